@@ -1,0 +1,2 @@
+//! The nowait command.
+fn main() {}
