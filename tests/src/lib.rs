@@ -1,1 +1,42 @@
-//! Support for the whole-stack tests.
+//! Support for the whole-stack tests: unmodified programs against the built libraries.
+//!
+//! ```text
+//!  tests/*.rs   one claim each, per library and backend
+//!    │ Subject::launch                       │ Mount, Scratch        │ skip
+//!  program.rs   runs it, with a deadline   mount.rs  real file     skip.rs  counted,
+//!    │                                     systems on loop devices          never silent
+//!  report.rs    what the library says it did
+//! ```
+//!
+//! Environment:
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `NOWAIT_TEST_SUBJECT` | `system` runs every test against the system's libaio (which proves the tests), `libaio` or `preload` only those of that library |
+//! | `NOWAIT_TEST_BACKENDS` | which backends, default `uring,kaio,threads` |
+//! | `NOWAIT_DIST` | where the built files are, default `dist` of the workspace |
+//! | `NOWAIT_SKIPS` | a file to which each skip is appended |
+//! | `NOWAIT_FULL` | `1` runs cross products and full-length cases |
+
+// Builders of a test support crate: a forgotten call shows at once.
+#![allow(clippy::return_self_not_must_use)]
+
+pub mod aio;
+pub mod blocks;
+pub mod hang;
+pub mod harness;
+pub mod mount;
+pub mod pairwise;
+pub mod program;
+pub mod report;
+pub mod request;
+pub mod scratch;
+pub mod seccomp;
+pub mod skip;
+pub mod subject;
+pub mod thread_state;
+
+/// Whether the long form of the tests was asked for (`NOWAIT_FULL=1`).
+pub fn full() -> bool {
+    std::env::var("NOWAIT_FULL").is_ok_and(|value| value == "1")
+}

@@ -1,0 +1,241 @@
+//! libaio's own tests: fetched as Debian's source package, built against the system's library.
+//!
+//! Nothing system-wide changes: apt gets private lists and sources, and all lies in a cache
+//! below the build folder.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::mount::Mount;
+use crate::program::Program;
+use crate::scratch::Scratch;
+use crate::skip::{self, Skip};
+use crate::subject::Subject;
+
+/// Counts contexts against `aio-max-nr`: nothing else may hold any meanwhile.
+const COUNTS_CONTEXTS: &str = "20";
+/// A thousand contexts in each of a hundred threads: half a minute in the kernel.
+const SLOW: &str = "18";
+/// The same with a tenth of the rounds.
+const SLOW_SHORTENED: &str = "18.short";
+/// Seconds each; only in the full form where the cases run a second time.
+const LONG: &[&str] = &["6", "14", SLOW, SLOW_SHORTENED, COUNTS_CONTEXTS];
+
+/// The built harness.
+#[derive(Debug)]
+pub struct Harness(PathBuf);
+
+/// What became of one case.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Its number.
+    pub case: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// How it ended, and its output if it did not pass.
+    pub detail: String,
+}
+
+impl Harness {
+    /// The harness, fetched and built at first use.
+    pub fn ready() -> Result<&'static Self, Skip> {
+        static READY: OnceLock<Result<Harness, String>> = OnceLock::new();
+        READY.get_or_init(|| Self::build().map_err(|Skip(why)| why)).as_ref().map_err(|why| {
+            Skip(why.clone()) // the first failure is everybody's reason
+        })
+    }
+
+    /// The cases of a usual run, in order.
+    pub fn cases(&self) -> Vec<String> {
+        let left_out = if crate::full() { SLOW_SHORTENED } else { SLOW };
+        let mut cases = names_in(&self.0.join("cases"), ".p");
+        cases.retain(|case| case != left_out);
+        cases.sort_by_key(|case| case.trim_end_matches(".short").parse::<u32>().unwrap_or(0));
+        cases
+    }
+
+    /// The cases that take less than a second.
+    pub fn short_cases(&self) -> Vec<String> {
+        self.cases().into_iter().filter(|case| !LONG.contains(&case.as_str())).collect()
+    }
+
+    /// Runs cases one by one; `wrapper` goes before each (a seccomp filter, for example).
+    pub fn run(&self, subject: Subject, cases: &[String], wrapper: &[&str]) -> Vec<Verdict> {
+        let work = Scratch::new("harness");
+        prepare(&work);
+        cases.iter().map(|case| self.run_case(subject, case, wrapper, &work)).collect()
+    }
+
+    fn run_case(&self, subject: Subject, case: &str, wrapper: &[&str], work: &Scratch) -> Verdict {
+        static CONTEXTS: RwLock<()> = RwLock::new(());
+        let (alone, shared);
+        if case == COUNTS_CONTEXTS {
+            alone = CONTEXTS.write().unwrap_or_else(PoisonError::into_inner);
+            let _ = &alone;
+        } else {
+            shared = CONTEXTS.read().unwrap_or_else(PoisonError::into_inner);
+            let _ = &shared;
+        }
+        let _mounted = match self.mount_for(case, work) {
+            Ok(mounted) => mounted,
+            Err(Skip(why)) => {
+                skip::note(&format!("case {case}: {why}"));
+                return Verdict { case: case.to_owned(), passed: true, detail: why };
+            }
+        };
+        let binary = self.0.join(format!("cases/{case}.p"));
+        let program = match wrapper.split_first() {
+            None => subject.launch(binary),
+            Some((first, rest)) => subject.launch(first).args(rest).arg(binary),
+        };
+        let program = program.dir(work.path()).deadline(Duration::from_mins(2));
+        let (passed, detail) = match program.try_run() {
+            Err(hang) => (false, hang),
+            // 3 is the harness's own "skipped".
+            Ok(output) if matches!(output.status.code(), Some(0 | 3)) => {
+                (true, format!("{:?}", output.elapsed))
+            }
+            Ok(output) => (false, output.to_string()),
+        };
+        Verdict { case: case.to_owned(), passed, detail }
+    }
+
+    /// Two cases need a file system of their own, at a fixed place in their folder.
+    fn mount_for(&self, case: &str, work: &Scratch) -> Result<Option<Mount>, Skip> {
+        let (image, point) = match case {
+            "8" => (work.file("ext2.img"), "testdir.ext2"),
+            "10" => (self.0.join("ext2-enospc.img"), "testdir.enospc"),
+            _ => return Ok(None),
+        };
+        if case == "8" {
+            skip::missing_program(&["mke2fs"])?;
+            File::create(&image).and_then(|file| file.set_len(10 << 20)).expect("an image");
+            Program::new("mke2fs")
+                .args(["-q", "-F", "-t", "ext2", "-b", "4096"])
+                .arg(&image)
+                .succeed();
+        }
+        Mount::of_image("ext2", &image, &work.folder(point)).map(Some)
+    }
+
+    fn build() -> Result<Self, Skip> {
+        skip::missing_program(&["apt-get", "dpkg-source", "make", "cc"])?;
+        let cache = cache();
+        fs::create_dir_all(&cache).expect("a cache folder");
+        let lock = File::create(cache.join("lock")).expect("a lock file");
+        lock.lock().expect("flock"); // other test processes may be at it too
+        let stamp = cache.join("built");
+        if !stamp.exists() {
+            fetch(&cache)?;
+            compile(&sources(&cache)?);
+            fs::write(&stamp, "").expect("a stamp");
+        }
+        sources(&cache).map(Self)
+    }
+}
+
+/// The table of a run, one line a case.
+pub fn table(subject: Subject, verdicts: &[Verdict]) -> String {
+    let line = |it: &Verdict| {
+        let word = if it.passed { "pass" } else { "FAIL" };
+        format!("{subject} case {:>8} {word} {}\n", it.case, it.detail)
+    };
+    verdicts.iter().map(line).collect()
+}
+
+fn prepare(work: &Scratch) {
+    let folder = work.folder("testdir");
+    for (name, mode) in [("rofile", 0o400), ("rwfile", 0o600), ("wofile", 0o200)] {
+        let path = folder.join(name);
+        fs::write(&path, "test\n").expect("a file for the harness");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(&path, mode).expect("its mode");
+    }
+}
+
+/// Below the build folder, so that cleaning it fetches anew.
+fn cache() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    let profile = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+    profile.join("libaio-harness")
+}
+
+/// Downloads and unpacks the source package with a private copy of the system's sources.
+fn fetch(cache: &Path) -> Result<(), Skip> {
+    for folder in ["parts", "lists/partial", "archives/partial", "src"] {
+        fs::create_dir_all(cache.join(folder)).expect("a folder in the cache");
+    }
+    write_sources(&cache.join("parts"))?;
+    let option = |name: &str, value: &Path| format!("{name}={}", value.display());
+    let options = [
+        option("Dir::Etc::sourcelist", Path::new("/dev/null")),
+        option("Dir::Etc::sourceparts", &cache.join("parts")),
+        option("Dir::State::lists", &cache.join("lists")),
+        option("Dir::Cache", cache),
+        "APT::Sandbox::User=".to_owned(),
+        "Acquire::Retries=2".to_owned(),
+    ];
+    let apt = |command: &[&str]| {
+        let options = options.iter().flat_map(|option| ["-o", option.as_str()]);
+        let program = Program::new("apt-get").args(options).args(command);
+        let output = program.dir(&cache.join("src")).deadline(Duration::from_mins(3)).run();
+        let why = output.stderr.lines().last().unwrap_or_default().to_owned();
+        output.status.success().then_some(()).ok_or(Skip(format!("apt-get {command:?}: {why}")))
+    };
+    apt(&["-q", "-y", "update"])?;
+    apt(&["-q", "-y", "source", "libaio"])
+}
+
+/// The distribution's own entries, asking for sources instead of binaries.
+fn write_sources(parts: &Path) -> Result<(), Skip> {
+    let mut written = 0;
+    let folder = Path::new("/etc/apt/sources.list.d");
+    let listed = names_in(folder, "").into_iter().map(|name| folder.join(name));
+    for file in listed.chain([PathBuf::from("/etc/apt/sources.list")]) {
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        if !(text.contains("debian") || text.contains("ubuntu")) {
+            continue; // third parties do not carry libaio
+        }
+        let replace = |line: &str| match line.split_once(' ') {
+            Some(("Types:", _)) => "Types: deb-src\n".to_owned(),
+            Some(("deb", rest)) => format!("deb-src {rest}\n"),
+            _ => format!("{line}\n"),
+        };
+        let text: String = text.lines().map(replace).collect();
+        let name = file.file_name().expect("a file has a name");
+        fs::write(parts.join(name), text).expect("private sources");
+        written += 1;
+    }
+    if written > 0 { Ok(()) } else { Err(Skip("apt has no distribution sources".to_owned())) }
+}
+
+/// The harness folder of whichever version was fetched.
+fn sources(cache: &Path) -> Result<PathBuf, Skip> {
+    let folder = cache.join("src");
+    let found = names_in(&folder, "").into_iter().map(|name| folder.join(name).join("harness"));
+    found.into_iter().find(|path| path.is_dir()).ok_or(Skip("no harness in libaio".to_owned()))
+}
+
+fn compile(harness: &Path) {
+    let make = ["MK_CPPFLAGS=", "LIBAIO=-laio", "CFLAGS=-g -O2 -w", "all"];
+    Program::new("make").args(make).dir(harness).deadline(Duration::from_mins(3)).succeed();
+    let case = fs::read_to_string(harness.join(format!("cases/{SLOW}.t"))).expect("case 18");
+    let shortened = case.replace("i < 1000", "i < 100");
+    assert_ne!(case, shortened, "case 18 has changed");
+    fs::write(harness.join(format!("cases/{SLOW_SHORTENED}.t")), shortened).expect("a case");
+    Program::new("cc")
+        .args(["-g", "-O2", "-w", &format!("-DTEST_NAME=\"cases/{SLOW_SHORTENED}.t\"")])
+        .args(["-o", &format!("cases/{SLOW_SHORTENED}.p"), "main.c", "-laio", "-lpthread"])
+        .dir(harness)
+        .succeed();
+}
+
+/// The names in a folder that end so, without the ending.
+fn names_in(folder: &Path, ending: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let name =
+        |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(ending).map(str::to_owned);
+    entries.flatten().filter_map(name).collect()
+}

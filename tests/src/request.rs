@@ -1,0 +1,240 @@
+//! A context whose requests own their buffers: safe to use whatever the library does.
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::aio::{self, ContextPointer, Event, Iocb};
+
+const ALIGNMENT: usize = 4096;
+
+/// One request with its buffer.
+#[derive(Debug)]
+pub struct Request {
+    iocb: Iocb,
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+/// A request that completed.
+#[derive(Debug)]
+pub struct Done {
+    /// The request, given back.
+    pub request: Box<Request>,
+    /// Its tag.
+    pub tag: u64,
+    /// Bytes, mask, or negative errno.
+    pub res: i64,
+}
+
+/// A context, and the requests in flight on it; destroyed (which waits) when dropped.
+#[derive(Debug)]
+pub struct Context {
+    pointer: ContextPointer,
+    // The event's data names the request, the caller's own tag lies beside it.
+    in_flight: Mutex<HashMap<u64, (u64, Box<Request>)>>,
+    next: AtomicU64,
+}
+
+// SAFETY: libaio contexts may be used by any thread; the rest is behind a lock.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Request {
+    fn with_memory(opcode: i16, fd: BorrowedFd<'_>, len: usize, offset: u64) -> Self {
+        let mut memory = vec![0u8; len + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        let iocb = Iocb {
+            opcode,
+            fd: fd.as_raw_fd(),
+            buffer: memory[start..].as_mut_ptr() as u64,
+            bytes: len as u64,
+            offset: offset as i64,
+            ..Iocb::default()
+        };
+        Self { iocb, memory, start, len }
+    }
+
+    /// A write of `bytes` at `offset`.
+    pub fn write(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Self {
+        let mut request = Self::with_memory(aio::PWRITE, fd, bytes.len(), offset);
+        request.memory[request.start..][..bytes.len()].copy_from_slice(bytes);
+        request
+    }
+
+    /// A read of `len` bytes at `offset`.
+    pub fn read(fd: BorrowedFd<'_>, len: usize, offset: u64) -> Self {
+        Self::with_memory(aio::PREAD, fd, len, offset)
+    }
+
+    /// An fsync.
+    pub fn fsync(fd: BorrowedFd<'_>) -> Self {
+        let mut request = Self::with_memory(aio::FSYNC, fd, 0, 0);
+        request.iocb.buffer = 0;
+        request
+    }
+
+    /// A poll for `events`.
+    pub fn poll(fd: BorrowedFd<'_>, events: i16) -> Self {
+        let mut request = Self::with_memory(aio::POLL, fd, 0, 0);
+        request.iocb.buffer = events as u64;
+        request
+    }
+
+    /// The same, with these `RWF_*`.
+    pub fn flags(mut self, flags: u32) -> Self {
+        self.iocb.rw_flags = flags;
+        self
+    }
+
+    /// The same, announcing its completion on an eventfd.
+    pub fn eventfd(mut self, fd: BorrowedFd<'_>) -> Self {
+        self.iocb.flags |= aio::FLAG_RESFD;
+        self.iocb.eventfd = fd.as_raw_fd() as u32;
+        self
+    }
+
+    /// The buffer.
+    pub fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..][..self.len]
+    }
+}
+
+impl Context {
+    /// A context for `depth` requests.
+    pub fn new(depth: i32) -> Result<Self, i32> {
+        let mut pointer = ptr::null_mut();
+        // SAFETY: `pointer` is a live null pointer, filled by the call.
+        let rc = unsafe { aio::io_setup(depth, &raw mut pointer) };
+        let (in_flight, next) = (Mutex::default(), AtomicU64::new(1));
+        if rc == 0 { Ok(Self { pointer, in_flight, next }) } else { Err(rc) }
+    }
+
+    /// Submits all of them in one call, tagged 0, 1, 2...; how many were accepted, or an errno.
+    pub fn submit(&self, requests: Vec<Request>) -> i32 {
+        let tagged = requests.into_iter().enumerate();
+        self.submit_tagged(tagged.map(|(tag, request)| (tag as u64, request)).collect())
+    }
+
+    /// Submits requests with tags of the caller's choice.
+    pub fn submit_tagged(&self, requests: Vec<(u64, Request)>) -> i32 {
+        let mut pointers = Vec::with_capacity(requests.len());
+        let mut numbers = Vec::with_capacity(requests.len());
+        {
+            let mut in_flight = self.in_flight.lock().unwrap();
+            for (tag, request) in requests {
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                let mut request = Box::new(request);
+                request.iocb.data = number;
+                pointers.push(&raw mut request.iocb);
+                numbers.push(number);
+                in_flight.insert(number, (tag, request));
+            }
+        }
+        // SAFETY: each iocb and its buffer is boxed in `in_flight`, which lets go of them only
+        // after their event, or, in `drop`, after io_destroy waited for them.
+        let rc = unsafe { aio::io_submit(self.pointer, pointers.len() as i64, pointers.as_ptr()) };
+        let refused = &numbers[rc.max(0) as usize..];
+        let mut in_flight = self.in_flight.lock().unwrap();
+        for number in refused {
+            in_flight.remove(number);
+        }
+        rc
+    }
+
+    /// Waits for at least `min` completions and takes at most `max`; an errno as `Err`.
+    pub fn reap(&self, min: i64, max: usize, limit: Option<Duration>) -> Result<Vec<Done>, i32> {
+        self.reap_masked(min, max, limit, None)
+    }
+
+    /// The same through `io_pgetevents`, if there is a mask.
+    pub fn reap_masked(
+        &self,
+        min: i64,
+        max: usize,
+        limit: Option<Duration>,
+        mask: Option<&libc::sigset_t>,
+    ) -> Result<Vec<Done>, i32> {
+        let mut events = vec![Event::default(); max];
+        let limit = limit.map(timespec);
+        let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let (room, events_at) = (max as i64, events.as_mut_ptr());
+        // SAFETY: `events` has room for `max`; timeout and mask are null or live.
+        let rc = unsafe {
+            match mask {
+                None => aio::io_getevents(self.pointer, min, room, events_at, limit),
+                Some(mask) => aio::io_pgetevents(self.pointer, min, room, events_at, limit, mask),
+            }
+        };
+        if rc < 0 {
+            return Err(rc);
+        }
+        Ok(events[..rc as usize].iter().map(|event| self.take(event)).collect())
+    }
+
+    /// Reaps exactly `count` and sorts them by tag.
+    ///
+    /// # Panics
+    /// An error, or a completion that is missing for 30 s.
+    pub fn reap_all(&self, count: usize) -> Vec<Done> {
+        let mut done = Vec::new();
+        while done.len() < count {
+            let left = count - done.len();
+            let some = self.reap(1, left, Some(Duration::from_secs(30))).expect("io_getevents");
+            assert!(!some.is_empty(), "{left} of {count} completions are missing");
+            done.extend(some);
+        }
+        done.sort_by_key(|done| done.tag);
+        done
+    }
+
+    /// Submits all, reaps all, and gives the results by order of submission.
+    pub fn run(&self, requests: Vec<Request>) -> Vec<Done> {
+        let count = requests.len();
+        assert_eq!(self.submit(requests), count as i32, "io_submit of {count}");
+        self.reap_all(count)
+    }
+
+    /// Cancels the request in flight that has this tag: what `io_cancel` said.
+    pub fn cancel(&self, tag: u64) -> i32 {
+        let mut in_flight = self.in_flight.lock().unwrap();
+        let (_, request) = in_flight.values_mut().find(|it| it.0 == tag).expect("in flight");
+        let mut event = Event::default();
+        // SAFETY: both live during the call.
+        unsafe { aio::io_cancel(self.pointer, &raw mut request.iocb, &raw mut event) }
+    }
+
+    /// Destroys the context through a shared reference: what `io_destroy` said.
+    pub fn destroy(&self) -> i32 {
+        // SAFETY: the pointer came from io_setup; a stale one is answered EINVAL.
+        unsafe { aio::io_destroy(self.pointer) }
+    }
+
+    /// The address libaio gave.
+    pub fn pointer(&self) -> ContextPointer {
+        self.pointer
+    }
+
+    fn take(&self, event: &Event) -> Done {
+        let found = self.in_flight.lock().unwrap().remove(&event.data);
+        let (tag, request) = found.expect("an event of a request in flight, exactly once");
+        assert_eq!(event.iocb, &raw const request.iocb as u64, "the event names its iocb");
+        assert_eq!(event.res2, 0);
+        Done { request, tag, res: event.res }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.destroy();
+    }
+}
+
+fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
+}

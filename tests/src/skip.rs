@@ -1,0 +1,54 @@
+//! What a test says when the machine lacks what it needs: never a silent pass.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+/// Why a test cannot run here.
+#[derive(Debug)]
+pub struct Skip(pub String);
+
+/// Gives the value, or notes the skip under the name of the running test.
+pub fn unless<T>(needed: Result<T, Skip>) -> Option<T> {
+    match needed {
+        Ok(value) => Some(value),
+        Err(Skip(why)) => {
+            note(&why);
+            None
+        }
+    }
+}
+
+/// Prints `skipped: <test>: <why>` and appends it to `$NOWAIT_SKIPS`.
+pub fn note(why: &str) {
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("unnamed"));
+    // Straight to the descriptor: the test harness swallows `println!` of passing tests.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
+    let mut file = OpenOptions::new().create(true).append(true).open(&file).expect(&file);
+    file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
+}
+
+/// Says which of `programs` is not installed, if any.
+pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
+    match programs.iter().find(|program| !installed(program)) {
+        Some(program) => Err(Skip(format!("{program} is not installed"))),
+        None => Ok(()),
+    }
+}
+
+/// Needed for mounts, other users' credentials and loop devices.
+pub fn missing_root() -> Result<(), Skip> {
+    // SAFETY: takes nothing, cannot fail.
+    let uid = unsafe { libc::geteuid() };
+    if uid == 0 { Ok(()) } else { Err(Skip("needs root".to_owned())) }
+}
+
+fn installed(program: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    // Services and mkfs live in sbin, which is not on every user's path.
+    path.split(':')
+        .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"])
+        .any(|folder| Path::new(folder).join(program).exists())
+}

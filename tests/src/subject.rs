@@ -1,0 +1,246 @@
+//! How an unmodified program is launched: under the system's libaio or under nowait.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::program::{Output, Program};
+use crate::report::Report;
+use crate::skip;
+
+/// Which library serves the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// The system's libaio.
+    System,
+    /// `dist/lib/libaio.so.1`, found through `LD_LIBRARY_PATH`.
+    Libaio,
+    /// `dist/lib/libnowait_preload.so`, through `LD_PRELOAD`.
+    Preload,
+}
+
+/// Which backend nowait is told to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// Whatever it finds usable.
+    Auto,
+    /// `io_uring`.
+    Uring,
+    /// The kernel's native AIO.
+    Kaio,
+    /// Threads.
+    Threads,
+}
+
+/// Where the first iteration of a request runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submit {
+    /// nowait decides.
+    Auto,
+    /// In the caller.
+    Inline,
+    /// Elsewhere.
+    Offload,
+}
+
+/// One way to launch a program.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject {
+    /// Which library.
+    pub library: Library,
+    /// Which backend; meaningless for the system's library.
+    pub backend: Backend,
+    /// Which submit mode; likewise.
+    pub submit: Submit,
+}
+
+impl Library {
+    /// The library called so in `NOWAIT_TEST_SUBJECT`.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::System, Self::Libaio, Self::Preload].into_iter().find(|it| it.name() == name)
+    }
+
+    /// Its name in `NOWAIT_TEST_SUBJECT`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Libaio => "libaio",
+            Self::Preload => "preload",
+        }
+    }
+}
+
+impl Backend {
+    /// Those that can be asked for by name.
+    pub const NAMED: [Self; 3] = [Self::Uring, Self::Kaio, Self::Threads];
+
+    /// Its name in `NOWAIT_BACKEND` and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Uring => "uring",
+            Self::Kaio => "kaio",
+            Self::Threads => "threads",
+        }
+    }
+
+    /// The backends of this run, from `NOWAIT_TEST_BACKENDS`.
+    pub fn selected() -> Vec<Self> {
+        let wanted = std::env::var("NOWAIT_TEST_BACKENDS");
+        let wanted = wanted.unwrap_or_else(|_| "uring,kaio,threads".to_owned());
+        let named = |name: &str| Self::NAMED.into_iter().find(|it| it.name() == name.trim());
+        let parse = |name| named(name).unwrap_or_else(|| panic!("unknown backend {name}"));
+        wanted.split(',').filter(|name| !name.is_empty()).map(parse).collect()
+    }
+}
+
+impl Submit {
+    /// Its name in `NOWAIT_SUBMIT`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Inline => "inline",
+            Self::Offload => "offload",
+        }
+    }
+}
+
+impl Subject {
+    /// The system's library: the reference.
+    pub const SYSTEM: Self =
+        Self { library: Library::System, backend: Backend::Auto, submit: Submit::Auto };
+
+    /// The subject for this library and backend in this run; `None` if it is not part of it.
+    ///
+    /// Under `NOWAIT_TEST_SUBJECT=system` every test runs once, against the system's library.
+    pub fn chosen(library: Library, backend: Backend) -> Option<Self> {
+        let backends = Backend::selected();
+        let first = backends.first().is_some_and(|it| *it == backend || backend == Backend::Auto);
+        match only_library() {
+            Some(Library::System) => return first.then_some(Self::SYSTEM),
+            Some(other) if other != library => {
+                skip::note(&format!("this run is about {} only", other.name()));
+                return None;
+            }
+            _ => {}
+        }
+        if backend != Backend::Auto && !backends.contains(&backend) {
+            skip::note(&format!("{} is not among NOWAIT_TEST_BACKENDS", backend.name()));
+            return None;
+        }
+        Some(Self { library, backend, submit: Submit::Auto })
+    }
+
+    /// The same, with this submit mode.
+    pub fn submit(self, submit: Submit) -> Self {
+        Self { submit, ..self }
+    }
+
+    /// Whether this is the system's own library.
+    pub fn is_system(self) -> bool {
+        self.library == Library::System
+    }
+
+    /// Prepares `program` to run under this subject, with a report of its own.
+    ///
+    /// # Panics
+    /// The library has not been built: that must not look like a pass.
+    pub fn launch(self, program: impl AsRef<OsStr>) -> Program {
+        let program = Program::new(program);
+        let program = match self.library {
+            Library::System => return program,
+            Library::Libaio => {
+                built("lib/libaio.so.1");
+                program.env("LD_LIBRARY_PATH", dist().join("lib"))
+            }
+            Library::Preload => program.env("LD_PRELOAD", built("lib/libnowait_preload.so")),
+        };
+        program
+            .env("NOWAIT_BACKEND", self.backend.name())
+            .env("NOWAIT_SUBMIT", self.submit.name())
+            .report_to(report_file())
+    }
+
+    /// Demands that the program's requests went through nowait, on the backend asked for.
+    ///
+    /// # Panics
+    /// They did not. The system's library proves nothing and demands nothing.
+    pub fn assert_served(self, output: &Output) {
+        if self.is_system() {
+            return;
+        }
+        let served: Vec<&Report> = output.reports.iter().filter(|it| it.requests() > 0).collect();
+        assert!(!served.is_empty(), "no report with requests > 0 by {self:?}\n{output}");
+        for report in served {
+            let named = self.backend == Backend::Auto || report.backend() == self.backend.name();
+            assert!(named, "served by {} ({})", report.backend(), report.backend_reason());
+        }
+    }
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_system() {
+            return f.write_str("system");
+        }
+        write!(f, "{}/{}/{}", self.library.name(), self.backend.name(), self.submit.name())
+    }
+}
+
+/// The built file `name` of `dist`.
+///
+/// # Panics
+/// It is not there.
+pub fn built(name: &str) -> PathBuf {
+    let path = dist().join(name);
+    assert!(path.exists(), "{} is missing: run `make dist` first", path.display());
+    path
+}
+
+fn dist() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist");
+    let path = std::env::var_os("NOWAIT_DIST").map_or_else(default, PathBuf::from);
+    path.canonicalize().unwrap_or(path)
+}
+
+/// The only library this run is about, if it was restricted.
+fn only_library() -> Option<Library> {
+    let name = std::env::var("NOWAIT_TEST_SUBJECT").ok()?;
+    Some(Library::named(&name).unwrap_or_else(|| panic!("unknown NOWAIT_TEST_SUBJECT {name}")))
+}
+
+/// A report file per launch; it is removed once read.
+fn report_file() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("nowait-report-{}-{number}.json", std::process::id()))
+}
+
+/// Declares a test per library and backend: `name::libaio::uring` and so on, each calling
+/// `check` with its [`Subject`].
+#[macro_export]
+macro_rules! for_each_subject {
+    ($name:ident, $check:expr, [$($library:ident),+]) => {
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+            $(mod $library {
+                #[allow(unused_imports)]
+                use super::*;
+                $crate::for_each_subject!(@test $library, uring, Uring, $check);
+                $crate::for_each_subject!(@test $library, kaio, Kaio, $check);
+                $crate::for_each_subject!(@test $library, threads, Threads, $check);
+            })+
+        }
+    };
+    (@test $library:ident, $test:ident, $backend:ident, $check:expr) => {
+        #[test]
+        fn $test() {
+            let library = $crate::subject::Library::named(stringify!($library)).unwrap();
+            let backend = $crate::subject::Backend::$backend;
+            if let Some(subject) = $crate::subject::Subject::chosen(library, backend) {
+                ($check)(subject);
+            }
+        }
+    };
+}
