@@ -1,1 +1,54 @@
-fn main() {}
+//! Development commands, called as `cargo x COMMAND`; the Makefile names them all.
+//!
+//! ```text
+//!   make test ── cargo x ci ──┬─ fmt, clippy, tidy, doc     (tidy.rs, tidy/)
+//!                             ├─ dist                       (dist.rs, symbols.rs)
+//!                             ├─ test, skips                (outcome.rs, skips.rs)
+//!                             └─ loom, miri                 (ci.rs)
+//! ```
+
+mod ci;
+mod dist;
+mod outcome;
+mod process;
+mod skips;
+mod symbols;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Usage: cargo x COMMAND
+
+  ci [--quick] [JOB...]
+                run these jobs, or the quick form of all; `cargo x ci --list` names them
+  dist          fill dist/ and check what was linked
+  tidy          the rules that no other tool checks
+  skips         fail when more tests were skipped than tests/skips.allowed permits
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["ci", jobs @ ..] => ci::run(jobs),
+        ["dist"] => dist::run(),
+        ["tidy"] => tidy::run(),
+        ["skips"] => skips::run(),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => {
+            eprint!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Installs every system package and toolchain component that the other make targets need.
+# Does nothing when all is there. Exit 2: something is missing and cannot be installed from here.
+set -euo pipefail
+
+# "a|b": the first that the distribution has (the names of Debian 12, then those of later ones).
+packages=(
+    gcc libc6-dev make pkg-config "libaio1|libaio1t64" libaio-dev dpkg-dev
+    fio qemu-utils mariadb-server sysbench
+    xfsprogs btrfs-progs e2fsprogs util-linux
+    strace gdb jq libcap2-bin
+)
+components=(rustfmt clippy)          # of the default toolchain: required
+nightly_components=(miri rust-src)   # of nightly: for `make miri` and `make sanitize`, optional
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+installed() {
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# Prints what is missing of the list, one entry a line, alternatives kept.
+missing_packages() {
+    local entry name
+    for entry in "${packages[@]}"; do
+        for name in ${entry//|/ }; do
+            if installed "$name"; then continue 2; fi
+        done
+        printf '%s\n' "$entry"
+    done
+}
+
+# Prints the first alternative that the package lists know.
+choose() {
+    local name
+    for name in ${1//|/ }; do
+        if apt-cache show "$name" >/dev/null 2>&1; then printf '%s\n' "$name"; return; fi
+    done
+    printf '%s\n' "${1%%|*}"
+}
+
+give_up() {
+    say "$1"
+    say "as root, run: apt-get update && apt-get install --no-install-recommends $2"
+    exit 2
+}
+
+# Runs a command as root; fails where that is not possible.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+can_be_root() {
+    [ "$(id -u)" = 0 ] && return
+    command -v sudo >/dev/null || return
+    sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }
+}
+
+# A database server among the packages must not start: a policy of "no" for the time of the call.
+install() {
+    local policy=/usr/sbin/policy-rc.d own_policy="" status=0
+    if [ ! -e "$policy" ]; then
+        own_policy=1
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get install -y -qq --no-install-recommends "$@" </dev/null >&2 || status=$?
+    if [ -n "$own_policy" ]; then as_root rm -f "$policy"; fi
+    return "$status"
+}
+
+setup_packages() {
+    local missing names=() entry
+    if ! command -v dpkg-query >/dev/null; then
+        say "this is no Debian: install the likes of: ${packages[*]}"
+        say "then mark it as done: NOWAIT_SETUP=done make ..."
+        [ "${NOWAIT_SETUP:-}" = done ] && return
+        exit 2
+    fi
+    mapfile -t missing < <(missing_packages)
+    [ "${#missing[@]}" = 0 ] && return
+    can_be_root || give_up "missing, and neither root nor sudo here: ${missing[*]}" \
+        "${missing[*]%%|*}"
+    say "installing ${missing[*]}"
+    as_root apt-get update -qq </dev/null >&2 || say "apt-get update failed: the old lists are used"
+    for entry in "${missing[@]}"; do names+=("$(choose "$entry")"); done
+    install "${names[@]}" || give_up "apt-get install failed" "${names[*]}"
+}
+
+setup_toolchain() {
+    command -v cargo >/dev/null || { say "no cargo: install Rust 1.95 or later first"; exit 2; }
+    local component
+    for component in "${components[@]}"; do
+        case $component in rustfmt) cargo fmt --version ;; *) cargo "$component" --version ;; esac \
+            >/dev/null 2>&1 && continue
+        say "installing $component"
+        rustup component add "$component" >&2 || {
+            say "missing: run rustup component add $component"
+            exit 2
+        }
+    done
+    setup_nightly
+}
+
+# What nightly lacks is only said: the jobs that need it count as skipped.
+setup_nightly() {
+    command -v rustup >/dev/null || { say "no rustup: no nightly checks"; return; }
+    rustup toolchain list | grep -q '^nightly' || { say "no nightly: no miri, sanitize"; return; }
+    local have component
+    have=$(rustup component list --toolchain nightly --installed)
+    for component in "${nightly_components[@]}"; do
+        grep -q "^$component" <<<"$have" && continue
+        timeout 300 rustup component add --toolchain nightly "$component" >&2 ||
+            say "nightly has no $component: the jobs that need it are skipped"
+    done
+}
+
+setup_packages
+setup_toolchain

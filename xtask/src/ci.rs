@@ -1,0 +1,313 @@
+//! The jobs of a check, the same at home as on a build machine.
+//!
+//! Each job is one line of [`JOBS`]: its name, whether the quick check has it, how long it may
+//! take, and the function that does it.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::outcome::Outcome;
+use crate::process::{self, Result};
+use crate::{dist, skips, tidy};
+
+struct Job {
+    name: &'static str,
+    /// Whether `cargo x ci` without names runs it.
+    quick: bool,
+    minutes_max: u32,
+    run: fn(&Context) -> Result<End>,
+}
+
+/// How a job ended when nothing failed.
+enum End {
+    Passed,
+    Tests(Outcome),
+    /// It cannot run here, and why.
+    Skipped(String),
+}
+
+/// What the jobs share.
+struct Context {
+    /// Run the short form: fewer interleavings, smaller files.
+    quick: bool,
+    minutes_max: u32,
+}
+
+const JOBS: &[Job] = &[
+    Job { name: "fmt", quick: true, minutes_max: 2, run: fmt },
+    Job { name: "tidy", quick: true, minutes_max: 2, run: tidy_job },
+    Job { name: "dist", quick: true, minutes_max: 20, run: dist_job },
+    Job { name: "clippy", quick: true, minutes_max: 15, run: clippy },
+    Job { name: "doc", quick: true, minutes_max: 10, run: doc },
+    Job { name: "test", quick: true, minutes_max: 40, run: test },
+    Job { name: "skips", quick: true, minutes_max: 1, run: skips_job },
+    Job { name: "loom", quick: true, minutes_max: 15, run: loom },
+    Job { name: "miri", quick: true, minutes_max: 15, run: miri },
+    Job { name: "asan", quick: false, minutes_max: 30, run: asan },
+    Job { name: "tsan", quick: false, minutes_max: 30, run: tsan },
+];
+
+/// Runs the named jobs in full, or in their quick form after `--quick`; without a name, the quick
+/// form of all that have one.
+///
+/// # Errors
+/// A job failed, or there is none of that name.
+pub(crate) fn run(names: &[&str]) -> Result {
+    if names == ["--list"] {
+        for job in JOBS {
+            println!("{}", job.name);
+        }
+        return Ok(());
+    }
+    let quick = names.is_empty() || names[0] == "--quick";
+    let chosen = choose(names.strip_prefix(&["--quick"]).unwrap_or(names))?;
+    let mut total = Outcome::default();
+    let mut table = Vec::new();
+    for job in &chosen {
+        println!("\n== {}", job.name);
+        let start = Instant::now();
+        let context = Context { quick, minutes_max: job.minutes_max };
+        let (word, outcome) = judge(job, (job.run)(&context));
+        total.add(outcome);
+        table.push((job.name, word, start.elapsed()));
+    }
+    close(&table, total)
+}
+
+fn choose(names: &[&str]) -> Result<Vec<&'static Job>> {
+    if names.is_empty() {
+        return Ok(JOBS.iter().filter(|job| job.quick).collect());
+    }
+    let find = |name: &&str| {
+        let found = JOBS.iter().find(|job| job.name == *name);
+        found.ok_or_else(|| format!("no job `{name}`: see cargo x ci --list"))
+    };
+    names.iter().map(find).collect()
+}
+
+/// Turns the end of a job into a word for the table, and what it adds to the closing line.
+fn judge(job: &Job, end: Result<End>) -> (&'static str, Outcome) {
+    match end {
+        Ok(End::Passed) => ("ok", Outcome::default()),
+        Ok(End::Tests(outcome)) if outcome.failed > 0 => ("FAILED", outcome),
+        Ok(End::Tests(outcome)) => ("ok", outcome),
+        Ok(End::Skipped(why)) => {
+            println!("skipped: {}: {why}", job.name);
+            ("skipped", Outcome { skipped: 1, ..Outcome::default() })
+        }
+        Err(message) => {
+            println!("{message}");
+            ("FAILED", Outcome { failed: 1, ..Outcome::default() })
+        }
+    }
+}
+
+/// Prints one line per job, then the closing line alone.
+fn close(table: &[(&str, &str, Duration)], total: Outcome) -> Result {
+    println!("\n{:<8} {:<8} {:>8}", "job", "result", "seconds");
+    for (name, word, time) in table {
+        println!("{name:<8} {word:<8} {:>8.1}", time.as_secs_f64());
+    }
+    println!("\n{total}");
+    let failed: Vec<&str> = table.iter().filter(|row| row.1 == "FAILED").map(|row| row.0).collect();
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+fn fmt(context: &Context) -> Result<End> {
+    plain(context.cargo(&["fmt", "--all", "--check"]))
+}
+
+fn tidy_job(_: &Context) -> Result<End> {
+    tidy::run().map(|()| End::Passed)
+}
+
+fn dist_job(_: &Context) -> Result<End> {
+    dist::run().map(|()| End::Passed)
+}
+
+fn clippy(context: &Context) -> Result<End> {
+    plain(context.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+/// Only libraries: the tool's name is that of the facade, and its files would collide.
+fn doc(context: &Context) -> Result<End> {
+    let mut command = context.cargo(&["doc", "--workspace", "--no-deps", "--lib"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    plain(command)
+}
+
+/// A test that skipped itself ended as "ok" for cargo: here it counts as skipped, not passed.
+fn test(context: &Context) -> Result<End> {
+    drop(std::fs::remove_file(skips::file()));
+    let mut command = context.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    command.env("NOWAIT_SKIPS", skips::file());
+    if !context.quick {
+        command.env("NOWAIT_FULL", "1");
+    }
+    let mut outcome = count(command)?;
+    let skipped = skips::count();
+    outcome.passed = outcome.passed.saturating_sub(skipped);
+    outcome.skipped += skipped;
+    Ok(End::Tests(outcome))
+}
+
+fn skips_job(_: &Context) -> Result<End> {
+    skips::run().map(|()| End::Passed)
+}
+
+fn loom(context: &Context) -> Result<End> {
+    let args = ["test", "-p", "nowait-retry", "--release", "--lib", "loom_"];
+    let mut command = context.cargo(&args);
+    command
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", own_target("loom"))
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("LOOM_MAX_PREEMPTIONS", if context.quick { "2" } else { "3" });
+    tests(command)
+}
+
+fn miri(context: &Context) -> Result<End> {
+    if let Some(why) = nightly_lacks("miri") {
+        return Ok(End::Skipped(why));
+    }
+    let mut command = context.nightly(&["miri", "test", "-p", "nowait-retry", "--lib"]);
+    command
+        .env("CARGO_TARGET_DIR", own_target("miri"))
+        .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+        .env("PROPTEST_CASES", if context.quick { "4" } else { "32" });
+    tests(command)
+}
+
+fn asan(context: &Context) -> Result<End> {
+    sanitize(context, "address")
+}
+
+fn tsan(context: &Context) -> Result<End> {
+    sanitize(context, "thread")
+}
+
+fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
+    if let Some(why) = nightly_lacks("rust-src") {
+        return Ok(End::Skipped(why));
+    }
+    let host = host()?;
+    // The standard library is built with the sanitizer too, else its atomics look like races.
+    let mut args = vec!["test", "-Zbuild-std", "--target", &host, "--lib"];
+    for package in ["nowait-retry", "nowait-block", "nowait-file"] {
+        args.extend(["-p", package]);
+    }
+    let mut command = context.nightly(&args);
+    command
+        .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
+        .env("CARGO_TARGET_DIR", own_target(sanitizer));
+    tests(command)
+}
+
+impl Context {
+    fn cargo(&self, args: &[&str]) -> Command {
+        self.limited("cargo", &[], args)
+    }
+
+    fn nightly(&self, args: &[&str]) -> Command {
+        self.limited("rustup", &["run", "nightly", "cargo"], args)
+    }
+
+    /// On a build machine, nobody sees that a job hangs: it is ended with all its children.
+    fn limited(&self, program: &str, first: &[&str], args: &[&str]) -> Command {
+        let limit = format!("{}m", self.minutes_max);
+        let mut words = Vec::new();
+        if env::var_os("CI").is_some() {
+            words.extend(["timeout", "--kill-after=20", &limit]);
+        }
+        words.push(program);
+        words.extend(first.iter().chain(args));
+        process::command(words[0], &words[1..])
+    }
+}
+
+/// Returns a folder for builds with other flags, which would else undo those of every day.
+fn own_target(name: &str) -> PathBuf {
+    process::target().join(name)
+}
+
+/// Returns the target that the compiler builds for by default.
+fn host() -> Result<String> {
+    let version = process::output(process::command("rustc", &["-vV"]))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| String::from("rustc -vV names no host"))
+}
+
+/// Returns why a component of the nightly toolchain cannot be used.
+fn nightly_lacks(component: &str) -> Option<String> {
+    let args = ["component", "list", "--toolchain", "nightly", "--installed"];
+    let installed = process::output(process::command("rustup", &args));
+    match installed {
+        Err(_) => Some(String::from("no nightly toolchain")),
+        Ok(list) if list.lines().any(|line| line.starts_with(component)) => None,
+        Ok(_) => Some(format!("the nightly toolchain has no component {component}")),
+    }
+}
+
+fn plain(command: Command) -> Result<End> {
+    process::stream(command, |line| println!("{line}"))?;
+    Ok(End::Passed)
+}
+
+fn tests(command: Command) -> Result<End> {
+    count(command).map(End::Tests)
+}
+
+/// Runs tests and counts them; a run that ended badly without a failed test counts as one.
+fn count(command: Command) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let result = process::stream(command, |line| {
+        outcome.count(line);
+        println!("{line}");
+    });
+    if let Err(message) = result {
+        println!("{message}");
+        outcome.failed = outcome.failed.max(1);
+    } else if outcome.passed == 0 {
+        return Err(String::from("no test ran"));
+    }
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        process::command("sh", &["-c", script])
+    }
+
+    #[test]
+    fn the_quick_check_has_the_quick_jobs_and_names_choose_others() {
+        let names = |jobs: Vec<&Job>| jobs.iter().map(|job| job.name).collect::<Vec<_>>();
+        assert!(!names(choose(&[]).unwrap()).contains(&"asan"));
+        assert_eq!(names(choose(&["tsan", "fmt"]).unwrap()), ["tsan", "fmt"]);
+        assert!(choose(&["nothing"]).is_err());
+    }
+
+    #[test]
+    fn a_crashed_test_program_counts_as_failed() {
+        let script = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'; exit 1";
+        let outcome = count(shell(script)).unwrap();
+        assert_eq!(outcome, Outcome { passed: 3, failed: 1, skipped: 0 });
+        assert_eq!(judge(&JOBS[0], Ok(End::Tests(outcome))).0, "FAILED");
+    }
+
+    #[test]
+    fn a_run_without_tests_fails() {
+        assert!(count(shell("echo 'test result: ok. 0 passed; 0 failed'")).is_err());
+    }
+
+    #[test]
+    fn a_job_that_cannot_run_is_skipped_not_passed() {
+        let (word, outcome) = judge(&JOBS[0], Ok(End::Skipped(String::from("no tool"))));
+        assert_eq!((word, outcome.skipped, outcome.passed), ("skipped", 1, 0));
+    }
+}

@@ -1,0 +1,56 @@
+//! Counts the results of tests in the output of `cargo test`.
+
+use std::fmt;
+
+/// How many tests passed, failed, and were skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
+}
+
+impl Outcome {
+    /// Adds what one line of output says: the closing line of a test binary, else nothing.
+    pub(crate) fn count(&mut self, line: &str) {
+        let Some((_, numbers)) = line.split_once("test result: ") else { return };
+        let number = |word: &str| -> usize {
+            let field = numbers.split(['.', ';']).map(str::trim).find(|part| part.ends_with(word));
+            field.and_then(|part| part.split(' ').next()?.parse().ok()).unwrap_or(0)
+        };
+        self.passed += number(" passed");
+        self.failed += number(" failed");
+        self.skipped += number(" ignored");
+    }
+
+    /// Adds another outcome to this one.
+    pub(crate) fn add(&mut self, other: Outcome) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLOSING: &str = "test result: FAILED. 12 passed; 2 failed; 3 ignored; 0 measured; \
+                           1 filtered out; finished in 0.01s";
+
+    #[test]
+    fn closing_lines_add_up_and_other_lines_do_not_count() {
+        let mut outcome = Outcome::default();
+        outcome.count("test passes ... ok");
+        outcome.count(CLOSING);
+        outcome.count(CLOSING);
+        assert_eq!(outcome, Outcome { passed: 24, failed: 4, skipped: 6 });
+        assert_eq!(outcome.to_string(), "24 passed, 4 failed, 6 skipped");
+    }
+}

@@ -1,0 +1,147 @@
+//! The layer rule: a crate depends only on crates of lower layers.
+
+use super::Finding;
+use super::source::Source;
+
+/// The layer of each package; `None` in `layer` means that it was forgotten here.
+const LAYERS: &[(&str, u8)] = &[
+    ("nowait-sys", 1),
+    ("nowait-retry", 1),
+    ("nowait-block", 2),
+    ("nowait-sim", 3),
+    ("nowait-cache", 3),
+    ("nowait-file", 4),
+    ("nowait", 5),
+    ("nowait-libaio", 6),
+    ("nowait-cli", 6),
+    ("nowait-bench", 6),
+    ("nowait-server", 6),
+    ("nowait-simulator", 6),
+];
+
+/// Pairs of one layer where the first may use the second.
+const SAME_LAYER: &[(&str, &str)] = &[
+    // The engine parks threads and reads the clock.
+    ("nowait-retry", "nowait-sys"),
+    // The command is the front of the benchmark.
+    ("nowait-cli", "nowait-bench"),
+];
+
+/// Packages that talk to the system.
+const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
+
+/// The crates that may name those: the layer made for it, and what looks from outside.
+const SYSTEM_USERS: &[&str] = &["nowait-sys", "nowait-bench", "nowait-tests"];
+
+/// Checks the dependencies that a manifest names, those for tests and targets too.
+pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
+    let crates = source.path.starts_with("crates/") || source.path.starts_with("tests/");
+    if !crates || !source.path.ends_with("/Cargo.toml") {
+        return;
+    }
+    let Some(package) = package(&source.text) else {
+        findings.push(source.finding_on(1, "no package name found"));
+        return;
+    };
+    for (line, dependency) in named(&source.text) {
+        if let Some(advice) = judge(package, dependency) {
+            findings.push(source.finding_on(line, advice));
+        }
+    }
+}
+
+/// Returns what is wrong with `package` using `dependency`.
+fn judge(package: &str, dependency: &str) -> Option<String> {
+    if SYSTEM.contains(&dependency) && !SYSTEM_USERS.contains(&package) {
+        return Some(format!("{dependency} is for nowait-sys: add a safe function there"));
+    }
+    if package == "nowait-tests" || !(dependency == "nowait" || dependency.starts_with("nowait-")) {
+        return None;
+    }
+    let (Some(own), Some(other)) = (layer(package), layer(dependency)) else {
+        return Some(format!(
+            "give {package} and {dependency} a layer in xtask/src/tidy/layers.rs"
+        ));
+    };
+    if other < own || SAME_LAYER.contains(&(package, dependency)) {
+        return None;
+    }
+    Some(format!(
+        "{package} (layer {own}) must not use {dependency} (layer {other}): turn it round"
+    ))
+}
+
+fn layer(package: &str) -> Option<u8> {
+    LAYERS.iter().find(|entry| entry.0 == package).map(|entry| entry.1)
+}
+
+/// Reads the name below `[package]`.
+fn package(manifest: &str) -> Option<&str> {
+    let section = manifest.split("[package]").nth(1)?;
+    let line = section.lines().find(|line| line.trim_start().starts_with("name"))?;
+    line.split('"').nth(1)
+}
+
+/// Reads the names of the dependencies, with their lines.
+///
+/// Knows the forms `a = …`, `a.workspace = true` and `[dependencies.a]`.
+fn named(manifest: &str) -> Vec<(usize, &str)> {
+    let (mut inside, mut found) = (false, Vec::new());
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            inside = section.ends_with("dependencies");
+            if let Some((_, name)) = section.split_once("dependencies.") {
+                found.push((index + 1, name));
+            }
+        } else if let (true, Some((name, _))) = (inside, line.split_once('=')) {
+            found.push((index + 1, name.split('.').next().unwrap_or(name).trim()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check_text;
+    use super::*;
+
+    fn manifest(name: &str, rest: &str) -> String {
+        format!("[package]\nname = \"{name}\"\n{rest}\n")
+    }
+
+    #[test]
+    fn a_dependency_upwards_is_caught_in_every_form() {
+        for canary in [
+            "[dependencies]\nnowait-file.workspace = true",
+            "[dependencies]\nnowait-file = { path = \"../file\" }",
+            "[dependencies.nowait-file]\nworkspace = true",
+            "[dev-dependencies]\nnowait-file.workspace = true",
+            "[target.\"cfg(loom)\".dependencies]\nnowait-file = \"1\" # why",
+        ] {
+            let text = manifest("nowait-block", canary);
+            let found = check_text(dependencies, "crates/block/Cargo.toml", &text);
+            assert_eq!(found.len(), 1, "{canary}");
+            assert!(found[0].advice.contains("layer 4"), "{}", found[0]);
+        }
+    }
+
+    #[test]
+    fn downwards_and_the_named_pairs_are_allowed() {
+        let text = "[dependencies]\nnowait-sys.workspace = true\nparking_lot = \"1\"";
+        for package in ["nowait-retry", "nowait-block", "nowait-libaio", "nowait-tests"] {
+            let text = manifest(package, text);
+            assert_eq!(check_text(dependencies, "crates/a/Cargo.toml", &text), []);
+        }
+        let text = manifest("nowait-sys", "[dependencies]\nnowait-retry.workspace = true");
+        assert_eq!(check_text(dependencies, "crates/sys/Cargo.toml", &text).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_layer_and_a_stray_libc_are_caught() {
+        let text =
+            manifest("nowait-new", "[dependencies]\nnowait-sys.workspace = true\nlibc = \"1\"");
+        assert_eq!(check_text(dependencies, "crates/new/Cargo.toml", &text).len(), 2);
+    }
+}

@@ -1,0 +1,256 @@
+//! A source file, and its text without comments and strings.
+
+use std::ops::Range;
+
+use super::Finding;
+
+/// One file of the tree.
+pub(super) struct Source {
+    /// Relative to the root, with `/`.
+    pub(super) path: String,
+    /// As it is on disk.
+    pub(super) text: String,
+    /// The same, of the same length, with comments and the contents of strings blanked out:
+    /// what is left is code. Only for Rust and C; equal to `text` otherwise.
+    pub(super) code: String,
+}
+
+/// Files that are checked although they have none of the extensions below.
+const CHECKED_NAMES: &[&str] = &["Makefile", "run", "CONTRIBUTING.md", "ARCHITECTURE.md"];
+
+/// Extensions of the files that are checked.
+const CHECKED_EXTENSIONS: &[&str] = &["rs", "c", "h", "map", "sh", "toml", "py"];
+
+impl Source {
+    pub(super) fn new(path: &str, text: &str) -> Source {
+        let (path, text) = (path.to_owned(), text.to_owned());
+        let mut source = Source { path, code: text.clone(), text };
+        if source.is_code() {
+            source.code = mask(&source.text);
+        }
+        source
+    }
+
+    pub(super) fn is_checked(path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        CHECKED_NAMES.contains(&name) || CHECKED_EXTENSIONS.contains(&extension(path))
+    }
+
+    pub(super) fn is_rust(&self) -> bool {
+        self.extension() == "rs"
+    }
+
+    pub(super) fn is_code(&self) -> bool {
+        ["rs", "c", "h"].contains(&self.extension())
+    }
+
+    /// Returns what follows the last dot of the name.
+    pub(super) fn extension(&self) -> &str {
+        extension(&self.path)
+    }
+
+    /// Returns the line, counted from 1, that the byte at `offset` is on.
+    pub(super) fn line_of(&self, offset: usize) -> usize {
+        self.text[..offset].matches('\n').count() + 1
+    }
+
+    /// Returns the finding that the byte at `offset` breaks a rule.
+    pub(super) fn finding(&self, offset: usize, advice: impl Into<String>) -> Finding {
+        self.finding_on(self.line_of(offset), advice)
+    }
+
+    /// Returns the finding that line `line` breaks a rule.
+    pub(super) fn finding_on(&self, line: usize, advice: impl Into<String>) -> Finding {
+        Finding { path: self.path.clone(), line, advice: advice.into() }
+    }
+
+    /// Returns the parts of the code that are compiled for tests only.
+    pub(super) fn test_ranges(&self) -> Vec<Range<usize>> {
+        let whole_file = self.path.starts_with("tests/")
+            || self.path.contains("/tests/")
+            || self.path.ends_with("/tests.rs");
+        if whole_file {
+            return vec![Range { start: 0, end: self.code.len() }];
+        }
+        let attributes = self.code.match_indices("#[cfg(");
+        attributes.filter_map(|(start, _)| self.test_item(start)).collect()
+    }
+
+    /// Returns the item below the attribute at `start`, if that asks for `test`.
+    fn test_item(&self, start: usize) -> Option<Range<usize>> {
+        let rest = &self.code[start..];
+        let attribute = &rest[..rest.find(']')?];
+        let asks = words(attribute).any(|(_, word)| word == "test");
+        if !asks || attribute.contains("not(test") {
+            return None;
+        }
+        let opening = start + rest.find(['{', ';'])?;
+        match self.code.as_bytes()[opening] {
+            b'{' => Some(start..closing_brace(&self.code, opening)?),
+            _ => None,
+        }
+    }
+}
+
+fn extension(path: &str) -> &str {
+    path.rsplit_once('.').map_or("", |parts| parts.1)
+}
+
+/// Returns the offset of the brace that closes the one at `opening`.
+pub(super) fn closing_brace(code: &str, opening: usize) -> Option<usize> {
+    let mut depth = 0;
+    for (at, byte) in code.bytes().enumerate().skip(opening) {
+        match byte {
+            b'{' => depth += 1,
+            b'}' if depth == 1 => return Some(at),
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns the words of `text` with their offsets.
+pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let inside = |c: char| c.is_alphanumeric() || c == '_';
+    let parts = text.split(move |c| !inside(c)).filter(|word| !word.is_empty());
+    parts.map(|word| (word.as_ptr() as usize - text.as_ptr() as usize, word))
+}
+
+/// Blanks out comments and the contents of strings and characters; keeps every line end.
+fn mask(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = at + skipped_len(bytes, at);
+        for byte in &mut code[at..end] {
+            if *byte != b'\n' {
+                *byte = b' ';
+            }
+        }
+        at = end.max(at + 1);
+    }
+    // Only whole characters were blanked: each blanked piece begins and ends at an ASCII byte.
+    String::from_utf8(code).expect("pieces begin and end between characters")
+}
+
+/// Returns how many bytes at `at` are no code: a comment or a literal, else 0.
+fn skipped_len(bytes: &[u8], at: usize) -> usize {
+    let rest = &bytes[at..];
+    let after_word = at > 0 && is_word(bytes[at - 1]);
+    match rest {
+        [b'/', b'/', ..] => rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len()),
+        [b'/', b'*', ..] => block_comment_len(rest),
+        [b'"', ..] => quoted_len(rest, b'"'),
+        [b'\'', ..] => character_len(rest),
+        [b'r', b'"' | b'#', ..] if !after_word => raw_string_len(rest, 1),
+        [b'b' | b'c', b'r', b'"' | b'#', ..] if !after_word => raw_string_len(rest, 2),
+        _ => 0,
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// The length of a comment that may hold others, as in Rust.
+fn block_comment_len(rest: &[u8]) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at + 1 < rest.len() {
+        match (rest[at], rest[at + 1]) {
+            (b'/', b'*') => depth += 1,
+            (b'*', b'/') if depth == 1 => return at + 2,
+            (b'*', b'/') => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+    }
+    rest.len()
+}
+
+fn quoted_len(rest: &[u8], quote: u8) -> usize {
+    let mut at = 1;
+    while at < rest.len() {
+        match rest[at] {
+            b'\\' => at += 2,
+            byte if byte == quote => return at + 1,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+/// The length of a character literal; 0 for a lifetime.
+fn character_len(rest: &[u8]) -> usize {
+    match rest {
+        [_, b'\\', ..] => quoted_len(rest, b'\''),
+        [_, first, ..] => {
+            let width = match first {
+                0x00..0x80 => 1,
+                0x80..0xe0 => 2,
+                0xe0..0xf0 => 3,
+                _ => 4,
+            };
+            if rest.get(1 + width) == Some(&b'\'') { width + 2 } else { 0 }
+        }
+        _ => 0,
+    }
+}
+
+/// The length of a raw string whose hashes begin at `prefix`; 0 for a raw identifier.
+fn raw_string_len(rest: &[u8], prefix: usize) -> usize {
+    let hashes = rest[prefix..].iter().take_while(|&&byte| byte == b'#').count();
+    let body = prefix + hashes + 1;
+    if rest.get(body - 1) != Some(&b'"') {
+        return 0;
+    }
+    let mut end = vec![b'"'];
+    end.resize(hashes + 1, b'#');
+    let close = rest[body..].windows(end.len()).position(|window| window == end);
+    close.map_or(rest.len(), |offset| body + offset + end.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_strings_are_blanked_and_lines_stay() {
+        let text = "a /* b /* c */ d */ e // f\n\"g\\\"h\" i r#\"j\"k\"# l b'm' 'n' <'o> '\\'' p\n";
+        let code = mask(text);
+        assert_eq!(code.len(), text.len());
+        let left: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(left, "a e i l b <'o> p");
+        assert_eq!(code.lines().count(), 2);
+    }
+
+    #[test]
+    fn characters_beyond_ascii_are_blanked_whole() {
+        assert_eq!(mask("'é' 'a' \"ü\" x /* 日 */ y").split_whitespace().count(), 2);
+    }
+
+    #[test]
+    fn raw_identifiers_are_code() {
+        assert_eq!(mask("r#fn + br"), "r#fn + br");
+    }
+
+    #[test]
+    fn test_modules_are_found_and_their_opposite_is_not() {
+        let text = "fn a() {}\n#[cfg(all(test, loom))]\nmod tests { fn b() {} }\n\
+                    #[cfg(not(test))]\nmod c { }\n";
+        let source = Source::new("crates/x/src/lib.rs", text);
+        let ranges = source.test_ranges();
+        assert_eq!(ranges.len(), 1);
+        assert!(source.code[ranges[0].clone()].contains("fn b"));
+        assert_eq!(Source::new("tests/src/lib.rs", text).test_ranges()[0].start, 0);
+    }
+
+    #[test]
+    fn words_have_their_offsets() {
+        assert_eq!(words("a_b::c").collect::<Vec<_>>(), [(0, "a_b"), (5, "c")]);
+    }
+}
