@@ -1,0 +1,67 @@
+# All commands of the project. Each needs only Debian and Rust: the first one installs the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+CARGO ?= cargo
+X := $(CARGO) x
+NOWAIT := dist/bin/nowait
+
+# A new list of packages, or another machine, makes another stamp.
+STAMP := .stamps/setup-$(shell cat xtask/setup.sh /etc/os-release /etc/machine-id 2>/dev/null \
+	| cksum | cut -d' ' -f1)
+
+.PHONY: help setup demo test test-full lint fmt dist bench bench-submit \
+	loom miri sanitize fuzz clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Install the system packages and toolchain components that are missing
+	@:
+
+$(STAMP):
+	@bash xtask/setup.sh
+	@mkdir -p $(@D) && rm -f $(@D)/setup-* && touch $@
+
+dist: setup ## Build dist/: the tool, libaio.so.1, libnowait_preload.so
+	@$(X) dist
+
+demo: dist ## Show an unmodified fio with and without nowait (under 90 seconds)
+	@mkdir -p target/demo
+	@$(NOWAIT) bench demo --html target/demo/report.html $(DEMO_ARGS)
+
+test: setup ## Run every test in its quick form, and the checks
+	@$(X) ci
+
+test-full: dist ## Run every test at full length (hours)
+	@$(X) ci test
+
+lint: setup ## Check format, clippy, tidy and documentation
+	@$(X) ci fmt tidy clippy doc
+
+fmt: setup ## Format the code
+	@$(CARGO) fmt --all
+
+bench: bench-submit ## Run the benchmarks at their quick size, with a report
+
+bench-submit: dist ## Measure the time inside io_submit against the system's libaio
+	@mkdir -p target/bench
+	@$(NOWAIT) bench submit --json target/bench/submit.json --html target/bench/submit.html \
+		$(BENCH_ARGS)
+
+loom: setup ## Check the lock-free parts in all interleavings
+	@$(X) ci loom
+
+miri: setup ## Look for undefined behaviour in the engine
+	@$(X) ci miri
+
+sanitize: setup ## Run the tests under the address and thread sanitizers
+	@$(X) ci asan tsan
+
+fuzz: setup ## Fuzz each target for FUZZ_SECONDS (60)
+	@if [ -d fuzz ]; then $(X) ci fuzz; else echo "nothing to fuzz yet"; fi
+
+clean: ## Remove everything that was built
+	@$(CARGO) clean
+	@rm -rf dist
