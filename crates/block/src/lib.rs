@@ -1,1 +1,20 @@
-//! Placeholder.
+//! Backends: what carries a request to the operating system and brings its result back.
+//!
+//! ```text
+//! bio        one request: operation, file, segments, offset, token
+//! backend    the trait of all backends
+//! backends/  uring · aio · threads · mem          talk to the system (mem: to memory)
+//! stacked/   delay · error · throttle · trace     wrap another backend
+//! conformance   the one suite that all of them pass
+//! probe      which of them work on this machine, found by using them
+//! ```
+
+pub mod backend;
+pub mod backends;
+pub mod bio;
+pub mod conformance;
+pub mod probe;
+pub mod stacked;
+
+pub use backend::{BlockBackend, Limits};
+pub use bio::{Bio, BioOp, Completion, Segments};

@@ -1,1 +1,34 @@
-//! Placeholder.
+//! The only system calls of nowait, and the `unsafe` code they need.
+//!
+//! ```text
+//! raw      the system call instruction: no errno, no cancellation point, not interposable
+//! errno    names for error numbers            fd       owned descriptors, kept out of the way
+//! file     read, write, sync, stat            aio      the kernel's native AIO and its structs
+//! uring    one io_uring                       eventfd, futex, poll: how threads wait
+//! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
+//! memory   shared mappings, safe probes       thread   signals, names, identities
+//! inspect  what this system allows
+//! ```
+//!
+//! System calls are issued by the instruction itself, not through the C library: a preloaded
+//! library interposes some of the C library's wrappers, the wrappers are cancellation points,
+//! and callers of libaio expect `errno` to stay as it was.
+
+pub mod aio;
+pub mod cred;
+pub mod errno;
+pub mod eventfd;
+pub mod fd;
+pub mod fdtable;
+pub mod file;
+pub mod futex;
+pub mod inspect;
+pub mod memory;
+pub mod poll;
+pub mod raw;
+pub mod thread;
+pub mod time;
+pub mod uring;
+
+pub use errno::Errno;
+pub use fd::Fd;

@@ -1,0 +1,55 @@
+//! The trait of all backends.
+
+use crate::{Bio, Completion};
+use nowait_sys::{Errno, time::Deadline};
+
+/// What a backend can take; constant for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bios between `queue` and `reap`.
+    pub depth: usize,
+    /// Whether reads of the kernel's page cache wait without a thread.
+    pub buffered_reads: bool,
+}
+
+/// Carries bios to the operating system.
+///
+/// Every bio accepted by `queue` comes back exactly once from `reap`, failed or not, cancelled
+/// or not; also when the system refuses it at `commit`.
+///
+/// All verbs may be called from several threads at once; one thread at a time should `reap`.
+pub trait BlockBackend: Send + Sync {
+    /// Returns the name used in reports: `uring`, `kaio`, `threads`, `mem`, …
+    fn name(&self) -> &'static str;
+
+    /// Returns what the backend can take.
+    fn limits(&self) -> Limits;
+
+    /// Takes a bio, or gives it back when `limits().depth` are already under way (the caller
+    /// keeps it and queues it again after the next completion). Starts nothing by itself.
+    fn queue(&self, bio: Bio) -> Result<(), Bio>;
+
+    /// Starts what was queued, with few system calls. Does not wait for the device. On return
+    /// the system holds the open files of all bios this thread queued.
+    fn commit(&self);
+
+    /// Adds completions to `done`: waits until at least `min` were added, the deadline passed or
+    /// [`BlockBackend::wake`] was called; with `min` = 0 takes only what is there. The only verb
+    /// that may wait.
+    ///
+    /// # Errors
+    /// `EINTR`: a signal handler ran while nothing was there.
+    fn reap(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline)
+    -> Result<(), Errno>;
+
+    /// Makes the `reap` that waits now, or else the next that would wait, return early. Cheap
+    /// to call when nobody waits is not required: callers know.
+    fn wake(&self);
+
+    /// Asks for an early end of the bio with `token`; if it can still be stopped it completes
+    /// with `ECANCELED`, otherwise as usual. Unknown tokens are ignored.
+    fn cancel(&self, token: u64);
+
+    /// Returns how many bios are between `queue` and `reap`.
+    fn in_flight(&self) -> usize;
+}

@@ -1,0 +1,132 @@
+//! One request to a backend, and its completion.
+
+use nowait_sys::{Errno, cred::Credentials, file::IoVec};
+use std::sync::Arc;
+
+/// What a bio asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BioOp {
+    /// Fill the segments from the file.
+    Read,
+    /// Write the segments to the file.
+    Write,
+    /// Make data and metadata durable.
+    Fsync,
+    /// Make data durable.
+    Fdatasync,
+    /// Wait until one of these `poll(2)` events; the result is the mask of those ready.
+    Poll(u16),
+}
+
+/// The memory of a bio. Most have one segment, which then needs no allocation.
+#[derive(Clone, Debug)]
+pub enum Segments {
+    /// One contiguous buffer.
+    One(IoVec),
+    /// Several buffers, filled or written in order.
+    Many(Arc<[IoVec]>),
+}
+
+impl Segments {
+    /// Is empty: for operations without data.
+    pub const NONE: Segments = Segments::One(IoVec { base: core::ptr::null_mut(), len: 0 });
+
+    /// Returns the segments in order.
+    pub fn as_slice(&self) -> &[IoVec] {
+        match self {
+            Segments::One(segment) => core::slice::from_ref(segment),
+            Segments::Many(segments) => segments,
+        }
+    }
+
+    /// Returns the total length in bytes.
+    pub fn len(&self) -> usize {
+        self.as_slice().iter().map(|segment| segment.len).sum()
+    }
+
+    /// Tells whether there is nothing to transfer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns what is left after the first `done` bytes.
+    #[must_use]
+    pub fn after(&self, mut done: usize) -> Segments {
+        if done == 0 {
+            return self.clone();
+        }
+        let mut left = Vec::with_capacity(self.as_slice().len());
+        for segment in self.as_slice() {
+            let skipped = done.min(segment.len);
+            done -= skipped;
+            if skipped < segment.len {
+                // `wrapping_add`: the address is the application's, and may be anything.
+                let base = segment.base.wrapping_add(skipped);
+                left.push(IoVec { base, len: segment.len - skipped });
+            }
+        }
+        match left.as_slice() {
+            [] => Segments::NONE,
+            [one] => Segments::One(*one),
+            _ => Segments::Many(left.into()),
+        }
+    }
+}
+
+/// One request. The segments' memory belongs to whoever made the bio and must live until its
+/// completion has been reaped; that promise is given once, to [`Bio::new`].
+#[derive(Clone, Debug)]
+pub struct Bio {
+    /// What to do.
+    pub op: BioOp,
+    /// Which file, in the descriptor table of the thread that commits (of the workers, for
+    /// [`crate::backends::threads::Threads`]).
+    pub fd: i32,
+    /// Where the data goes or comes from.
+    pub segments: Segments,
+    /// Byte offset; -1 for the position of a stream.
+    pub offset: i64,
+    /// `RWF_*` of [`nowait_sys::file::rwf`].
+    pub rw_flags: u32,
+    /// I/O priority as ioprio_set(2) encodes it, 0 for the thread's own.
+    pub priority: u16,
+    /// Comes back in the completion.
+    pub token: u64,
+    /// The rights to act with, where another thread does the work; `None`: the worker's own.
+    pub credentials: Option<Arc<Credentials>>,
+    /// Bios of one lane run one after another in the order queued (threads only).
+    pub lane: Option<Arc<crate::backends::threads::Lane>>,
+    /// Announce the whole range to the kernel's readahead before reading (threads only).
+    pub upfront: bool,
+}
+
+impl Bio {
+    /// Makes a bio with no flags, no lane and the worker's own rights.
+    ///
+    /// # Safety
+    /// The segments must be valid for `op` until the bio's completion has been reaped, or the
+    /// kernel must be the only one to touch them (a wrong address is then an `EFAULT`).
+    pub unsafe fn new(op: BioOp, fd: i32, segments: Segments, offset: i64, token: u64) -> Bio {
+        Bio {
+            op,
+            fd,
+            segments,
+            offset,
+            rw_flags: 0,
+            priority: 0,
+            token,
+            credentials: None,
+            lane: None,
+            upfront: false,
+        }
+    }
+}
+
+/// The end of a bio, reported exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// That of the bio.
+    pub token: u64,
+    /// Bytes transferred, or the ready events of a poll. May be short, as of read(2), write(2).
+    pub result: Result<u32, Errno>,
+}

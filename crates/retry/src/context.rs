@@ -1,0 +1,430 @@
+//! A context (the kernel's kioctx): slots, completions, waiting, destruction.
+
+use crate::{
+    event_ring::EventRing,
+    stats::Stats,
+    sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst, futex_wait, futex_wake},
+    waiters::Waiters,
+};
+use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
+use std::sync::OnceLock;
+
+/// A context's own queue, which a waiting caller serves (the leader; no thread switch).
+pub trait Pump: Send + Sync {
+    /// Tells whether requests are under way in the queue.
+    fn is_busy(&self) -> bool;
+    /// Collects completions, waiting for `need` of them, the deadline or [`Pump::interrupt`].
+    ///
+    /// # Errors
+    /// `EINTR`: a signal handler ran.
+    fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno>;
+    /// Runs the requests whose completions were collected.
+    fn run(&self);
+    /// Makes the `wait` that is or will be going on return.
+    fn interrupt(&self);
+}
+
+/// Accepts requests, takes their completions, lets callers wait for them.
+///
+/// Every request accepted by [`IoContext::reserve`] ends in one [`IoContext::complete`]; its
+/// slot is free again when its event has been read.
+pub struct IoContext {
+    ring: EventRing,
+    waiters: Waiters,
+    /// Accepted, not completed.
+    outstanding: AtomicUsize,
+    dead: AtomicBool,
+    /// Changes when a dying context has nothing outstanding any more.
+    drained: AtomicU32,
+    pump: OnceLock<Box<dyn Pump>>,
+    stats: Stats,
+}
+
+impl IoContext {
+    /// Makes a context whose ring header shows `id` and holds at least `nr_min` events.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory or too many mappings.
+    pub fn new(id: u32, nr_min: u32, stats: Stats) -> Result<IoContext, Errno> {
+        Ok(IoContext {
+            ring: EventRing::new(id, nr_min)?,
+            waiters: Waiters::default(),
+            outstanding: AtomicUsize::new(0),
+            dead: AtomicBool::new(false),
+            drained: AtomicU32::new(0),
+            pump: OnceLock::new(),
+            stats,
+        })
+    }
+
+    /// Gives the context its own queue. Later calls change nothing.
+    pub fn set_pump(&self, pump: Box<dyn Pump>) {
+        let _ = self.pump.set(pump);
+    }
+
+    /// Returns the ring, for its address and its reader's position.
+    pub fn ring(&self) -> &EventRing {
+        &self.ring
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Returns how many requests are accepted and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.load(SeqCst)
+    }
+
+    /// Reserves a slot for each of up to `count` requests; returns for how many.
+    ///
+    /// # Errors
+    /// `EAGAIN`: no slot is free. `EINVAL`: the context is being destroyed.
+    pub fn reserve(&self, count: usize) -> Result<usize, Errno> {
+        // First count, then look: a destroyer that missed the count is seen here.
+        let before = self.outstanding.fetch_add(count, SeqCst);
+        if self.dead.load(SeqCst) {
+            self.release(count);
+            return Err(Errno::INVAL);
+        }
+        // `before` was read first, so an event that moved to the ring meanwhile counts twice:
+        // too careful, never too bold.
+        let free = self.ring.capacity().saturating_sub(before + self.ring.unread());
+        if count <= free {
+            return Ok(count);
+        }
+        self.release(count - free);
+        if free == 0 { Err(Errno::AGAIN) } else { Ok(free) }
+    }
+
+    /// Gives back slots of requests that were not started after all.
+    pub fn release(&self, count: usize) {
+        if self.outstanding.fetch_sub(count, SeqCst) == count && self.dead.load(SeqCst) {
+            self.drained.fetch_add(1, SeqCst);
+            futex_wake(&self.drained, u32::MAX);
+        }
+    }
+
+    /// Delivers the event of a request that holds a slot.
+    pub fn complete(&self, event: IoEvent) {
+        self.complete_quietly(event);
+        self.notify();
+    }
+
+    /// Delivers an event without waking anybody: the caller says [`IoContext::notify`] after the
+    /// last of a batch.
+    pub fn complete_quietly(&self, event: IoEvent) {
+        self.stats.add(|c| &c.completions, 1);
+        self.ring.push(&[event]);
+        self.release(1);
+    }
+
+    /// Wakes a waiter that the events in the ring satisfy.
+    pub fn notify(&self) {
+        self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());
+    }
+
+    fn interrupt_pump(&self) {
+        if let Some(pump) = self.pump.get() {
+            pump.interrupt();
+        }
+    }
+
+    /// Says that requests were started in the context's own queue: somebody must lead.
+    pub fn pump_started(&self) {
+        self.waiters.call_for_leader();
+    }
+
+    /// Tells whether a caller waits in the context's own queue.
+    pub fn has_leader(&self) -> bool {
+        self.waiters.has_leader()
+    }
+
+    /// Brings in what the own queue has completed, unless somebody is doing that; never waits.
+    pub fn poll_pump(&self) {
+        let Some(pump) = self.pump.get() else { return };
+        if pump.is_busy() && self.waiters.try_lead() {
+            let _ = pump.wait(0, Deadline::NOW);
+            pump.run();
+            self.stop_leading();
+        }
+    }
+
+    fn stop_leading(&self) {
+        self.waiters.stop_leading();
+        if self.pump.get().is_some_and(|pump| pump.is_busy()) {
+            self.waiters.call_for_leader();
+        }
+    }
+
+    /// Takes between `min` and `max` events, giving each to `sink`; waits for them until the
+    /// deadline, with `sigmask` in force while it sleeps.
+    ///
+    /// Returns fewer than `min` at the deadline.
+    /// # Errors
+    /// `EINTR`: a signal handler ran and nothing was taken. `EINVAL`: the context was destroyed
+    /// meanwhile. Whatever `sink` says about the first event.
+    pub fn wait_events(
+        &self,
+        min: usize,
+        max: usize,
+        deadline: Deadline,
+        sigmask: Option<&u64>,
+        mut sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        let mut taken = 0;
+        let mut give_up = false;
+        self.poll_pump();
+        loop {
+            match self.ring.consume(max - taken, |index, event| sink(taken + index, event)) {
+                Ok(count) => taken += count,
+                Err(errno) if taken == 0 => return Err(errno),
+                Err(_) => return Ok(taken),
+            }
+            if taken >= min || give_up {
+                break;
+            }
+            if self.dead.load(SeqCst) {
+                return if taken == 0 { Err(Errno::INVAL) } else { Ok(taken) };
+            }
+            give_up = deadline.has_passed();
+            if give_up {
+                self.poll_pump();
+            } else if let Err(errno) = self.sleep(min - taken, deadline, sigmask) {
+                return if taken == 0 { Err(errno) } else { Ok(taken) };
+            }
+        }
+        if self.ring.unread() > 0 {
+            self.notify(); // what is left may satisfy another waiter
+        }
+        Ok(taken)
+    }
+
+    fn sleep(&self, need: usize, deadline: Deadline, sigmask: Option<&u64>) -> Result<(), Errno> {
+        let pump = self.pump.get().filter(|pump| sigmask.is_none() && pump.is_busy());
+        match pump {
+            Some(pump) if self.waiters.try_lead() => self.lead(pump.as_ref(), need, deadline),
+            _ => self.follow(need, deadline, sigmask),
+        }
+    }
+
+    fn lead(&self, pump: &dyn Pump, need: usize, deadline: Deadline) -> Result<(), Errno> {
+        let waiter = self.waiters.add(need, true, false)?;
+        let waited = if self.ring.unread() >= need || self.dead.load(SeqCst) {
+            Ok(())
+        } else {
+            pump.wait(need, deadline)
+        };
+        // Off the list before running anything: the events are for this thread, which is awake.
+        self.waiters.remove(&waiter);
+        pump.run();
+        self.stop_leading();
+        if self.ring.unread() > 0 { Ok(()) } else { waited }
+    }
+
+    fn follow(&self, need: usize, deadline: Deadline, sigmask: Option<&u64>) -> Result<(), Errno> {
+        let waiter = self.waiters.add(need, false, sigmask.is_some())?;
+        let nobody_leads = || {
+            sigmask.is_none()
+                && !self.waiters.has_leader()
+                && self.pump.get().is_some_and(|pump| pump.is_busy())
+        };
+        let ready = self.ring.unread() >= need || self.dead.load(SeqCst) || nobody_leads();
+        let slept = if ready { Ok(()) } else { waiter.sleep(deadline, sigmask) };
+        self.waiters.remove(&waiter);
+        slept
+    }
+
+    /// Tells whether the context has been destroyed.
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(SeqCst)
+    }
+
+    /// Refuses new requests, wakes all waiters (they say EINVAL), and waits until what was
+    /// accepted has completed. What would never complete by itself must have been cancelled.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is being destroyed already.
+    pub fn destroy(&self, cancel: impl FnOnce()) -> Result<(), Errno> {
+        if self.dead.swap(true, SeqCst) {
+            return Err(Errno::INVAL);
+        }
+        cancel();
+        loop {
+            self.waiters.wake_all(|| self.interrupt_pump());
+            let seen = self.drained.load(SeqCst);
+            if self.outstanding.load(SeqCst) == 0 {
+                return Ok(());
+            }
+            self.drain_once(seen);
+        }
+    }
+
+    /// Waits for some completion, by leading the own queue or for the word to change.
+    fn drain_once(&self, seen: u32) {
+        match self.pump.get() {
+            Some(pump) if pump.is_busy() => {
+                if self.waiters.try_lead() {
+                    let _ = pump.wait(1, Deadline::after_ns(DRAIN_TICK_NS));
+                    pump.run();
+                    self.waiters.stop_leading();
+                } else {
+                    let _ = futex_wait(&self.drained, seen, Deadline::after_ns(DRAIN_TICK_NS));
+                }
+            }
+            _ => {
+                let _ = futex_wait(&self.drained, seen, Deadline::after_ns(DRAIN_TICK_NS));
+            }
+        }
+    }
+}
+
+/// How long a destroyer sleeps before it looks whether requests moved to the own queue: a
+/// request can start there, continue elsewhere and come back.
+const DRAIN_TICK_NS: u64 = 2_000_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, mpsc};
+
+    fn context() -> Arc<IoContext> {
+        Arc::new(IoContext::new(0, 8, Stats::new(true)).unwrap())
+    }
+
+    fn event(data: u64) -> IoEvent {
+        IoEvent { data, ..IoEvent::default() }
+    }
+
+    fn take(context: &IoContext, min: usize, deadline: Deadline) -> Result<Vec<u64>, Errno> {
+        let mut seen = Vec::new();
+        context.wait_events(min, 100, deadline, None, |_, event| {
+            seen.push(event.data);
+            Ok(())
+        })?;
+        Ok(seen)
+    }
+
+    #[test]
+    fn a_full_context_gives_a_part_then_eagain() {
+        let context = context();
+        let capacity = context.ring().capacity();
+        assert_eq!(context.reserve(capacity + 5), Ok(capacity));
+        assert_eq!(context.reserve(1), Err(Errno::AGAIN));
+        context.complete(event(1));
+        assert_eq!(context.reserve(1), Err(Errno::AGAIN), "an unread event keeps its slot");
+        assert_eq!(take(&context, 0, Deadline::NOW), Ok(vec![1]));
+        assert_eq!(context.reserve(2), Ok(1));
+    }
+
+    #[test]
+    fn the_deadline_gives_what_is_there() {
+        let context = context();
+        context.reserve(2).unwrap();
+        context.complete(event(1));
+        assert_eq!(take(&context, 2, Deadline::NOW), Ok(vec![1]));
+        assert_eq!(take(&context, 1, Deadline::after_ns(1000)), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_waiter_is_woken_when_it_has_enough() {
+        let context = context();
+        context.reserve(3).unwrap();
+        let waiter = context.clone();
+        let waiter = std::thread::spawn(move || take(&waiter, 3, Deadline::NEVER));
+        for data in 0..3 {
+            context.complete(event(data));
+        }
+        assert_eq!(waiter.join().unwrap(), Ok(vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn destroy_waits_wakes_and_happens_once() {
+        let context = context();
+        context.reserve(1).unwrap();
+        let waiting = context.clone();
+        let waiting = std::thread::spawn(move || take(&waiting, 1, Deadline::NEVER));
+        let (cancelled, was_cancelled) = mpsc::channel();
+        let destroyer = context.clone();
+        let destroyer =
+            std::thread::spawn(move || destroyer.destroy(|| cancelled.send(()).unwrap()));
+        was_cancelled.recv().unwrap();
+        assert_eq!(context.destroy(|| {}), Err(Errno::INVAL));
+        assert_eq!(waiting.join().unwrap(), Err(Errno::INVAL));
+        assert_eq!(context.reserve(1), Err(Errno::INVAL));
+        context.complete(event(1));
+        assert_eq!(destroyer.join().unwrap(), Ok(()));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    fn event(data: u64) -> IoEvent {
+        IoEvent { data, ..IoEvent::default() }
+    }
+
+    fn context() -> Arc<IoContext> {
+        Arc::new(IoContext::new(0, 4, Stats::new(false)).unwrap())
+    }
+
+    #[test]
+    fn loom_a_waiter_does_not_miss_the_event() {
+        loom::model(|| {
+            let context = context();
+            context.reserve(1).unwrap();
+            let producer = context.clone();
+            let producer = thread::spawn(move || producer.complete(event(7)));
+            let mut seen = Vec::new();
+            let took = context.wait_events(1, 1, Deadline::NEVER, None, |_, event| {
+                seen.push(event.data);
+                Ok(())
+            });
+            assert_eq!((took, seen), (Ok(1), vec![7]));
+            producer.join().unwrap();
+        });
+    }
+
+    /// After `destroy` has returned nothing is outstanding and nothing is accepted.
+    fn destruction(reserve: fn(&IoContext) -> Result<usize, Errno>) {
+        loom::model(move || {
+            let context = context();
+            let submitter = context.clone();
+            let submitter = thread::spawn(move || {
+                if reserve(&submitter).is_ok() {
+                    assert!(!gone(&submitter), "accepted by a context that is gone");
+                    submitter.complete(event(1));
+                }
+            });
+            context.destroy(|| {}).unwrap();
+            context.waiters.try_lead(); // marks "destroy has returned" for the check above
+            submitter.join().unwrap();
+            assert_eq!(context.outstanding(), 0);
+        });
+    }
+
+    fn gone(context: &IoContext) -> bool {
+        context.has_leader()
+    }
+
+    #[test]
+    fn loom_destroy_waits_for_what_was_accepted() {
+        destruction(|context| context.reserve(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "accepted by a context that is gone")]
+    fn loom_canary_looking_before_counting_is_caught() {
+        destruction(|context| {
+            if context.dead.load(SeqCst) {
+                return Err(Errno::INVAL);
+            }
+            context.outstanding.fetch_add(1, SeqCst);
+            Ok(1)
+        });
+    }
+}

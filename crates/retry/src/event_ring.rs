@@ -1,0 +1,243 @@
+//! Completions on their way to the application.
+//!
+//! Many producers push under one lock; consumers take under another, or the application reads
+//! the ring itself and advances `head`, as fio, QEMU and libaio do with the kernel's.
+
+use crate::{
+    ring_memory::RingMemory,
+    sync::{Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
+};
+use nowait_sys::{Errno, aio::IoEvent};
+
+/// A ring of events in memory that the application sees.
+pub struct EventRing {
+    memory: RingMemory,
+    tail: Mutex<u32>,
+    consumers: Mutex<()>,
+}
+
+impl EventRing {
+    /// Makes a ring for at least `nr_min` events; `id` is what the header shows.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory or too many mappings.
+    pub fn new(id: u32, nr_min: u32) -> Result<EventRing, Errno> {
+        let memory = RingMemory::new(id, nr_min)?;
+        Ok(EventRing { memory, tail: Mutex::new(0), consumers: Mutex::new(()) })
+    }
+
+    /// Returns the memory, for its address.
+    pub fn memory(&self) -> &RingMemory {
+        &self.memory
+    }
+
+    /// Returns how many events can be unread at a time: one slot always stays free.
+    pub fn capacity(&self) -> usize {
+        self.memory.nr() as usize - 1
+    }
+
+    /// Returns how many events are unread. The application may have moved `head` anywhere; a
+    /// senseless one is taken modulo the size, so nothing here goes out of bounds.
+    pub fn unread(&self) -> usize {
+        let nr = self.memory.nr();
+        let tail = self.memory.tail().load(Acquire) % nr;
+        let head = self.memory.head().load(Acquire) % nr;
+        ((tail + nr - head) % nr) as usize
+    }
+
+    /// Adds events and publishes them at once. The caller holds a reserved slot for each.
+    pub fn push(&self, events: &[IoEvent]) {
+        let nr = self.memory.nr();
+        let mut tail = self.tail.lock();
+        for event in events {
+            self.memory.write(*tail, *event);
+            *tail = (*tail + 1) % nr;
+        }
+        // Release: who sees the new tail sees the events below it.
+        self.memory.tail().store(*tail, Release);
+    }
+
+    /// Takes up to `max` events, oldest first, giving each to `sink`; returns how many.
+    ///
+    /// # Errors
+    /// Whatever `sink` said; the event it refused and those after it stay in the ring.
+    pub fn consume(
+        &self,
+        max: usize,
+        mut sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        if max == 0 || self.unread() == 0 {
+            return Ok(0);
+        }
+        let _one_at_a_time = self.consumers.lock();
+        let nr = self.memory.nr();
+        let mut head = self.memory.head().load(Relaxed) % nr;
+        let tail = self.memory.tail().load(Acquire) % nr;
+        let mut taken = 0;
+        let mut outcome = Ok(());
+        while head != tail && taken < max && outcome.is_ok() {
+            outcome = sink(taken, self.memory.read(head));
+            if outcome.is_ok() {
+                head = (head + 1) % nr;
+                taken += 1;
+            }
+        }
+        // Release: a producer that sees the slot free sees that we are done reading it.
+        self.memory.head().store(head, Release);
+        if taken == 0 { outcome.map(|()| 0) } else { Ok(taken) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn event(data: u64) -> IoEvent {
+        IoEvent { data, ..IoEvent::default() }
+    }
+
+    fn take(ring: &EventRing, max: usize) -> Vec<u64> {
+        let mut taken = Vec::new();
+        ring.consume(max, |_, event| {
+            taken.push(event.data);
+            Ok(())
+        })
+        .unwrap();
+        taken
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_kernel() {
+        // io_setup(1..32), (64), (100), (128), (256), (1024): (max(n, 4 × cpus) × 2 + 2).
+        for (asked, nr) in [(66, 127), (130, 255), (258, 383), (514, 639), (2050, 2175)] {
+            assert_eq!(EventRing::new(0, asked).unwrap().memory().nr(), nr);
+        }
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_delivered_stays() {
+        let ring = EventRing::new(0, 8).unwrap();
+        ring.push(&[event(1), event(2)]);
+        assert_eq!(ring.consume(2, |_, _| Err(Errno::FAULT)), Err(Errno::FAULT));
+        assert_eq!(take(&ring, 9), [1, 2]);
+    }
+
+    #[test]
+    fn a_senseless_head_is_survived() {
+        let ring = EventRing::new(0, 8).unwrap();
+        ring.memory().head().store(u32::MAX, Relaxed);
+        ring.push(&[event(1)]);
+        assert!(ring.unread() <= ring.capacity());
+        let _ = take(&ring, 1000);
+        assert_eq!(ring.unread(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_queue(ops in prop::collection::vec((0usize..5, 0usize..5), 0..400)) {
+            let ring = EventRing::new(0, 1).unwrap();
+            let (mut model, mut next) = (VecDeque::new(), 0);
+            for (pushes, takes) in ops {
+                for _ in 0..pushes.min(ring.capacity() - model.len()) {
+                    ring.push(&[event(next)]);
+                    model.push_back(next);
+                    next += 1;
+                }
+                prop_assert_eq!(ring.unread(), model.len());
+                let expected: Vec<u64> = model.drain(..takes.min(model.len())).collect();
+                prop_assert_eq!(take(&ring, takes), expected);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    fn event(data: u64) -> IoEvent {
+        IoEvent { data, ..IoEvent::default() }
+    }
+
+    fn take(ring: &EventRing, max: usize) -> Vec<u64> {
+        let mut taken = Vec::new();
+        ring.consume(max, |_, event| {
+            taken.push(event.data);
+            Ok(())
+        })
+        .unwrap();
+        taken
+    }
+
+    #[test]
+    fn loom_two_producers_two_reapers_lose_nothing() {
+        loom::model(|| {
+            let ring = Arc::new(EventRing::new(0, 4).unwrap());
+            let producers: Vec<_> = (1..=2)
+                .map(|data| {
+                    let ring = ring.clone();
+                    thread::spawn(move || ring.push(&[event(data)]))
+                })
+                .collect();
+            let mut seen = take(&ring, 1);
+            for producer in producers {
+                producer.join().unwrap();
+            }
+            seen.extend(take(&ring, 4));
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2]);
+        });
+    }
+
+    /// The application reads the ring itself, as fio's `user_io_getevents` does.
+    fn userspace_take(ring: &EventRing) -> Option<u64> {
+        let memory = ring.memory();
+        let head = memory.head().load(Relaxed);
+        if head == memory.tail().load(Acquire) {
+            return None;
+        }
+        let event = memory.read(head);
+        memory.head().store((head + 1) % memory.nr(), Release);
+        Some(event.data)
+    }
+
+    #[test]
+    fn loom_userspace_reader_sees_whole_events_in_order() {
+        loom::model(|| {
+            let ring = Arc::new(EventRing::new(0, 3).unwrap());
+            let producer = ring.clone();
+            let producer = thread::spawn(move || {
+                producer.push(&[event(1)]);
+                producer.push(&[event(2)]);
+            });
+            let mut seen: Vec<u64> = userspace_take(&ring).into_iter().collect();
+            producer.join().unwrap();
+            while let Some(data) = userspace_take(&ring) {
+                seen.push(data);
+            }
+            assert_eq!(seen, [1, 2]);
+        });
+    }
+
+    /// What `push` would be without the release store.
+    fn push_relaxed(ring: &EventRing, event: IoEvent) {
+        ring.memory.write(0, event);
+        ring.memory.tail().store(1, Relaxed);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_canary_unpublished_event_is_caught() {
+        loom::model(|| {
+            let ring = Arc::new(EventRing::new(0, 3).unwrap());
+            let producer = ring.clone();
+            let producer = thread::spawn(move || push_relaxed(&producer, event(1)));
+            let _ = userspace_take(&ring);
+            producer.join().unwrap();
+        });
+    }
+}

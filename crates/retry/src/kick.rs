@@ -1,0 +1,152 @@
+//! Who may run an operation.
+//!
+//! ```text
+//! bit 0  ACTIVE     somebody runs it, it is on a run list, or a backend owns it
+//! bit 1  KICKED     its condition may have come true since the iteration began
+//! bit 2  CANCELLED  it must end before its next iteration
+//! ```
+//!
+//! R1 one iteration at a time; R2 a kick during an iteration is remembered and runs after it;
+//! R3 "retry" with the condition already true runs again; R4 a cancelled operation is ended
+//! before its next iteration; R5 after completion it is never touched again.
+
+use crate::sync::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+const ACTIVE: u32 = 1;
+const KICKED: u32 = 2;
+const CANCELLED: u32 = 4;
+
+/// The right to run an operation, and the memory of kicks that came meanwhile.
+#[derive(Debug)]
+pub struct Kick(AtomicU32);
+
+impl Kick {
+    /// Is held by its maker, who must run the operation or hand it on.
+    pub fn new_active() -> Kick {
+        Kick(AtomicU32::new(ACTIVE))
+    }
+
+    /// Says that the operation is worth another iteration. True: the caller now holds the right
+    /// and puts the operation on a run list. False: whoever holds it will look again.
+    #[must_use]
+    pub fn kick(&self) -> bool {
+        // Always write, even if already kicked: the write publishes the condition to the next
+        // `begin`. A load-only shortcut here loses wake-ups (see the canary below).
+        self.0.fetch_or(ACTIVE | KICKED, AcqRel) & ACTIVE == 0
+    }
+
+    /// Asks for the end of the operation. True: as for [`Kick::kick`].
+    #[must_use]
+    pub fn cancel(&self) -> bool {
+        self.0.fetch_or(ACTIVE | KICKED | CANCELLED, AcqRel) & ACTIVE == 0
+    }
+
+    /// Begins an iteration: forgets the kicks so far. True: it was cancelled.
+    #[must_use]
+    pub fn begin(&self) -> bool {
+        self.0.fetch_and(!KICKED, AcqRel) & CANCELLED != 0
+    }
+
+    /// Ends an iteration that waits. True: there was a kick meanwhile, run again; false: the
+    /// right is given up, and the operation must not be touched any more.
+    #[must_use]
+    pub fn end_retry(&self) -> bool {
+        let mut state = self.0.load(Relaxed);
+        loop {
+            if state & KICKED != 0 {
+                return true;
+            }
+            match self.0.compare_exchange(state, state & !ACTIVE, AcqRel, Acquire) {
+                Ok(_) => return false,
+                Err(now) => state = now,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Kick {
+    /// The mistake that `kick` warns of.
+    fn kick_shortcut(&self) -> bool {
+        if self.0.load(Acquire) & KICKED != 0 {
+            return false;
+        }
+        self.kick()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kick_during_an_iteration_runs_it_again() {
+        let kick = Kick::new_active();
+        assert!(!kick.begin());
+        assert!(!kick.kick_shortcut(), "the runner keeps the right");
+        assert!(kick.end_retry());
+        assert!(!kick.begin());
+        assert!(!kick.end_retry());
+        assert!(kick.kick(), "dormant: the kicker takes the right");
+    }
+
+    #[test]
+    fn a_cancelled_operation_ends_before_its_next_iteration() {
+        let kick = Kick::new_active();
+        assert!(!kick.begin());
+        assert!(!kick.cancel());
+        assert!(kick.end_retry());
+        assert!(kick.begin());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{Arc, AtomicBool};
+    use loom::thread;
+
+    fn model(kick: fn(&Kick) -> bool) {
+        loom::model(move || {
+            let op = Arc::new((Kick::new_active(), AtomicBool::new(false)));
+            let device = op.clone();
+            let device = thread::spawn(move || {
+                device.1.store(true, Relaxed);
+                kick(&device.0)
+            });
+            // A kick for another reason, so that KICKED may already be set.
+            let _ = op.0.kick();
+            let (mut done, mut queued) = (false, true);
+            while queued {
+                let _ = op.0.begin();
+                done = op.1.load(Relaxed);
+                queued = !done && op.0.end_retry();
+            }
+            assert!(device.join().unwrap() || done, "ready, and nobody will look again");
+        });
+    }
+
+    #[test]
+    fn loom_kick_during_iteration_is_not_lost() {
+        model(Kick::kick);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody will look again")]
+    fn loom_canary_shortcut_is_lost() {
+        model(Kick::kick_shortcut);
+    }
+
+    #[test]
+    fn loom_two_kickers_never_both_get_the_right() {
+        loom::model(|| {
+            let kick = Arc::new(Kick::new_active());
+            let _ = kick.begin();
+            assert!(!kick.end_retry());
+            let other = kick.clone();
+            let other = thread::spawn(move || other.kick());
+            let here = kick.kick();
+            assert!(here ^ other.join().unwrap(), "exactly one queues it");
+        });
+    }
+}

@@ -1,0 +1,42 @@
+//! What an operation is.
+
+use crate::wait::Wait;
+use nowait_sys::Errno;
+
+/// The outcome of an iteration.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Over: bytes transferred (or a value), or the error. Goes to the event ring, once.
+    Done(Result<u32, Errno>),
+    /// Somebody else owns the operation and promises to run it once more: a backend with the
+    /// result of a bio, or the run list it was handed to. (`-EIOCBQUEUED`)
+    Queued,
+    /// A wait entry is armed; run again after a kick. (`-EIOCBRETRY`)
+    Retry,
+}
+
+/// A series of iterations, each of which makes all the progress it can without waiting.
+///
+/// Progress is in the operation itself, so that any iteration can stop and any can be the last.
+/// Source: `ki_retry`, fs/aio.c, Linux 2.6.11; OLS 2003 paper, section 3.
+pub trait Operation: Send + Sized + 'static {
+    /// What an iteration may use: backends, the list of bios to queue when it has returned.
+    type Plug;
+
+    /// Runs an iteration. Never blocks; never runs twice at a time. Bios are put on the plug
+    /// and reach their backend after this has returned.
+    fn iterate(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>) -> Step;
+
+    /// Continues after the bio it had queued ended with `result`.
+    fn complete(
+        &mut self,
+        plug: &mut Self::Plug,
+        wait: &Wait<'_, Self>,
+        result: Result<u32, Errno>,
+    ) -> Step;
+
+    /// Delivers the final result and lets go of everything the operation held. Called once,
+    /// last (rule R5).
+    fn finish(&mut self, plug: &mut Self::Plug, result: Result<u32, Errno>);
+}

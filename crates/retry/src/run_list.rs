@@ -1,0 +1,66 @@
+//! Requests that wait for a thread to run them.
+
+use crate::{
+    Operation, Request,
+    sync::{Arc, AtomicBool, Mutex, Ordering::Relaxed, Ordering::SeqCst, fence},
+};
+use std::collections::VecDeque;
+
+/// A first-in-first-out list of requests whose right to run goes with their place on it.
+pub struct RunList<O: Operation> {
+    requests: Mutex<VecDeque<Arc<Request<O>>>>,
+    /// The thread that serves the list is about to sleep, or sleeps: it must be woken.
+    sleeping: AtomicBool,
+}
+
+impl<O: Operation> Default for RunList<O> {
+    fn default() -> RunList<O> {
+        RunList { requests: Mutex::new(VecDeque::new()), sleeping: AtomicBool::new(false) }
+    }
+}
+
+impl<O: Operation> RunList<O> {
+    /// Adds a request.
+    pub fn push(&self, request: Arc<Request<O>>) {
+        self.requests.lock().push_back(request);
+    }
+
+    /// Adds a batch in one step (one lock for all of it). True: the serving thread sleeps, and
+    /// the caller must wake it.
+    #[must_use]
+    pub fn push_all(&self, batch: &mut Vec<Arc<Request<O>>>) -> bool {
+        self.requests.lock().extend(batch.drain(..));
+        // Pairs with the fence in `may_sleep`: either it sees the batch or we see it sleep.
+        fence(SeqCst);
+        self.sleeping.load(Relaxed) && self.sleeping.swap(false, SeqCst)
+    }
+
+    /// Moves up to `max` requests to `batch`, oldest first.
+    pub fn take(&self, batch: &mut Vec<Arc<Request<O>>>, max: usize) {
+        let mut requests = self.requests.lock();
+        let count = requests.len().min(max);
+        batch.extend(requests.drain(..count));
+    }
+
+    /// Tells whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.requests.lock().is_empty()
+    }
+
+    /// Announces that the serving thread will sleep. False: there is work, it must not.
+    #[must_use]
+    pub fn may_sleep(&self) -> bool {
+        self.sleeping.store(true, SeqCst);
+        fence(SeqCst);
+        let empty = self.is_empty();
+        if !empty {
+            self.sleeping.store(false, SeqCst);
+        }
+        empty
+    }
+
+    /// Says that the serving thread is awake.
+    pub fn awake(&self) {
+        self.sleeping.store(false, Relaxed);
+    }
+}

@@ -1,0 +1,128 @@
+//! Counters of a context and the histogram of the time inside submit.
+//!
+//! Counting is off unless a report was asked for: then an addition costs nothing but a branch.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What a context counted.
+        #[derive(Debug, Default)]
+        pub struct Counters { $($(#[$doc])* pub $name: Counter,)* }
+
+        impl Counters {
+            /// Returns every counter with its name, in a fixed order.
+            pub fn all(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.get())),*]
+            }
+        }
+    };
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
+    }
+
+    /// Returns the sum so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+counters! {
+    /// Calls of io_submit.
+    submits,
+    /// Requests accepted.
+    requests,
+    /// Runs of an operation, the first one included.
+    iterations,
+    /// Iterations that ended waiting.
+    retries,
+    /// Wake-ups of waiting operations.
+    kicks,
+    /// Wake-ups after which the operation had to wait for the same thing again.
+    spurious,
+    /// Requests that ended inside io_submit.
+    completed_inline,
+    /// Requests that ended.
+    completions,
+    /// Handed on: the data was not in the page cache.
+    punt_miss,
+    /// Handed on: more than a submit may copy itself.
+    punt_large,
+    /// Handed on: the file system cannot try this without waiting.
+    punt_unsupported,
+    /// Handed on: buffered write.
+    punt_write,
+    /// Handed on: write that must be durable when it ends.
+    punt_sync,
+    /// Handed on: direct write that extends the file or fills a hole.
+    punt_extend,
+    /// Handed on: fsync or fdatasync.
+    punt_fsync,
+    /// Handed on: an earlier request on the same bytes is not over.
+    punt_order,
+    /// Handed on: submit mode offload, or auto found the file uncached.
+    punt_offload,
+    /// Handed on: nobody will come for the completion but an event counter or the ring's reader.
+    punt_driver,
+    /// Asked again with waiting allowed: the kernel would have had to wait (EAGAIN).
+    punt_again,
+}
+
+/// Counters and histogram, off or on for the life of a context.
+#[derive(Debug)]
+pub struct Stats {
+    counters: Option<Counters>,
+    submit_ns: Option<Mutex<Histogram<u64>>>,
+}
+
+impl Stats {
+    /// Counts if `enabled`.
+    pub fn new(enabled: bool) -> Stats {
+        // Three digits up to a minute; the parameters are constants that the crate accepts.
+        let histogram = || Histogram::new_with_bounds(1, 60_000_000_000, 3).ok();
+        Stats {
+            counters: enabled.then(Counters::default),
+            submit_ns: if enabled { histogram().map(Mutex::new) } else { None },
+        }
+    }
+
+    /// Tells whether anything is counted.
+    pub fn enabled(&self) -> bool {
+        self.counters.is_some()
+    }
+
+    /// Adds to a counter, if counting.
+    #[inline]
+    pub fn add(&self, which: impl Fn(&Counters) -> &Counter, count: u64) {
+        if let Some(counters) = &self.counters {
+            which(counters).add(count);
+        }
+    }
+
+    /// Records the time one submit took, in nanoseconds.
+    pub fn submit_took(&self, ns: u64) {
+        if let Some(histogram) = &self.submit_ns {
+            histogram.lock().saturating_record(ns.max(1));
+        }
+    }
+
+    /// Returns the counters, if counting.
+    pub fn counters(&self) -> Option<&Counters> {
+        self.counters.as_ref()
+    }
+
+    /// Returns a copy of the histogram of the time inside submit, in nanoseconds, if counting.
+    pub fn submit_histogram(&self) -> Option<Histogram<u64>> {
+        self.submit_ns.as_ref().map(|histogram| histogram.lock().clone())
+    }
+}

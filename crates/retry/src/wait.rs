@@ -1,0 +1,62 @@
+//! Wait entries: how a dormant operation is kicked.
+
+use crate::{Operation, Request, sync::Arc};
+use std::task::Waker;
+
+/// Something that can be told to look again.
+pub trait Kickable: Send + Sync {
+    /// Says that the condition waited for may have come true. Cheap; never blocks.
+    fn kick(self: std::sync::Arc<Self>);
+}
+
+/// What an operation leaves in a wait queue: names it, keeps it alive.
+#[derive(Clone)]
+pub enum WaitEntry {
+    /// A request of the engine.
+    Request(std::sync::Arc<dyn Kickable>),
+    /// A Rust future's task, or a parked thread's: the same operations serve them.
+    Waker(Waker),
+}
+
+impl WaitEntry {
+    /// Kicks whoever left this entry.
+    pub fn kick(self) {
+        match self {
+            WaitEntry::Request(request) => request.kick(),
+            WaitEntry::Waker(waker) => waker.wake(),
+        }
+    }
+}
+
+impl From<Waker> for WaitEntry {
+    fn from(waker: Waker) -> WaitEntry {
+        WaitEntry::Waker(waker)
+    }
+}
+
+impl core::fmt::Debug for WaitEntry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("WaitEntry")
+    }
+}
+
+/// What an iteration waits with: makes entries and tokens of the request it belongs to.
+pub struct Wait<'a, O: Operation>(pub(crate) &'a Arc<Request<O>>);
+
+impl<O: Operation> Wait<'_, O> {
+    /// Makes an entry to leave in a wait queue.
+    #[cfg(not(loom))]
+    pub fn entry(&self) -> WaitEntry {
+        WaitEntry::Request(self.0.clone())
+    }
+
+    /// Makes the token of a bio: a reference that [`Request::from_token`] takes back, once.
+    pub fn token(&self) -> u64 {
+        Arc::into_raw(self.0.clone()) as u64
+    }
+
+    /// Returns the request, for handing it to another run list.
+    pub fn request(&self) -> Arc<Request<O>> {
+        self.0.clone()
+    }
+}

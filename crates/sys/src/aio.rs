@@ -1,0 +1,171 @@
+//! The kernel's native asynchronous I/O: its structs and its calls.
+
+use crate::{Errno, sys, time::Deadline};
+
+/// The user's control block, as in `<linux/aio_abi.h>` (little-endian layout).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Iocb {
+    /// Returned in the event.
+    pub data: u64,
+    /// The kernel stores zero here on submission.
+    pub key: u32,
+    /// `RWF_*` flags of the request.
+    pub rw_flags: u32,
+    /// One of [`cmd`].
+    pub opcode: u16,
+    /// I/O priority, with [`FLAG_IOPRIO`].
+    pub reqprio: i16,
+    /// File descriptor.
+    pub fildes: u32,
+    /// Buffer address, iovec array address, or poll mask.
+    pub buf: u64,
+    /// Bytes, or number of segments.
+    pub nbytes: u64,
+    /// Byte offset in the file.
+    pub offset: i64,
+    /// Must be zero.
+    pub reserved2: u64,
+    /// [`FLAG_RESFD`], [`FLAG_IOPRIO`].
+    pub flags: u32,
+    /// Event counter to signal, with [`FLAG_RESFD`].
+    pub resfd: u32,
+}
+
+/// A completion, as in `<linux/aio_abi.h>`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoEvent {
+    /// `data` of the iocb.
+    pub data: u64,
+    /// Address of the iocb.
+    pub obj: u64,
+    /// Bytes transferred, poll mask, or negative errno.
+    pub res: i64,
+    /// Zero.
+    pub res2: i64,
+}
+
+/// The header of the user-mapped completion ring (`struct aio_ring`, fs/aio.c).
+#[repr(C)]
+#[derive(Debug)]
+pub struct RingHeader {
+    /// Index of the context in the kernel's table.
+    pub id: u32,
+    /// Number of event slots.
+    pub nr: u32,
+    /// Next event to consume; readers may advance it themselves.
+    pub head: u32,
+    /// Next slot to fill.
+    pub tail: u32,
+    /// [`RING_MAGIC`].
+    pub magic: u32,
+    /// [`RING_COMPAT`].
+    pub compat: u32,
+    /// Zero.
+    pub incompat: u32,
+    /// Size of this header in bytes.
+    pub header_length: u32,
+}
+
+/// Marks a completion ring.
+pub const RING_MAGIC: u32 = 0xa10a_10a1;
+/// Compatible features of the ring.
+pub const RING_COMPAT: u32 = 1;
+/// `resfd` names an event counter.
+pub const FLAG_RESFD: u32 = 1;
+/// `reqprio` holds an I/O priority.
+pub const FLAG_IOPRIO: u32 = 2;
+
+/// Opcodes (`IOCB_CMD_*`).
+pub mod cmd {
+    /// Read into one buffer.
+    pub const PREAD: u16 = 0;
+    /// Write from one buffer.
+    pub const PWRITE: u16 = 1;
+    /// Make data and metadata durable.
+    pub const FSYNC: u16 = 2;
+    /// Make data durable.
+    pub const FDSYNC: u16 = 3;
+    /// Wait for readiness, one shot.
+    pub const POLL: u16 = 5;
+    /// Nothing; the kernel refuses it with EINVAL.
+    pub const NOOP: u16 = 6;
+    /// Read into segments.
+    pub const PREADV: u16 = 7;
+    /// Write from segments.
+    pub const PWRITEV: u16 = 8;
+}
+
+const _: () = assert!(size_of::<Iocb>() == 64);
+const _: () = assert!(core::mem::offset_of!(Iocb, fildes) == 20);
+const _: () = assert!(core::mem::offset_of!(Iocb, resfd) == 60);
+const _: () = assert!(size_of::<IoEvent>() == 32);
+const _: () = assert!(size_of::<RingHeader>() == 32);
+
+/// A context of the kernel, destroyed on drop.
+#[derive(Debug)]
+pub struct AioContext(usize);
+
+impl AioContext {
+    /// Creates a context for `nr` requests in flight.
+    ///
+    /// # Errors
+    /// `EAGAIN`: `aio-max-nr` is used up. `ENOSYS`/`EPERM`: refused by kernel or seccomp.
+    /// Source: io_setup(2).
+    pub fn new(nr: u32) -> Result<AioContext, Errno> {
+        let mut context = 0usize;
+        // SAFETY: `context` is a live local that the call fills.
+        unsafe { sys!(libc::SYS_io_setup, nr, core::ptr::from_mut(&mut context)) }?;
+        Ok(AioContext(context))
+    }
+
+    /// Starts the operations in `iocbs`, in order; returns how many were started.
+    ///
+    /// # Errors
+    /// `EAGAIN`: the context is full. Others concern the first iocb.
+    /// # Safety
+    /// The memory the iocbs name must live, unmoved, until their events have been reaped.
+    /// Source: io_submit(2).
+    pub unsafe fn submit(&self, iocbs: &mut [*mut Iocb]) -> Result<usize, Errno> {
+        // SAFETY: pointer and length come from one live slice; the rest is promised above.
+        unsafe { sys!(libc::SYS_io_submit, self.0, iocbs.len(), iocbs.as_mut_ptr()) }
+    }
+
+    /// Takes completed events, waiting for at least `min` until the deadline.
+    ///
+    /// # Errors
+    /// `EINTR`: a signal handler ran and nothing had arrived.
+    /// Source: io_getevents(2).
+    pub fn events(
+        &self,
+        min: usize,
+        events: &mut [IoEvent],
+        deadline: Deadline,
+    ) -> Result<usize, Errno> {
+        let left = deadline.remaining();
+        let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        let (len, array) = (events.len(), events.as_mut_ptr());
+        // SAFETY: the events are a live slice, the timespec a live local or null.
+        unsafe { sys!(libc::SYS_io_getevents, self.0, min, len, array, left) }
+    }
+
+    /// Tells, without a system call, whether events wait in the user-mapped ring.
+    pub fn has_events(&self) -> bool {
+        let ring = self.0 as *const RingHeader;
+        // SAFETY: the kernel maps the ring at the context's address until io_destroy, which
+        // only `drop` calls. The words change under us, hence volatile.
+        let (head, tail) = unsafe {
+            ((&raw const (*ring).head).read_volatile(), (&raw const (*ring).tail).read_volatile())
+        };
+        head != tail
+    }
+}
+
+impl Drop for AioContext {
+    /// Waits for the requests in flight.
+    fn drop(&mut self) {
+        // SAFETY: the context is ours and not used after this.
+        let _ = unsafe { sys!(libc::SYS_io_destroy, self.0) };
+    }
+}

@@ -1,0 +1,60 @@
+//! Event counters that a thread, a ring or an application's event loop can wait on.
+
+use crate::{Errno, Fd, sys};
+
+/// A non-blocking event counter of our own. Source: eventfd(2).
+#[derive(Debug)]
+pub struct EventFd(Fd);
+
+impl EventFd {
+    /// Creates a counter at zero, close-on-exec.
+    pub fn new() -> Result<EventFd, Errno> {
+        // SAFETY: no memory is involved.
+        let fd = unsafe { sys!(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }?;
+        Ok(EventFd(Fd::from_raw(fd as i32)))
+    }
+
+    /// Moves the descriptor to a high number, see [`Fd::moved_high`].
+    #[must_use]
+    pub fn moved_high(self) -> EventFd {
+        EventFd(self.0.moved_high())
+    }
+
+    /// Returns the descriptor, still owned.
+    pub fn raw(&self) -> i32 {
+        self.0.raw()
+    }
+
+    /// Adds one and wakes whoever waits.
+    pub fn signal(&self) {
+        signal(self.0.raw());
+    }
+
+    /// Resets to zero; returns the count, zero when there was none.
+    pub fn drain(&self) -> u64 {
+        let mut count = 0u64;
+        // SAFETY: the buffer is a live local of the 8 bytes the call fills.
+        let read =
+            unsafe { sys!(libc::SYS_read, self.0.raw(), core::ptr::from_mut(&mut count), 8) };
+        if read == Ok(8) { count } else { 0 }
+    }
+}
+
+/// Adds one to the counter behind `fd`. A full counter (`EAGAIN`) is readable anyway, and a
+/// blocking one cannot be full before 2^64 - 2 completions.
+pub fn signal(fd: i32) {
+    let one = 1u64;
+    // SAFETY: the buffer is a live local of the 8 bytes the call reads.
+    let _ = unsafe { sys!(libc::SYS_write, fd, core::ptr::from_ref(&one), 8) };
+}
+
+/// Tells whether `fd` is an event counter; takes a few microseconds.
+///
+/// # Errors
+/// `EBADF`: not open.
+pub fn is_eventfd(fd: i32) -> Result<bool, Errno> {
+    crate::file::status_flags(fd)?;
+    let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+    // Without /proc nothing can be said; the write at completion is then harmless or fails.
+    Ok(link.map_or(true, |link| link.as_os_str() == "anon_inode:[eventfd]"))
+}

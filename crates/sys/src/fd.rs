@@ -1,0 +1,79 @@
+//! Owned descriptors, kept out of the application's way.
+
+use crate::{Errno, sys};
+
+/// A descriptor closed on drop by the system call itself: an interposed `close` never sees it.
+#[derive(Debug)]
+pub struct Fd(i32);
+
+impl Fd {
+    /// Takes ownership of `fd`.
+    pub fn from_raw(fd: i32) -> Fd {
+        Fd(fd)
+    }
+
+    /// Returns the number, still owned by `self`.
+    #[inline]
+    pub fn raw(&self) -> i32 {
+        self.0
+    }
+
+    /// Gives up ownership.
+    pub fn into_raw(self) -> i32 {
+        let fd = self.0;
+        core::mem::forget(self);
+        fd
+    }
+
+    /// Moves the descriptor to a high number, so that the application's own `open` keeps
+    /// returning the small numbers it would return without us. Stays where it is when the
+    /// limit leaves no room.
+    #[must_use]
+    pub fn moved_high(self) -> Fd {
+        match duplicate(self.0, high_floor()) {
+            Ok(high) => high,
+            Err(_) => self,
+        }
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
+
+/// Closes `fd`; the error, if any, is of no use to anyone (close(2), "Dealing with error returns").
+pub fn close(fd: i32) {
+    // SAFETY: no memory is involved; closing a descriptor we own harms nobody.
+    let _ = unsafe { sys!(libc::SYS_close, fd) };
+}
+
+/// Duplicates `fd` to the lowest free number at or above `floor`, close-on-exec.
+///
+/// # Errors
+/// `EBADF`: not open. `EMFILE`: no free number. `EINVAL`: `floor` above RLIMIT_NOFILE.
+/// Source: fcntl(2), F_DUPFD_CLOEXEC.
+pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
+    // SAFETY: fcntl with F_DUPFD_CLOEXEC takes no pointer.
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) }.map(|fd| Fd(fd as i32))
+}
+
+/// Returns the number from which our own descriptors are placed: the top quarter of the limit.
+fn high_floor() -> i32 {
+    let soft = nofile_limit();
+    i32::try_from(soft - soft / 4).unwrap_or(1 << 19).min(1 << 19)
+}
+
+/// Returns the soft limit of open descriptors (RLIMIT_NOFILE).
+pub fn nofile_limit() -> u64 {
+    rlimit(libc::RLIMIT_NOFILE).0
+}
+
+/// Returns the soft and hard limit of `resource`; `u64::MAX` stands for no limit.
+pub fn rlimit(resource: libc::__rlimit_resource_t) -> (u64, u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a live local of the type the call fills.
+    let _ = unsafe { sys!(libc::SYS_prlimit64, 0, resource, 0, core::ptr::from_mut(&mut limit)) };
+    (limit.rlim_cur, limit.rlim_max)
+}

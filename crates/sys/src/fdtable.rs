@@ -1,0 +1,147 @@
+//! A private descriptor table for our threads, and the way files get into it.
+//!
+//! A request must hold the open file it was submitted on, whatever the application does with
+//! the number afterwards. A duplicate in the application's table would do, but closing it drops
+//! the process's POSIX locks on the file (fcntl(2), "Advisory record locking"). Locks belong to
+//! a descriptor *table*: a thread with a table of its own can hold and close files freely.
+
+use crate::{Errno, Fd, sys};
+
+/// Gives the calling thread, and the threads it will start, an empty descriptor table that
+/// holds only `keep`.
+///
+/// # Errors
+/// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here; the table is
+/// still the shared one and nothing was closed.
+pub fn make_private(keep: i32) -> Result<(), Errno> {
+    const UNSHARE: usize = 1 << 1; // CLOSE_RANGE_UNSHARE
+    // SAFETY: no memory is involved. Only this thread's view of the descriptors changes.
+    let unshared = unsafe { sys!(libc::SYS_unshare, libc::CLONE_FILES) };
+    let above = keep as usize + 1;
+    // close_range unshares before it closes, so it serves where unshare is forbidden.
+    // SAFETY: what is closed are this thread's references, in a table that is its own.
+    match unsafe { sys!(libc::SYS_close_range, above, u32::MAX, UNSHARE) } {
+        Ok(_) => {}
+        Err(errno) if unshared.is_err() => return Err(errno),
+        Err(_) => close_one_by_one(above as i32),
+    }
+    for fd in 0..keep {
+        crate::fd::close(fd);
+    }
+    Ok(())
+}
+
+/// For kernels before 5.9, which have no close_range.
+fn close_one_by_one(from: i32) {
+    let end = crate::fd::nofile_limit().min(1 << 20) as i32;
+    for fd in from..end {
+        crate::fd::close(fd);
+    }
+}
+
+/// Creates the two ends of the way: send from any thread, receive with the private table.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`: no descriptors left.
+pub fn channel() -> Result<(Fd, Fd), Errno> {
+    let mut ends = [0i32; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: `ends` is a live local of two ints.
+    unsafe { sys!(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) }?;
+    Ok((Fd::from_raw(ends[0]), Fd::from_raw(ends[1])))
+}
+
+/// Space for one `SCM_RIGHTS` message with one descriptor, aligned as the kernel wants it.
+#[repr(C)]
+struct Control {
+    len: usize,
+    level: i32,
+    kind: i32,
+    fd: i32,
+    pad: i32,
+}
+
+fn message(tag: &mut u64, iov: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
+    *iov = libc::iovec { iov_base: core::ptr::from_mut(tag).cast(), iov_len: 8 };
+    // SAFETY: msghdr is plain data for which zeroes are valid.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = core::ptr::from_mut(iov);
+    message.msg_iovlen = 1;
+    message.msg_control = core::ptr::from_mut(control).cast();
+    message.msg_controllen = size_of::<Control>();
+    message
+}
+
+/// Sends the open file behind `fd` under `tag`; never waits.
+///
+/// # Errors
+/// `EBADF`: `fd` is not open. `EAGAIN`: too many files are under way. `ETOOMANYREFS`: the same,
+/// counted for the user.
+/// Source: unix(7), SCM_RIGHTS.
+pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
+    let mut control = Control {
+        len: size_of::<Control>() - size_of::<i32>(),
+        level: libc::SOL_SOCKET,
+        kind: libc::SCM_RIGHTS,
+        fd,
+        pad: 0,
+    };
+    let mut iov = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+    let message = message(&mut tag, &mut iov, &mut control);
+    let (flags, message) = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT, core::ptr::from_ref(&message));
+    // SAFETY: the message and all it points to are live locals.
+    unsafe { sys!(libc::SYS_sendmsg, channel, message, flags) }.map(drop)
+}
+
+/// Receives the next file and its tag; never waits.
+///
+/// # Errors
+/// `EAGAIN`: none is there. `EMFILE`: the message came without its file, for want of a number.
+pub fn receive(channel: i32) -> Result<(u64, Fd), Errno> {
+    let mut tag = 0u64;
+    let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
+    let mut iov = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+    let mut message = message(&mut tag, &mut iov, &mut control);
+    let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+    let message = core::ptr::from_mut(&mut message);
+    // SAFETY: the message and all it points to are live locals of the sizes given.
+    let read = unsafe { sys!(libc::SYS_recvmsg, channel, message, flags) }?;
+    if read != 8 {
+        return Err(Errno::PIPE);
+    }
+    if control.kind != libc::SCM_RIGHTS || control.fd < 0 {
+        return Err(Errno::MFILE);
+    }
+    Ok((tag, Fd::from_raw(control.fd)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_sent_is_held_after_its_number_is_closed() {
+        let (near, far) = channel().unwrap();
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let before = crate::file::stat(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
+        send(near.raw(), std::os::fd::AsRawFd::as_raw_fd(&file), 7).unwrap();
+        drop(file);
+        let (tag, fd) = receive(far.raw()).unwrap();
+        assert_eq!((tag, crate::file::stat(fd.raw())), (7, Ok(before)));
+        assert_eq!(receive(far.raw()).unwrap_err(), Errno::AGAIN);
+    }
+
+    #[test]
+    fn a_private_table_is_empty_and_leaves_the_shared_one_alone() {
+        let (near, far) = channel().unwrap();
+        let number = far.raw();
+        let private = std::thread::spawn(move || {
+            make_private(number)?;
+            assert!(crate::file::status_flags(2).is_err(), "stderr is closed in the private table");
+            crate::file::status_flags(number)
+        });
+        assert!(private.join().unwrap().is_ok());
+        assert!(crate::file::status_flags(near.raw()).is_ok());
+        assert!(crate::file::status_flags(2).is_ok());
+    }
+}

@@ -1,0 +1,148 @@
+//! Reading, writing, syncing and describing files.
+
+use crate::{Errno, sys};
+
+/// One segment of memory, laid out as the kernel's `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct IoVec {
+    /// First byte of the segment.
+    pub base: *mut u8,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+// SAFETY: an IoVec is an address and a length; who may touch the memory, and until when, is
+// promised by the request that carries it.
+unsafe impl Send for IoVec {}
+// SAFETY: as above; the type offers no access through a shared reference.
+unsafe impl Sync for IoVec {}
+
+/// Most segments in one request (`UIO_MAXIOV`).
+pub const IOV_MAX: usize = 1024;
+
+/// Flags of one request, as in `<linux/fs.h>`.
+pub mod rwf {
+    /// Poll for the completion (`RWF_HIPRI`).
+    pub const HIPRI: u32 = 0x1;
+    /// Data durable on completion (`RWF_DSYNC`).
+    pub const DSYNC: u32 = 0x2;
+    /// Data and metadata durable on completion (`RWF_SYNC`).
+    pub const SYNC: u32 = 0x4;
+    /// Fail with EAGAIN rather than wait (`RWF_NOWAIT`).
+    pub const NOWAIT: u32 = 0x8;
+    /// Write at the end of the file (`RWF_APPEND`).
+    pub const APPEND: u32 = 0x10;
+    /// Ignore O_APPEND for this write (`RWF_NOAPPEND`).
+    pub const NOAPPEND: u32 = 0x20;
+    /// The write is torn-free or fails (`RWF_ATOMIC`).
+    pub const ATOMIC: u32 = 0x40;
+    /// Drop the pages from the cache after the request (`RWF_DONTCACHE`).
+    pub const DONTCACHE: u32 = 0x80;
+    /// Every flag the kernel this was written against knows.
+    pub const KNOWN: u32 = 0xff;
+}
+
+/// What `fstat` says, as far as requests need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Device number of the file system.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Size in bytes.
+    pub size: i64,
+    /// Allocated space in units of 512 bytes.
+    pub blocks: i64,
+}
+
+impl Stat {
+    /// Returns the file type bits (`S_IFMT`).
+    pub fn file_type(&self) -> u32 {
+        self.mode & libc::S_IFMT
+    }
+
+    /// Tells whether fewer bytes are allocated than the size: there may be holes.
+    pub fn may_have_holes(&self) -> bool {
+        self.blocks.saturating_mul(512) < self.size
+    }
+}
+
+/// Reads into `iov` from `offset`, or from the stream's position for `offset` = -1.
+///
+/// Blocks unless `flags` has [`rwf::NOWAIT`].
+/// # Safety
+/// Every segment must be writable for its length during the call.
+/// Source: preadv2(2).
+#[inline]
+pub unsafe fn preadv2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result<usize, Errno> {
+    // SAFETY: `iov` is a live slice; the segments are the caller's promise.
+    unsafe { sys!(libc::SYS_preadv2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags) }
+}
+
+/// Writes `iov` at `offset`, or at the stream's position for `offset` = -1.
+///
+/// Blocks unless `flags` has [`rwf::NOWAIT`].
+/// # Safety
+/// Every segment must be readable for its length during the call.
+/// Source: pwritev2(2).
+#[inline]
+pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result<usize, Errno> {
+    // SAFETY: `iov` is a live slice; the segments are the caller's promise.
+    unsafe { sys!(libc::SYS_pwritev2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags) }
+}
+
+/// Makes data and metadata of the file durable; blocks. Source: fsync(2).
+pub fn fsync(fd: i32) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_fsync, fd) }.map(drop)
+}
+
+/// Makes the data of the file durable; blocks. Source: fdatasync(2).
+pub fn fdatasync(fd: i32) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_fdatasync, fd) }.map(drop)
+}
+
+/// Returns the status flags of the open file (access mode, O_DIRECT, O_APPEND, …).
+/// Source: fcntl(2), F_GETFL.
+#[inline]
+pub fn status_flags(fd: i32) -> Result<i32, Errno> {
+    // SAFETY: F_GETFL takes no pointer.
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFL) }.map(|flags| flags as i32)
+}
+
+/// Describes the file behind `fd`. Source: fstat(2).
+#[inline]
+pub fn stat(fd: i32) -> Result<Stat, Errno> {
+    let mut st = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `st` is a live local of the type the call fills.
+    unsafe { sys!(libc::SYS_fstat, fd, st.as_mut_ptr()) }?;
+    // SAFETY: the call succeeded, so the kernel filled all of it.
+    let st = unsafe { st.assume_init() };
+    Ok(Stat {
+        dev: st.st_dev,
+        ino: st.st_ino,
+        mode: st.st_mode,
+        size: st.st_size,
+        blocks: st.st_blocks,
+    })
+}
+
+/// Returns the magic number of the file system that holds the file. Source: fstatfs(2).
+pub fn filesystem_magic(fd: i32) -> Result<u32, Errno> {
+    let mut st = core::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `st` is a live local of the type the call fills.
+    unsafe { sys!(libc::SYS_fstatfs, fd, st.as_mut_ptr()) }?;
+    // SAFETY: the call succeeded, so the kernel filled all of it.
+    Ok(unsafe { st.assume_init() }.f_type as u32)
+}
+
+/// Starts reading a range into the kernel's page cache; may block for memory or for request
+/// tags, never for the data. Source: posix_fadvise(2), POSIX_FADV_WILLNEED.
+pub fn will_need(fd: i32, offset: i64, len: i64) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_fadvise64, fd, offset, len, libc::POSIX_FADV_WILLNEED) }.map(drop)
+}

@@ -1,0 +1,156 @@
+//! Looks at what this system allows: small files of /proc, files to try things on, and calls
+//! made only to see how they are refused.
+
+use crate::{Errno, Fd, fd, sys};
+use core::ffi::CStr;
+
+pub use libc::{
+    O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_TMPFILE,
+    S_IFDIR, S_IFREG,
+};
+
+/// Returns the soft and hard limit of locked memory in bytes (RLIMIT_MEMLOCK).
+pub fn memlock_limit() -> (u64, u64) {
+    fd::rlimit(libc::RLIMIT_MEMLOCK)
+}
+
+/// Returns the soft and hard limit of open descriptors (RLIMIT_NOFILE).
+pub fn nofile_limit() -> (u64, u64) {
+    fd::rlimit(libc::RLIMIT_NOFILE)
+}
+
+/// Opens `path` close-on-exec. Source: openat(2).
+///
+/// # Errors
+/// Those of openat(2); `EINVAL` or `EOPNOTSUPP` also where O_DIRECT is not supported.
+pub fn open(path: &CStr, flags: i32, mode: u32) -> Result<Fd, Errno> {
+    let flags = flags | libc::O_CLOEXEC;
+    // SAFETY: the path is a live string with a terminating zero.
+    unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode) }
+        .map(|fd| Fd::from_raw(fd as i32))
+}
+
+/// Sets the status flags of the open file, O_DIRECT among them.
+///
+/// # Errors
+/// `EINVAL`: O_DIRECT is not supported on this file. Source: fcntl(2), F_SETFL.
+pub fn set_status_flags(fd: i32, flags: i32) -> Result<(), Errno> {
+    // SAFETY: F_SETFL takes no pointer.
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_SETFL, flags) }.map(drop)
+}
+
+/// Removes the name `path`. Source: unlinkat(2).
+pub fn unlink(path: &CStr) -> Result<(), Errno> {
+    // SAFETY: the path is a live string with a terminating zero.
+    unsafe { sys!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) }.map(drop)
+}
+
+/// Reads at most 16 KiB from the start of `path`, lossily as text; made for /proc.
+pub fn read_text(path: &CStr) -> Result<String, Errno> {
+    let fd = open(path, libc::O_RDONLY, 0)?;
+    let mut bytes = vec![0u8; 16 << 10];
+    let mut len = 0;
+    while len < bytes.len() {
+        let rest = &mut bytes[len..];
+        // SAFETY: the rest of a live vector, with its length.
+        match unsafe { sys!(libc::SYS_read, fd.raw(), rest.as_mut_ptr(), rest.len()) }? {
+            0 => break,
+            count => len += count,
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+}
+
+/// Creates a file in memory that holds `bytes`. Source: memfd_create(2).
+///
+/// # Errors
+/// `ENOSYS`, `EPERM`: refused by kernel or seccomp. `EMFILE`: no descriptors left.
+pub fn memory_file(bytes: &[u8]) -> Result<Fd, Errno> {
+    let (name, flags) = (c"nowait-probe", libc::MFD_CLOEXEC);
+    // SAFETY: the name is a live string with a terminating zero.
+    let fd = unsafe { sys!(libc::SYS_memfd_create, name.as_ptr(), flags) }?;
+    let fd = Fd::from_raw(fd as i32);
+    // SAFETY: a live slice with its length.
+    let written = unsafe { sys!(libc::SYS_write, fd.raw(), bytes.as_ptr(), bytes.len()) }?;
+    if written == bytes.len() { Ok(fd) } else { Err(Errno::NOSPC) }
+}
+
+/// What O_DIRECT asks of a request on one file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectAlignment {
+    /// Of the addresses of the memory.
+    pub memory: u32,
+    /// Of offset and length.
+    pub offset: u32,
+}
+
+/// Asks the file system for the alignment of direct requests; `None` when it does not say
+/// (kernels before 6.1, some file systems). Source: statx(2), STATX_DIOALIGN.
+pub fn direct_alignment(fd: i32) -> Result<Option<DirectAlignment>, Errno> {
+    let mut st = core::mem::MaybeUninit::<libc::statx>::zeroed();
+    let (empty, mask) = (c"", libc::STATX_DIOALIGN);
+    let flags = libc::AT_EMPTY_PATH;
+    // SAFETY: the path is a live empty string, `st` a live local of the type the call fills.
+    unsafe { sys!(libc::SYS_statx, fd, empty.as_ptr(), flags, mask, st.as_mut_ptr()) }?;
+    // SAFETY: zeroes are a valid statx, and the kernel filled it.
+    let st = unsafe { st.assume_init() };
+    let known = st.stx_mask & libc::STATX_DIOALIGN != 0 && st.stx_dio_offset_align != 0;
+    Ok(known.then_some(DirectAlignment {
+        memory: st.stx_dio_mem_align,
+        offset: st.stx_dio_offset_align,
+    }))
+}
+
+/// Tells whether the file at `path` gives its program capabilities (capabilities(7), "File
+/// capabilities"): the loader then ignores LD_PRELOAD, as for set-user-id programs.
+pub fn has_file_capabilities(path: &CStr) -> bool {
+    let name = c"security.capability";
+    // SAFETY: both strings are live and end with zero; a length of zero asks for the size only.
+    unsafe { sys!(libc::SYS_getxattr, path.as_ptr(), name.as_ptr(), 0, 0) }.is_ok()
+}
+
+/// Enters no io_uring at all, to see who answers: the kernel says `EBADF` to the descriptor -1
+/// whatever its sysctl is, and `ENOSYS` when it has no io_uring; only a filter says `EPERM`.
+pub fn uring_enter_nothing() -> Errno {
+    // SAFETY: there is no ring behind -1, and no memory is named.
+    unsafe { sys!(libc::SYS_io_uring_enter, -1isize, 0, 0, 0, 0, 0) }.err().unwrap_or(Errno::INVAL)
+}
+
+/// Returns the real and effective user of this process. Source: getuid(2).
+pub fn user_ids() -> (u32, u32) {
+    // SAFETY: no memory is involved.
+    let real = unsafe { sys!(libc::SYS_getuid) }.unwrap_or(0) as u32;
+    // SAFETY: no memory is involved.
+    let effective = unsafe { sys!(libc::SYS_geteuid) }.unwrap_or(0) as u32;
+    (real, effective)
+}
+
+/// Returns the real and effective group of this process. Source: getgid(2).
+pub fn group_ids() -> (u32, u32) {
+    // SAFETY: no memory is involved.
+    let real = unsafe { sys!(libc::SYS_getgid) }.unwrap_or(0) as u32;
+    // SAFETY: no memory is involved.
+    let effective = unsafe { sys!(libc::SYS_getegid) }.unwrap_or(0) as u32;
+    (real, effective)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_file_holds_its_bytes() {
+        let file = memory_file(b"nowait").unwrap();
+        let mut bytes = [0u8; 8];
+        let segment = crate::file::IoVec { base: bytes.as_mut_ptr(), len: bytes.len() };
+        // SAFETY: the segment is a live local.
+        let read = unsafe { crate::file::preadv2(file.raw(), &[segment], 0, 0) };
+        assert_eq!((read, &bytes[..6]), (Ok(6), &b"nowait"[..]));
+    }
+
+    #[test]
+    fn small_files_are_read_and_missing_ones_are_errors() {
+        assert!(read_text(c"/proc/self/status").unwrap().contains("Name:"));
+        assert_eq!(read_text(c"/proc/self/none"), Err(Errno::NOENT));
+    }
+}

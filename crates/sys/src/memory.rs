@@ -1,0 +1,160 @@
+//! Shared mappings with two views, and looks at memory that may not be there.
+
+use crate::{Errno, file::IoVec, raw, sys};
+
+/// Pages mapped twice: one view for us, one whose address the application owns.
+///
+/// The application may move or unmap its view (libaio's own tests mremap the ring); ours stays.
+#[derive(Debug)]
+pub struct TwoViews {
+    ours: *mut u8,
+    theirs: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the struct is two addresses and a length; what may be read and written through them
+// is the business of the types built on it.
+unsafe impl Send for TwoViews {}
+// SAFETY: as above.
+unsafe impl Sync for TwoViews {}
+
+impl TwoViews {
+    /// Maps `len` bytes of zeroes, a multiple of the page size, twice.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory, or too many mappings (`vm.max_map_count`).
+    /// Source: mmap(2); mremap(2), "If the value of old_size is zero".
+    pub fn new(len: usize) -> Result<TwoViews, Errno> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let ours = unsafe { sys!(libc::SYS_mmap, 0, len, protection, flags, -1isize, 0) }?;
+        // SAFETY: `ours` is a shared mapping of `len` bytes, just made; an old size of zero
+        // leaves it in place.
+        match unsafe { sys!(libc::SYS_mremap, ours, 0, len, libc::MREMAP_MAYMOVE) } {
+            Ok(theirs) => Ok(TwoViews { ours: ours as *mut u8, theirs: theirs as *mut u8, len }),
+            Err(errno) => {
+                unmap(ours, len);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Returns our view, valid until drop.
+    pub fn ours(&self) -> *mut u8 {
+        self.ours
+    }
+
+    /// Returns where the application's view was mapped.
+    pub fn theirs(&self) -> *mut u8 {
+        self.theirs
+    }
+
+    /// Unmaps the application's view at `address`, where it may have moved it.
+    pub fn unmap_theirs(&self, address: usize) {
+        unmap(address, self.len);
+    }
+}
+
+impl Drop for TwoViews {
+    /// Unmaps our view only: where the application's is now, its owner says.
+    fn drop(&mut self) {
+        unmap(self.ours as usize, self.len);
+    }
+}
+
+fn unmap(address: usize, len: usize) {
+    // SAFETY: the range was mapped by `TwoViews::new` and is given up by its owner.
+    let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
+}
+
+/// Copies `len` bytes from `address`, which may be anything.
+///
+/// # Errors
+/// `EFAULT`: not readable memory.
+/// Source: process_vm_readv(2) on this very process; where that is forbidden, mincore(2) tells
+/// mapped from unmapped.
+pub fn read_checked(address: usize, into: &mut [u8]) -> Result<(), Errno> {
+    let local = IoVec { base: into.as_mut_ptr(), len: into.len() };
+    let remote = IoVec { base: address as *mut u8, len: into.len() };
+    match copy_across(libc::SYS_process_vm_readv, &local, &remote) {
+        Ok(copied) if copied == into.len() => Ok(()),
+        Err(Errno::PERM | Errno::NOSYS) => {
+            require_mapped(address, into.len())?;
+            // SAFETY: the range is mapped; the destination is a live slice of the same length.
+            unsafe {
+                core::ptr::copy_nonoverlapping(address as *const u8, into.as_mut_ptr(), into.len())
+            };
+            Ok(())
+        }
+        _ => Err(Errno::FAULT),
+    }
+}
+
+/// Copies `bytes` to `address`, which may be anything.
+///
+/// # Errors
+/// `EFAULT`: not writable memory; a part may have been written.
+pub fn write_checked(address: usize, bytes: &[u8]) -> Result<(), Errno> {
+    let local = IoVec { base: bytes.as_ptr().cast_mut(), len: bytes.len() };
+    let remote = IoVec { base: address as *mut u8, len: bytes.len() };
+    match copy_across(libc::SYS_process_vm_writev, &local, &remote) {
+        Ok(copied) if copied == bytes.len() => Ok(()),
+        Err(Errno::PERM | Errno::NOSYS) => {
+            require_mapped(address, bytes.len())?;
+            // SAFETY: the range is mapped; the source is a live slice of the same length.
+            unsafe {
+                core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len())
+            };
+            Ok(())
+        }
+        _ => Err(Errno::FAULT),
+    }
+}
+
+fn copy_across(nr: i64, local: &IoVec, remote: &IoVec) -> Result<usize, Errno> {
+    let pid = crate::thread::process_id();
+    // SAFETY: the local segment is a live slice; the kernel checks the remote one.
+    unsafe { sys!(nr, pid, core::ptr::from_ref(local), 1, core::ptr::from_ref(remote), 1, 0) }
+}
+
+fn require_mapped(address: usize, len: usize) -> Result<(), Errno> {
+    let start = address & !(PAGE_SIZE - 1);
+    let pages = (address - start + len).div_ceil(PAGE_SIZE);
+    for page in 0..pages {
+        let mut resident = 0u8;
+        let args =
+            [start + page * PAGE_SIZE, 1, core::ptr::from_mut(&mut resident) as usize, 0, 0, 0];
+        // SAFETY: one byte for one page, in a live local.
+        raw::check(unsafe { raw::syscall6(libc::SYS_mincore, args) }).map_err(|_| Errno::FAULT)?;
+    }
+    Ok(())
+}
+
+/// The page size of the architectures this supports.
+pub const PAGE_SIZE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_views_show_the_same_bytes() {
+        let views = TwoViews::new(PAGE_SIZE).unwrap();
+        // SAFETY: both views are mapped and a page long.
+        unsafe { views.ours().write(42) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { views.theirs().read() }, 42);
+        views.unmap_theirs(views.theirs() as usize);
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error_not_a_crash() {
+        let mut bytes = [0u8; 8];
+        assert_eq!(read_checked(16, &mut bytes), Err(Errno::FAULT));
+        assert_eq!(write_checked(usize::MAX - 64, &bytes), Err(Errno::FAULT));
+        let source = 7u64;
+        read_checked(core::ptr::from_ref(&source) as usize, &mut bytes).unwrap();
+        assert_eq!(u64::from_ne_bytes(bytes), 7);
+    }
+}

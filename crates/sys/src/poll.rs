@@ -1,0 +1,29 @@
+//! Waiting on descriptors.
+
+use crate::{Errno, sys, time::Deadline};
+
+/// Waits until `fd` is ready for `events` or the deadline, with `sigmask` in force meanwhile.
+///
+/// Returns the ready events, zero at the deadline.
+/// # Errors
+/// `EINTR`: a signal handler ran.
+/// Source: ppoll(2).
+pub fn ppoll(
+    fd: i32,
+    events: i16,
+    deadline: Deadline,
+    sigmask: Option<&u64>,
+) -> Result<i16, Errno> {
+    let mut pollfd = libc::pollfd { fd, events, revents: 0 };
+    let left = deadline.remaining();
+    let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    let mask = sigmask.map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: all pointers are to live locals or null; the kernel's sigset_t is 8 bytes.
+    unsafe { sys!(libc::SYS_ppoll, core::ptr::from_mut(&mut pollfd), 1, left, mask, 8) }?;
+    Ok(pollfd.revents)
+}
+
+/// Returns the events for which `fd` is ready now.
+pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
+    ppoll(fd, events, Deadline::NOW, None)
+}

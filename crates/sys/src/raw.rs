@@ -1,0 +1,68 @@
+//! The system call instruction.
+
+use crate::Errno;
+
+/// Issues system call `nr`; the result is the kernel's, negative errno included.
+///
+/// # Safety
+/// The arguments must be what the call expects; the kernel reads and writes through them.
+/// Source: syscall(2), "Architecture calling conventions".
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
+    let ret: isize;
+    // SAFETY: the registers are those of the x86-64 convention; rcx and r11 are clobbered by
+    // the instruction. What the call does to memory is the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") nr as isize => ret,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    ret
+}
+
+/// Issues system call `nr`; the result is the kernel's, negative errno included.
+///
+/// # Safety
+/// The arguments must be what the call expects; the kernel reads and writes through them.
+/// Source: syscall(2), "Architecture calling conventions".
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
+    let ret: isize;
+    // SAFETY: the registers are those of the arm64 convention. What the call does to memory is
+    // the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") nr,
+            inlateout("x0") args[0] as isize => ret,
+            in("x1") args[1], in("x2") args[2], in("x3") args[3],
+            in("x4") args[4], in("x5") args[5],
+            options(nostack)
+        );
+    }
+    ret
+}
+
+/// Turns the kernel's result into a value or an errno.
+#[inline]
+pub fn check(ret: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&ret) { Err(Errno::new(-ret as i32)) } else { Ok(ret as usize) }
+}
+
+/// Issues a system call with up to six arguments and checks its result.
+#[macro_export]
+macro_rules! sys {
+    ($nr:expr $(, $arg:expr)*) => {{
+        let given = [$($arg as usize),*];
+        let mut args = [0usize; 6];
+        args[..given.len()].copy_from_slice(&given);
+        $crate::raw::check($crate::raw::syscall6($nr, args))
+    }};
+}

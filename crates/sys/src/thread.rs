@@ -1,0 +1,47 @@
+//! What a library's own threads need: no signals, a name, an identity.
+
+use crate::sys;
+
+/// Blocks every signal on this thread: handlers belong on the application's threads.
+/// Source: pthread_sigmask(3).
+pub fn block_signals() {
+    let all = u64::MAX;
+    // SAFETY: the set is a live local of the kernel's 8 bytes; no old set is asked for.
+    let _ = unsafe {
+        sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, core::ptr::from_ref(&all), 0, 8)
+    };
+}
+
+/// Sets this thread's signal mask and returns the one before.
+pub fn swap_signal_mask(mask: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: both sets are live locals of the kernel's 8 bytes.
+    let _ = unsafe {
+        sys!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            core::ptr::from_ref(&mask),
+            core::ptr::from_mut(&mut before),
+            8
+        )
+    };
+    before
+}
+
+/// Returns the identity of this thread in the kernel.
+pub fn thread_id() -> i32 {
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_gettid) }.unwrap_or(0) as i32
+}
+
+/// Returns the identity of this process.
+pub fn process_id() -> i32 {
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_getpid) }.unwrap_or(0) as i32
+}
+
+/// Sends `signal` to one thread of this process. Source: tgkill(2).
+pub fn send_signal(thread_id: i32, signal: i32) {
+    // SAFETY: no memory is involved.
+    let _ = unsafe { sys!(libc::SYS_tgkill, process_id(), thread_id, signal) };
+}

@@ -1,0 +1,164 @@
+//! One io_uring: set up, filled, entered, reaped.
+
+use crate::{Errno, fd, sys, time::Deadline};
+use io_uring::IoUring;
+use std::os::fd::AsRawFd;
+
+pub use io_uring::{opcode, squeue::Entry, types};
+
+/// A completion of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Given with the submission.
+    pub user_data: u64,
+    /// Bytes or value, or negative errno.
+    pub result: i32,
+    /// `IORING_CQE_F_*`.
+    pub flags: u32,
+}
+
+/// An io_uring instance with its queues mapped.
+pub struct Ring {
+    inner: IoUring,
+}
+
+/// How a ring will be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Issuer {
+    /// Any thread enters it.
+    Any,
+    /// Only the thread that created it enters it; completions are run when it asks.
+    Single,
+}
+
+impl Ring {
+    /// Creates a ring with room for `entries` submissions and four times as many completions.
+    ///
+    /// # Errors
+    /// `ENOSYS`, `EPERM`: refused by kernel, sysctl or seccomp. `ENOMEM`: RLIMIT_MEMLOCK.
+    /// Source: io_uring_setup(2).
+    pub fn new(entries: u32, issuer: Issuer) -> Result<Ring, Errno> {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp().setup_cqsize(entries * 4);
+        if issuer == Issuer::Single {
+            builder.setup_single_issuer().setup_defer_taskrun();
+        }
+        match builder.build(entries) {
+            Ok(inner) => Ok(Ring { inner }),
+            // Kernels before 6.1 do not know the single-issuer flags.
+            Err(error) => match Errno::from(error) {
+                // Kernels before 6.1 do not know the single-issuer flags.
+                Errno::INVAL if issuer == Issuer::Single => Ring::new(entries, Issuer::Any),
+                errno => Err(errno),
+            },
+        }
+    }
+
+    /// Moves the descriptor to a high number, see [`fd::Fd::moved_high`].
+    pub fn moved_high(self) -> Ring {
+        let low = fd::Fd::from_raw(self.inner.as_raw_fd());
+        let duplicate = fd::duplicate(low.raw(), (fd::nofile_limit() / 4 * 3).min(1 << 19) as i32);
+        let _ = low.into_raw(); // still owned by `inner`
+        let Ok(high) = duplicate else { return self };
+        let params = self.inner.params().clone();
+        // SAFETY: `high` is a descriptor of the very ring that `params` describes.
+        match unsafe { IoUring::from_fd(high.raw(), params) } {
+            Ok(inner) => {
+                let _ = high.into_raw(); // owned by the new `inner`
+                Ring { inner }
+            }
+            Err(_) => self,
+        }
+    }
+
+    /// Returns the descriptor, still owned.
+    pub fn raw_fd(&self) -> i32 {
+        self.inner.as_raw_fd()
+    }
+
+    /// Puts an entry into the submission queue; false when it is full.
+    ///
+    /// # Safety
+    /// The caller holds the lock that guards the submission queue, and the memory the entry
+    /// names lives until its completion.
+    pub unsafe fn push(&self, entry: &Entry) -> bool {
+        // SAFETY: exclusive access and the memory's life are promised above.
+        unsafe { self.inner.submission_shared().push(entry).is_ok() }
+    }
+
+    /// Returns the number of entries that wait to be submitted.
+    ///
+    /// # Safety
+    /// The caller holds the lock that guards the submission queue.
+    pub unsafe fn pending(&self) -> usize {
+        // SAFETY: exclusive access is promised above.
+        unsafe { self.inner.submission_shared().len() }
+    }
+
+    /// Takes a completion without a system call.
+    ///
+    /// # Safety
+    /// The caller holds the lock that guards the completion queue.
+    pub unsafe fn pop(&self) -> Option<Completion> {
+        // SAFETY: exclusive access is promised above.
+        let entry = unsafe { self.inner.completion_shared().next() }?;
+        Some(Completion {
+            user_data: entry.user_data(),
+            result: entry.result(),
+            flags: entry.flags(),
+        })
+    }
+
+    /// Tells, without a system call, whether completions are there, or the kernel holds some
+    /// back that an `enter` would bring.
+    ///
+    /// # Safety
+    /// The caller holds the lock that guards the completion queue.
+    pub unsafe fn has_completions(&self) -> bool {
+        // SAFETY: exclusive access is promised above.
+        !unsafe { self.inner.completion_shared().is_empty() }
+    }
+
+    /// Hands `submit` entries to the kernel and waits for `min` completions or the deadline.
+    ///
+    /// With `min` = 0 and `submit` > 0 it does not wait for completions.
+    /// # Errors
+    /// `EINTR`: a signal handler ran. `ETIME`: the deadline passed. `EBUSY`/`EAGAIN`: the
+    /// kernel is short of resources; nothing was submitted.
+    /// Source: io_uring_enter(2).
+    pub fn enter(&self, submit: u32, min: u32, deadline: Deadline) -> Result<usize, Errno> {
+        /// `struct io_uring_getevents_arg`.
+        #[repr(C)]
+        struct Argument {
+            sigmask: u64,
+            sigmask_size: u32,
+            pad: u32,
+            timespec: u64,
+        }
+        const GETEVENTS: u32 = 1;
+        const EXT_ARG: u32 = 8;
+        let fd = self.inner.as_raw_fd();
+        if min == 0 && submit > 0 {
+            // SAFETY: no memory is involved beyond the mapped queues.
+            return unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, 0, 0, 0, 0) };
+        }
+        let left = deadline.remaining().map(|t| [t.tv_sec, t.tv_nsec]);
+        let argument = Argument {
+            sigmask: 0,
+            sigmask_size: 8,
+            pad: 0,
+            timespec: left.as_ref().map_or(0, |left| left.as_ptr() as u64),
+        };
+        let (flags, size) = (GETEVENTS | EXT_ARG, size_of::<Argument>());
+        let argument = core::ptr::from_ref(&argument);
+        // SAFETY: the argument and the timespec it points to are live locals.
+        unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, min, flags, argument, size) }
+    }
+
+    /// Tells whether the kernel knows `opcode` (a `CODE` of [`opcode`]). Source:
+    /// io_uring_register(2), IORING_REGISTER_PROBE.
+    pub fn supports(&self, opcode: u8) -> bool {
+        let mut probe = io_uring::Probe::new();
+        self.inner.submitter().register_probe(&mut probe).is_ok() && probe.is_supported(opcode)
+    }
+}
