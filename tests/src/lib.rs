@@ -23,6 +23,7 @@
 
 pub mod aio;
 pub mod blocks;
+pub mod fio;
 pub mod hang;
 pub mod harness;
 pub mod mount;

@@ -1,0 +1,298 @@
+//! Programs about descriptors and order: what a file, a lock and a mount see of requests.
+//!
+//! `fd-lifetime CASE ARGS...`; exits 0 when the claim holds, else panics with what it saw.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Error, Write};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use nowait_tests::aio::RWF_APPEND;
+use nowait_tests::blocks;
+use nowait_tests::request::{Context, Request};
+
+const BLOCK: usize = 4096;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["reuse", folder, way, rounds] => reuse(Path::new(folder), way, rounds.parse().unwrap()),
+        ["posix-lock", file] => posix_lock_survives(Path::new(file)),
+        ["probe-lock", file] => println!("{}", lock_holder(&open(Path::new(file)))),
+        ["flock", file] => flock_goes_with_the_descriptor(Path::new(file)),
+        ["append", file] => appends_land_in_order(Path::new(file)),
+        ["overlap", file] => overlaps_take_effect_in_order(Path::new(file)),
+        ["fsync", file, image] => fsync_covers_earlier_writes(Path::new(file), Path::new(image)),
+        ["umount", folder, device] => umount_is_not_busy(folder, device),
+        _ => panic!("unknown case {args:?}"),
+    }
+}
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Submits on a descriptor, puts another file in its place, and only then reaps.
+fn reuse(folder: &Path, way: &str, rounds: usize) {
+    let (mine_path, other_path) = (folder.join("mine"), folder.join("other"));
+    let other = open(&other_path);
+    other.write_all_at(&vec![b'O'; BLOCK * 16], 0).unwrap();
+    open(&mine_path).write_all_at(&vec![b'M'; BLOCK * 16], 0).unwrap();
+    let context = Context::new(64).expect("io_setup");
+    for round in 0..rounds {
+        let mine = open(&mine_path);
+        if round % 16 == 0 {
+            drop_pages(&mine); // so that the reads have to wait for the device
+        }
+        let fill = b'a' + (round % 26) as u8;
+        let slot = (round % 16 * BLOCK) as u64;
+        let next = ((round + 1) % 16 * BLOCK) as u64;
+        let fd = mine.as_fd();
+        let mut requests = vec![
+            Request::write(fd, &[fill; BLOCK], slot),
+            Request::read(fd, BLOCK, next),
+            Request::read(fd, BLOCK, slot),
+        ];
+        if round % 256 == 255 {
+            requests.push(Request::fsync(fd));
+        }
+        let count = requests.len();
+        assert_eq!(context.submit(requests), count as i32, "round {round}");
+        let replaced = replace(mine.into_raw_fd(), way, &other_path, &other);
+        let done = context.reap_all(count);
+        let results: Vec<i64> = done.iter().map(|done| done.res).collect();
+        assert!(results.starts_with(&[BLOCK as i64; 3]), "round {round}: {results:?}");
+        assert!(!done[1].request.bytes().contains(&b'O'), "round {round} read the other file");
+        assert_eq!(done[2].request.bytes(), [fill; BLOCK], "round {round} read its own write");
+        // SAFETY: `replace` gave it away, and nobody else has it.
+        unsafe { libc::close(replaced) };
+    }
+    check_reused(rounds, &other_path, &mine_path);
+}
+
+/// The other file is untouched, and each slot holds what the last round there wrote.
+fn check_reused(rounds: usize, other: &Path, mine: &Path) {
+    assert!(std::fs::read(other).unwrap().iter().all(|byte| *byte == b'O'), "touched");
+    let bytes = std::fs::read(mine).unwrap();
+    for slot in 0..16 {
+        let last = (0..rounds).rev().find(|round| round % 16 == slot);
+        let fill = last.map_or(b'M', |round| b'a' + (round % 26) as u8);
+        assert!(bytes[slot * BLOCK..][..BLOCK].iter().all(|byte| *byte == fill), "slot {slot}");
+    }
+}
+
+/// Takes `fd` from its file and gives the number to the other one.
+fn replace(fd: RawFd, way: &str, other_path: &Path, other: &File) -> RawFd {
+    let from = other.as_raw_fd();
+    // SAFETY: `fd` is owned by this function; the others are only duplicated onto it.
+    let rc = unsafe {
+        match way {
+            "close" => libc::close(fd),
+            "close_range" => libc::close_range(fd as u32, fd as u32, 0),
+            "dup2" => libc::dup2(from, fd),
+            "dup3" => libc::dup3(from, fd, libc::O_CLOEXEC),
+            other => panic!("unknown way {other}"),
+        }
+    };
+    assert!(rc >= 0, "{way}: {}", Error::last_os_error());
+    if way.starts_with("dup") {
+        return fd;
+    }
+    let reopened = open(other_path).into_raw_fd();
+    assert_eq!(reopened, fd, "the lowest free number is the one just closed");
+    reopened
+}
+
+fn drop_pages(file: &File) {
+    file.sync_data().unwrap();
+    // SAFETY: plain numbers.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// A write lock of this process is still there after requests of every kind.
+fn posix_lock_survives(path: &Path) {
+    let file = open(path);
+    file.write_all_at(&vec![1; BLOCK * 64], 0).unwrap();
+    let mut lock = whole_file(libc::F_WRLCK);
+    // SAFETY: a live flock.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw mut lock) }, 0);
+    let held = format!("{}", std::process::id());
+    assert_eq!(probe(path), held, "before any request");
+    for depth in [1, 64] {
+        let context = Context::new(depth).expect("io_setup");
+        drop_pages(&file);
+        let read = |at: i32| Request::read(file.as_fd(), BLOCK, at as u64 * BLOCK as u64);
+        context.run((0..depth).map(read).collect());
+        assert_eq!(probe(path), held, "after {depth} uncached reads");
+        let write = |at: i32| Request::write(file.as_fd(), &[2; BLOCK], at as u64 * BLOCK as u64);
+        context.run((0..depth).map(write).collect());
+        context.run(vec![Request::fsync(file.as_fd())]);
+        assert_eq!(probe(path), held, "after {depth} writes and an fsync");
+        drop(context);
+        assert_eq!(probe(path), held, "after io_destroy");
+    }
+    drop(file);
+    assert_eq!(probe(path), "0", "closing the file releases the lock");
+}
+
+/// Asks a second process who holds a lock.
+fn probe(path: &Path) -> String {
+    let me = std::env::current_exe().unwrap();
+    let output = Command::new(me).arg("probe-lock").arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// The process that holds a lock in our way; 0 if none does.
+fn lock_holder(file: &File) -> i32 {
+    let mut lock = whole_file(libc::F_WRLCK);
+    // SAFETY: a live flock.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) }, 0);
+    if lock.l_type == libc::F_UNLCK as i16 { 0 } else { lock.l_pid }
+}
+
+fn whole_file(kind: i32) -> libc::flock {
+    libc::flock { l_type: kind as i16, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
+}
+
+/// Once the program closed its descriptor, nothing of ours may keep the open file alive.
+fn flock_goes_with_the_descriptor(path: &Path) {
+    let context = Context::new(8).expect("io_setup");
+    let second = open(path);
+    for round in 0..200 {
+        let first = open(path);
+        // SAFETY: plain numbers.
+        let locked = unsafe { libc::flock(first.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+        assert_eq!(locked, 0, "round {round}: the lock of the round before is still held");
+        let fd = first.as_fd();
+        context.run(vec![Request::write(fd, &[3; BLOCK], 0), Request::read(fd, BLOCK, 0)]);
+        drop(first);
+        // SAFETY: plain numbers.
+        let locked = unsafe { libc::flock(second.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+        assert_eq!(locked, 0, "round {round}: {}", Error::last_os_error());
+        // SAFETY: plain numbers.
+        unsafe { libc::flock(second.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+/// `O_APPEND` and `RWF_APPEND` writes of one batch follow each other in the file.
+fn appends_land_in_order(path: &Path) {
+    let appending = OpenOptions::new().append(true).create(true).open(path).unwrap();
+    let plain = open(path);
+    let context = Context::new(32).expect("io_setup");
+    let mut expected = Vec::new();
+    for round in 0..100usize {
+        let mut requests = Vec::new();
+        for number in 0..32usize {
+            // Odd lengths: most appends start inside a page that another one just wrote.
+            let bytes = vec![(round * 32 + number) as u8; 1 + (round * 7 + number * 331) % 9000];
+            expected.extend_from_slice(&bytes);
+            requests.push(if number % 2 == 0 {
+                Request::write(appending.as_fd(), &bytes, 0)
+            } else {
+                Request::write(plain.as_fd(), &bytes, 0).flags(RWF_APPEND)
+            });
+        }
+        let whole = |it: &nowait_tests::request::Done| it.res == it.request.bytes().len() as i64;
+        assert!(context.run(requests).iter().all(whole), "round {round}: a short append");
+    }
+    let found = std::fs::read(path).unwrap();
+    let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
+    assert_eq!((found.len(), differs), (expected.len(), None));
+}
+
+/// The last of overlapping writes wins, and a read sees the writes submitted before it.
+fn overlaps_take_effect_in_order(path: &Path) {
+    const WIDE: usize = 64 << 10;
+    let file = open(path);
+    file.write_all_at(&vec![0; WIDE * 2], 0).unwrap();
+    let context = Context::new(64).expect("io_setup");
+    for round in 0..60u8 {
+        drop_pages(&file);
+        let fd = file.as_fd();
+        let mut requests = Vec::new();
+        for number in 0..16u8 {
+            // Shifted by less than a page: every write needs an old page, every one overlaps.
+            let at = u64::from(number) * 100;
+            requests.push(Request::write(fd, &vec![round ^ number; WIDE], at));
+            requests.push(Request::read(fd, WIDE, at));
+        }
+        let done = context.run(requests);
+        for (number, pair) in (0..16u8).zip(done.chunks(2)) {
+            let seen = pair[1].request.bytes();
+            let wrong = seen.iter().position(|byte| *byte != round ^ number);
+            assert_eq!(wrong, None, "round {round}: the read after write {number}");
+        }
+        let last = &std::fs::read(path).unwrap()[1500..][..WIDE];
+        assert!(last.iter().all(|byte| *byte == round ^ 15), "round {round}: the last write");
+    }
+}
+
+/// When an fsync has completed, the writes submitted before it are on the device below.
+fn fsync_covers_earlier_writes(path: &Path, image: &Path) {
+    const WIDE: usize = 64 << 10;
+    let (file, image) = (open(path), File::open(image).unwrap());
+    let context = Context::new(64).expect("io_setup");
+    for round in 1..=20u8 {
+        let fd = file.as_fd();
+        let write = |at: usize| Request::write(fd, &vec![round; WIDE], (at * WIDE) as u64);
+        let mut requests: Vec<Request> = (0..16).map(write).collect();
+        requests.push(Request::fsync(fd));
+        assert_eq!(context.submit(requests), 17);
+        let mut left = 17;
+        let mut synced = false;
+        while !synced {
+            let done = context.reap(1, 17, None).unwrap();
+            assert!(done.iter().all(|done| done.res >= 0), "round {round}: {done:?}");
+            left -= done.len();
+            synced = done.iter().any(|done| done.tag == 16);
+        }
+        let below = blocks::read_below(&file, &image, (16 * WIDE) as u64)
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert!(below.iter().all(|byte| *byte == round), "round {round}: old bytes below");
+        context.reap_all(left);
+    }
+}
+
+/// Everything reaped and closed: the file system can go at once.
+fn umount_is_not_busy(folder: &str, device: &str) {
+    let context = Context::new(32).expect("io_setup");
+    for round in 0..20 {
+        let path = Path::new(folder).join("file");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(&path)
+            .unwrap();
+        let fd = file.as_fd();
+        let write = |at: u64| Request::write(fd, &[7; BLOCK], at * BLOCK as u64);
+        context.run((0..16).map(write).collect());
+        drop_pages(&file);
+        let read = |at: u64| Request::read(fd, BLOCK, at * BLOCK as u64);
+        context.run((0..16).map(read).collect());
+        drop(file);
+        std::fs::remove_file(&path).unwrap();
+        remount(folder, device).unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    std::io::stdout().write_all(b"never busy\n").unwrap();
+}
+
+fn remount(folder: &str, device: &str) -> Result<(), Error> {
+    let text = |it: &str| std::ffi::CString::new(it).unwrap();
+    let (folder, device, kind) = (text(folder), text(device), text("ext4"));
+    let check = |rc| if rc == 0 { Ok(()) } else { Err(Error::last_os_error()) };
+    // SAFETY: a live string.
+    check(unsafe { libc::umount2(folder.as_ptr(), 0) })?;
+    // SAFETY: live strings; ext4 takes no data.
+    check(unsafe {
+        libc::mount(device.as_ptr(), folder.as_ptr(), kind.as_ptr(), 0, std::ptr::null())
+    })
+}

@@ -1,0 +1,350 @@
+//! Programs about contexts: destroyed, inherited, interrupted, polled, shared.
+//!
+//! `lifecycle CASE [FILE]`; exits 0 when the claim holds, else panics with what it saw.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nowait_tests::request::{Context, Request};
+use nowait_tests::thread_state::{spawn_until_asleep, wait_until};
+
+const BLOCK: usize = 4096;
+const EINVAL: i32 = -libc::EINVAL;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["destroy-in-flight", file] => destroy_waits(Path::new(file)),
+        ["destroy-poll"] => destroy_ends_polls(),
+        ["destroy-wakes"] => destroy_wakes_waiters(),
+        ["thread-exit", file] => requests_outlive_their_thread(Path::new(file)),
+        ["exit", file, way] => exit_right_after_submit(Path::new(file), way),
+        ["fork", file] => fork_leaves_the_context_to_the_parent(Path::new(file)),
+        ["exec", file] => exec_right_after_submit(Path::new(file)),
+        ["executed", file] => executed(Path::new(file)),
+        ["eventfd", file] => eventfd_counts_completions(Path::new(file)),
+        ["poll"] => poll_reports_readiness(),
+        ["poll-cancel"] => cancelled_polls_still_complete(),
+        ["pipe"] => an_empty_pipe_does_not_delay_others(),
+        ["shared", file] => many_threads_share_a_context(Path::new(file)),
+        ["waiters", file] => every_waiter_is_woken(Path::new(file)),
+        _ => panic!("unknown case {args:?}"),
+    }
+}
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A file of `blocks` blocks, each filled with its number, none of them cached.
+fn uncached(path: &Path, blocks: usize) -> File {
+    use std::os::fd::AsRawFd;
+    let file = open(path);
+    for block in 0..blocks {
+        file.write_all_at(&[block as u8; BLOCK], (block * BLOCK) as u64).unwrap();
+    }
+    file.sync_all().unwrap();
+    // SAFETY: plain numbers.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    file
+}
+
+fn read_block(file: &File, block: usize) -> Request {
+    Request::read(file.as_fd(), BLOCK, (block * BLOCK) as u64)
+}
+
+/// `io_destroy` returns when nothing can write to the buffers any more, and only works once.
+fn destroy_waits(path: &Path) {
+    for _ in 0..20 {
+        let file = uncached(path, 64);
+        let context = Context::new(64).expect("io_setup");
+        assert_eq!(context.submit((0..64).map(|block| read_block(&file, block)).collect()), 64);
+        assert_eq!(context.destroy(), 0);
+        assert_eq!(context.destroy(), EINVAL, "a second io_destroy");
+        // No io_getevents: the system's library itself looks into the ring that is gone.
+        assert_eq!(context.submit(vec![read_block(&file, 0)]), EINVAL, "io_submit afterwards");
+    }
+}
+
+/// A poll that never fires does not hold `io_destroy` up.
+fn destroy_ends_polls() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let context = Context::new(8).expect("io_setup");
+    assert_eq!(context.submit(vec![Request::poll(reader.as_fd(), libc::POLLIN)]), 1);
+    assert_eq!(context.destroy(), 0);
+}
+
+/// Threads blocked in `io_getevents` learn that their context is gone.
+fn destroy_wakes_waiters() {
+    for _ in 0..20 {
+        let context = Arc::new(Context::new(8).expect("io_setup"));
+        let wait = |context: &Arc<Context>| {
+            let context = context.clone();
+            spawn_until_asleep(move || context.reap(1, 1, None).map(|done| done.len())).0
+        };
+        let waiters = [wait(&context), wait(&context)];
+        assert_eq!(context.destroy(), 0);
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Err(EINVAL));
+        }
+    }
+}
+
+/// Requests belong to the process: the thread that submitted them may be gone.
+fn requests_outlive_their_thread(path: &Path) {
+    let file = uncached(path, 32);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let context = Context::new(64).expect("io_setup");
+    let mut requests: Vec<Request> = (0..32).map(|block| read_block(&file, block)).collect();
+    requests.push(Request::poll(reader.as_fd(), libc::POLLIN));
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(context.submit(requests), 33));
+    });
+    for done in context.reap_all(32) {
+        assert_eq!(done.res, BLOCK as i64, "read {}", done.tag);
+        assert!(done.request.bytes().iter().all(|byte| u64::from(*byte) == done.tag));
+    }
+    writer.write_all(b"x").unwrap();
+    assert_eq!(readiness(&context), libc::POLLIN);
+}
+
+/// Submits buffered writes and leaves at once; the caller looks at the file.
+fn exit_right_after_submit(path: &Path, way: &str) {
+    let context = submit_fill(path);
+    match way {
+        "exit" => std::process::exit(0),
+        // SAFETY: ends the process.
+        "_exit" => unsafe { libc::_exit(0) },
+        "return" => std::mem::forget(context),
+        other => panic!("unknown way {other}"),
+    }
+}
+
+fn submit_fill(path: &Path) -> Context {
+    let file = open(path);
+    let context = Context::new(64).expect("io_setup");
+    let write = |block: usize| {
+        let bytes = vec![block as u8; BLOCK * 16];
+        Request::write(file.as_fd(), &bytes, (block * bytes.len()) as u64)
+    };
+    assert_eq!(context.submit((0..64).map(write).collect()), 64);
+    context
+}
+
+/// The child cannot touch the parent's context, and works with its own.
+fn fork_leaves_the_context_to_the_parent(path: &Path) {
+    let file = uncached(path, 32);
+    let context = Context::new(64).expect("io_setup");
+    assert_eq!(context.submit((0..16).map(|block| read_block(&file, block)).collect()), 16);
+    // SAFETY: the child has one thread, calls what the parent could, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let passed = std::panic::catch_unwind(|| in_child(&context, &file)).is_ok();
+        // SAFETY: ends the child without running the parent's destructors.
+        unsafe { libc::_exit(i32::from(!passed)) };
+    }
+    assert_eq!(context.submit_tagged(vec![(16, read_block(&file, 16))]), 1);
+    for done in context.reap_all(17) {
+        assert!(done.request.bytes().iter().all(|byte| u64::from(*byte) == done.tag));
+    }
+    let mut status = 0;
+    // SAFETY: our child, a live integer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "child: {status:#x}");
+    assert_eq!(context.run(vec![read_block(&file, 3)])[0].res, BLOCK as i64, "the parent works on");
+}
+
+fn in_child(parents: &Context, file: &File) {
+    assert_eq!(parents.submit(vec![read_block(file, 0)]), EINVAL, "io_submit");
+    assert_eq!(parents.reap(0, 4, Some(Duration::ZERO)).map(|it| it.len()), Ok(0), "zero timeout");
+    let limit = Some(Duration::from_millis(1));
+    assert_eq!(parents.reap(1, 4, limit).err(), Some(EINVAL), "io_getevents");
+    assert_eq!(parents.destroy(), EINVAL, "io_destroy");
+    let own = Context::new(16).expect("io_setup in the child");
+    for done in own.run((0..16).map(|block| read_block(file, block)).collect()) {
+        assert_eq!(done.res, BLOCK as i64, "a read of the child");
+        assert!(done.request.bytes().iter().all(|byte| u64::from(*byte) == done.tag));
+    }
+    assert_eq!(own.destroy(), 0, "the child's own io_destroy");
+}
+
+/// Replaces the program while writes are in flight.
+fn exec_right_after_submit(path: &Path) {
+    let context = submit_fill(path);
+    let me = std::env::current_exe().unwrap();
+    let error = Command::new(me).arg("executed").arg(path).exec();
+    drop(context);
+    panic!("exec: {error}");
+}
+
+/// The new program finds the data, no descriptors of the old one, and works.
+fn executed(path: &Path) {
+    let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
+    let targets = open_files.filter_map(|it| std::fs::read_link(it.unwrap().path()).ok());
+    let anonymous = |target: &std::path::PathBuf| {
+        let target = target.to_string_lossy().into_owned();
+        target.starts_with("anon_inode:") || target == path.to_string_lossy()
+    };
+    let left: Vec<_> = targets.filter(anonymous).collect();
+    assert!(left.is_empty(), "inherited: {left:?}");
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes.len(), 64 * 16 * BLOCK);
+    let wrong = (0..64).find(|block| bytes[block * 16 * BLOCK] != *block as u8);
+    assert_eq!(wrong, None, "a block that was submitted before exec");
+    let context = Context::new(8).expect("io_setup after exec");
+    assert_eq!(context.run(vec![read_block(&open(path), 3)])[0].res, BLOCK as i64);
+}
+
+/// One count a completion, whoever reaps it when.
+fn eventfd_counts_completions(path: &Path) {
+    let file = uncached(path, 32);
+    // SAFETY: plain numbers; the new descriptor is owned here alone.
+    let mut eventfd = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+    let context = Context::new(64).expect("io_setup");
+    let announced = |block| read_block(&file, block).eventfd(eventfd.as_fd());
+    let requests = (0..32).map(announced).collect();
+    assert_eq!(context.submit(requests), 32);
+    let mut counted = 0;
+    while counted < 32 {
+        let mut count = [0; 8];
+        eventfd.read_exact(&mut count).unwrap();
+        counted += u64::from_ne_bytes(count);
+        let ready = context.reap(0, 0, Some(Duration::ZERO));
+        assert_eq!(ready.map(|it| it.len()), Ok(0));
+    }
+    assert_eq!(counted, 32);
+    // Announced means there: no waiting allowed.
+    let done = context.reap(32, 32, Some(Duration::ZERO)).unwrap();
+    assert_eq!(done.len(), 32);
+}
+
+/// The result of a poll is the mask; it fires at once, later, and on hang-up.
+fn poll_reports_readiness() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let context = Context::new(8).expect("io_setup");
+    let poll = || vec![Request::poll(reader.as_fd(), libc::POLLIN)];
+    for round in 0..200 {
+        assert_eq!(context.submit(poll()), 1);
+        let early = context.reap(0, 1, Some(Duration::ZERO)).unwrap();
+        assert!(early.is_empty(), "round {round}: nothing to read yet: {early:?}");
+        writer.write_all(b"x").unwrap();
+        assert_eq!(readiness(&context), libc::POLLIN);
+        assert_eq!(context.submit(poll()), 1);
+        assert_eq!(readiness(&context), libc::POLLIN, "ready at once");
+        (&reader).read_exact(&mut [0]).unwrap();
+    }
+    assert_eq!(context.submit(poll()), 1);
+    drop(writer);
+    assert_eq!(readiness(&context), libc::POLLHUP);
+}
+
+/// The mask of the one completion. The kernel adds bits that nobody asked for (`POLLRDNORM`)
+/// when a wake-up, not the first look, found it ready.
+fn readiness(context: &Context) -> i16 {
+    context.reap_all(1)[0].res as i16 & (libc::POLLIN | libc::POLLOUT | libc::POLLHUP)
+}
+
+/// `io_cancel` only starts it: the completion comes through the ring, exactly once.
+fn cancelled_polls_still_complete() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let context = Context::new(8).expect("io_setup");
+    for round in 0..200 {
+        assert_eq!(context.submit(vec![Request::poll(reader.as_fd(), libc::POLLIN)]), 1);
+        assert_eq!(context.cancel(0), -libc::EINPROGRESS, "round {round}");
+        assert_eq!(context.reap_all(1)[0].res, 0, "round {round}");
+    }
+    let more = context.reap(0, 8, Some(Duration::ZERO)).unwrap();
+    assert!(more.is_empty(), "a completion too many");
+}
+
+/// A poll of a silent pipe stays pending while other requests come and go.
+fn an_empty_pipe_does_not_delay_others() {
+    let (silent, _kept) = std::io::pipe().unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let context = Context::new(8).expect("io_setup");
+    let pending = Request::poll(silent.as_fd(), libc::POLLIN);
+    assert_eq!(context.submit_tagged(vec![(1000, pending)]), 1);
+    for _ in 0..50 {
+        writer.write_all(b"full").unwrap();
+        let done = context.run(vec![Request::read(reader.as_fd(), 4, 0)]);
+        assert_eq!((done[0].res, done[0].request.bytes()), (4, &b"full"[..]));
+        let written = context.run(vec![Request::write(writer.as_fd(), b"more", 0)]);
+        assert_eq!(written[0].res, 4);
+        (&reader).read_exact(&mut [0; 4]).unwrap();
+    }
+    assert_eq!(context.cancel(1000), -libc::EINPROGRESS);
+    assert_eq!(context.reap_all(1)[0].tag, 1000);
+}
+
+/// Four submit, three reap: each request is seen by exactly one reaper.
+fn many_threads_share_a_context(path: &Path) {
+    const EACH: usize = 1500;
+    let file = uncached(path, 64);
+    let context = Context::new(256).expect("io_setup");
+    let (seen, left) = (AtomicU32::new(0), AtomicU32::new(4 * EACH as u32));
+    thread::scope(|scope| {
+        for submitter in 0..4 {
+            let (context, file) = (&context, &file);
+            scope.spawn(move || {
+                for round in 0..EACH {
+                    let block = (submitter * 17 + round) % 64;
+                    let tagged = || vec![(block as u64, read_block(file, block))];
+                    wait_until(|| match context.submit_tagged(tagged()) {
+                        1 => true,
+                        full => {
+                            assert_eq!(full, -libc::EAGAIN, "io_submit");
+                            false
+                        }
+                    });
+                }
+            });
+        }
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while left.load(Ordering::Acquire) > 0 {
+                    // A limit, because another reaper may take the last one.
+                    let done = context.reap(1, 16, Some(Duration::from_millis(20))).unwrap();
+                    for done in &done {
+                        assert_eq!(done.res, BLOCK as i64);
+                        let right = |byte: &u8| u64::from(*byte) == done.tag;
+                        assert!(done.request.bytes().iter().all(right), "block {}", done.tag);
+                    }
+                    seen.fetch_add(done.len() as u32, Ordering::Relaxed);
+                    left.fetch_sub(done.len() as u32, Ordering::Release);
+                }
+            });
+        }
+    });
+    assert_eq!(seen.into_inner(), 4 * EACH as u32);
+}
+
+/// Each of several sleeping waiters gets one completion; none sleeps on.
+fn every_waiter_is_woken(path: &Path) {
+    let file = open(path);
+    for _ in 0..20 {
+        let context = Arc::new(Context::new(32).expect("io_setup"));
+        let waiters: Vec<_> = (0..4)
+            .map(|_| {
+                let context = context.clone();
+                spawn_until_asleep(move || context.reap(1, 1, None).map(|done| done.len())).0
+            })
+            .collect();
+        let write = |block: u64| Request::write(file.as_fd(), &[1; BLOCK], block * BLOCK as u64);
+        assert_eq!(context.submit((0..4).map(write).collect()), 4);
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Ok(1));
+        }
+    }
+}

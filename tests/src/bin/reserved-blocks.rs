@@ -1,0 +1,89 @@
+//! A write is charged to the thread that submitted it, wherever it is carried out.
+//!
+//! `reserved-blocks FOLDER`: the folder is a file system with blocks reserved to root. A thread
+//! that has given up its rights gets ENOSPC where root's own requests still succeed.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+
+use nowait_tests::request::{Context, Request};
+
+/// Neither root nor the owner of the reserve.
+const SOMEBODY: libc::uid_t = 12345;
+const WIDE: usize = 256 << 10;
+const ROUNDS: usize = 8;
+
+fn main() {
+    let folder = PathBuf::from(std::env::args_os().nth(1).expect("a folder"));
+    let (to_somebody, jobs) = mpsc::channel::<File>();
+    let (answer, answers) = mpsc::channel::<i64>();
+    let context = Context::new(8).expect("io_setup");
+    let context = &context;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            drop_rights();
+            for file in jobs {
+                answer.send(write_whole(context, &file)).expect("the other thread listens");
+            }
+        });
+        fill(&folder, &to_somebody, &answers);
+        for round in 0..ROUNDS {
+            let file = create(&folder, &format!("somebody-{round}"));
+            to_somebody.send(file).unwrap();
+            let refused = answers.recv().unwrap();
+            assert_eq!(refused, -i64::from(libc::ENOSPC), "round {round}: the reserve is root's");
+            let file = create(&folder, &format!("root-{round}"));
+            let accepted = write_whole(context, &file);
+            assert_eq!(accepted, WIDE as i64, "round {round}: root may use the reserve");
+        }
+        drop(to_somebody);
+    });
+}
+
+/// Lets the other thread use up what is not reserved.
+fn fill(folder: &Path, to_somebody: &mpsc::Sender<File>, answers: &mpsc::Receiver<i64>) {
+    for number in 0.. {
+        to_somebody.send(create(folder, &format!("fill-{number}"))).unwrap();
+        match answers.recv().unwrap() {
+            full if full == -i64::from(libc::ENOSPC) => return,
+            written => assert!(written > 0, "filling: {written}"),
+        }
+    }
+}
+
+/// Root creates all files: only the blocks are in question.
+fn create(folder: &Path, name: &str) -> File {
+    let file = File::options().read(true).write(true).create_new(true).open(folder.join(name));
+    let file = file.expect("a new file");
+    // A hole with an end: the write below fills it and needs blocks, not an inode change.
+    file.set_len(WIDE as u64).expect("a size");
+    file
+}
+
+/// Writes it all; a short write ends at the first block that could not be had, and the request
+/// for the rest says why.
+fn write_whole(context: &Context, file: &File) -> i64 {
+    let write = |from: i64| {
+        let bytes = vec![5; WIDE - from as usize];
+        context.run(vec![Request::write(file.as_fd(), &bytes, from as u64)])[0].res
+    };
+    let first = write(0);
+    if !(1..WIDE as i64).contains(&first) {
+        return first;
+    }
+    match write(first) {
+        rest if rest < 0 => rest,
+        rest => first + rest,
+    }
+}
+
+/// Only this thread's credentials, as a server acting for its client does: the C library's
+/// wrapper would change the whole process.
+fn drop_rights() {
+    // SAFETY: plain numbers; the raw call concerns this thread alone.
+    let rc = unsafe { libc::syscall(libc::SYS_setresuid, SOMEBODY, SOMEBODY, SOMEBODY) };
+    assert_eq!(rc, 0, "setresuid: {}", std::io::Error::last_os_error());
+}

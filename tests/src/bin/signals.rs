@@ -1,0 +1,163 @@
+//! Programs about signals: what interrupts a waiter, and what a mask keeps out.
+//!
+//! `signals CASE [FILE]`; exits 0 when the claim holds, else panics with what it saw.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nowait_tests::request::{Context, Request};
+use nowait_tests::thread_state::spawn_until_asleep;
+
+const EINTR: i32 = -libc::EINTR;
+
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_signal: i32) {
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["eintr"] => a_signal_interrupts_a_waiter(0),
+        ["eintr-restart"] => a_signal_interrupts_a_waiter(libc::SA_RESTART),
+        ["partial", file] => a_signal_ends_a_wait_with_what_there_is(Path::new(file)),
+        ["mask-lets-in"] => the_mask_lets_a_pending_signal_in(),
+        ["mask-keeps-out"] => the_mask_keeps_a_signal_out(),
+        ["threads-block", file] => helpers_do_not_take_signals(Path::new(file)),
+        _ => panic!("unknown case {args:?}"),
+    }
+}
+
+fn install(flags: i32) {
+    // SAFETY: an all-zero sigaction is a valid one: default action, empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = count as *const () as usize;
+    action.sa_flags = flags;
+    // SAFETY: a live sigaction whose handler only touches an atomic.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()) }, 0);
+}
+
+fn signal_thread(thread: i32) {
+    // SAFETY: plain numbers: a thread of this process.
+    let rc = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
+    assert_eq!(rc, 0);
+}
+
+fn only_usr1() -> libc::sigset_t {
+    let mut set = empty_set();
+    // SAFETY: a live, initialised set.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGUSR1) };
+    set
+}
+
+fn empty_set() -> libc::sigset_t {
+    // SAFETY: all-zero is a valid set; sigemptyset makes it the empty one.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        set
+    }
+}
+
+/// Changes this thread's mask, and gives the old one.
+fn mask(how: i32, set: Option<&libc::sigset_t>) -> libc::sigset_t {
+    let mut old = empty_set();
+    let set = set.map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the new set is null or live, the old one live.
+    assert_eq!(unsafe { libc::pthread_sigmask(how, set, &raw mut old) }, 0);
+    old
+}
+
+fn contains_usr1(set: &libc::sigset_t) -> bool {
+    // SAFETY: a live set.
+    unsafe { libc::sigismember(ptr::from_ref(set), libc::SIGUSR1) == 1 }
+}
+
+/// `EINTR`, with `SA_RESTART` too: signal(7) lists no restart for `io_getevents`.
+fn a_signal_interrupts_a_waiter(flags: i32) {
+    install(flags);
+    for round in 1..=20 {
+        let context = Arc::new(Context::new(8).expect("io_setup"));
+        let shared = context.clone();
+        let (waiter, thread) =
+            spawn_until_asleep(move || shared.reap(1, 1, None).map(|done| done.len()));
+        signal_thread(thread);
+        assert_eq!(waiter.join().unwrap(), Err(EINTR), "round {round}");
+        assert_eq!(HANDLED.load(Ordering::SeqCst), round, "the handler ran once a round");
+    }
+}
+
+/// Two wanted, one there, a signal: the one is given, and no error.
+fn a_signal_ends_a_wait_with_what_there_is(path: &Path) {
+    install(0);
+    let file = File::create(path).unwrap();
+    let context = Arc::new(Context::new(8).expect("io_setup"));
+    assert_eq!(context.submit(vec![Request::write(file.as_fd(), b"one", 0)]), 1);
+    let shared = context.clone();
+    let (waiter, thread) =
+        spawn_until_asleep(move || shared.reap(2, 2, None).map(|done| done.len()));
+    signal_thread(thread);
+    assert_eq!(waiter.join().unwrap(), Ok(1));
+}
+
+/// `io_pgetevents` is atomic: a signal that is pending before the call interrupts it.
+fn the_mask_lets_a_pending_signal_in() {
+    install(0);
+    mask(libc::SIG_BLOCK, Some(&only_usr1()));
+    let context = Context::new(8).expect("io_setup");
+    // SAFETY: plain numbers.
+    unsafe { libc::raise(libc::SIGUSR1) };
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 0, "blocked so far");
+    let waited = context.reap_masked(1, 1, None, Some(&empty_set()));
+    assert_eq!(waited.map(|done| done.len()), Err(EINTR));
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 1);
+    assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
+}
+
+/// A signal that the mask holds back waits until the call is over.
+fn the_mask_keeps_a_signal_out() {
+    install(0);
+    let context = Arc::new(Context::new(8).expect("io_setup"));
+    let (reader, writer) = std::io::pipe().unwrap();
+    assert_eq!(context.submit(vec![Request::poll(reader.as_fd(), libc::POLLIN)]), 1);
+    let shared = context.clone();
+    let (waiter, thread) = spawn_until_asleep(move || {
+        let done = shared.reap_masked(1, 1, None, Some(&only_usr1())).map(|done| done.len());
+        (done, contains_usr1(&mask(libc::SIG_BLOCK, None)))
+    });
+    signal_thread(thread);
+    drop(writer);
+    assert_eq!(waiter.join().unwrap(), (Ok(1), false), "not interrupted, and the mask is back");
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 1, "handled after the call");
+    let timeout = context.reap_masked(1, 1, Some(Duration::from_millis(1)), Some(&only_usr1()));
+    assert_eq!(timeout.map(|done| done.len()), Ok(0));
+}
+
+/// A signal for the process reaches one of its own threads, never a helper of the library.
+fn helpers_do_not_take_signals(path: &Path) {
+    install(0);
+    let file = File::create(path).unwrap();
+    let context = Context::new(8).expect("io_setup");
+    context.run((0..8).map(|at| Request::write(file.as_fd(), &[1; 512], at * 512)).collect());
+    // SAFETY: takes nothing.
+    let me = unsafe { libc::gettid() };
+    mask(libc::SIG_BLOCK, Some(&only_usr1()));
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap();
+        let thread: i32 = task.file_name().to_str().unwrap().parse().unwrap();
+        if thread == me {
+            continue;
+        }
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"));
+        let blocked = u64::from_str_radix(blocked.unwrap_or("0"), 16).unwrap();
+        assert_ne!(blocked & 1 << (libc::SIGUSR1 - 1), 0, "thread {thread} takes SIGUSR1");
+    }
+}

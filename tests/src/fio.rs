@@ -1,0 +1,78 @@
+//! fio with its stock libaio engine, verifying what it wrote.
+
+use std::path::Path;
+
+use crate::program::Program;
+
+/// How the files are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Through the page cache.
+    Buffered,
+    /// `O_DIRECT`.
+    Direct,
+    /// Buffered, `O_SYNC`.
+    Sync,
+}
+
+/// One verified job.
+#[derive(Debug, Clone, Copy)]
+pub struct Job {
+    /// fio's `rw`: `write`, `randwrite`, `randrw`.
+    pub pattern: &'static str,
+    /// How the files are opened.
+    pub mode: Mode,
+    /// fio's `bs`.
+    pub block: &'static str,
+    /// Requests in flight.
+    pub depth: u32,
+    /// Jobs, each with its own file.
+    pub jobs: u32,
+    /// Whether completions are read from the user-mapped ring.
+    pub userspace_reap: bool,
+    /// Threads instead of processes.
+    pub threads: bool,
+}
+
+impl Job {
+    /// Something of everything; a base to vary.
+    pub const BASIC: Self = Self {
+        pattern: "randrw",
+        mode: Mode::Buffered,
+        block: "4k",
+        depth: 32,
+        jobs: 1,
+        userspace_reap: false,
+        threads: true,
+    };
+
+    /// Bytes for each job: O_SYNC waits for the device, so it gets less.
+    fn size(self) -> &'static str {
+        match (self.mode, self.jobs) {
+            (Mode::Sync, _) => "512k",
+            (_, 1) => "8m",
+            _ => "2m",
+        }
+    }
+
+    /// Adds the job's arguments to `fio`.
+    pub fn arguments(self, fio: Program, folder: &Path) -> Program {
+        let flag = |name: &str, value: bool| format!("--{name}={}", u8::from(value));
+        let fio = fio
+            .args(["--name=verify", "--ioengine=libaio", "--output-format=terse"])
+            .args(["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--fallocate=none"])
+            .args(["--group_reporting", "--allow_file_create=1"])
+            .arg(format!("--directory={}", folder.display()))
+            .arg(format!("--rw={}", self.pattern))
+            .arg(format!("--bs={}", self.block))
+            .arg(format!("--size={}", self.size()))
+            .arg(format!("--iodepth={}", self.depth))
+            .arg(format!("--numjobs={}", self.jobs))
+            .arg(flag("direct", self.mode == Mode::Direct))
+            .arg(flag("sync", self.mode == Mode::Sync))
+            .arg(flag("userspace_reap", self.userspace_reap))
+            .arg(flag("thread", self.threads));
+        // The ring can only be looked at, not waited on: fio must be told not to insist.
+        if self.userspace_reap { fio.arg("--iodepth_batch_complete_min=0") } else { fio }
+    }
+}

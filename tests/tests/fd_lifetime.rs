@@ -1,0 +1,90 @@
+//! Descriptors, locks, mounts, credentials and order are as with the kernel's own AIO.
+
+use nowait_tests::for_each_subject;
+use nowait_tests::mount::{Kind, Mount};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip;
+use nowait_tests::subject::{Subject, Submit};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fd-lifetime");
+const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
+
+/// Together 10,000 rounds.
+const WAYS: [(&str, u32); 4] =
+    [("close", 4000), ("dup2", 4000), ("dup3", 1000), ("close_range", 1000)];
+
+for_each_subject!(a_reused_descriptor_never_reaches_the_other_file, reuse, [libaio, preload]);
+for_each_subject!(posix_locks_survive_requests, posix_lock, [libaio, preload]);
+for_each_subject!(flock_is_released_by_close, flock, [libaio, preload]);
+for_each_subject!(reserved_blocks_are_refused_to_the_submitter, reserved, [libaio, preload]);
+for_each_subject!(appends_land_in_submission_order, append, [libaio, preload]);
+for_each_subject!(overlapping_requests_take_effect_in_order, overlap, [libaio, preload]);
+for_each_subject!(fsync_covers_the_writes_before_it, fsync, [libaio, preload]);
+for_each_subject!(umount_after_completion_is_not_busy, umount, [libaio, preload]);
+
+fn reuse(subject: Subject) {
+    let scratch = Scratch::new("reuse");
+    for (way, rounds) in WAYS {
+        let program = subject.launch(PROGRAM).arg("reuse").arg(scratch.folder(way));
+        subject.assert_served(&program.args([way, &rounds.to_string()]).succeed());
+    }
+}
+
+fn posix_lock(subject: Subject) {
+    in_every_mode(subject, "posix-lock");
+}
+
+fn flock(subject: Subject) {
+    in_every_mode(subject, "flock");
+}
+
+fn append(subject: Subject) {
+    in_every_mode(subject, "append");
+}
+
+fn overlap(subject: Subject) {
+    in_every_mode(subject, "overlap");
+}
+
+/// Runs a case on a file of its own, in each submit mode.
+fn in_every_mode(subject: Subject, case: &str) {
+    for &submit in modes(subject) {
+        let scratch = Scratch::new(case);
+        let subject = subject.submit(submit);
+        let output = subject.launch(PROGRAM).arg(case).arg(scratch.file("file")).succeed();
+        subject.assert_served(&output);
+    }
+}
+
+fn reserved(subject: Subject) {
+    for &submit in modes(subject) {
+        let mount = Mount::with_reserved_blocks(40, 32 << 20);
+        let Some(mount) = skip::unless(mount) else { return };
+        let subject = subject.submit(submit);
+        subject.assert_served(&subject.launch(RESERVED_BLOCKS).arg(mount.path()).succeed());
+    }
+}
+
+fn fsync(subject: Subject) {
+    for &submit in modes(subject) {
+        let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
+        let subject = subject.submit(submit);
+        let program = subject.launch(PROGRAM).arg("fsync").arg(mount.file("file"));
+        subject.assert_served(&program.arg(mount.image().expect("ext4 has one")).succeed());
+    }
+}
+
+fn umount(subject: Subject) {
+    let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
+    // The loop device would go with the first umount: a second user keeps it.
+    let device = mount.device().expect("a loop device");
+    let _kept = std::fs::File::open(&device).expect("the loop device");
+    let program = subject.launch(PROGRAM).arg("umount").arg(mount.path()).arg(&device);
+    subject.assert_served(&program.succeed());
+}
+
+/// The system's library has no modes: once is enough.
+fn modes(subject: Subject) -> &'static [Submit] {
+    let all = &[Submit::Auto, Submit::Inline, Submit::Offload];
+    if subject.is_system() { &all[..1] } else { all }
+}

@@ -1,0 +1,67 @@
+//! Contexts live and die as with the kernel's own AIO: destroyed, inherited, interrupted.
+
+use nowait_tests::for_each_subject;
+use nowait_tests::program::Output;
+use nowait_tests::scratch::Scratch;
+use nowait_tests::subject::Subject;
+
+const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
+const SIGNALS: &str = env!("CARGO_BIN_EXE_signals");
+
+/// Declares a claim per case: the case's own program checks it and says what it saw.
+macro_rules! claims {
+    ($program:ident: $($name:ident = $case:literal $(with $file:literal)?;)+) => {$(
+        for_each_subject!($name, |subject: Subject| {
+            let scratch = Scratch::new($case);
+            let program = subject.launch($program).arg($case);
+            $(let program = program.arg(scratch.file($file));)?
+            let _ = &scratch;
+            program.succeed();
+        }, [libaio, preload]);
+    )+};
+}
+
+claims! {
+    LIFECYCLE:
+    io_destroy_waits_for_what_is_in_flight = "destroy-in-flight" with "file";
+    io_destroy_ends_pending_polls = "destroy-poll";
+    io_destroy_wakes_blocked_waiters = "destroy-wakes";
+    requests_outlive_the_submitting_thread = "thread-exit" with "file";
+    fork_leaves_the_context_to_the_parent = "fork" with "file";
+    exec_keeps_submitted_writes = "exec" with "file";
+    eventfd_counts_completions = "eventfd" with "file";
+    poll_reports_readiness = "poll";
+    cancelled_polls_still_complete = "poll-cancel";
+    an_empty_pipe_does_not_delay_others = "pipe";
+    many_threads_share_a_context = "shared" with "file";
+    every_waiter_is_woken = "waiters" with "file";
+}
+
+claims! {
+    SIGNALS:
+    a_signal_interrupts_a_waiter = "eintr";
+    sa_restart_does_not_restart_a_wait = "eintr-restart";
+    a_signal_ends_a_wait_with_what_there_is = "partial" with "file";
+    the_mask_lets_a_pending_signal_in = "mask-lets-in";
+    the_mask_keeps_a_signal_out = "mask-keeps-out";
+    helper_threads_block_signals = "threads-block" with "file";
+}
+
+for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]);
+
+fn exit(subject: Subject) {
+    for way in ["exit", "_exit", "return"] {
+        let scratch = Scratch::new("exit");
+        let file = scratch.file("file");
+        let output = subject.launch(LIFECYCLE).arg("exit").arg(&file).arg(way).succeed();
+        let bytes = std::fs::read(&file).expect("the file was created");
+        assert_filled(&bytes, way, &output);
+    }
+}
+
+/// 64 writes of 64 KiB, each full of its number.
+fn assert_filled(bytes: &[u8], way: &str, output: &Output) {
+    let expected = |at: usize| (at >> 16) as u8;
+    let wrong = (0..64 << 16).find(|at| bytes.get(*at) != Some(&expected(*at)));
+    assert_eq!(wrong, None, "{way}: the first byte that is not there\n{output}");
+}
