@@ -161,6 +161,15 @@ impl Subject {
             .report_to(report_file())
     }
 
+    /// Demands that the program ended with a report: the library was really in it.
+    ///
+    /// # Panics
+    /// It was not.
+    pub fn assert_loaded(self, output: &Output) {
+        let loaded = self.is_system() || !output.reports.is_empty();
+        assert!(loaded, "no report by {self}: was the library loaded?\n{output}");
+    }
+
     /// Demands that the program's requests went through nowait, on the backend asked for.
     ///
     /// # Panics
@@ -170,7 +179,7 @@ impl Subject {
             return;
         }
         let served: Vec<&Report> = output.reports.iter().filter(|it| it.requests() > 0).collect();
-        assert!(!served.is_empty(), "no report with requests > 0 by {self:?}\n{output}");
+        assert!(!served.is_empty(), "no report with requests > 0 by {self}\n{output}");
         for report in served {
             let named = self.backend == Backend::Auto || report.backend() == self.backend.name();
             assert!(named, "served by {} ({})", report.backend(), report.backend_reason());

@@ -16,7 +16,7 @@ macro_rules! claims {
             let program = subject.launch($program).arg($case);
             $(let program = program.arg(scratch.file($file));)?
             let _ = &scratch;
-            program.succeed();
+            subject.assert_loaded(&program.succeed());
         }, [libaio, preload]);
     )+};
 }
@@ -54,6 +54,9 @@ fn exit(subject: Subject) {
         let scratch = Scratch::new("exit");
         let file = scratch.file("file");
         let output = subject.launch(LIFECYCLE).arg("exit").arg(&file).arg(way).succeed();
+        if way != "_exit" {
+            subject.assert_loaded(&output);
+        }
         let bytes = std::fs::read(&file).expect("the file was created");
         assert_filled(&bytes, way, &output);
     }

@@ -1,0 +1,230 @@
+//! One request each: how io_submit takes it, and what its event says.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use nowait_tests::aio::{self, Iocb};
+
+use crate::world::{FILE_BYTES, Owned, World, name};
+
+/// Runs every case of the table.
+pub(crate) fn print_all(world: &World) {
+    let cases = ordinary(world)
+        .into_iter()
+        .chain(descriptors(world))
+        .chain(fields(world))
+        .chain(vectors(world))
+        .chain(flags(world))
+        .chain(syncs(world))
+        .chain(polls(world));
+    for (case, iocb) in cases {
+        println!("{case}: {}", outcome(world, iocb));
+        world.reset();
+    }
+}
+
+type Case = (String, Iocb);
+
+/// What becomes of one request on a context of its own.
+fn outcome(world: &World, iocb: Iocb) -> String {
+    let context = Owned::new(4);
+    let mut iocbs = [iocb];
+    let submitted = context.submit(&mut iocbs);
+    if submitted != 1 {
+        return format!("submit {}", name(submitted.into()));
+    }
+    let Some(event) = context.reap() else { return "no event".to_owned() };
+    let right = event.data == iocb.data && event.iocb == iocbs.as_ptr() as u64;
+    let length = world.both.metadata().expect("its size").len();
+    let (res, res2, counted) = (name(event.res), event.res2, world.counted());
+    format!("event {res} {res2} named {right} counted {counted} file {length}")
+}
+
+fn ordinary(world: &World) -> Vec<Case> {
+    let (read, write) = (|file| world.iocb(aio::PREAD, file), |file| world.iocb(aio::PWRITE, file));
+    let at = |iocb: Iocb, offset: i64, bytes: u64| Iocb { offset, bytes, ..iocb };
+    let end = FILE_BYTES as i64;
+    named(vec![
+        ("read", read(&world.both)),
+        ("read of nothing", at(read(&world.both), 0, 0)),
+        ("read across the end", at(read(&world.both), end - 100, 4096)),
+        ("read at the end", at(read(&world.both), end, 4096)),
+        ("read beyond the end", at(read(&world.both), end + 4096, 4096)),
+        ("read far beyond the end", at(read(&world.both), i64::MAX - 4096, 4096)),
+        ("read wrapping the offset", at(read(&world.both), i64::MAX, 4096)),
+        ("write", write(&world.both)),
+        ("write of nothing", at(write(&world.both), 0, 0)),
+        ("write of nothing beyond the end", at(write(&world.both), end + 4096, 0)),
+        ("write extending", at(write(&world.both), end, 100)),
+        ("write leaving a hole", at(write(&world.both), end + 10_000, 100)),
+        ("write at the largest offset", at(write(&world.both), i64::MAX - 4096, 4096)),
+        ("write wrapping the offset", at(write(&world.both), i64::MAX, 4096)),
+        ("append ignores the offset", at(write(&world.appending), 5, 100)),
+        ("direct read", read(&world.direct)),
+        ("direct read of half a sector", at(read(&world.direct), 0, 100)),
+        ("direct read at an odd offset", at(read(&world.direct), 100, 4096)),
+        ("direct read across the end", at(read(&world.direct), end - 4096, 8192)),
+        ("direct read at the end", at(read(&world.direct), end, 4096)),
+        ("direct write", write(&world.direct)),
+        ("direct write of half a sector", at(write(&world.direct), 0, 100)),
+        ("direct write extending", at(write(&world.direct), end, 4096)),
+        ("read of /dev/null", read(&world.null)),
+        ("write to a pipe", at(write(&world.pipe_writer), 0, 4)),
+        ("write to a pipe at an offset", at(write(&world.pipe_writer), 100, 4)),
+        ("read of a filled pipe", at(read(&world.full_reader), 0, 4)),
+        ("read of a filled pipe at an offset", at(read(&world.full_reader), 100, 4)),
+        ("read of an empty nonblocking pipe", read(&world.nonblocking_reader)),
+    ])
+}
+
+fn descriptors(world: &World) -> Vec<Case> {
+    let number = |opcode, fd| Iocb { fd, ..world.iocb(opcode, &world.both) };
+    named(vec![
+        ("fd -1", number(aio::PREAD, -1)),
+        ("fd never opened", number(aio::PREAD, 900)),
+        ("fd beyond any limit", number(aio::PREAD, i32::MAX)),
+        ("write on fd -1", number(aio::PWRITE, -1)),
+        ("read of a write-only file", world.iocb(aio::PREAD, &world.writable)),
+        ("write of a read-only file", world.iocb(aio::PWRITE, &world.readable)),
+        ("vectored write of a read-only file", world.iocb(aio::PWRITEV, &world.readable)),
+        ("read of an O_PATH file", world.iocb(aio::PREAD, &world.path_only)),
+        ("read of a folder", world.iocb(aio::PREAD, &world.folder)),
+        ("write of a folder", world.iocb(aio::PWRITE, &world.folder)),
+        ("read of the writing end", world.iocb(aio::PREAD, &world.pipe_writer)),
+        ("write of the reading end", world.iocb(aio::PWRITE, &world.full_reader)),
+        ("read of an eventfd", world.iocb(aio::PREAD, &world.eventfd)),
+    ])
+}
+
+fn fields(world: &World) -> Vec<Case> {
+    let read = world.iocb(aio::PREAD, &world.both);
+    let mut cases = named(vec![
+        ("negative offset", Iocb { offset: -1, ..read }),
+        ("smallest offset", Iocb { offset: i64::MIN, ..read }),
+        ("bytes of all ones", Iocb { bytes: u64::MAX, ..read }),
+        ("bytes beyond ssize_t", Iocb { bytes: 1 << 63, ..read }),
+        ("bytes of the largest ssize_t", Iocb { bytes: i64::MAX as u64, ..read }),
+        ("buffer of all ones", Iocb { buffer: u64::MAX, ..read }),
+        ("buffer NULL", Iocb { buffer: 0, ..read }),
+        ("buffer NULL and no bytes", Iocb { buffer: 0, bytes: 0, ..read }),
+        ("buffer unmapped", Iocb { buffer: 4096, ..read }),
+        ("buffer read-only", Iocb { buffer: read_only(), ..read }),
+        ("write from an unmapped buffer", Iocb { opcode: aio::PWRITE, buffer: 4096, ..read }),
+        (
+            "write from a read-only buffer",
+            Iocb { opcode: aio::PWRITE, buffer: read_only(), ..read },
+        ),
+        ("direct read to a NULL buffer", {
+            Iocb { buffer: 0, ..world.iocb(aio::PREAD, &world.direct) }
+        }),
+        ("direct read to an odd buffer", {
+            let direct = world.iocb(aio::PREAD, &world.direct);
+            Iocb { buffer: direct.buffer + 1, ..direct }
+        }),
+        ("reserved field", Iocb { reserved: 1, ..read }),
+        ("preset key", Iocb { key: 7, ..read }),
+        ("priority without its flag", Iocb { reqprio: 77, ..read }),
+        ("priority of best effort", Iocb { reqprio: 2 << 13, flags: aio::FLAG_IOPRIO, ..read }),
+        ("priority of no class", Iocb { reqprio: -1, flags: aio::FLAG_IOPRIO, ..read }),
+        ("unknown flag", Iocb { flags: 1 << 10, ..read }),
+    ]);
+    for opcode in [-1, 4, 6, 9, 10, i16::MAX] {
+        cases.push((format!("opcode {opcode}"), Iocb { opcode, ..read }));
+    }
+    cases
+}
+
+/// Vectors live for good: the cases run long after they are made.
+fn vectors(world: &World) -> Vec<Case> {
+    let vector = |parts: &[(u64, u64)]| parts.to_vec().leak().as_ptr() as u64;
+    let memory = world.memory;
+    let (plain, pair) = ((memory, 4096), [(memory, 100), (memory + 4096, 200)]);
+    let of = |opcode, parts: &[(u64, u64)]| {
+        let (buffer, bytes) = (vector(parts), parts.len() as u64);
+        Iocb { buffer, bytes, ..world.iocb(opcode, &world.both) }
+    };
+    let readv = |parts: &[(u64, u64)]| of(aio::PREADV, parts);
+    named(vec![
+        ("vectored read", readv(&pair)),
+        ("vectored write", of(aio::PWRITEV, &pair)),
+        ("vector of nothing", readv(&[])),
+        ("vector of empty parts", readv(&[(memory, 0), (memory, 0)])),
+        ("vector with one bad part", readv(&[plain, (4096, 4096)])),
+        ("vector with a bad part first", readv(&[(4096, 4096), plain])),
+        ("vector with a negative length", readv(&[plain, (memory, u64::MAX)])),
+        ("vector of 1024 parts", readv(&[(memory, 4); 1024])),
+        ("vector of 1025 parts", readv(&[(memory, 4); 1025])),
+        ("vector unmapped", Iocb { buffer: 4096, ..readv(&pair) }),
+        ("vector NULL", Iocb { buffer: 0, ..readv(&pair) }),
+        ("vector count of all ones", Iocb { bytes: u64::MAX, ..readv(&pair) }),
+    ])
+}
+
+fn flags(world: &World) -> Vec<Case> {
+    let rw = |opcode, rw_flags| Iocb { rw_flags, ..world.iocb(opcode, &world.both) };
+    let eventfd = |iocb: Iocb, file: &File| Iocb {
+        flags: aio::FLAG_RESFD,
+        eventfd: file.as_raw_fd() as u32,
+        ..iocb
+    };
+    let read = world.iocb(aio::PREAD, &world.both);
+    let mut cases = named(vec![
+        ("RWF_DSYNC write", rw(aio::PWRITE, 2)),
+        ("RWF_SYNC write", rw(aio::PWRITE, 4)),
+        ("RWF_NOWAIT read of cached bytes", rw(aio::PREAD, 8)),
+        ("RWF_APPEND write", rw(aio::PWRITE, aio::RWF_APPEND)),
+        ("RWF_APPEND and RWF_NOAPPEND", rw(aio::PWRITE, 0x30)),
+        ("eventfd", eventfd(read, &world.eventfd)),
+        ("eventfd of a read at the end", {
+            eventfd(Iocb { offset: FILE_BYTES as i64, ..read }, &world.eventfd)
+        }),
+        ("eventfd that is a file", eventfd(read, &world.both)),
+        ("eventfd -1", Iocb { flags: aio::FLAG_RESFD, eventfd: u32::MAX, ..read }),
+        ("eventfd without its flag", Iocb { eventfd: 900, ..read }),
+    ]);
+    for bit in [9, 12, 31] {
+        cases.push((format!("RWF bit {bit}"), rw(aio::PREAD, 1 << bit)));
+    }
+    cases
+}
+
+fn syncs(world: &World) -> Vec<Case> {
+    let fsync = World::fsync(&world.both);
+    let on = |file: &File| World::fsync(file);
+    named(vec![
+        ("fsync", fsync),
+        ("fdsync", Iocb { opcode: aio::FDSYNC, ..fsync }),
+        ("fsync with a buffer", Iocb { buffer: world.memory, ..fsync }),
+        ("fsync with bytes", Iocb { bytes: 1, ..fsync }),
+        ("fsync with an offset", Iocb { offset: 1, ..fsync }),
+        ("fsync with RWF flags", Iocb { rw_flags: 2, ..fsync }),
+        ("fsync of a read-only file", on(&world.readable)),
+        ("fsync of a folder", on(&world.folder)),
+        ("fsync of a pipe", on(&world.pipe_writer)),
+        ("fsync of an eventfd", on(&world.eventfd)),
+        ("fsync of an O_PATH file", on(&world.path_only)),
+        ("fsync of fd -1", Iocb { fd: -1, ..fsync }),
+    ])
+}
+
+fn polls(world: &World) -> Vec<Case> {
+    let writable = World::poll(&world.pipe_writer, libc::POLLOUT as u64);
+    named(vec![
+        ("poll ready", writable),
+        ("poll of a file", World::poll(&world.both, libc::POLLIN as u64)),
+        ("poll of 17 bits", Iocb { buffer: 1 << 16, ..writable }),
+        ("poll with bytes", Iocb { bytes: 1, ..writable }),
+        ("poll with an offset", Iocb { offset: 1, ..writable }),
+        ("poll with RWF flags", Iocb { rw_flags: 1, ..writable }),
+        ("poll of fd -1", Iocb { fd: -1, ..writable }),
+        ("poll of an O_PATH file", World::poll(&world.path_only, libc::POLLIN as u64)),
+    ])
+}
+
+fn read_only() -> u64 {
+    crate::world::memory(libc::PROT_READ)
+}
+
+fn named(cases: Vec<(&str, Iocb)>) -> Vec<Case> {
+    cases.into_iter().map(|(case, iocb)| (case.to_owned(), iocb)).collect()
+}

@@ -1,0 +1,176 @@
+//! The descriptors and memory that the cases use, and the way a result is written.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::ptr;
+
+use nowait_tests::aio::{self, ContextPointer, Event, Iocb};
+
+/// Bytes of the file of the cases.
+pub(crate) const FILE_BYTES: usize = 16384;
+
+/// Open files of every kind, and page-aligned memory.
+pub(crate) struct World {
+    pub(crate) readable: File,
+    pub(crate) writable: File,
+    pub(crate) both: File,
+    pub(crate) direct: File,
+    pub(crate) appending: File,
+    pub(crate) folder: File,
+    pub(crate) path_only: File,
+    pub(crate) eventfd: File,
+    pub(crate) nonblocking_reader: File,
+    pub(crate) full_reader: File,
+    pub(crate) pipe_writer: File,
+    pub(crate) null: File,
+    pub(crate) memory: u64,
+    _kept: Vec<File>,
+}
+
+impl World {
+    pub(crate) fn new(folder: &Path) -> Self {
+        let path = folder.join("file");
+        std::fs::write(&path, vec![b'f'; FILE_BYTES]).expect("the file of the cases");
+        let custom = |flags: i32| {
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(flags);
+            options
+        };
+        let open = |options: &mut OpenOptions| options.open(&path).expect("the file of the cases");
+        let (silent, silent_writer) = pipe(libc::O_NONBLOCK);
+        let (full_reader, mut pipe_writer) = pipe(0);
+        pipe_writer.write_all(b"pipe").expect("a pipe takes four bytes");
+        Self {
+            readable: open(OpenOptions::new().read(true)),
+            writable: open(OpenOptions::new().write(true)),
+            both: open(OpenOptions::new().read(true).write(true)),
+            direct: open(custom(libc::O_DIRECT).write(true)),
+            appending: open(OpenOptions::new().append(true)),
+            folder: File::open(folder).expect("the folder"),
+            path_only: open(&mut custom(libc::O_PATH)),
+            eventfd: new_eventfd(),
+            nonblocking_reader: silent,
+            full_reader,
+            pipe_writer,
+            null: File::open("/dev/null").expect("/dev/null"),
+            memory: memory(libc::PROT_READ | libc::PROT_WRITE),
+            _kept: vec![silent_writer],
+        }
+    }
+
+    /// A request of `opcode` for 4096 bytes at the start of `file`.
+    pub(crate) fn iocb(&self, opcode: i16, file: &File) -> Iocb {
+        let (fd, buffer) = (file.as_raw_fd(), self.memory);
+        Iocb { data: 77, opcode, fd, buffer, bytes: 4096, ..Iocb::default() }
+    }
+
+    /// An fsync: no buffer, no length.
+    pub(crate) fn fsync(file: &File) -> Iocb {
+        Iocb { data: 77, opcode: aio::FSYNC, fd: file.as_raw_fd(), ..Iocb::default() }
+    }
+
+    /// A poll.
+    pub(crate) fn poll(file: &File, events: u64) -> Iocb {
+        let fd = file.as_raw_fd();
+        Iocb { data: 77, opcode: aio::POLL, fd, buffer: events, ..Iocb::default() }
+    }
+
+    /// Puts the file back as it was.
+    pub(crate) fn reset(&self) {
+        self.both.set_len(FILE_BYTES as u64).expect("its size");
+        self.both.write_all_at(&[b'f'; FILE_BYTES], 0).expect("its bytes");
+    }
+
+    /// Takes what the eventfd counted.
+    pub(crate) fn counted(&self) -> u64 {
+        let mut count = [0; 8];
+        let read = (&self.eventfd).read(&mut count);
+        if read.is_ok() { u64::from_ne_bytes(count) } else { 0 }
+    }
+}
+
+/// A context destroyed at the end of its scope.
+pub(crate) struct Owned(pub(crate) ContextPointer);
+
+impl Owned {
+    pub(crate) fn new(depth: i32) -> Self {
+        let mut pointer = ptr::null_mut();
+        // SAFETY: a live null pointer.
+        let rc = unsafe { aio::io_setup(depth, &raw mut pointer) };
+        assert_eq!(rc, 0, "io_setup({depth})");
+        Self(pointer)
+    }
+
+    /// Submits iocbs that stay alive until the context is gone.
+    pub(crate) fn submit(&self, iocbs: &mut [Iocb]) -> i32 {
+        let pointers: Vec<*mut Iocb> = iocbs.iter_mut().map(ptr::from_mut).collect();
+        // SAFETY: live iocbs. Their buffers are the world's memory, which is never freed, or
+        // addresses that the library has to refuse: that is what is tested.
+        unsafe { aio::io_submit(self.0, pointers.len() as i64, pointers.as_ptr()) }
+    }
+
+    /// Reaps one event, if one comes within two seconds.
+    pub(crate) fn reap(&self) -> Option<Event> {
+        let mut event = Event::default();
+        let limit = libc::timespec { tv_sec: 2, tv_nsec: 0 };
+        // SAFETY: room for one event, a live timeout.
+        let rc = unsafe { aio::io_getevents(self.0, 1, 1, &raw mut event, &raw const limit) };
+        (rc == 1).then_some(event)
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: from io_setup; a second destroy is answered EINVAL.
+        unsafe { aio::io_destroy(self.0) };
+    }
+}
+
+/// A count, or the name of the errno.
+pub(crate) fn name(result: i64) -> String {
+    const NAMES: [(i32, &str); 14] = [
+        (libc::EPERM, "EPERM"),
+        (libc::EINTR, "EINTR"),
+        (libc::EBADF, "EBADF"),
+        (libc::EAGAIN, "EAGAIN"),
+        (libc::ENOMEM, "ENOMEM"),
+        (libc::EFAULT, "EFAULT"),
+        (libc::EINVAL, "EINVAL"),
+        (libc::EFBIG, "EFBIG"),
+        (libc::ESPIPE, "ESPIPE"),
+        (libc::ENOSYS, "ENOSYS"),
+        (libc::EISDIR, "EISDIR"),
+        (libc::EOVERFLOW, "EOVERFLOW"),
+        (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+        (libc::EINPROGRESS, "EINPROGRESS"),
+    ];
+    let errno = NAMES.iter().find(|(errno, _)| i64::from(-errno) == result);
+    errno.map_or_else(|| result.to_string(), |(_, name)| (*name).to_owned())
+}
+
+/// A page of memory, never given back.
+pub(crate) fn memory(protection: i32) -> u64 {
+    const BYTES: usize = 65536;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping anywhere.
+    let address = unsafe { libc::mmap(ptr::null_mut(), BYTES, protection, flags, -1, 0) };
+    assert_ne!(address, libc::MAP_FAILED);
+    address as u64
+}
+
+fn pipe(flags: i32) -> (File, File) {
+    let mut ends: [RawFd; 2] = [0; 2];
+    // SAFETY: room for two descriptors.
+    let rc = unsafe { libc::pipe2(ends.as_mut_ptr(), flags | libc::O_CLOEXEC) };
+    assert_eq!(rc, 0);
+    // SAFETY: two new descriptors, owned here alone.
+    unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) }
+}
+
+fn new_eventfd() -> File {
+    // SAFETY: a new descriptor, owned here alone.
+    unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)) }
+}

@@ -1,0 +1,61 @@
+//! Wrong and odd calls get the kernel's answers: one table, run under both libraries.
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+use nowait_tests::for_each_subject;
+use nowait_tests::scratch::Scratch;
+use nowait_tests::subject::{Subject, Submit};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_differential");
+
+/// Cases whose answers may differ, and why. (A read of an empty *blocking* pipe is not even in
+/// the table: the kernel's `io_submit` would block in it for good, ours waits armed.)
+const MAY_DIFFER: [(&str, &str); 1] =
+    [("setup of -2147483648:", "the kernel doubles it, which overflows to EAGAIN by accident")];
+
+for_each_subject!(answers_are_those_of_the_kernel, check, [libaio, preload]);
+
+fn check(subject: Subject) {
+    let reference = reference();
+    for submit in [Submit::Inline, Submit::Offload] {
+        let subject = subject.submit(submit);
+        let differences = differences(reference, &table(subject));
+        assert!(differences.is_empty(), "{subject}, case: system, ours\n{differences}");
+    }
+}
+
+/// The system's answers, found once.
+fn reference() -> &'static str {
+    static REFERENCE: OnceLock<String> = OnceLock::new();
+    REFERENCE.get_or_init(|| table(Subject::SYSTEM))
+}
+
+fn table(subject: Subject) -> String {
+    let scratch = Scratch::new("differential");
+    let output = subject.launch(PROGRAM).arg(scratch.path()).succeed();
+    subject.assert_served(&output);
+    output.stdout
+}
+
+/// The lines that are not the same, side by side.
+fn differences(reference: &str, ours: &str) -> String {
+    let allowed = |line: &str| MAY_DIFFER.iter().any(|(case, _)| line.starts_with(case));
+    let mut text = String::new();
+    for (expected, found) in reference.lines().zip(ours.lines()) {
+        if expected != found && !allowed(expected) {
+            let _ = writeln!(text, "  {expected}\n  {found}\n");
+        }
+    }
+    let (expected, found) = (reference.lines().count(), ours.lines().count());
+    if expected != found {
+        let _ = writeln!(text, "{found} lines instead of {expected}");
+    }
+    text
+}
+
+#[test]
+fn the_table_itself_is_deterministic() {
+    assert_eq!(differences(reference(), &table(Subject::SYSTEM)), "");
+    assert!(reference().lines().count() > 150, "{}", reference());
+}
