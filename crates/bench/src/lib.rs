@@ -1,1 +1,46 @@
-//! Placeholder.
+//! Interleaved measurements of an unmodified fio, with and without nowait.
+//!
+//! ```text
+//!  SubmitArgs / DemoArgs ──► suite ──► cases from `job`, subjects from `subject`
+//!                              │
+//!                              ├─ layout      the file a case works on, really written
+//!                              ├─ cache       sync and drop caches before every run
+//!                              ├─ interleave  A B C, C B A, A B C … until the rounds are done
+//!                              │     └─ fio ─ launch   one run: JSON, rusage, seccomp
+//!                              └─ results ─► stats ─► verdict ─► table, report (JSON, HTML)
+//! ```
+//!
+//! The command-line tool embeds [`SubmitArgs`] and [`DemoArgs`] and calls [`run_submit`] and
+//! [`run_demo`]; the binary `nowait-bench` of this package does the same with nothing around it.
+
+#![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
+
+mod args;
+mod cache;
+mod demo;
+mod error;
+mod fio;
+mod host;
+mod interleave;
+mod interrupt;
+mod job;
+mod launch;
+mod layout;
+mod metric;
+mod progress;
+mod report;
+mod results;
+mod seccomp;
+mod stats;
+mod subject;
+mod submit;
+mod suite;
+mod table;
+mod units;
+mod verdict;
+
+pub use args::{DemoArgs, SubmitArgs};
+pub use demo::run_demo;
+pub use error::{BenchError, Result};
+pub use results::Results;
+pub use submit::run_submit;

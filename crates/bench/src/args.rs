@@ -1,0 +1,225 @@
+//! The command line of the two measurements, for the `nowait` tool to embed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::error::{BenchError, Result};
+use crate::job::{CASES, Case};
+use crate::subject::Subject;
+use crate::units::{parse_duration, parse_size};
+
+/// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
+const FOLDER: &str = "/var/tmp";
+
+const SUBMIT_EXAMPLES: &str = "\
+Examples:
+  nowait bench submit --quick                  every case, short: about five minutes
+  nowait bench submit --case a,b --rounds 9    two cases, more certain
+  nowait bench submit --dir /mnt/xfs --html report.html --json report.json
+  nowait bench submit --engine system,nowait-threads --case a
+  nowait bench submit --list                   the cases and their targets, nothing run";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  nowait bench demo                            one table, and nowait-demo.html
+  nowait bench demo --dir /mnt/xfs --html /tmp/demo.html";
+
+/// Measures the time inside `io_submit`, case by case, and checks it against the targets.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = SUBMIT_EXAMPLES)]
+pub struct SubmitArgs {
+    /// Cases to run: names or letters such as a,b-tmpfs,c (default: all)
+    #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]
+    pub cases: Vec<String>,
+
+    /// Ways to launch fio, such as system,nowait,io_uring (default: those of each case)
+    #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',')]
+    pub engines: Vec<String>,
+
+    /// Runs of each engine in each case; fewer than 5 give no verdict
+    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: u16,
+
+    /// Time of one run [default: 3s, with --quick 1s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub runtime: Option<Duration>,
+
+    /// Size of the file that is read uncached [default: 8G, with --quick 2G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+
+    /// Shorter runs on a smaller file
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Keep the laid-out file for the next measurement
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Write the figures to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Fail unless every target is met beyond the noise
+    #[arg(long)]
+    pub check: bool,
+
+    /// Print the cases and their targets, and run nothing
+    #[arg(long)]
+    pub list: bool,
+
+    /// Where things lie
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// Shows what nowait does to a program that nobody changed, in under 90 seconds.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
+pub struct DemoArgs {
+    /// Where the HTML report goes
+    #[arg(long, value_name = "FILE", default_value = "nowait-demo.html")]
+    pub html: PathBuf,
+
+    /// Write the figures to a JSON file too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Everything, file creation included, ends about within this time
+    #[arg(long, value_name = "TIME", default_value = "75s", value_parser = parse_duration)]
+    pub budget: Duration,
+
+    /// Size of the file that is read
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_size)]
+    pub size: u64,
+
+    /// Where things lie
+    #[command(flatten)]
+    pub places: Places,
+}
+
+/// Where the programs and the test files lie.
+#[derive(Debug, Clone, Args)]
+pub struct Places {
+    /// Folder of the test files; the file system under test
+    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
+    pub dir: PathBuf,
+
+    /// A folder in memory (tmpfs) for the case b-tmpfs
+    #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
+    pub tmpfs: PathBuf,
+
+    /// Folder with `lib/libnowait_preload.so` [default: beside this program, or dist]
+    #[arg(long, value_name = "FOLDER")]
+    pub dist: Option<PathBuf>,
+
+    /// Drop only the pages of the test file before a run, not the caches of the whole machine
+    #[arg(long)]
+    pub keep_caches: bool,
+
+    /// The fio to run
+    #[arg(long, value_name = "PROGRAM", default_value = "fio")]
+    pub fio: PathBuf,
+}
+
+impl Places {
+    /// Finds the library to preload.
+    ///
+    /// # Errors
+    /// It is not there; the message says where it was looked for.
+    pub(crate) fn preload(&self) -> Result<PathBuf> {
+        let beside = std::env::current_exe().ok();
+        let beside = beside.as_deref().and_then(Path::parent).and_then(Path::parent);
+        let folders: Vec<PathBuf> = match &self.dist {
+            Some(dist) => vec![dist.clone()],
+            None => beside.map(Path::to_owned).into_iter().chain(["dist".into()]).collect(),
+        };
+        let candidates = folders.iter().map(|folder| folder.join("lib/libnowait_preload.so"));
+        let found = candidates.clone().find_map(|path| path.canonicalize().ok());
+        found.ok_or_else(|| {
+            let tried: Vec<String> = candidates.map(|path| path.display().to_string()).collect();
+            let tried = tried.join(" and ");
+            BenchError::failed(format!("no {tried}; run `make dist` or pass --dist"))
+        })
+    }
+}
+
+impl SubmitArgs {
+    /// Returns the cases asked for, each with the subjects asked for.
+    pub(crate) fn selection(&self) -> Result<Vec<(&'static Case, Vec<Subject>)>> {
+        for name in &self.cases {
+            if !CASES.iter().any(|case| case.answers_to(name)) {
+                let known: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+                let known = known.join(", ");
+                return Err(BenchError::usage(format!("no case '{name}'; there are {known}")));
+            }
+        }
+        let engines = self.engines.iter().map(|name| Subject::parse(name));
+        let engines = engines.collect::<Result<Vec<Subject>>>()?;
+        let asked = |case: &&Case| {
+            self.cases.is_empty() || self.cases.iter().any(|name| case.answers_to(name))
+        };
+        let subjects = |case: &Case| match engines.as_slice() {
+            [] => case.subjects.to_vec(),
+            engines => engines.to_vec(),
+        };
+        Ok(CASES.iter().filter(asked).map(|case| (case, subjects(case))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser)]
+    enum Cli {
+        Submit(SubmitArgs),
+        Demo(DemoArgs),
+    }
+
+    fn submit(arguments: &[&str]) -> SubmitArgs {
+        let arguments = ["x", "submit"].iter().chain(arguments);
+        match Cli::try_parse_from(arguments) {
+            Ok(Cli::Submit(args)) => args,
+            Ok(Cli::Demo(_)) => unreachable!("asked for submit"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_is_the_default() {
+        let selection = submit(&[]).selection().expect("valid");
+        assert_eq!(selection.len(), CASES.len());
+        assert_eq!(selection[0].1, CASES[0].subjects);
+    }
+
+    #[test]
+    fn cases_and_engines_can_be_chosen() {
+        let args = submit(&["--case", "b,f", "--engine", "libaio,nowait-threads"]);
+        let selection = args.selection().expect("valid");
+        let names: Vec<&str> = selection.iter().map(|(case, _)| case.name).collect();
+        assert_eq!(names, ["b", "b-tmpfs", "f"]);
+        assert_eq!(selection[0].1, [Subject::System, Subject::NowaitThreads]);
+        assert_eq!(submit(&["--case", "zz"]).selection().map_err(|e| e.exit_code()).err(), Some(2));
+    }
+
+    #[test]
+    fn a_missing_library_is_told_with_its_place() {
+        let args = submit(&["--dist", "/nonexistent"]);
+        let error = args.places.preload().expect_err("not there");
+        assert!(error.to_string().contains("/nonexistent/lib/libnowait_preload.so"), "{error}");
+    }
+}

@@ -1,0 +1,288 @@
+//! fio's command line, its environment, and the measured run.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::output::{self, Parsed};
+use crate::error::{BenchError, Context, Result};
+use crate::job::{Job, Start};
+use crate::launch::{self, Usage};
+use crate::metric::{Metric, Sample};
+use crate::seccomp;
+use crate::subject::Subject;
+
+/// What a run may take beyond its runtime: start-up, and draining what is in flight.
+const GRACE: Duration = Duration::from_mins(2);
+
+/// A job that only starts up: one request, nothing to wait for.
+const STARTUP: Job = Job {
+    rw: "read",
+    block_bytes: 4 << 10,
+    depth: 1,
+    direct: false,
+    sync: false,
+    random_map: false,
+};
+
+/// The programs of a measurement.
+#[derive(Debug, Clone)]
+pub(crate) struct Fio {
+    program: PathBuf,
+    /// Such as `fio-3.33`.
+    pub(crate) version: String,
+    /// `libnowait_preload.so`; needed only by the subjects that preload.
+    preload: Option<PathBuf>,
+}
+
+/// What a subject costs before its first and after its last request.
+///
+/// Subtracted from the processor time and the context switches of a run: fio calibrates its clock
+/// for some 20 ms, which would dilute the figures of short runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Startup {
+    pub(crate) cpu_us: f64,
+    pub(crate) switches: f64,
+    /// What the library says about itself (`NOWAIT_REPORT`), if it says anything.
+    pub(crate) report: Option<String>,
+}
+
+/// One run to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) subject: Subject,
+    pub(crate) job: &'a Job,
+    pub(crate) start: Start,
+    pub(crate) path: &'a Path,
+    /// Bytes of the file that are worked on.
+    pub(crate) size_bytes: u64,
+    pub(crate) runtime: Duration,
+    /// The same for all subjects of a round: they visit the same blocks.
+    pub(crate) seed: u64,
+}
+
+/// The figures of a run, and how much it moved.
+pub(crate) struct Measured {
+    pub(crate) sample: Sample,
+    pub(crate) bytes: f64,
+}
+
+impl Fio {
+    /// Finds fio and the library to preload.
+    ///
+    /// # Errors
+    /// fio cannot be started.
+    pub(crate) fn find(program: &Path, preload: Option<PathBuf>) -> Result<Self> {
+        let output = Command::new(program).arg("--version").output().map_err(|error| {
+            let name = program.display();
+            BenchError::failed(format!(
+                "cannot start {name} ({error}); install it (apt install fio, dnf install fio) or \
+                 name it with --fio"
+            ))
+        })?;
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(Self { program: program.to_owned(), version, preload })
+    }
+
+    /// Checks that a subject really works here, and measures what its start-up costs.
+    ///
+    /// # Errors
+    /// Why it does not work, in one line.
+    pub(crate) fn probe(&self, subject: Subject, scratch: &Path) -> Result<Startup> {
+        let file = scratch.join("probe");
+        let report = scratch.join("report");
+        fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
+        let mut usages = Vec::new();
+        for _ in 0..3 {
+            usages.push(self.start_up_once(subject, &file, &report)?);
+        }
+        usages.sort_by(|a, b| a.cpu_us.total_cmp(&b.cpu_us));
+        let report_text = fs::read_to_string(&report).ok();
+        // What cannot be removed is in a temporary folder anyway.
+        let _ = fs::remove_file(&file);
+        let _ = fs::remove_file(&report);
+        let Usage { cpu_us, switches, .. } = usages[1];
+        Ok(Startup { cpu_us, switches, report: report_text })
+    }
+
+    fn start_up_once(&self, subject: Subject, file: &Path, report: &Path) -> Result<Usage> {
+        let run = Run {
+            subject,
+            job: &STARTUP,
+            start: Start::Absent,
+            path: file,
+            size_bytes: STARTUP.block_bytes,
+            runtime: Duration::from_secs(10),
+            seed: 1,
+        };
+        let mut command = self.command(&run)?;
+        if subject.preloads() {
+            command.env("NOWAIT_REPORT", report);
+        }
+        let (_, usage) = execute(command, &run)?;
+        Ok(usage)
+    }
+
+    /// Makes one measured run.
+    ///
+    /// # Errors
+    /// fio failed, or said something that is not understood.
+    pub(crate) fn run(&self, run: &Run<'_>, startup: &Startup) -> Result<Measured> {
+        let (parsed, usage) = execute(self.command(run)?, run)?;
+        let mut sample = parsed.sample;
+        let per_io = |total: f64, start: f64| (total - start).max(0.0) / parsed.ios;
+        sample.insert(Metric::CpuUsPerIo, per_io(usage.cpu_us, startup.cpu_us));
+        sample.insert(Metric::ContextSwitchesPerIo, per_io(usage.switches, startup.switches));
+        sample.insert(Metric::OtherBusyCores, usage.other_us / usage.wall_us);
+        Ok(Measured { sample, bytes: parsed.bytes })
+    }
+
+    /// Builds the command of a run: nothing inherited that could change a subject into another.
+    fn command(&self, run: &Run<'_>) -> Result<Command> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments(run));
+        let inherited: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
+        for name in inherited.iter().filter(|name| is_ours(&name.to_string_lossy())) {
+            command.env_remove(name);
+        }
+        if run.subject.preloads() {
+            let library = self.preload.as_ref().ok_or_else(|| {
+                BenchError::failed("libnowait_preload.so is not there; build it or pass --dist")
+            })?;
+            command.env("LD_PRELOAD", library);
+        }
+        command.envs(run.subject.environment().iter().copied());
+        if run.subject.forbids_uring() {
+            seccomp::forbid_uring(&mut command);
+        }
+        Ok(command)
+    }
+}
+
+/// Tells whether a variable of the environment decides which library answers, or how.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
+}
+
+/// Runs fio with its output in a file, and parses that.
+fn execute(mut command: Command, run: &Run<'_>) -> Result<(Parsed, Usage)> {
+    let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
+    command.arg(format!("--output={}", output.path().display()));
+    let finished = launch::run(&mut command, run.runtime + GRACE)?;
+    let name = run.subject.name();
+    let first_line = finished.stderr.lines().find(|line| !line.trim().is_empty());
+    if finished.stderr.contains("cannot be preloaded") {
+        let line = first_line.unwrap_or_default();
+        return Err(BenchError::failed(format!("{name}: {line}")));
+    }
+    let text = fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
+    let parsed = output::parse(&text);
+    if !finished.status.success() {
+        let why = parsed.err().map_or_else(String::new, |error| format!(", {error}"));
+        let said = first_line.unwrap_or("and said nothing");
+        return Err(BenchError::failed(format!("{name}: fio {}{why}: {said}", finished.status)));
+    }
+    let parsed = parsed.map_err(|error| BenchError::failed(format!("{name}: {error}")))?;
+    Ok((parsed, finished.usage))
+}
+
+/// Returns fio's arguments, apart from where its output goes.
+pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
+    let job = run.job;
+    let flag = |name: &str, value: bool| format!("--{name}={}", u8::from(value));
+    let mut arguments = vec![
+        "--name=job".to_owned(),
+        // A colon would separate two files.
+        format!("--filename={}", run.path.display().to_string().replace(':', "\\:")),
+        format!("--size={}", run.size_bytes),
+        format!("--rw={}", job.rw),
+        format!("--bs={}", job.block_bytes),
+        format!("--ioengine={}", run.subject.engine()),
+        format!("--iodepth={}", job.depth),
+        flag("direct", job.direct),
+        flag("invalidate", run.start == Start::Cold),
+        flag("norandommap", !job.random_map),
+        format!("--runtime={}ms", run.runtime.as_millis()),
+        format!("--randseed={}", run.seed),
+    ];
+    if job.sync {
+        arguments.push("--sync=1".to_owned());
+    }
+    if run.start == Start::Cached {
+        // All others end after one lap, if that is earlier: a second lap over uncached pages would
+        // find them cached, and one over a file being extended would only overwrite.
+        arguments.push("--time_based".to_owned());
+    }
+    let fixed = [
+        "--thread",
+        "--numjobs=1",
+        "--fallocate=none",
+        "--slat_percentiles=1",
+        "--clat_percentiles=1",
+        "--percentile_list=50:99:99.9",
+        "--unified_rw_reporting=mixed",
+        "--output-format=json",
+        "--eta=never",
+    ];
+    arguments.extend(fixed.map(str::to_owned));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::CASES;
+
+    fn arguments_of(case: &str) -> Vec<String> {
+        let case = CASES.iter().find(|row| row.name == case).expect("a case of the table");
+        arguments(&Run {
+            subject: Subject::IoUring,
+            job: &case.job,
+            start: case.start,
+            path: Path::new("/x/a:b"),
+            size_bytes: 1 << 20,
+            runtime: Duration::from_millis(1500),
+            seed: 7,
+        })
+    }
+
+    #[test]
+    fn a_cold_read_never_reads_a_block_twice() {
+        let arguments = arguments_of("a");
+        for expected in [
+            "--filename=/x/a\\:b",
+            "--ioengine=io_uring",
+            "--bs=65536",
+            "--iodepth=64",
+            "--invalidate=1",
+            "--norandommap=0",
+            "--runtime=1500ms",
+            "--randseed=7",
+        ] {
+            assert!(arguments.iter().any(|argument| argument == expected), "{expected}");
+        }
+        assert!(!arguments.iter().any(|argument| argument == "--time_based"));
+        assert!(!arguments.iter().any(|argument| argument == "--sync=1"));
+    }
+
+    #[test]
+    fn a_file_being_extended_is_written_once() {
+        let arguments = arguments_of("e-extend");
+        assert!(!arguments.iter().any(|argument| argument == "--time_based"));
+        assert!(arguments.iter().any(|argument| argument == "--fallocate=none"));
+    }
+
+    #[test]
+    fn settings_of_the_library_are_not_inherited() {
+        assert!(is_ours("NOWAIT_BACKEND") && is_ours("LD_PRELOAD") && is_ours("LD_LIBRARY_PATH"));
+        assert!(!is_ours("PATH") && !is_ours("TMPDIR"));
+    }
+
+    #[test]
+    fn a_missing_fio_says_what_to_install() {
+        let error = Fio::find(Path::new("/nonexistent/fio"), None).expect_err("not there");
+        assert!(error.to_string().contains("apt install fio"), "{error}");
+    }
+}

@@ -1,0 +1,11 @@
+//! An unmodified fio: found, launched as one of the subjects, and its JSON understood.
+//!
+//! ```text
+//!  Fio::find ─► Fio::probe (does this subject work here, what does its start-up cost)
+//!                  └─► Fio::run (one measured run) ─► output::parse ─► Sample
+//! ```
+
+mod command;
+mod output;
+
+pub(crate) use command::{Fio, Run, Startup};

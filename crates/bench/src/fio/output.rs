@@ -1,0 +1,137 @@
+//! fio's JSON, reduced to what is measured.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::error::{BenchError, Result};
+use crate::metric::{Metric, Sample};
+
+#[derive(Deserialize)]
+struct Output {
+    jobs: Vec<JobOutput>,
+}
+
+#[derive(Deserialize)]
+struct JobOutput {
+    error: i32,
+    /// Reads and writes together (`--unified_rw_reporting=mixed`): percentiles cannot be added.
+    mixed: Direction,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    io_bytes: f64,
+    bw_bytes: f64,
+    iops: f64,
+    total_ios: f64,
+    slat_ns: Latency,
+    clat_ns: Latency,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    max: f64,
+    mean: f64,
+    #[serde(default)]
+    percentile: BTreeMap<String, f64>,
+}
+
+impl Latency {
+    /// Returns a percentile in microseconds; `name` as fio writes it, such as `99.900000`.
+    fn percentile_us(&self, name: &str) -> Result<f64> {
+        let found = self.percentile.get(name).map(|ns| ns / 1e3);
+        found.ok_or_else(|| BenchError::failed(format!("fio reports no percentile {name}")))
+    }
+}
+
+/// What one job did.
+#[derive(Debug, PartialEq)]
+pub(super) struct Parsed {
+    pub(super) sample: Sample,
+    /// Requests completed.
+    pub(super) ios: f64,
+    /// Bytes moved.
+    pub(super) bytes: f64,
+}
+
+/// Parses the JSON of a run of one job; lines before the JSON are skipped.
+///
+/// # Errors
+/// No JSON, another shape, a job that failed, or one that completed nothing.
+pub(super) fn parse(text: &str) -> Result<Parsed> {
+    let start = text.find("{\n").ok_or_else(|| BenchError::failed("fio wrote no JSON"))?;
+    let end = text.rfind('}').map_or(text.len(), |brace| brace + 1);
+    let json = text.get(start..end).unwrap_or_default();
+    let output: Output = serde_json::from_str(json)
+        .map_err(|error| BenchError::failed(format!("fio's JSON is not understood: {error}")))?;
+    let job = output.jobs.first().ok_or_else(|| BenchError::failed("fio reports no job"))?;
+    if job.error != 0 {
+        let cause = std::io::Error::from_raw_os_error(job.error);
+        return Err(BenchError::failed(format!("the fio job failed: {cause}")));
+    }
+    if job.mixed.total_ios < 1.0 {
+        return Err(BenchError::failed("fio completed no request; give a longer --runtime"));
+    }
+    Ok(Parsed { sample: sample(&job.mixed)?, ios: job.mixed.total_ios, bytes: job.mixed.io_bytes })
+}
+
+fn sample(mixed: &Direction) -> Result<Sample> {
+    Ok(Sample::from([
+        (Metric::Iops, mixed.iops),
+        (Metric::BytesPerS, mixed.bw_bytes),
+        (Metric::SubmitUsMean, mixed.slat_ns.mean / 1e3),
+        (Metric::SubmitUsP50, mixed.slat_ns.percentile_us("50.000000")?),
+        (Metric::SubmitUsP99, mixed.slat_ns.percentile_us("99.000000")?),
+        (Metric::SubmitUsP999, mixed.slat_ns.percentile_us("99.900000")?),
+        (Metric::SubmitUsMax, mixed.slat_ns.max / 1e3),
+        (Metric::LatencyUsP50, mixed.clat_ns.percentile_us("50.000000")?),
+        (Metric::LatencyUsP99, mixed.clat_ns.percentile_us("99.000000")?),
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = include_str!("../../testdata/fio.json");
+
+    #[test]
+    fn figures_are_found_and_converted() {
+        let parsed = parse(GOOD).expect("the sample is valid");
+        assert_eq!((parsed.ios, parsed.bytes), (100_000.0, 409_600_000.0));
+        let expected = [
+            (Metric::Iops, 50_000.0),
+            (Metric::BytesPerS, 204_800_000.0),
+            (Metric::SubmitUsMean, 21.500_25),
+            (Metric::SubmitUsP50, 19.84),
+            (Metric::SubmitUsP99, 42.752),
+            (Metric::SubmitUsP999, 288.768),
+            (Metric::SubmitUsMax, 900.0),
+            (Metric::LatencyUsP50, 378.88),
+            (Metric::LatencyUsP99, 856.064),
+        ];
+        assert_eq!(parsed.sample, Sample::from(expected));
+    }
+
+    #[test]
+    fn a_failed_job_is_an_error_with_its_cause() {
+        let text = GOOD.replace("\"error\" : 0", "\"error\" : 22");
+        let error = parse(&text).expect_err("EINVAL");
+        assert!(error.to_string().contains("Invalid argument"), "{error}");
+    }
+
+    #[test]
+    fn anything_else_is_an_error_and_no_panic() {
+        for end in 0..GOOD.len() {
+            // The whole object ends at the last brace; every shorter text is broken.
+            if GOOD.is_char_boundary(end) && end < GOOD.trim_end().len() {
+                assert!(parse(&GOOD[..end]).is_err(), "cut at {end}");
+            }
+        }
+        assert!(parse("").is_err());
+        assert!(parse("}{\n").is_err());
+        assert!(parse(&GOOD.replace("99.900000", "99.000001")).is_err());
+        assert!(parse(&GOOD.replace("\"total_ios\" : 100000", "\"total_ios\" : 0")).is_err());
+    }
+}

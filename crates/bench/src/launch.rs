@@ -1,0 +1,147 @@
+//! One run of a program: its output, and what the whole process used.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::error::{BenchError, Context, Result};
+use crate::interrupt;
+
+/// How often the parent looks whether the child has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What a process and all its threads used, the kernel's `io_uring` workers included.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Usage {
+    /// User and system time, in microseconds.
+    pub(crate) cpu_us: f64,
+    /// Voluntary and involuntary context switches.
+    pub(crate) switches: f64,
+    /// Time from start to end, in microseconds.
+    pub(crate) wall_us: f64,
+    /// Processor time used by everything else meanwhile, in microseconds.
+    pub(crate) other_us: f64,
+}
+
+/// A finished process.
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) usage: Usage,
+    /// What it wrote to its standard error.
+    pub(crate) stderr: String,
+}
+
+/// Runs a command to its end, and kills it at the deadline.
+///
+/// # Errors
+/// The program cannot be started, ran past `limit`, or the user asked to stop.
+pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let stderr = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
+    let sink = stderr.reopen().context(|| "temporary file".to_owned())?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(sink);
+    let busy_before = busy_us();
+    let start = Instant::now();
+    let mut child = command.spawn().context(|| format!("cannot start {program}"))?;
+    let pid = libc::pid_t::try_from(child.id()).unwrap_or(libc::pid_t::MAX);
+    let outcome = loop {
+        match reap(pid) {
+            Ok(None) => {}
+            Ok(Some(ended)) => break Ok(ended),
+            Err(error) => break Err(BenchError::failed(format!("wait for {program}: {error}"))),
+        }
+        let late = start.elapsed() > limit;
+        if late || interrupt::check().is_err() {
+            // Not reaped yet, so the id is still the child's.
+            let _ = child.kill();
+            let _ = child.wait();
+            interrupt::check()?;
+            break Err(BenchError::failed(format!("{program} did not end within {limit:?}")));
+        }
+        sleep(POLL_INTERVAL);
+    };
+    let (status, mut usage) = outcome?;
+    usage.wall_us = start.elapsed().as_secs_f64() * 1e6;
+    usage.other_us = (busy_us() - busy_before - usage.cpu_us).max(0.0);
+    let stderr = fs::read_to_string(stderr.path()).unwrap_or_default();
+    Ok(Finished { status, usage, stderr })
+}
+
+/// Reaps the child with its resource usage, if it has ended.
+fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
+    let mut status = 0;
+    // SAFETY: all-zero bytes are a valid rusage, which is made of integers.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live locals; the child is ours and was not reaped before.
+    match unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut used) } {
+        0 => Ok(None),
+        -1 => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            error => Err(error),
+        },
+        _ => {
+            let time_us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
+            let usage = Usage {
+                cpu_us: time_us(used.ru_utime) + time_us(used.ru_stime),
+                switches: (used.ru_nvcsw + used.ru_nivcsw) as f64,
+                ..Usage::default()
+            };
+            Ok(Some((ExitStatus::from_raw(status), usage)))
+        }
+    }
+}
+
+/// Returns the processor time the whole machine has spent busy, steal included, in microseconds.
+///
+/// Zero when /proc cannot be read: the metric is then missing, not wrong.
+fn busy_us() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    // SAFETY: sysconf reads no memory of ours.
+    let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    busy_ticks(&stat) * 1e6 / (ticks_per_s.max(1) as f64)
+}
+
+/// Sums user, nice, system, irq, softirq and steal of the first line of `/proc/stat`.
+fn busy_ticks(stat: &str) -> f64 {
+    let first = stat.lines().next().unwrap_or_default();
+    let fields: Vec<f64> = first.split_whitespace().skip(1).flat_map(str::parse).collect();
+    // user nice system [idle iowait] irq softirq steal; guest is part of user.
+    fields.iter().take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i)).map(|(_, t)| t).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_and_iowait_are_not_busy() {
+        assert_eq!(busy_ticks("cpu  1 2 4 1000 2000 8 16 32 64 128\ncpu0 9"), 63.0);
+        assert_eq!(busy_ticks(""), 0.0);
+    }
+
+    #[test]
+    fn a_run_reports_status_output_and_usage() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo oops >&2; exit 3"]);
+        let finished = run(&mut command, Duration::from_secs(20)).expect("sh runs");
+        assert_eq!(finished.status.code(), Some(3));
+        assert_eq!(finished.stderr.trim(), "oops");
+        assert!(finished.usage.wall_us > 0.0);
+    }
+
+    #[test]
+    fn a_hanging_program_is_killed() {
+        let mut command = Command::new("sleep");
+        command.arg("30");
+        let error = run(&mut command, Duration::from_millis(50)).err().expect("killed");
+        assert!(error.to_string().contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error() {
+        assert!(run(&mut Command::new("/nonexistent/fio"), Duration::from_secs(1)).is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! What is measured in each run, with its name in the JSON and its unit.
+
+use std::collections::BTreeMap;
+
+/// One figure of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Metric {
+    /// Requests completed per second.
+    Iops,
+    /// Bytes moved per second.
+    BytesPerS,
+    /// Mean time from the prepared request to the return of `io_submit`.
+    SubmitUsMean,
+    /// Median of the same.
+    SubmitUsP50,
+    /// 99 % of the calls were shorter.
+    SubmitUsP99,
+    /// 99.9 % of the calls were shorter.
+    SubmitUsP999,
+    /// The longest call.
+    SubmitUsMax,
+    /// Median time from the return of `io_submit` to the completion.
+    LatencyUsP50,
+    /// 99 % of the completions were faster.
+    LatencyUsP99,
+    /// User and system time of the whole process, library and kernel workers included.
+    CpuUsPerIo,
+    /// Voluntary and involuntary switches of the whole process.
+    ContextSwitchesPerIo,
+    /// Processor time used by everything else meanwhile: other programs, kernel threads, steal.
+    OtherBusyCores,
+}
+
+/// The figures of one run.
+pub(crate) type Sample = BTreeMap<Metric, f64>;
+
+impl Metric {
+    /// Every metric, in the order of the report.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Iops,
+        Self::BytesPerS,
+        Self::SubmitUsMean,
+        Self::SubmitUsP50,
+        Self::SubmitUsP99,
+        Self::SubmitUsP999,
+        Self::SubmitUsMax,
+        Self::LatencyUsP50,
+        Self::LatencyUsP99,
+        Self::CpuUsPerIo,
+        Self::ContextSwitchesPerIo,
+        Self::OtherBusyCores,
+    ];
+
+    /// Returns the name used in the JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Iops => "iops",
+            Self::BytesPerS => "bytes_per_s",
+            Self::SubmitUsMean => "submit_us_mean",
+            Self::SubmitUsP50 => "submit_us_p50",
+            Self::SubmitUsP99 => "submit_us_p99",
+            Self::SubmitUsP999 => "submit_us_p999",
+            Self::SubmitUsMax => "submit_us_max",
+            Self::LatencyUsP50 => "latency_us_p50",
+            Self::LatencyUsP99 => "latency_us_p99",
+            Self::CpuUsPerIo => "cpu_us_per_io",
+            Self::ContextSwitchesPerIo => "context_switches_per_io",
+            Self::OtherBusyCores => "other_busy_cores",
+        }
+    }
+
+    /// Returns the unit used in the JSON.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Iops => "1/s",
+            Self::BytesPerS => "B/s",
+            Self::ContextSwitchesPerIo => "1",
+            Self::OtherBusyCores => "cores",
+            _ => "us",
+        }
+    }
+
+    /// Returns the words used in tables and verdicts.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Iops => "IOPS",
+            Self::BytesPerS => "throughput",
+            Self::SubmitUsMean => "submit mean",
+            Self::SubmitUsP50 => "submit p50",
+            Self::SubmitUsP99 => "submit p99",
+            Self::SubmitUsP999 => "submit p99.9",
+            Self::SubmitUsMax => "submit max",
+            Self::LatencyUsP50 => "latency p50",
+            Self::LatencyUsP99 => "latency p99",
+            Self::CpuUsPerIo => "CPU per I/O",
+            Self::ContextSwitchesPerIo => "switches per I/O",
+            Self::OtherBusyCores => "other work",
+        }
+    }
+
+    /// Tells whether a larger figure is the better one.
+    pub(crate) fn more_is_better(self) -> bool {
+        matches!(self, Self::Iops | Self::BytesPerS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct() {
+        let mut names: Vec<_> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Metric::ALL.len());
+    }
+}

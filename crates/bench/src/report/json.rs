@@ -1,0 +1,236 @@
+//! The JSON of a measurement.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::{BenchError, Context, Result};
+use crate::host::Host;
+use crate::metric::Metric;
+use crate::results::{CaseResults, Results};
+use crate::stats;
+use crate::submit::REFERENCES;
+
+/// Raised when a reader of an older schema would misunderstand a newer file.
+const SCHEMA: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    host: &'a Host,
+    workload: &'a str,
+    params: Params<'a>,
+    rows: Vec<Row>,
+    ratios: Vec<RatioRow>,
+    verdicts: Vec<VerdictRow>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Params<'a> {
+    rounds: usize,
+    folder: &'a str,
+    caches_dropped: bool,
+    /// Already subtracted from `cpu_us_per_io`.
+    startup_cpu_us: BTreeMap<&'static str, f64>,
+    library_reports: BTreeMap<&'static str, &'a str>,
+    cases: Vec<CaseParams>,
+}
+
+#[derive(Serialize)]
+struct CaseParams {
+    case: &'static str,
+    title: &'static str,
+    rw: &'static str,
+    block_bytes: u64,
+    depth: u32,
+    direct: bool,
+    sync: bool,
+    size_bytes: u64,
+    runtime_s: f64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    engine: &'static str,
+    case: &'static str,
+    metric: &'static str,
+    unit: &'static str,
+    /// One a round.
+    runs: Vec<f64>,
+    median: f64,
+    min: f64,
+    max: f64,
+    mad: f64,
+}
+
+/// How many times the figure of `a` is the figure of `b`: `b / a`, taken within the rounds.
+#[derive(Serialize)]
+struct RatioRow {
+    case: &'static str,
+    metric: &'static str,
+    a: &'static str,
+    b: &'static str,
+    median: f64,
+    low: f64,
+    high: f64,
+    runs: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct VerdictRow {
+    case: &'static str,
+    target: String,
+    median: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    verdict: &'static str,
+}
+
+/// Writes the JSON of a measurement.
+pub(crate) fn write_json(results: &Results, path: &Path) -> Result<()> {
+    fs::write(path, json_text(results)?).context(|| format!("write {}", path.display()))
+}
+
+/// Returns the JSON of a measurement.
+pub(crate) fn json_text(results: &Results) -> Result<String> {
+    let document = Document {
+        schema: SCHEMA,
+        host: &results.host,
+        workload: results.workload,
+        params: params(results),
+        rows: results.cases.iter().flat_map(rows).collect(),
+        ratios: results.cases.iter().flat_map(ratios).collect(),
+        verdicts: results.cases.iter().flat_map(verdicts).collect(),
+        notes: &results.notes,
+    };
+    let text = serde_json::to_string_pretty(&document);
+    text.map(|text| text + "\n").map_err(|error| BenchError::failed(format!("JSON: {error}")))
+}
+
+fn params(results: &Results) -> Params<'_> {
+    let params = &results.params;
+    let startups = params.startup_cpu_us.iter();
+    let reports = params.library_reports.iter();
+    Params {
+        rounds: params.rounds,
+        folder: &params.folder,
+        caches_dropped: params.caches_dropped,
+        startup_cpu_us: startups.map(|(subject, us)| (subject.name(), *us)).collect(),
+        library_reports: reports.map(|(subject, text)| (subject.name(), text.as_str())).collect(),
+        cases: results.cases.iter().map(case_params).collect(),
+    }
+}
+
+fn case_params(results: &CaseResults) -> CaseParams {
+    let job = &results.case.job;
+    CaseParams {
+        case: results.case.name,
+        title: results.case.title,
+        rw: job.rw,
+        block_bytes: job.block_bytes,
+        depth: job.depth,
+        direct: job.direct,
+        sync: job.sync,
+        size_bytes: results.size_bytes,
+        runtime_s: results.runtime_s,
+    }
+}
+
+fn rows(results: &CaseResults) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for subject in results.subjects() {
+        for metric in Metric::ALL {
+            let Some(runs) = results.figures(subject, metric) else { continue };
+            let Some(summary) = stats::summarize(&runs) else { continue };
+            rows.push(Row {
+                engine: subject.name(),
+                case: results.case.name,
+                metric: metric.name(),
+                unit: metric.unit(),
+                runs,
+                median: summary.median,
+                min: summary.min,
+                max: summary.max,
+                mad: summary.mad,
+            });
+        }
+    }
+    rows
+}
+
+fn ratios(results: &CaseResults) -> Vec<RatioRow> {
+    let mut rows = Vec::new();
+    let pairs = REFERENCES.into_iter().flat_map(|a| results.subjects().map(move |b| (a, b)));
+    for (a, b) in pairs.filter(|(a, b)| a != b) {
+        for metric in Metric::ALL {
+            let Some(ratio) = results.ratio(metric, a, b) else { continue };
+            rows.push(RatioRow {
+                case: results.case.name,
+                metric: metric.name(),
+                a: a.name(),
+                b: b.name(),
+                median: ratio.median,
+                low: ratio.low,
+                high: ratio.high,
+                runs: ratio.rounds,
+            });
+        }
+    }
+    rows
+}
+
+fn verdicts(results: &CaseResults) -> Vec<VerdictRow> {
+    let row = |verdict: crate::verdict::Verdict| VerdictRow {
+        case: results.case.name,
+        target: verdict.target(),
+        median: verdict.ratio.as_ref().map(|ratio| ratio.median),
+        low: verdict.ratio.as_ref().map(|ratio| ratio.low),
+        high: verdict.ratio.as_ref().map(|ratio| ratio.high),
+        verdict: verdict.outcome.name(),
+    };
+    results.verdicts().into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::sample_results;
+    use serde_json::Value;
+
+    #[test]
+    fn the_document_has_the_shape_of_every_benchmark() {
+        let text = json_text(&sample_results()).expect("serializable");
+        let document: Value = serde_json::from_str(&text).expect("valid JSON");
+        assert_eq!(document["schema"], 1);
+        assert_eq!(document["workload"], "submit");
+        for field in ["kernel", "cores", "memory_bytes", "filesystem", "device"] {
+            assert!(!document["host"][field].is_null(), "{field}");
+        }
+        for row in document["rows"].as_array().expect("a list") {
+            for field in ["engine", "case", "metric", "unit", "runs", "median", "min", "max"] {
+                assert!(!row[field].is_null(), "{field}");
+            }
+        }
+        for field in ["case", "metric", "a", "b", "median"] {
+            assert!(!document["ratios"][0][field].is_null(), "{field}");
+        }
+    }
+
+    #[test]
+    fn every_metric_of_every_engine_is_there() {
+        let results = sample_results();
+        let rows = rows(&results.cases[0]);
+        assert_eq!(rows.len(), results.cases[0].runs.len() * Metric::ALL.len());
+    }
+
+    #[test]
+    fn a_ratio_is_b_over_a() {
+        let ratios = ratios(&sample_results().cases[0]);
+        let iops = ratios.iter().find(|row| row.metric == "iops" && row.b == "nowait");
+        let iops = iops.expect("system and nowait were measured");
+        assert_eq!((iops.a, iops.median), ("system", 2.0));
+    }
+}

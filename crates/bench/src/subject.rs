@@ -1,0 +1,122 @@
+//! The ways to launch the same unmodified fio.
+
+use crate::error::{BenchError, Result};
+
+/// One way to launch fio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    /// fio's `libaio` engine on the system's library; the reference of all ratios.
+    System,
+    /// The same engine with nowait preloaded, backend `auto`.
+    Nowait,
+    /// The same, while a seccomp filter refuses `io_uring` with EPERM, as containers do.
+    NowaitNoUring,
+    /// Backend `kaio`: the kernel's own AIO underneath.
+    NowaitKaio,
+    /// Backend `threads`: a pool of threads underneath.
+    NowaitThreads,
+    /// Submit mode `inline`: the first iteration always runs inside `io_submit`.
+    NowaitInline,
+    /// Submit mode `offload`: nothing ever runs inside `io_submit`.
+    NowaitOffload,
+    /// fio's own `io_uring` engine, nothing preloaded: the peer that a rewrite would reach.
+    IoUring,
+}
+
+impl Subject {
+    /// Every subject, the reference first.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::System,
+        Self::Nowait,
+        Self::NowaitNoUring,
+        Self::NowaitKaio,
+        Self::NowaitThreads,
+        Self::NowaitInline,
+        Self::NowaitOffload,
+        Self::IoUring,
+    ];
+
+    /// Returns the name used on the command line, in tables and in the JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Nowait => "nowait",
+            Self::NowaitNoUring => "nowait-no-uring",
+            Self::NowaitKaio => "nowait-kaio",
+            Self::NowaitThreads => "nowait-threads",
+            Self::NowaitInline => "nowait-inline",
+            Self::NowaitOffload => "nowait-offload",
+            Self::IoUring => "io_uring",
+        }
+    }
+
+    /// Finds a subject by its name; `libaio` is another name of the reference.
+    pub(crate) fn parse(name: &str) -> Result<Self> {
+        let name = if name == "libaio" { "system" } else { name };
+        Self::ALL.into_iter().find(|subject| subject.name() == name).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|subject| subject.name()).collect();
+            BenchError::usage(format!("no engine '{name}'; there are {}", known.join(", ")))
+        })
+    }
+
+    /// Returns what the reader of a report must know.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::System => "fio's libaio engine on the system's libaio",
+            Self::Nowait => "the same fio with libnowait_preload.so",
+            Self::NowaitNoUring => "nowait while a seccomp filter refuses io_uring (EPERM)",
+            Self::NowaitKaio => "nowait, NOWAIT_BACKEND=kaio",
+            Self::NowaitThreads => "nowait, NOWAIT_BACKEND=threads",
+            Self::NowaitInline => "nowait, NOWAIT_SUBMIT=inline",
+            Self::NowaitOffload => "nowait, NOWAIT_SUBMIT=offload",
+            Self::IoUring => "fio's own io_uring engine",
+        }
+    }
+
+    /// Returns fio's name of the engine.
+    pub(crate) fn engine(self) -> &'static str {
+        if self == Self::IoUring { "io_uring" } else { "libaio" }
+    }
+
+    /// Tells whether the library is preloaded.
+    pub(crate) fn preloads(self) -> bool {
+        !matches!(self, Self::System | Self::IoUring)
+    }
+
+    /// Tells whether the `io_uring` system calls are refused.
+    pub(crate) fn forbids_uring(self) -> bool {
+        self == Self::NowaitNoUring
+    }
+
+    /// Returns the settings of the library.
+    pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::System | Self::IoUring => &[],
+            Self::Nowait | Self::NowaitNoUring => &[("NOWAIT_BACKEND", "auto")],
+            Self::NowaitKaio => &[("NOWAIT_BACKEND", "kaio")],
+            Self::NowaitThreads => &[("NOWAIT_BACKEND", "threads")],
+            Self::NowaitInline => &[("NOWAIT_SUBMIT", "inline")],
+            Self::NowaitOffload => &[("NOWAIT_SUBMIT", "offload")],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_parses_back() {
+        for subject in Subject::ALL {
+            assert_eq!(Subject::parse(subject.name()), Ok(subject));
+        }
+        assert_eq!(Subject::parse("libaio"), Ok(Subject::System));
+    }
+
+    #[test]
+    fn an_unknown_name_is_wrong_usage() {
+        let error = Subject::parse("windows").expect_err("no such subject");
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("nowait-kaio"));
+    }
+}

@@ -1,0 +1,218 @@
+//! The figures as tables for a terminal.
+
+use std::fmt::Write;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+
+use crate::job::Case;
+use crate::metric::Metric;
+use crate::results::{CaseResults, Results};
+use crate::stats::{Ratio, Summary};
+use crate::subject::Subject;
+use crate::units;
+use crate::verdict::{self, Outcome, Verdict};
+
+/// The columns of a case.
+const COLUMNS: [Metric; 7] = [
+    Metric::SubmitUsMean,
+    Metric::SubmitUsP999,
+    Metric::Iops,
+    Metric::LatencyUsP99,
+    Metric::CpuUsPerIo,
+    Metric::ContextSwitchesPerIo,
+    Metric::OtherBusyCores,
+];
+
+/// The lines of the demo, in the words of somebody who does not know the field.
+const DEMO_LINES: [(Metric, &str); 5] = [
+    (Metric::SubmitUsMean, "stuck inside io_submit, mean"),
+    (Metric::SubmitUsP999, "stuck inside io_submit, worst 1 in 1000"),
+    (Metric::Iops, "requests done per second"),
+    (Metric::CpuUsPerIo, "CPU time per request"),
+    (Metric::ContextSwitchesPerIo, "context switches per request"),
+];
+
+/// Prints a figure in the unit of its metric.
+pub(crate) fn figure(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Iops => units::count(value),
+        Metric::BytesPerS => format!("{}/s", units::bytes(value)),
+        Metric::ContextSwitchesPerIo | Metric::OtherBusyCores => format!("{value:.2}"),
+        _ => units::time_us(value),
+    }
+}
+
+/// Prints a median with its spread, such as `83.0 µs ±2 %`.
+fn with_spread(metric: Metric, summary: &Summary) -> String {
+    let text = figure(metric, summary.median);
+    let percent = 100.0 * summary.mad / summary.median;
+    if percent.is_finite() && metric != Metric::OtherBusyCores {
+        return format!("{text} ±{percent:.0} %");
+    }
+    text
+}
+
+fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header);
+    table
+}
+
+fn right(text: impl ToString) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// Prints every case, the targets and the notes.
+pub(crate) fn results(results: &Results) -> String {
+    let mut text = String::new();
+    for case in &results.cases {
+        let job = job_line(case, results.params.rounds);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{} · {}\n{job}\n{}\n", case.case.name, case.case.title, runs(case));
+    }
+    let _ = writeln!(text, "{}\n", targets(results));
+    let _ = writeln!(text, "Medians ± median absolute deviation; ratios are medians of the ratios");
+    let _ = writeln!(text, "within the rounds, with a 95 % bootstrap interval.");
+    for note in &results.notes {
+        let _ = writeln!(text, "Note: {note}.");
+    }
+    text
+}
+
+/// Tells how a case was run.
+pub(crate) fn job_line(results: &CaseResults, rounds: usize) -> String {
+    let size = units::bytes(results.size_bytes as f64);
+    let seconds = units::digits(results.runtime_s);
+    format!("{} {rounds} rounds of {seconds} s on {size}.", results.case.about)
+}
+
+fn runs(results: &CaseResults) -> Table {
+    let mut header = vec!["engine"];
+    header.extend(COLUMNS.map(Metric::label));
+    let mut table = new_table(&header);
+    for subject in results.subjects() {
+        let mut row = vec![Cell::new(subject.name())];
+        row.extend(COLUMNS.map(|metric| match results.summary(subject, metric) {
+            Some(summary) => right(with_spread(metric, &summary)),
+            None => right("–"),
+        }));
+        table.add_row(row);
+    }
+    table
+}
+
+fn targets(results: &Results) -> Table {
+    let mut table = new_table(&["case", "target", "measured", "verdict"]);
+    for case in &results.cases {
+        for verdict in case.verdicts() {
+            table.add_row(target_row(case.case.name, &verdict));
+        }
+    }
+    table
+}
+
+fn target_row(case: &str, verdict: &Verdict) -> Vec<Cell> {
+    let outcome = Cell::new(verdict.outcome.name());
+    let outcome = match verdict.outcome {
+        Outcome::Met => outcome.fg(Color::Green),
+        Outcome::Missed => outcome.fg(Color::Red),
+        _ => outcome.fg(Color::Yellow),
+    };
+    vec![Cell::new(case), Cell::new(verdict.target()), right(verdict.measured()), outcome]
+}
+
+/// Prints the cases and their targets.
+pub(crate) fn cases(selection: &[(&'static Case, Vec<Subject>)]) -> String {
+    let mut table = new_table(&["case", "what", "engines", "targets"]);
+    for (case, subjects) in selection {
+        let names: Vec<&str> = subjects.iter().map(|subject| subject.name()).collect();
+        let targets = case.criteria.iter().map(|row| verdict::judge(*row, None).target());
+        let targets: Vec<String> = targets.collect();
+        table.add_row([case.name, case.title, &names.join("\n"), &targets.join("\n")]);
+    }
+    table.to_string()
+}
+
+/// Prints the one table of the demo.
+pub(crate) fn demo(results: &Results) -> String {
+    let mut text = String::new();
+    let mut table = new_table(&["", "without nowait", "with nowait", "what changes"]);
+    for case in &results.cases {
+        table.add_row([case.case.title]);
+        for (metric, words) in DEMO_LINES {
+            table.add_row(demo_row(case, metric, words));
+        }
+    }
+    let _ = writeln!(text, "{table}");
+    let _ = writeln!(text, "io_submit is the call that is meant to start requests and return.");
+    for note in &results.notes {
+        let _ = writeln!(text, "Note: {note}.");
+    }
+    text
+}
+
+fn demo_row(case: &CaseResults, metric: Metric, words: &str) -> Vec<Cell> {
+    let cell = |subject| match case.summary(subject, metric) {
+        Some(summary) => right(figure(metric, summary.median)),
+        None => right("–"),
+    };
+    let change = case.ratio(metric, Subject::System, Subject::Nowait);
+    let words = Cell::new(format!("  {words}"));
+    vec![words, cell(Subject::System), cell(Subject::Nowait), change_cell(metric, change.as_ref())]
+}
+
+/// Prints a change, green if it is one for the better.
+fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
+    let Some(ratio) = ratio else { return right("–") };
+    let cell = right(change_text(ratio));
+    if !verdict::differs(ratio) {
+        return cell;
+    }
+    let better = metric.more_is_better() == (ratio.median > 1.0);
+    cell.fg(if better { Color::Green } else { Color::Red })
+}
+
+/// Prints a change for a reader: `69 × less`, `1.6 × more`, or that there is none to be seen.
+pub(crate) fn change_text(ratio: &Ratio) -> String {
+    if !verdict::differs(ratio) || ratio.median <= 0.0 {
+        return "no clear difference".to_owned();
+    }
+    let more = ratio.median > 1.0;
+    let factor = if more { ratio.median } else { 1.0 / ratio.median };
+    let word = if more { "more" } else { "less" };
+    format!("{} × {word}", units::digits(factor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ratio(low: f64, median: f64, high: f64) -> Ratio {
+        Ratio { median, low, high, rounds: vec![low, low, median, high, high] }
+    }
+
+    #[test]
+    fn no_winner_is_called_inside_the_noise() {
+        let text = |low, median, high| change_text(&ratio(low, median, high));
+        assert_eq!(text(0.9, 1.1, 1.3), "no clear difference");
+        assert_eq!(text(1.4, 1.6, 1.7), "1.60 × more");
+        assert_eq!(text(0.01, 0.02, 0.03), "50.0 × less");
+    }
+
+    #[test]
+    fn a_spread_is_printed_in_percent() {
+        let summary = Summary { median: 80.0, min: 70.0, max: 90.0, mad: 4.0 };
+        assert_eq!(with_spread(Metric::SubmitUsMean, &summary), "80.0 µs ±5 %");
+        let none = Summary { median: 0.0, min: 0.0, max: 0.0, mad: 0.0 };
+        assert_eq!(with_spread(Metric::ContextSwitchesPerIo, &none), "0.00");
+    }
+
+    #[test]
+    fn the_list_names_every_case_and_target() {
+        let rows: Vec<_> = crate::job::CASES.iter().map(|c| (c, c.subjects.to_vec())).collect();
+        let text = cases(&rows);
+        assert!(text.contains("c-sequential") && text.contains("IOPS of nowait ≥ 1.40 × system"));
+    }
+}
