@@ -43,18 +43,33 @@ pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
         findings.push(source.finding_on(1, "no package name found"));
         return;
     };
-    for (line, dependency) in named(&source.text) {
-        if let Some(advice) = judge(package, dependency) {
-            findings.push(source.finding_on(line, advice));
+    for named in named(&source.text) {
+        let advice = judge_system(package, &named).or_else(|| judge_layer(package, named.name));
+        if let Some(advice) = advice {
+            findings.push(source.finding_on(named.line, advice));
         }
     }
 }
 
-/// Returns what is wrong with `package` using `dependency`.
-fn judge(package: &str, dependency: &str) -> Option<String> {
-    if SYSTEM.contains(&dependency) && !SYSTEM_USERS.contains(&package) {
-        return Some(format!("{dependency} is for nowait-sys: add a safe function there"));
+/// A dependency that a manifest names.
+struct Named<'a> {
+    line: usize,
+    name: &'a str,
+    /// Only for tests.
+    dev: bool,
+}
+
+/// Returns what is wrong with `package` talking to the system through `named`. Tests may.
+fn judge_system(package: &str, named: &Named<'_>) -> Option<String> {
+    let allowed = named.dev || SYSTEM_USERS.contains(&package);
+    if allowed || !SYSTEM.contains(&named.name) {
+        return None;
     }
+    Some(format!("{} is for nowait-sys: add a safe function there", named.name))
+}
+
+/// Returns what is wrong with `package` using `dependency`, for tests too.
+fn judge_layer(package: &str, dependency: &str) -> Option<String> {
     if package == "nowait-tests" || !(dependency == "nowait" || dependency.starts_with("nowait-")) {
         return None;
     }
@@ -82,21 +97,23 @@ fn package(manifest: &str) -> Option<&str> {
     line.split('"').nth(1)
 }
 
-/// Reads the names of the dependencies, with their lines.
+/// Reads the names of the dependencies.
 ///
 /// Knows the forms `a = …`, `a.workspace = true` and `[dependencies.a]`.
-fn named(manifest: &str) -> Vec<(usize, &str)> {
-    let (mut inside, mut found) = (false, Vec::new());
+fn named(manifest: &str) -> Vec<Named<'_>> {
+    let (mut inside, mut dev, mut found) = (false, false, Vec::new());
     for (index, line) in manifest.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
         if let Some(section) = line.strip_prefix('[') {
             let section = section.trim_end_matches(']');
             inside = section.ends_with("dependencies");
+            dev = section.contains("dev-dependencies");
             if let Some((_, name)) = section.split_once("dependencies.") {
-                found.push((index + 1, name));
+                found.push(Named { line: index + 1, name, dev });
             }
         } else if let (true, Some((name, _))) = (inside, line.split_once('=')) {
-            found.push((index + 1, name.split('.').next().unwrap_or(name).trim()));
+            let name = name.split('.').next().unwrap_or(name).trim();
+            found.push(Named { line: index + 1, name, dev });
         }
     }
     found
@@ -143,5 +160,7 @@ mod tests {
         let text =
             manifest("nowait-new", "[dependencies]\nnowait-sys.workspace = true\nlibc = \"1\"");
         assert_eq!(check_text(dependencies, "crates/new/Cargo.toml", &text).len(), 2);
+        let text = manifest("nowait-cli", "[dev-dependencies]\nlibc.workspace = true");
+        assert_eq!(check_text(dependencies, "crates/cli/Cargo.toml", &text), []);
     }
 }

@@ -44,6 +44,11 @@ impl Source {
         ["rs", "c", "h"].contains(&self.extension())
     }
 
+    /// Whether the file lies in a folder of tests, which look at the product from outside.
+    pub(super) fn is_test(&self) -> bool {
+        self.path.starts_with("tests/") || self.path.contains("/tests/")
+    }
+
     /// Returns what follows the last dot of the name.
     pub(super) fn extension(&self) -> &str {
         extension(&self.path)
@@ -66,10 +71,7 @@ impl Source {
 
     /// Returns the parts of the code that are compiled for tests only.
     pub(super) fn test_ranges(&self) -> Vec<Range<usize>> {
-        let whole_file = self.path.starts_with("tests/")
-            || self.path.contains("/tests/")
-            || self.path.ends_with("/tests.rs");
-        if whole_file {
+        if self.is_test() || self.path.ends_with("/tests.rs") {
             return vec![Range { start: 0, end: self.code.len() }];
         }
         let attributes = self.code.match_indices("#[cfg(");
