@@ -29,6 +29,8 @@ pub mod harness;
 pub mod mount;
 pub mod pairwise;
 pub mod program;
+pub mod qemu;
+pub mod ready;
 pub mod report;
 pub mod request;
 pub mod scratch;

@@ -1,0 +1,40 @@
+//! qemu-io with native AIO: it reads completions from the user-mapped ring.
+
+use std::path::Path;
+
+use crate::program::Program;
+
+/// Bytes of the image that the commands below touch.
+pub const IMAGE_BYTES: u64 = 64 << 20;
+
+/// Writes, overwrites, flushes, reads back; a pattern that is not there is printed as such.
+const COMMANDS: [&str; 16] = [
+    "aio_write -P 0x11 0 1M",
+    "aio_write -P 0x22 1M 1M",
+    "aio_write -P 0x33 8M 64k",
+    "aio_flush",
+    "aio_write -P 0x44 512k 4k",
+    "aio_flush",
+    "flush",
+    "read -P 0x11 0 512k",
+    "read -P 0x44 512k 4k",
+    "read -P 0x22 1M 1M",
+    "read -P 0 4M 1M",
+    "aio_read -P 0x33 8M 64k",
+    "aio_flush",
+    "writev -P 0x55 16M 4k 8k 16k",
+    "write -z 1M 64k",
+    "readv -P 0x55 16M 4k 8k 16k",
+];
+
+/// Adds qemu-io's arguments: all commands on a raw image without the host's cache.
+pub fn arguments(qemu_io: Program, image: &Path) -> Program {
+    let commands = COMMANDS.iter().flat_map(|command| ["-c", command]);
+    qemu_io.args(["-f", "raw", "-n", "-i", "native"]).args(commands).arg(image)
+}
+
+/// What it said, without how long it took.
+pub fn without_times(output: &str) -> String {
+    let lines = output.lines().filter(|line| !line.contains("ops;"));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
