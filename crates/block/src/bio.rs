@@ -73,6 +73,15 @@ impl Segments {
     }
 }
 
+/// An open file whose number depends on the descriptor table of the thread that asks.
+pub trait Descriptor: Send + Sync + core::fmt::Debug {
+    /// Returns the number in the calling thread's table.
+    ///
+    /// # Errors
+    /// `EMFILE` and the like: the file could not be brought into the table.
+    fn number(&self) -> Result<i32, Errno>;
+}
+
 /// One request. The segments' memory belongs to whoever made the bio and must live until its
 /// completion has been reaped; that promise is given once, to [`Bio::new`].
 #[derive(Clone, Debug)]
@@ -82,6 +91,9 @@ pub struct Bio {
     /// Which file, in the descriptor table of the thread that commits (of the workers, for
     /// [`crate::backends::threads::Threads`]).
     pub fd: i32,
+    /// Where the number is only known to the thread that does the work: overrides `fd`
+    /// (threads only).
+    pub file: Option<Arc<dyn Descriptor>>,
     /// Where the data goes or comes from.
     pub segments: Segments,
     /// Byte offset; -1 for the position of a stream.
@@ -110,6 +122,7 @@ impl Bio {
         Bio {
             op,
             fd,
+            file: None,
             segments,
             offset,
             rw_flags: 0,
@@ -119,6 +132,14 @@ impl Bio {
             lane: None,
             upfront: false,
         }
+    }
+
+    /// Returns the descriptor to use on the calling thread.
+    ///
+    /// # Errors
+    /// Those of [`Descriptor::number`].
+    pub fn number(&self) -> Result<i32, Errno> {
+        self.file.as_ref().map_or(Ok(self.fd), |file| file.number())
     }
 }
 

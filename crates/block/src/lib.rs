@@ -12,9 +12,10 @@
 pub mod backend;
 pub mod backends;
 pub mod bio;
-pub mod conformance;
+mod gate;
+mod inbox;
 pub mod probe;
-pub mod stacked;
+mod slab;
 
 pub use backend::{BlockBackend, Limits};
 pub use bio::{Bio, BioOp, Completion, Segments};

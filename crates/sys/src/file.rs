@@ -94,6 +94,35 @@ pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Resul
     unsafe { sys!(libc::SYS_pwritev2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags) }
 }
 
+/// Reads as [`preadv2`] without flags does, for kernels and filters that know only the older calls.
+///
+/// # Safety
+/// Every segment must be writable for its length during the call.
+/// Source: preadv(2), readv(2).
+pub unsafe fn preadv(fd: i32, iov: &[IoVec], offset: i64) -> Result<usize, Errno> {
+    if offset == -1 {
+        // SAFETY: `iov` is a live slice; the segments are the caller's promise.
+        return unsafe { sys!(libc::SYS_readv, fd, iov.as_ptr(), iov.len()) };
+    }
+    // SAFETY: as above.
+    unsafe { sys!(libc::SYS_preadv, fd, iov.as_ptr(), iov.len(), offset, offset >> 63) }
+}
+
+/// Writes as [`pwritev2`] without flags does, for kernels and filters that know only the older
+/// calls.
+///
+/// # Safety
+/// Every segment must be readable for its length during the call.
+/// Source: pwritev(2), writev(2).
+pub unsafe fn pwritev(fd: i32, iov: &[IoVec], offset: i64) -> Result<usize, Errno> {
+    if offset == -1 {
+        // SAFETY: `iov` is a live slice; the segments are the caller's promise.
+        return unsafe { sys!(libc::SYS_writev, fd, iov.as_ptr(), iov.len()) };
+    }
+    // SAFETY: as above.
+    unsafe { sys!(libc::SYS_pwritev, fd, iov.as_ptr(), iov.len(), offset, offset >> 63) }
+}
+
 /// Makes data and metadata of the file durable; blocks. Source: fsync(2).
 pub fn fsync(fd: i32) -> Result<(), Errno> {
     // SAFETY: no memory is involved.
@@ -146,3 +175,20 @@ pub fn will_need(fd: i32, offset: i64, len: i64) -> Result<(), Errno> {
     // SAFETY: no memory is involved.
     unsafe { sys!(libc::SYS_fadvise64, fd, offset, len, libc::POSIX_FADV_WILLNEED) }.map(drop)
 }
+
+/// Open file status flags of fcntl(2), so that no other crate needs libc.
+pub const O_APPEND: i32 = libc::O_APPEND;
+/// Direct I/O.
+pub const O_DIRECT: i32 = libc::O_DIRECT;
+/// Writes are durable when they end (`O_SYNC` includes this bit).
+pub const O_DSYNC: i32 = libc::O_DSYNC;
+/// The stream answers EAGAIN rather than wait.
+pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;
+/// Only names the file.
+pub const O_PATH: i32 = libc::O_PATH;
+/// The access mode bits.
+pub const O_ACCMODE: i32 = libc::O_ACCMODE;
+/// May only be read.
+pub const O_RDONLY: i32 = libc::O_RDONLY;
+/// May only be written.
+pub const O_WRONLY: i32 = libc::O_WRONLY;

@@ -83,7 +83,7 @@ pub fn read_checked(address: usize, into: &mut [u8]) -> Result<(), Errno> {
             require_mapped(address, into.len())?;
             // SAFETY: the range is mapped; the destination is a live slice of the same length.
             unsafe {
-                core::ptr::copy_nonoverlapping(address as *const u8, into.as_mut_ptr(), into.len())
+                core::ptr::copy_nonoverlapping(address as *const u8, into.as_mut_ptr(), into.len());
             };
             Ok(())
         }
@@ -104,7 +104,7 @@ pub fn write_checked(address: usize, bytes: &[u8]) -> Result<(), Errno> {
             require_mapped(address, bytes.len())?;
             // SAFETY: the range is mapped; the source is a live slice of the same length.
             unsafe {
-                core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len())
+                core::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len());
             };
             Ok(())
         }

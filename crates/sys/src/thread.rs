@@ -1,6 +1,6 @@
 //! What a library's own threads need: no signals, a name, an identity.
 
-use crate::sys;
+use crate::{Errno, sys};
 
 /// Blocks every signal on this thread: handlers belong on the application's threads.
 /// Source: pthread_sigmask(3).
@@ -44,4 +44,22 @@ pub fn process_id() -> i32 {
 pub fn send_signal(thread_id: i32, signal: i32) {
     // SAFETY: no memory is involved.
     let _ = unsafe { sys!(libc::SYS_tgkill, process_id(), thread_id, signal) };
+}
+
+const IOPRIO_WHO_PROCESS: usize = 1;
+
+/// Returns the I/O priority of this thread, 0 when none was set. Source: ioprio_get(2).
+pub fn io_priority() -> u16 {
+    // SAFETY: no memory is involved; 0 names the calling thread.
+    unsafe { sys!(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) }.unwrap_or(0) as u16
+}
+
+/// Sets the I/O priority of this thread, 0 for none.
+///
+/// # Errors
+/// `EPERM`: a real-time class without the capability for it. `EINVAL`: no such class.
+/// Source: ioprio_set(2).
+pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
+    // SAFETY: no memory is involved; 0 names the calling thread.
+    unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
 }

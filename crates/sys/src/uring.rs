@@ -41,7 +41,7 @@ impl Ring {
         let mut builder = IoUring::builder();
         builder.setup_clamp().setup_cqsize(entries * 4);
         if issuer == Issuer::Single {
-            builder.setup_single_issuer().setup_defer_taskrun();
+            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         }
         match builder.build(entries) {
             Ok(inner) => Ok(Ring { inner }),
@@ -55,6 +55,7 @@ impl Ring {
     }
 
     /// Moves the descriptor to a high number, see [`fd::Fd::moved_high`].
+    #[must_use]
     pub fn moved_high(self) -> Ring {
         let low = fd::Fd::from_raw(self.inner.as_raw_fd());
         let duplicate = fd::duplicate(low.raw(), (fd::nofile_limit() / 4 * 3).min(1 << 19) as i32);
@@ -109,14 +110,23 @@ impl Ring {
         })
     }
 
-    /// Tells, without a system call, whether completions are there, or the kernel holds some
-    /// back that an `enter` would bring.
+    /// Tells, without a system call, whether completions are there.
     ///
     /// # Safety
     /// The caller holds the lock that guards the completion queue.
     pub unsafe fn has_completions(&self) -> bool {
         // SAFETY: exclusive access is promised above.
         !unsafe { self.inner.completion_shared().is_empty() }
+    }
+
+    /// Tells, without a system call, whether the kernel holds completions back until the issuer
+    /// enters ([`Issuer::Single`] only).
+    ///
+    /// # Safety
+    /// The caller holds the lock that guards the submission queue.
+    pub unsafe fn holds_back(&self) -> bool {
+        // SAFETY: exclusive access is promised above.
+        unsafe { self.inner.submission_shared().taskrun() }
     }
 
     /// Hands `submit` entries to the kernel and waits for `min` completions or the deadline.

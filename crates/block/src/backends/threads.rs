@@ -1,0 +1,142 @@
+//! Workers that make the blocking calls.
+//!
+//! ```text
+//! queue ─▶ pending ── commit: one lock, at most one futex wake ─▶ ready ─▶ worker ─▶ deliver
+//!                                      lane: its bios one after another ─┘   │
+//!                                      poll: watched by one thread for all ◀─┘
+//! ```
+//! Workers are started by workers: the first one may give itself a descriptor table of its own,
+//! which those it starts then share, and they with theirs. A worker that goes to work leaves
+//! another one idle behind, or calls or starts one, so that whoever commits never has to.
+
+mod lane;
+mod pool;
+mod run;
+mod watch;
+
+pub use lane::Lane;
+
+use crate::{BlockBackend, Completion, Limits, bio::Bio};
+use nowait_sys::{Errno, time::Deadline};
+use pool::Pool;
+use std::sync::Arc;
+
+/// Receives completions on the worker that produced them; empties the list. Must not panic.
+pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
+
+/// Where completions go.
+#[derive(Clone)]
+pub enum Deliver {
+    /// To `reap`.
+    Queue,
+    /// To this function, on the worker that ran the bio, right after it. `reap` then finds
+    /// nothing. In the function the worker acts with its own rights and priority.
+    Call(Receiver),
+}
+
+/// How a pool of workers is made.
+pub struct ThreadsConfig {
+    /// Most workers at a time, at least 1; the thread that watches polls is not counted.
+    pub max_workers: usize,
+    /// Where completions go.
+    pub deliver: Deliver,
+    /// Runs on the first worker before all else, to give it, and with it all others, a
+    /// descriptor table of its own.
+    pub first: Option<Box<dyn FnOnce() + Send>>,
+    /// The workers' names, a number is added: `nowait-w`.
+    pub name: String,
+}
+
+impl Default for ThreadsConfig {
+    fn default() -> ThreadsConfig {
+        ThreadsConfig {
+            max_workers: 64,
+            deliver: Deliver::Queue,
+            first: None,
+            name: "nowait-w".to_owned(),
+        }
+    }
+}
+
+/// Bios carried by blocking calls on a pool of threads.
+///
+/// Descriptors are looked up when a worker makes the call, in the workers' table: `commit` does
+/// not hold the files. Reads and writes of regular files and block devices go on after a short
+/// transfer; streams are asked once. A write beyond RLIMIT_FSIZE fails with `EFBIG`: signals are
+/// blocked, and the `SIGXFSZ` that stays pending on the worker harms nobody.
+///
+/// `cancel` reaches what has not started, and polls. Dropping the pool is [`Threads::shutdown`].
+pub struct Threads {
+    pool: Arc<Pool>,
+}
+
+/// Most bios between `queue` and `reap`.
+const DEPTH: usize = 65_536;
+
+impl Threads {
+    /// Starts the first worker.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `ENOMEM`: no thread can be started.
+    pub fn new(config: ThreadsConfig) -> Result<Threads, Errno> {
+        Ok(Threads { pool: Pool::start(config, DEPTH)? })
+    }
+
+    /// Ends the pool: takes no more bios (`queue` gives them back), completes those that have
+    /// not started and all polls with `ECANCELED`, waits for those that run (a read of a silent
+    /// pipe waits for ever), and joins the threads. From a worker, inside [`Deliver::Call`], it
+    /// does not wait. In a forked child, where the workers do not exist, it does nothing.
+    pub fn shutdown(&self) {
+        self.pool.shutdown();
+    }
+
+    /// Returns how many workers exist, idle ones included.
+    pub fn workers(&self) -> usize {
+        self.pool.workers()
+    }
+}
+
+impl BlockBackend for Threads {
+    fn name(&self) -> &'static str {
+        "threads"
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { depth: DEPTH, buffered_reads: false }
+    }
+
+    fn queue(&self, bio: Bio) -> Result<(), Bio> {
+        self.pool.queue(bio)
+    }
+
+    fn commit(&self) {
+        self.pool.commit();
+    }
+
+    fn reap(
+        &self,
+        done: &mut Vec<Completion>,
+        min: usize,
+        deadline: Deadline,
+    ) -> Result<(), Errno> {
+        self.pool.reap(done, min, deadline)
+    }
+
+    fn wake(&self) {
+        self.pool.wake();
+    }
+
+    fn cancel(&self, token: u64) {
+        self.pool.cancel(token);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.pool.in_flight()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}

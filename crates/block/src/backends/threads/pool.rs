@@ -1,0 +1,488 @@
+//! Who works on what: the ready list, the idle workers, and how they are called.
+
+use super::{Deliver, Lane, ThreadsConfig, run::Hands, watch::Watches};
+use crate::{
+    Completion,
+    bio::{Bio, BioOp},
+    inbox::Inbox,
+};
+use core::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use nowait_sys::{Errno, futex, thread as sys_thread, time::Deadline};
+use parking_lot::Mutex;
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    thread::{Builder, JoinHandle},
+};
+
+/// How long a worker stays idle when another one is idle too.
+const IDLE_NS_MAX: u64 = 3_000_000_000;
+/// How many bios of one lane run before others have their turn.
+const LANE_TURN: usize = 32;
+const STACK_BYTES: usize = 256 << 10;
+
+type First = Box<dyn FnOnce() + Send>;
+
+/// What a worker can be asked to do.
+enum Work {
+    Bio(Bio),
+    Lane(Arc<Lane>),
+    /// A poll and its number in the watches' book.
+    Poll(Bio, u64),
+    /// The watcher has to look again.
+    Poke,
+    /// Was cancelled: only to be delivered.
+    Done(Completion),
+}
+
+/// Where one worker sleeps: 0 asleep, 1 called.
+#[derive(Default)]
+struct Seat(AtomicU32);
+
+impl Seat {
+    fn call(&self) {
+        self.0.store(1, Release);
+        futex::wake(&self.0, 1);
+    }
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<Work>,
+    /// The last one in is the first one out: its caches are warm. The lowest sleeps for ever.
+    idle: Vec<Arc<Seat>>,
+    /// One was called and has not arrived: it will see to everything that is ready.
+    called: bool,
+    workers: usize,
+    starting: usize,
+    started_total: usize,
+    /// Lanes that workers drain now.
+    lanes: Vec<Arc<Lane>>,
+    handles: Vec<JoinHandle<()>>,
+    /// Threads whose handle will join `handles` soon.
+    spawning: usize,
+    closing: bool,
+}
+
+enum Help {
+    Call(Arc<Seat>),
+    Start,
+    None,
+}
+
+impl State {
+    /// Calls the idle worker that was the last to work; for threads that are not workers.
+    fn call_idle(&mut self) -> Option<Arc<Seat>> {
+        if self.called || self.ready.is_empty() {
+            return None;
+        }
+        let seat = self.idle.pop();
+        self.called = seat.is_some();
+        seat
+    }
+
+    /// Finds the one that takes over from a worker which goes to work now. Not needed while
+    /// somebody is idle and nothing is ready, but needed even then when nobody is idle: the
+    /// work may last, and those who commit can start no worker.
+    fn help(&mut self, workers_max: usize) -> Help {
+        if let Some(seat) = self.call_idle() {
+            return Help::Call(seat);
+        }
+        let somebody = self.called || self.starting > 0 || !self.idle.is_empty();
+        if somebody || self.closing || self.workers >= workers_max {
+            return Help::None;
+        }
+        self.count_start();
+        Help::Start
+    }
+
+    fn count_start(&mut self) {
+        self.workers += 1;
+        self.starting += 1;
+        self.started_total += 1;
+    }
+}
+
+#[derive(Default)]
+struct Pending {
+    bios: Vec<Bio>,
+    closed: bool,
+}
+
+pub(super) struct Pool {
+    /// Queued, not committed. Locked before `state`.
+    pending: Mutex<Pending>,
+    state: Mutex<State>,
+    watches: Watches,
+    in_flight: AtomicUsize,
+    depth: usize,
+    inbox: Inbox,
+    deliver: Deliver,
+    workers_max: usize,
+    name: String,
+    process: i32,
+}
+
+impl Pool {
+    pub(super) fn start(config: ThreadsConfig, depth: usize) -> Result<Arc<Pool>, Errno> {
+        let pool = Arc::new(Pool {
+            pending: Mutex::default(),
+            state: Mutex::default(),
+            watches: Watches::default(),
+            in_flight: AtomicUsize::new(0),
+            depth,
+            inbox: Inbox::default(),
+            deliver: config.deliver,
+            workers_max: config.max_workers.max(1),
+            name: config.name,
+            process: sys_thread::process_id(),
+        });
+        pool.state.lock().count_start();
+        pool.start_worker(config.first)?;
+        Ok(pool)
+    }
+
+    pub(super) fn queue(&self, bio: Bio) -> Result<(), Bio> {
+        let mut pending = self.pending.lock();
+        if self.in_flight.load(Acquire) >= self.depth || pending.closed {
+            return Err(bio);
+        }
+        self.in_flight.fetch_add(1, AcqRel);
+        pending.bios.push(bio);
+        Ok(())
+    }
+
+    pub(super) fn commit(&self) {
+        let mut pending = self.pending.lock();
+        if pending.bios.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        for mut bio in pending.bios.drain(..) {
+            match bio.lane.take() {
+                None => state.ready.push_back(Work::Bio(bio)),
+                Some(lane) => {
+                    if lane.push(bio) {
+                        state.ready.push_back(Work::Lane(lane));
+                    }
+                }
+            }
+        }
+        let seat = state.call_idle();
+        drop(state);
+        drop(pending);
+        seat.inspect(|seat| seat.call());
+    }
+
+    pub(super) fn reap(
+        &self,
+        done: &mut Vec<Completion>,
+        min: usize,
+        deadline: Deadline,
+    ) -> Result<(), Errno> {
+        let before = done.len();
+        let result = self.inbox.reap(done, min, deadline);
+        self.in_flight.fetch_sub(done.len() - before, AcqRel);
+        result
+    }
+
+    pub(super) fn wake(&self) {
+        self.inbox.wake();
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Acquire)
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.state.lock().workers
+    }
+
+    pub(super) fn cancel(&self, token: u64) {
+        let mut pending = self.pending.lock();
+        let mut state = self.state.lock();
+        let queued = pending.bios.iter().position(|bio| bio.token == token);
+        if let Some(index) = queued {
+            state.ready.push_front(cancelled(pending.bios.remove(index).token));
+        } else if take_ready(&mut state, token) {
+            state.ready.push_front(cancelled(token));
+        } else if self.watches.cancel(token) {
+            state.ready.push_front(Work::Poke);
+        }
+        let seat = state.call_idle();
+        drop(state);
+        drop(pending);
+        seat.inspect(|seat| seat.call());
+    }
+
+    pub(super) fn shutdown(&self) {
+        // A forked child has the memory of the pool, and none of its threads.
+        if sys_thread::process_id() != self.process {
+            return;
+        }
+        let mut pending = self.pending.lock();
+        let mut state = self.state.lock();
+        pending.closed = true;
+        state.closing = true;
+        cancel_all(&mut state, &mut pending.bios);
+        self.watches.close();
+        let idle = core::mem::take(&mut state.idle);
+        drop((state, pending));
+        for seat in idle {
+            seat.call();
+        }
+        self.join();
+    }
+
+    fn join(&self) {
+        let me = std::thread::current().id();
+        // Workers may start others until they have seen `closing`: hence one by one.
+        loop {
+            let mut state = self.state.lock();
+            let (handle, spawning) = (state.handles.pop(), state.spawning);
+            drop(state);
+            match handle {
+                None if spawning > 0 => std::thread::yield_now(),
+                None => return,
+                // Called from inside a worker: it ends by itself.
+                Some(handle) if handle.thread().id() == me => {}
+                Some(handle) => drop(handle.join()),
+            }
+        }
+    }
+
+    /// Starts a worker that has been counted.
+    fn start_worker(self: &Arc<Pool>, first: Option<First>) -> Result<(), Errno> {
+        let name = format!("{}{}", self.name, self.state.lock().started_total - 1);
+        let pool = self.clone();
+        let started = self.spawn(name, move || pool.work(first));
+        if started.is_err() {
+            let mut state = self.state.lock();
+            state.workers -= 1;
+            state.starting -= 1;
+        }
+        started
+    }
+
+    fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
+        let mask = sys_thread::swap_signal_mask(u64::MAX);
+        self.state.lock().spawning += 1;
+        let handle = Builder::new().name(name).stack_size(STACK_BYTES).spawn(body);
+        sys_thread::swap_signal_mask(mask);
+        let mut state = self.state.lock();
+        state.spawning -= 1;
+        handle.map(|handle| state.handles.push(handle)).map_err(Errno::from)
+    }
+
+    /// The life of one worker.
+    fn work(self: &Arc<Pool>, first: Option<First>) {
+        sys_thread::block_signals();
+        if let Some(first) = first {
+            first();
+        }
+        let mut hands = Hands::new();
+        let mut batch = Vec::new();
+        let seat = Arc::new(Seat::default());
+        self.state.lock().starting -= 1;
+        while let Some(work) = self.next(&seat) {
+            self.attend(work, &mut hands, &mut batch);
+        }
+        // The watcher's counter is in the workers' descriptor table: shutdown leaves it to us.
+        self.watches.rouse();
+        self.leave();
+    }
+
+    /// Waits for work; `None`: this worker is not needed any more.
+    fn next(self: &Arc<Pool>, seat: &Arc<Seat>) -> Option<Work> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(work) = take_work(&mut state, &self.watches) {
+                let help = state.help(self.workers_max);
+                drop(state);
+                match help {
+                    Help::Call(seat) => seat.call(),
+                    // Without more threads those that exist must do.
+                    Help::Start => drop(self.start_worker(None)),
+                    Help::None => {}
+                }
+                return Some(work);
+            }
+            if state.closing {
+                return None;
+            }
+            let lowest = state.idle.is_empty();
+            let deadline = if lowest { Deadline::NEVER } else { Deadline::after_ns(IDLE_NS_MAX) };
+            seat.0.store(0, Relaxed);
+            state.idle.push(seat.clone());
+            drop(state);
+            let slept = futex::wait(&seat.0, 0, deadline);
+            state = self.state.lock();
+            let index = state.idle.iter().position(|idle| Arc::ptr_eq(idle, seat));
+            match index {
+                None => state.called = false,
+                Some(index) => {
+                    state.idle.remove(index);
+                    if slept == Err(Errno::TIMEDOUT) && !state.idle.is_empty() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn attend(self: &Arc<Pool>, work: Work, hands: &mut Hands, batch: &mut Vec<Completion>) {
+        match work {
+            Work::Bio(bio) => batch.push(hands.run(&bio)),
+            Work::Lane(lane) => self.drain(&lane, hands, batch),
+            Work::Poll(bio, id) => self.watch(&bio, id, batch),
+            Work::Poke => self.poke(batch),
+            Work::Done(completion) => {
+                batch.push(completion);
+                take_done(&mut self.state.lock(), batch);
+            }
+        }
+        self.deliver(batch);
+    }
+
+    /// Runs bios of one lane, each delivered before the next starts: it may wait for long.
+    fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, hands: &mut Hands, batch: &mut Vec<Completion>) {
+        let mut again = true;
+        for _ in 0..LANE_TURN {
+            let Some(bio) = lane.pop() else {
+                again = false;
+                break;
+            };
+            if let BioOp::Poll(events) = bio.op {
+                self.watch(&bio, self.watches.add(&bio, events), batch);
+            } else {
+                batch.push(hands.run(&bio));
+            }
+            self.deliver(batch);
+        }
+        let again = again && lane.pause();
+        let mut state = self.state.lock();
+        if let Some(index) = state.lanes.iter().position(|running| Arc::ptr_eq(running, lane)) {
+            state.lanes.swap_remove(index);
+        }
+        if again {
+            state.ready.push_back(Work::Lane(lane.clone()));
+        }
+    }
+
+    fn watch(self: &Arc<Pool>, bio: &Bio, id: u64, batch: &mut Vec<Completion>) {
+        let BioOp::Poll(events) = bio.op else { return };
+        match self.watches.begin(id, bio, events) {
+            Some(completion) => batch.push(completion),
+            None => self.poke(batch),
+        }
+    }
+
+    /// Makes the watcher look again, or starts it.
+    fn poke(self: &Arc<Pool>, batch: &mut Vec<Completion>) {
+        let started = self.watches.poke().and_then(|missing| {
+            let Some(counter) = missing else { return Ok(()) };
+            let pool = self.clone();
+            self.spawn(format!("{}-poll", self.name), move || {
+                sys_thread::block_signals();
+                pool.watches.watch(&counter, |done| pool.deliver(done));
+            })
+        });
+        if let Err(errno) = started {
+            // Nobody watches any of them: better said than waited for.
+            self.watches.fail_all(errno, batch);
+        }
+    }
+
+    fn deliver(&self, batch: &mut Vec<Completion>) {
+        if batch.is_empty() {
+            return;
+        }
+        match &self.deliver {
+            Deliver::Queue => self.inbox.add(batch),
+            Deliver::Call(receiver) => {
+                self.in_flight.fetch_sub(batch.len(), AcqRel);
+                receiver(batch);
+            }
+        }
+        batch.clear();
+    }
+
+    fn leave(&self) {
+        let me = std::thread::current().id();
+        let mut state = self.state.lock();
+        state.workers -= 1;
+        if !state.closing {
+            state.handles.retain(|handle| handle.thread().id() != me);
+        }
+    }
+}
+
+/// Takes the next work from the ready list.
+fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
+    let work = match state.ready.pop_front()? {
+        Work::Bio(bio) => match bio.op {
+            BioOp::Poll(events) => {
+                let id = watches.add(&bio, events);
+                Work::Poll(bio, id)
+            }
+            _ => Work::Bio(bio),
+        },
+        work => work,
+    };
+    if let Work::Lane(lane) = &work {
+        state.lanes.push(lane.clone());
+    }
+    Some(work)
+}
+
+/// Adds what else is only to be delivered.
+fn take_done(state: &mut State, batch: &mut Vec<Completion>) {
+    while let Some(Work::Done(completion)) = state.ready.front()
+        && batch.len() < LANE_TURN
+    {
+        batch.push(*completion);
+        state.ready.pop_front();
+    }
+}
+
+fn cancelled(token: u64) -> Work {
+    Work::Done(Completion { token, result: Err(Errno::CANCELED) })
+}
+
+/// Takes the bio with `token` out of the ready list or of a lane.
+fn take_ready(state: &mut State, token: u64) -> bool {
+    let has = |work: &Work| matches!(work, Work::Bio(bio) if bio.token == token);
+    if let Some(index) = state.ready.iter().position(has) {
+        state.ready.remove(index);
+        return true;
+    }
+    let waiting = state.ready.iter().filter_map(|work| match work {
+        Work::Lane(lane) => Some(lane),
+        _ => None,
+    });
+    waiting.chain(&state.lanes).any(|lane| lane.remove(token).is_some())
+}
+
+/// Turns everything that has not started into cancelled completions.
+fn cancel_all(state: &mut State, pending: &mut Vec<Bio>) {
+    let mut bios: Vec<Bio> = core::mem::take(pending);
+    for lane in &state.lanes {
+        bios.extend(lane.clear());
+    }
+    let mut kept = VecDeque::new();
+    for work in core::mem::take(&mut state.ready) {
+        match work {
+            Work::Bio(bio) => bios.push(bio),
+            Work::Lane(lane) => {
+                bios.extend(lane.clear());
+                lane.pause();
+            }
+            work => kept.push_back(work),
+        }
+    }
+    kept.extend(bios.iter().map(|bio| cancelled(bio.token)));
+    state.ready = kept;
+}

@@ -1,0 +1,142 @@
+//! One bio, made to happen by blocking calls.
+
+use crate::{
+    Completion,
+    bio::{Bio, BioOp},
+};
+use nowait_sys::{Errno, cred::Credentials, file, file::IoVec, file::rwf, thread};
+use std::sync::Arc;
+
+/// What read(2) and write(2) transfer at most in one call, in bytes (`MAX_RW_COUNT`).
+const TRANSFER_MAX: usize = 0x7fff_f000;
+const PAGE_SIZE: usize = 4096;
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFBLK: u32 = 0o060_000;
+
+/// A worker's own rights and priority, to act with others' and come back to.
+pub(super) struct Hands {
+    /// `None`: a filter forbids asking, and then adopting too.
+    own: Option<Credentials>,
+    priority: u16,
+    /// The last foreign ones that turned out equal, held so that the address stays theirs.
+    equal: Option<Arc<Credentials>>,
+}
+
+impl Hands {
+    /// Reads those of the calling thread.
+    pub(super) fn new() -> Hands {
+        Hands { own: Credentials::current().ok(), priority: thread::io_priority(), equal: None }
+    }
+
+    /// Runs `bio` to its end; blocks. Not for polls.
+    pub(super) fn run(&mut self, bio: &Bio) -> Completion {
+        let result = self.with_rights(bio).map(|bytes| bytes as u32);
+        Completion { token: bio.token, result }
+    }
+
+    fn with_rights(&mut self, bio: &Bio) -> Result<usize, Errno> {
+        let Some(wanted) = self.foreign(bio) else { return self.with_priority(bio) };
+        let own = self.own.as_ref().ok_or(Errno::PERM)?;
+        wanted.adopt(own)?;
+        let result = self.with_priority(bio);
+        own.restore();
+        result
+    }
+
+    /// Returns the bio's credentials unless they are the worker's.
+    fn foreign<'a>(&mut self, bio: &'a Bio) -> Option<&'a Arc<Credentials>> {
+        let wanted = bio.credentials.as_ref()?;
+        if self.equal.as_ref().is_some_and(|equal| Arc::ptr_eq(equal, wanted)) {
+            return None;
+        }
+        if self.own.as_ref() != Some(wanted) {
+            return Some(wanted);
+        }
+        self.equal = Some(wanted.clone());
+        None
+    }
+
+    fn with_priority(&self, bio: &Bio) -> Result<usize, Errno> {
+        if bio.priority == 0 {
+            return perform(bio);
+        }
+        thread::set_io_priority(bio.priority)?;
+        let result = perform(bio);
+        let _ = thread::set_io_priority(self.priority);
+        result
+    }
+}
+
+fn perform(bio: &Bio) -> Result<usize, Errno> {
+    let fd = bio.number()?;
+    match bio.op {
+        BioOp::Read | BioOp::Write => transfer(bio, fd),
+        BioOp::Fsync => retried(|| file::fsync(fd)).map(|()| 0),
+        BioOp::Fdatasync => retried(|| file::fdatasync(fd)).map(|()| 0),
+        BioOp::Poll(_) => Err(Errno::INVAL),
+    }
+}
+
+/// Reads or writes all of it, up to the end of the file or an error; bytes so far win over it.
+fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
+    let len = bio.segments.len();
+    if bio.upfront && bio.op == BioOp::Read && bio.offset >= 0 && len > PAGE_SIZE {
+        // Only advice: where it fails, the read is slower.
+        let _ = file::will_need(fd, bio.offset, len as i64);
+    }
+    let mut done = call(bio, fd, bio.segments.as_slice(), bio.offset)?;
+    while done > 0 && done < len && continues(bio, fd, len) {
+        let rest = bio.segments.after(done);
+        match call(bio, fd, rest.as_slice(), bio.offset + done as i64) {
+            Ok(more) if more > 0 => done += more,
+            _ => break,
+        }
+    }
+    Ok(done)
+}
+
+/// Tells whether a short transfer is to be continued, as the kernel would have inside one call.
+fn continues(bio: &Bio, fd: i32, len: usize) -> bool {
+    // With NOWAIT short means that the rest would wait; an atomic write must stay one call.
+    let one_call = bio.rw_flags & (rwf::NOWAIT | rwf::ATOMIC) != 0;
+    if bio.offset < 0 || one_call || len > TRANSFER_MAX {
+        return false;
+    }
+    file::stat(fd).is_ok_and(|stat| matches!(stat.mode & S_IFMT, S_IFREG | S_IFBLK))
+}
+
+fn call(bio: &Bio, fd: i32, segments: &[IoVec], offset: i64) -> Result<usize, Errno> {
+    let flags = bio.rw_flags;
+    let read = bio.op == BioOp::Read;
+    let result = retried(|| {
+        if read {
+            // SAFETY: the segments are valid until the completion, see `Bio::new`.
+            unsafe { file::preadv2(fd, segments, offset, flags) }
+        } else {
+            // SAFETY: as above.
+            unsafe { file::pwritev2(fd, segments, offset, flags) }
+        }
+    });
+    if result != Err(Errno::NOSYS) || flags != 0 {
+        return result;
+    }
+    retried(|| {
+        if read {
+            // SAFETY: as above.
+            unsafe { file::preadv(fd, segments, offset) }
+        } else {
+            // SAFETY: as above.
+            unsafe { file::pwritev(fd, segments, offset) }
+        }
+    })
+}
+
+fn retried<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}

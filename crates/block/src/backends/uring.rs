@@ -1,0 +1,455 @@
+//! io_uring: the system's own queues, shared with it.
+//!
+//! ```text
+//! queue   ── slot, entry ─▶ SQ ── commit: enter ─▶ kernel ─▶ CQ ── reap: pop, else enter ─▶ done
+//! wake    ── changes a word of memory that the ring itself waits on
+//! ```
+//! Each queue has a lock of its own, held for nanoseconds and never across a system call: the
+//! kernel reads the submission queue under its own lock, so any number of threads may enter.
+
+use super::uring_entry as entry;
+use crate::{BlockBackend, Completion, Limits, bio::Bio, gate::Gate, slab::Slab};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use nowait_sys::{
+    Errno,
+    eventfd::EventFd,
+    file::IoVec,
+    thread,
+    time::Deadline,
+    uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
+};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// How long a wait lasts at most where wake-ups cannot be trusted, or after the kernel was short
+/// of memory. In nanoseconds.
+const SLICE_NS: u64 = 10_000_000;
+const RETRY_NS: u64 = 1_000_000;
+
+/// Bios carried by one io_uring.
+///
+/// With [`Issuer::Any`] all verbs work from every thread. With [`Issuer::Single`] only the
+/// thread that made the backend may `reap` with `min` > 0; `queue`, `wake` and `cancel` work
+/// from every thread, and what others commit starts when the issuer reaps (it is roused for it),
+/// so they must keep the descriptors open until then.
+///
+/// Dropping it cancels what is under way and waits for the rest; with [`Issuer::Single`] only on
+/// the issuer's thread. Dropped elsewhere the kernel ends the requests some time later: their
+/// memory must then stay for ever.
+pub struct Uring {
+    ring: Ring,
+    /// Guards the submission queue.
+    submission: Mutex<()>,
+    /// Guards the completion queue.
+    completion: Mutex<()>,
+    requests: Mutex<Slab<Request>>,
+    /// Keys of requests to cancel, until somebody who may enter comes by.
+    cancels: Mutex<Vec<u64>>,
+    cancels_wait: AtomicBool,
+    /// The kernel refused entries for want of memory: they are still queued.
+    starved: AtomicBool,
+    alarm: Alarm,
+    issuer: Issuer,
+    issuer_thread: i32,
+    process: i32,
+    depth: usize,
+}
+
+/// What must be known, or must live, until the completion.
+struct Request {
+    token: u64,
+    cancelled: bool,
+    _segments: Option<Arc<[IoVec]>>,
+}
+
+/// How the sleeper is roused.
+struct Alarm {
+    /// In a box: the kernel looks it up by its address.
+    gate: Box<Gate>,
+    /// An entry of the ring waits on the gate or on the counter.
+    armed: AtomicBool,
+    /// Neither works on this kernel: waits are cut into slices.
+    deaf: AtomicBool,
+    /// `None`: the ring waits on the gate's word, which needs no descriptor.
+    counter: Option<EventFd>,
+}
+
+enum Waited {
+    /// Look again whether enough is there.
+    Again,
+    /// Return with what is there.
+    Enough,
+}
+
+impl Uring {
+    /// Creates a ring for up to `depth` bios in flight (1 to 8192).
+    ///
+    /// # Errors
+    /// `ENOSYS`, `EPERM`: refused by kernel, sysctl or seccomp. `ENOMEM`: RLIMIT_MEMLOCK.
+    /// `EMFILE`: no descriptors left.
+    pub fn new(depth: u32, issuer: Issuer) -> Result<Uring, Errno> {
+        let depth = depth.clamp(1, 8192);
+        let mut ring = Ring::new(depth.next_power_of_two().max(4), issuer)?;
+        if issuer == Issuer::Any {
+            ring = ring.moved_high();
+        }
+        let counter = if ring.supports(opcode::FutexWait::CODE) {
+            None
+        } else {
+            let counter = EventFd::new()?;
+            Some(if issuer == Issuer::Any { counter.moved_high() } else { counter })
+        };
+        Ok(Uring::over(ring, depth as usize, issuer, counter))
+    }
+
+    fn over(ring: Ring, depth: usize, issuer: Issuer, counter: Option<EventFd>) -> Uring {
+        Uring {
+            ring,
+            submission: Mutex::new(()),
+            completion: Mutex::new(()),
+            requests: Mutex::new(Slab::new(depth)),
+            cancels: Mutex::new(Vec::new()),
+            cancels_wait: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
+            alarm: Alarm {
+                gate: Box::default(),
+                armed: AtomicBool::new(false),
+                deaf: AtomicBool::new(false),
+                counter,
+            },
+            issuer,
+            issuer_thread: this_thread(),
+            process: thread::process_id(),
+            depth,
+        }
+    }
+
+    /// Tells, without a system call, whether `reap` would find something.
+    pub fn has_completions(&self) -> bool {
+        let queue = self.completion.lock();
+        // SAFETY: the lock of the completion queue is held.
+        let there = unsafe { self.ring.has_completions() };
+        drop(queue);
+        there || self.holds_back()
+    }
+
+    /// Returns the ring's descriptor, readable while completions are there; it stays owned.
+    pub fn raw_fd(&self) -> i32 {
+        self.ring.raw_fd()
+    }
+
+    fn may_enter(&self) -> bool {
+        self.issuer == Issuer::Any || this_thread() == self.issuer_thread
+    }
+
+    fn holds_back(&self) -> bool {
+        if self.issuer == Issuer::Any {
+            return false;
+        }
+        let _queue = self.submission.lock();
+        // SAFETY: the lock of the submission queue is held.
+        unsafe { self.ring.holds_back() }
+    }
+
+    fn pending(&self) -> u32 {
+        let _queue = self.submission.lock();
+        // SAFETY: the lock of the submission queue is held.
+        unsafe { self.ring.pending() as u32 }
+    }
+
+    /// Queues an entry; when the queue is full it enters first, if this thread may.
+    fn push(&self, entry: &Entry) -> bool {
+        for _ in 0..2 {
+            let queue = self.submission.lock();
+            // SAFETY: the lock is held; the entry's memory lives until its completion: the
+            // bio's by the promise of `Bio::new`, its segment list in `requests`, our own in
+            // `self.alarm`, whose box the ring no longer looks at once it has been closed.
+            if unsafe { self.ring.push(entry) } {
+                return true;
+            }
+            drop(queue);
+            if !self.may_enter() {
+                return false;
+            }
+            self.submit();
+        }
+        false
+    }
+
+    /// Hands all queued entries to the kernel; what it refuses for want of memory stays queued.
+    fn submit(&self) {
+        loop {
+            let pending = self.pending();
+            if pending == 0 {
+                self.starved.store(false, Relaxed);
+                return;
+            }
+            match self.ring.enter(pending, 0, Deadline::NOW) {
+                // Another thread's call took them, and has returned or will take them all.
+                Ok(0) => return,
+                // Fewer than asked: the kernel stops behind an entry it finds malformed.
+                Ok(_) | Err(Errno::INTR) => {}
+                // EAGAIN, EBUSY, ENOMEM. Whoever sleeps in `reap` must see to them.
+                Err(_) => {
+                    self.starved.store(true, Relaxed);
+                    if self.alarm.gate.nudge() {
+                        self.alarm.rouse();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn push_cancels(&self) {
+        if !self.cancels_wait.load(Relaxed) {
+            return;
+        }
+        let mut cancels = self.cancels.lock();
+        while let Some(key) = cancels.last() {
+            if !self.push(&entry::cancel(*key)) {
+                return;
+            }
+            cancels.pop();
+        }
+        self.cancels_wait.store(false, Relaxed);
+    }
+
+    /// Moves completions to `done`; returns how many entries came, the ring's own included.
+    fn take(&self, done: &mut Vec<Completion>) -> usize {
+        let _queue = self.completion.lock();
+        // SAFETY: the lock of the completion queue is held.
+        if !unsafe { self.ring.has_completions() } {
+            return 0;
+        }
+        let mut requests = self.requests.lock();
+        let mut taken = 0;
+        // SAFETY: the lock of the completion queue is held.
+        while let Some(completion) = unsafe { self.ring.pop() } {
+            taken += 1;
+            match completion.user_data {
+                entry::ALARM => self.alarm.gone_off(completion.result),
+                entry::CANCEL => {}
+                key => {
+                    let request = requests.remove(key);
+                    done.extend(request.map(|request| finish(&request, completion)));
+                }
+            }
+        }
+        taken
+    }
+
+    /// Does without waiting what brings completions in.
+    fn catch_up(&self, done: &mut Vec<Completion>) {
+        let foreign_work = self.issuer == Issuer::Single && self.pending() > 0;
+        if foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed) {
+            self.push_cancels();
+            self.submit();
+        }
+        if self.holds_back() {
+            let _ = self.ring.enter(0, 0, Deadline::NOW);
+        }
+        self.take(done);
+    }
+
+    /// Enters once and sleeps there until an entry completes, the alarm or the deadline.
+    fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<Waited, Errno> {
+        let Some(seen) = self.alarm.gate.begin() else { return Ok(Waited::Enough) };
+        self.push_cancels();
+        self.arm(seen);
+        let pending = self.pending();
+        // One at a time even if more are wanted: an alarm is one completion too, and must do.
+        let entered = self.ring.enter(pending, 1, self.alarm.slice(deadline));
+        let woken = self.alarm.gate.end();
+        let taken = self.take(done);
+        if woken {
+            return Ok(Waited::Enough);
+        }
+        match entered {
+            // The kernel reports what it submitted and keeps quiet about the signal that then
+            // ended the wait.
+            Ok(n) if n > 0 && n as u32 == pending && taken == 0 && !deadline.has_passed() => {
+                Err(Errno::INTR)
+            }
+            Ok(_) | Err(Errno::TIME) => Ok(Waited::Again),
+            Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
+                // Short of memory for new requests: one that ends gives some back.
+                let _ = self.ring.enter(0, 1, deadline.min(Deadline::after_ns(RETRY_NS)));
+                self.take(done);
+                Ok(Waited::Again)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn arm(&self, seen: u32) {
+        let alarm = &self.alarm;
+        if alarm.armed.load(Relaxed) || alarm.deaf.load(Relaxed) {
+            return;
+        }
+        let entry = match &alarm.counter {
+            None => entry::wait_on_word(alarm.gate.word(), seen),
+            Some(counter) => entry::wait_on_counter(counter.raw()),
+        };
+        // Not pushed: cannot be, after `submit`. Then the wait is merely cut short.
+        alarm.armed.store(self.push(&entry), Relaxed);
+    }
+}
+
+impl BlockBackend for Uring {
+    fn name(&self) -> &'static str {
+        "uring"
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { depth: self.depth, buffered_reads: true }
+    }
+
+    fn queue(&self, bio: Bio) -> Result<(), Bio> {
+        let request = Request {
+            token: bio.token,
+            cancelled: false,
+            _segments: entry::list_of(&bio.segments).cloned(),
+        };
+        let inserted = self.requests.lock().insert(request);
+        let Ok(key) = inserted else { return Err(bio) };
+        if self.push(&entry::of_bio(&bio, key)) {
+            return Ok(());
+        }
+        self.requests.lock().remove(key);
+        Err(bio)
+    }
+
+    fn commit(&self) {
+        if self.may_enter() {
+            self.push_cancels();
+            self.submit();
+        } else if self.alarm.gate.nudge() {
+            self.alarm.rouse();
+        }
+    }
+
+    fn reap(
+        &self,
+        done: &mut Vec<Completion>,
+        min: usize,
+        deadline: Deadline,
+    ) -> Result<(), Errno> {
+        let before = done.len();
+        self.take(done);
+        if done.len() - before < min.max(1) && self.may_enter() {
+            self.catch_up(done);
+        }
+        while done.len() - before < min && !deadline.has_passed() {
+            match self.wait(done, deadline) {
+                Ok(Waited::Again) => {}
+                Ok(Waited::Enough) => break,
+                Err(_) if done.len() > before => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(&self) {
+        if self.alarm.gate.wake() {
+            self.alarm.rouse();
+        }
+    }
+
+    fn cancel(&self, token: u64) {
+        let mut requests = self.requests.lock();
+        let found = requests.find(|request| request.token == token && !request.cancelled);
+        let Some(key) = found else { return };
+        if let Some(request) = requests.get_mut(key) {
+            request.cancelled = true;
+        }
+        drop(requests);
+        let mut cancels = self.cancels.lock();
+        cancels.push(key);
+        self.cancels_wait.store(true, Relaxed);
+        drop(cancels);
+        self.commit();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.requests.lock().len()
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        // A forked child shares the ring with its parent, whose requests these are.
+        if !self.may_enter() || thread::process_id() != self.process {
+            return;
+        }
+        let mut done = Vec::new();
+        while self.in_flight() > 0 {
+            let found = self.requests.lock().find(|request| !request.cancelled).is_some();
+            if found {
+                self.cancel_next();
+                continue;
+            }
+            match self.reap(&mut done, 1, Deadline::NEVER) {
+                Ok(()) | Err(Errno::INTR) => done.clear(),
+                Err(_) => return, // the descriptor is gone: somebody closed it
+            }
+        }
+    }
+}
+
+impl Uring {
+    fn cancel_next(&self) {
+        let mut requests = self.requests.lock();
+        let Some(key) = requests.find(|request| !request.cancelled) else { return };
+        let token = requests.get_mut(key).map(|request| request.token);
+        drop(requests);
+        self.cancel(token.unwrap_or(0));
+    }
+}
+
+impl Alarm {
+    fn rouse(&self) {
+        match &self.counter {
+            None => self.gate.rouse(),
+            Some(counter) => counter.signal(),
+        }
+    }
+
+    /// The entry that waits for us has completed.
+    fn gone_off(&self, result: i32) {
+        self.armed.store(false, Relaxed);
+        if let Some(counter) = &self.counter {
+            counter.drain();
+        }
+        // EAGAIN: the word had changed before the kernel looked at it.
+        if result < 0 && result != -Errno::AGAIN.raw() {
+            self.deaf.store(true, Relaxed);
+        }
+    }
+
+    /// Cuts a wait short where the alarm may stay silent: it cannot be armed, or its counter is
+    /// not in the descriptor table of the thread that wakes.
+    fn slice(&self, deadline: Deadline) -> Deadline {
+        if self.counter.is_none() && self.armed.load(Relaxed) {
+            return deadline;
+        }
+        deadline.min(Deadline::after_ns(SLICE_NS))
+    }
+}
+
+fn finish(request: &Request, completion: RingCompletion) -> Completion {
+    let result = match completion.result {
+        // A worker of the kernel that was interrupted for the cancellation says EINTR.
+        result if request.cancelled && result == -Errno::INTR.raw() => Err(Errno::CANCELED),
+        result if result < 0 => Err(Errno::new(-result)),
+        result => Ok(result as u32),
+    };
+    Completion { token: request.token, result }
+}
+
+/// Identifies the calling thread; a system call only the first time.
+fn this_thread() -> i32 {
+    thread_local!(static THREAD: i32 = thread::thread_id());
+    THREAD.with(|id| *id)
+}

@@ -1,0 +1,99 @@
+//! How bios and the ring's own requests look as submission entries.
+
+use crate::bio::{Bio, BioOp, Segments};
+use core::sync::atomic::AtomicU32;
+use nowait_sys::{
+    file::IoVec,
+    uring::{Entry, opcode, types},
+};
+use std::sync::Arc;
+
+/// `user_data` of the entry that waits to be woken; keys of requests have bit 63 clear.
+pub(super) const ALARM: u64 = 1 << 63;
+/// `user_data` of entries that cancel others.
+pub(super) const CANCEL: u64 = 1 << 63 | 1;
+
+/// What read(2) and write(2) transfer at most, in bytes (`MAX_RW_COUNT`).
+const TRANSFER_MAX: usize = 0x7fff_f000;
+const FUTEX2_SIZE_U32_PRIVATE: u32 = 0x02 | 0x80;
+const FUTEX_BITSET_MATCH_ANY: u64 = 0xffff_ffff;
+
+/// Returns the segment list that must live as long as the request.
+pub(super) fn list_of(segments: &Segments) -> Option<&Arc<[IoVec]>> {
+    match segments {
+        Segments::One(_) => None,
+        Segments::Many(list) => Some(list),
+    }
+}
+
+/// Describes `bio` to the kernel.
+pub(super) fn of_bio(bio: &Bio, key: u64) -> Entry {
+    let fd = types::Fd(bio.fd);
+    let entry = match bio.op {
+        BioOp::Read => read(bio),
+        BioOp::Write => write(bio),
+        BioOp::Fsync => opcode::Fsync::new(fd).build(),
+        BioOp::Fdatasync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+        BioOp::Poll(events) => opcode::PollAdd::new(fd, u32::from(events)).build(),
+    };
+    entry.user_data(key)
+}
+
+fn read(bio: &Bio) -> Entry {
+    let (fd, offset, flags) = (types::Fd(bio.fd), bio.offset as u64, bio.rw_flags as i32);
+    match &bio.segments {
+        Segments::One(one) => opcode::Read::new(fd, one.base, length(one.len))
+            .offset(offset)
+            .ioprio(bio.priority)
+            .rw_flags(flags)
+            .build(),
+        Segments::Many(list) => opcode::Readv::new(fd, list.as_ptr().cast(), list.len() as u32)
+            .offset(offset)
+            .ioprio(bio.priority)
+            .rw_flags(flags)
+            .build(),
+    }
+}
+
+fn write(bio: &Bio) -> Entry {
+    let (fd, offset, flags) = (types::Fd(bio.fd), bio.offset as u64, bio.rw_flags as i32);
+    match &bio.segments {
+        Segments::One(one) => opcode::Write::new(fd, one.base, length(one.len))
+            .offset(offset)
+            .ioprio(bio.priority)
+            .rw_flags(flags)
+            .build(),
+        Segments::Many(list) => opcode::Writev::new(fd, list.as_ptr().cast(), list.len() as u32)
+            .offset(offset)
+            .ioprio(bio.priority)
+            .rw_flags(flags)
+            .build(),
+    }
+}
+
+fn length(len: usize) -> u32 {
+    len.min(TRANSFER_MAX) as u32
+}
+
+/// Asks the kernel to end the request with `key`.
+pub(super) fn cancel(key: u64) -> Entry {
+    opcode::AsyncCancel::new(key).build().user_data(CANCEL)
+}
+
+/// Completes when `word` is woken by futex(2), or at once when it is not `seen` any more.
+pub(super) fn wait_on_word(word: &AtomicU32, seen: u32) -> Entry {
+    opcode::FutexWait::new(
+        word.as_ptr(),
+        u64::from(seen),
+        FUTEX_BITSET_MATCH_ANY,
+        FUTEX2_SIZE_U32_PRIVATE,
+    )
+    .build()
+    .user_data(ALARM)
+}
+
+/// Completes when the event counter is not zero.
+pub(super) fn wait_on_counter(fd: i32) -> Entry {
+    const POLLIN: u32 = 1;
+    opcode::PollAdd::new(types::Fd(fd), POLLIN).build().user_data(ALARM)
+}

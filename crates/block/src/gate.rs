@@ -1,0 +1,97 @@
+//! The word on which one thread waits for completions and others call it back.
+
+use core::sync::atomic::{AtomicU32, Ordering::AcqRel};
+use nowait_sys::{Errno, futex, time::Deadline};
+
+/// Somebody waits, or is about to.
+const WAITING: u32 = 1;
+/// `wake` was called and nobody has returned early for it yet.
+const WOKEN: u32 = 2;
+/// Each nudge adds this much, so that the word differs from the one the waiter saw.
+const STEP: u32 = 4;
+
+/// A futex word: `nudges << 2 | WOKEN | WAITING`.
+///
+/// The waiter announces itself with [`Gate::begin`], *then* looks once more for what it waits
+/// for, then sleeps while the word is as `begin` returned it. Whoever has something for it makes
+/// that visible, *then* changes the word. One of the two always sees the other.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    word: AtomicU32,
+}
+
+impl Gate {
+    /// Announces a wait; `None` when a wake-up is due, which is thereby spent.
+    pub(crate) fn begin(&self) -> Option<u32> {
+        let before = self.word.fetch_or(WAITING, AcqRel);
+        if before & WOKEN == 0 {
+            return Some(before | WAITING);
+        }
+        self.end();
+        None
+    }
+
+    /// Ends a wait; true when a wake-up came meanwhile, which is thereby spent.
+    pub(crate) fn end(&self) -> bool {
+        self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
+    }
+
+    /// Makes this wait or the next one end early. True: the caller must rouse a sleeper.
+    #[must_use]
+    pub(crate) fn wake(&self) -> bool {
+        self.word.fetch_or(WOKEN, AcqRel) & (WAITING | WOKEN) == WAITING
+    }
+
+    /// Makes a waiter look again, without ending its wait. True: the caller must rouse it.
+    #[must_use]
+    pub(crate) fn nudge(&self) -> bool {
+        self.word.fetch_add(STEP, AcqRel) & (WAITING | WOKEN) == WAITING
+    }
+
+    /// Sleeps while the word is `seen`; see [`futex::wait`].
+    pub(crate) fn sleep(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
+        futex::wait(&self.word, seen, deadline)
+    }
+
+    /// Rouses who sleeps in [`Gate::sleep`], or in a ring's wait on [`Gate::word`].
+    pub(crate) fn rouse(&self) {
+        futex::wake(&self.word, 1);
+    }
+
+    /// Returns the word, for a ring to wait on.
+    pub(crate) fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wake_before_a_wait_is_kept_and_spent_once() {
+        let gate = Gate::default();
+        assert!(!gate.wake(), "nobody sleeps");
+        assert_eq!(gate.begin(), None);
+        assert!(gate.begin().is_some());
+        assert!(!gate.end());
+    }
+
+    #[test]
+    fn nudge_changes_the_word_but_does_not_end_the_wait() {
+        let gate = Gate::default();
+        let seen = gate.begin().unwrap();
+        assert!(gate.nudge());
+        assert_eq!(gate.sleep(seen, Deadline::NEVER), Err(Errno::AGAIN));
+        assert!(!gate.end());
+    }
+
+    #[test]
+    fn only_the_first_wake_has_to_rouse() {
+        let gate = Gate::default();
+        gate.begin().unwrap();
+        assert!(gate.wake());
+        assert!(!gate.wake());
+        assert!(gate.end());
+    }
+}

@@ -1,0 +1,95 @@
+//! What a backend remembers of each request between `queue` and `reap`.
+
+/// A bounded table whose keys are never used twice, as far as 2^31 uses of one slot reach.
+///
+/// A key is `generation << 32 | index`: a late cancel for a request that is gone finds nothing,
+/// even when its slot serves another. Bit 63 of a key is always clear.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    depth: usize,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+const GENERATION_MASK: u32 = u32::MAX >> 1;
+
+impl<T> Slab<T> {
+    /// Makes an empty table for up to `depth` values; it grows as they come.
+    pub(crate) fn new(depth: usize) -> Slab<T> {
+        Slab { slots: Vec::new(), free: Vec::new(), depth }
+    }
+
+    /// Takes `value` in and returns its key, or gives it back when the table is full.
+    pub(crate) fn insert(&mut self, value: T) -> Result<u64, T> {
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            slot.value = Some(value);
+            return Ok(u64::from(slot.generation) << 32 | u64::from(index));
+        }
+        if self.slots.len() == self.depth {
+            return Err(value);
+        }
+        self.slots.push(Slot { generation: 0, value: Some(value) });
+        Ok(self.slots.len() as u64 - 1)
+    }
+
+    /// Takes the value out; `None` when it is gone already.
+    pub(crate) fn remove(&mut self, key: u64) -> Option<T> {
+        let slot = self.slots.get_mut(key as u32 as usize)?;
+        if u64::from(slot.generation) != key >> 32 {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
+        self.free.push(key as u32);
+        Some(value)
+    }
+
+    /// Returns a value by its key.
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key as u32 as usize)?;
+        if u64::from(slot.generation) == key >> 32 { slot.value.as_mut() } else { None }
+    }
+
+    /// Returns the key of the first value that `is` accepts; looks at all of them.
+    pub(crate) fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<u64> {
+        let index = self.slots.iter().position(|slot| slot.value.as_ref().is_some_and(&mut is))?;
+        Some(u64::from(self.slots[index].generation) << 32 | index as u64)
+    }
+
+    /// Returns how many values are inside.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_table_gives_the_value_back() {
+        let mut slab = Slab::new(1);
+        let key = slab.insert("first").unwrap();
+        assert_eq!(slab.insert("second"), Err("second"));
+        assert_eq!(slab.remove(key), Some("first"));
+        assert!(slab.insert("second").is_ok());
+    }
+
+    #[test]
+    fn old_key_does_not_find_the_next_value_of_its_slot() {
+        let mut slab = Slab::new(1);
+        let old = slab.insert(1).unwrap();
+        slab.remove(old);
+        let new = slab.insert(2).unwrap();
+        assert_eq!(slab.remove(old), None);
+        assert_eq!(slab.find(|value| *value == 2), Some(new));
+        assert_eq!((slab.remove(new), slab.len()), (Some(2), 0));
+    }
+}
