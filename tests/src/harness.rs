@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use crate::cache;
 use crate::mount::Mount;
 use crate::program::Program;
 use crate::scratch::Scratch;
@@ -122,16 +123,11 @@ impl Harness {
 
     fn build() -> Result<Self, Skip> {
         skip::missing_program(&["apt-get", "dpkg-source", "make", "cc"])?;
-        let cache = cache();
-        fs::create_dir_all(&cache).expect("a cache folder");
-        let lock = File::create(cache.join("lock")).expect("a lock file");
-        lock.lock().expect("flock"); // other test processes may be at it too
-        let stamp = cache.join("built");
-        if !stamp.exists() {
-            fetch(&cache)?;
-            compile(&sources(&cache)?);
-            fs::write(&stamp, "").expect("a stamp");
-        }
+        let cache = cache::folder("libaio-harness", "1", |cache| {
+            fetch(cache)?;
+            compile(&sources(cache)?);
+            Ok(())
+        })?;
         sources(&cache).map(Self)
     }
 }
@@ -153,13 +149,6 @@ fn prepare(work: &Scratch) {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
         fs::set_permissions(&path, mode).expect("its mode");
     }
-}
-
-/// Below the build folder, so that cleaning it fetches anew.
-fn cache() -> PathBuf {
-    let test = std::env::current_exe().expect("the path of this test");
-    let profile = test.ancestors().nth(2).expect("target/<profile>/deps/<test>");
-    profile.join("libaio-harness")
 }
 
 /// Downloads and unpacks the source package with a private copy of the system's sources.

@@ -23,6 +23,7 @@
 
 pub mod aio;
 pub mod blocks;
+pub mod cache;
 pub mod fio;
 pub mod hang;
 pub mod harness;

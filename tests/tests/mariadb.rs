@@ -3,10 +3,11 @@
 //! Only by preloading: it takes `io_submit` from libaio, but calls `io_getevents` through
 //! `syscall()`.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::Duration;
 
+use nowait_tests::cache;
 use nowait_tests::for_each_subject;
 use nowait_tests::program::{Output, Program, Running};
 use nowait_tests::ready;
@@ -125,23 +126,25 @@ fn assert_uses_native_aio(subject: Subject, output: &Output) {
 
 /// A copy of a freshly made data folder, which is made once.
 fn prepared() -> Option<Scratch> {
-    static TEMPLATE: OnceLock<Scratch> = OnceLock::new();
     let needed = ["mariadbd", "mariadb", "mariadb-install-db"];
     skip::unless(skip::missing_program(&needed).and_then(|()| skip::missing_root()))?;
-    let template = TEMPLATE.get_or_init(install);
+    let version = Program::new("mariadbd").arg("--version").succeed().stdout;
+    let template: Result<PathBuf, Infallible> = cache::folder("mariadb-template", &version, |at| {
+        install(at);
+        Ok(())
+    });
+    let Ok(template) = template;
     let copy = Scratch::new("mariadb");
-    let from = format!("{}/.", template.path().display());
+    let from = format!("{}/.", template.display());
     Program::new("cp").args(["-a", &from]).arg(copy.path()).succeed();
     Some(copy)
 }
 
-fn install() -> Scratch {
-    let data = Scratch::new("mariadb-template");
+fn install(data: &Path) {
     Program::new("mariadb-install-db")
         .args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal"])
         .args(["--skip-test-db", "--skip-name-resolve"])
         .args(SMALL)
-        .arg(format!("--datadir={}", data.path().display()))
+        .arg(format!("--datadir={}", data.display()))
         .succeed();
-    data
 }

@@ -1,0 +1,73 @@
+//! `nowait run` puts an unmodified program under nowait; `nowait doctor` says what is usable.
+
+use nowait_tests::fio::Job;
+use nowait_tests::program::{Output, Program};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip;
+use nowait_tests::subject::{self, Backend, Library, Subject};
+
+const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
+
+/// The built tool, if this run is about nowait at all.
+fn tool() -> Option<Program> {
+    if Subject::chosen(Library::Preload, Backend::Auto)?.is_system() {
+        skip::note("the system has no such tool");
+        return None;
+    }
+    Some(Program::new(subject::built("bin/nowait")))
+}
+
+#[test]
+fn run_serves_a_program_by_each_backend() {
+    let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
+    for backend in Backend::selected() {
+        let Some(tool) = tool() else { return };
+        let scratch = Scratch::new("run");
+        let report = scratch.file("report.json");
+        let tool = tool.args(["run", "--backend", backend.name()]);
+        let tool = tool.arg(format!("--report={}", report.display())).args(["--", "fio"]);
+        // The tool sets NOWAIT_REPORT for the program; here it is only read.
+        let mut output = Job::BASIC.arguments(tool, scratch.path()).succeed();
+        output.reports = nowait_tests::report::take(&report);
+        let subject = Subject::chosen(Library::Preload, backend).expect("chosen before");
+        subject.assert_served(&output);
+    }
+}
+
+#[test]
+fn run_passes_the_exit_code_on() {
+    for (program, code) in [("true", 0), ("false", 1)] {
+        let Some(tool) = tool() else { return };
+        let output = tool.args(["run", "--", program]).run();
+        assert_eq!(output.status.code(), Some(code), "{output}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2() {
+    for wrong in [&["run", "--backend", "none", "--", "true"][..], &["no-such-command"]] {
+        let Some(tool) = tool() else { return };
+        let output = tool.args(wrong).run();
+        assert_eq!(output.status.code(), Some(2), "{output}");
+    }
+}
+
+#[test]
+fn doctor_explains_what_a_container_forbids() {
+    for (profile, reason, left) in [("docker", "EPERM", "kaio"), ("bare", "ENOSYS", "threads")] {
+        if tool().is_none() {
+            return;
+        }
+        let doctor = |json: bool| -> Output {
+            let program = Program::new(SECCOMP_RUN).args(["--profile", profile, "--"]);
+            let program = program.arg(subject::built("bin/nowait")).arg("doctor");
+            if json { program.arg("--json").succeed() } else { program.succeed() }
+        };
+        let text = doctor(false);
+        assert!(text.stdout.contains(reason) && text.stdout.contains(left), "{text}");
+        let json = doctor(true);
+        let parsed: Result<serde_json::Value, _> = serde_json::from_str(&json.stdout);
+        assert!(parsed.is_ok_and(|value| value.is_object()), "{json}");
+        assert!(json.stdout.contains(reason), "{json}");
+    }
+}
