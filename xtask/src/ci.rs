@@ -251,6 +251,12 @@ fn nightly_lacks(component: &str) -> Option<String> {
     }
 }
 
+/// Tells the lines of a test program without tests.
+fn is_noise(line: &str) -> bool {
+    let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out;";
+    line.is_empty() || line == "running 0 tests" || line.starts_with(empty)
+}
+
 fn plain(command: Command) -> Result<End> {
     process::stream(command, |line| println!("{line}"))?;
     Ok(End::Passed)
@@ -262,11 +268,20 @@ fn tests(command: Command) -> Result<End> {
 
 /// Runs tests and counts them; a run that ended badly without a failed test counts as one.
 fn count(command: Command) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
+    let (mut outcome, mut failures) = (Outcome::default(), Vec::new());
     let result = process::stream(command, |line| {
         outcome.count(line);
-        println!("{line}");
+        if line.starts_with("test ") && line.ends_with(" FAILED") {
+            failures.push(line.to_owned());
+        }
+        if !is_noise(line) {
+            println!("{line}");
+        }
     });
+    // Again at the end: the reasons may be thousands of lines above.
+    for failure in &failures {
+        println!("{failure}");
+    }
     if let Err(message) = result {
         println!("{message}");
         outcome.failed = outcome.failed.max(1);
