@@ -93,7 +93,7 @@ pub struct DemoArgs {
     pub json: Option<PathBuf>,
 
     /// Everything, file creation included, ends about within this time
-    #[arg(long, value_name = "TIME", default_value = "75s", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "70s", value_parser = parse_duration)]
     pub budget: Duration,
 
     /// Size of the file that is read

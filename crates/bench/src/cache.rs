@@ -36,7 +36,8 @@ pub(crate) fn write_back(path: &Path) -> Result<()> {
 pub(crate) fn make_cold(path: &Path, everything: bool) -> Result<()> {
     write_back(path)?;
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
-    // SAFETY: the descriptor is open for the whole call; a length of 0 means up to the end. Advice cannot fail in a way that matters.
+    // SAFETY: the descriptor is open for the whole call. A length of 0 means up to the end, and
+    // advice cannot fail in a way that matters.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
     if everything {
         fs::write(DROP_CACHES, "3").context(|| format!("write {DROP_CACHES}"))?;

@@ -25,6 +25,7 @@ const RUNTIME: Duration = Duration::from_secs(2);
 /// Something is missing, a run failed, or the report cannot be written.
 pub fn run_demo(args: &DemoArgs) -> Result<Results> {
     let plan = plan(args)?;
+    report::prepare([args.html.as_path()].into_iter().chain(args.json.as_deref()))?;
     println!("{}", introduction(&plan));
     let results = suite::measure(&plan)?;
     println!("{}", table::demo(&results));

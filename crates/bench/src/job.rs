@@ -99,7 +99,7 @@ const SYNC_TARGETS: &[Criterion] =
 pub(crate) const CASES: [Case; 9] = [
     Case {
         name: "a",
-        title: "64 KiB random reads, buffered and uncached, depth 64",
+        title: "64 KiB random reads, buffered and uncached, 64 in flight",
         about: "The kernel's AIO reads buffered files inside io_submit, one after another.",
         place: Place::Disk,
         start: Start::Cold,
@@ -117,7 +117,7 @@ pub(crate) const CASES: [Case; 9] = [
     },
     Case {
         name: "b",
-        title: "4 KiB random reads and writes, buffered, depth 32, on disk",
+        title: "4 KiB random reads and writes, buffered, 32 in flight, on disk",
         about: "The job of 2012: writes enter the page cache while reads wait for the disk.",
         place: Place::Disk,
         start: Start::Cold,
@@ -133,7 +133,7 @@ pub(crate) const CASES: [Case; 9] = [
     },
     Case {
         name: "b-tmpfs",
-        title: "4 KiB random reads and writes, buffered, depth 32, in memory",
+        title: "4 KiB random reads and writes, buffered, 32 in flight, in memory",
         about: "Nothing ever waits here: what remains is the cost of the path itself.",
         place: Place::Tmpfs,
         start: Start::Cached,
@@ -147,7 +147,7 @@ pub(crate) const CASES: [Case; 9] = [
     },
     Case {
         name: "c-random",
-        title: "64 KiB random writes, O_SYNC, buffered, depth 64",
+        title: "64 KiB random writes, O_SYNC, buffered, 64 in flight",
         about: "Each write must be on the disk before it completes.",
         place: Place::Disk,
         start: Start::Cold,
@@ -157,7 +157,7 @@ pub(crate) const CASES: [Case; 9] = [
     },
     Case {
         name: "c-sequential",
-        title: "64 KiB sequential writes, O_SYNC, buffered, depth 64",
+        title: "64 KiB sequential writes, O_SYNC, buffered, 64 in flight",
         about: "As above, in the order of the file.",
         place: Place::Disk,
         start: Start::Cold,
@@ -167,7 +167,7 @@ pub(crate) const CASES: [Case; 9] = [
     },
     Case {
         name: "d",
-        title: "4 KiB random reads, O_DIRECT, depth 32",
+        title: "4 KiB random reads, O_DIRECT, 32 in flight",
         about: "The kernel's AIO is good at this: nowait must not cost anything.",
         place: Place::Disk,
         start: Start::Cold,
@@ -180,7 +180,7 @@ pub(crate) const CASES: [Case; 9] = [
     },
     Case {
         name: "e-extend",
-        title: "4 KiB writes extending the file, O_DIRECT, depth 32",
+        title: "4 KiB writes extending the file, O_DIRECT, 32 in flight",
         about: "The kernel's AIO does a write past the end of the file inside io_submit.",
         place: Place::Disk,
         start: Start::Absent,
@@ -190,7 +190,7 @@ pub(crate) const CASES: [Case; 9] = [
     },
     Case {
         name: "e-holes",
-        title: "4 KiB random writes filling holes, O_DIRECT, depth 32",
+        title: "4 KiB random writes filling holes, O_DIRECT, 32 in flight",
         about: "Each write allocates a block, and now and then waits for the journal.",
         place: Place::Disk,
         start: Start::Holes,
@@ -200,7 +200,7 @@ pub(crate) const CASES: [Case; 9] = [
     },
     Case {
         name: "f",
-        title: "4 KiB random reads, buffered, all of it cached, depth 32",
+        title: "4 KiB random reads, buffered, all of it cached, 32 in flight",
         about: "Nothing waits: the data are copied at once.",
         place: Place::Disk,
         start: Start::Cached,
@@ -214,6 +214,17 @@ impl Case {
     /// Tells whether `name` on the command line means this case: its name, or its letter.
     pub(crate) fn answers_to(&self, name: &str) -> bool {
         self.name == name || self.name.starts_with(name) && name.len() == 1
+    }
+
+    /// Tells whether runs end when every block has been visited, even before their time.
+    ///
+    /// A second lap would find uncached pages cached, and would only overwrite what was extended.
+    pub(crate) fn ends_after_one_lap(&self) -> bool {
+        match self.start {
+            Start::Cold => !self.job.direct,
+            Start::Cached => false,
+            Start::Absent | Start::Holes => true,
+        }
     }
 
     /// Tells whether the case works on the large laid-out file.

@@ -45,13 +45,15 @@ impl TestFile {
 
     /// Writes the file, or finds it laid out already; `progress` hears how many bytes are there.
     ///
-    /// Returns the size of the file: less than asked for when `more` has said to stop.
+    /// Leaves `spare_bytes` free beside it. Returns the size of the file: less than asked for when
+    /// `more` has said to stop.
     ///
     /// # Errors
     /// Not enough space, or the write fails.
     pub(crate) fn lay_out(
         &self,
         size_bytes: u64,
+        spare_bytes: u64,
         more: &dyn Fn(u64) -> bool,
         progress: &dyn Fn(u64),
     ) -> Result<u64> {
@@ -59,9 +61,9 @@ impl TestFile {
             return Ok(size_bytes);
         }
         let _ = fs::remove_file(&self.path);
-        check_space(&self.path, size_bytes)?;
+        check_space(&self.path, size_bytes.saturating_add(spare_bytes))?;
         let what = || format!("write {}", self.path.display());
-        let mut file = File::create(&self.path).context(what)?;
+        let mut file = File::create_new(&self.path).context(what)?;
         let mut random = SplitMix(size_bytes);
         let mut chunk = vec![0_u8; CHUNK_BYTES];
         let mut written = 0;
@@ -84,7 +86,7 @@ impl TestFile {
         let _ = fs::remove_file(&self.path);
         if hole_bytes > 0 {
             let what = || format!("create {}", self.path.display());
-            File::create(&self.path).context(what)?.set_len(hole_bytes).context(what)?;
+            File::create_new(&self.path).context(what)?.set_len(hole_bytes).context(what)?;
         }
         Ok(())
     }
@@ -101,7 +103,7 @@ impl Drop for TestFile {
 
 /// Tells whether a file is as large as wanted and has blocks behind all of it.
 fn is_laid_out(path: &Path, size_bytes: u64) -> bool {
-    let Ok(metadata) = fs::metadata(path) else { return false };
+    let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     metadata.is_file() && metadata.len() >= size_bytes && metadata.blocks() * 512 >= size_bytes
 }
 
@@ -172,11 +174,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = TestFile::new(folder.path().join("data"), false);
         let calls = std::cell::Cell::new(0);
-        let lay_out = || file.lay_out(5 << 20, &|_| true, &|_| calls.set(calls.get() + 1));
+        let lay_out = || file.lay_out(5 << 20, 0, &|_| true, &|_| calls.set(calls.get() + 1));
         lay_out().expect("first");
         lay_out().expect("second");
         assert_eq!(calls.get(), 2, "two chunks, written by the first call only");
-        assert_eq!(file.lay_out(9 << 20, &|written| written == 0, &|_| ()), Ok(4 << 20));
+        assert_eq!(file.lay_out(9 << 20, 0, &|written| written == 0, &|_| ()), Ok(4 << 20));
         let path = file.path().to_owned();
         drop(file);
         assert!(!path.exists());

@@ -3,6 +3,7 @@
 //! ```text
 //!  SubmitArgs / DemoArgs ──► suite ──► cases from `job`, subjects from `subject`
 //!                              │
+//!                              ├─ prepare     folders, engines that work, cases that can run
 //!                              ├─ layout      the file a case works on, really written
 //!                              ├─ cache       sync and drop caches before every run
 //!                              ├─ interleave  A B C, C B A, A B C … until the rounds are done
@@ -27,6 +28,7 @@ mod job;
 mod launch;
 mod layout;
 mod metric;
+mod prepare;
 mod progress;
 mod report;
 mod results;

@@ -1,5 +1,6 @@
 //! `bench submit`: the time inside `io_submit`, case by case, against the targets.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::args::SubmitArgs;
@@ -24,7 +25,9 @@ pub fn run_submit(args: &SubmitArgs) -> Result<Option<Results>> {
         println!("{}", table::cases(&args.selection()?));
         return Ok(None);
     }
-    let results = suite::measure(&plan(args)?)?;
+    let plan = plan(args)?;
+    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
+    let results = suite::measure(&plan)?;
     println!("{}", table::results(&results));
     if let Some(path) = &args.json {
         report::write_json(&results, path)?;

@@ -1,11 +1,11 @@
 //! Makes a measurement: every case, every subject, every round.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::cache;
-use crate::error::{BenchError, Context, Result};
+use crate::error::Result;
 use crate::fio::{Fio, Run, Startup};
 use crate::host::Host;
 use crate::interleave::interleave;
@@ -13,13 +13,14 @@ use crate::interrupt;
 use crate::job::{Case, Place, Start};
 use crate::layout::{self, TestFile};
 use crate::metric::{Metric, Sample};
+use crate::prepare::{Folders, probe_subjects, runnable_cases};
 use crate::progress::Progress;
 use crate::results::{CaseResults, Params, Results};
 use crate::subject::Subject;
 use crate::units;
 
 /// What a run costs beside its runtime (flush, start-up), until it is known better.
-const OVERHEAD_GUESS_S: f64 = 2.0;
+const OVERHEAD_GUESS_S: f64 = 1.2;
 
 /// Runs shorter than this say nothing.
 const RUNTIME_MIN_S: f64 = 0.5;
@@ -58,6 +59,7 @@ struct Suite<'a> {
     plan: &'a Plan,
     progress: Progress,
     begun: Instant,
+    folders: Folders,
     cold: TestFile,
     cold_bytes: u64,
     startups: BTreeMap<Subject, Startup>,
@@ -73,16 +75,17 @@ struct Suite<'a> {
 /// Something is missing, a run failed, or the user asked to stop; test files are removed.
 pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     interrupt::install();
-    std::fs::create_dir_all(&plan.folder)
-        .context(|| format!("create {}", plan.folder.display()))?;
-    let (startups, mut notes) = probe_subjects(plan)?;
-    let cases = runnable_cases(plan, &startups, &mut notes)?;
+    let begun = Instant::now();
+    let folders = Folders::make(plan)?;
+    let (startups, mut notes) = probe_subjects(plan, &folders)?;
+    let cases = runnable_cases(plan, &folders, &startups, &mut notes)?;
     let runs = cases.iter().map(|(_, subjects)| subjects.len() * plan.rounds).sum::<usize>();
     let mut suite = Suite {
         plan,
         progress: Progress::new(runs as u64),
-        begun: Instant::now(),
-        cold: TestFile::new(plan.folder.join("nowait-bench.data"), plan.keep),
+        begun,
+        cold: TestFile::new(folders.cold.join("nowait-bench.data"), plan.keep),
+        folders,
         cold_bytes: plan.cold_bytes,
         startups,
         notes,
@@ -97,72 +100,13 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     Ok(suite.finish(results))
 }
 
-/// Probes every subject once; one that does not work here is left out with a note.
-fn probe_subjects(plan: &Plan) -> Result<(BTreeMap<Subject, Startup>, Vec<String>)> {
-    let scratch = tempfile::tempdir_in(&plan.folder)
-        .context(|| format!("write in {}", plan.folder.display()))?;
-    let mut startups = BTreeMap::new();
-    let mut notes = Vec::new();
-    let mut wanted: Vec<Subject> =
-        plan.cases.iter().flat_map(|(_, subjects)| subjects.iter().copied()).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    for subject in wanted {
-        match plan.fio.probe(subject, scratch.path()) {
-            Ok(startup) => {
-                startups.insert(subject, startup);
-            }
-            Err(error) if subject == Subject::System => return Err(error),
-            Err(error) => {
-                interrupt::check()?;
-                notes.push(format!("{} was left out: {error}", subject.name()));
-            }
-        }
-    }
-    Ok((startups, notes))
-}
-
-/// Returns the cases that can run here, each with the subjects that work.
-fn runnable_cases(
-    plan: &Plan,
-    startups: &BTreeMap<Subject, Startup>,
-    notes: &mut Vec<String>,
-) -> Result<Vec<(&'static Case, Vec<Subject>)>> {
-    let mut cases = Vec::new();
-    let direct = layout::has_direct(&plan.folder);
-    let on_tmpfs = layout::is_tmpfs(&plan.folder);
-    for (case, subjects) in &plan.cases {
-        let folder = plan.folder.display();
-        if case.place == Place::Disk && case.job.direct && !direct {
-            return Err(BenchError::failed(format!(
-                "case {} needs O_DIRECT, which {folder} refuses; pass another --dir or --case",
-                case.name
-            )));
-        }
-        if case.place == Place::Tmpfs && !layout::is_tmpfs(&plan.memory_folder) {
-            let memory = plan.memory_folder.display();
-            notes.push(format!("case {} was left out: {memory} is no tmpfs", case.name));
-            continue;
-        }
-        let working: Vec<Subject> =
-            subjects.iter().copied().filter(|subject| startups.contains_key(subject)).collect();
-        if !working.is_empty() {
-            cases.push((*case, working));
-        }
-    }
-    if on_tmpfs {
-        let folder = plan.folder.display();
-        notes.push(format!("{folder} lies in memory: nothing there waits for a disk"));
-    }
-    Ok(cases)
-}
-
 impl Suite<'_> {
-    /// Writes the file that the cold cases share, and checks the space of all that follows.
+    /// Writes the file that the cold cases share, after checking the space for all that follows.
     fn lay_out_cold(&mut self, cases: &[(&'static Case, Vec<Subject>)]) -> Result<()> {
-        if cases.iter().any(|(case, _)| case.makes_fresh_file()) {
-            layout::check_space(self.cold.path(), self.plan.fresh_bytes)?;
-        }
+        let on_disk = || cases.iter().filter(|(case, _)| case.place == Place::Disk);
+        let largest = on_disk().filter(|(case, _)| case.start != Start::Cold);
+        let largest = largest.map(|(case, _)| self.size_of(case)).max().unwrap_or(0);
+        layout::check_space(self.cold.path(), largest)?;
         if !cases.iter().any(|(case, _)| case.reads_cold_file()) {
             return Ok(());
         }
@@ -173,7 +117,7 @@ impl Suite<'_> {
         };
         let asked = self.plan.cold_bytes;
         let progress = |written| self.progress.laying_out(written, asked);
-        self.cold_bytes = self.cold.lay_out(asked, &more, &progress)?;
+        self.cold_bytes = self.cold.lay_out(asked, largest, &more, &progress)?;
         if self.cold_bytes < asked {
             let [size, asked] = [self.cold_bytes, asked].map(|bytes| units::bytes(bytes as f64));
             self.notes.push(format!("the disk is slow: the file is {size} instead of {asked}"));
@@ -195,6 +139,7 @@ impl Suite<'_> {
                 subject: *subject,
                 job: &case.job,
                 start: case.start,
+                one_lap: case.ends_after_one_lap(),
                 path: &path,
                 size_bytes,
                 runtime,
@@ -256,16 +201,16 @@ impl Suite<'_> {
 
     /// Returns the file of a case that has its own; `None` means the shared cold file.
     fn file_of(&self, case: &Case) -> Result<Option<TestFile>> {
-        let folder: &Path = match case.place {
-            Place::Disk => &self.plan.folder,
-            Place::Tmpfs => &self.plan.memory_folder,
+        let folder = match (case.place, &self.folders.memory) {
+            (Place::Tmpfs, Some(memory)) => memory,
+            _ => &self.folders.disk,
         };
         let file = TestFile::new(folder.join(format!("nowait-bench.{}", case.name)), false);
         match case.start {
             Start::Cold => Ok(None),
             Start::Absent | Start::Holes => Ok(Some(file)),
             Start::Cached => {
-                file.lay_out(self.plan.cached_bytes, &|_| true, &|_| ())?;
+                file.lay_out(self.plan.cached_bytes, 0, &|_| true, &|_| ())?;
                 Ok(Some(file))
             }
         }
@@ -283,7 +228,7 @@ impl Suite<'_> {
     fn note_short_runs(&mut self, case: &Case, bytes_max: f64, size_bytes: u64) {
         // fio leaves out what does not fill a block at the end.
         let all = (size_bytes - size_bytes % case.job.block_bytes) as f64;
-        if case.start != Start::Cached && bytes_max >= all {
+        if case.ends_after_one_lap() && bytes_max >= all {
             self.notes.push(format!(
                 "case {}: runs ended early, after one visit of every block; a larger --size makes \
                  them longer",

@@ -55,6 +55,8 @@ pub(crate) struct Run<'a> {
     pub(crate) subject: Subject,
     pub(crate) job: &'a Job,
     pub(crate) start: Start,
+    /// Ends when every block has been visited, even before its time.
+    pub(crate) one_lap: bool,
     pub(crate) path: &'a Path,
     /// Bytes of the file that are worked on.
     pub(crate) size_bytes: u64,
@@ -112,6 +114,7 @@ impl Fio {
             subject,
             job: &STARTUP,
             start: Start::Absent,
+            one_lap: true,
             path: file,
             size_bytes: STARTUP.block_bytes,
             runtime: Duration::from_secs(10),
@@ -210,9 +213,7 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
     if job.sync {
         arguments.push("--sync=1".to_owned());
     }
-    if run.start == Start::Cached {
-        // All others end after one lap, if that is earlier: a second lap over uncached pages would
-        // find them cached, and one over a file being extended would only overwrite.
+    if !run.one_lap {
         arguments.push("--time_based".to_owned());
     }
     let fixed = [
@@ -241,6 +242,7 @@ mod tests {
             subject: Subject::IoUring,
             job: &case.job,
             start: case.start,
+            one_lap: case.ends_after_one_lap(),
             path: Path::new("/x/a:b"),
             size_bytes: 1 << 20,
             runtime: Duration::from_millis(1500),

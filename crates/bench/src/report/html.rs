@@ -174,7 +174,7 @@ fn changes(results: &CaseResults) -> String {
     let metrics = [Metric::SubmitUsMean, Metric::SubmitUsP999, Metric::Iops, Metric::CpuUsPerIo];
     let part = |metric: Metric| {
         let ratio = results.ratio(metric, Subject::System, Subject::Nowait)?;
-        Some(format!("{} {}", metric.label(), change_text(&ratio)))
+        Some(format!("{}: {}", metric.label(), change_text(&ratio)))
     };
     let parts: Vec<String> = metrics.into_iter().filter_map(part).collect();
     if parts.is_empty() {

@@ -5,10 +5,12 @@
 //!           └─► html   one page with nothing beside it ◄── plot (SVG), style.css
 //! ```
 
+mod files;
 mod html;
 mod json;
 mod plot;
 
+pub(crate) use files::prepare;
 pub(crate) use html::write_html;
 #[cfg(test)]
 pub(crate) use json::json_text;

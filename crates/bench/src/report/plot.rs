@@ -11,7 +11,7 @@ use crate::table::figure;
 
 /// Width of a plot and of its left and right columns, in user units.
 const WIDTH: f64 = 720.0;
-const LEFT: f64 = 128.0;
+const LEFT: f64 = 168.0;
 const RIGHT: f64 = 112.0;
 
 /// Height of the title, of a row, and of the axis.
