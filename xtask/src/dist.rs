@@ -152,9 +152,15 @@ fn link_alias(folder: &Path) -> Result {
     rename(&temporary, &alias)
 }
 
-/// Asks the tool for its manual page and its completions; one that has none is left alone.
+/// Asks the tool for its manual pages and its completions; one that has none is left alone.
 fn share(dist: &Path) -> Result {
-    write_if_offered(dist, &["man"], &dist.join("share/man/man1/nowait.1"))?;
+    let pages = dist.join("share/man/man1");
+    create_folder(&pages)?;
+    let tool = dist.join("bin/nowait");
+    let args = ["man", &pages.to_string_lossy()];
+    if process::output(process::command(&tool.to_string_lossy(), &args)).is_err() {
+        println!("dist: the tool offers no manual pages");
+    }
     for (shell, file) in COMPLETIONS {
         write_if_offered(dist, &["completions", shell], &dist.join("share").join(file))?;
     }
