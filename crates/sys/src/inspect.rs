@@ -5,7 +5,7 @@ use crate::{Errno, Fd, fd, sys};
 use core::ffi::CStr;
 
 pub use libc::{
-    O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_TMPFILE,
+    O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_TMPFILE, S_IFBLK,
     S_IFDIR, S_IFREG,
 };
 

@@ -1,0 +1,79 @@
+//! Is the kernel's native AIO usable? A context is made and a file is read through it.
+
+use super::{Detail, Probe, Refusal, check_read, test_file};
+use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
+use nowait_sys::time::Deadline;
+use nowait_sys::{Errno, thread};
+
+/// A read of 16 bytes of memory that takes this long will not end.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// Comes back in the event.
+const TOKEN: u64 = 0x6e6f_7761_6974;
+
+/// Sets up a context, reads a file through it and looks at the user-mapped ring.
+pub fn kaio() -> Probe {
+    match attempt() {
+        Ok(details) => Probe { backend: "kaio", usable: Ok(()), details },
+        Err(refusal) => Probe::refused("kaio", refusal),
+    }
+}
+
+fn attempt() -> Result<Vec<Detail>, Refusal> {
+    let file = test_file()?;
+    let mut buffer = [0u8; 16];
+    let mut read = read_of(file.raw(), &mut buffer);
+    // Dropped first, because declared last: io_destroy waits for what is in flight.
+    let context = AioContext::new(1).map_err(|errno| Refusal::diagnose("io_setup", errno))?;
+    // SAFETY: the iocb and its buffer outlive the context, whose drop waits for the request.
+    let started = unsafe { context.submit(&mut [&raw mut read]) };
+    if started.map_err(|errno| Refusal::diagnose("io_submit", errno))? != 1 {
+        return Err(Refusal::diagnose("io_submit", Errno::AGAIN));
+    }
+    let event = reap(&context).map_err(|errno| Refusal::diagnose("io_getevents", errno))?;
+    if event.data != TOKEN {
+        return Err(Refusal::diagnose("io_getevents", Errno::IO));
+    }
+    destroy(context);
+    check_read("io_submit", event.res)?;
+    Ok(Vec::new())
+}
+
+/// Destroys an idle context on a thread of its own: io_destroy takes 30 ms even then, for two
+/// RCU grace periods.
+fn destroy(context: AioContext) {
+    let mask = thread::swap_signal_mask(u64::MAX);
+    let builder = std::thread::Builder::new().name("nowait-probe".to_owned());
+    // Without a thread the closure is dropped here, and the context with it.
+    let _ = builder.stack_size(64 << 10).spawn(move || drop(context));
+    thread::swap_signal_mask(mask);
+}
+
+fn read_of(fd: i32, buffer: &mut [u8; 16]) -> Iocb {
+    Iocb {
+        data: TOKEN,
+        key: 0,
+        rw_flags: 0,
+        opcode: cmd::PREAD,
+        reqprio: 0,
+        fildes: fd as u32,
+        buf: buffer.as_mut_ptr() as u64,
+        nbytes: buffer.len() as u64,
+        offset: 0,
+        reserved2: 0,
+        flags: 0,
+        resfd: 0,
+    }
+}
+
+fn reap(context: &AioContext) -> Result<IoEvent, Errno> {
+    let deadline = Deadline::after_ns(PATIENCE_NS);
+    let mut events = [IoEvent::default()];
+    loop {
+        match context.events(1, &mut events, deadline) {
+            Ok(1) => return Ok(events[0]),
+            Ok(_) if deadline.has_passed() => return Err(Errno::TIMEDOUT),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}

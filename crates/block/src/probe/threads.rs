@@ -1,0 +1,79 @@
+//! Are threads usable, and can they hold files of their own?
+
+use super::{CONTENT, Detail, Probe, Refusal, check_read, test_file};
+use nowait_sys::file::{IoVec, preadv2};
+use nowait_sys::{Errno, Fd, fdtable, poll, thread, time::Deadline};
+
+/// A file sent to a thread that takes this long will not come.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// What a thread of ours could do.
+struct Seen {
+    private_table: Result<(), Errno>,
+    file_passing: Result<(), Refusal>,
+}
+
+/// Starts a thread; there gives itself a private descriptor table and reads a file sent to it.
+///
+/// Only the thread is indispensable. Without the rest a request that was punted holds its open
+/// file less strictly (see `details`).
+pub fn threads() -> Probe {
+    match attempt() {
+        Ok(seen) => {
+            let private = seen.private_table.map(|()| "yes".to_owned());
+            let private = private.map_err(|errno| Refusal::diagnose("unshare", errno));
+            let passing = seen.file_passing.map(|()| "yes".to_owned());
+            let details = vec![
+                Detail { name: "private_table", found: private },
+                Detail { name: "file_passing", found: passing },
+            ];
+            Probe { backend: "threads", usable: Ok(()), details }
+        }
+        Err(refusal) => Probe::refused("threads", refusal),
+    }
+}
+
+fn attempt() -> Result<Seen, Refusal> {
+    // The numbers stay low: a private table is emptied below and above the one it keeps.
+    let (near, far) = fdtable::channel().map_err(|errno| Refusal::diagnose("socketpair", errno))?;
+    let sent = send_file(near.raw());
+    // Our threads take no signals; a new thread starts with the mask of its maker.
+    let mask = thread::swap_signal_mask(u64::MAX);
+    let number = far.raw();
+    let spawned = std::thread::Builder::new()
+        .name("nowait-probe".to_owned())
+        .spawn(move || look(number, sent));
+    thread::swap_signal_mask(mask);
+    let handle = spawned.map_err(|error| Refusal::diagnose("clone", Errno::from(error)))?;
+    handle.join().map_err(|_| Refusal::diagnose("clone", Errno::IO))
+}
+
+fn send_file(channel: i32) -> Result<(), Refusal> {
+    let file = test_file()?;
+    fdtable::send(channel, file.raw(), 1).map_err(|errno| Refusal::diagnose("sendmsg", errno))
+}
+
+/// Runs on the new thread; `channel` is borrowed, and stays open in the maker's table.
+fn look(channel: i32, sent: Result<(), Refusal>) -> Seen {
+    let private_table = fdtable::make_private(channel);
+    let file_passing = sent.and_then(|()| receive_file(channel));
+    Seen { private_table, file_passing }
+}
+
+fn receive_file(channel: i32) -> Result<(), Refusal> {
+    let ready = poll::ppoll(channel, 1, Deadline::after_ns(PATIENCE_NS), None);
+    ready.map_err(|errno| Refusal::diagnose("ppoll", errno))?;
+    let (_, file) =
+        fdtable::receive(channel).map_err(|errno| Refusal::diagnose("recvmsg", errno))?;
+    check_read("preadv2", read(&file))
+}
+
+fn read(file: &Fd) -> i64 {
+    let mut bytes = [0u8; CONTENT.len()];
+    let segment = IoVec { base: bytes.as_mut_ptr(), len: bytes.len() };
+    // SAFETY: the segment is a live local.
+    match unsafe { preadv2(file.raw(), &[segment], 0, 0) } {
+        Ok(count) => count as i64,
+        Err(errno) => -i64::from(errno.raw()),
+    }
+}
