@@ -1,2 +1,70 @@
-//! The nowait command.
-fn main() {}
+//! The `nowait` command.
+//!
+//! ```text
+//!  args ──► main ─┬─ run        sets the environment and becomes PROGRAM
+//!                 │   ├─ libraries   where the shared objects are, and whether they load
+//!                 │   └─ elf         whether PROGRAM can be helped
+//!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
+//!                 └─ man, completions
+//! ```
+
+mod args;
+mod doctor;
+mod elf;
+mod error;
+mod libraries;
+mod program;
+mod run;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use error::{Failure, Result};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return args::explain(&error),
+    };
+    let outcome = match &cli.command {
+        Command::Run(args) => Err(run::run(args)),
+        Command::Doctor(args) => doctor::doctor(args),
+        Command::Completions { shell } => completions(*shell),
+        Command::Man { dir } => man(dir.as_deref()),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "nowait", &mut text);
+    print(&text)
+}
+
+fn man(dir: Option<&Path>) -> Result<ExitCode> {
+    let failed = |error: std::io::Error| Failure::new(format!("man page: {error}"));
+    let Some(dir) = dir else {
+        let mut text = Vec::new();
+        clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(failed)?;
+        return print(&text);
+    };
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    clap_mangen::generate_to(Cli::command(), dir).map_err(failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to standard output; a reader that has gone away (`| head`) is no failure.
+fn print(text: &[u8]) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("standard output: {error}")))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,256 @@
+//! What can be said on the command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Asynchronous file I/O whose submit never waits, for programs that nobody changed.
+#[derive(Debug, Parser)]
+#[command(name = "nowait", version, propagate_version = true, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  nowait doctor                        what works here, and what to change
+  nowait run -- fio job.fio            fio's libaio engine, served by nowait
+  nowait run --report -- mariadbd      … with a report at its end";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program with its asynchronous I/O served by nowait.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Try each backend, and tell which work here, why others do not, and what to change.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Print the completions for a shell.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write all of them into a directory.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// Where to write them; made if missing.
+        dir: Option<PathBuf>,
+    },
+}
+
+const RUN_EXAMPLES: &str = "\
+The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;
+2: wrong usage.
+
+Examples:
+  nowait run -- fio --name=r --ioengine=libaio --rw=randread --size=1g
+  nowait run --backend threads --report=/tmp/report.json -- qemu-system-x86_64 …
+  nowait run --via libaio -- mariadbd --innodb-linux-aio=aio";
+
+const DOCTOR_EXAMPLES: &str = "\
+Exit code 0: nowait can be used here (a backend may still be refused); 1: something keeps it
+from working at all; 2: wrong usage.
+
+Examples:
+  nowait doctor
+  nowait doctor /var/lib/mysql           the file system the database is on
+  nowait doctor --program qemu-img       can nowait help this program?
+  nowait doctor --json | jq .backends";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  nowait completions bash > /etc/bash_completion.d/nowait
+  nowait completions zsh > ~/.zfunc/_nowait";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  nowait man | man -l -
+  nowait man /usr/local/share/man/man1";
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What carries the requests that would wait [default: auto, the best that works].
+    #[arg(long, value_enum)]
+    pub(crate) backend: Option<Backend>,
+    /// Whose page cache serves buffered files [default: host, the kernel's].
+    #[arg(long, value_enum)]
+    pub(crate) cache: Option<Cache>,
+    /// Where the first attempt at a request is made [default: auto].
+    #[arg(long, value_enum)]
+    pub(crate) submit: Option<Submit>,
+    /// Threads for requests that nothing else can carry.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) workers: Option<u32>,
+    /// Size of nowait's own cache, with K, M or G.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub(crate) cache_size: Option<String>,
+    /// How much the library says on standard error [default: warn].
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub(crate) log: Option<Level>,
+    /// Report at exit, to FILE (one JSON object a line) or to standard error.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    #[allow(clippy::option_option)]
+    pub(crate) report: Option<Option<PathBuf>>,
+    /// Which library serves the program.
+    #[arg(long, value_enum, default_value = "preload")]
+    pub(crate) via: Via,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_names = ["PROGRAM", "ARGS"], value_hint = clap::ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// A file or directory whose file system to try; an executable is also looked into.
+    #[arg(default_value = ".", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+    /// Tell whether nowait can help this program (a path, or a name found by PATH).
+    #[arg(long, value_name = "PROGRAM", value_hint = clap::ValueHint::CommandName)]
+    pub(crate) program: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident = $text:literal),* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+        pub(crate) enum $name { $($(#[$item_doc])* $item),* }
+        impl $name {
+            /// Returns the value of the environment variable.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $($name::$item => $text),* }
+            }
+        }
+    };
+}
+
+choice!(
+    /// NOWAIT_BACKEND.
+    Backend {
+        /// The best that works.
+        Auto = "auto",
+        /// The io_uring interface.
+        Uring = "uring",
+        /// The kernel's native AIO, and threads for what would block in it.
+        Kaio = "kaio",
+        /// Threads only.
+        Threads = "threads"
+    }
+);
+choice!(
+    /// NOWAIT_CACHE.
+    Cache {
+        /// The kernel's page cache.
+        Host = "host",
+        /// A cache of nowait's own (not in this version).
+        User = "user"
+    }
+);
+choice!(
+    /// NOWAIT_SUBMIT.
+    Submit {
+        /// Inline while that is short.
+        Auto = "auto",
+        /// In the caller.
+        Inline = "inline",
+        /// On another thread.
+        Offload = "offload"
+    }
+);
+choice!(
+    /// NOWAIT_LOG.
+    Level {
+        /// Nothing.
+        Off = "off",
+        /// What went wrong.
+        Error = "error",
+        /// Also what is worse than it could be.
+        Warn = "warn",
+        /// Also what was chosen.
+        Info = "info",
+        /// Also every context.
+        Debug = "debug"
+    }
+);
+/// Which library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// By LD_PRELOAD: libaio, POSIX AIO, and close() watched.
+    Preload,
+    /// By LD_LIBRARY_PATH: libaio only.
+    Libaio,
+}
+
+/// Checks a size in bytes with an optional K, M or G; the library reads the same text.
+fn size(text: &str) -> Result<String, String> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'k', 'm', 'g']);
+    let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if whole && text.len() - digits.len() <= 1 && digits.parse::<u32>().is_ok_and(|n| n > 0) {
+        return Ok(text.to_uppercase());
+    }
+    Err("a number of bytes, with K, M or G if wanted, such as 256M".to_owned())
+}
+
+/// Prints help and version as asked, and an error in one line; returns the exit code.
+pub(crate) fn explain(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr()
+        || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        let _ = error.print();
+        return ExitCode::from(error.exit_code() as u8);
+    }
+    eprintln!("nowait: {}", one_line(&error.render().to_string()));
+    ExitCode::from(2)
+}
+
+/// Joins the lines of clap's first paragraph; the usage that follows is what --help prints.
+fn one_line(text: &str) -> String {
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = first.split_whitespace().collect();
+    let line = words.join(" ");
+    format!("{} (see --help)", line.strip_prefix("error: ").unwrap_or(&line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_on_the_command_line_are_those_of_the_environment() {
+        for backend in Backend::value_variants() {
+            assert_eq!(backend.to_possible_value().unwrap().get_name(), backend.name());
+        }
+        for submit in Submit::value_variants() {
+            assert_eq!(submit.to_possible_value().unwrap().get_name(), submit.name());
+        }
+    }
+
+    #[test]
+    fn sizes_have_one_unit_at_most() {
+        assert_eq!(size("256m"), Ok("256M".to_owned()));
+        assert_eq!(size("4096"), Ok("4096".to_owned()));
+        for wrong in ["", "M", "1MG", "-1", "1.5G", "0", "9999999999"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_several_lines_becomes_one() {
+        let error = Cli::try_parse_from(["nowait", "run", "--backend", "x", "--", "a"]);
+        let line = one_line(&error.unwrap_err().render().to_string());
+        assert!(line.starts_with("invalid value 'x' for '--backend"), "{line}");
+        assert!(!line.contains('\n') && line.contains("uring"), "{line}");
+    }
+}

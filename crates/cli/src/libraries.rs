@@ -1,0 +1,135 @@
+//! Where nowait's shared objects are, and whether they load.
+
+use crate::args::Via;
+use crate::error::{Failure, Result};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Overrides where the libraries are looked for.
+pub(crate) const LIBDIR: &str = "NOWAIT_LIBDIR";
+
+impl Via {
+    /// Returns the file name of the library.
+    pub(crate) fn file_name(self) -> &'static str {
+        match self {
+            Via::Preload => "libnowait_preload.so",
+            Via::Libaio => "libaio.so.1",
+        }
+    }
+
+    /// Returns the variable that brings the library into a program.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Via::Preload => "LD_PRELOAD",
+            Via::Libaio => "LD_LIBRARY_PATH",
+        }
+    }
+
+    /// Returns the new value of the variable: ours first, then what was there.
+    pub(crate) fn value(self, library: &Path, before: Option<OsString>) -> OsString {
+        let mut value = match self {
+            Via::Preload => library.as_os_str().to_owned(),
+            Via::Libaio => library.parent().unwrap_or(Path::new("/")).as_os_str().to_owned(),
+        };
+        if let Some(before) = before.filter(|before| !before.is_empty()) {
+            value.push(":");
+            value.push(before);
+        }
+        value
+    }
+}
+
+/// Finds the library in `$NOWAIT_LIBDIR`, or else beside the directory of this executable.
+///
+/// # Errors
+/// It is in none of these places, or its path cannot be told to the loader.
+pub(crate) fn find(via: Via) -> Result<PathBuf> {
+    let name = via.file_name();
+    let places = match std::env::var_os(LIBDIR).filter(|dir| !dir.is_empty()) {
+        Some(dir) => vec![PathBuf::from(dir)],
+        None => beside_executable(),
+    };
+    let found = places.iter().map(|dir| dir.join(name)).find(|path| path.is_file());
+    let Some(path) = found else {
+        let places: Vec<_> = places.iter().map(|dir| dir.display().to_string()).collect();
+        let places = places.join(", ");
+        return Err(Failure::new(format!("{name} is not in {places}; set {LIBDIR} to its place")));
+    };
+    let path = std::path::absolute(&path).unwrap_or(path);
+    // ld.so(8): both lists are split at colons, LD_PRELOAD at spaces too, with no way to quote.
+    if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b';')) {
+        return Err(Failure::new(format!(
+            "{}: the loader cannot be told a path with a space, colon or semicolon; move it, or \
+             set {LIBDIR} to a link",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+fn beside_executable() -> Vec<PathBuf> {
+    let executable = std::env::current_exe().unwrap_or_default();
+    let prefix = executable.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+    vec![prefix.join("lib"), prefix.join("lib/nowait")]
+}
+
+/// Loads the library into a child, this very executable, and tells what the loader said.
+///
+/// # Errors
+/// The loader refused it (one line), or the child did not end well.
+pub(crate) fn try_load(library: &Path) -> Result<()> {
+    let executable = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
+    let mut command = Command::new(executable);
+    command.arg("--version").env("LD_PRELOAD", library);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| Failure::new(format!("a child: {error}")))?;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let output = child.wait_with_output().map_err(|error| Failure::new(error.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match said.lines().find(|line| line.contains("ld.so")) {
+        Some(line) => Err(Failure::new(line.trim().to_owned())),
+        None if output.status.success() => Ok(()),
+        None => Err(Failure::new(format!("a program with it ended with {}", output.status))),
+    }
+}
+
+/// Tells whether `name` is a variable that the libraries read.
+pub(crate) fn is_ours(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b"NOWAIT_") && name != LIBDIR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_comes_first_and_the_rest_stays() {
+        let library = Path::new("/opt/nowait/lib/libnowait_preload.so");
+        assert_eq!(Via::Preload.value(library, None), library);
+        assert_eq!(Via::Preload.value(library, Some(OsString::new())), library);
+        let both = Via::Preload.value(library, Some("/lib/a.so b.so".into()));
+        assert_eq!(both, "/opt/nowait/lib/libnowait_preload.so:/lib/a.so b.so");
+        let folder = Via::Libaio.value(library, Some("/x".into()));
+        assert_eq!(folder, "/opt/nowait/lib:/x");
+    }
+
+    #[test]
+    fn a_library_that_is_none_is_refused_with_the_loader_s_words() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        // The test binary answers --version with an error of its own; the loader speaks first.
+        let failure = format!("{:?}", try_load(file.path()).unwrap_err());
+        assert!(failure.contains("ld.so"), "{failure}");
+    }
+}

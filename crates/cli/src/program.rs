@@ -1,0 +1,192 @@
+//! Whether nowait can help a program, judged by its file.
+
+use crate::elf::{self, Elf, Image};
+use nowait_sys::inspect;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A program that was looked at.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// The file that is executed.
+    pub(crate) path: PathBuf,
+    /// The interpreter that runs it, for a script.
+    pub(crate) interpreter: Option<PathBuf>,
+    /// Its headers, or the interpreter's.
+    pub(crate) image: Result<Image, String>,
+    /// Why the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it (AT_SECURE).
+    pub(crate) secure: Option<&'static str>,
+}
+
+/// Whether nowait can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Help {
+    /// It does, by either library.
+    Yes,
+    /// It does, by the preload library only.
+    Preload,
+    /// It may.
+    Perhaps,
+    /// It cannot.
+    No,
+}
+
+impl Help {
+    /// Returns the word for programs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Help::Yes => "yes",
+            Help::Preload => "preload",
+            Help::Perhaps => "perhaps",
+            Help::No => "no",
+        }
+    }
+}
+
+/// Finds the file that `name` executes, as execvp(3) does.
+pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| is_executable(file))
+}
+
+/// Tells whether `path` is a file with a right to execute it.
+pub(crate) fn is_executable(path: &Path) -> bool {
+    let metadata = std::fs::metadata(path);
+    metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+}
+
+/// Looks at the program, and at its interpreter when it is a script.
+pub(crate) fn look_at(path: &Path) -> Program {
+    let image = elf::inspect(path);
+    if let Ok(Image::Script(interpreter, argument)) = &image {
+        let interpreter = real_interpreter(interpreter, argument.as_deref());
+        let image = elf::inspect(&interpreter);
+        let secure = secure(&interpreter);
+        return Program { path: path.to_owned(), interpreter: Some(interpreter), image, secure };
+    }
+    Program { path: path.to_owned(), interpreter: None, image, secure: secure(path) }
+}
+
+/// `#!/usr/bin/env NAME` runs NAME.
+fn real_interpreter(interpreter: &Path, argument: Option<&str>) -> PathBuf {
+    let by_env = interpreter.file_name() == Some(OsStr::new("env"));
+    let named = argument.filter(|_| by_env).and_then(|name| find(OsStr::new(name)));
+    named.unwrap_or_else(|| interpreter.to_owned())
+}
+
+/// Source: ld.so(8), "Secure-execution mode".
+fn secure(path: &Path) -> Option<&'static str> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let mode = metadata.mode();
+    if mode & 0o4000 != 0 && metadata.uid() != inspect::user_ids().0 {
+        return Some("set-user-id");
+    }
+    if mode & 0o2010 == 0o2010 && metadata.gid() != inspect::group_ids().0 {
+        return Some("set-group-id");
+    }
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let gains = inspect::user_ids().0 != 0 && inspect::has_file_capabilities(&path);
+    gains.then_some("given file capabilities")
+}
+
+impl Program {
+    /// Judges it: whether nowait helps, and one line that says why.
+    pub(crate) fn verdict(&self) -> (Help, String) {
+        if let Some(secure) = self.secure {
+            let why = "the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it";
+            return (Help::No, format!("it is {secure}: {why}"));
+        }
+        match &self.image {
+            Ok(Image::Elf(elf)) if elf.dynamic => judge(elf),
+            Ok(Image::Elf(_)) => {
+                (Help::No, "it is statically linked: no library can be put in front".to_owned())
+            }
+            Ok(Image::Foreign) => (Help::No, "it is not a 64-bit program".to_owned()),
+            Ok(Image::Script(..) | Image::Other) => {
+                (Help::Perhaps, "it is no ELF file; what it runs decides".to_owned())
+            }
+            Err(error) => (Help::Perhaps, format!("it cannot be looked into: {error}")),
+        }
+    }
+
+    /// Returns why preloading is certain to have no effect, if so.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let (help, why) = self.verdict();
+        let dynamic = matches!(&self.image, Ok(Image::Elf(elf)) if elf.dynamic);
+        let certain = help == Help::No && (self.secure.is_some() || !dynamic);
+        let name = self.interpreter.as_ref().unwrap_or(&self.path).display();
+        certain.then(|| format!("{name}: nowait has no effect: {why}"))
+    }
+}
+
+/// The functions of POSIX AIO that start requests.
+const POSIX_AIO: [&str; 4] = ["aio_read", "aio_write", "aio_fsync", "lio_listio"];
+
+fn judge(elf: &Elf) -> (Help, String) {
+    let libaio = elf.needed.iter().find(|name| name.starts_with("libaio.so"));
+    if let Some(name) = libaio {
+        return (Help::Yes, format!("it links {name}"));
+    }
+    let posix = |name: &&String| POSIX_AIO.contains(&name.trim_end_matches("64"));
+    if let Some(name) = elf.imports.iter().find(posix) {
+        return (Help::Preload, format!("it uses POSIX AIO ({name}): `nowait run` serves it"));
+    }
+    let uring = elf.needed.iter().any(|name| name.starts_with("liburing"));
+    let uring = if uring { "it links liburing, which needs no help; " } else { "" };
+    let imports = |wanted: &str| elf.imports.iter().any(|name| name == wanted);
+    let why = match (imports("syscall"), imports("dlopen")) {
+        (true, _) => "it calls syscall(): AIO through that is served by `nowait run`",
+        (_, true) => "it loads libraries at run time, which may use libaio",
+        _ => "it links no libaio itself; a library of its may",
+    };
+    (Help::Perhaps, format!("{uring}{why}; `nowait run --report` will tell"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn linked(needed: &[&str], imports: &[&str]) -> (Help, String) {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let elf = Elf { dynamic: true, needed: owned(needed), imports: owned(imports) };
+        let image = Ok(Image::Elf(elf));
+        Program { path: "/bin/x".into(), interpreter: None, image, secure: None }.verdict()
+    }
+
+    #[test]
+    fn what_a_program_links_decides() {
+        assert_eq!(linked(&["libaio.so.1"], &[]).0, Help::Yes);
+        assert_eq!(linked(&["libaio.so.1t64", "libc.so.6"], &[]).0, Help::Yes);
+        assert_eq!(linked(&["libc.so.6"], &["aio_read64"]).0, Help::Preload);
+        assert_eq!(linked(&["libc.so.6"], &["lio_listio"]).0, Help::Preload);
+        let (help, why) = linked(&["liburing.so.2"], &["syscall"]);
+        assert_eq!(help, Help::Perhaps);
+        assert!(why.contains("liburing") && why.contains("syscall()"), "{why}");
+    }
+
+    #[test]
+    fn static_and_privileged_programs_are_warned_about() {
+        let image = Ok(Image::Elf(Elf::default()));
+        let mut program = Program { path: "/bin/x".into(), interpreter: None, image, secure: None };
+        assert!(program.warning().unwrap().contains("statically linked"));
+        program.image = Ok(Image::Elf(Elf { dynamic: true, ..Elf::default() }));
+        assert_eq!(program.warning(), None);
+        program.secure = Some("set-user-id");
+        assert!(program.warning().unwrap().contains("set-user-id"));
+    }
+
+    #[test]
+    fn a_script_is_judged_by_its_interpreter() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("script");
+        std::fs::write(&path, "#!/usr/bin/env sh\n").unwrap();
+        let program = look_at(&path);
+        assert_eq!(program.interpreter, find(OsStr::new("sh")));
+        assert_eq!(program.warning(), None);
+    }
+}

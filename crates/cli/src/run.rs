@@ -1,0 +1,124 @@
+//! `nowait run`: sets the environment and becomes the program.
+
+use crate::args::{Backend, Cache, RunArgs};
+use crate::error::{Failure, Result};
+use crate::{libraries, program};
+use nowait_block::probe::{self, Probe};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Executes the program; comes back only when it cannot.
+pub(crate) fn run(args: &RunArgs) -> Failure {
+    match prepare(args) {
+        Ok(mut command) => not_executed(&args.command[0], &command.exec()),
+        Err(failure) => failure,
+    }
+}
+
+fn prepare(args: &RunArgs) -> Result<Command> {
+    if args.cache == Some(Cache::User) {
+        return Err(Failure::usage("--cache user is not there yet in this version; use host"));
+    }
+    let [name, rest @ ..] = args.command.as_slice() else {
+        return Err(Failure::usage("no PROGRAM given (see --help)"));
+    };
+    let library = libraries::find(args.via)?;
+    require(args.backend)?;
+    if let Some(warning) = program::find(name).and_then(|path| program::look_at(&path).warning()) {
+        eprintln!("nowait: warning: {warning}");
+    }
+    let mut command = Command::new(name);
+    command.args(rest).envs(variables(args));
+    let variable = args.via.variable();
+    command.env(variable, args.via.value(&library, std::env::var_os(variable)));
+    Ok(command)
+}
+
+/// A backend asked for by name must be usable: the library would quietly take another.
+fn require(backend: Option<Backend>) -> Result<()> {
+    let probe: fn() -> Probe = match backend {
+        Some(Backend::Uring) => probe::uring,
+        Some(Backend::Kaio) => probe::kaio,
+        Some(Backend::Threads) => probe::threads,
+        Some(Backend::Auto) | None => return Ok(()),
+    };
+    let probe = probe();
+    probe.usable.map_err(|refusal| {
+        let advice = refusal.advice();
+        Failure::new(format!("backend {} is unusable: {refusal}; {advice}", probe.backend))
+    })
+}
+
+/// What the flags say, as the libraries read it; what is not said stays as it was.
+fn variables(args: &RunArgs) -> Vec<(&'static str, OsString)> {
+    let mut set: Vec<(&'static str, OsString)> = Vec::new();
+    let mut put = |name, value: Option<OsString>| set.extend(value.map(|value| (name, value)));
+    put("NOWAIT_BACKEND", args.backend.map(|it| it.name().into()));
+    put("NOWAIT_CACHE", args.cache.map(|it| it.name().into()));
+    put("NOWAIT_SUBMIT", args.submit.map(|it| it.name().into()));
+    put("NOWAIT_WORKERS", args.workers.map(|it| it.to_string().into()));
+    put("NOWAIT_CACHE_SIZE", args.cache_size.as_ref().map(OsString::from));
+    put("NOWAIT_LOG", args.log.map(|it| it.name().into()));
+    put(
+        "NOWAIT_REPORT",
+        args.report.as_ref().map(|file| match file {
+            None => "1".into(),
+            // The program may change its directory, and a file may be called `1`.
+            Some(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()).into(),
+        }),
+    );
+    set
+}
+
+/// Says in one line why `name` was not executed, with the exit code a shell has for it.
+fn not_executed(name: &OsStr, error: &std::io::Error) -> Failure {
+    let there = program::find(name).is_some_and(|path| path.exists());
+    let name = name.to_string_lossy();
+    match error.kind() {
+        ErrorKind::NotFound if there => {
+            Failure::new(format!("{name}: its interpreter or loader is not there")).with_code(127)
+        }
+        ErrorKind::NotFound => Failure::new(format!("{name}: not found")).with_code(127),
+        _ => Failure::new(format!("{name}: {error}")).with_code(126),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command as Subcommand};
+    use clap::Parser;
+
+    fn parsed(line: &str) -> RunArgs {
+        let Subcommand::Run(args) = Cli::parse_from(line.split(' ')).command else {
+            panic!("{line}");
+        };
+        args
+    }
+
+    #[test]
+    fn only_what_is_said_is_set() {
+        assert!(variables(&parsed("nowait run -- true")).is_empty());
+        let args = parsed("nowait run --backend kaio --workers 3 --cache-size 1g --report -- x -y");
+        let expected = ["kaio", "3", "1G", "1"];
+        let values: Vec<_> = variables(&args).into_iter().map(|(_, value)| value).collect();
+        assert_eq!(values, expected);
+        assert_eq!(args.command, ["x", "-y"]);
+    }
+
+    #[test]
+    fn a_report_file_is_an_absolute_path() {
+        let args = parsed("nowait run --report=1 -- x");
+        let value = &variables(&args)[0].1;
+        assert!(value.to_string_lossy().starts_with('/'), "{value:?}");
+    }
+
+    #[test]
+    fn the_program_s_flags_are_its_own() {
+        let args = parsed("nowait run fio --backend x --report");
+        assert_eq!(args.command, ["fio", "--backend", "x", "--report"]);
+        assert_eq!(args.backend, None);
+    }
+}
