@@ -6,8 +6,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::units;
 
-/// What stands beside the bar; the widths keep the line below 80 columns.
-const TEMPLATE: &str = "{wide_msg} [{bar:20}] {pos}/{len}, {eta} left";
+/// The line before the first run, when no time left is known yet.
+const BEFORE: &str = "{wide_msg} {elapsed}";
+
+/// The line from the first run on.
+const DURING: &str = "{wide_msg} [{bar:20}] {pos}/{len}, {eta} left";
 
 /// The progress of a measurement, counted in runs.
 pub(crate) struct Progress {
@@ -18,9 +21,7 @@ impl Progress {
     /// Starts a bar over `runs` runs; it draws nothing unless stderr is a terminal.
     pub(crate) fn new(runs: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            bar.set_style(style.progress_chars("=> "));
-        }
+        set_template(&bar, BEFORE);
         bar.enable_steady_tick(Duration::from_millis(500));
         Self { bar }
     }
@@ -33,7 +34,8 @@ impl Progress {
     }
 
     /// Starts the clock of the time left: what came before was no run.
-    pub(crate) fn layout_done(&self) {
+    pub(crate) fn start_runs(&self) {
+        set_template(&self.bar, DURING);
         self.bar.reset_eta();
     }
 
@@ -45,6 +47,12 @@ impl Progress {
     /// Counts a finished run.
     pub(crate) fn finish_run(&self) {
         self.bar.inc(1);
+    }
+}
+
+fn set_template(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
     }
 }
 

@@ -93,6 +93,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
         overhead: (0.0, 0),
     };
     suite.lay_out_cold(&cases)?;
+    suite.progress.start_runs();
     let mut results = Vec::new();
     for (case, subjects) in &cases {
         results.push(suite.measure_case(case, subjects)?);
@@ -122,7 +123,6 @@ impl Suite<'_> {
             let [size, asked] = [self.cold_bytes, asked].map(|bytes| units::bytes(bytes as f64));
             self.notes.push(format!("the disk is slow: the file is {size} instead of {asked}"));
         }
-        self.progress.layout_done();
         Ok(())
     }
 

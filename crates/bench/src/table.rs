@@ -13,15 +13,17 @@ use crate::subject::Subject;
 use crate::units;
 use crate::verdict::{self, Outcome, Verdict};
 
+/// The narrowest table, in columns of the terminal.
+const WIDTH_MIN: u16 = 80;
+
 /// The columns of a case.
-const COLUMNS: [Metric; 7] = [
+const COLUMNS: [Metric; 6] = [
     Metric::SubmitUsMean,
     Metric::SubmitUsP999,
     Metric::Iops,
     Metric::LatencyUsP99,
     Metric::CpuUsPerIo,
     Metric::ContextSwitchesPerIo,
-    Metric::OtherBusyCores,
 ];
 
 /// The lines of the demo, in the words of somebody who does not know the field.
@@ -47,7 +49,7 @@ pub(crate) fn figure(metric: Metric, value: f64) -> String {
 fn with_spread(metric: Metric, summary: &Summary) -> String {
     let text = figure(metric, summary.median);
     let percent = 100.0 * summary.mad / summary.median;
-    if percent.is_finite() && metric != Metric::OtherBusyCores {
+    if percent.is_finite() {
         return format!("{text} ±{percent:.0} %");
     }
     text
@@ -57,6 +59,10 @@ fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);
+    // Some terminals say they are 0 columns wide; one letter a line helps nobody.
+    if table.width().is_some_and(|width| width < WIDTH_MIN) {
+        table.set_width(WIDTH_MIN);
+    }
     table
 }
 

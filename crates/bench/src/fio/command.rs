@@ -39,8 +39,8 @@ pub(crate) struct Fio {
 
 /// What a subject costs before its first and after its last request.
 ///
-/// Subtracted from the processor time and the context switches of a run: fio calibrates its clock
-/// for some 20 ms, which would dilute the figures of short runs.
+/// Subtracted from the processor time and the context switches of a run: fio sets itself up
+/// for some 100 ms, which would dilute the figures of short runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Startup {
     pub(crate) cpu_us: f64,

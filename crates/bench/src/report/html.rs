@@ -130,28 +130,36 @@ fn notes(results: &Results) -> String {
 }
 
 fn targets(results: &Results) -> String {
-    let mut html = "<h2>Targets</h2>\n<div class=\"scroll\"><table>\n<tr><th>Case</th>\
-                    <th>Target</th><th class=\"n\">Measured [95 %]</th><th>Verdict</th></tr>\n"
-        .to_owned();
-    for case in &results.cases {
-        for verdict in case.verdicts().iter().filter(|v| v.outcome != Outcome::NotMeasured) {
-            let class = match verdict.outcome {
-                Outcome::Met => "met",
-                Outcome::Missed => "missed",
-                _ => "unclear",
-            };
-            let _ = writeln!(
-                html,
-                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td>\
-                 <td><span class=\"badge {class}\">{}</span></td></tr>",
-                case.case.name,
-                escape(&verdict.target()),
-                verdict.measured(),
-                verdict.outcome.name()
-            );
-        }
+    let rows: String = results.cases.iter().map(target_rows).collect();
+    if rows.is_empty() {
+        return rows;
     }
-    html + "</table></div>\n"
+    format!(
+        "<h2>Targets</h2>\n<div class=\"scroll\"><table>\n<tr><th>Case</th><th>Target</th>\
+         <th class=\"n\">Measured [95 %]</th><th>Verdict</th></tr>\n{rows}</table></div>\n"
+    )
+}
+
+/// Prints the targets of a case whose engines were all measured.
+fn target_rows(case: &CaseResults) -> String {
+    let mut html = String::new();
+    for verdict in case.verdicts().iter().filter(|v| v.outcome != Outcome::NotMeasured) {
+        let class = match verdict.outcome {
+            Outcome::Met => "met",
+            Outcome::Missed => "missed",
+            _ => "unclear",
+        };
+        let _ = writeln!(
+            html,
+            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td>\
+             <td><span class=\"badge {class}\">{}</span></td></tr>",
+            case.case.name,
+            escape(&verdict.target()),
+            verdict.measured(),
+            verdict.outcome.name()
+        );
+    }
+    html
 }
 
 fn case_section(results: &CaseResults, rounds: usize) -> String {
