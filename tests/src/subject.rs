@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::program::{Output, Program};
 use crate::report::Report;
-use crate::skip;
 
 /// Which library serves the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,19 +112,16 @@ impl Subject {
     /// The subject for this library and backend in this run; `None` if it is not part of it.
     ///
     /// Under `NOWAIT_TEST_SUBJECT=system` every test runs once, against the system's library.
+    /// Leaving some out was asked for, so it is no skip.
     pub fn chosen(library: Library, backend: Backend) -> Option<Self> {
         let backends = Backend::selected();
         let first = backends.first().is_some_and(|it| *it == backend || backend == Backend::Auto);
         match only_library() {
             Some(Library::System) => return first.then_some(Self::SYSTEM),
-            Some(other) if other != library => {
-                skip::note(&format!("this run is about {} only", other.name()));
-                return None;
-            }
+            Some(other) if other != library => return None,
             _ => {}
         }
         if backend != Backend::Auto && !backends.contains(&backend) {
-            skip::note(&format!("{} is not among NOWAIT_TEST_BACKENDS", backend.name()));
             return None;
         }
         Some(Self { library, backend, submit: Submit::Auto })

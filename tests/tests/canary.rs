@@ -1,6 +1,7 @@
 //! A library that makes the plausible mistakes must fail: the nets are known to hold.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::program::{Output, Program};
@@ -91,6 +92,14 @@ fn a_write_with_another_thread_s_rights_is_noticed() {
     let Some(mount) = skip::unless(mount) else { return };
     let output = canary.program(RESERVED_BLOCKS).arg(mount.path()).run();
     assert_noticed(&output, "the reserve");
+}
+
+#[test]
+fn a_hang_is_a_failure_that_says_where() {
+    let hangs = Program::new("sleep").arg("1000").deadline(Duration::from_millis(200));
+    let message = hangs.try_run().unwrap_err();
+    assert!(message.contains("hangs for 200ms: sleep 1000"), "{message}");
+    assert!(message.contains("nanosleep"), "{message}");
 }
 
 #[test]
