@@ -33,6 +33,8 @@ mod progress;
 mod report;
 mod results;
 mod seccomp;
+#[cfg(test)]
+mod skip;
 mod stats;
 mod subject;
 mod submit;

@@ -75,6 +75,7 @@ mod tests {
     use crate::args::Places;
     use crate::job::CASES;
     use crate::report::json_text;
+    use crate::skip::skip;
 
     fn tiny(folder: &std::path::Path) -> SubmitArgs {
         SubmitArgs {
@@ -103,15 +104,13 @@ mod tests {
     fn every_case_runs_small() {
         let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
         if let Err(error) = Fio::find("fio".as_ref(), None) {
-            println!("skipped: {error}");
-            return;
+            return skip("every_case_runs_small", &error.to_string());
         }
         let args = tiny(folder.path());
         let results = match run_submit(&args) {
             Ok(results) => results.expect("not a list"),
             Err(error) if error.to_string().contains("O_DIRECT") => {
-                println!("skipped: {error}");
-                return;
+                return skip("every_case_runs_small", &error.to_string());
             }
             Err(error) => panic!("{error}"),
         };
