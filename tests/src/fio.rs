@@ -59,9 +59,10 @@ impl Job {
     pub fn arguments(self, fio: Program, folder: &Path) -> Program {
         let flag = |name: &str, value: bool| format!("--{name}={}", u8::from(value));
         let fio = fio
+            .dir(folder)
             .args(["--name=verify", "--ioengine=libaio", "--output-format=terse"])
             .args(["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--fallocate=none"])
-            .args(["--group_reporting", "--allow_file_create=1"])
+            .args(["--group_reporting", "--allow_file_create=1", "--verify_state_save=0"])
             .arg(format!("--directory={}", folder.display()))
             .arg(format!("--rw={}", self.pattern))
             .arg(format!("--bs={}", self.block))
