@@ -27,6 +27,9 @@ pub(crate) enum Command {
     /// Try each backend, and tell which work here, why others do not, and what to change.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Measure an unmodified fio with and without nowait, interleaved.
+    #[command(subcommand, after_help = BENCH_EXAMPLES)]
+    Bench(Bench),
     /// Print the completions for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -40,6 +43,19 @@ pub(crate) enum Command {
         dir: Option<PathBuf>,
     },
 }
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Measure the time inside io_submit, case by case, and check it against the targets.
+    Submit(nowait_bench::SubmitArgs),
+    /// Show in under 90 seconds what nowait does to a program that nobody changed.
+    Demo(nowait_bench::DemoArgs),
+}
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  nowait bench demo                      one table in under 90 seconds
+  nowait bench submit --quick --case a   one case, short";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;
@@ -81,7 +97,7 @@ pub(crate) struct RunArgs {
     /// Where the first attempt at a request is made [default: auto].
     #[arg(long, value_enum)]
     pub(crate) submit: Option<Submit>,
-    /// Threads for requests that nothing else can carry.
+    /// Most threads that work at once on what nothing else can carry.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) workers: Option<u32>,
     /// Size of nowait's own cache, with K, M or G.

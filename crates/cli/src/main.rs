@@ -5,6 +5,7 @@
 //!                 │   ├─ libraries   where the shared objects are, and whether they load
 //!                 │   └─ elf         whether PROGRAM can be helped
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
+//!                 ├─ bench      the measurements of the crate nowait-bench
 //!                 └─ man, completions
 //! ```
 
@@ -16,7 +17,7 @@ mod libraries;
 mod program;
 mod run;
 
-use args::{Cli, Command};
+use args::{Bench, Cli, Command};
 use clap::{CommandFactory, Parser};
 use error::{Failure, Result};
 use std::io::Write;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Run(args) => Err(run::run(args)),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Bench(which) => bench(which),
         Command::Completions { shell } => completions(*shell),
         Command::Man { dir } => man(dir.as_deref()),
     };
@@ -38,6 +40,17 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+fn bench(which: &Bench) -> Result<ExitCode> {
+    let outcome = match which {
+        Bench::Submit(args) => nowait_bench::run_submit(args).map(drop),
+        Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
+    };
+    let failure = |error: nowait_bench::BenchError| {
+        Failure::new(error.to_string()).with_code(error.exit_code())
+    };
+    outcome.map(|()| ExitCode::SUCCESS).map_err(failure)
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
