@@ -39,6 +39,14 @@ impl Segments {
         }
     }
 
+    /// Returns the list of several segments: a backend keeps it until the completion.
+    pub(crate) fn list(&self) -> Option<&Arc<[IoVec]>> {
+        match self {
+            Segments::One(_) => None,
+            Segments::Many(list) => Some(list),
+        }
+    }
+
     /// Returns the total length in bytes.
     pub fn len(&self) -> usize {
         self.as_slice().iter().map(|segment| segment.len).sum()
@@ -47,6 +55,24 @@ impl Segments {
     /// Tells whether there is nothing to transfer.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the first `limit` bytes.
+    #[must_use]
+    pub fn first(&self, mut limit: usize) -> Segments {
+        let mut kept = Vec::new();
+        for segment in self.as_slice() {
+            let len = segment.len.min(limit);
+            limit -= len;
+            if len > 0 {
+                kept.push(IoVec { base: segment.base, len });
+            }
+        }
+        match kept.as_slice() {
+            [] => Segments::NONE,
+            [one] => Segments::One(*one),
+            _ => Segments::Many(kept.into()),
+        }
     }
 
     /// Returns what is left after the first `done` bytes.

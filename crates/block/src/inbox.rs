@@ -68,6 +68,11 @@ impl Inbox {
         }
     }
 
+    /// Returns how many completions wait.
+    pub(crate) fn len(&self) -> usize {
+        self.list.lock().completions.len()
+    }
+
     fn take(&self, done: &mut Vec<Completion>, wanted: usize) -> usize {
         let mut list = self.list.lock();
         list.wanted = wanted;

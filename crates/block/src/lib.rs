@@ -16,6 +16,7 @@ mod gate;
 mod inbox;
 pub mod probe;
 mod slab;
+pub mod stacked;
 
 pub use backend::{BlockBackend, Limits};
 pub use bio::{Bio, BioOp, Completion, Segments};

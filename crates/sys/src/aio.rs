@@ -132,6 +132,24 @@ impl AioContext {
         unsafe { sys!(libc::SYS_io_submit, self.0, iocbs.len(), iocbs.as_mut_ptr()) }
     }
 
+    /// Asks for an early end of a poll in flight, whose event then arrives with result 0.
+    ///
+    /// Works with any descriptor table: a context is known by its address.
+    /// # Errors
+    /// `EINVAL`: not in flight, or of a kind that cannot be cancelled.
+    /// # Safety
+    /// `iocb` must be readable; it is compared by address.
+    /// Source: io_cancel(2); fs/aio.c (success is EINPROGRESS).
+    pub unsafe fn cancel(&self, iocb: *const Iocb) -> Result<(), Errno> {
+        let mut event = IoEvent::default();
+        let event = core::ptr::from_mut(&mut event);
+        // SAFETY: the event is a live local; the iocb's key is read, as promised above.
+        match unsafe { sys!(libc::SYS_io_cancel, self.0, iocb, event) } {
+            Ok(_) | Err(Errno::INPROGRESS) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Takes completed events, waiting for at least `min` until the deadline.
     ///
     /// # Errors

@@ -8,6 +8,10 @@
 //! null      completes everything at once                             for measurements
 //! ```
 
+pub mod aio;
+mod aio_blocks;
+pub mod mem;
+pub mod null;
 pub mod threads;
 pub mod uring;
 mod uring_entry;

@@ -201,6 +201,25 @@ impl Uring {
         }
     }
 
+    /// Marks the first request that `is` accepts; false: there is none.
+    fn mark_cancelled(&self, is: impl Fn(&Request) -> bool) -> bool {
+        let mut requests = self.requests.lock();
+        let Some(key) = requests.find(|request| !request.cancelled && is(request)) else {
+            return false;
+        };
+        if let Some(request) = requests.get_mut(key) {
+            request.cancelled = true;
+        }
+        self.cancels.lock().push(key);
+        self.cancels_wait.store(true, Relaxed);
+        true
+    }
+
+    fn cancel_all(&self) {
+        while self.mark_cancelled(|_| true) {}
+        self.commit();
+    }
+
     fn push_cancels(&self) {
         if !self.cancels_wait.load(Relaxed) {
             return;
@@ -306,11 +325,8 @@ impl BlockBackend for Uring {
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
-        let request = Request {
-            token: bio.token,
-            cancelled: false,
-            _segments: entry::list_of(&bio.segments).cloned(),
-        };
+        let request =
+            Request { token: bio.token, cancelled: false, _segments: bio.segments.list().cloned() };
         let inserted = self.requests.lock().insert(request);
         let Ok(key) = inserted else { return Err(bio) };
         if self.push(&entry::of_bio(&bio, key)) {
@@ -358,18 +374,9 @@ impl BlockBackend for Uring {
     }
 
     fn cancel(&self, token: u64) {
-        let mut requests = self.requests.lock();
-        let found = requests.find(|request| request.token == token && !request.cancelled);
-        let Some(key) = found else { return };
-        if let Some(request) = requests.get_mut(key) {
-            request.cancelled = true;
+        if self.mark_cancelled(|request| request.token == token) {
+            self.commit();
         }
-        drop(requests);
-        let mut cancels = self.cancels.lock();
-        cancels.push(key);
-        self.cancels_wait.store(true, Relaxed);
-        drop(cancels);
-        self.commit();
     }
 
     fn in_flight(&self) -> usize {
@@ -385,26 +392,12 @@ impl Drop for Uring {
         }
         let mut done = Vec::new();
         while self.in_flight() > 0 {
-            let found = self.requests.lock().find(|request| !request.cancelled).is_some();
-            if found {
-                self.cancel_next();
-                continue;
-            }
+            self.cancel_all();
             match self.reap(&mut done, 1, Deadline::NEVER) {
                 Ok(()) | Err(Errno::INTR) => done.clear(),
                 Err(_) => return, // the descriptor is gone: somebody closed it
             }
         }
-    }
-}
-
-impl Uring {
-    fn cancel_next(&self) {
-        let mut requests = self.requests.lock();
-        let Some(key) = requests.find(|request| !request.cancelled) else { return };
-        let token = requests.get_mut(key).map(|request| request.token);
-        drop(requests);
-        self.cancel(token.unwrap_or(0));
     }
 }
 

@@ -2,11 +2,7 @@
 
 use crate::bio::{Bio, BioOp, Segments};
 use core::sync::atomic::AtomicU32;
-use nowait_sys::{
-    file::IoVec,
-    uring::{Entry, opcode, types},
-};
-use std::sync::Arc;
+use nowait_sys::uring::{Entry, opcode, types};
 
 /// `user_data` of the entry that waits to be woken; keys of requests have bit 63 clear.
 pub(super) const ALARM: u64 = 1 << 63;
@@ -17,14 +13,6 @@ pub(super) const CANCEL: u64 = 1 << 63 | 1;
 const TRANSFER_MAX: usize = 0x7fff_f000;
 const FUTEX2_SIZE_U32_PRIVATE: u32 = 0x02 | 0x80;
 const FUTEX_BITSET_MATCH_ANY: u64 = 0xffff_ffff;
-
-/// Returns the segment list that must live as long as the request.
-pub(super) fn list_of(segments: &Segments) -> Option<&Arc<[IoVec]>> {
-    match segments {
-        Segments::One(_) => None,
-        Segments::Many(list) => Some(list),
-    }
-}
 
 /// Describes `bio` to the kernel.
 pub(super) fn of_bio(bio: &Bio, key: u64) -> Entry {

@@ -1,0 +1,255 @@
+//! Chosen bios fail, come short, or stick until they are cancelled.
+
+use super::wakeup::Wakeup;
+use crate::{
+    BlockBackend, Completion, Limits,
+    bio::{Bio, BioOp, Segments},
+};
+use core::ops::Range;
+use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use parking_lot::Mutex;
+
+/// Which bios a fault hits. Bios are counted from 0, as `queue` accepts them.
+pub enum When {
+    /// This one.
+    Nth(u64),
+    /// Every so many: 0, n, 2n, …; never for n = 0.
+    EveryNth(u64),
+    /// Those that do this.
+    Op(BioOp),
+    /// Those whose first byte lies in this range.
+    Offset(Range<i64>),
+    /// Those the function accepts.
+    Matches(Box<dyn Fn(&Bio) -> bool + Send + Sync>),
+}
+
+/// What happens to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Completes with this errno; the backend below never sees it.
+    Fail(Errno),
+    /// Transfers at most so many bytes. Only reads and writes.
+    Short(usize),
+    /// Never completes, unless it is cancelled; the backend below never sees it.
+    Stuck,
+}
+
+/// Injects faults by rules; the first rule that fits a bio decides.
+pub struct Error<B> {
+    inner: B,
+    rules: Vec<(When, Fault)>,
+    own: Mutex<Own>,
+    wakeup: Wakeup,
+}
+
+/// The bios that the backend below does not see.
+#[derive(Default)]
+struct Own {
+    accepted: u64,
+    fired: u64,
+    queued: Vec<Completion>,
+    ready: Vec<Completion>,
+    stuck: Vec<u64>,
+}
+
+impl<B: BlockBackend> Error<B> {
+    /// Puts `rules` over a backend.
+    pub fn new(inner: B, rules: Vec<(When, Fault)>) -> Error<B> {
+        Error { inner, rules, own: Mutex::default(), wakeup: Wakeup::default() }
+    }
+
+    /// Returns the backend below.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// Returns how many bios were hit.
+    pub fn fired(&self) -> u64 {
+        self.own.lock().fired
+    }
+
+    fn fault_of(&self, bio: &Bio, count: u64) -> Option<Fault> {
+        let rule = self.rules.iter().find(|(when, _)| match when {
+            When::Nth(n) => count == *n,
+            When::EveryNth(n) => count.is_multiple_of(*n) && *n > 0,
+            When::Op(op) => bio.op == *op,
+            When::Offset(range) => range.contains(&bio.offset),
+            When::Matches(accepts) => accepts(bio),
+        });
+        rule.map(|(_, fault)| *fault)
+    }
+}
+
+impl<B: BlockBackend> BlockBackend for Error<B> {
+    fn name(&self) -> &'static str {
+        "error"
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn queue(&self, mut bio: Bio) -> Result<(), Bio> {
+        let mut own = self.own.lock();
+        if own.in_flight() + self.inner.in_flight() >= self.limits().depth {
+            return Err(bio);
+        }
+        let fault = self.fault_of(&bio, own.accepted);
+        match fault {
+            Some(Fault::Fail(errno)) => {
+                own.queued.push(Completion { token: bio.token, result: Err(errno) });
+            }
+            Some(Fault::Stuck) => own.stuck.push(bio.token),
+            Some(Fault::Short(bytes)) => {
+                let whole = core::mem::replace(&mut bio.segments, Segments::NONE);
+                bio.segments = first(&whole, bytes);
+                self.inner.queue(bio).map_err(|bio| Bio { segments: whole, ..bio })?;
+            }
+            None => self.inner.queue(bio)?,
+        }
+        own.accepted += 1;
+        own.fired += u64::from(fault.is_some());
+        Ok(())
+    }
+
+    fn commit(&self) {
+        self.inner.commit();
+        let mut own = self.own.lock();
+        if !own.queued.is_empty() {
+            let queued = core::mem::take(&mut own.queued);
+            own.ready.extend(queued);
+            drop(own);
+            self.inner.wake();
+        }
+    }
+
+    fn reap(
+        &self,
+        done: &mut Vec<Completion>,
+        min: usize,
+        deadline: Deadline,
+    ) -> Result<(), Errno> {
+        let before = done.len();
+        loop {
+            done.append(&mut self.own.lock().ready);
+            self.inner.reap(done, 0, Deadline::NOW)?;
+            if done.len() - before >= min || deadline.has_passed() || self.wakeup.spend() {
+                return Ok(());
+            }
+            match self.inner.reap(done, 1, deadline) {
+                Err(_) if done.len() > before => return Ok(()),
+                result => result?,
+            }
+        }
+    }
+
+    fn wake(&self) {
+        self.wakeup.set();
+        self.inner.wake();
+    }
+
+    fn cancel(&self, token: u64) {
+        let mut own = self.own.lock();
+        let Some(index) = own.stuck.iter().position(|stuck| *stuck == token) else {
+            drop(own);
+            return self.inner.cancel(token);
+        };
+        own.stuck.swap_remove(index);
+        own.ready.push(Completion { token, result: Err(Errno::CANCELED) });
+        drop(own);
+        self.inner.wake();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.own.lock().in_flight() + self.inner.in_flight()
+    }
+}
+
+impl Own {
+    fn in_flight(&self) -> usize {
+        self.queued.len() + self.ready.len() + self.stuck.len()
+    }
+}
+
+/// Returns the first `bytes` of `segments`.
+fn first(segments: &Segments, mut bytes: usize) -> Segments {
+    let mut kept = Vec::new();
+    for segment in segments.as_slice() {
+        let len = segment.len.min(bytes);
+        kept.push(IoVec { base: segment.base, len });
+        bytes -= len;
+    }
+    match kept.as_slice() {
+        [one] => Segments::One(*one),
+        _ => Segments::Many(kept.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backends::{mem::Mem, null::Null};
+
+    fn bio(op: BioOp, offset: i64, bytes: &mut [u8], token: u64) -> Bio {
+        let one = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });
+        // SAFETY: the tests keep the bytes until they have reaped.
+        unsafe { Bio::new(op, -1, one, offset, token) }
+    }
+
+    fn run(backend: &dyn BlockBackend, bios: Vec<Bio>) -> Vec<Completion> {
+        let count = bios.len();
+        for bio in bios {
+            assert!(backend.queue(bio).is_ok());
+        }
+        backend.commit();
+        let mut done = Vec::new();
+        backend.reap(&mut done, count, Deadline::NEVER).unwrap();
+        done.sort_by_key(|completion| completion.token);
+        done
+    }
+
+    fn failed(done: &[Completion]) -> Vec<u64> {
+        done.iter().filter(|one| one.result == Err(Errno::IO)).map(|one| one.token).collect()
+    }
+
+    #[test]
+    fn rules_hit_the_bios_they_name() {
+        let cases = [
+            (When::Nth(3), vec![3]),
+            (When::EveryNth(4), vec![0, 4]),
+            (When::EveryNth(0), vec![]),
+            (When::Op(BioOp::Write), vec![1, 3, 5]),
+            (When::Offset(1000..3000), vec![1, 2]),
+            (When::Matches(Box::new(|bio| bio.token == 5)), vec![5]),
+        ];
+        for (when, expected) in cases {
+            let error = Error::new(Null::new(8), vec![(when, Fault::Fail(Errno::IO))]);
+            let op = |token| if token % 2 == 0 { BioOp::Read } else { BioOp::Write };
+            let bios = (0..6u64).map(|t| bio(op(t), t as i64 * 1000, &mut [], t)).collect();
+            assert_eq!(failed(&run(&error, bios)), expected);
+            assert_eq!(error.fired(), expected.len() as u64);
+        }
+    }
+
+    #[test]
+    fn short_write_leaves_the_rest_alone() {
+        let rules = vec![(When::Op(BioOp::Write), Fault::Short(3))];
+        let error = Error::new(Mem::new(8, 8, 1), rules);
+        let mut bytes = [9u8; 8];
+        let done = run(&error, vec![bio(BioOp::Write, 0, &mut bytes, 1)]);
+        assert_eq!(done[0].result, Ok(3));
+        assert_eq!(error.inner().contents(), [9, 9, 9, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn stuck_bio_completes_only_when_cancelled() {
+        let error = Error::new(Null::new(8), vec![(When::Nth(0), Fault::Stuck)]);
+        assert!(error.queue(bio(BioOp::Read, 0, &mut [], 1)).is_ok());
+        let done = run(&error, vec![bio(BioOp::Read, 0, &mut [], 2)]);
+        assert_eq!((done[0].token, done.len(), error.in_flight()), (2, 1, 1));
+        error.cancel(1);
+        let mut done = Vec::new();
+        error.reap(&mut done, 1, Deadline::NEVER).unwrap();
+        assert_eq!(done, [Completion { token: 1, result: Err(Errno::CANCELED) }]);
+    }
+}

@@ -1,0 +1,22 @@
+//! Tells a wake-up for the caller from one for the wrapper itself.
+
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{AcqRel, Release},
+};
+
+/// Set by the wrapper's `wake`, which then wakes the backend below; spent by the `reap` that
+/// returns early for it.
+#[derive(Debug, Default)]
+pub(super) struct Wakeup(AtomicBool);
+
+impl Wakeup {
+    pub(super) fn set(&self) {
+        self.0.store(true, Release);
+    }
+
+    /// Tells whether a wake-up is due, which is thereby spent.
+    pub(super) fn spend(&self) -> bool {
+        self.0.swap(false, AcqRel)
+    }
+}
