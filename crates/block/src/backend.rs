@@ -50,6 +50,11 @@ pub trait BlockBackend: Send + Sync {
     /// with `ECANCELED`, otherwise as usual. Unknown tokens are ignored.
     fn cancel(&self, token: u64);
 
+    /// Returns the descriptors the backend has in the table of the thread that made it.
+    fn descriptors(&self) -> Vec<i32> {
+        Vec::new()
+    }
+
     /// Returns how many bios are between `queue` and `reap`.
     fn in_flight(&self) -> usize;
 }

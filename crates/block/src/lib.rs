@@ -12,6 +12,7 @@
 pub mod backend;
 pub mod backends;
 pub mod bio;
+pub mod conformance;
 mod gate;
 mod inbox;
 pub mod probe;

@@ -1,1 +1,40 @@
-//! Placeholder.
+//! File operations on the retry engine: buffered through the kernel's page cache, direct,
+//! synchronous writes, fsync, poll, streams.
+//!
+//! ```text
+//!  submit ── attempt inline ──► done                        (cached, or nothing to wait for)
+//!     │
+//!     └─ request ─┬─ own queue    the context's; a caller in getevents serves it
+//!                 ├─ driver       one thread of the engine; buffered reads by io_uring
+//!                 └─ workers      a pool; what can only be done by a blocking call
+//! ```
+//!
+//! * [`command`]: a decoded request; [`target`]: where its event goes
+//! * [`submit`]: validation, the inline attempt, the choice of a route
+//! * [`operation`]: the retry iterations of what was not done inline
+//! * [`plug`]: bios and requests collected during a run, handed over when it ends
+//! * [`context`]: a context with its own queue; [`engine`]: what a process has once
+//! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
+//! * [`order`]: overlapping requests take effect in submission order
+//! * [`history`]: whether inline attempts on a file have been worth it
+//! * [`filesystem`]: what file systems can do without waiting
+
+pub mod command;
+pub mod config;
+pub mod context;
+pub mod driver;
+pub mod engine;
+pub mod filesystem;
+pub mod history;
+pub mod hold;
+pub mod operation;
+pub mod order;
+pub mod plug;
+pub mod submit;
+pub mod target;
+
+pub use command::{Command, Kind};
+pub use config::{BackendChoice, Config, SubmitMode};
+pub use context::Context;
+pub use engine::Engine;
+pub use target::Target;

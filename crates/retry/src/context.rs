@@ -3,7 +3,7 @@
 use crate::{
     event_ring::EventRing,
     stats::Stats,
-    sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst, futex_wait, futex_wake},
+    sync::{AtomicU32, AtomicUsize, Ordering::SeqCst, futex_wait, futex_wake},
     waiters::Waiters,
 };
 use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
@@ -24,6 +24,9 @@ pub trait Pump: Send + Sync {
     fn interrupt(&self);
 }
 
+/// The context refuses new requests.
+const DEAD: usize = 1 << (usize::BITS - 1);
+
 /// Accepts requests, takes their completions, lets callers wait for them.
 ///
 /// Every request accepted by [`IoContext::reserve`] ends in one [`IoContext::complete`]; its
@@ -31,9 +34,8 @@ pub trait Pump: Send + Sync {
 pub struct IoContext {
     ring: EventRing,
     waiters: Waiters,
-    /// Accepted, not completed.
+    /// Accepted, not completed; and [`DEAD`], in one word so that neither can be missed.
     outstanding: AtomicUsize,
-    dead: AtomicBool,
     /// Changes when a dying context has nothing outstanding any more.
     drained: AtomicU32,
     pump: OnceLock<Box<dyn Pump>>,
@@ -50,7 +52,6 @@ impl IoContext {
             ring: EventRing::new(id, nr_min)?,
             waiters: Waiters::default(),
             outstanding: AtomicUsize::new(0),
-            dead: AtomicBool::new(false),
             drained: AtomicU32::new(0),
             pump: OnceLock::new(),
             stats,
@@ -74,7 +75,7 @@ impl IoContext {
 
     /// Returns how many requests are accepted and not completed.
     pub fn outstanding(&self) -> usize {
-        self.outstanding.load(SeqCst)
+        self.outstanding.load(SeqCst) & !DEAD
     }
 
     /// Reserves a slot for each of up to `count` requests; returns for how many.
@@ -82,9 +83,8 @@ impl IoContext {
     /// # Errors
     /// `EAGAIN`: no slot is free. `EINVAL`: the context is being destroyed.
     pub fn reserve(&self, count: usize) -> Result<usize, Errno> {
-        // First count, then look: a destroyer that missed the count is seen here.
         let before = self.outstanding.fetch_add(count, SeqCst);
-        if self.dead.load(SeqCst) {
+        if before & DEAD != 0 {
             self.release(count);
             return Err(Errno::INVAL);
         }
@@ -100,7 +100,7 @@ impl IoContext {
 
     /// Gives back slots of requests that were not started after all.
     pub fn release(&self, count: usize) {
-        if self.outstanding.fetch_sub(count, SeqCst) == count && self.dead.load(SeqCst) {
+        if self.outstanding.fetch_sub(count, SeqCst) == count | DEAD {
             self.drained.fetch_add(1, SeqCst);
             futex_wake(&self.drained, u32::MAX);
         }
@@ -185,7 +185,7 @@ impl IoContext {
             if taken >= min || give_up {
                 break;
             }
-            if self.dead.load(SeqCst) {
+            if self.is_dead() {
                 return if taken == 0 { Err(Errno::INVAL) } else { Ok(taken) };
             }
             give_up = deadline.has_passed();
@@ -211,7 +211,7 @@ impl IoContext {
 
     fn lead(&self, pump: &dyn Pump, need: usize, deadline: Deadline) -> Result<(), Errno> {
         let waiter = self.waiters.add(need, true, false)?;
-        let waited = if self.ring.unread() >= need || self.dead.load(SeqCst) {
+        let waited = if self.ring.unread() >= need || self.is_dead() {
             Ok(())
         } else {
             pump.wait(need, deadline)
@@ -230,7 +230,7 @@ impl IoContext {
                 && !self.waiters.has_leader()
                 && self.pump.get().is_some_and(|pump| pump.is_busy())
         };
-        let ready = self.ring.unread() >= need || self.dead.load(SeqCst) || nobody_leads();
+        let ready = self.ring.unread() >= need || self.is_dead() || nobody_leads();
         let slept = if ready { Ok(()) } else { waiter.sleep(deadline, sigmask) };
         self.waiters.remove(&waiter);
         slept
@@ -238,7 +238,7 @@ impl IoContext {
 
     /// Tells whether the context has been destroyed.
     pub fn is_dead(&self) -> bool {
-        self.dead.load(SeqCst)
+        self.outstanding.load(SeqCst) & DEAD != 0
     }
 
     /// Refuses new requests, wakes all waiters (they say EINVAL), and waits until what was
@@ -247,14 +247,14 @@ impl IoContext {
     /// # Errors
     /// `EINVAL`: it is being destroyed already.
     pub fn destroy(&self, cancel: impl FnOnce()) -> Result<(), Errno> {
-        if self.dead.swap(true, SeqCst) {
+        if self.outstanding.fetch_or(DEAD, SeqCst) & DEAD != 0 {
             return Err(Errno::INVAL);
         }
         cancel();
         loop {
             self.waiters.wake_all(|| self.interrupt_pump());
             let seen = self.drained.load(SeqCst);
-            if self.outstanding.load(SeqCst) == 0 {
+            if self.outstanding() == 0 {
                 return Ok(());
             }
             self.drain_once(seen);
@@ -420,7 +420,7 @@ mod loom_tests {
     #[should_panic(expected = "accepted by a context that is gone")]
     fn loom_canary_looking_before_counting_is_caught() {
         destruction(|context| {
-            if context.dead.load(SeqCst) {
+            if context.is_dead() {
                 return Err(Errno::INVAL);
             }
             context.outstanding.fetch_add(1, SeqCst);

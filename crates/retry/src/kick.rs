@@ -41,6 +41,11 @@ impl Kick {
         self.0.fetch_or(ACTIVE | KICKED | CANCELLED, AcqRel) & ACTIVE == 0
     }
 
+    /// Tells whether the operation was asked to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Acquire) & CANCELLED != 0
+    }
+
     /// Begins an iteration: forgets the kicks so far. True: it was cancelled.
     #[must_use]
     pub fn begin(&self) -> bool {

@@ -37,6 +37,13 @@ impl<O: Operation> Request<O> {
         unsafe { Arc::from_raw(token as *const Request<O>) }
     }
 
+    /// Changes the operation before its first run, with what it can leave in wait queues. The
+    /// caller has just made the request: a kick that comes early is remembered.
+    pub fn prepare(self: &Arc<Self>, change: impl FnOnce(&mut O, &Wait<'_, O>)) {
+        // SAFETY: the right to run is the maker's, who has not run or handed on the request.
+        change(unsafe { &mut *self.operation.get() }, &Wait(self));
+    }
+
     /// Runs iterations until the operation is done, queued or waits.
     ///
     /// The caller holds the right: it made the request, took it from a run list, or was given
@@ -63,6 +70,11 @@ impl<O: Operation> Request<O> {
         }
     }
 
+    /// Tells whether the operation was asked to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.kick.is_cancelled()
+    }
+
     /// Asks for the end of the operation: a waiting one ends with ECANCELED before its next
     /// iteration, one that a backend owns when the backend gives it back to wait again.
     pub fn cancel(self: &Arc<Self>) {
@@ -73,13 +85,10 @@ impl<O: Operation> Request<O> {
 }
 
 impl<O: Operation> Kickable for Request<O> {
-    fn kick(self: std::sync::Arc<Self>) {
+    fn kick(self: Arc<Self>) {
         if self.kick.kick() {
             let home = self.home.clone();
-            #[cfg(not(loom))]
             home.push(self);
-            #[cfg(loom)]
-            let _ = home;
         }
     }
 }

@@ -15,6 +15,7 @@ mod real {
     #[derive(Debug)]
     pub struct RingMemory {
         views: TwoViews,
+        id: u32,
         nr: u32,
     }
 
@@ -41,12 +42,17 @@ mod real {
             // SAFETY: the view is writable, page-aligned and longer than a header; nobody
             // else knows it yet.
             unsafe { views.ours().cast::<RingHeader>().write(header) };
-            Ok(RingMemory { views, nr })
+            Ok(RingMemory { views, id, nr })
         }
 
         /// Returns the number of slots.
         pub fn nr(&self) -> u32 {
             self.nr
+        }
+
+        /// Returns what the header showed as the context's number when it was made.
+        pub fn id(&self) -> u32 {
+            self.id
         }
 
         /// Returns the address of the application's view: the context pointer.

@@ -4,7 +4,6 @@
 mod chosen {
     pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
     pub use parking_lot::Mutex;
-    pub use std::sync::Arc;
 
     /// Sleeps while the word holds `expected`; may return for no reason.
     pub fn futex_wait(
@@ -23,7 +22,6 @@ mod chosen {
 
 #[cfg(loom)]
 mod chosen {
-    pub use loom::sync::Arc;
     pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 
     /// loom's mutex with the other's interface.
@@ -65,3 +63,5 @@ mod chosen {
 
 pub use chosen::*;
 pub use core::sync::atomic::Ordering;
+// Reference counts are std's in models too: what is modelled is what they guard.
+pub use std::sync::Arc;

@@ -6,14 +6,14 @@ use std::task::Waker;
 /// Something that can be told to look again.
 pub trait Kickable: Send + Sync {
     /// Says that the condition waited for may have come true. Cheap; never blocks.
-    fn kick(self: std::sync::Arc<Self>);
+    fn kick(self: Arc<Self>);
 }
 
 /// What an operation leaves in a wait queue: names it, keeps it alive.
 #[derive(Clone)]
 pub enum WaitEntry {
     /// A request of the engine.
-    Request(std::sync::Arc<dyn Kickable>),
+    Request(Arc<dyn Kickable>),
     /// A Rust future's task, or a parked thread's: the same operations serve them.
     Waker(Waker),
 }
@@ -45,7 +45,6 @@ pub struct Wait<'a, O: Operation>(pub(crate) &'a Arc<Request<O>>);
 
 impl<O: Operation> Wait<'_, O> {
     /// Makes an entry to leave in a wait queue.
-    #[cfg(not(loom))]
     pub fn entry(&self) -> WaitEntry {
         WaitEntry::Request(self.0.clone())
     }

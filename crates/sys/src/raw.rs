@@ -66,3 +66,19 @@ macro_rules! sys {
         $crate::raw::check($crate::raw::syscall6($nr, args))
     }};
 }
+
+/// Numbers of the calls that are recognised when made through syscall(2).
+pub mod number {
+    /// io_setup(2).
+    pub const IO_SETUP: i64 = libc::SYS_io_setup;
+    /// io_destroy(2).
+    pub const IO_DESTROY: i64 = libc::SYS_io_destroy;
+    /// io_submit(2).
+    pub const IO_SUBMIT: i64 = libc::SYS_io_submit;
+    /// io_cancel(2).
+    pub const IO_CANCEL: i64 = libc::SYS_io_cancel;
+    /// io_getevents(2).
+    pub const IO_GETEVENTS: i64 = libc::SYS_io_getevents;
+    /// io_pgetevents(2).
+    pub const IO_PGETEVENTS: i64 = 333;
+}

@@ -63,3 +63,13 @@ pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
     // SAFETY: no memory is involved; 0 names the calling thread.
     unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
 }
+
+/// Runs `child` in every child that fork(2) makes from now on. Source: pthread_atfork(3).
+pub fn at_fork_in_child(child: extern "C" fn()) {
+    // SAFETY: the handler is a plain function that lives as long as the library.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(as_unsafe(child))) };
+}
+
+fn as_unsafe(f: extern "C" fn()) -> unsafe extern "C" fn() {
+    f
+}

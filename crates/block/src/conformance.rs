@@ -1,0 +1,44 @@
+//! The claims that every backend must hold, as one suite.
+//!
+//! ```text
+//! fixture    a backend, a file for it, and what it cannot do
+//! transfer   what reads and writes do                 completion  each bio once, failed or not
+//! waiting    reap, deadline, wake, cancel, poll       parallel    several threads at once
+//! ```
+//! What a backend cannot do is printed as `skipped: …: why`, never passed over in silence.
+
+mod completion;
+mod fixture;
+mod parallel;
+mod transfer;
+mod waiting;
+
+pub use fixture::{FILE_BYTES, Fixture, Lacks, note_skip};
+
+type Claim = (&'static str, fn(&Fixture));
+
+/// Checks all claims, each on a fixture of its own; panics with the name of the first broken.
+pub fn suite(make: &dyn Fn() -> Fixture) {
+    let all = [transfer::CLAIMS, completion::CLAIMS, waiting::CLAIMS, parallel::CLAIMS];
+    for (name, claim) in all.concat() {
+        // Seen only when the claim fails: tests swallow the output of those that pass.
+        println!("claim: {name}");
+        claim(&make());
+    }
+}
+
+/// Makes a test that runs the suite, per line `name => expression;`. The expression is a
+/// `Result<Fixture, String>`: an error is why the backend cannot work on this machine at all.
+#[macro_export]
+macro_rules! conformance {
+    ($($name:ident => $fixture:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            let make = || -> Result<$crate::conformance::Fixture, String> { $fixture };
+            match make() {
+                Err(why) => $crate::conformance::note_skip(stringify!($name), &why),
+                Ok(_) => $crate::conformance::suite(&|| make().expect("it worked before")),
+            }
+        }
+    )* };
+}

@@ -1,0 +1,120 @@
+//! A backend under test, and the short words in which the claims are written.
+
+use crate::{
+    BlockBackend, Completion,
+    bio::{Bio, BioOp, Segments},
+};
+use core::any::Any;
+use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use std::{fs::OpenOptions, io::Write};
+
+/// The size of a fixture's file, in bytes; it begins as zeroes.
+pub const FILE_BYTES: usize = 64 << 10;
+
+/// What a backend cannot do, and why; `None`: it can.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lacks {
+    /// Polls, and descriptors other than the fixture's.
+    pub descriptors: Option<&'static str>,
+    /// Writes that make the file longer.
+    pub growth: Option<&'static str>,
+    /// Use from other threads than the one that made it.
+    pub threads: Option<&'static str>,
+}
+
+/// A backend and a file for it.
+pub struct Fixture {
+    /// The backend under test. First: it ends before what it works on.
+    pub backend: Box<dyn BlockBackend>,
+    /// A file of [`FILE_BYTES`] zero bytes, open for reading and writing.
+    pub fd: i32,
+    /// The same with O_DIRECT, if the file system has it.
+    pub direct_fd: Option<i32>,
+    /// What is not claimed.
+    pub lacks: Lacks,
+    /// Whatever must live as long.
+    pub keep: Box<dyn Any>,
+}
+
+/// Prints `skipped: <test>: <why>` and appends it to the file that `NOWAIT_SKIPS` names.
+pub fn note_skip(test: &str, why: &str) {
+    let line = format!("skipped: {test}: {why}\n");
+    // Straight to the descriptor: the test harness swallows `println!` of passing tests.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
+    let mut file = OpenOptions::new().create(true).append(true).open(&file).expect(&file);
+    file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
+}
+
+impl Fixture {
+    /// Tells whether the backend can do what a claim needs; notes a skip if not.
+    pub(super) fn can(&self, claim: &str, lack: Option<&str>) -> bool {
+        if let Some(why) = lack {
+            note_skip(&format!("{} {claim}", self.backend.name()), why);
+        }
+        lack.is_none()
+    }
+
+    /// Queues and starts one bio.
+    pub(super) fn start(&self, bio: Bio) {
+        assert!(self.backend.queue(bio).is_ok(), "there is room");
+        self.backend.commit();
+    }
+
+    /// Runs one bio to its end.
+    pub(super) fn run(&self, bio: Bio) -> Result<u32, Errno> {
+        let token = bio.token;
+        self.start(bio);
+        let done = self.reap(1);
+        assert_eq!((done.len(), done[0].token), (1, token));
+        done[0].result
+    }
+
+    /// Reaps until `count` have come; fails if more do.
+    pub(super) fn reap(&self, count: usize) -> Vec<Completion> {
+        let mut done = Vec::new();
+        while done.len() < count {
+            let missing = count - done.len();
+            match self.backend.reap(&mut done, missing, Deadline::NEVER) {
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(errno) => panic!("reap: {errno}"),
+            }
+        }
+        assert_eq!(done.len(), count);
+        done
+    }
+
+    pub(super) fn read(&self, into: &mut [u8], offset: i64, token: u64) -> Bio {
+        bio(BioOp::Read, self.fd, one(into), offset, token)
+    }
+
+    pub(super) fn write(&self, from: &mut [u8], offset: i64, token: u64) -> Bio {
+        bio(BioOp::Write, self.fd, one(from), offset, token)
+    }
+}
+
+pub(super) fn bio(op: BioOp, fd: i32, segments: Segments, offset: i64, token: u64) -> Bio {
+    // SAFETY: the claims keep their buffers until they have reaped, or give addresses that only
+    // the kernel will look at.
+    unsafe { Bio::new(op, fd, segments, offset, token) }
+}
+
+pub(super) fn one(bytes: &mut [u8]) -> Segments {
+    Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() })
+}
+
+/// Cuts `bytes` into segments of these lengths.
+pub(super) fn many(mut bytes: &mut [u8], lengths: &[usize]) -> Segments {
+    let mut segments = Vec::new();
+    for len in lengths {
+        let (segment, rest) = bytes.split_at_mut(*len);
+        segments.push(IoVec { base: segment.as_mut_ptr(), len: *len });
+        bytes = rest;
+    }
+    Segments::Many(segments.into())
+}
+
+/// Returns bytes that tell where they belong.
+pub(super) fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 251 + seed * 31) as u8).collect()
+}

@@ -1,0 +1,185 @@
+//! When `reap` waits, and what ends it.
+
+use super::{Claim, Fixture, completion::nothing_more, fixture::bio};
+use crate::{BioOp, Segments};
+use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use nowait_sys::{Errno, time::Deadline, time::now_ns};
+use std::{
+    io::{PipeReader, PipeWriter, Write, pipe},
+    os::fd::AsRawFd,
+};
+
+pub(super) const CLAIMS: &[Claim] = &[
+    ("reap_of_none_never_waits", reap_of_none_never_waits),
+    ("deadline_ends_the_wait", deadline_ends_the_wait),
+    ("wake_before_the_wait_is_kept", wake_before_the_wait_is_kept),
+    ("wake_during_the_wait_ends_it", wake_during_the_wait_ends_it),
+    ("wake_completes_nothing", wake_completes_nothing),
+    ("wake_does_not_lose_completions", wake_does_not_lose_completions),
+    ("poll_fires", poll_fires),
+    ("poll_of_a_file_is_ready", poll_of_a_file_is_ready),
+    ("cancelled_poll_completes_once", cancelled_poll_completes_once),
+    ("poll_for_nothing_can_be_cancelled", poll_for_nothing_can_be_cancelled),
+    ("cancel_of_unknown_is_ignored", cancel_of_unknown_is_ignored),
+    ("waiting_for_more_than_come_ends_at_the_deadline", more_than_come),
+];
+
+const POLLIN: u16 = 1;
+const POLLHUP: u32 = 0x10;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+fn reap_of_none_never_waits(fixture: &Fixture) {
+    let mut done = Vec::new();
+    for deadline in [Deadline::NOW, Deadline::NEVER] {
+        fixture.backend.reap(&mut done, 0, deadline).unwrap();
+    }
+    fixture.backend.reap(&mut done, 5, Deadline::NOW).unwrap();
+    assert_eq!(done, []);
+}
+
+fn deadline_ends_the_wait(fixture: &Fixture) {
+    let end = now_ns() + 3 * MILLISECOND_NS;
+    let mut done = Vec::new();
+    fixture.backend.reap(&mut done, 1, Deadline::at_ns(end)).unwrap();
+    assert!(now_ns() >= end, "nothing came and nobody woke, but it returned early");
+    assert_eq!(done, []);
+}
+
+fn more_than_come(fixture: &Fixture) {
+    let mut buffer = [0u8; 8];
+    fixture.start(fixture.read(&mut buffer, 0, 1));
+    let mut done = Vec::new();
+    let end = now_ns() + 3 * MILLISECOND_NS;
+    fixture.backend.reap(&mut done, 2, Deadline::at_ns(end)).unwrap();
+    // With a slow device the one may come later.
+    if done.is_empty() {
+        done = fixture.reap(1);
+    }
+    assert_eq!((done.len(), done[0].result), (1, Ok(8)));
+}
+
+fn wake_before_the_wait_is_kept(fixture: &Fixture) {
+    for _ in 0..3 {
+        fixture.backend.wake();
+        fixture.backend.wake();
+        let mut done = Vec::new();
+        // Does not wait, and leaves the wake-up for the next that would.
+        fixture.backend.reap(&mut done, 0, Deadline::NOW).unwrap();
+        fixture.backend.reap(&mut done, 1, Deadline::NEVER).unwrap();
+        assert_eq!(done, []);
+    }
+    deadline_ends_the_wait(fixture);
+}
+
+fn wake_during_the_wait_ends_it(fixture: &Fixture) {
+    if !fixture.can("wake_during_the_wait_ends_it", fixture.lacks.threads) {
+        return;
+    }
+    for _ in 0..50 {
+        let returned = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Wakes again and again: once before the wait and once during it, whichever.
+            scope.spawn(|| {
+                while !returned.load(SeqCst) {
+                    fixture.backend.wake();
+                    std::thread::yield_now();
+                }
+            });
+            let mut done = Vec::new();
+            for _ in 0..20 {
+                fixture.backend.reap(&mut done, 1, Deadline::NEVER).unwrap();
+            }
+            assert_eq!(done, []);
+            returned.store(true, SeqCst);
+        });
+    }
+}
+
+fn wake_completes_nothing(fixture: &Fixture) {
+    let mut done = Vec::new();
+    for _ in 0..10 {
+        fixture.backend.wake();
+        fixture.backend.reap(&mut done, 1, Deadline::NEVER).unwrap();
+    }
+    assert_eq!((done.len(), fixture.backend.in_flight()), (0, 0));
+    nothing_more(fixture);
+}
+
+fn wake_does_not_lose_completions(fixture: &Fixture) {
+    let mut buffer = [0u8; 8];
+    for token in 0..200 {
+        fixture.start(fixture.read(&mut buffer, 0, token));
+        fixture.backend.wake();
+        assert_eq!(fixture.reap(1)[0].token, token);
+    }
+    nothing_more(fixture);
+}
+
+/// Starts a poll of an empty pipe.
+fn poll_pipe(fixture: &Fixture, claim: &str, events: u16) -> Option<(PipeReader, PipeWriter)> {
+    if !fixture.can(claim, fixture.lacks.descriptors) {
+        return None;
+    }
+    let (reader, writer) = pipe().expect("descriptors are left");
+    fixture.start(bio(BioOp::Poll(events), reader.as_raw_fd(), Segments::NONE, 0, 42));
+    Some((reader, writer))
+}
+
+fn poll_fires(fixture: &Fixture) {
+    for hang_up in [false, true] {
+        let Some((reader, mut writer)) = poll_pipe(fixture, "poll_fires", POLLIN) else { return };
+        nothing_more(fixture);
+        let expected = if hang_up {
+            drop(writer);
+            POLLHUP
+        } else {
+            writer.write_all(b"x").unwrap();
+            u32::from(POLLIN)
+        };
+        let done = fixture.reap(1);
+        assert_eq!((done[0].token, done[0].result), (42, Ok(expected)));
+        drop(reader);
+        nothing_more(fixture);
+    }
+}
+
+fn poll_of_a_file_is_ready(fixture: &Fixture) {
+    if fixture.can("poll_of_a_file_is_ready", fixture.lacks.descriptors) {
+        let bio = bio(BioOp::Poll(POLLIN), fixture.fd, Segments::NONE, 0, 1);
+        assert_eq!(fixture.run(bio), Ok(u32::from(POLLIN)));
+    }
+}
+
+fn cancelled_poll_completes_once(fixture: &Fixture) {
+    let claim = "cancelled_poll_completes_once";
+    for _ in 0..20 {
+        let Some((reader, mut writer)) = poll_pipe(fixture, claim, POLLIN) else { return };
+        fixture.backend.cancel(42);
+        fixture.backend.cancel(42);
+        let done = fixture.reap(1);
+        assert_eq!((done[0].token, done[0].result), (42, Err(Errno::CANCELED)));
+        writer.write_all(b"x").unwrap();
+        drop(reader);
+        nothing_more(fixture);
+    }
+}
+
+fn poll_for_nothing_can_be_cancelled(fixture: &Fixture) {
+    let claim = "poll_for_nothing_can_be_cancelled";
+    let Some((_reader, mut writer)) = poll_pipe(fixture, claim, 0) else { return };
+    writer.write_all(b"x").unwrap();
+    nothing_more(fixture);
+    fixture.backend.cancel(42);
+    assert_eq!(fixture.reap(1)[0].result, Err(Errno::CANCELED));
+}
+
+fn cancel_of_unknown_is_ignored(fixture: &Fixture) {
+    fixture.backend.cancel(1);
+    let mut buffer = [0u8; 8];
+    for token in 0..50 {
+        assert_eq!(fixture.run(fixture.read(&mut buffer, 0, token)), Ok(8));
+        // Gone, though its place may be taken by the next one.
+        fixture.backend.cancel(token);
+    }
+    nothing_more(fixture);
+}

@@ -1,0 +1,88 @@
+//! The conformance suite, run on every backend.
+
+use nowait_block::{
+    BlockBackend,
+    backends::{
+        aio::Kaio,
+        mem::Mem,
+        threads::{Threads, ThreadsConfig},
+        uring::Uring,
+    },
+    conformance,
+    conformance::{FILE_BYTES, Fixture, Lacks},
+    stacked::{
+        delay::{Delay, VirtualClock},
+        error::{Error, Fault, When},
+        throttle::Throttle,
+        trace::Trace,
+    },
+};
+use nowait_sys::{Errno, inspect::O_DIRECT, uring::Issuer};
+use std::{
+    fs::{File, OpenOptions},
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+};
+
+conformance! {
+    uring_any => on_file(ring(Issuer::Any, 64));
+    uring_single => on_file(ring(Issuer::Single, 64));
+    uring_of_depth_one => on_file(ring(Issuer::Any, 1));
+    kaio => on_file(Kaio::new(64));
+    kaio_of_depth_one => on_file(Kaio::new(1));
+    threads => on_file(pool(8));
+    single_thread => on_file(pool(1));
+    mem => Ok(in_memory(memory()));
+    delay_over_mem => Ok(in_memory(Delay::by_reaps(memory(), 3)));
+    delay_by_clock_over_mem => Ok(in_memory(Delay::by_clock(memory(), 1000, VirtualClock::new())));
+    delay_over_threads => on_file(pool(4).map(|inner| Delay::by_reaps(inner, 3)));
+    error_over_mem => Ok(in_memory(Error::new(memory(), rules())));
+    error_over_threads => on_file(pool(4).map(|inner| Error::new(inner, rules())));
+    throttle_over_mem => Ok(in_memory(Throttle::new(memory(), 8, 1 << 20)));
+    throttle_over_threads => on_file(pool(4).map(|inner| Throttle::new(inner, 8, 1 << 20)));
+    trace_over_mem => Ok(in_memory(Trace::new(memory(), 100)));
+    trace_over_threads => on_file(pool(4).map(|inner| Trace::new(inner, 100)));
+    stack_of_all => on_file(pool(4).map(|inner| {
+        let inner = Throttle::new(Error::new(inner, rules()), 16, 1 << 20);
+        Trace::new(Delay::by_clock(inner, 1000, VirtualClock::new()), 100)
+    }));
+}
+
+fn ring(issuer: Issuer, depth: u32) -> Result<Uring, Errno> {
+    Uring::new(depth, issuer)
+}
+
+fn pool(max_workers: usize) -> Result<Threads, Errno> {
+    Threads::new(ThreadsConfig { max_workers, ..ThreadsConfig::default() })
+}
+
+fn memory() -> Mem {
+    Mem::new(FILE_BYTES, 64, 7)
+}
+
+/// Rules that hit nothing: with them the wrapper must not be noticed.
+fn rules() -> Vec<(When, Fault)> {
+    vec![(When::Nth(u64::MAX), Fault::Stuck), (When::EveryNth(0), Fault::Fail(Errno::IO))]
+}
+
+fn on_file<B: BlockBackend + 'static>(backend: Result<B, Errno>) -> Result<Fixture, String> {
+    let backend = backend.map_err(|errno| errno.to_string())?;
+    let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
+    file.as_file().set_len(FILE_BYTES as u64).map_err(|error| error.to_string())?;
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(&file).ok();
+    Ok(Fixture {
+        backend: Box::new(backend),
+        fd: file.as_raw_fd(),
+        direct_fd: direct.as_ref().map(File::as_raw_fd),
+        lacks: Lacks::default(),
+        keep: Box::new((file, direct)),
+    })
+}
+
+fn in_memory<B: BlockBackend + 'static>(backend: B) -> Fixture {
+    let lacks = Lacks {
+        descriptors: Some("the device in memory has no descriptors"),
+        growth: Some("the device in memory has a fixed size"),
+        threads: None,
+    };
+    Fixture { backend: Box::new(backend), fd: -1, direct_fd: None, lacks, keep: Box::new(()) }
+}

@@ -1,0 +1,84 @@
+//! A decoded request, before anything has been done about it.
+
+use nowait_block::{BioOp, Segments};
+use nowait_sys::file::rwf;
+
+/// What a command asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Fill the segments.
+    Read,
+    /// Write the segments.
+    Write,
+    /// Make data and metadata durable.
+    Fsync,
+    /// Make data durable.
+    Fdatasync,
+    /// Wait for readiness, one shot.
+    Poll(u16),
+}
+
+/// One request as the application wrote it.
+///
+/// Made only by [`Command::new`], whose caller promises that the segments live long enough.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// What to do.
+    pub kind: Kind,
+    /// The application's descriptor.
+    pub fd: i32,
+    /// The application's memory.
+    pub segments: Segments,
+    /// Bytes in all segments, at most [`LEN_MAX`].
+    pub len: u64,
+    /// Byte offset, not negative.
+    pub offset: i64,
+    /// `RWF_*`.
+    pub rw_flags: u32,
+    /// I/O priority, 0 for the thread's own.
+    pub priority: u16,
+}
+
+/// Most bytes the kernel moves in one request (`MAX_RW_COUNT`).
+pub const LEN_MAX: u64 = 0x7fff_f000;
+
+impl Command {
+    /// Makes a command without flags and priority.
+    ///
+    /// # Safety
+    /// The segments stay valid for `kind` until the command's event has been delivered, or are
+    /// addresses that only the kernel will look at.
+    pub unsafe fn new(kind: Kind, fd: i32, segments: Segments, offset: i64) -> Command {
+        let len = (segments.len() as u64).min(LEN_MAX);
+        Command { kind, fd, segments, len, offset, rw_flags: 0, priority: 0 }
+    }
+
+    /// Returns the operation of the bio that carries it.
+    pub fn bio_op(&self) -> BioOp {
+        match self.kind {
+            Kind::Read => BioOp::Read,
+            Kind::Write => BioOp::Write,
+            Kind::Fsync => BioOp::Fsync,
+            Kind::Fdatasync => BioOp::Fdatasync,
+            Kind::Poll(events) => BioOp::Poll(events),
+        }
+    }
+
+    /// Tells whether the caller asked never to wait: then EAGAIN is the answer, not a retry.
+    pub fn wants_nowait(&self) -> bool {
+        self.rw_flags & rwf::NOWAIT != 0
+    }
+
+    /// Tells whether a write, on a file with these status flags, is durable when it ends.
+    pub fn is_synchronous(&self, status_flags: i32) -> bool {
+        self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0
+            || status_flags & nowait_sys::file::O_DSYNC != 0
+    }
+
+    /// Tells whether a write, on a file with these status flags, goes to the end of the file.
+    pub fn is_append(&self, status_flags: i32) -> bool {
+        self.rw_flags & rwf::APPEND != 0
+            || (status_flags & nowait_sys::file::O_APPEND != 0
+                && self.rw_flags & rwf::NOAPPEND == 0)
+    }
+}

@@ -1,0 +1,51 @@
+//! How an engine is set up.
+
+/// Which backend carries requests that need not block a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BackendChoice {
+    /// The best that works here; never fails.
+    #[default]
+    Auto,
+    /// io_uring.
+    Uring,
+    /// The kernel's native AIO (direct files), threads for the rest.
+    Kaio,
+    /// Threads only.
+    Threads,
+}
+
+/// Where the first iteration of a request runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SubmitMode {
+    /// Inline while that is short, else handed over.
+    #[default]
+    Auto,
+    /// In submit.
+    Inline,
+    /// On the engine's threads: submit only hands the batch over.
+    Offload,
+}
+
+/// What an engine is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Which backend.
+    pub backend: BackendChoice,
+    /// Where first iterations run.
+    pub submit: SubmitMode,
+    /// Most worker threads.
+    pub workers_max: usize,
+    /// Whether contexts count what they do.
+    pub stats: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            backend: BackendChoice::Auto,
+            submit: SubmitMode::Auto,
+            workers_max: 32,
+            stats: false,
+        }
+    }
+}

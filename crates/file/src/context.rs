@@ -1,0 +1,232 @@
+//! A context with a queue of its own.
+
+use crate::{
+    Engine, SubmitMode,
+    history::History,
+    operation::FileOperation,
+    plug::{Place, Plug},
+};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use nowait_block::{BlockBackend, Completion};
+use nowait_retry::{IoContext, Pump, Request, stats::Stats};
+use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc};
+
+/// What a program submits to and reaps from.
+pub struct Context {
+    io: IoContext,
+    engine: Arc<Engine>,
+    /// Served by a caller in [`Context::wait_events`]; `None` when the machine or the number of
+    /// contexts does not allow one.
+    own: Option<Arc<dyn BlockBackend>>,
+    pub(crate) history: History,
+    pub(crate) mode: SubmitMode,
+    /// Polls under way, by the address of their iocb.
+    polls: Mutex<HashMap<u64, (Arc<Request<FileOperation>>, u64)>>,
+    /// Nobody calls for the events (the ring is read directly): the driver must bring them.
+    engine_driven: AtomicBool,
+    watched: AtomicBool,
+    waits: AtomicU64,
+}
+
+impl core::fmt::Debug for Context {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Context at {:#x}", self.address())
+    }
+}
+
+impl Context {
+    /// Makes a context for `nr` requests; `id` is shown in the ring's header.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory or too many mappings.
+    pub fn new(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
+        let stats = Stats::new(engine.config().stats);
+        let io = IoContext::new(id, slots(nr, engine.cpus()), stats)?;
+        let own = engine.own_queue();
+        if let Some(queue) = &own {
+            io.set_pump(Box::new(OwnPump {
+                queue: queue.clone(),
+                engine: engine.clone(),
+                collected: Mutex::default(),
+            }));
+        }
+        Ok(Arc::new(Context {
+            io,
+            engine: engine.clone(),
+            own,
+            history: History::default(),
+            mode: engine.config().submit,
+            polls: Mutex::default(),
+            engine_driven: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
+        }))
+    }
+
+    /// Returns the slots, the ring and the waiters.
+    pub fn io(&self) -> &IoContext {
+        &self.io
+    }
+
+    /// Returns the engine that serves this context.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Returns the address of the ring as it was mapped for the application.
+    pub fn address(&self) -> usize {
+        self.io.ring().memory().address()
+    }
+
+    /// Returns the descriptors this context has in the application's table.
+    pub fn descriptors(&self) -> Vec<i32> {
+        self.own.as_ref().map(|own| own.descriptors()).unwrap_or_default()
+    }
+
+    pub(crate) fn own(&self) -> Option<&Arc<dyn BlockBackend>> {
+        self.own.as_ref()
+    }
+
+    /// Tells whether the own queue should be used: some caller will come for its completions.
+    pub(crate) fn is_caller_driven(&self) -> bool {
+        self.own.is_some() && !self.engine_driven.load(Relaxed)
+    }
+
+    /// Says that requests went into the own queue: the driver looks after them if no caller
+    /// does, and a caller that waits elsewhere is told to lead.
+    pub(crate) fn own_started(self: &Arc<Self>) {
+        if !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
+            self.engine.watch(self);
+        }
+        self.io.pump_started();
+    }
+
+    /// Takes events, see [`IoContext::wait_events`].
+    ///
+    /// # Errors
+    /// Those of [`IoContext::wait_events`].
+    pub fn wait_events(
+        &self,
+        min: usize,
+        max: usize,
+        deadline: Deadline,
+        sigmask: Option<&u64>,
+        sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+        if self.engine_driven.load(Relaxed) {
+            self.engine_driven.store(false, Relaxed);
+        }
+        if sigmask.is_some() {
+            // Such a caller sleeps in ppoll(2) and cannot serve the own queue.
+            self.engine_driven.store(true, Relaxed);
+        }
+        self.io.wait_events(min, max, deadline, sigmask, sink)
+    }
+
+    pub(crate) fn remember_poll(&self, obj: u64, request: Arc<Request<FileOperation>>, token: u64) {
+        self.polls.lock().insert(obj, (request, token));
+    }
+
+    pub(crate) fn forget_poll(&self, obj: u64) {
+        self.polls.lock().remove(&obj);
+    }
+
+    /// Asks for the end of the poll whose iocb is at `obj`; its event will say so.
+    ///
+    /// # Errors
+    /// `EINVAL`: no such poll is under way.
+    pub fn cancel_poll(&self, obj: u64) -> Result<(), Errno> {
+        let (request, token) = self.polls.lock().get(&obj).cloned().ok_or(Errno::INVAL)?;
+        request.cancel();
+        self.engine.cancel_bio(self.own.as_deref(), token);
+        self.engine.run_kicked();
+        Ok(())
+    }
+
+    /// Ends the context, see [`IoContext::destroy`]. Polls are cancelled.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is being destroyed already.
+    pub fn destroy(&self) -> Result<(), Errno> {
+        self.io.destroy(|| {
+            let polls: Vec<u64> = self.polls.lock().keys().copied().collect();
+            for obj in polls {
+                let _ = self.cancel_poll(obj);
+            }
+        })
+    }
+
+    /// Looks after the own queue when no caller does; called by the driver on its tick with what
+    /// it saw at the last one. `None`: nothing is under way, the watch is over.
+    pub(crate) fn tick(&self, waits_before: Option<u64>) -> Option<u64> {
+        let own = self.own.as_ref()?;
+        if own.in_flight() == 0 {
+            self.watched.store(false, SeqCst);
+            // Something may have started between the look and the store.
+            if own.in_flight() == 0 || self.watched.swap(true, SeqCst) {
+                return None;
+            }
+        }
+        let waits = self.waits.load(Relaxed);
+        if waits_before == Some(waits) && !self.io.has_leader() {
+            let before = own.in_flight();
+            self.io.poll_pump();
+            if own.in_flight() < before {
+                self.engine_driven.store(true, Relaxed);
+            }
+        }
+        Some(waits)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.own.is_some() {
+            self.engine.own_queue_dropped();
+        }
+    }
+}
+
+/// Returns how many slots the kernel makes for `nr` requests (`ioctx_alloc`, fs/aio.c).
+fn slots(nr: u32, cpus: u32) -> u32 {
+    nr.max(cpus * 4) * 2 + 2
+}
+
+/// A context's own queue, served by whoever leads.
+struct OwnPump {
+    queue: Arc<dyn BlockBackend>,
+    engine: Arc<Engine>,
+    collected: Mutex<Vec<Completion>>,
+}
+
+impl Pump for OwnPump {
+    fn is_busy(&self) -> bool {
+        self.queue.in_flight() != 0
+    }
+
+    fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
+        self.queue.reap(&mut self.collected.lock(), need, deadline)
+    }
+
+    fn run(&self) {
+        let mut collected = self.collected.lock();
+        if collected.is_empty() {
+            return;
+        }
+        let mut plug = Plug::new(self.engine.clone(), Place::Caller);
+        plug.serve(Some(self.queue.clone()));
+        for completion in collected.drain(..) {
+            plug.complete(completion.token, completion.result);
+        }
+        drop(collected);
+        plug.flush();
+        plug.run_kicked();
+    }
+
+    fn interrupt(&self) {
+        self.queue.wake();
+    }
+}

@@ -1,0 +1,167 @@
+//! The engine's own thread: carries what no caller carries.
+//!
+//! It takes batches of requests that submit handed over, reads buffered files through its
+//! io_uring, and every few milliseconds looks after contexts that have requests under way in
+//! their own queue while nobody waits for them.
+
+use crate::{
+    Context, Engine, hold,
+    operation::FileOperation,
+    plug::{Place, Plug},
+};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use nowait_block::{BlockBackend, Completion};
+use nowait_retry::{Request, RunList};
+use nowait_sys::{Errno, thread, time::Deadline};
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+
+/// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
+/// the throughput of whole batches for buffered reads).
+const CHUNK: usize = 2;
+/// How often contexts without a caller are looked after, in nanoseconds.
+const TICK_NS: u64 = 5_000_000;
+
+/// What other threads know of the driver.
+#[derive(Default)]
+pub struct Driver {
+    inbox: RunList<FileOperation>,
+    queue: OnceLock<Arc<dyn BlockBackend>>,
+    watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
+    stop: AtomicBool,
+}
+
+impl Driver {
+    pub(crate) fn queue(&self) -> Option<Arc<dyn BlockBackend>> {
+        self.queue.get().cloned()
+    }
+
+    /// Hands a batch over in one step and wakes the driver if it sleeps.
+    pub(crate) fn hand_over(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
+        if self.inbox.push_all(batch) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn watch(&self, context: Weak<Context>) {
+        let mut watched = self.watched.lock();
+        watched.push((context, None));
+        if watched.len() == 1 {
+            self.wake(); // it may be in a sleep without end
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(queue) = self.queue.get() {
+            queue.wake();
+        }
+    }
+
+    fn tick(&self) -> bool {
+        let watched = core::mem::take(&mut *self.watched.lock());
+        let mut kept = Vec::with_capacity(watched.len());
+        for (context, before) in watched {
+            let Some(alive) = context.upgrade() else { continue };
+            if let Some(now) = alive.tick(before) {
+                kept.push((context, Some(now)));
+            }
+        }
+        let mut watched = self.watched.lock();
+        watched.append(&mut kept);
+        !watched.is_empty()
+    }
+}
+
+/// Starts the driver's thread; called on a thread with the engine's descriptor table.
+pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>) {
+    let failed = ready.clone();
+    let spawned = std::thread::Builder::new()
+        .name("nowait-driver".to_owned())
+        .stack_size(256 << 10)
+        .spawn(move || {
+            thread::block_signals();
+            hold::enter_engine_table();
+            match engine.new_driver_queue() {
+                Ok(queue) => {
+                    let Some(driver) = engine.driver() else { return };
+                    let _ = driver.queue.set(queue.clone());
+                    let _ = ready.send(Ok(()));
+                    Run::new(engine, queue).run();
+                }
+                Err(errno) => drop(ready.send(Err(errno))),
+            }
+        });
+    if spawned.is_err() {
+        let _ = failed.send(Err(Errno::AGAIN));
+    }
+}
+
+struct Run {
+    engine: Arc<Engine>,
+    queue: Arc<dyn BlockBackend>,
+    plug: Plug,
+    done: Vec<Completion>,
+    next_tick: Deadline,
+}
+
+impl Run {
+    fn new(engine: Arc<Engine>, queue: Arc<dyn BlockBackend>) -> Run {
+        let plug = Plug::new(engine.clone(), Place::Driver);
+        Run { engine, queue, plug, done: Vec::new(), next_tick: Deadline::NEVER }
+    }
+
+    fn run(&mut self) {
+        let engine = self.engine.clone();
+        let Some(driver) = engine.driver() else { return };
+        let mut batch = Vec::new();
+        while !driver.stop.load(Relaxed) {
+            driver.inbox.take(&mut batch, CHUNK);
+            let started = !batch.is_empty();
+            for request in batch.drain(..) {
+                request.run(&mut self.plug, None);
+            }
+            self.plug.flush();
+            let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
+            let reaped = self.complete();
+            if self.next_tick.has_passed() {
+                self.tick(driver);
+            }
+            if !started && !reaped {
+                self.sleep(driver);
+            }
+        }
+    }
+
+    fn sleep(&mut self, driver: &Driver) {
+        self.engine.holds().tidy();
+        if self.next_tick == Deadline::NEVER {
+            self.tick(driver);
+        }
+        if driver.inbox.may_sleep() {
+            let _ = self.queue.reap(&mut self.done, 1, self.next_tick);
+            driver.inbox.awake();
+            self.complete();
+        }
+    }
+
+    fn tick(&mut self, driver: &Driver) {
+        self.next_tick = if driver.tick() { Deadline::after_ns(TICK_NS) } else { Deadline::NEVER };
+    }
+
+    fn complete(&mut self) -> bool {
+        let any = !self.done.is_empty();
+        for completion in self.done.drain(..) {
+            self.plug.complete(completion.token, completion.result);
+        }
+        if any {
+            self.plug.flush();
+            self.plug.run_kicked();
+        }
+        any
+    }
+}

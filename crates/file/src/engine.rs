@@ -1,0 +1,254 @@
+//! What a process has once: backends, threads, held files, the order of requests.
+
+use crate::{
+    BackendChoice, Config, Context,
+    driver::{self, Driver},
+    filesystem::FileSystems,
+    hold::{self, Holds},
+    operation::{FileOperation, Route},
+    order::Orders,
+    plug::{Place, Plug},
+};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use nowait_block::{
+    BlockBackend, Completion,
+    backends::{
+        aio::Kaio,
+        threads::{Deliver, Threads, ThreadsConfig},
+        uring::Uring,
+    },
+};
+use nowait_retry::{Request, RunList};
+use nowait_sys::{Errno, cred::Credentials, fdtable, uring::Issuer};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+
+/// Requests a backend queue may have under way: well below the 256 request tags of the devices
+/// that make the kernel sleep when they run out.
+const DEPTH: u32 = 192;
+/// Contexts that get a queue of their own; more share the driver's.
+const OWN_QUEUES_MAX: usize = 64;
+
+/// The engine of a process. Threads are started with it and end with the process, or with
+/// [`Engine::shutdown`].
+pub struct Engine {
+    config: Config,
+    backend: BackendChoice,
+    reason: String,
+    workers: OnceLock<Threads>,
+    driver: Option<Driver>,
+    /// Requests kicked by the end of another: run by whoever ended it.
+    kicked: Arc<RunList<FileOperation>>,
+    holds: Holds,
+    orders: Orders,
+    filesystems: FileSystems,
+    /// The rights of the engine's threads.
+    rights: OnceLock<Option<Credentials>>,
+    own_queues: AtomicUsize,
+    cpus: u32,
+}
+
+impl Engine {
+    /// Starts an engine with the backend of `config`, which must be usable; `reason` says in
+    /// reports why it was chosen. Returns when its threads run.
+    ///
+    /// # Errors
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads.
+    pub fn start(config: Config, reason: String) -> Result<Arc<Engine>, Errno> {
+        let (near, far) = fdtable::channel()?;
+        let backend = match config.backend {
+            BackendChoice::Auto => BackendChoice::Threads,
+            chosen => chosen,
+        };
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let engine = Arc::new(Engine {
+            backend,
+            reason,
+            workers: OnceLock::new(),
+            driver: (backend != BackendChoice::Threads).then(Driver::default),
+            kicked: Arc::default(),
+            holds: Holds::new(near.moved_high(), far.raw()),
+            orders: Orders::default(),
+            filesystems: FileSystems::default(),
+            rights: OnceLock::new(),
+            own_queues: AtomicUsize::new(0),
+            cpus,
+            config,
+        });
+        let (ready, started) = mpsc::channel();
+        let first = engine.clone();
+        let workers = Threads::new(ThreadsConfig {
+            max_workers: engine.config.workers_max,
+            deliver: Deliver::Call(deliver_to(Arc::downgrade(&engine))),
+            first: Some(Box::new(move || first.first_thread(far, &ready))),
+            ..ThreadsConfig::default()
+        })?;
+        let _ = engine.workers.set(workers);
+        // The hook ends by sending, or drops the sender.
+        started.recv().map_err(|_| Errno::AGAIN)??;
+        Ok(engine)
+    }
+
+    /// Runs on the first worker: makes the engine's descriptor table and starts the driver,
+    /// which shares it.
+    fn first_thread(self: Arc<Self>, far: nowait_sys::Fd, ready: &mpsc::Sender<Result<(), Errno>>) {
+        let number = far.into_raw(); // stays open as long as the engine's table
+        if fdtable::make_private(number).is_err() {
+            self.holds.share_table();
+        }
+        hold::enter_engine_table();
+        let _ = self.rights.set(Credentials::current().ok());
+        match self.driver.is_some() {
+            true => driver::spawn(self, ready.clone()),
+            false => drop(ready.send(Ok(()))),
+        }
+    }
+
+    /// Makes the driver's queue, on the driver's thread.
+    pub(crate) fn new_driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+        self.new_queue(Issuer::Single)
+    }
+
+    fn new_queue(&self, issuer: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Ok(match self.backend {
+            BackendChoice::Uring => Arc::new(Uring::new(DEPTH, issuer)?),
+            _ => Arc::new(Kaio::new(DEPTH)?),
+        })
+    }
+
+    /// Makes a queue for a context, if there may be another.
+    pub(crate) fn own_queue(&self) -> Option<Arc<dyn BlockBackend>> {
+        if self.backend == BackendChoice::Threads {
+            return None;
+        }
+        if self.own_queues.fetch_add(1, Relaxed) < OWN_QUEUES_MAX {
+            if let Ok(queue) = self.new_queue(Issuer::Any) {
+                return Some(queue);
+            }
+        }
+        self.own_queue_dropped();
+        None
+    }
+
+    pub(crate) fn own_queue_dropped(&self) {
+        self.own_queues.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns what the engine was started with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the backend in use, never `Auto`.
+    pub fn backend(&self) -> BackendChoice {
+        self.backend
+    }
+
+    /// Returns why this backend is in use.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Returns the descriptors the engine has in the application's table.
+    pub fn descriptors(&self) -> Vec<i32> {
+        vec![self.holds.near_fd()]
+    }
+
+    pub(crate) fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    pub(crate) fn workers(&self) -> &Threads {
+        // Set before `start` returns; nobody has the engine earlier.
+        self.workers.get().expect("the engine has been started")
+    }
+
+    pub(crate) fn driver(&self) -> Option<&Driver> {
+        self.driver.as_ref()
+    }
+
+    pub(crate) fn driver_queue(&self) -> Option<Arc<dyn BlockBackend>> {
+        self.driver.as_ref().and_then(Driver::queue)
+    }
+
+    /// Returns where a request goes that must not use its context's own queue.
+    pub(crate) fn async_route(&self) -> Route {
+        if self.driver.is_some() { Route::Driver } else { Route::Workers }
+    }
+
+    /// Tells whether reads of the kernel's page cache wait without a thread.
+    pub(crate) fn buffered_reads(&self) -> bool {
+        self.backend == BackendChoice::Uring
+    }
+
+    pub(crate) fn kicked(&self) -> &Arc<RunList<FileOperation>> {
+        &self.kicked
+    }
+
+    pub(crate) fn holds(&self) -> &Holds {
+        &self.holds
+    }
+
+    pub(crate) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    pub(crate) fn filesystems(&self) -> &FileSystems {
+        &self.filesystems
+    }
+
+    /// Returns the calling thread's rights if they differ from those of the engine's threads.
+    pub(crate) fn foreign_rights(&self) -> Result<Option<Arc<Credentials>>, Errno> {
+        let Some(Some(own)) = self.rights.get() else { return Ok(None) };
+        let current = Credentials::current()?;
+        Ok((current != *own).then(|| Arc::new(current)))
+    }
+
+    pub(crate) fn hand_to_driver(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
+        if let Some(driver) = &self.driver {
+            driver.hand_over(batch);
+        }
+    }
+
+    pub(crate) fn watch(&self, context: &Arc<Context>) {
+        if let Some(driver) = &self.driver {
+            driver.watch(Arc::downgrade(context));
+        }
+    }
+
+    pub(crate) fn cancel_bio(&self, own: Option<&dyn BlockBackend>, token: u64) {
+        if let Some(own) = own {
+            own.cancel(token);
+        }
+        if let Some(queue) = self.driver_queue() {
+            queue.cancel(token);
+        }
+        self.workers().cancel(token);
+    }
+
+    /// Runs what a cancellation put on the run list.
+    pub(crate) fn run_kicked(self: &Arc<Self>) {
+        Plug::new(self.clone(), Place::Caller).run_kicked();
+    }
+
+    /// Ends the driver; workers end when the last reference to the engine goes.
+    pub fn shutdown(&self) {
+        if let Some(driver) = &self.driver {
+            driver.stop();
+        }
+    }
+}
+
+/// Continues requests on the worker that ran their bios.
+fn deliver_to(engine: Weak<Engine>) -> Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync> {
+    Arc::new(move |completions| {
+        let Some(engine) = engine.upgrade() else { return };
+        hold::enter_engine_table();
+        let mut plug = Plug::new(engine, Place::Worker);
+        for completion in completions.drain(..) {
+            plug.complete(completion.token, completion.result);
+        }
+        plug.flush();
+        plug.run_kicked();
+        plug.engine().holds().tidy();
+    })
+}

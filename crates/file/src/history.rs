@@ -1,0 +1,107 @@
+//! Whether inline attempts on a file have been worth it lately.
+//!
+//! A hint per descriptor number: being wrong (the number was reused) costs speed only.
+
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+const SLOTS: usize = 64;
+const SCORE_MAX: u8 = 16;
+const INLINE_FROM: u8 = 8;
+/// One attempt in so many is made although the file looks uncached, to notice when it is not.
+const PROBE_EVERY: u8 = 32;
+
+/// Scores of the descriptors a context uses.
+#[derive(Debug)]
+pub struct History {
+    score: [AtomicU8; SLOTS],
+    skipped: [AtomicU8; SLOTS],
+    in_memory: [AtomicU8; SLOTS],
+}
+
+const UNKNOWN: u8 = 0;
+const ON_A_DEVICE: u8 = 1;
+const IN_MEMORY: u8 = 2;
+
+impl Default for History {
+    /// Starts optimistic: the first attempts are inline.
+    fn default() -> History {
+        History {
+            score: [const { AtomicU8::new(SCORE_MAX) }; SLOTS],
+            skipped: [const { AtomicU8::new(0) }; SLOTS],
+            in_memory: [const { AtomicU8::new(UNKNOWN) }; SLOTS],
+        }
+    }
+}
+
+impl History {
+    /// Tells whether to try inline: lately that was short, or it is time to look again.
+    pub fn favours_inline(&self, fd: i32) -> bool {
+        let slot = fd as usize % SLOTS;
+        if self.score[slot].load(Relaxed) >= INLINE_FROM {
+            return true;
+        }
+        let skipped = self.skipped[slot].load(Relaxed).wrapping_add(1);
+        self.skipped[slot].store(skipped % PROBE_EVERY, Relaxed);
+        skipped >= PROBE_EVERY
+    }
+
+    /// Tells whether the file was on a memory file system when last looked at; `None`: never
+    /// looked. A yes must be checked, a wrong no costs speed.
+    pub fn may_be_in_memory(&self, fd: i32) -> Option<bool> {
+        match self.in_memory[fd as usize % SLOTS].load(Relaxed) {
+            UNKNOWN => None,
+            state => Some(state == IN_MEMORY),
+        }
+    }
+
+    /// Notes whether the file is on a memory file system.
+    pub fn is_in_memory(&self, fd: i32, yes: bool) {
+        let state = if yes { IN_MEMORY } else { ON_A_DEVICE };
+        self.in_memory[fd as usize % SLOTS].store(state, Relaxed);
+    }
+
+    /// Notes that an attempt finished the request.
+    pub fn hit(&self, fd: i32) {
+        let score = &self.score[fd as usize % SLOTS];
+        let now = score.load(Relaxed);
+        if now < SCORE_MAX {
+            score.store(now + 2, Relaxed);
+        }
+    }
+
+    /// Notes that an attempt found something to wait for.
+    pub fn miss(&self, fd: i32) {
+        let score = &self.score[fd as usize % SLOTS];
+        score.store(score.load(Relaxed).saturating_sub(4), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misses_turn_inline_off_and_hits_on_again() {
+        let history = History::default();
+        assert!(history.favours_inline(3));
+        (0..3).for_each(|_| history.miss(3));
+        let tried = (0..320).filter(|_| history.favours_inline(3)).count();
+        assert_eq!(tried, 10, "still looks once in a while");
+        (0..2).for_each(|_| history.hit(3));
+        assert!(history.favours_inline(3));
+        assert!(history.favours_inline(4), "another file is not affected");
+    }
+
+    #[test]
+    fn a_mostly_cached_file_stays_inline() {
+        let history = History::default();
+        for i in 0..1000 {
+            if i % 5 == 0 {
+                history.miss(3)
+            } else {
+                history.hit(3)
+            }
+            assert!(history.favours_inline(3));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Open files held in the engine's own descriptor table.
+//!
+//! A request holds the open file it was submitted on, as in the kernel: closing or reusing the
+//! number afterwards neither fails it nor hits another file. The file is sent to the engine's
+//! threads once, shared by the requests that are under way on it, and closed when the last of
+//! them ends, before its event is visible. See [`nowait_sys::fdtable`] for why not `dup`.
+
+use core::sync::atomic::{
+    AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+};
+use nowait_block::bio::Descriptor;
+use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
+use parking_lot::Mutex;
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
+
+thread_local! {
+    static IN_ENGINE_TABLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks the calling thread as one whose descriptor table is the engine's.
+pub fn enter_engine_table() {
+    IN_ENGINE_TABLE.set(true);
+}
+
+/// What tells one open file from another, as far as requests can notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    dev: u64,
+    ino: u64,
+    status_flags: i32,
+}
+
+/// An open file under way to, or in, the engine's table.
+#[derive(Debug)]
+pub struct HeldFile {
+    identity: Identity,
+    tag: u64,
+    fd: AtomicI32,
+    way: Arc<Way>,
+}
+
+const UNDER_WAY: i32 = -1;
+
+/// The way of files into the engine's table.
+#[derive(Debug)]
+struct Way {
+    near: Fd,
+    /// Its number, in the engine's table.
+    far: i32,
+    arrived: Mutex<Arrived>,
+    /// Numbers in the engine's table that a thread outside gave up.
+    closing: Mutex<Vec<i32>>,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
+    files: HashMap<u64, Fd>,
+    /// Given up before they arrived.
+    unwanted: Vec<u64>,
+}
+
+impl Way {
+    /// Receives until the file with `tag` is there; on an engine thread.
+    fn receive(&self, tag: u64) -> Result<Fd, Errno> {
+        let mut arrived = self.arrived.lock();
+        loop {
+            if let Some(fd) = arrived.files.remove(&tag) {
+                return Ok(fd);
+            }
+            let (tag, fd) = fdtable::receive(self.far)?;
+            if let Some(index) = arrived.unwanted.iter().position(|other| *other == tag) {
+                arrived.unwanted.swap_remove(index); // and `fd` is closed
+            } else {
+                arrived.files.insert(tag, fd);
+            }
+        }
+    }
+
+    /// Closes what threads outside gave up; on an engine thread.
+    fn close_given_up(&self) {
+        let numbers = core::mem::take(&mut *self.closing.lock());
+        numbers.into_iter().for_each(fd::close);
+    }
+}
+
+impl Descriptor for HeldFile {
+    /// Returns the number in the engine's table; only for engine threads.
+    fn number(&self) -> Result<i32, Errno> {
+        let known = self.fd.load(Acquire);
+        if known != UNDER_WAY {
+            return Ok(known);
+        }
+        let received = self.way.receive(self.tag);
+        let received = match received {
+            // Another thread received it between our look and now.
+            Err(_) if self.fd.load(Acquire) != UNDER_WAY => return Ok(self.fd.load(Acquire)),
+            other => other?,
+        };
+        let number = received.into_raw();
+        self.fd.store(number, core::sync::atomic::Ordering::Release);
+        Ok(number)
+    }
+}
+
+impl Drop for HeldFile {
+    fn drop(&mut self) {
+        match *self.fd.get_mut() {
+            UNDER_WAY => {
+                let mut arrived = self.way.arrived.lock();
+                if arrived.files.remove(&self.tag).is_none() {
+                    arrived.unwanted.push(self.tag);
+                }
+            }
+            number if IN_ENGINE_TABLE.get() => fd::close(number),
+            number => self.way.closing.lock().push(number),
+        }
+    }
+}
+
+/// The files that requests hold.
+#[derive(Debug)]
+pub struct Holds {
+    way: Arc<Way>,
+    by_number: Mutex<HashMap<i32, Weak<HeldFile>>>,
+    next_tag: AtomicU64,
+    /// The engine has no table of its own: files are duplicated in the application's. Closing
+    /// such a duplicate drops the process's POSIX locks on the file.
+    shared_table: core::sync::atomic::AtomicBool,
+}
+
+impl Holds {
+    /// Makes the way into the table in which `far` will be kept.
+    pub fn new(near: Fd, far: i32) -> Holds {
+        let way = Way { near, far, arrived: Mutex::default(), closing: Mutex::default() };
+        Holds {
+            way: Arc::new(way),
+            by_number: Mutex::default(),
+            next_tag: AtomicU64::new(0),
+            shared_table: false.into(),
+        }
+    }
+
+    /// Says that the engine's threads share the application's table after all.
+    pub fn share_table(&self) {
+        self.shared_table.store(true, Relaxed);
+    }
+
+    /// Holds the open file behind the application's `number`, which has this `stat` and these
+    /// status flags now. One system call, unless requests on it are under way already.
+    ///
+    /// # Errors
+    /// `EAGAIN`: too many files are under way to the engine. `EBADF`: closed meanwhile.
+    pub fn hold(
+        &self,
+        number: i32,
+        stat: &Stat,
+        status_flags: i32,
+    ) -> Result<Arc<HeldFile>, Errno> {
+        let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags };
+        let mut by_number = self.by_number.lock();
+        if let Some(held) = by_number.get(&number).and_then(Weak::upgrade) {
+            if held.identity == identity {
+                return Ok(held);
+            }
+        }
+        let tag = self.next_tag.fetch_add(1, AcqRel);
+        let fd = if self.shared_table.load(Relaxed) {
+            fd::duplicate(number, 0)?.moved_high().into_raw()
+        } else {
+            fdtable::send(self.way.near.raw(), number, tag).map_err(|errno| match errno {
+                Errno::BADF => Errno::BADF,
+                _ => Errno::AGAIN,
+            })?;
+            UNDER_WAY
+        };
+        let held = HeldFile { identity, tag, fd: AtomicI32::new(fd), way: self.way.clone() };
+        let held = Arc::new(held);
+        by_number.insert(number, Arc::downgrade(&held));
+        Ok(held)
+    }
+
+    /// Returns the near end of the way, a descriptor in the application's table.
+    pub fn near_fd(&self) -> i32 {
+        self.way.near.raw()
+    }
+
+    /// Closes files that threads outside the engine gave up; called by the engine's threads now
+    /// and then.
+    pub fn tidy(&self) {
+        self.way.close_given_up();
+    }
+}

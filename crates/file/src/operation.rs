@@ -1,0 +1,300 @@
+//! The iterations of a request that was not done inline.
+//!
+//! | outcome | when |
+//! |---|---|
+//! | `Retry` | an earlier request is in the way (order), the stream is not ready yet |
+//! | `Queued` | a bio for what is left is on its way, or the driver will run the request |
+//! | `Done` | everything transferred, end of file, or an error |
+
+use crate::{
+    Command, Context, Kind, Target,
+    hold::HeldFile,
+    order::{InodeKey, Ticket},
+    plug::{Place, Plug},
+    submit::Reply,
+};
+use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
+use nowait_retry::{Operation, Step, wait::Wait};
+use nowait_sys::{Errno, cred::Credentials, file, file::rwf};
+use std::sync::Arc;
+
+/// Which backend carries the bios of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The context's own queue, on the application's descriptor.
+    Own,
+    /// The driver's queue, on the held file.
+    Driver,
+    /// The workers, on the held file.
+    Workers,
+}
+
+/// What the file behind a request is, as far as its iterations differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Has offsets and an end; a short transfer is continued.
+    Seekable,
+    /// Pipe, socket, terminal…: a short transfer is the result.
+    Stream {
+        /// The application wants EAGAIN rather than waiting.
+        nonblocking: bool,
+    },
+}
+
+/// A request under way: progress is here, so any iteration can be the last.
+pub struct FileOperation {
+    pub(crate) command: Command,
+    pub(crate) target: Target,
+    pub(crate) route: Route,
+    pub(crate) kind: FileKind,
+    /// Bytes transferred so far.
+    pub(crate) done: u64,
+    pub(crate) held: Option<Arc<HeldFile>>,
+    /// The inode, where it was looked up.
+    pub(crate) inode: Option<InodeKey>,
+    pub(crate) ticket: Option<Ticket>,
+    pub(crate) lane: Option<Arc<Lane>>,
+    pub(crate) credentials: Option<Arc<Credentials>>,
+    /// Ask the backend not to wait: EAGAIN then moves the request to the workers.
+    pub(crate) nowait: bool,
+    /// A stream that is polled, so the completion is its readiness.
+    pub(crate) polling: bool,
+    pub(crate) waited_for_order: bool,
+    /// Takes a place in the order of requests on its inode.
+    pub(crate) registers: bool,
+    /// Runs after one another with the other writes of its inode.
+    pub(crate) wants_lane: bool,
+}
+
+impl FileOperation {
+    /// Makes an operation at its beginning, on a file with offsets, without a held file.
+    pub(crate) fn new(
+        command: Command,
+        context: &Arc<Context>,
+        reply: Reply,
+        route: Route,
+    ) -> FileOperation {
+        let target = Target {
+            context: context.clone(),
+            data: reply.data,
+            obj: reply.obj,
+            eventfd: reply.eventfd,
+        };
+        FileOperation {
+            command,
+            target,
+            route,
+            kind: FileKind::Seekable,
+            done: 0,
+            held: None,
+            inode: None,
+            ticket: None,
+            lane: None,
+            credentials: None,
+            nowait: false,
+            polling: false,
+            waited_for_order: false,
+            registers: false,
+            wants_lane: false,
+        }
+    }
+
+    fn stats(&self) -> &nowait_retry::stats::Stats {
+        self.target.context.io().stats()
+    }
+
+    fn rest(&self) -> Segments {
+        self.command.segments.after(self.done as usize)
+    }
+
+    fn bio(&self, fd: i32, wait: &Wait<'_, Self>) -> Bio {
+        let (segments, offset) = match self.kind {
+            FileKind::Stream { .. } => (self.rest(), -1),
+            FileKind::Seekable => (self.rest(), self.command.offset + self.done as i64),
+        };
+        // SAFETY: whoever made the command promised that its segments live until the event,
+        // which is delivered after the bio's completion.
+        let mut bio =
+            unsafe { Bio::new(self.command.bio_op(), fd, segments, offset, wait.token()) };
+        bio.rw_flags = self.command.rw_flags | if self.nowait { rwf::NOWAIT } else { 0 };
+        bio.priority = self.command.priority;
+        bio.credentials.clone_from(&self.credentials);
+        bio.lane.clone_from(&self.lane);
+        bio.upfront = self.command.kind == Kind::Read && self.kind == FileKind::Seekable;
+        bio
+    }
+
+    /// Puts the bio of the next step on the plug, or the request on the driver's list.
+    fn dispatch(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        if self.route == Route::Driver && plug.place() != Place::Driver {
+            plug.hand_to_driver(wait.request());
+            return Step::Queued;
+        }
+        let fd = match (&self.held, self.route) {
+            (Some(held), Route::Driver) => held.number(),
+            _ => Ok(self.command.fd),
+        };
+        let fd = match fd {
+            Ok(fd) => fd,
+            Err(errno) => return self.end(Err(errno)),
+        };
+        let mut bio = self.next_bio(fd, wait);
+        if self.route == Route::Workers {
+            bio.file = self.held.clone().map(|held| held as Arc<dyn Descriptor>);
+        }
+        if let BioOp::Poll(_) = bio.op {
+            plug.watch_cancel(wait.request(), bio.token);
+        }
+        match self.route {
+            Route::Own => plug.queue_own(bio),
+            Route::Driver => plug.queue_driver(bio),
+            Route::Workers => plug.queue_worker(bio),
+        }
+        Step::Queued
+    }
+
+    fn next_bio(&mut self, fd: i32, wait: &Wait<'_, Self>) -> Bio {
+        let mut bio = self.bio(fd, wait);
+        if self.polling {
+            bio.op = BioOp::Poll(match self.command.kind {
+                Kind::Write => POLLOUT,
+                _ => POLLIN,
+            });
+            bio.segments = Segments::NONE;
+        }
+        bio
+    }
+
+    /// Tries a stream without waiting, on an engine thread.
+    fn try_stream(&mut self) -> Option<Step> {
+        let fd = match self.held.as_ref().map(|held| held.number()) {
+            Some(Ok(fd)) => fd,
+            Some(Err(errno)) => return Some(self.end(Err(errno))),
+            None => self.command.fd,
+        };
+        match transfer_now(&self.command, fd, -1) {
+            Err(Errno::AGAIN) => None,
+            result => Some(self.end(result)),
+        }
+    }
+
+    fn end(&self, result: Result<u32, Errno>) -> Step {
+        match result {
+            // Bytes already transferred win over a later error, as in read(2).
+            Err(_) if self.done > 0 => Step::Done(Ok(self.done as u32)),
+            result => Step::Done(result),
+        }
+    }
+
+    fn transferred(&mut self, bytes: u32, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        self.done += u64::from(bytes);
+        let over = bytes == 0 || self.done >= self.command.len;
+        if over || self.kind != FileKind::Seekable {
+            return Step::Done(Ok(self.done as u32));
+        }
+        if self.held.is_none() {
+            if !self.hold_late(plug) {
+                return Step::Done(Ok(self.done as u32));
+            }
+            self.route = plug.engine().async_route();
+        }
+        self.dispatch(plug, wait)
+    }
+
+    /// Holds the file of a request on the own queue, which had only needed the number, to
+    /// continue it elsewhere. False: the application has closed or reused the number meanwhile,
+    /// and the result so far is the result.
+    fn hold_late(&mut self, plug: &Plug) -> bool {
+        let now = file::stat(self.command.fd).and_then(|stat| {
+            let flags = file::status_flags(self.command.fd)?;
+            if self.inode != Some((stat.dev, stat.ino)) {
+                return Err(Errno::BADF);
+            }
+            plug.engine().holds().hold(self.command.fd, &stat, flags)
+        });
+        self.held = now.ok();
+        self.held.is_some()
+    }
+}
+
+const POLLIN: u16 = 1;
+const POLLOUT: u16 = 4;
+
+impl Operation for FileOperation {
+    type Plug = Plug;
+
+    fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        self.stats().add(|c| &c.iterations, 1);
+        if self.ticket.as_ref().is_some_and(Ticket::is_blocked) {
+            self.stats().add(|c| &c.retries, 1);
+            if self.waited_for_order {
+                self.stats().add(|c| &c.spurious, 1);
+            }
+            self.waited_for_order = true;
+            return Step::Retry;
+        }
+        if self.waited_for_order {
+            self.stats().add(|c| &c.kicks, 1);
+            self.waited_for_order = false;
+        }
+        self.dispatch(plug, wait)
+    }
+
+    fn complete(
+        &mut self,
+        plug: &mut Plug,
+        wait: &Wait<'_, Self>,
+        result: Result<u32, Errno>,
+    ) -> Step {
+        self.stats().add(|c| &c.iterations, 1);
+        match (self.command.kind, result) {
+            (_, Ok(_)) if self.polling => match self.try_stream() {
+                Some(step) => step,
+                None => self.dispatch(plug, wait), // somebody else took the data
+            },
+            (Kind::Read | Kind::Write, Ok(bytes)) => self.transferred(bytes, plug, wait),
+            (_, Err(Errno::AGAIN)) if self.nowait => {
+                self.stats().add(|c| &c.punt_again, 1);
+                self.nowait = false;
+                self.route = Route::Workers;
+                self.dispatch(plug, wait)
+            }
+            // The thread that had submitted it is gone, and io_uring gave the rest of the read
+            // up with it: ask again from the driver.
+            (Kind::Read, Err(Errno::CANCELED | Errno::FAULT))
+                if self.route == Route::Own && self.hold_late(plug) =>
+            {
+                self.route = plug.engine().async_route();
+                self.dispatch(plug, wait)
+            }
+            (_, result) => self.end(result),
+        }
+    }
+
+    fn finish(&mut self, plug: &mut Plug, result: Result<u32, Errno>) {
+        if let Kind::Poll(_) = self.command.kind {
+            self.target.context.forget_poll(self.target.obj);
+        }
+        // Before the event is visible: whoever sees it may close the file and unmount.
+        self.held = None;
+        self.lane = None;
+        if let Some(ticket) = self.ticket.take() {
+            plug.engine().orders().leave(&ticket);
+        }
+        self.target.deliver(result);
+    }
+}
+
+/// Reads or writes a stream now, without waiting.
+pub(crate) fn transfer_now(command: &Command, fd: i32, offset: i64) -> Result<u32, Errno> {
+    let segments = command.segments.as_slice();
+    let flags = command.rw_flags | rwf::NOWAIT;
+    // SAFETY: the command's maker promised that its segments are valid until its event.
+    let done = unsafe {
+        match command.kind {
+            Kind::Read => file::preadv2(fd, segments, offset, flags),
+            _ => file::pwritev2(fd, segments, offset, flags),
+        }
+    };
+    done.map(|bytes| bytes as u32)
+}

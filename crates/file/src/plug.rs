@@ -1,0 +1,164 @@
+//! What a run of operations collects, handed over when it ends (the kernel's block plug).
+
+use crate::{Engine, operation::FileOperation};
+use nowait_block::{Bio, BlockBackend};
+use nowait_retry::Request;
+use nowait_sys::Errno;
+use std::sync::Arc;
+
+/// Which thread runs operations now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The application's: in submit, or serving the context's own queue.
+    Caller,
+    /// The engine's driver.
+    Driver,
+    /// A worker.
+    Worker,
+}
+
+/// Bios and requests on their way out of a run.
+///
+/// An operation that queued a bio may be continued by another thread at once, so bios reach
+/// their backend only when the operations that made them have returned.
+pub struct Plug {
+    engine: Arc<Engine>,
+    place: Place,
+    /// The queue of the context being served, and bios for it.
+    own: Option<Arc<dyn BlockBackend>>,
+    own_bios: Vec<Bio>,
+    driver_bios: Vec<Bio>,
+    worker_bios: Vec<Bio>,
+    handed_over: Vec<Arc<Request<FileOperation>>>,
+    /// Requests whose cancellation must be looked at once their bio is queued.
+    cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,
+}
+
+impl Plug {
+    /// Makes an empty plug for a run at `place`.
+    pub fn new(engine: Arc<Engine>, place: Place) -> Plug {
+        Plug {
+            engine,
+            place,
+            own: None,
+            own_bios: Vec::new(),
+            driver_bios: Vec::new(),
+            worker_bios: Vec::new(),
+            handed_over: Vec::new(),
+            cancellable: Vec::new(),
+        }
+    }
+
+    /// Returns the engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Returns where this runs.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Says which context's own queue is being served.
+    pub fn serve(&mut self, own: Option<Arc<dyn BlockBackend>>) {
+        self.own = own;
+    }
+
+    /// Adds a bio for the own queue of the context being served.
+    pub fn queue_own(&mut self, bio: Bio) {
+        self.own_bios.push(bio);
+    }
+
+    /// Adds a bio for the driver's queue; only on the driver.
+    pub fn queue_driver(&mut self, bio: Bio) {
+        debug_assert_eq!(self.place, Place::Driver);
+        self.driver_bios.push(bio);
+    }
+
+    /// Adds a bio for the workers.
+    pub fn queue_worker(&mut self, bio: Bio) {
+        self.worker_bios.push(bio);
+    }
+
+    /// Hands a request to the driver, which will run it once more.
+    pub fn hand_to_driver(&mut self, request: Arc<Request<FileOperation>>) {
+        self.handed_over.push(request);
+    }
+
+    /// Remembers a request that may be cancelled while its bio is on the way.
+    pub fn watch_cancel(&mut self, request: Arc<Request<FileOperation>>, token: u64) {
+        self.cancellable.push((request, token));
+    }
+
+    /// Tells whether anything waits to be handed over.
+    pub fn is_empty(&self) -> bool {
+        self.own_bios.is_empty()
+            && self.driver_bios.is_empty()
+            && self.worker_bios.is_empty()
+            && self.handed_over.is_empty()
+    }
+
+    /// Hands everything over: each backend gets its bios and one commit, the driver its batch in
+    /// one step.
+    pub fn flush(&mut self) {
+        if !self.handed_over.is_empty() {
+            self.engine.hand_to_driver(&mut self.handed_over);
+        }
+        if !self.own_bios.is_empty() {
+            match self.own.clone() {
+                Some(own) => queue_all(own.as_ref(), &mut self.own_bios),
+                None => debug_assert!(false, "own bios without an own queue"),
+            }
+        }
+        if !self.driver_bios.is_empty() {
+            let queue = self.engine.driver_queue();
+            if let Some(queue) = queue {
+                queue_all(queue.as_ref(), &mut self.driver_bios);
+            }
+        }
+        if !self.worker_bios.is_empty() {
+            queue_all(self.engine.workers(), &mut self.worker_bios);
+        }
+        for (request, token) in core::mem::take(&mut self.cancellable) {
+            if request.is_cancelled() {
+                self.engine.cancel_bio(self.own.as_deref(), token);
+            }
+        }
+    }
+
+    /// Runs the requests that were kicked meanwhile, and what they kick, until none is left.
+    pub fn run_kicked(&mut self) {
+        let mut batch = Vec::new();
+        loop {
+            self.engine.kicked().take(&mut batch, usize::MAX);
+            if batch.is_empty() {
+                return;
+            }
+            for request in batch.drain(..) {
+                request.run(self, None);
+            }
+            self.flush();
+        }
+    }
+
+    /// Continues the request behind `token` with the result of its bio.
+    pub fn complete(&mut self, token: u64, result: Result<u32, Errno>) {
+        // SAFETY: every token given to a backend was made by `Wait::token` of a FileOperation
+        // (see operation.rs), and a backend reports each once.
+        let request = unsafe { Request::<FileOperation>::from_token(token) };
+        request.run(self, Some(result));
+    }
+}
+
+/// Queues bios and commits; a full backend is committed and asked again as it drains.
+fn queue_all(backend: &dyn BlockBackend, bios: &mut Vec<Bio>) {
+    for bio in bios.drain(..) {
+        let mut bio = bio;
+        while let Err(back) = backend.queue(bio) {
+            backend.commit();
+            bio = back;
+            std::thread::yield_now();
+        }
+    }
+    backend.commit();
+}

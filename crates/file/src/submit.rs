@@ -1,0 +1,560 @@
+//! From a command to an event or a request: validation, the inline attempt, the route.
+//!
+//! Nothing here waits. A request is either refused with an errno, ended on the spot, or made
+//! into a [`FileOperation`] that an own queue, the driver or a worker carries on.
+
+use crate::{
+    Command, Context, Kind, SubmitMode, Target,
+    filesystem::FileSystem,
+    operation::{FileKind, FileOperation, Route, transfer_now},
+    order::Access,
+    plug::{Place, Plug},
+};
+use nowait_retry::{
+    Request,
+    stats::{Counter, Counters},
+    wait::Wait,
+};
+use nowait_sys::{
+    Errno,
+    fd::Fd,
+    file::{self, O_ACCMODE, O_DIRECT, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, Stat, rwf},
+    poll,
+};
+use std::{ops::Range, sync::Arc};
+
+/// Most bytes that one submit copies itself: a huge hit must not stall the caller either.
+pub const INLINE_BYTES_MAX: usize = 256 << 10;
+/// With fewer requests outstanding the caller will wait for this one anyway: a hand-over would
+/// only add two thread switches to it.
+const LOW_DEPTH: usize = 4;
+
+/// Where the event goes, before it is known that there will be one.
+#[derive(Debug)]
+pub struct Reply {
+    /// `data` of the iocb.
+    pub data: u64,
+    /// Address of the iocb.
+    pub obj: u64,
+    /// A duplicate of the event counter to signal.
+    pub eventfd: Option<Arc<Fd>>,
+}
+
+/// One call of submit: several commands, one hand-over at its end.
+pub struct Submission<'a> {
+    context: &'a Arc<Context>,
+    plug: Option<Plug>,
+    inline_left: usize,
+    own_used: bool,
+    completed: bool,
+}
+
+/// What an inline attempt came to.
+enum Attempt {
+    /// Over, with this result.
+    Done(Result<u32, Errno>),
+    /// So many bytes are done; the rest needs a request, for this reason.
+    Rest(u64, Reason),
+    /// The file is a stream: it has no offsets.
+    Stream,
+    /// The kernel would have refused the request at submission.
+    Refused(Errno),
+}
+
+type Reason = fn(&Counters) -> &Counter;
+
+impl<'a> Submission<'a> {
+    /// Begins a submission to `context`.
+    pub fn new(context: &'a Arc<Context>) -> Submission<'a> {
+        Submission {
+            context,
+            plug: None,
+            inline_left: INLINE_BYTES_MAX,
+            own_used: false,
+            completed: false,
+        }
+    }
+
+    /// Starts a command for which the caller has reserved a slot.
+    ///
+    /// # Errors
+    /// As io_submit(2): the command was refused, nothing was started, the slot is still the
+    /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
+    /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
+    pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+        let flags = file::status_flags(command.fd)?;
+        if flags & O_PATH != 0 {
+            return Err(Errno::BADF);
+        }
+        match command.kind {
+            Kind::Poll(events) => self.poll(events, command, reply, flags),
+            Kind::Fsync | Kind::Fdatasync => self.sync(command, reply, flags),
+            Kind::Read if flags & O_ACCMODE == O_WRONLY => Err(Errno::BADF),
+            Kind::Write if flags & O_ACCMODE == O_RDONLY => Err(Errno::BADF),
+            _ if flags & O_ACCMODE == O_ACCMODE => Err(Errno::BADF),
+            Kind::Read if flags & O_DIRECT == 0 => self.buffered_read(command, reply, flags),
+            Kind::Write if flags & O_DIRECT == 0 => self.buffered_write(command, reply, flags),
+            _ => self.direct(command, reply, flags),
+        }
+    }
+
+    /// Hands over what was started; the last word of a submission.
+    pub fn finish(mut self) {
+        if let Some(mut plug) = self.plug.take() {
+            plug.flush();
+            plug.run_kicked();
+        }
+        if self.own_used {
+            self.context.own_started();
+        }
+        if self.completed {
+            self.context.io().notify();
+        }
+    }
+
+    // --- the kinds ---------------------------------------------------------------------------
+
+    fn buffered_read(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
+        let mut about = About::new(&command, flags);
+        let attempt = if self.tries_inline(&command) && !self.must_wait(&mut about)? {
+            self.attempt_read(&mut about)?
+        } else {
+            Attempt::Rest(0, |c| &c.punt_offload)
+        };
+        match attempt {
+            Attempt::Done(result) => self.end(&reply, result),
+            Attempt::Refused(errno) => return Err(errno),
+            Attempt::Stream => return self.stream(command, reply, flags),
+            Attempt::Rest(done, reason) => {
+                let stat = *about.stat()?;
+                match stat.file_type() {
+                    S_IFDIR => return Err(Errno::INVAL),
+                    S_IFREG | S_IFBLK => {}
+                    _ => return self.stream(command, reply, flags),
+                }
+                let route = self.read_route(&reply);
+                self.request(
+                    command,
+                    reply,
+                    flags,
+                    Some(&stat),
+                    route,
+                    |op| op.done = done,
+                    reason,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn buffered_write(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
+        let mut about = About::new(&command, flags);
+        let stat = *about.stat()?;
+        match stat.file_type() {
+            S_IFDIR => return Err(Errno::INVAL),
+            S_IFREG | S_IFBLK => {}
+            _ => return self.stream(command, reply, flags),
+        }
+        let fs = self.context.engine().filesystems().of(stat.dev, command.fd)?;
+        let synchronous = command.is_synchronous(flags);
+        let tries = self.tries_inline(&command) && (!synchronous || fs.in_memory);
+        let attempt = if tries && !self.must_wait(&mut about)? {
+            self.attempt_write(&command, &stat, &fs)
+        } else {
+            Attempt::Rest(0, if synchronous { |c| &c.punt_sync } else { |c| &c.punt_write })
+        };
+        match attempt {
+            Attempt::Done(result) => self.end(&reply, result),
+            Attempt::Refused(errno) => return Err(errno),
+            Attempt::Stream => return self.stream(command, reply, flags),
+            Attempt::Rest(done, reason) => {
+                let exclusive = !synchronous;
+                let set = |op: &mut FileOperation| op.done = done;
+                self.write_request(command, reply, flags, &stat, exclusive, set, reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn direct(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
+        let mut about = About::new(&command, flags);
+        if self.is_in_memory(&mut about)? {
+            // Direct I/O on a memory file system is the page cache by another name.
+            return match command.kind {
+                Kind::Read => self.buffered_read(command, reply, flags),
+                _ => self.buffered_write(command, reply, flags),
+            };
+        }
+        let mut reason: Reason = |c| &c.punt_driver;
+        let mut route = self.async_route(&reply);
+        let ordered = self.must_wait(&mut about)?;
+        if ordered {
+            route = self.context.engine().async_route();
+            reason = |c| &c.punt_order;
+        }
+        if command.kind == Kind::Write {
+            let stat = *about.stat()?;
+            let regular = stat.file_type() == S_IFREG;
+            let end = command.offset.saturating_add(command.len as i64);
+            if regular && (end > stat.size || command.is_append(flags)) {
+                // Serial in the kernel too: one after another, to the end.
+                return self.write_request(
+                    command,
+                    reply,
+                    flags,
+                    &stat,
+                    true,
+                    |_| {},
+                    |c| &c.punt_extend,
+                );
+            }
+            if regular && stat.may_have_holes() {
+                route = self.context.engine().async_route();
+                reason = |c| &c.punt_extend;
+                if self.context.engine().foreign_rights()?.is_some() {
+                    route = Route::Workers;
+                }
+            }
+        }
+        let nowait = route == Route::Own && !self.context.engine().buffered_reads();
+        let stat = match ordered || nowait || route != Route::Own {
+            true => Some(*about.stat()?),
+            false => None,
+        };
+        let set = |op: &mut FileOperation| {
+            op.nowait = nowait;
+            op.registers = ordered;
+        };
+        self.request(command, reply, flags, stat.as_ref(), route, set, reason)
+    }
+
+    fn sync(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
+        let stat = file::stat(command.fd)?;
+        if !matches!(stat.file_type(), S_IFREG | S_IFBLK | S_IFDIR) {
+            return Err(Errno::INVAL);
+        }
+        let reason: Reason = |c| &c.punt_fsync;
+        self.request(command, reply, flags, Some(&stat), Route::Workers, |_| {}, reason)
+    }
+
+    fn poll(
+        &mut self,
+        events: u16,
+        command: Command,
+        reply: Reply,
+        flags: i32,
+    ) -> Result<(), Errno> {
+        match poll::ready(command.fd, events as i16) {
+            Ok(ready) if events != 0 && ready != 0 => {
+                self.end(&reply, Ok(u32::from(ready as u16)));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let route = self.async_route(&reply);
+        let stat = if route == Route::Own { None } else { Some(file::stat(command.fd)?) };
+        self.request(command, reply, flags, stat.as_ref(), route, |_| {}, |c| &c.punt_driver)
+    }
+
+    /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
+    fn stream(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
+        let nonblocking = flags & O_NONBLOCK != 0 || command.wants_nowait();
+        let mut polling = true;
+        match transfer_now(&command, command.fd, -1) {
+            Err(Errno::AGAIN) if !nonblocking => {}
+            // Cannot be tried: a blocking call once it says it is ready.
+            Err(Errno::OPNOTSUPP) if !command.wants_nowait() => {
+                polling = poll::ready(command.fd, POLL_ANY)? == 0;
+            }
+            Err(errno @ (Errno::INVAL | Errno::BADF | Errno::OPNOTSUPP)) => return Err(errno),
+            Err(Errno::ISDIR) => return Err(Errno::INVAL),
+            result => {
+                self.end(&reply, result);
+                return Ok(());
+            }
+        }
+        let stat = file::stat(command.fd)?;
+        let route = if polling { self.context.engine().async_route() } else { Route::Workers };
+        let set = |op: &mut FileOperation| {
+            op.kind = FileKind::Stream { nonblocking };
+            op.polling = polling;
+        };
+        self.request(command, reply, flags, Some(&stat), route, set, |c| &c.punt_driver)
+    }
+
+    // --- inline attempts ---------------------------------------------------------------------
+
+    fn tries_inline(&self, command: &Command) -> bool {
+        if command.wants_nowait() {
+            return true;
+        }
+        match self.context.mode {
+            SubmitMode::Offload => false,
+            _ if self.inline_left == 0 => false,
+            SubmitMode::Inline => true,
+            SubmitMode::Auto => {
+                self.context.history.favours_inline(command.fd)
+                    || self.context.io().outstanding() < LOW_DEPTH
+            }
+        }
+    }
+
+    /// Tells whether an earlier request on the same bytes is under way.
+    fn must_wait(&self, about: &mut About) -> Result<bool, Errno> {
+        let orders = self.context.engine().orders();
+        if orders.is_empty() {
+            return Ok(false);
+        }
+        let stat = *about.stat()?;
+        let (range, access) = reach(about.command, about.flags);
+        Ok(orders.conflicts((stat.dev, stat.ino), &range, access))
+    }
+
+    fn is_in_memory(&self, about: &mut About) -> Result<bool, Errno> {
+        let fd = about.command.fd;
+        let history = &self.context.history;
+        if history.may_be_in_memory(fd) == Some(false) {
+            return Ok(false);
+        }
+        let stat = *about.stat()?;
+        let fs = self.context.engine().filesystems().of(stat.dev, fd)?;
+        history.is_in_memory(fd, fs.in_memory);
+        Ok(fs.in_memory)
+    }
+
+    fn attempt_read(&mut self, about: &mut About) -> Result<Attempt, Errno> {
+        let command = about.command;
+        let in_memory = self.context.history.may_be_in_memory(command.fd) == Some(true)
+            && !command.wants_nowait()
+            && self.is_in_memory(about)?;
+        let flags = if in_memory { 0 } else { rwf::NOWAIT };
+        let attempt = self.transfer(command, flags);
+        Ok(match attempt {
+            Attempt::Refused(Errno::OPNOTSUPP) if !command.wants_nowait() => {
+                if self.is_in_memory(about)? {
+                    self.transfer(command, 0)
+                } else {
+                    self.context.history.miss(command.fd);
+                    Attempt::Rest(0, |c| &c.punt_unsupported)
+                }
+            }
+            // On a directory, and on what cannot be read at all, the kernel says so at once.
+            Attempt::Done(Err(Errno::ISDIR)) => Attempt::Refused(Errno::INVAL),
+            Attempt::Done(Err(Errno::INVAL)) if about.stat()?.file_type() != S_IFREG => {
+                Attempt::Refused(Errno::INVAL)
+            }
+            attempt => attempt,
+        })
+    }
+
+    fn attempt_write(&mut self, command: &Command, stat: &Stat, fs: &FileSystem) -> Attempt {
+        if fs.in_memory && !command.wants_nowait() {
+            return self.transfer(command, 0);
+        }
+        let held_up = !fs.may_write_nowait()
+            || self.context.engine().orders().has_writer((stat.dev, stat.ino));
+        if held_up && !command.wants_nowait() {
+            return Attempt::Rest(0, |c| &c.punt_write);
+        }
+        match self.transfer(command, rwf::NOWAIT) {
+            Attempt::Refused(Errno::OPNOTSUPP) if !command.wants_nowait() => {
+                fs.refuses_nowait_writes();
+                Attempt::Rest(0, |c| &c.punt_unsupported)
+            }
+            attempt => attempt,
+        }
+    }
+
+    /// Moves what can be moved now, within the bound on inline bytes.
+    fn transfer(&mut self, command: &Command, flags: u32) -> Attempt {
+        let mut done = 0u64;
+        loop {
+            let left = (command.len - done) as usize;
+            let limit = left.min(self.inline_left);
+            if limit == 0 && left > 0 {
+                return Attempt::Rest(done, |c| &c.punt_large);
+            }
+            let moved = transfer_part(command, done, limit, flags);
+            match moved {
+                Ok(bytes) => {
+                    done += bytes as u64;
+                    self.inline_left -= bytes.min(self.inline_left);
+                    if bytes == 0 || done == command.len {
+                        self.context.history.hit(command.fd);
+                        return Attempt::Done(Ok(done as u32));
+                    }
+                }
+                Err(Errno::AGAIN) if !command.wants_nowait() => {
+                    self.context.history.miss(command.fd);
+                    return Attempt::Rest(done, |c| &c.punt_miss);
+                }
+                Err(_) if done > 0 => return Attempt::Done(Ok(done as u32)),
+                Err(Errno::SPIPE) => return Attempt::Stream,
+                Err(errno @ (Errno::OPNOTSUPP | Errno::BADF)) => return Attempt::Refused(errno),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Attempt::Done(Err(errno)),
+            }
+        }
+    }
+
+    fn end(&mut self, reply: &Reply, result: Result<u32, Errno>) {
+        let stats = self.context.io().stats();
+        stats.add(|c| &c.iterations, 1);
+        stats.add(|c| &c.completed_inline, 1);
+        Target::deliver_inline(self.context, reply, result);
+        self.completed = true;
+    }
+
+    // --- requests ----------------------------------------------------------------------------
+
+    /// Chooses the way of a read of the page cache that found something to wait for.
+    fn read_route(&self, reply: &Reply) -> Route {
+        let engine = self.context.engine();
+        if !engine.buffered_reads() {
+            return Route::Workers;
+        }
+        let alone = self.context.io().outstanding() < LOW_DEPTH;
+        match self.async_route(reply) {
+            Route::Own if alone || self.context.mode == SubmitMode::Inline => Route::Own,
+            _ => engine.async_route(),
+        }
+    }
+
+    fn async_route(&self, reply: &Reply) -> Route {
+        let own = self.context.is_caller_driven()
+            && reply.eventfd.is_none()
+            && self.context.mode != SubmitMode::Offload;
+        if own { Route::Own } else { self.context.engine().async_route() }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn write_request(
+        &mut self,
+        command: Command,
+        reply: Reply,
+        flags: i32,
+        stat: &Stat,
+        exclusive: bool,
+        set: impl FnOnce(&mut FileOperation),
+        reason: Reason,
+    ) -> Result<(), Errno> {
+        let credentials = self.context.engine().foreign_rights()?;
+        let set = |op: &mut FileOperation| {
+            op.credentials = credentials;
+            op.wants_lane = exclusive;
+            set(op);
+        };
+        self.request(command, reply, flags, Some(stat), Route::Workers, set, reason)
+    }
+
+    /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
+    /// file and takes its place in the order.
+    #[allow(clippy::too_many_arguments)]
+    fn request(
+        &mut self,
+        command: Command,
+        reply: Reply,
+        flags: i32,
+        stat: Option<&Stat>,
+        route: Route,
+        set: impl FnOnce(&mut FileOperation),
+        reason: Reason,
+    ) -> Result<(), Errno> {
+        let context = self.context;
+        let engine = context.engine();
+        let mut operation = FileOperation::new(command, context, reply, route);
+        operation.inode = stat.map(|stat| (stat.dev, stat.ino));
+        operation.registers = stat.is_some();
+        let keeps_file = route != Route::Own;
+        set(&mut operation);
+        if let Some(stat) = stat.filter(|_| keeps_file || operation.nowait) {
+            operation.held = Some(engine.holds().hold(operation.command.fd, stat, flags)?);
+        }
+        if route != Route::Own {
+            context.io().stats().add(reason, 1);
+        }
+        let poll = matches!(operation.command.kind, Kind::Poll(_));
+        let ordered = operation
+            .inode
+            .filter(|_| operation.registers && !poll && operation.kind == FileKind::Seekable);
+        let (range, access) = reach(&operation.command, flags);
+        let obj = operation.target.obj;
+        let request = Request::new(operation, engine.kicked().clone());
+        if let Some(key) = ordered {
+            request.prepare(|operation, wait: &Wait<'_, FileOperation>| {
+                let (ticket, lane) = engine.orders().enter(key, range, access, || wait.entry());
+                operation.ticket = Some(ticket);
+                if operation.wants_lane {
+                    operation.lane = Some(lane);
+                }
+            });
+        }
+        if poll {
+            context.remember_poll(obj, request.clone(), Arc::as_ptr(&request) as u64);
+        }
+        self.own_used |= route == Route::Own;
+        let plug = self.plug.get_or_insert_with(|| {
+            let mut plug = Plug::new(engine.clone(), Place::Caller);
+            plug.serve(context.own().cloned());
+            plug
+        });
+        request.run(plug, None);
+        Ok(())
+    }
+}
+
+/// What is known of the file of a command; asked only when it matters.
+struct About<'a> {
+    command: &'a Command,
+    flags: i32,
+    stat: Option<Stat>,
+}
+
+impl<'a> About<'a> {
+    fn new(command: &'a Command, flags: i32) -> About<'a> {
+        About { command, flags, stat: None }
+    }
+
+    fn stat(&mut self) -> Result<&Stat, Errno> {
+        if self.stat.is_none() {
+            self.stat = Some(file::stat(self.command.fd)?);
+        }
+        self.stat.as_ref().ok_or(Errno::BADF)
+    }
+}
+
+/// Returns which bytes a command touches, and how.
+fn reach(command: &Command, flags: i32) -> (Range<u64>, Access) {
+    let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
+    match command.kind {
+        Kind::Write if command.is_append(flags) => (0..u64::MAX, Access::Write),
+        Kind::Write => (range, Access::Write),
+        Kind::Read => (range, Access::Read),
+        _ => (0..u64::MAX, Access::Sync),
+    }
+}
+
+fn transfer_part(command: &Command, done: u64, limit: usize, flags: u32) -> Result<usize, Errno> {
+    let whole = done == 0 && limit as u64 == command.len;
+    let part;
+    let segments = if whole {
+        command.segments.as_slice()
+    } else {
+        part = command.segments.after(done as usize).first(limit);
+        part.as_slice()
+    };
+    let (offset, flags) = (command.offset + done as i64, command.rw_flags | flags);
+    // SAFETY: the command's maker promised that its segments are valid until its event.
+    unsafe {
+        match command.kind {
+            Kind::Read => file::preadv2(command.fd, segments, offset, flags),
+            _ => file::pwritev2(command.fd, segments, offset, flags),
+        }
+    }
+}
+
+const S_IFMT_SHIFT: u32 = 12;
+const S_IFDIR: u32 = 0o04 << S_IFMT_SHIFT;
+const S_IFBLK: u32 = 0o06 << S_IFMT_SHIFT;
+const S_IFREG: u32 = 0o10 << S_IFMT_SHIFT;
+const POLL_ANY: i16 = 1 | 4;

@@ -1,0 +1,48 @@
+//! Where the event of a request goes.
+
+use crate::{Context, submit::Reply};
+use nowait_sys::{Errno, aio::IoEvent, eventfd, fd::Fd};
+use std::sync::Arc;
+
+/// The context that waits for a request, what its event will say, and the event counter to
+/// signal. Holds the request's slot: exactly one [`Target::deliver`] for each.
+#[derive(Debug)]
+pub struct Target {
+    /// The context.
+    pub context: Arc<Context>,
+    /// `data` of the iocb.
+    pub data: u64,
+    /// Address of the iocb; it is never read again.
+    pub obj: u64,
+    /// A duplicate of the event counter, taken at submission.
+    pub eventfd: Option<Arc<Fd>>,
+}
+
+impl Target {
+    /// Delivers the result and wakes who waits for it.
+    pub fn deliver(&self, result: Result<u32, Errno>) {
+        let (data, obj) = (self.data, self.obj);
+        self.context.io().complete_quietly(event(data, obj, result));
+        // After the event is visible: who is woken by the counter finds it.
+        if let Some(eventfd) = &self.eventfd {
+            eventfd::signal(eventfd.raw());
+        }
+        self.context.io().notify();
+    }
+
+    /// Delivers a result found inside submit, which wakes waiters once at its end.
+    pub(crate) fn deliver_inline(context: &Context, reply: &Reply, result: Result<u32, Errno>) {
+        context.io().complete_quietly(event(reply.data, reply.obj, result));
+        if let Some(eventfd) = &reply.eventfd {
+            eventfd::signal(eventfd.raw());
+        }
+    }
+}
+
+fn event(data: u64, obj: u64, result: Result<u32, Errno>) -> IoEvent {
+    let res = match result {
+        Ok(value) => i64::from(value),
+        Err(errno) => -i64::from(errno.raw()),
+    };
+    IoEvent { data, obj, res, res2: 0 }
+}

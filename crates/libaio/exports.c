@@ -1,0 +1,108 @@
+/* The symbols of libaio and their versions; each is a jump to the engine's side (exports.rs).
+ *
+ * A version script alone cannot give two versions of one name, hence the symver directives.
+ * Structures pass through untouched, so they are void here.
+ */
+#include <stddef.h>
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+extern int nowait_io_setup(int nr, void *ctxp) HIDDEN;
+extern int nowait_io_destroy(void *ctx) HIDDEN;
+extern int nowait_io_submit(void *ctx, long nr, void *iocbs) HIDDEN;
+extern int nowait_io_cancel(void *ctx, void *iocb, void *event) HIDDEN;
+extern int nowait_io_getevents(void *ctx, long min, long nr, void *events, void *timeout) HIDDEN;
+extern int nowait_io_pgetevents(void *ctx, long min, long nr, void *events, void *timeout,
+				void *sigmask) HIDDEN;
+extern void nowait_at_exit(void) HIDDEN;
+
+struct event {
+	void *data, *obj;
+	long res, res2;
+};
+
+struct timeout {
+	long seconds, nanoseconds;
+};
+
+#define VERSIONED(local, name, version) __asm__(".symver " #local "," #name version)
+
+int io_setup_04(int nr, void *ctxp) { return nowait_io_setup(nr, ctxp); }
+VERSIONED(io_setup_04, io_setup, "@@LIBAIO_0.4");
+
+int io_destroy_04(void *ctx) { return nowait_io_destroy(ctx); }
+VERSIONED(io_destroy_04, io_destroy, "@@LIBAIO_0.4");
+
+int io_submit_01(void *ctx, long nr, void *iocbs) { return nowait_io_submit(ctx, nr, iocbs); }
+VERSIONED(io_submit_01, io_submit, "@@LIBAIO_0.1");
+
+int io_cancel_04(void *ctx, void *iocb, void *event) { return nowait_io_cancel(ctx, iocb, event); }
+VERSIONED(io_cancel_04, io_cancel, "@@LIBAIO_0.4");
+
+int io_cancel_01(void *ctx, void *iocb)
+{
+	struct event event;
+	return nowait_io_cancel(ctx, iocb, &event);
+}
+VERSIONED(io_cancel_01, io_cancel, "@LIBAIO_0.1");
+
+int io_getevents_04(void *ctx, long min, long nr, void *events, void *timeout)
+{
+	return nowait_io_getevents(ctx, min, nr, events, timeout);
+}
+VERSIONED(io_getevents_04, io_getevents, "@@LIBAIO_0.4");
+
+int io_getevents_01(void *ctx, long nr, void *events, void *timeout)
+{
+	return nowait_io_getevents(ctx, 1, nr, events, timeout);
+}
+VERSIONED(io_getevents_01, io_getevents, "@LIBAIO_0.1");
+
+int io_pgetevents_05(void *ctx, long min, long nr, void *events, void *timeout, void *sigmask)
+{
+	return nowait_io_pgetevents(ctx, min, nr, events, timeout, sigmask);
+}
+VERSIONED(io_pgetevents_05, io_pgetevents, "@@LIBAIO_0.5");
+
+int io_queue_init_01(int nr, void **ctxp)
+{
+	if (nr <= 0)
+		return -22; /* EINVAL */
+	*ctxp = NULL;
+	return nowait_io_setup(nr, ctxp);
+}
+VERSIONED(io_queue_init_01, io_queue_init, "@@LIBAIO_0.1");
+
+int io_queue_release_01(void *ctx) { return nowait_io_destroy(ctx); }
+VERSIONED(io_queue_release_01, io_queue_release, "@@LIBAIO_0.1");
+
+/* Takes ready events one by one and calls the callback in each. */
+int io_queue_run_01(void *ctx)
+{
+	struct timeout none = { 0, 0 };
+	struct event event;
+	int ret;
+
+	while ((ret = nowait_io_getevents(ctx, 0, 1, &event, &none)) == 1) {
+		void (*callback)(void *, void *, long, long) =
+			(void (*)(void *, void *, long, long))event.data;
+		callback(ctx, event.obj, event.res, event.res2);
+	}
+	return ret;
+}
+VERSIONED(io_queue_run_01, io_queue_run, "@@LIBAIO_0.1");
+
+int io_queue_wait_04(void *ctx, void *timeout)
+{
+	return nowait_io_getevents(ctx, 0, 0, NULL, timeout);
+}
+VERSIONED(io_queue_wait_04, io_queue_wait, "@@LIBAIO_0.4");
+
+int io_queue_wait_01(void *ctx, void *timeout)
+{
+	return nowait_io_getevents(ctx, 0, 0, NULL, timeout);
+}
+VERSIONED(io_queue_wait_01, io_queue_wait, "@LIBAIO_0.1");
+
+/* After the program's own atexit handlers: those may still use their contexts. */
+__attribute__((destructor)) static void at_exit(void) { nowait_at_exit(); }

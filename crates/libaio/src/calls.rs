@@ -1,0 +1,224 @@
+//! Each call of libaio, with the kernel's order of errors.
+
+use crate::{
+    decode::{Decoded, decode},
+    memory,
+    process::{Process, ring_header, with_context},
+};
+use nowait::{Context, Submission};
+use nowait_sys::{
+    Errno,
+    aio::{Iocb, IoEvent},
+    time::{self, Deadline},
+};
+use std::sync::{Arc, OnceLock};
+
+/// A timeout as the application passes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+/// A signal mask as io_pgetevents(2) takes it from libaio: address and size.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SigSet {
+    mask: usize,
+    size: usize,
+}
+
+/// io_setup(2). A context costs no slot of `aio-max-nr`, but no more is given than the kernel
+/// would give to one.
+pub fn setup(nr: i64, context_address: usize) -> Result<i64, Errno> {
+    // SAFETY: a context pointer is plain data.
+    let before: usize = unsafe { memory::read(context_address) }?;
+    const EVENTS_MAX: i64 = 0x1000_0000 / size_of::<IoEvent>() as i64;
+    if before != 0 || nr <= 0 || nr * 2 > EVENTS_MAX {
+        return Err(Errno::INVAL);
+    }
+    if nr > aio_max_nr() {
+        return Err(Errno::AGAIN);
+    }
+    // SAFETY: writing here is what the call is for; checked before anything is made.
+    unsafe { memory::write(context_address, 0usize) }?;
+    let address = Process::current().new_context(nr as u32)?;
+    // SAFETY: as above.
+    unsafe { memory::write(context_address, address) }?;
+    Ok(0)
+}
+
+fn aio_max_nr() -> i64 {
+    static MAX: OnceLock<i64> = OnceLock::new();
+    *MAX.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/fs/aio-max-nr").unwrap_or_default();
+        text.trim().parse().unwrap_or(65_536)
+    })
+}
+
+/// io_destroy(2): waits for what is in flight; waiters get EINVAL.
+pub fn destroy(context: usize) -> Result<i64, Errno> {
+    let process = Process::existing().ok_or(Errno::INVAL)?;
+    let taken = process.take_context(context).ok_or(Errno::INVAL)?;
+    taken.destroy()?;
+    process.context_ended(&taken, context);
+    Ok(0)
+}
+
+/// io_submit(2).
+pub fn submit(context: usize, nr: i64, iocbs: usize) -> Result<i64, Errno> {
+    let submitted = with_context(context, |context| {
+        if nr <= 0 {
+            return if nr < 0 { Err(Errno::INVAL) } else { Ok(0) };
+        }
+        let stats = context.io().stats();
+        if !stats.enabled() {
+            return submit_to(context, nr as usize, iocbs);
+        }
+        let before = time::now_ns();
+        let result = submit_to(context, nr as usize, iocbs);
+        stats.submit_took(time::now_ns() - before);
+        stats.add(|c| &c.submits, 1);
+        stats.add(|c| &c.requests, *result.as_ref().unwrap_or(&0) as u64);
+        result
+    });
+    submitted.unwrap_or(Err(Errno::INVAL))
+}
+
+fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Errno> {
+    let granted = context.io().reserve(nr.min(context.io().ring().capacity()))?;
+    let mut submission = Submission::new(context);
+    let mut started = 0;
+    let mut refused = None;
+    while started < granted {
+        let slot = iocbs.wrapping_add(started * size_of::<usize>());
+        match start(&mut submission, slot) {
+            Ok(()) => started += 1,
+            Err(errno) => {
+                refused = Some(errno);
+                break;
+            }
+        }
+    }
+    if granted > started {
+        context.io().release(granted - started);
+    }
+    submission.finish();
+    match refused {
+        Some(errno) if started == 0 => Err(errno),
+        _ => Ok(started as i64),
+    }
+}
+
+fn start(submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
+    // SAFETY: an address is plain data.
+    let iocb: usize = unsafe { memory::read(slot) }?;
+    let Decoded { command, reply } = decode(iocb)?;
+    submission.start(command, reply)
+}
+
+/// io_getevents(2).
+pub fn getevents(
+    context: usize,
+    min: i64,
+    nr: i64,
+    events: usize,
+    timeout: usize,
+) -> Result<i64, Errno> {
+    events_with_mask(context, min, nr, events, timeout, None)
+}
+
+/// io_pgetevents(2), in libaio's form: the mask is a plain `sigset_t *`.
+pub fn pgetevents(
+    context: usize,
+    min: i64,
+    nr: i64,
+    events: usize,
+    timeout: usize,
+    sigmask: usize,
+) -> Result<i64, Errno> {
+    let mask = match sigmask {
+        0 => None,
+        // SAFETY: a signal set is plain data; the kernel uses its first 8 bytes.
+        address => Some(unsafe { memory::read::<u64>(address) }?),
+    };
+    events_with_mask(context, min, nr, events, timeout, mask)
+}
+
+/// io_pgetevents(2) as the system call: the mask comes with its size.
+pub fn pgetevents_raw(args: [usize; 6]) -> Result<i64, Errno> {
+    let [context, min, nr, events, timeout, sig] = args;
+    let mut sigmask = 0;
+    if sig != 0 {
+        // SAFETY: plain data.
+        let set: SigSet = unsafe { memory::read(sig) }?;
+        if set.mask != 0 && set.size != 8 {
+            return Err(Errno::INVAL);
+        }
+        sigmask = set.mask;
+    }
+    pgetevents(context, min as i64, nr as i64, events, timeout, sigmask)
+}
+
+fn events_with_mask(
+    context: usize,
+    min: i64,
+    nr: i64,
+    events: usize,
+    timeout: usize,
+    sigmask: Option<u64>,
+) -> Result<i64, Errno> {
+    let timeout = match timeout {
+        0 => None,
+        // SAFETY: plain data.
+        address => Some(unsafe { memory::read::<Timespec>(address) }?),
+    };
+    let at_once = timeout.is_some_and(|t| t.seconds == 0 && t.nanoseconds == 0);
+    let taken = with_context(context, |context| {
+        if min < 0 || nr < 0 || min > nr {
+            // The library looks at the ring before the kernel looks at the arguments.
+            let empty = context.io().ring().unread() == 0;
+            return if at_once && empty { Ok(0) } else { Err(Errno::INVAL) };
+        }
+        let deadline = deadline(timeout);
+        let sink = |index: usize, event: IoEvent| {
+            let address = events.wrapping_add(index * size_of::<IoEvent>());
+            // SAFETY: the application gave the array for the events.
+            unsafe { memory::write(address, event) }
+        };
+        let (min, nr) = (min as usize, nr as usize);
+        context.wait_events(min, nr, deadline, sigmask.as_ref(), sink).map(|n| n as i64)
+    });
+    // A context of another life (before fork, destroyed): an empty ring may still be mapped.
+    taken.unwrap_or_else(|| match ring_header(context) {
+        Some(ring) if at_once && ring.head == ring.tail => Ok(0),
+        _ => Err(Errno::INVAL),
+    })
+}
+
+fn deadline(timeout: Option<Timespec>) -> Deadline {
+    match timeout {
+        None => Deadline::NEVER,
+        Some(t) if t.seconds < 0 || t.nanoseconds < 0 => Deadline::NEVER,
+        Some(t) if t.seconds == 0 && t.nanoseconds == 0 => Deadline::NOW,
+        Some(t) => {
+            let seconds = (t.seconds as u64).saturating_mul(1_000_000_000);
+            Deadline::after_ns(seconds.saturating_add(t.nanoseconds as u64))
+        }
+    }
+}
+
+/// io_cancel(2): polls can be stopped, and their event then comes through the ring.
+pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
+    // SAFETY: plain data.
+    let key: u32 = unsafe { memory::read(iocb + core::mem::offset_of!(Iocb, key)) }?;
+    if key != 0 {
+        return Err(Errno::INVAL);
+    }
+    let found = with_context(context, |context| context.cancel_poll(iocb as u64));
+    match found {
+        Some(Ok(())) => Err(Errno::INPROGRESS),
+        _ => Err(Errno::INVAL),
+    }
+}

@@ -1,0 +1,157 @@
+//! From the application's iocb to a command, with the kernel's checks in the kernel's order
+//! (`io_submit_one` and what it calls, fs/aio.c).
+
+use crate::memory;
+use nowait::{Command, Kind, Reply, Segments};
+use nowait_sys::{
+    Errno,
+    aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd},
+    eventfd, fd,
+    file::{IOV_MAX, IoVec, rwf},
+};
+use std::sync::Arc;
+
+/// First address that no user memory has (x86-64 and arm64 with 47- or 48-bit addresses).
+const USER_END: u64 = 0x7fff_ffff_f000;
+
+/// A checked iocb.
+pub struct Decoded {
+    /// What to do.
+    pub command: Command,
+    /// Where the event goes.
+    pub reply: Reply,
+}
+
+/// Reads the iocb at `address` and checks it.
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EPERM`, as io_submit(2).
+pub fn decode(address: usize) -> Result<Decoded, Errno> {
+    // SAFETY: an iocb is plain data.
+    let iocb: Iocb = unsafe { memory::read(address) }?;
+    if iocb.reserved2 != 0 || (iocb.nbytes as i64) < 0 {
+        return Err(Errno::INVAL);
+    }
+    let eventfd = event_counter(&iocb)?;
+    // SAFETY: the kernel stores its mark (zero) in the application's iocb at this point too.
+    unsafe { memory::write(address + core::mem::offset_of!(Iocb, key), 0u32) }?;
+    let mut command = command(&iocb)?;
+    command.priority = priority(&iocb)?;
+    let reply = Reply { data: iocb.data, obj: address as u64, eventfd };
+    Ok(Decoded { command, reply })
+}
+
+fn event_counter(iocb: &Iocb) -> Result<Option<Arc<fd::Fd>>, Errno> {
+    if iocb.flags & FLAG_RESFD == 0 {
+        return Ok(None);
+    }
+    // The number may be closed before the completion; closing a duplicate of an event counter
+    // drops no locks.
+    let duplicate = fd::duplicate(iocb.resfd as i32, 0)?.moved_high();
+    if !eventfd::is_eventfd(duplicate.raw())? {
+        return Err(Errno::INVAL);
+    }
+    Ok(Some(Arc::new(duplicate)))
+}
+
+fn command(iocb: &Iocb) -> Result<Command, Errno> {
+    match iocb.opcode {
+        cmd::PREAD => transfer(iocb, Kind::Read, one_segment),
+        cmd::PWRITE => transfer(iocb, Kind::Write, one_segment),
+        cmd::PREADV => transfer(iocb, Kind::Read, many_segments),
+        cmd::PWRITEV => transfer(iocb, Kind::Write, many_segments),
+        cmd::FSYNC => sync(iocb, Kind::Fsync),
+        cmd::FDSYNC => sync(iocb, Kind::Fdatasync),
+        cmd::POLL => poll(iocb),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn transfer(
+    iocb: &Iocb,
+    kind: Kind,
+    segments: fn(&Iocb) -> Result<Segments, Errno>,
+) -> Result<Command, Errno> {
+    if iocb.rw_flags & !rwf::KNOWN != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let segments = segments(iocb)?;
+    if iocb.offset < 0 {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: libaio's contract: the buffers live until the event. A program that breaks it
+    // would break with the kernel too.
+    let mut command = unsafe { Command::new(kind, iocb.fildes as i32, segments, iocb.offset) };
+    command.rw_flags = iocb.rw_flags;
+    Ok(command)
+}
+
+fn one_segment(iocb: &Iocb) -> Result<Segments, Errno> {
+    check_range(iocb.buf, iocb.nbytes)?;
+    Ok(Segments::One(IoVec { base: iocb.buf as *mut u8, len: iocb.nbytes as usize }))
+}
+
+fn many_segments(iocb: &Iocb) -> Result<Segments, Errno> {
+    let count = iocb.nbytes as usize;
+    if count > IOV_MAX {
+        return Err(Errno::INVAL);
+    }
+    let mut segments = Vec::with_capacity(count);
+    for index in 0..count {
+        let address = (iocb.buf as usize).wrapping_add(index * size_of::<IoVec>());
+        // SAFETY: an iovec is plain data.
+        let segment: IoVec = unsafe { memory::read(address) }?;
+        if (segment.len as isize) < 0 {
+            return Err(Errno::INVAL);
+        }
+        check_range(segment.base as u64, segment.len as u64)?;
+        segments.push(segment);
+    }
+    Ok(match segments.as_slice() {
+        [one] => Segments::One(*one),
+        _ => Segments::Many(segments.into()),
+    })
+}
+
+fn check_range(base: u64, len: u64) -> Result<(), Errno> {
+    match base.checked_add(len) {
+        Some(end) if end <= USER_END => Ok(()),
+        _ => Err(Errno::FAULT),
+    }
+}
+
+fn sync(iocb: &Iocb, kind: Kind) -> Result<Command, Errno> {
+    if iocb.buf != 0 || iocb.offset != 0 || iocb.nbytes != 0 || iocb.rw_flags != 0 {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: no segments.
+    Ok(unsafe { Command::new(kind, iocb.fildes as i32, Segments::NONE, 0) })
+}
+
+fn poll(iocb: &Iocb) -> Result<Command, Errno> {
+    let events = u16::try_from(iocb.buf).map_err(|_| Errno::INVAL)?;
+    if iocb.offset != 0 || iocb.nbytes != 0 || iocb.rw_flags != 0 {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: no segments.
+    Ok(unsafe { Command::new(Kind::Poll(events), iocb.fildes as i32, Segments::NONE, 0) })
+}
+
+/// Checks an I/O priority as `ioprio_check_cap` (block/ioprio.c) does. Whether the thread may
+/// use the real-time class is asked of the kernel by the worker that sets it.
+fn priority(iocb: &Iocb) -> Result<u16, Errno> {
+    const REAL_TIME: u16 = 1;
+    const BEST_EFFORT: u16 = 2;
+    const IDLE: u16 = 3;
+    if iocb.flags & FLAG_IOPRIO == 0 {
+        return Ok(0);
+    }
+    let priority = iocb.reqprio as u16;
+    let level = priority & 0x1fff;
+    match priority >> 13 {
+        REAL_TIME | BEST_EFFORT if level & 7 == level => Ok(priority),
+        IDLE => Ok(priority),
+        0 if level == 0 => Ok(0),
+        _ => Err(Errno::INVAL),
+    }
+}

@@ -1,0 +1,108 @@
+//! What the C files call. Panics and `errno` end here.
+
+use crate::{calls, process, watch};
+use nowait_sys::{Errno, errno};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a call: the result or the negative errno, with the C library's `errno` left alone.
+fn guarded(call: impl FnOnce() -> Result<i64, Errno>) -> i64 {
+    let caught = errno::preserved(|| catch_unwind(AssertUnwindSafe(call)));
+    match caught {
+        Ok(Ok(value)) => value,
+        Ok(Err(errno)) => -i64::from(errno.raw()),
+        Err(_) => -i64::from(Errno::IO.raw()), // the panic's message is on standard error
+    }
+}
+
+/// io_setup(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_io_setup(nr: i32, context: usize) -> i32 {
+    guarded(|| calls::setup(i64::from(nr), context)) as i32
+}
+
+/// io_destroy(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_io_destroy(context: usize) -> i32 {
+    guarded(|| calls::destroy(context)) as i32
+}
+
+/// io_submit(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_io_submit(context: usize, nr: i64, iocbs: usize) -> i32 {
+    guarded(|| calls::submit(context, nr, iocbs)) as i32
+}
+
+/// io_cancel(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_io_cancel(context: usize, iocb: usize, _event: usize) -> i32 {
+    guarded(|| calls::cancel(context, iocb)) as i32
+}
+
+/// io_getevents(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_io_getevents(
+    context: usize,
+    min: i64,
+    nr: i64,
+    events: usize,
+    timeout: usize,
+) -> i32 {
+    guarded(|| calls::getevents(context, min, nr, events, timeout)) as i32
+}
+
+/// io_pgetevents(2) in libaio's form.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_io_pgetevents(
+    context: usize,
+    min: i64,
+    nr: i64,
+    events: usize,
+    timeout: usize,
+    sigmask: usize,
+) -> i32 {
+    guarded(|| calls::pgetevents(context, min, nr, events, timeout, sigmask)) as i32
+}
+
+/// Runs when the library is unloaded at the end of the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_at_exit() {
+    let _ = guarded(|| {
+        process::at_exit();
+        Ok(0)
+    });
+}
+
+/// Answers `syscall(2)` where it is about a context of ours; true: answered, and `result` holds
+/// the value or negative errno.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -> bool {
+    let mut answered = None;
+    let value = guarded(|| {
+        answered = watch::syscall(nr, *args);
+        Ok(0)
+    });
+    let _ = value;
+    match answered {
+        Some(Ok(value)) => *result = value,
+        Some(Err(errno)) => *result = -i64::from(errno.raw()),
+        None => return false,
+    }
+    true
+}
+
+/// Tells whether `fd` is a descriptor of ours, which the application must not touch.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_is_ours(fd: i32) -> bool {
+    let mut ours = false;
+    guarded(|| {
+        ours = watch::is_ours(fd);
+        Ok(0)
+    });
+    ours
+}
+
+/// close_range(2) that leaves our descriptors open; the value or negative errno.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_close_range(first: u32, last: u32, flags: u32) -> i64 {
+    guarded(|| watch::close_range(first, last, flags))
+}

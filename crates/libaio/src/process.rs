@@ -1,0 +1,264 @@
+//! The one engine of the process, its contexts, fork and exit: the only global state.
+
+use core::{
+    cell::RefCell,
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release},
+};
+use nowait::{
+    Context, Engine, Options,
+    options::{LogLevel, ReportTo},
+    report::{self, Summary},
+    start_engine,
+};
+use nowait_sys::{
+    Errno,
+    aio::{RING_MAGIC, RingHeader},
+};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    collections::HashMap,
+    io::Write,
+    sync::{Arc, OnceLock},
+};
+
+/// What belongs to one process; a forked child starts with none.
+pub struct Process {
+    options: Options,
+    engine: OnceLock<Result<Arc<Engine>, Errno>>,
+    /// Contexts by the address the application knows.
+    contexts: RwLock<HashMap<usize, Arc<Context>>>,
+    ids: Mutex<Ids>,
+    /// What contexts that are gone did.
+    ended: Mutex<Vec<Summary>>,
+}
+
+#[derive(Default)]
+struct Ids {
+    next: u32,
+    free: Vec<u32>,
+}
+
+static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+/// Changes when a context goes away: what a thread remembered may be wrong.
+static GENERATION: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// The context this thread used last, and the generation in which it was looked up.
+    static LAST: RefCell<(usize, u64, Option<Arc<Context>>)> = const { RefCell::new((0, 0, None)) };
+}
+
+impl Process {
+    /// Returns the process's state, made at first use.
+    pub fn current() -> &'static Process {
+        if let Some(process) = Process::existing() {
+            return process;
+        }
+        let new = Box::into_raw(Box::new(Process::new()));
+        match CURRENT.compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire) {
+            Ok(_) => {
+                nowait_sys::thread::at_fork_in_child(forget_parent);
+                // SAFETY: it was just made and is never freed: threads may use it to the end.
+                let process = unsafe { &*new };
+                process.complain();
+                process
+            }
+            Err(other) => {
+                // SAFETY: ours lost the race and nobody has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: never freed once published.
+                unsafe { &*other }
+            }
+        }
+    }
+
+    /// Returns the process's state if there is one yet.
+    pub fn existing() -> Option<&'static Process> {
+        // SAFETY: never freed once published.
+        unsafe { CURRENT.load(Acquire).as_ref() }
+    }
+
+    fn new() -> Process {
+        Process {
+            options: Options::from_env(),
+            engine: OnceLock::new(),
+            contexts: RwLock::default(),
+            ids: Mutex::default(),
+            ended: Mutex::default(),
+        }
+    }
+
+    fn complain(&self) {
+        for complaint in &self.options.complaints {
+            self.say(LogLevel::Warn, complaint);
+        }
+    }
+
+    fn say(&self, level: LogLevel, line: &str) {
+        if self.options.log >= level {
+            let _ = std::io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
+        }
+    }
+
+    /// Returns the engine, started at first use.
+    ///
+    /// # Errors
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads for it.
+    pub fn engine(&self) -> Result<Arc<Engine>, Errno> {
+        let started = self.engine.get_or_init(|| {
+            let (engine, complaint) = start_engine(&self.options.config)?;
+            if let Some(complaint) = complaint {
+                self.say(LogLevel::Warn, &complaint);
+            }
+            let name = nowait::choice::name(engine.backend());
+            self.say(LogLevel::Info, &format!("backend {name}: {}", engine.reason()));
+            Ok(engine)
+        });
+        started.clone()
+    }
+
+    /// Makes a context for `nr` requests and returns its address.
+    ///
+    /// # Errors
+    /// `ENOMEM`, and those of [`Process::engine`].
+    pub fn new_context(&self, nr: u32) -> Result<usize, Errno> {
+        let engine = self.engine()?;
+        let id = self.ids.lock().take();
+        let context = Context::new(&engine, id, nr).inspect_err(|_| self.ids.lock().give(id))?;
+        let address = context.address();
+        self.contexts.write().insert(address, context);
+        Ok(address)
+    }
+
+    /// Returns the context at `address`, also if the application has moved its ring there.
+    pub fn context(&self, address: usize) -> Option<Arc<Context>> {
+        if let Some(context) = self.contexts.read().get(&address) {
+            return Some(context.clone());
+        }
+        self.moved_context(address)
+    }
+
+    /// Takes the context at `address` out, to destroy it.
+    pub fn take_context(&self, address: usize) -> Option<Arc<Context>> {
+        self.context(address)?;
+        let context = self.contexts.write().remove(&address);
+        GENERATION.fetch_add(1, AcqRel);
+        context
+    }
+
+    /// Keeps what a context did, and gives its number back.
+    pub fn context_ended(&self, context: &Context, address: usize) {
+        if let Some(summary) = Summary::of(context) {
+            self.ended.lock().push(summary);
+        }
+        let memory = context.io().ring().memory();
+        let id = memory.id();
+        memory.unmap_theirs(address);
+        self.ids.lock().give(id);
+    }
+
+    /// Finds the context whose ring the application has moved to `address` (libaio's own tests
+    /// do): its header names it, and it is no longer where it was.
+    fn moved_context(&self, address: usize) -> Option<Arc<Context>> {
+        let header = ring_header(address)?;
+        let mut contexts = self.contexts.write();
+        let (&before, _) = contexts.iter().find(|(before, context)| {
+            let memory = context.io().ring().memory();
+            memory.id() == header.id
+                && memory.nr() == header.nr
+                && ring_header(**before).is_none_or(|other| other.id != header.id)
+        })?;
+        let context = contexts.remove(&before)?;
+        contexts.insert(address, context.clone());
+        GENERATION.fetch_add(1, AcqRel);
+        Some(context)
+    }
+
+    /// Returns the descriptors in the application's table that are ours.
+    pub fn descriptors(&self) -> Vec<i32> {
+        let engine = self.engine.get().and_then(|engine| engine.as_ref().ok());
+        let mut ours = engine.map(|engine| engine.descriptors()).unwrap_or_default();
+        for context in self.contexts.read().values() {
+            ours.extend(context.descriptors());
+        }
+        ours.sort_unstable();
+        ours
+    }
+
+    /// Completes what was accepted, as the kernel does when a process ends, and reports.
+    fn end(&self) {
+        let contexts: Vec<_> = self.contexts.read().values().cloned().collect();
+        for context in &contexts {
+            let _ = context.destroy();
+        }
+        if let Some(to) = &self.options.report {
+            self.report(to, &contexts);
+        }
+    }
+
+    fn report(&self, to: &ReportTo, contexts: &[Arc<Context>]) {
+        let mut summaries = self.ended.lock().clone();
+        summaries.extend(contexts.iter().filter_map(|context| Summary::of(context)));
+        let engine = self.engine.get().and_then(|engine| engine.as_ref().ok());
+        report::write(to, engine.map(Arc::as_ref), &summaries);
+    }
+}
+
+impl Ids {
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    fn give(&mut self, id: u32) {
+        self.free.push(id);
+    }
+}
+
+/// Returns the header at `address` if a completion ring is there, ours or another's.
+pub fn ring_header(address: usize) -> Option<RingHeader> {
+    if address == 0 || address % 4096 != 0 {
+        return None;
+    }
+    let mut bytes = [0u8; size_of::<RingHeader>()];
+    nowait_sys::memory::read_checked(address, &mut bytes).ok()?;
+    // SAFETY: the header is plain data of just this size.
+    let header: RingHeader = unsafe { bytes.as_ptr().cast::<RingHeader>().read_unaligned() };
+    (header.magic == RING_MAGIC).then_some(header)
+}
+
+/// Runs `f` on the context at `address`; `None` when it is not a context of this process.
+///
+/// The context used last is remembered by the thread: no lock, no count on the way.
+pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
+    let generation = GENERATION.load(Acquire);
+    let remembered = LAST.with_borrow(|last| {
+        (last.0 == address && last.1 == generation).then(|| last.2.clone()).flatten()
+    });
+    let context = match remembered {
+        Some(context) => context,
+        None => {
+            let context = Process::existing()?.context(address)?;
+            LAST.with_borrow_mut(|last| *last = (address, generation, Some(context.clone())));
+            context
+        }
+    };
+    Some(f(&context))
+}
+
+/// Runs in a forked child: the parent's threads, rings and locks are not there. Its contexts are
+/// unknown here (EINVAL), new ones get a new engine.
+extern "C" fn forget_parent() {
+    CURRENT.store(core::ptr::null_mut(), Release);
+    GENERATION.fetch_add(1, AcqRel);
+}
+
+/// Runs when the process ends.
+pub fn at_exit() {
+    if let Some(process) = Process::existing() {
+        process.end();
+    } else if std::env::var_os("NOWAIT_REPORT").is_some() {
+        Process::current().end();
+    }
+}

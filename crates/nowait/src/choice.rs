@@ -1,0 +1,75 @@
+//! Which backend, and why.
+
+use nowait_block::probe;
+use nowait_file::{BackendChoice, Config, Engine};
+use nowait_sys::Errno;
+use std::sync::Arc;
+
+/// Starts an engine with the backend that `config` names, or with the best that works here.
+///
+/// Never fails for a missing backend: one named explicitly that is unusable is replaced, and the
+/// second value says so in one line.
+/// # Errors
+/// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads at all.
+pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Errno> {
+    let (backend, reason, complaint) = choose(config.backend);
+    let chosen = Config { backend, ..config.clone() };
+    match Engine::start(chosen, reason.clone()) {
+        Ok(engine) => Ok((engine, complaint)),
+        Err(errno) if backend == BackendChoice::Threads => Err(errno),
+        Err(errno) => {
+            let reason = format!("{reason}; but starting it failed: {errno}");
+            let threads = Config { backend: BackendChoice::Threads, ..config.clone() };
+            Ok((Engine::start(threads, reason)?, complaint))
+        }
+    }
+}
+
+fn choose(asked: BackendChoice) -> (BackendChoice, String, Option<String>) {
+    let probe = match asked {
+        BackendChoice::Auto => return automatic(),
+        BackendChoice::Threads => {
+            return (BackendChoice::Threads, "asked for".to_owned(), None);
+        }
+        BackendChoice::Uring => probe::uring(),
+        BackendChoice::Kaio => probe::kaio(),
+    };
+    match probe.usable {
+        Ok(()) => (asked, "asked for".to_owned(), None),
+        Err(refusal) => {
+            let (backend, reason, _) = automatic();
+            let complaint = format!(
+                "NOWAIT_BACKEND={} cannot be used here: {refusal}; using {} instead",
+                probe.backend,
+                name(backend)
+            );
+            (backend, reason, Some(complaint))
+        }
+    }
+}
+
+fn automatic() -> (BackendChoice, String, Option<String>) {
+    let choice = probe::auto();
+    (parse(choice.backend).unwrap_or(BackendChoice::Threads), choice.reason, None)
+}
+
+/// Returns the name used in NOWAIT_BACKEND and in reports.
+pub fn name(backend: BackendChoice) -> &'static str {
+    match backend {
+        BackendChoice::Auto => "auto",
+        BackendChoice::Uring => "uring",
+        BackendChoice::Kaio => "kaio",
+        BackendChoice::Threads => "threads",
+    }
+}
+
+/// Returns the backend of a name.
+pub fn parse(name: &str) -> Option<BackendChoice> {
+    Some(match name {
+        "auto" => BackendChoice::Auto,
+        "uring" => BackendChoice::Uring,
+        "kaio" => BackendChoice::Kaio,
+        "threads" => BackendChoice::Threads,
+        _ => return None,
+    })
+}

@@ -1,0 +1,168 @@
+//! The environment variables of the libraries, read once.
+//!
+//! An invalid value is a one-line complaint, and the default is used: a preloaded library never
+//! stops its host.
+
+use crate::choice;
+use nowait_file::{Config, SubmitMode};
+use std::path::PathBuf;
+
+/// Where the report goes at exit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReportTo {
+    /// To standard error, as text.
+    Stderr,
+    /// To a file: one JSON object a process and line if its name ends in `.json`, else text.
+    File(PathBuf),
+}
+
+/// How much is said on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What makes a request fail that would not fail without us.
+    Error,
+    /// What is not as asked.
+    #[default]
+    Warn,
+    /// Which backend was chosen, and why.
+    Info,
+    /// More of it.
+    Debug,
+}
+
+/// What the environment asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// For the engine.
+    pub config: Config,
+    /// Whether and where to report.
+    pub report: Option<ReportTo>,
+    /// How much to say.
+    pub log: LogLevel,
+    /// One line for each invalid value.
+    pub complaints: Vec<String>,
+}
+
+impl Options {
+    /// Reads the process's environment.
+    pub fn from_env() -> Options {
+        Options::parse(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()))
+    }
+
+    /// Reads variables through `get`.
+    pub fn parse(get: impl Fn(&str) -> Option<String>) -> Options {
+        let mut options = Options::default();
+        let mut complaints = Vec::new();
+        let mut read = |name: &str, take: &mut dyn FnMut(&str) -> Result<(), &'static str>| {
+            if let Some(value) = get(name).filter(|value| !value.is_empty()) {
+                if let Err(expected) = take(&value) {
+                    complaints.push(format!("{name}={value}: expected {expected}; ignored"));
+                }
+            }
+        };
+        let config = &mut options.config;
+        read("NOWAIT_BACKEND", &mut |value| {
+            config.backend = choice::parse(value).ok_or("auto, uring, kaio or threads")?;
+            Ok(())
+        });
+        read("NOWAIT_SUBMIT", &mut |value| {
+            config.submit = submit_mode(value).ok_or("auto, inline or offload")?;
+            Ok(())
+        });
+        read("NOWAIT_WORKERS", &mut |value| {
+            let count = value.parse().ok().filter(|count| (1..=1024).contains(count));
+            config.workers_max = count.ok_or("a number from 1 to 1024")?;
+            Ok(())
+        });
+        read("NOWAIT_CACHE", &mut |value| match value {
+            "host" => Ok(()),
+            "user" => Err("host (the user-space page cache is not in this version)"),
+            _ => Err("host"),
+        });
+        read("NOWAIT_REPORT", &mut |value| {
+            options.report = match value {
+                "0" => None,
+                "1" => Some(ReportTo::Stderr),
+                file => Some(ReportTo::File(file.into())),
+            };
+            Ok(())
+        });
+        read("NOWAIT_LOG", &mut |value| {
+            options.log = log_level(value).ok_or("off, error, warn, info or debug")?;
+            Ok(())
+        });
+        options.config.stats = options.report.is_some();
+        options.complaints = complaints;
+        options
+    }
+}
+
+fn submit_mode(name: &str) -> Option<SubmitMode> {
+    Some(match name {
+        "auto" => SubmitMode::Auto,
+        "inline" => SubmitMode::Inline,
+        "offload" => SubmitMode::Offload,
+        _ => return None,
+    })
+}
+
+fn log_level(name: &str) -> Option<LogLevel> {
+    Some(match name {
+        "off" => LogLevel::Off,
+        "error" => LogLevel::Error,
+        "warn" => LogLevel::Warn,
+        "info" => LogLevel::Info,
+        "debug" => LogLevel::Debug,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nowait_file::BackendChoice;
+
+    fn parse(pairs: &[(&str, &str)]) -> Options {
+        Options::parse(|name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        assert_eq!(parse(&[]), Options::default());
+    }
+
+    #[test]
+    fn values_are_taken() {
+        let options = parse(&[
+            ("NOWAIT_BACKEND", "kaio"),
+            ("NOWAIT_SUBMIT", "offload"),
+            ("NOWAIT_WORKERS", "7"),
+            ("NOWAIT_REPORT", "/tmp/r.json"),
+            ("NOWAIT_LOG", "debug"),
+        ]);
+        assert_eq!(options.config.backend, BackendChoice::Kaio);
+        assert_eq!(options.config.submit, SubmitMode::Offload);
+        assert_eq!(options.config.workers_max, 7);
+        assert!(options.config.stats);
+        assert_eq!(options.report, Some(ReportTo::File("/tmp/r.json".into())));
+        assert_eq!(options.log, LogLevel::Debug);
+        assert!(options.complaints.is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_one_line_each_and_the_default() {
+        let options = parse(&[
+            ("NOWAIT_BACKEND", "fast"),
+            ("NOWAIT_SUBMIT", ""),
+            ("NOWAIT_WORKERS", "0"),
+            ("NOWAIT_CACHE", "user"),
+        ]);
+        assert_eq!(options.config, Config::default());
+        assert_eq!(options.complaints.len(), 3);
+        assert!(options.complaints[0].starts_with("NOWAIT_BACKEND=fast: expected auto"));
+    }
+}

@@ -1,0 +1,121 @@
+//! What the contexts of a process did.
+
+use crate::{choice, options::ReportTo};
+use nowait_file::{Context, Engine};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+/// The schema number of the JSON form.
+const SCHEMA: u32 = 1;
+
+/// What one context did; kept after the context is gone.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    slots: usize,
+    counters: Vec<(&'static str, u64)>,
+    submit_ns: Vec<(&'static str, f64)>,
+}
+
+impl Summary {
+    /// Sums up a context; `None` when it does not count.
+    pub fn of(context: &Context) -> Option<Summary> {
+        let stats = context.io().stats();
+        let submit = stats.submit_histogram()?;
+        let at = |quantile| submit.value_at_quantile(quantile) as f64;
+        Some(Summary {
+            slots: context.io().ring().capacity(),
+            counters: stats.counters()?.all(),
+            submit_ns: vec![
+                ("count", submit.len() as f64),
+                ("mean", submit.mean()),
+                ("p50", at(0.5)),
+                ("p99", at(0.99)),
+                ("p999", at(0.999)),
+                ("max", submit.max() as f64),
+            ],
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        let mut object = Map::new();
+        let mut punts = Map::new();
+        object.insert("slots".into(), json!(self.slots));
+        for (name, value) in &self.counters {
+            match name.strip_prefix("punt_") {
+                Some(reason) => punts.insert(reason.into(), json!(value)),
+                None => object.insert((*name).into(), json!(value)),
+            };
+        }
+        let submit: Map<_, _> =
+            self.submit_ns.iter().map(|(name, value)| ((*name).into(), json!(value))).collect();
+        object.insert("punts".into(), punts.into());
+        object.insert("submit_ns".into(), submit.into());
+        object.into()
+    }
+}
+
+/// Reports on a process: the engine's backend and each context.
+pub fn write(to: &ReportTo, engine: Option<&Engine>, contexts: &[Summary]) {
+    let json = matches!(to, ReportTo::File(path) if path.extension().is_some_and(|e| e == "json"));
+    let text = if json { as_json(engine, contexts) } else { as_text(engine, contexts) };
+    let written = match to {
+        ReportTo::Stderr => std::io::stderr().write_all(text.as_bytes()),
+        ReportTo::File(path) => std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .and_then(|mut file| file.write_all(text.as_bytes())),
+    };
+    if let (Err(error), ReportTo::File(path)) = (written, to) {
+        let line = format!("nowait: cannot write the report to {}: {error}\n", path.display());
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn backend(engine: Option<&Engine>) -> (&'static str, String) {
+    match engine {
+        Some(engine) => (choice::name(engine.backend()), engine.reason().to_owned()),
+        None => ("none", "the program made no context".to_owned()),
+    }
+}
+
+/// One line, so that several processes can append to one file.
+fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
+    let (backend, reason) = backend(engine);
+    let object = json!({
+        "schema": SCHEMA,
+        "pid": std::process::id(),
+        "program": program(),
+        "backend": backend,
+        "backend_reason": reason,
+        "contexts": contexts.iter().map(Summary::to_json).collect::<Vec<_>>(),
+    });
+    format!("{object}\n")
+}
+
+fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
+    let (backend, reason) = backend(engine);
+    let mut text = format!(
+        "nowait: {} (process {}): backend {backend}: {reason}\n",
+        program(),
+        std::process::id()
+    );
+    for (index, context) in contexts.iter().enumerate() {
+        let _ = writeln!(text, "nowait: context {index}, {} slots", context.slots);
+        for (name, value) in context.counters.iter().filter(|(_, value)| *value != 0) {
+            let _ = writeln!(text, "nowait:   {:<20} {value:>12}", name.replace('_', " "));
+        }
+        let _ = write!(text, "nowait:   inside io_submit, µs:");
+        for (name, value) in &context.submit_ns[1..] {
+            let _ = write!(text, "  {name} {:.1}", value / 1000.0);
+        }
+        text.push('\n');
+    }
+    text
+}
