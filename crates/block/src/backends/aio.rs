@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 /// `data` of the poll that ends a wait; keys of requests have bit 63 clear.
 const ALARM: u64 = 1 << 63;
+const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
 /// How long a wait lasts at most where it cannot be ended, in nanoseconds.
 const DEAF_SLICE_NS: u64 = 1_000_000;
 /// How many events one system call takes.
@@ -62,7 +63,8 @@ struct Book {
 
 struct Request {
     token: u64,
-    poll: bool,
+    /// The events a poll asks for, those that need no asking included.
+    poll: Option<u16>,
     cancelled: bool,
     _segments: Option<Arc<[IoVec]>>,
 }
@@ -248,7 +250,10 @@ impl BlockBackend for Kaio {
         let mut book = self.book.lock();
         let request = Request {
             token: bio.token,
-            poll: matches!(bio.op, BioOp::Poll(_)),
+            poll: match bio.op {
+                BioOp::Poll(events) => Some(events | POLLERR_POLLHUP),
+                _ => None,
+            },
             cancelled: false,
             _segments: bio.segments.list().cloned(),
         };
@@ -323,7 +328,9 @@ impl BlockBackend for Kaio {
             drop(book);
             return self.fail(key, Errno::CANCELED);
         }
-        let Some(request) = book.requests.get_mut(key).filter(|it| it.poll) else { return };
+        let Some(request) = book.requests.get_mut(key).filter(|it| it.poll.is_some()) else {
+            return;
+        };
         request.cancelled = true;
         self.cancels_total.fetch_add(1, AcqRel);
         drop(book);
@@ -336,10 +343,12 @@ impl BlockBackend for Kaio {
 }
 
 fn finish(request: &Request, result: i64) -> Completion {
-    let result = match result {
-        0 if request.poll && request.cancelled => Err(Errno::CANCELED),
-        result if result < 0 => Err(Errno::new(-result as i32)),
-        result => Ok(result as u32),
+    let result = match (result, request.poll) {
+        (0, Some(_)) if request.cancelled => Err(Errno::CANCELED),
+        (result, _) if result < 0 => Err(Errno::new(-result as i32)),
+        // The kernel adds what else it was told when the events came (POLLRDNORM).
+        (ready, Some(events)) => Ok(ready as u32 & u32::from(events)),
+        (bytes, None) => Ok(bytes as u32),
     };
     Completion { token: request.token, result }
 }

@@ -60,7 +60,7 @@ impl Watches {
     /// Returns its completion if it is ready now or cannot be watched; otherwise the caller
     /// must see that the watcher looks again.
     pub(super) fn begin(&self, id: u64, bio: &Bio, events: u16) -> Option<Completion> {
-        let ready = bio.number().and_then(|fd| Ok((fd, poll::ready(fd, events as i16)? as u16)));
+        let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
         match ready {
             Ok((fd, 0)) => {
                 let watches = &mut self.book.lock().watches;
@@ -177,4 +177,9 @@ impl Watches {
 
 fn result_of(ready: u16) -> Result<u32, Errno> {
     if ready & POLLNVAL == 0 { Ok(u32::from(ready)) } else { Err(Errno::BADF) }
+}
+
+/// poll(2) passes negative descriptors over; here they are wrong.
+fn ready_now(fd: i32, events: u16) -> Result<u16, Errno> {
+    if fd < 0 { Ok(POLLNVAL) } else { poll::ready(fd, events as i16).map(|ready| ready as u16) }
 }
