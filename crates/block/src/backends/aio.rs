@@ -46,6 +46,8 @@ pub struct Kaio {
     starved: AtomicBool,
     cancels_total: AtomicU64,
     gate: Gate,
+    /// The reaper sleeps on the gate, not in the kernel's ring: nothing is in flight.
+    dozing: AtomicBool,
     armed: AtomicBool,
     /// This kernel has no polls.
     deaf: AtomicBool,
@@ -86,6 +88,7 @@ impl Kaio {
             starved: AtomicBool::new(false),
             cancels_total: AtomicU64::new(0),
             gate: Gate::default(),
+            dozing: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             deaf: AtomicBool::new(false),
             anchor: EventFd::new()?.moved_high(),
@@ -178,20 +181,43 @@ impl Kaio {
 
     /// Sleeps until an event, a wake-up or the deadline; false: return with what is there.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<bool, Errno> {
-        // Armed before the wait is announced: whoever then wakes finds the poll to cancel.
-        self.arm();
-        if self.gate.begin().is_none() {
+        // All that whoever wakes must find is in place before the wait is announced.
+        let idle = self.book.lock().requests.len() == 0;
+        self.dozing.store(idle, Relaxed);
+        if !idle {
+            self.arm();
+        }
+        let Some(seen) = self.gate.begin() else {
+            self.dozing.store(false, Relaxed);
             return Ok(false);
-        }
-        let mut slice = deadline;
-        if !self.armed.load(Relaxed) || self.starved.load(Relaxed) {
-            slice = deadline.min(Deadline::after_ns(DEAF_SLICE_NS));
-        }
-        let failed = self.any_failed.load(Acquire);
-        let collected = if failed { Ok(0) } else { self.collect(done, 1, slice) };
+        };
+        let waited = if idle { self.doze(seen, deadline) } else { self.sleep(done, deadline) };
         let woken = self.gate.end();
-        collected?;
+        self.dozing.store(false, Relaxed);
+        waited?;
         Ok(!woken)
+    }
+
+    /// Sleeps on the gate, unless something has been queued meanwhile: a third of what it costs
+    /// to be called back from the ring, and no event will come.
+    fn doze(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
+        if self.any_failed.load(Acquire) || self.book.lock().requests.len() > 0 {
+            return Ok(());
+        }
+        match self.gate.sleep(seen, deadline) {
+            Err(Errno::INTR) => Err(Errno::INTR),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sleeps in the kernel until an event comes, the alarm's included.
+    fn sleep(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<(), Errno> {
+        if self.any_failed.load(Acquire) {
+            return Ok(());
+        }
+        let cut = !self.armed.load(Relaxed) || self.starved.load(Relaxed);
+        let slice = if cut { Deadline::after_ns(DEAF_SLICE_NS) } else { Deadline::NEVER };
+        self.collect(done, 1, deadline.min(slice)).map(drop)
     }
 
     /// Submits the poll whose cancellation ends a wait.
@@ -225,8 +251,11 @@ impl Kaio {
         }
     }
 
-    /// Ends the wait in the kernel. That it had ended by itself is no error.
+    /// Ends the sleep of the reaper. That it had ended by itself is no error.
     fn rouse(&self) {
+        if self.dozing.load(Relaxed) {
+            return self.gate.rouse();
+        }
         // SAFETY: the block lives as long as `self`.
         let _ = unsafe { self.context.cancel(self.blocks.address(self.depth)) };
     }
@@ -276,6 +305,11 @@ impl BlockBackend for Kaio {
         }
         let cancels = self.cancels_total.load(Acquire);
         self.submit(&keys);
+        // Now there is something to sleep for in the kernel. (The book's lock orders this load:
+        // a reaper that did not see the bios has set the flag before.)
+        if self.dozing.load(Relaxed) {
+            self.nudge();
+        }
         if self.cancels_total.load(Acquire) == cancels {
             return;
         }

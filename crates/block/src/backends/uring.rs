@@ -446,3 +446,35 @@ fn this_thread() -> i32 {
     thread_local!(static THREAD: i32 = thread::thread_id());
     THREAD.with(|id| *id)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::SeqCst;
+
+    /// As on kernels before 6.7, which cannot wait on a word of memory.
+    #[test]
+    fn wake_by_a_counter_ends_the_wait() {
+        for issuer in [Issuer::Any, Issuer::Single] {
+            let Ok(ring) = Ring::new(8, issuer) else {
+                return crate::conformance::note_skip("wake_by_a_counter", "no io_uring here");
+            };
+            let uring = Uring::over(ring, 8, issuer, Some(EventFd::new().unwrap()));
+            for _ in 0..20 {
+                let returned = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        while !returned.load(SeqCst) {
+                            uring.wake();
+                            std::thread::yield_now();
+                        }
+                    });
+                    let mut done = Vec::new();
+                    uring.reap(&mut done, 1, Deadline::NEVER).unwrap();
+                    assert!(done.is_empty());
+                    returned.store(true, SeqCst);
+                });
+            }
+        }
+    }
+}

@@ -36,21 +36,28 @@ pub struct Fixture {
     pub keep: Box<dyn Any>,
 }
 
-/// Prints `skipped: <test>: <why>` and appends it to the file that `NOWAIT_SKIPS` names.
+/// Prints `skipped: <test>: <why>` and appends it to the file that `NOWAIT_SKIPS` names: the
+/// machine lacks what the test needs.
 pub fn note_skip(test: &str, why: &str) {
-    let line = format!("skipped: {test}: {why}\n");
-    // Straight to the descriptor: the test harness swallows `println!` of passing tests.
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let line = print_skip(test, why);
     let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
     let mut file = OpenOptions::new().create(true).append(true).open(&file).expect(&file);
     file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
 }
 
+fn print_skip(test: &str, why: &str) -> String {
+    let line = format!("skipped: {test}: {why}\n");
+    // Straight to the descriptor: the test harness swallows `println!` of passing tests.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    line
+}
+
 impl Fixture {
-    /// Tells whether the backend can do what a claim needs; notes a skip if not.
+    /// Tells whether the backend can do what a claim needs. If not, that is printed, but not
+    /// counted: it is so by the backend's nature, on every machine.
     pub(super) fn can(&self, claim: &str, lack: Option<&str>) -> bool {
         if let Some(why) = lack {
-            note_skip(&format!("{} {claim}", self.backend.name()), why);
+            print_skip(&format!("{} {claim}", self.backend.name()), why);
         }
         lack.is_none()
     }

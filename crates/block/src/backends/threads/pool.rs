@@ -205,10 +205,14 @@ impl Pool {
         let mut pending = self.pending.lock();
         let mut state = self.state.lock();
         let queued = pending.bios.iter().position(|bio| bio.token == token);
-        if let Some(index) = queued {
-            state.ready.push_front(cancelled(pending.bios.remove(index).token));
-        } else if take_ready(&mut state, token) {
-            state.ready.push_front(cancelled(token));
+        let removed = queued.map(|index| pending.bios.remove(index)).is_some();
+        if removed || take_ready(&mut state, token) {
+            let completion = Completion { token, result: Err(Errno::CANCELED) };
+            match &self.deliver {
+                Deliver::Queue => self.inbox.add(&mut vec![completion]),
+                // On a worker, as promised: who cancels may hold locks the receiver takes.
+                Deliver::Call(_) => state.ready.push_front(Work::Done(completion)),
+            }
         } else if self.watches.cancel(token) {
             state.ready.push_front(Work::Poke);
         }

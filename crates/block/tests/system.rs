@@ -1,0 +1,124 @@
+//! What is special about io_uring and native AIO.
+
+use nowait_block::{
+    Bio, BioOp, BlockBackend, Completion, Segments,
+    backends::{aio::Kaio, uring::Uring},
+    conformance::note_skip,
+};
+use nowait_sys::{Errno, file::IoVec, inspect::O_DIRECT, time::Deadline, uring::Issuer};
+use std::{
+    fs::OpenOptions,
+    io::pipe,
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+};
+
+fn one(bytes: &mut [u8]) -> Segments {
+    Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() })
+}
+
+fn bio(op: BioOp, fd: &impl AsRawFd, segments: Segments, offset: i64, token: u64) -> Bio {
+    // SAFETY: the tests keep their buffers until they have reaped.
+    unsafe { Bio::new(op, fd.as_raw_fd(), segments, offset, token) }
+}
+
+fn run(backend: &dyn BlockBackend, bio: Bio) -> Completion {
+    assert!(backend.queue(bio).is_ok());
+    backend.commit();
+    let mut done = Vec::new();
+    backend.reap(&mut done, 1, Deadline::NEVER).unwrap();
+    done[0]
+}
+
+/// Gives the backend, or notes why there is none.
+fn usable<B>(test: &str, backend: Result<B, Errno>) -> Option<B> {
+    backend.map_err(|errno| note_skip(test, &errno.to_string())).ok()
+}
+
+#[test]
+fn read_of_a_silent_pipe_can_be_cancelled() {
+    for issuer in [Issuer::Any, Issuer::Single] {
+        let uring = usable("read_of_a_silent_pipe_can_be_cancelled", Uring::new(8, issuer));
+        let (Some(uring), (reader, _writer)) = (uring, pipe().unwrap()) else { return };
+        let mut buffer = [0u8; 8];
+        assert!(uring.queue(bio(BioOp::Read, &reader, one(&mut buffer), -1, 3)).is_ok());
+        uring.commit();
+        assert!(!uring.has_completions());
+        uring.cancel(3);
+        let mut done = Vec::new();
+        uring.reap(&mut done, 1, Deadline::NEVER).unwrap();
+        assert_eq!(done, [Completion { token: 3, result: Err(Errno::CANCELED) }]);
+    }
+}
+
+#[test]
+fn dropping_a_ring_ends_what_is_in_flight() {
+    for issuer in [Issuer::Any, Issuer::Single] {
+        let uring = usable("dropping_a_ring_ends_what_is_in_flight", Uring::new(8, issuer));
+        let (Some(uring), (reader, _writer)) = (uring, pipe().unwrap()) else { return };
+        let mut buffer = [0u8; 8];
+        assert!(uring.queue(bio(BioOp::Read, &reader, one(&mut buffer), -1, 1)).is_ok());
+        uring.commit();
+        assert!(uring.queue(bio(BioOp::Poll(1), &reader, Segments::NONE, 0, 2)).is_ok());
+        drop(uring);
+    }
+}
+
+#[test]
+fn completions_show_without_a_system_call() {
+    let file = tempfile::tempfile().unwrap();
+    for issuer in [Issuer::Any, Issuer::Single] {
+        let uring = usable("completions_show_without_a_system_call", Uring::new(8, issuer));
+        let Some(uring) = uring else { return };
+        assert!(uring.queue(bio(BioOp::Fsync, &file, Segments::NONE, 0, 1)).is_ok());
+        uring.commit();
+        while !uring.has_completions() {
+            std::thread::yield_now();
+        }
+        let mut done = Vec::new();
+        uring.reap(&mut done, 0, Deadline::NOW).unwrap();
+        assert_eq!(done, [Completion { token: 1, result: Ok(0) }]);
+        assert!(!uring.has_completions());
+    }
+}
+
+#[test]
+fn what_others_commit_reaches_a_sleeping_issuer() {
+    let uring = usable("what_others_commit", Uring::new(8, Issuer::Single));
+    let (Some(uring), file) = (uring, tempfile::tempfile().unwrap()) else { return };
+    for token in 0..200 {
+        let mut done = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let fsync = bio(BioOp::Fdatasync, &file, Segments::NONE, 0, token);
+                assert!(uring.queue(fsync).is_ok());
+                uring.commit();
+            });
+            uring.reap(&mut done, 1, Deadline::NEVER).unwrap();
+        });
+        assert_eq!(done, [Completion { token, result: Ok(0) }]);
+    }
+}
+
+#[test]
+fn nowait_write_that_extends_the_file_is_refused_not_done_in_commit() {
+    const NAME: &str = "nowait_write_that_extends_the_file_is_refused";
+    let Some(kaio) = usable(NAME, Kaio::new(8)) else { return };
+    let (kaio, path) = (kaio.nowait(true), tempfile::NamedTempFile::new().unwrap());
+    let direct = OpenOptions::new().write(true).custom_flags(O_DIRECT).open(&path);
+    let Ok(direct) = direct else { return note_skip(NAME, "no O_DIRECT here") };
+    let mut memory = vec![1u8; 8192];
+    let aligned = memory.as_ptr().align_offset(4096);
+    let write = bio(BioOp::Write, &direct, one(&mut memory[aligned..][..4096]), 0, 1);
+    match run(&kaio, write).result {
+        Err(Errno::AGAIN) => assert_eq!(path.as_file().metadata().unwrap().len(), 0),
+        other => note_skip(NAME, &format!("this file system answers {other:?}")),
+    }
+}
+
+#[test]
+fn positions_of_streams_are_refused_by_native_aio() {
+    let Some(kaio) = usable("positions_of_streams", Kaio::new(8)) else { return };
+    let (file, mut buffer) = (tempfile::tempfile().unwrap(), [0u8; 8]);
+    let done = run(&kaio, bio(BioOp::Read, &file, one(&mut buffer), -1, 1));
+    assert_eq!(done.result, Err(Errno::INVAL));
+}

@@ -1,0 +1,311 @@
+//! What is special about the thread backend: lanes, workers, rights, delivery, its end.
+
+use nowait_block::{
+    Bio, BioOp, BlockBackend, Completion, Segments,
+    backends::threads::{Deliver, Lane, Threads, ThreadsConfig},
+    bio::Descriptor,
+    conformance::note_skip,
+};
+use nowait_sys::{
+    Errno,
+    cred::Credentials,
+    fdtable,
+    file::{IoVec, rwf},
+    time::Deadline,
+};
+use std::{
+    io::{PipeReader, PipeWriter, Write, pipe},
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    sync::{Arc, Mutex, mpsc},
+};
+
+fn pool(max_workers: usize) -> Threads {
+    Threads::new(ThreadsConfig { max_workers, ..ThreadsConfig::default() }).unwrap()
+}
+
+fn one(bytes: &mut [u8]) -> Segments {
+    Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() })
+}
+
+fn bio(op: BioOp, fd: &impl AsRawFd, segments: Segments, offset: i64, token: u64) -> Bio {
+    // SAFETY: the tests keep their buffers until they have reaped, or ended the pool.
+    unsafe { Bio::new(op, fd.as_raw_fd(), segments, offset, token) }
+}
+
+fn start(backend: &Threads, bio: Bio) {
+    assert!(backend.queue(bio).is_ok());
+    backend.commit();
+}
+
+fn reap(backend: &Threads, count: usize) -> Vec<Completion> {
+    let mut done = Vec::new();
+    while done.len() < count {
+        let missing = count - done.len();
+        backend.reap(&mut done, missing, Deadline::NEVER).unwrap();
+    }
+    done
+}
+
+/// Occupies a worker until the other end of the pipe is written to or dropped.
+fn block_a_worker(backend: &Threads, buffer: &mut [u8], token: u64) -> (PipeReader, PipeWriter) {
+    let (reader, writer) = pipe().unwrap();
+    start(backend, bio(BioOp::Read, &reader, one(buffer), -1, token));
+    (reader, writer)
+}
+
+#[test]
+fn bios_of_a_lane_run_in_order() {
+    let (backend, file, lane) = (pool(8), tempfile::tempfile().unwrap(), Lane::new());
+    let mut values: Vec<[u8; 512]> = (0..1000u32).map(|i| [i as u8; 512]).collect();
+    for (token, value) in values.iter_mut().enumerate() {
+        let mut bio = bio(BioOp::Write, &file, one(value), 0, token as u64);
+        bio.lane = Some(lane.clone());
+        assert!(backend.queue(bio).is_ok());
+        if token % 17 == 0 {
+            backend.commit();
+        }
+    }
+    backend.commit();
+    let tokens: Vec<u64> = reap(&backend, 1000).iter().map(|done| done.token).collect();
+    assert!(tokens.iter().copied().eq(0..1000));
+    let mut last = [0u8; 512];
+    file.read_exact_at(&mut last, 0).unwrap();
+    assert_eq!(last, [999u32 as u8; 512]);
+}
+
+#[test]
+fn blocked_lane_blocks_nobody_else() {
+    let (backend, file, lane) = (pool(4), tempfile::tempfile().unwrap(), Lane::new());
+    let (reader, mut writer) = pipe().unwrap();
+    let (mut first, mut second, mut third) = ([0u8; 1], [0u8; 1], [0u8; 1]);
+    for (buffer, token) in [(&mut first, 1), (&mut second, 2)] {
+        let mut bio = bio(BioOp::Read, &reader, one(buffer), -1, token);
+        bio.lane = Some(lane.clone());
+        start(&backend, bio);
+    }
+    start(&backend, bio(BioOp::Read, &file, one(&mut third), 0, 3));
+    assert_eq!(reap(&backend, 1)[0].token, 3);
+    writer.write_all(b"ab").unwrap();
+    let tokens: Vec<u64> = reap(&backend, 2).iter().map(|done| done.token).collect();
+    assert_eq!((tokens, first, second), (vec![1, 2], *b"a", *b"b"));
+}
+
+#[test]
+fn a_blocked_worker_always_leaves_another_behind() {
+    let (backend, file) = (pool(8), tempfile::tempfile().unwrap());
+    let (mut buffers, mut byte, mut pipes) = (vec![[0u8; 1]; 7], [0u8; 1], Vec::new());
+    for (token, buffer) in buffers.iter_mut().enumerate() {
+        pipes.push(block_a_worker(&backend, buffer, token as u64));
+        start(&backend, bio(BioOp::Read, &file, one(&mut byte), 0, 100));
+        assert_eq!(reap(&backend, 1)[0].token, 100, "with {} blocked", token + 1);
+    }
+    drop(pipes);
+    assert_eq!(reap(&backend, 7).len(), 7);
+}
+
+#[test]
+fn there_are_never_more_workers_than_allowed() {
+    let (backend, file) = (pool(3), tempfile::tempfile().unwrap());
+    let (mut buffers, mut byte, mut pipes) = (vec![[0u8; 1]; 6], [0u8; 1], Vec::new());
+    for (token, buffer) in buffers.iter_mut().enumerate() {
+        pipes.push(block_a_worker(&backend, buffer, token as u64));
+        assert!(backend.workers() <= 3);
+    }
+    start(&backend, bio(BioOp::Read, &file, one(&mut byte), 0, 100));
+    let mut done = Vec::new();
+    for pipe in pipes {
+        drop(pipe.1);
+        assert!(backend.workers() <= 3);
+    }
+    backend.reap(&mut done, 7, Deadline::NEVER).unwrap();
+    assert_eq!((done.len(), backend.in_flight()), (7, 0));
+}
+
+#[test]
+fn what_has_not_started_can_be_cancelled() {
+    let (backend, file, lane) = (pool(1), tempfile::tempfile().unwrap(), Lane::new());
+    let (mut buffer, mut byte) = ([0u8; 1], [0u8; 1]);
+    let pipe = block_a_worker(&backend, &mut buffer, 1);
+    start(&backend, bio(BioOp::Read, &file, one(&mut byte), 0, 2));
+    let mut in_lane = bio(BioOp::Read, &file, one(&mut byte), 0, 3);
+    in_lane.lane = Some(lane);
+    start(&backend, in_lane);
+    assert!(backend.queue(bio(BioOp::Read, &file, one(&mut byte), 0, 4)).is_ok());
+    for token in [2, 3, 4] {
+        backend.cancel(token);
+        let done = reap(&backend, 1);
+        assert_eq!(done, [Completion { token, result: Err(Errno::CANCELED) }]);
+    }
+    backend.cancel(1); // runs: stays
+    drop(pipe.1);
+    assert_eq!(reap(&backend, 1), [Completion { token: 1, result: Ok(0) }]);
+}
+
+/// Tells what rights the worker has when it looks the file up.
+#[derive(Debug, Default)]
+struct Witness(Mutex<Vec<Credentials>>);
+
+impl Descriptor for Witness {
+    fn number(&self) -> Result<i32, Errno> {
+        self.0.lock().unwrap().push(Credentials::current()?);
+        Ok(-1)
+    }
+}
+
+#[test]
+fn workers_act_with_the_rights_of_the_bio_and_give_them_back() {
+    // SAFETY: takes nothing, cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return note_skip("workers_act_with_the_rights_of_the_bio", "needs root");
+    }
+    let own = Credentials::current().unwrap();
+    let other = std::thread::spawn(|| {
+        // SAFETY: takes no memory; changes this thread alone.
+        unsafe { libc::syscall(libc::SYS_setfsuid, 65_534) };
+        Credentials::current().unwrap()
+    });
+    let other = other.join().unwrap();
+    assert_ne!(own, other);
+    let (backend, witness) = (pool(1), Arc::new(Witness::default()));
+    for credentials in [None, Some(other.clone()), Some(own.clone()), Some(other.clone()), None] {
+        let mut bio = bio(BioOp::Fsync, &0, Segments::NONE, 0, 1);
+        bio.file = Some(witness.clone());
+        bio.credentials = credentials.map(Arc::new);
+        start(&backend, bio);
+        assert_eq!(reap(&backend, 1)[0].result, Err(Errno::BADF));
+    }
+    let seen = witness.0.lock().unwrap();
+    assert_eq!(*seen, [own.clone(), other.clone(), own.clone(), other, own]);
+}
+
+#[test]
+fn completions_are_delivered_on_the_worker_after_the_hook_has_run() {
+    let (sender, receiver) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let deliver = Deliver::Call(Arc::new(move |done: &mut Vec<Completion>| {
+        let name = std::thread::current().name().unwrap_or("").to_owned();
+        let _ = sender.lock().unwrap().send((name, core::mem::take(done)));
+    }));
+    let (hook, hooked) = mpsc::channel();
+    let first = Box::new(move || {
+        let _ = hook.send(std::thread::current().name().map(str::to_owned));
+    });
+    let config =
+        ThreadsConfig { max_workers: 1, deliver, first: Some(first), name: "test-w".to_owned() };
+    let backend = Threads::new(config).unwrap();
+    start(&backend, bio(BioOp::Fsync, &-1, Segments::NONE, 0, 5));
+    let (name, done) = receiver.recv().unwrap();
+    assert_eq!(hooked.try_recv().unwrap().as_deref(), Some("test-w0"));
+    assert_eq!((name.as_str(), done[0].token), ("test-w0", 5));
+    assert_eq!(backend.in_flight(), 0);
+}
+
+#[test]
+fn workers_share_the_table_that_the_hook_made() {
+    let (near, far) = fdtable::channel().unwrap();
+    let (made, result) = mpsc::channel();
+    let first = Box::new(move || {
+        let _ = made.send(fdtable::make_private(far.into_raw()));
+    });
+    let config = ThreadsConfig { first: Some(first), ..ThreadsConfig::default() };
+    let backend = Threads::new(config).unwrap();
+    if let Err(errno) = result.recv().unwrap() {
+        return note_skip("workers_share_the_table_that_the_hook_made", &errno.to_string());
+    }
+    let file = tempfile::tempfile().unwrap();
+    let (mut buffers, mut pipes) = (vec![[0u8; 1]; 20], Vec::new());
+    for (token, buffer) in buffers.iter_mut().enumerate() {
+        let lookup = bio(BioOp::Read, &file, one(buffer), 0, token as u64);
+        assert!(backend.queue(lookup).is_ok());
+        pipes.push(pipe().unwrap());
+    }
+    backend.commit();
+    for done in reap(&backend, 20) {
+        assert_eq!(done.result, Err(Errno::BADF), "not open in the workers' table");
+    }
+    drop(near);
+}
+
+#[test]
+fn shutdown_completes_what_has_not_started() {
+    let (sender, receiver) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let deliver = Deliver::Call(Arc::new(move |done: &mut Vec<Completion>| {
+        let sender = sender.lock().unwrap();
+        for one in done.drain(..) {
+            let _ = sender.send(one);
+        }
+    }));
+    let config = ThreadsConfig { max_workers: 1, deliver, ..ThreadsConfig::default() };
+    let (backend, lane) = (Threads::new(config).unwrap(), Lane::new());
+    let (mut buffer, mut byte) = ([0u8; 1], [0u8; 1]);
+    let (reader, writer) = block_a_worker(&backend, &mut buffer, 0);
+    for token in 1..10 {
+        let mut bio = bio(BioOp::Read, &reader, one(&mut byte), 0, token);
+        bio.lane = token.is_multiple_of(2).then(|| lane.clone());
+        assert!(backend.queue(bio).is_ok());
+        if token == 5 {
+            backend.commit();
+        }
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| backend.shutdown());
+        // Only when the pool takes nothing more has the shutdown begun.
+        while backend.queue(bio(BioOp::Fsync, &reader, Segments::NONE, 0, 99)).is_ok() {
+            std::thread::yield_now();
+        }
+        drop(writer);
+    });
+    drop(backend);
+    let mut done: Vec<Completion> = receiver.iter().filter(|done| done.token != 99).collect();
+    done.sort_by_key(|done| done.token);
+    assert_eq!((done.len(), done[0].result), (10, Ok(0)));
+    assert!(done[1..].iter().all(|done| done.result == Err(Errno::CANCELED)), "{done:?}");
+}
+
+#[test]
+fn dropping_the_pool_ends_its_polls() {
+    let (backend, (reader, _writer)) = (pool(2), pipe().unwrap());
+    start(&backend, bio(BioOp::Poll(1), &reader, Segments::NONE, 0, 1));
+    drop(backend);
+}
+
+#[test]
+fn priority_and_announcement_do_not_change_the_result() {
+    const BEST_EFFORT_7: u16 = 2 << 13 | 7;
+    const NO_SUCH_CLASS: u16 = 7 << 13;
+    let (backend, file) = (pool(2), tempfile::tempfile().unwrap());
+    file.write_all_at(&vec![7; 20_000], 0).unwrap();
+    let mut buffer = vec![0; 30_000];
+    for (priority, expected) in [(BEST_EFFORT_7, Ok(20_000)), (NO_SUCH_CLASS, Err(Errno::INVAL))] {
+        let mut bio = bio(BioOp::Read, &file, one(&mut buffer), 0, 1);
+        (bio.priority, bio.upfront) = (priority, true);
+        start(&backend, bio);
+        assert_eq!(reap(&backend, 1)[0].result, expected);
+    }
+}
+
+#[test]
+fn flags_reach_the_system() {
+    let (backend, file) = (pool(2), tempfile::tempfile().unwrap());
+    let mut bytes = [1u8; 16];
+    let mut append = bio(BioOp::Write, &file, one(&mut bytes), 0, 1);
+    append.rw_flags = rwf::APPEND;
+    for size in [16, 32] {
+        start(&backend, append.clone());
+        assert_eq!(reap(&backend, 1)[0].result, Ok(16));
+        assert_eq!(file.metadata().unwrap().len(), size);
+    }
+    append.rw_flags = 1 << 30;
+    start(&backend, append);
+    assert_eq!(reap(&backend, 1)[0].result, Err(Errno::OPNOTSUPP));
+}
+
+#[test]
+fn streams_are_asked_once() {
+    let (backend, (reader, mut writer)) = (pool(2), pipe().unwrap());
+    writer.write_all(b"abc").unwrap();
+    let mut buffer = [0u8; 16];
+    start(&backend, bio(BioOp::Read, &reader, one(&mut buffer), -1, 1));
+    assert_eq!(reap(&backend, 1)[0].result, Ok(3), "and not: waits for the other 13");
+}
