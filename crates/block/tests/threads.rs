@@ -46,10 +46,24 @@ fn reap(backend: &Threads, count: usize) -> Vec<Completion> {
     done
 }
 
+/// Tells when a worker looks the file up.
+#[derive(Debug)]
+struct Started(i32, Mutex<mpsc::Sender<()>>);
+
+impl Descriptor for Started {
+    fn number(&self) -> Result<i32, Errno> {
+        let _ = self.1.lock().unwrap().send(());
+        Ok(self.0)
+    }
+}
+
 /// Occupies a worker until the other end of the pipe is written to or dropped.
 fn block_a_worker(backend: &Threads, buffer: &mut [u8], token: u64) -> (PipeReader, PipeWriter) {
-    let (reader, writer) = pipe().unwrap();
-    start(backend, bio(BioOp::Read, &reader, one(buffer), -1, token));
+    let ((reader, writer), (sender, started)) = (pipe().unwrap(), mpsc::channel());
+    let mut read = bio(BioOp::Read, &reader, one(buffer), -1, token);
+    read.file = Some(Arc::new(Started(reader.as_raw_fd(), Mutex::new(sender))));
+    start(backend, read);
+    started.recv().unwrap();
     (reader, writer)
 }
 
@@ -106,19 +120,19 @@ fn a_blocked_worker_always_leaves_another_behind() {
 #[test]
 fn there_are_never_more_workers_than_allowed() {
     let (backend, file) = (pool(3), tempfile::tempfile().unwrap());
-    let (mut buffers, mut byte, mut pipes) = (vec![[0u8; 1]; 6], [0u8; 1], Vec::new());
+    let (mut buffers, mut bytes, mut pipes) = (vec![[0u8; 1]; 3], [0u8; 8], Vec::new());
     for (token, buffer) in buffers.iter_mut().enumerate() {
         pipes.push(block_a_worker(&backend, buffer, token as u64));
-        assert!(backend.workers() <= 3);
     }
-    start(&backend, bio(BioOp::Read, &file, one(&mut byte), 0, 100));
-    let mut done = Vec::new();
+    for token in 10..50 {
+        start(&backend, bio(BioOp::Read, &file, one(&mut bytes), 0, token));
+        assert_eq!(backend.workers(), 3, "all of them are blocked");
+    }
     for pipe in pipes {
         drop(pipe.1);
         assert!(backend.workers() <= 3);
     }
-    backend.reap(&mut done, 7, Deadline::NEVER).unwrap();
-    assert_eq!((done.len(), backend.in_flight()), (7, 0));
+    assert_eq!((reap(&backend, 43).len(), backend.in_flight()), (43, 0));
 }
 
 #[test]
