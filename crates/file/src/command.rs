@@ -1,7 +1,10 @@
 //! A decoded request, before anything has been done about it.
 
 use nowait_block::{BioOp, Segments};
-use nowait_sys::file::rwf;
+use nowait_sys::{
+    Errno,
+    file::{self, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC, O_PATH, O_RDONLY, O_WRONLY, rwf},
+};
 
 /// What a command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub struct Command {
     pub kind: Kind,
     /// The application's descriptor.
     pub fd: i32,
+    /// Its status flags, as read when the command was made.
+    pub status_flags: i32,
     /// The application's memory.
     pub segments: Segments,
     /// Bytes in all segments, at most [`LEN_MAX`].
@@ -43,14 +48,16 @@ pub struct Command {
 pub const LEN_MAX: u64 = 0x7fff_f000;
 
 impl Command {
-    /// Makes a command without flags and priority.
+    /// Makes a command without flags and priority; `file` is the descriptor and its status flags
+    /// (see [`open_for`]).
     ///
     /// # Safety
     /// The segments stay valid for `kind` until the command's event has been delivered, or are
     /// addresses that only the kernel will look at.
-    pub unsafe fn new(kind: Kind, fd: i32, segments: Segments, offset: i64) -> Command {
+    pub unsafe fn new(kind: Kind, file: (i32, i32), segments: Segments, offset: i64) -> Command {
         let len = (segments.len() as u64).min(LEN_MAX);
-        Command { kind, fd, segments, len, offset, rw_flags: 0, priority: 0 }
+        let (fd, status_flags) = file;
+        Command { kind, fd, status_flags, segments, len, offset, rw_flags: 0, priority: 0 }
     }
 
     /// Returns the operation of the bio that carries it.
@@ -69,16 +76,42 @@ impl Command {
         self.rw_flags & rwf::NOWAIT != 0
     }
 
-    /// Tells whether a write, on a file with these status flags, is durable when it ends.
-    pub fn is_synchronous(&self, status_flags: i32) -> bool {
-        self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0
-            || status_flags & nowait_sys::file::O_DSYNC != 0
+    /// Tells whether a write is durable when it ends.
+    pub fn is_synchronous(&self) -> bool {
+        self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0 || self.status_flags & O_DSYNC != 0
     }
 
-    /// Tells whether a write, on a file with these status flags, goes to the end of the file.
-    pub fn is_append(&self, status_flags: i32) -> bool {
+    /// Tells whether a write goes to the end of the file.
+    pub fn is_append(&self) -> bool {
         self.rw_flags & rwf::APPEND != 0
-            || (status_flags & nowait_sys::file::O_APPEND != 0
-                && self.rw_flags & rwf::NOAPPEND == 0)
+            || (self.status_flags & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
+
+    /// Tells whether the file is open for direct I/O.
+    pub fn is_direct(&self) -> bool {
+        self.status_flags & O_DIRECT != 0
+    }
+}
+
+/// Returns the status flags of the open file behind `fd`.
+///
+/// # Errors
+/// `EBADF`: not open, or only as a name (O_PATH).
+pub fn open_for(fd: i32) -> Result<i32, Errno> {
+    let flags = file::status_flags(fd)?;
+    if flags & O_PATH != 0 { Err(Errno::BADF) } else { Ok(flags) }
+}
+
+/// Checks that a file with these status flags is open for reading or writing.
+///
+/// # Errors
+/// `EBADF`: it is not.
+pub fn check_mode(kind: Kind, status_flags: i32) -> Result<(), Errno> {
+    let mode = status_flags & O_ACCMODE;
+    let allowed = match kind {
+        Kind::Read => mode != O_WRONLY && mode != O_ACCMODE,
+        Kind::Write => mode != O_RDONLY && mode != O_ACCMODE,
+        _ => true,
+    };
+    if allowed { Ok(()) } else { Err(Errno::BADF) }
 }

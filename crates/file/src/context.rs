@@ -3,15 +3,25 @@
 use crate::{
     Engine, SubmitMode,
     history::History,
+    hold,
     operation::FileOperation,
     plug::{Place, Plug},
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use nowait_block::{BlockBackend, Completion};
-use nowait_retry::{IoContext, Pump, Request, stats::Stats};
-use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
+use nowait_block::{BlockBackend, Completion, bio::Descriptor};
+use nowait_retry::{
+    IoContext, Pump, Request, Wanted,
+    stats::Stats,
+    waiters::{Bell, Mask},
+};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    eventfd::{self, EventFd},
+    time::Deadline,
+};
 use parking_lot::Mutex;
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 /// What a program submits to and reaps from.
 pub struct Context {
@@ -22,12 +32,21 @@ pub struct Context {
     own: Option<Arc<dyn BlockBackend>>,
     pub(crate) history: History,
     pub(crate) mode: SubmitMode,
-    /// Polls under way, by the address of their iocb.
-    polls: Mutex<HashMap<u64, (Arc<Request<FileOperation>>, u64)>>,
+    /// Polls and waiting streams under way.
+    polls: Mutex<Vec<Poll>>,
+    next_poll: AtomicU64,
     /// Nobody calls for the events (the ring is read directly): the driver must bring them.
     engine_driven: AtomicBool,
     watched: AtomicBool,
     waits: AtomicU64,
+}
+
+/// A request that may wait for ever.
+struct Poll {
+    id: u64,
+    /// The address of its iocb.
+    obj: u64,
+    request: Arc<Request<FileOperation>>,
 }
 
 impl core::fmt::Debug for Context {
@@ -59,6 +78,7 @@ impl Context {
             history: History::default(),
             mode: engine.config().submit,
             polls: Mutex::default(),
+            next_poll: AtomicU64::new(0),
             engine_driven: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waits: AtomicU64::new(0),
@@ -105,6 +125,10 @@ impl Context {
 
     /// Takes events, see [`IoContext::wait_events`].
     ///
+    /// With `min` = 0 and a timeout it waits for one event if requests are under way that the
+    /// kernel would have completed inside io_submit: programs that give a timeout but no minimum
+    /// (libaio's own tests) rely on it.
+    ///
     /// # Errors
     /// Those of [`IoContext::wait_events`].
     pub fn wait_events(
@@ -112,26 +136,48 @@ impl Context {
         min: usize,
         max: usize,
         deadline: Deadline,
-        sigmask: Option<&u64>,
+        sigmask: Option<u64>,
         sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
         self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
-        if self.engine_driven.load(Relaxed) {
-            self.engine_driven.store(false, Relaxed);
+        // A caller with a mask sleeps in ppoll(2) and cannot serve the own queue.
+        if self.engine_driven.load(Relaxed) != sigmask.is_some() {
+            self.engine_driven.store(sigmask.is_some(), Relaxed);
         }
-        if sigmask.is_some() {
-            // Such a caller sleeps in ppoll(2) and cannot serve the own queue.
-            self.engine_driven.store(true, Relaxed);
-        }
-        self.io.wait_events(min, max, deadline, sigmask, sink)
+        let timed = !deadline.is_now() && deadline != Deadline::NEVER;
+        let mask = |signals| Mask { signals, bell: self.bell().ok() };
+        let make = sigmask.map(|signals| move || mask(signals));
+        let wanted = Wanted {
+            min,
+            max,
+            deadline,
+            patient: min == 0 && max > 0 && timed,
+            mask: make.as_ref().map(|make| make as &dyn Fn() -> Mask),
+        };
+        self.io.wait_events(&wanted, sink)
     }
 
-    pub(crate) fn remember_poll(&self, obj: u64, request: Arc<Request<FileOperation>>, token: u64) {
-        self.polls.lock().insert(obj, (request, token));
+    /// Makes a bell that can be rung from both descriptor tables.
+    fn bell(&self) -> Result<Bell, Errno> {
+        let eventfd = EventFd::new()?;
+        let number = eventfd.raw();
+        let held = self.engine.holds().hold_afresh(number)?;
+        let ring = move || match hold::in_engine_table() {
+            true => held.number().map_or((), eventfd::signal),
+            false => eventfd::signal(number),
+        };
+        Ok(Bell { eventfd, ring: Box::new(ring) })
     }
 
-    pub(crate) fn forget_poll(&self, obj: u64) {
-        self.polls.lock().remove(&obj);
+    /// Remembers a request that may wait for ever, so that it can be cancelled.
+    pub(crate) fn remember_poll(&self, request: &Arc<Request<FileOperation>>, obj: u64) {
+        let id = self.next_poll.fetch_add(1, Relaxed);
+        request.prepare(|operation, _| operation.poll_id = Some(id));
+        self.polls.lock().push(Poll { id, obj, request: request.clone() });
+    }
+
+    pub(crate) fn forget_poll(&self, id: u64) {
+        self.polls.lock().retain(|poll| poll.id != id);
     }
 
     /// Asks for the end of the poll whose iocb is at `obj`; its event will say so.
@@ -139,11 +185,18 @@ impl Context {
     /// # Errors
     /// `EINVAL`: no such poll is under way.
     pub fn cancel_poll(&self, obj: u64) -> Result<(), Errno> {
-        let (request, token) = self.polls.lock().get(&obj).cloned().ok_or(Errno::INVAL)?;
-        request.cancel();
-        self.engine.cancel_bio(self.own.as_deref(), token);
-        self.engine.run_kicked();
+        let polls = self.polls.lock();
+        let found = polls.iter().find(|poll| poll.obj == obj && !poll.request.is_cancelled());
+        let request = found.map(|poll| poll.request.clone()).ok_or(Errno::INVAL)?;
+        drop(polls);
+        self.cancel(&request);
         Ok(())
+    }
+
+    fn cancel(&self, request: &Arc<Request<FileOperation>>) {
+        request.cancel();
+        self.engine.cancel_bio(self.own.as_deref(), Arc::as_ptr(request) as u64);
+        self.engine.run_kicked();
     }
 
     /// Ends the context, see [`IoContext::destroy`]. Polls are cancelled.
@@ -152,10 +205,8 @@ impl Context {
     /// `EINVAL`: it is being destroyed already.
     pub fn destroy(&self) -> Result<(), Errno> {
         self.io.destroy(|| {
-            let polls: Vec<u64> = self.polls.lock().keys().copied().collect();
-            for obj in polls {
-                let _ = self.cancel_poll(obj);
-            }
+            let polls: Vec<_> = self.polls.lock().iter().map(|p| p.request.clone()).collect();
+            polls.iter().for_each(|request| self.cancel(request));
         })
     }
 

@@ -120,6 +120,7 @@ impl Run {
         let Some(driver) = engine.driver() else { return };
         let mut batch = Vec::new();
         while !driver.stop.load(Relaxed) {
+            self.plug.next_pass();
             driver.inbox.take(&mut batch, CHUNK);
             let started = !batch.is_empty();
             for request in batch.drain(..) {
@@ -143,6 +144,7 @@ impl Run {
             self.tick(driver);
         }
         if driver.inbox.may_sleep() {
+            self.plug.next_pass();
             let _ = self.queue.reap(&mut self.done, 1, self.next_tick);
             driver.inbox.awake();
             self.complete();

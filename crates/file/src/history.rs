@@ -34,11 +34,15 @@ impl Default for History {
 }
 
 impl History {
-    /// Tells whether to try inline: lately that was short, or it is time to look again.
-    pub fn favours_inline(&self, fd: i32) -> bool {
+    /// Tells whether to try inline: lately that was short, or (with `probe`) it is time to look
+    /// again.
+    pub fn favours_inline(&self, fd: i32, probe: bool) -> bool {
         let slot = fd as usize % SLOTS;
         if self.score[slot].load(Relaxed) >= INLINE_FROM {
             return true;
+        }
+        if !probe {
+            return false;
         }
         let skipped = self.skipped[slot].load(Relaxed).wrapping_add(1);
         self.skipped[slot].store(skipped % PROBE_EVERY, Relaxed);
@@ -83,13 +87,13 @@ mod tests {
     #[test]
     fn misses_turn_inline_off_and_hits_on_again() {
         let history = History::default();
-        assert!(history.favours_inline(3));
+        assert!(history.favours_inline(3, false));
         (0..3).for_each(|_| history.miss(3));
-        let tried = (0..320).filter(|_| history.favours_inline(3)).count();
+        let tried = (0..320).filter(|_| history.favours_inline(3, true)).count();
         assert_eq!(tried, 10, "still looks once in a while");
         (0..2).for_each(|_| history.hit(3));
-        assert!(history.favours_inline(3));
-        assert!(history.favours_inline(4), "another file is not affected");
+        assert!(history.favours_inline(3, false));
+        assert!(history.favours_inline(4, false), "another file is not affected");
     }
 
     #[test]
@@ -101,7 +105,7 @@ mod tests {
             } else {
                 history.hit(3)
             }
-            assert!(history.favours_inline(3));
+            assert!(history.favours_inline(3, false));
         }
     }
 }

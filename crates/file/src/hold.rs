@@ -26,6 +26,11 @@ pub fn enter_engine_table() {
     IN_ENGINE_TABLE.set(true);
 }
 
+/// Tells whether the calling thread's descriptor table is the engine's.
+pub fn in_engine_table() -> bool {
+    IN_ENGINE_TABLE.get()
+}
+
 /// What tells one open file from another, as far as requests can notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
@@ -167,6 +172,21 @@ impl Holds {
                 return Ok(held);
             }
         }
+        let held = self.send(number, identity)?;
+        by_number.insert(number, Arc::downgrade(&held));
+        Ok(held)
+    }
+
+    /// Holds the open file behind the application's `number`, shared with nobody: for files
+    /// that cannot be told from each other by their inode (event counters).
+    ///
+    /// # Errors
+    /// Those of [`Holds::hold`].
+    pub fn hold_afresh(&self, number: i32) -> Result<Arc<HeldFile>, Errno> {
+        self.send(number, Identity { dev: 0, ino: 0, status_flags: 0 })
+    }
+
+    fn send(&self, number: i32, identity: Identity) -> Result<Arc<HeldFile>, Errno> {
         let tag = self.next_tag.fetch_add(1, AcqRel);
         let fd = if self.shared_table.load(Relaxed) {
             fd::duplicate(number, 0)?.moved_high().into_raw()
@@ -178,9 +198,7 @@ impl Holds {
             UNDER_WAY
         };
         let held = HeldFile { identity, tag, fd: AtomicI32::new(fd), way: self.way.clone() };
-        let held = Arc::new(held);
-        by_number.insert(number, Arc::downgrade(&held));
-        Ok(held)
+        Ok(Arc::new(held))
     }
 
     /// Returns the near end of the way, a descriptor in the application's table.

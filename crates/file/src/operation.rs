@@ -7,7 +7,7 @@
 //! | `Done` | everything transferred, end of file, or an error |
 
 use crate::{
-    Command, Context, Kind, Target,
+    Command, Context, Engine, Kind, Target,
     hold::HeldFile,
     order::{InodeKey, Ticket},
     plug::{Place, Plug},
@@ -64,6 +64,13 @@ pub struct FileOperation {
     pub(crate) registers: bool,
     /// Runs after one another with the other writes of its inode.
     pub(crate) wants_lane: bool,
+    /// The kernel's AIO would have completed it inside io_submit.
+    pub(crate) promised: bool,
+    /// The driver's pass in which its bio was queued: a completion in the same pass did not
+    /// wait for anything.
+    queued_in_pass: u64,
+    /// Its name among the context's polls.
+    pub(crate) poll_id: Option<u64>,
 }
 
 impl FileOperation {
@@ -71,15 +78,11 @@ impl FileOperation {
     pub(crate) fn new(
         command: Command,
         context: &Arc<Context>,
-        reply: Reply,
+        reply: &Reply,
         route: Route,
     ) -> FileOperation {
-        let target = Target {
-            context: context.clone(),
-            data: reply.data,
-            obj: reply.obj,
-            eventfd: reply.eventfd,
-        };
+        let target =
+            Target { context: context.clone(), data: reply.data, obj: reply.obj, eventfd: None };
         FileOperation {
             command,
             target,
@@ -96,7 +99,17 @@ impl FileOperation {
             waited_for_order: false,
             registers: false,
             wants_lane: false,
+            promised: false,
+            queued_in_pass: 0,
+            poll_id: None,
         }
+    }
+
+    /// Holds the file, which has this `stat` now.
+    pub(crate) fn hold(&mut self, engine: &Engine, stat: &file::Stat) -> Result<(), Errno> {
+        let (number, flags) = (self.command.fd, self.command.status_flags);
+        self.held = Some(engine.holds().hold(number, stat, flags)?);
+        Ok(())
     }
 
     fn stats(&self) -> &nowait_retry::stats::Stats {
@@ -147,7 +160,10 @@ impl FileOperation {
         }
         match self.route {
             Route::Own => plug.queue_own(bio),
-            Route::Driver => plug.queue_driver(bio),
+            Route::Driver => {
+                self.queued_in_pass = plug.pass();
+                plug.queue_driver(bio);
+            }
             Route::Workers => plug.queue_worker(bio),
         }
         Step::Queued
@@ -188,6 +204,9 @@ impl FileOperation {
 
     fn transferred(&mut self, bytes: u32, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         self.done += u64::from(bytes);
+        if self.route == Route::Driver && self.queued_in_pass == plug.pass() {
+            self.target.context.history.hit(self.command.fd);
+        }
         let over = bytes == 0 || self.done >= self.command.len;
         if over || self.kind != FileKind::Seekable {
             return Step::Done(Ok(self.done as u32));
@@ -207,13 +226,13 @@ impl FileOperation {
     fn hold_late(&mut self, plug: &Plug) -> bool {
         let now = file::stat(self.command.fd).and_then(|stat| {
             let flags = file::status_flags(self.command.fd)?;
-            if self.inode != Some((stat.dev, stat.ino)) {
+            let same = self.inode == Some((stat.dev, stat.ino));
+            if !same || flags != self.command.status_flags {
                 return Err(Errno::BADF);
             }
-            plug.engine().holds().hold(self.command.fd, &stat, flags)
+            self.hold(plug.engine(), &stat)
         });
-        self.held = now.ok();
-        self.held.is_some()
+        now.is_ok()
     }
 }
 
@@ -272,8 +291,12 @@ impl Operation for FileOperation {
     }
 
     fn finish(&mut self, plug: &mut Plug, result: Result<u32, Errno>) {
-        if let Kind::Poll(_) = self.command.kind {
-            self.target.context.forget_poll(self.target.obj);
+        let mut result = result;
+        if let Some(id) = self.poll_id {
+            self.target.context.forget_poll(id);
+        }
+        if matches!(self.command.kind, Kind::Poll(_)) && result == Err(Errno::CANCELED) {
+            result = Ok(0); // as the kernel reports it
         }
         // Before the event is visible: whoever sees it may close the file and unmount.
         self.held = None;
@@ -282,6 +305,9 @@ impl Operation for FileOperation {
             plug.engine().orders().leave(&ticket);
         }
         self.target.deliver(result);
+        if self.promised {
+            self.target.context.io().keep_promise();
+        }
     }
 }
 

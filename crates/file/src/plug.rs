@@ -24,6 +24,8 @@ pub enum Place {
 pub struct Plug {
     engine: Arc<Engine>,
     place: Place,
+    /// Counts the driver's rounds.
+    pass: u64,
     /// The queue of the context being served, and bios for it.
     own: Option<Arc<dyn BlockBackend>>,
     own_bios: Vec<Bio>,
@@ -40,6 +42,7 @@ impl Plug {
         Plug {
             engine,
             place,
+            pass: 1,
             own: None,
             own_bios: Vec::new(),
             driver_bios: Vec::new(),
@@ -57,6 +60,16 @@ impl Plug {
     /// Returns where this runs.
     pub fn place(&self) -> Place {
         self.place
+    }
+
+    /// Returns the number of the driver's round.
+    pub fn pass(&self) -> u64 {
+        self.pass
+    }
+
+    /// Begins another round of the driver.
+    pub fn next_pass(&mut self) {
+        self.pass += 1;
     }
 
     /// Says which context's own queue is being served.

@@ -6,6 +6,7 @@
 use crate::{
     Command, Context, Kind, SubmitMode, Target,
     filesystem::FileSystem,
+    hold::HeldFile,
     operation::{FileKind, FileOperation, Route, transfer_now},
     order::Access,
     plug::{Place, Plug},
@@ -17,8 +18,7 @@ use nowait_retry::{
 };
 use nowait_sys::{
     Errno,
-    fd::Fd,
-    file::{self, O_ACCMODE, O_DIRECT, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, Stat, rwf},
+    file::{self, O_NONBLOCK, Stat, rwf},
     poll,
 };
 use std::{ops::Range, sync::Arc};
@@ -36,8 +36,8 @@ pub struct Reply {
     pub data: u64,
     /// Address of the iocb.
     pub obj: u64,
-    /// A duplicate of the event counter to signal.
-    pub eventfd: Option<Arc<Fd>>,
+    /// The application's event counter to signal.
+    pub eventfd: Option<i32>,
 }
 
 /// One call of submit: several commands, one hand-over at its end.
@@ -45,6 +45,8 @@ pub struct Submission<'a> {
     context: &'a Arc<Context>,
     plug: Option<Plug>,
     inline_left: usize,
+    /// The event counter of this submission's requests, as the engine's threads will know it.
+    event_counter: Option<(i32, Arc<HeldFile>)>,
     own_used: bool,
     completed: bool,
 }
@@ -70,6 +72,7 @@ impl<'a> Submission<'a> {
             context,
             plug: None,
             inline_left: INLINE_BYTES_MAX,
+            event_counter: None,
             own_used: false,
             completed: false,
         }
@@ -82,19 +85,12 @@ impl<'a> Submission<'a> {
     /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
-        let flags = file::status_flags(command.fd)?;
-        if flags & O_PATH != 0 {
-            return Err(Errno::BADF);
-        }
         match command.kind {
-            Kind::Poll(events) => self.poll(events, command, reply, flags),
-            Kind::Fsync | Kind::Fdatasync => self.sync(command, reply, flags),
-            Kind::Read if flags & O_ACCMODE == O_WRONLY => Err(Errno::BADF),
-            Kind::Write if flags & O_ACCMODE == O_RDONLY => Err(Errno::BADF),
-            _ if flags & O_ACCMODE == O_ACCMODE => Err(Errno::BADF),
-            Kind::Read if flags & O_DIRECT == 0 => self.buffered_read(command, reply, flags),
-            Kind::Write if flags & O_DIRECT == 0 => self.buffered_write(command, reply, flags),
-            _ => self.direct(command, reply, flags),
+            Kind::Poll(events) => self.poll(events, command, reply),
+            Kind::Fsync | Kind::Fdatasync => self.sync(command, reply),
+            Kind::Read if !command.is_direct() => self.buffered_read(command, reply),
+            Kind::Write if !command.is_direct() => self.buffered_write(command, reply),
+            _ => self.direct(command, reply),
         }
     }
 
@@ -114,8 +110,8 @@ impl<'a> Submission<'a> {
 
     // --- the kinds ---------------------------------------------------------------------------
 
-    fn buffered_read(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
-        let mut about = About::new(&command, flags);
+    fn buffered_read(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+        let mut about = About::new(&command);
         let attempt = if self.tries_inline(&command) && !self.must_wait(&mut about)? {
             self.attempt_read(&mut about)?
         } else {
@@ -124,39 +120,31 @@ impl<'a> Submission<'a> {
         match attempt {
             Attempt::Done(result) => self.end(&reply, result),
             Attempt::Refused(errno) => return Err(errno),
-            Attempt::Stream => return self.stream(command, reply, flags),
+            Attempt::Stream => return self.stream(command, reply),
             Attempt::Rest(done, reason) => {
                 let stat = *about.stat()?;
                 match stat.file_type() {
                     S_IFDIR => return Err(Errno::INVAL),
                     S_IFREG | S_IFBLK => {}
-                    _ => return self.stream(command, reply, flags),
+                    _ => return self.stream(command, reply),
                 }
                 let route = self.read_route(&reply);
-                self.request(
-                    command,
-                    reply,
-                    flags,
-                    Some(&stat),
-                    route,
-                    |op| op.done = done,
-                    reason,
-                )?;
+                self.request(command, reply, Some(&stat), route, |op| op.done = done, reason)?;
             }
         }
         Ok(())
     }
 
-    fn buffered_write(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
-        let mut about = About::new(&command, flags);
+    fn buffered_write(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+        let mut about = About::new(&command);
         let stat = *about.stat()?;
         match stat.file_type() {
             S_IFDIR => return Err(Errno::INVAL),
             S_IFREG | S_IFBLK => {}
-            _ => return self.stream(command, reply, flags),
+            _ => return self.stream(command, reply),
         }
         let fs = self.context.engine().filesystems().of(stat.dev, command.fd)?;
-        let synchronous = command.is_synchronous(flags);
+        let synchronous = command.is_synchronous();
         let tries = self.tries_inline(&command) && (!synchronous || fs.in_memory);
         let attempt = if tries && !self.must_wait(&mut about)? {
             self.attempt_write(&command, &stat, &fs)
@@ -166,23 +154,23 @@ impl<'a> Submission<'a> {
         match attempt {
             Attempt::Done(result) => self.end(&reply, result),
             Attempt::Refused(errno) => return Err(errno),
-            Attempt::Stream => return self.stream(command, reply, flags),
+            Attempt::Stream => return self.stream(command, reply),
             Attempt::Rest(done, reason) => {
                 let exclusive = !synchronous;
                 let set = |op: &mut FileOperation| op.done = done;
-                self.write_request(command, reply, flags, &stat, exclusive, set, reason)?;
+                self.write_request(command, reply, &stat, exclusive, set, reason)?;
             }
         }
         Ok(())
     }
 
-    fn direct(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
-        let mut about = About::new(&command, flags);
+    fn direct(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+        let mut about = About::new(&command);
         if self.is_in_memory(&mut about)? {
             // Direct I/O on a memory file system is the page cache by another name.
             return match command.kind {
-                Kind::Read => self.buffered_read(command, reply, flags),
-                _ => self.buffered_write(command, reply, flags),
+                Kind::Read => self.buffered_read(command, reply),
+                _ => self.buffered_write(command, reply),
             };
         }
         let mut reason: Reason = |c| &c.punt_driver;
@@ -196,17 +184,9 @@ impl<'a> Submission<'a> {
             let stat = *about.stat()?;
             let regular = stat.file_type() == S_IFREG;
             let end = command.offset.saturating_add(command.len as i64);
-            if regular && (end > stat.size || command.is_append(flags)) {
+            if regular && (end > stat.size || command.is_append()) {
                 // Serial in the kernel too: one after another, to the end.
-                return self.write_request(
-                    command,
-                    reply,
-                    flags,
-                    &stat,
-                    true,
-                    |_| {},
-                    |c| &c.punt_extend,
-                );
+                return self.write_request(command, reply, &stat, true, |_| {}, |c| &c.punt_extend);
             }
             if regular && stat.may_have_holes() {
                 route = self.context.engine().async_route();
@@ -225,25 +205,19 @@ impl<'a> Submission<'a> {
             op.nowait = nowait;
             op.registers = ordered;
         };
-        self.request(command, reply, flags, stat.as_ref(), route, set, reason)
+        self.request(command, reply, stat.as_ref(), route, set, reason)
     }
 
-    fn sync(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
+    fn sync(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         let stat = file::stat(command.fd)?;
         if !matches!(stat.file_type(), S_IFREG | S_IFBLK | S_IFDIR) {
             return Err(Errno::INVAL);
         }
         let reason: Reason = |c| &c.punt_fsync;
-        self.request(command, reply, flags, Some(&stat), Route::Workers, |_| {}, reason)
+        self.request(command, reply, Some(&stat), Route::Workers, |_| {}, reason)
     }
 
-    fn poll(
-        &mut self,
-        events: u16,
-        command: Command,
-        reply: Reply,
-        flags: i32,
-    ) -> Result<(), Errno> {
+    fn poll(&mut self, events: u16, command: Command, reply: Reply) -> Result<(), Errno> {
         match poll::ready(command.fd, events as i16) {
             Ok(ready) if events != 0 && ready != 0 => {
                 self.end(&reply, Ok(u32::from(ready as u16)));
@@ -253,12 +227,12 @@ impl<'a> Submission<'a> {
         }
         let route = self.async_route(&reply);
         let stat = if route == Route::Own { None } else { Some(file::stat(command.fd)?) };
-        self.request(command, reply, flags, stat.as_ref(), route, |_| {}, |c| &c.punt_driver)
+        self.request(command, reply, stat.as_ref(), route, |_| {}, |c| &c.punt_driver)
     }
 
     /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
-    fn stream(&mut self, command: Command, reply: Reply, flags: i32) -> Result<(), Errno> {
-        let nonblocking = flags & O_NONBLOCK != 0 || command.wants_nowait();
+    fn stream(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+        let nonblocking = command.status_flags & O_NONBLOCK != 0 || command.wants_nowait();
         let mut polling = true;
         match transfer_now(&command, command.fd, -1) {
             Err(Errno::AGAIN) if !nonblocking => {}
@@ -279,7 +253,7 @@ impl<'a> Submission<'a> {
             op.kind = FileKind::Stream { nonblocking };
             op.polling = polling;
         };
-        self.request(command, reply, flags, Some(&stat), route, set, |c| &c.punt_driver)
+        self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
     }
 
     // --- inline attempts ---------------------------------------------------------------------
@@ -293,7 +267,9 @@ impl<'a> Submission<'a> {
             _ if self.inline_left == 0 => false,
             SubmitMode::Inline => true,
             SubmitMode::Auto => {
-                self.context.history.favours_inline(command.fd)
+                // The driver notices when a file has become cached; workers do not.
+                let probe = !self.context.engine().buffered_reads();
+                self.context.history.favours_inline(command.fd, probe)
                     || self.context.io().outstanding() < LOW_DEPTH
             }
         }
@@ -306,7 +282,7 @@ impl<'a> Submission<'a> {
             return Ok(false);
         }
         let stat = *about.stat()?;
-        let (range, access) = reach(about.command, about.flags);
+        let (range, access) = reach(about.command);
         Ok(orders.conflicts((stat.dev, stat.ino), &range, access))
     }
 
@@ -390,6 +366,11 @@ impl<'a> Submission<'a> {
                 }
                 Err(_) if done > 0 => return Attempt::Done(Ok(done as u32)),
                 Err(Errno::SPIPE) => return Attempt::Stream,
+                // A seccomp filter may refuse the flags or the call; without them it will do.
+                Err(Errno::PERM | Errno::NOSYS) if flags & rwf::NOWAIT != 0 => {
+                    self.context.history.miss(command.fd);
+                    return Attempt::Rest(done, |c| &c.punt_unsupported);
+                }
                 Err(errno @ (Errno::OPNOTSUPP | Errno::BADF)) => return Attempt::Refused(errno),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Attempt::Done(Err(errno)),
@@ -427,12 +408,10 @@ impl<'a> Submission<'a> {
         if own { Route::Own } else { self.context.engine().async_route() }
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn write_request(
         &mut self,
         command: Command,
         reply: Reply,
-        flags: i32,
         stat: &Stat,
         exclusive: bool,
         set: impl FnOnce(&mut FileOperation),
@@ -444,75 +423,109 @@ impl<'a> Submission<'a> {
             op.wants_lane = exclusive;
             set(op);
         };
-        self.request(command, reply, flags, Some(stat), Route::Workers, set, reason)
+        self.request(command, reply, Some(stat), Route::Workers, set, reason)
     }
 
     /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
     /// file and takes its place in the order.
-    #[allow(clippy::too_many_arguments)]
     fn request(
         &mut self,
         command: Command,
         reply: Reply,
-        flags: i32,
         stat: Option<&Stat>,
         route: Route,
         set: impl FnOnce(&mut FileOperation),
         reason: Reason,
     ) -> Result<(), Errno> {
         let context = self.context;
-        let engine = context.engine();
-        let mut operation = FileOperation::new(command, context, reply, route);
+        let eventfd = self.hold_event_counter(&reply)?;
+        let mut operation = FileOperation::new(command, context, &reply, route);
+        operation.target.eventfd = eventfd;
         operation.inode = stat.map(|stat| (stat.dev, stat.ino));
         operation.registers = stat.is_some();
-        let keeps_file = route != Route::Own;
         set(&mut operation);
-        if let Some(stat) = stat.filter(|_| keeps_file || operation.nowait) {
-            operation.held = Some(engine.holds().hold(operation.command.fd, stat, flags)?);
+        let is_poll = matches!(operation.command.kind, Kind::Poll(_));
+        operation.registers &= !is_poll && operation.kind == FileKind::Seekable;
+        let watches = is_poll || operation.polling;
+        if let Some(stat) = stat.filter(|_| route != Route::Own || operation.nowait) {
+            operation.hold(context.engine(), stat)?;
         }
-        if route != Route::Own {
+        let request = Request::new(operation, context.engine().kicked().clone());
+        if let Some(stat) = stat {
+            request.prepare(|operation, wait| take_place(operation, wait, context, stat))?;
+        }
+        if watches {
+            context.remember_poll(&request, reply.obj);
+        }
+        if route == Route::Own {
+            self.own_used = true;
+        } else {
             context.io().stats().add(reason, 1);
         }
-        let poll = matches!(operation.command.kind, Kind::Poll(_));
-        let ordered = operation
-            .inode
-            .filter(|_| operation.registers && !poll && operation.kind == FileKind::Seekable);
-        let (range, access) = reach(&operation.command, flags);
-        let obj = operation.target.obj;
-        let request = Request::new(operation, engine.kicked().clone());
-        if let Some(key) = ordered {
-            request.prepare(|operation, wait: &Wait<'_, FileOperation>| {
-                let (ticket, lane) = engine.orders().enter(key, range, access, || wait.entry());
-                operation.ticket = Some(ticket);
-                if operation.wants_lane {
-                    operation.lane = Some(lane);
-                }
-            });
-        }
-        if poll {
-            context.remember_poll(obj, request.clone(), Arc::as_ptr(&request) as u64);
-        }
-        self.own_used |= route == Route::Own;
         let plug = self.plug.get_or_insert_with(|| {
-            let mut plug = Plug::new(engine.clone(), Place::Caller);
+            let mut plug = Plug::new(context.engine().clone(), Place::Caller);
             plug.serve(context.own().cloned());
             plug
         });
         request.run(plug, None);
         Ok(())
     }
+
+    /// Holds the event counter that engine threads will signal; once for a submission.
+    fn hold_event_counter(&mut self, reply: &Reply) -> Result<Option<Arc<HeldFile>>, Errno> {
+        let Some(number) = reply.eventfd else { return Ok(None) };
+        if let Some((known, held)) = &self.event_counter {
+            if *known == number {
+                return Ok(Some(held.clone()));
+            }
+        }
+        let held = self.context.engine().holds().hold_afresh(number)?;
+        self.event_counter = Some((number, held.clone()));
+        Ok(Some(held))
+    }
+}
+
+/// Registers a request in the order of its inode.
+fn take_place(
+    operation: &mut FileOperation,
+    wait: &Wait<'_, FileOperation>,
+    context: &Arc<Context>,
+    stat: &Stat,
+) -> Result<(), Errno> {
+    if !operation.registers {
+        return Ok(());
+    }
+    let engine = context.engine();
+    let (range, access) = reach(&operation.command);
+    let (ticket, lane) =
+        engine.orders().enter((stat.dev, stat.ino), range, access, || wait.entry());
+    // Kicked by whoever ends the earlier request, on a thread that does not serve this context's
+    // queue and does not see the application's descriptors.
+    if ticket.is_blocked() && operation.route == Route::Own {
+        operation.route = engine.async_route();
+        if let Err(errno) = operation.hold(engine, stat) {
+            engine.orders().leave(&ticket);
+            return Err(errno);
+        }
+    }
+    operation.ticket = Some(ticket);
+    operation.lane = operation.wants_lane.then_some(lane);
+    if access != Access::Sync {
+        context.io().promise();
+        operation.promised = true;
+    }
+    Ok(())
 }
 
 /// What is known of the file of a command; asked only when it matters.
 struct About<'a> {
     command: &'a Command,
-    flags: i32,
     stat: Option<Stat>,
 }
 
 impl<'a> About<'a> {
-    fn new(command: &'a Command, flags: i32) -> About<'a> {
-        About { command, flags, stat: None }
+    fn new(command: &'a Command) -> About<'a> {
+        About { command, stat: None }
     }
 
     fn stat(&mut self) -> Result<&Stat, Errno> {
@@ -524,10 +537,10 @@ impl<'a> About<'a> {
 }
 
 /// Returns which bytes a command touches, and how.
-fn reach(command: &Command, flags: i32) -> (Range<u64>, Access) {
+fn reach(command: &Command) -> (Range<u64>, Access) {
     let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
     match command.kind {
-        Kind::Write if command.is_append(flags) => (0..u64::MAX, Access::Write),
+        Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),
         Kind::Write => (range, Access::Write),
         Kind::Read => (range, Access::Read),
         _ => (0..u64::MAX, Access::Sync),

@@ -1,7 +1,8 @@
 //! Where the event of a request goes.
 
-use crate::{Context, submit::Reply};
-use nowait_sys::{Errno, aio::IoEvent, eventfd, fd::Fd};
+use crate::{Context, hold::HeldFile, submit::Reply};
+use nowait_block::bio::Descriptor;
+use nowait_sys::{Errno, aio::IoEvent, eventfd};
 use std::sync::Arc;
 
 /// The context that waits for a request, what its event will say, and the event counter to
@@ -14,18 +15,19 @@ pub struct Target {
     pub data: u64,
     /// Address of the iocb; it is never read again.
     pub obj: u64,
-    /// A duplicate of the event counter, taken at submission.
-    pub eventfd: Option<Arc<Fd>>,
+    /// The event counter as it was at submission, in the engine's table.
+    pub eventfd: Option<Arc<HeldFile>>,
 }
 
 impl Target {
-    /// Delivers the result and wakes who waits for it.
+    /// Delivers the result and wakes who waits for it. A request with an event counter ends on a
+    /// thread of the engine.
     pub fn deliver(&self, result: Result<u32, Errno>) {
         let (data, obj) = (self.data, self.obj);
         self.context.io().complete_quietly(event(data, obj, result));
         // After the event is visible: who is woken by the counter finds it.
-        if let Some(eventfd) = &self.eventfd {
-            eventfd::signal(eventfd.raw());
+        if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
+            eventfd::signal(number);
         }
         self.context.io().notify();
     }
@@ -33,8 +35,8 @@ impl Target {
     /// Delivers a result found inside submit, which wakes waiters once at its end.
     pub(crate) fn deliver_inline(context: &Context, reply: &Reply, result: Result<u32, Errno>) {
         context.io().complete_quietly(event(reply.data, reply.obj, result));
-        if let Some(eventfd) = &reply.eventfd {
-            eventfd::signal(eventfd.raw());
+        if let Some(number) = reply.eventfd {
+            eventfd::signal(number);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 use nowait::{Context, Submission};
 use nowait_sys::{
     Errno,
-    aio::{Iocb, IoEvent},
+    aio::{IoEvent, Iocb},
     time::{self, Deadline},
 };
 use std::sync::{Arc, OnceLock};
@@ -188,7 +188,7 @@ fn events_with_mask(
             unsafe { memory::write(address, event) }
         };
         let (min, nr) = (min as usize, nr as usize);
-        context.wait_events(min, nr, deadline, sigmask.as_ref(), sink).map(|n| n as i64)
+        context.wait_events(min, nr, deadline, sigmask, sink).map(|n| n as i64)
     });
     // A context of another life (before fork, destroyed): an empty ring may still be mapped.
     taken.unwrap_or_else(|| match ring_header(context) {

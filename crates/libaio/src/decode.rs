@@ -2,14 +2,17 @@
 //! (`io_submit_one` and what it calls, fs/aio.c).
 
 use crate::memory;
-use nowait::{Command, Kind, Reply, Segments};
+use core::cell::Cell;
+use nowait::{
+    Command, Kind, Reply, Segments,
+    command::{LEN_MAX, check_mode, open_for},
+};
 use nowait_sys::{
     Errno,
     aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd},
-    eventfd, fd,
-    file::{IOV_MAX, IoVec, rwf},
+    eventfd,
+    file::{self, IOV_MAX, IoVec, rwf},
 };
-use std::sync::Arc;
 
 /// First address that no user memory has (x86-64 and arm64 with 47- or 48-bit addresses).
 const USER_END: u64 = 0x7fff_ffff_f000;
@@ -32,63 +35,82 @@ pub fn decode(address: usize) -> Result<Decoded, Errno> {
     if iocb.reserved2 != 0 || (iocb.nbytes as i64) < 0 {
         return Err(Errno::INVAL);
     }
+    let fd = iocb.fildes as i32;
+    let file = (fd, open_for(fd)?);
     let eventfd = event_counter(&iocb)?;
     // SAFETY: the kernel stores its mark (zero) in the application's iocb at this point too.
     unsafe { memory::write(address + core::mem::offset_of!(Iocb, key), 0u32) }?;
-    let mut command = command(&iocb)?;
-    command.priority = priority(&iocb)?;
+    let priority = priority(&iocb)?;
+    let mut command = command(&iocb, file)?;
+    command.priority = priority;
     let reply = Reply { data: iocb.data, obj: address as u64, eventfd };
     Ok(Decoded { command, reply })
 }
 
-fn event_counter(iocb: &Iocb) -> Result<Option<Arc<fd::Fd>>, Errno> {
+fn event_counter(iocb: &Iocb) -> Result<Option<i32>, Errno> {
+    thread_local! {
+        /// The last number found to be an event counter: looking takes longer than a submit.
+        static KNOWN: Cell<i32> = const { Cell::new(-1) };
+    }
     if iocb.flags & FLAG_RESFD == 0 {
         return Ok(None);
     }
-    // The number may be closed before the completion; closing a duplicate of an event counter
-    // drops no locks.
-    let duplicate = fd::duplicate(iocb.resfd as i32, 0)?.moved_high();
-    if !eventfd::is_eventfd(duplicate.raw())? {
+    let number = iocb.resfd as i32;
+    // A stream without a file type is an anonymous inode; which kind was looked at before.
+    let anonymous = file::stat(number)?.file_type() == 0;
+    if !anonymous || (KNOWN.get() != number && !eventfd::is_eventfd(number)?) {
         return Err(Errno::INVAL);
     }
-    Ok(Some(Arc::new(duplicate)))
+    KNOWN.set(number);
+    Ok(Some(number))
 }
 
-fn command(iocb: &Iocb) -> Result<Command, Errno> {
+/// A descriptor and its status flags.
+type File = (i32, i32);
+
+fn command(iocb: &Iocb, file: File) -> Result<Command, Errno> {
     match iocb.opcode {
-        cmd::PREAD => transfer(iocb, Kind::Read, one_segment),
-        cmd::PWRITE => transfer(iocb, Kind::Write, one_segment),
-        cmd::PREADV => transfer(iocb, Kind::Read, many_segments),
-        cmd::PWRITEV => transfer(iocb, Kind::Write, many_segments),
-        cmd::FSYNC => sync(iocb, Kind::Fsync),
-        cmd::FDSYNC => sync(iocb, Kind::Fdatasync),
-        cmd::POLL => poll(iocb),
+        cmd::PREAD => transfer(iocb, file, Kind::Read, one_segment),
+        cmd::PWRITE => transfer(iocb, file, Kind::Write, one_segment),
+        cmd::PREADV => transfer(iocb, file, Kind::Read, many_segments),
+        cmd::PWRITEV => transfer(iocb, file, Kind::Write, many_segments),
+        cmd::FSYNC => sync(iocb, file, Kind::Fsync),
+        cmd::FDSYNC => sync(iocb, file, Kind::Fdatasync),
+        cmd::POLL => poll(iocb, file),
         _ => Err(Errno::INVAL),
     }
 }
 
 fn transfer(
     iocb: &Iocb,
+    file: File,
     kind: Kind,
     segments: fn(&Iocb) -> Result<Segments, Errno>,
 ) -> Result<Command, Errno> {
+    const BOTH: u32 = rwf::APPEND | rwf::NOAPPEND;
     if iocb.rw_flags & !rwf::KNOWN != 0 {
         return Err(Errno::OPNOTSUPP);
     }
+    if iocb.rw_flags & BOTH == BOTH {
+        return Err(Errno::INVAL);
+    }
+    check_mode(kind, file.1)?;
     let segments = segments(iocb)?;
-    if iocb.offset < 0 {
+    let len = (segments.len() as u64).min(LEN_MAX) as i64;
+    if iocb.offset < 0 || iocb.offset.checked_add(len).is_none() {
         return Err(Errno::INVAL);
     }
     // SAFETY: libaio's contract: the buffers live until the event. A program that breaks it
     // would break with the kernel too.
-    let mut command = unsafe { Command::new(kind, iocb.fildes as i32, segments, iocb.offset) };
+    let mut command = unsafe { Command::new(kind, file, segments, iocb.offset) };
     command.rw_flags = iocb.rw_flags;
     Ok(command)
 }
 
 fn one_segment(iocb: &Iocb) -> Result<Segments, Errno> {
-    check_range(iocb.buf, iocb.nbytes)?;
-    Ok(Segments::One(IoVec { base: iocb.buf as *mut u8, len: iocb.nbytes as usize }))
+    let len = iocb.nbytes.min(LEN_MAX);
+    check_range(iocb.buf, len)?;
+    Ok(Segments::One(IoVec { base: iocb.buf as *mut u8, len: len as usize }))
 }
 
 fn many_segments(iocb: &Iocb) -> Result<Segments, Errno> {
@@ -120,21 +142,21 @@ fn check_range(base: u64, len: u64) -> Result<(), Errno> {
     }
 }
 
-fn sync(iocb: &Iocb, kind: Kind) -> Result<Command, Errno> {
+fn sync(iocb: &Iocb, file: File, kind: Kind) -> Result<Command, Errno> {
     if iocb.buf != 0 || iocb.offset != 0 || iocb.nbytes != 0 || iocb.rw_flags != 0 {
         return Err(Errno::INVAL);
     }
     // SAFETY: no segments.
-    Ok(unsafe { Command::new(kind, iocb.fildes as i32, Segments::NONE, 0) })
+    Ok(unsafe { Command::new(kind, file, Segments::NONE, 0) })
 }
 
-fn poll(iocb: &Iocb) -> Result<Command, Errno> {
+fn poll(iocb: &Iocb, file: File) -> Result<Command, Errno> {
     let events = u16::try_from(iocb.buf).map_err(|_| Errno::INVAL)?;
     if iocb.offset != 0 || iocb.nbytes != 0 || iocb.rw_flags != 0 {
         return Err(Errno::INVAL);
     }
     // SAFETY: no segments.
-    Ok(unsafe { Command::new(Kind::Poll(events), iocb.fildes as i32, Segments::NONE, 0) })
+    Ok(unsafe { Command::new(Kind::Poll(events), file, Segments::NONE, 0) })
 }
 
 /// Checks an I/O priority as `ioprio_check_cap` (block/ioprio.c) does. Whether the thread may

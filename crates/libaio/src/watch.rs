@@ -4,7 +4,10 @@
 //! protected are the few descriptors of ours in the application's table (the way to that table,
 //! one ring per context), which a daemon's "close everything" would take away.
 
-use crate::{calls, process::{Process, with_context}};
+use crate::{
+    calls,
+    process::{Process, with_context},
+};
 use nowait_sys::{Errno, fd};
 
 /// Tells whether `fd` is ours.

@@ -9,9 +9,10 @@ pub mod options;
 pub mod report;
 
 pub use choice::start_engine;
+pub use nowait_block::Segments;
+pub use nowait_file::command;
 pub use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode, Target,
     submit::{Reply, Submission},
 };
-pub use nowait_block::Segments;
 pub use options::Options;

@@ -4,7 +4,7 @@ use crate::{
     event_ring::EventRing,
     stats::Stats,
     sync::{AtomicU32, AtomicUsize, Ordering::SeqCst, futex_wait, futex_wake},
-    waiters::Waiters,
+    waiters::{Mask, Waiters},
 };
 use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
 use std::sync::OnceLock;
@@ -38,8 +38,31 @@ pub struct IoContext {
     outstanding: AtomicUsize,
     /// Changes when a dying context has nothing outstanding any more.
     drained: AtomicU32,
+    /// Requests under way that callers may take for completed already.
+    promised: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
     stats: Stats,
+}
+
+/// What a caller of [`IoContext::wait_events`] asks for.
+pub struct Wanted<'a> {
+    /// Fewest events to wait for.
+    pub min: usize,
+    /// Most events to take.
+    pub max: usize,
+    /// Until when to wait.
+    pub deadline: Deadline,
+    /// With `min` = 0: wait for one event while requests are promised.
+    pub patient: bool,
+    /// Makes the signal mask that is in force while the caller sleeps.
+    pub mask: Option<&'a dyn Fn() -> Mask>,
+}
+
+impl Wanted<'_> {
+    /// Asks for events without a mask.
+    pub fn new(min: usize, max: usize, deadline: Deadline) -> Wanted<'static> {
+        Wanted { min, max, deadline, patient: false, mask: None }
+    }
 }
 
 impl IoContext {
@@ -53,6 +76,7 @@ impl IoContext {
             waiters: Waiters::default(),
             outstanding: AtomicUsize::new(0),
             drained: AtomicU32::new(0),
+            promised: AtomicUsize::new(0),
             pump: OnceLock::new(),
             stats,
         })
@@ -120,6 +144,19 @@ impl IoContext {
         self.release(1);
     }
 
+    /// Counts a request that callers may take for completed already (see [`Wanted::patient`]).
+    pub fn promise(&self) {
+        self.promised.fetch_add(1, SeqCst);
+    }
+
+    /// Ends a promise, after the event was delivered.
+    pub fn keep_promise(&self) {
+        if self.promised.fetch_sub(1, SeqCst) == 1 {
+            // A patient waiter whose event another thread took must not wait for more.
+            self.waiters.wake_all_if_any(|| self.interrupt_pump());
+        }
+    }
+
     /// Wakes a waiter that the events in the ring satisfy.
     pub fn notify(&self) {
         self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());
@@ -158,26 +195,25 @@ impl IoContext {
         }
     }
 
-    /// Takes between `min` and `max` events, giving each to `sink`; waits for them until the
-    /// deadline, with `sigmask` in force while it sleeps.
+    /// Takes events as `wanted` says, giving each to `sink`; waits for them until the deadline.
     ///
-    /// Returns fewer than `min` at the deadline.
+    /// Returns fewer than the minimum at the deadline.
     /// # Errors
     /// `EINTR`: a signal handler ran and nothing was taken. `EINVAL`: the context was destroyed
     /// meanwhile. Whatever `sink` says about the first event.
     pub fn wait_events(
         &self,
-        min: usize,
-        max: usize,
-        deadline: Deadline,
-        sigmask: Option<&u64>,
+        wanted: &Wanted<'_>,
         mut sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
         let mut taken = 0;
         let mut give_up = false;
         self.poll_pump();
         loop {
-            match self.ring.consume(max - taken, |index, event| sink(taken + index, event)) {
+            // Before the look at the ring: a promise is kept after its event is there.
+            let expected = wanted.patient && self.promised.load(SeqCst) > 0;
+            let min = wanted.min.max(usize::from(expected));
+            match self.ring.consume(wanted.max - taken, |index, event| sink(taken + index, event)) {
                 Ok(count) => taken += count,
                 Err(errno) if taken == 0 => return Err(errno),
                 Err(_) => return Ok(taken),
@@ -188,10 +224,10 @@ impl IoContext {
             if self.is_dead() {
                 return if taken == 0 { Err(Errno::INVAL) } else { Ok(taken) };
             }
-            give_up = deadline.has_passed();
+            give_up = wanted.deadline.has_passed();
             if give_up {
                 self.poll_pump();
-            } else if let Err(errno) = self.sleep(min - taken, deadline, sigmask) {
+            } else if let Err(errno) = self.sleep(min - taken, wanted) {
                 return if taken == 0 { Err(errno) } else { Ok(taken) };
             }
         }
@@ -201,17 +237,19 @@ impl IoContext {
         Ok(taken)
     }
 
-    fn sleep(&self, need: usize, deadline: Deadline, sigmask: Option<&u64>) -> Result<(), Errno> {
-        let pump = self.pump.get().filter(|pump| sigmask.is_none() && pump.is_busy());
+    fn sleep(&self, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
+        let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && pump.is_busy());
         match pump {
-            Some(pump) if self.waiters.try_lead() => self.lead(pump.as_ref(), need, deadline),
-            _ => self.follow(need, deadline, sigmask),
+            Some(pump) if self.waiters.try_lead() => {
+                self.lead(pump.as_ref(), need, wanted.deadline)
+            }
+            _ => self.follow(need, wanted),
         }
     }
 
     fn lead(&self, pump: &dyn Pump, need: usize, deadline: Deadline) -> Result<(), Errno> {
-        let waiter = self.waiters.add(need, true, false)?;
-        let waited = if self.ring.unread() >= need || self.is_dead() {
+        let waiter = self.waiters.add(need, true, None);
+        let outcome = if self.ring.unread() >= need || self.is_dead() {
             Ok(())
         } else {
             pump.wait(need, deadline)
@@ -220,18 +258,18 @@ impl IoContext {
         self.waiters.remove(&waiter);
         pump.run();
         self.stop_leading();
-        if self.ring.unread() > 0 { Ok(()) } else { waited }
+        if self.ring.unread() > 0 { Ok(()) } else { outcome }
     }
 
-    fn follow(&self, need: usize, deadline: Deadline, sigmask: Option<&u64>) -> Result<(), Errno> {
-        let waiter = self.waiters.add(need, false, sigmask.is_some())?;
+    fn follow(&self, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
+        let waiter = self.waiters.add(need, false, wanted.mask.map(|make| make()));
         let nobody_leads = || {
-            sigmask.is_none()
+            wanted.mask.is_none()
                 && !self.waiters.has_leader()
                 && self.pump.get().is_some_and(|pump| pump.is_busy())
         };
         let ready = self.ring.unread() >= need || self.is_dead() || nobody_leads();
-        let slept = if ready { Ok(()) } else { waiter.sleep(deadline, sigmask) };
+        let slept = if ready { Ok(()) } else { waiter.sleep(wanted.deadline) };
         self.waiters.remove(&waiter);
         slept
     }
@@ -264,14 +302,10 @@ impl IoContext {
     /// Waits for some completion, by leading the own queue or for the word to change.
     fn drain_once(&self, seen: u32) {
         match self.pump.get() {
-            Some(pump) if pump.is_busy() => {
-                if self.waiters.try_lead() {
-                    let _ = pump.wait(1, Deadline::after_ns(DRAIN_TICK_NS));
-                    pump.run();
-                    self.waiters.stop_leading();
-                } else {
-                    let _ = futex_wait(&self.drained, seen, Deadline::after_ns(DRAIN_TICK_NS));
-                }
+            Some(pump) if pump.is_busy() && self.waiters.try_lead() => {
+                let _ = pump.wait(1, Deadline::after_ns(DRAIN_TICK_NS));
+                pump.run();
+                self.waiters.stop_leading();
             }
             _ => {
                 let _ = futex_wait(&self.drained, seen, Deadline::after_ns(DRAIN_TICK_NS));
@@ -299,7 +333,7 @@ mod tests {
 
     fn take(context: &IoContext, min: usize, deadline: Deadline) -> Result<Vec<u64>, Errno> {
         let mut seen = Vec::new();
-        context.wait_events(min, 100, deadline, None, |_, event| {
+        context.wait_events(&Wanted::new(min, 100, deadline), |_, event| {
             seen.push(event.data);
             Ok(())
         })?;
@@ -337,6 +371,23 @@ mod tests {
             context.complete(event(data));
         }
         assert_eq!(waiter.join().unwrap(), Ok(vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn a_patient_caller_waits_for_what_is_promised_and_no_longer() {
+        let context = context();
+        let patient = Wanted { patient: true, ..Wanted::new(0, 9, Deadline::NEVER) };
+        assert_eq!(context.wait_events(&patient, |_, _| Ok(())), Ok(0), "nothing is promised");
+        context.reserve(1).unwrap();
+        context.promise();
+        let waiter = context.clone();
+        let waiter = std::thread::spawn(move || {
+            let patient = Wanted { patient: true, ..Wanted::new(0, 9, Deadline::NEVER) };
+            waiter.wait_events(&patient, |_, _| Ok(()))
+        });
+        context.complete(event(1));
+        context.keep_promise();
+        assert_eq!(waiter.join().unwrap(), Ok(1));
     }
 
     #[test]
@@ -380,7 +431,7 @@ mod loom_tests {
             let producer = context.clone();
             let producer = thread::spawn(move || producer.complete(event(7)));
             let mut seen = Vec::new();
-            let took = context.wait_events(1, 1, Deadline::NEVER, None, |_, event| {
+            let took = context.wait_events(&Wanted::new(1, 1, Deadline::NEVER), |_, event| {
                 seen.push(event.data);
                 Ok(())
             });

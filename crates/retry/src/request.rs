@@ -39,9 +39,9 @@ impl<O: Operation> Request<O> {
 
     /// Changes the operation before its first run, with what it can leave in wait queues. The
     /// caller has just made the request: a kick that comes early is remembered.
-    pub fn prepare(self: &Arc<Self>, change: impl FnOnce(&mut O, &Wait<'_, O>)) {
+    pub fn prepare<T>(self: &Arc<Self>, change: impl FnOnce(&mut O, &Wait<'_, O>) -> T) -> T {
         // SAFETY: the right to run is the maker's, who has not run or handed on the request.
-        change(unsafe { &mut *self.operation.get() }, &Wait(self));
+        change(unsafe { &mut *self.operation.get() }, &Wait(self))
     }
 
     /// Runs iterations until the operation is done, queued or waits.

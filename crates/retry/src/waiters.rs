@@ -16,27 +16,53 @@ pub struct Waiter {
     word: AtomicU32,
     need: usize,
     leads: bool,
-    /// Where a signal mask must be swapped atomically, the thread waits in ppoll(2) on this.
-    eventfd: Option<EventFd>,
+    mask: Option<Mask>,
+}
+
+/// A signal mask to be swapped in atomically while a thread sleeps: only ppoll(2) does that.
+pub struct Mask {
+    /// The mask, as the kernel's 8 bytes.
+    pub signals: u64,
+    /// What ends the ppoll early; without one the thread looks again every millisecond.
+    pub bell: Option<Bell>,
+}
+
+/// Wakes a thread that sleeps in ppoll(2).
+pub struct Bell {
+    /// What it polls.
+    pub eventfd: EventFd,
+    /// Signals the event counter, from whatever thread and descriptor table.
+    pub ring: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Mask {
+    fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
+        const POLLIN: i16 = 1;
+        const SLICE_NS: u64 = 1_000_000;
+        let (fd, until) = match &self.bell {
+            Some(bell) => (bell.eventfd.raw(), deadline),
+            None => (-1, deadline.min(Deadline::after_ns(SLICE_NS))),
+        };
+        poll::ppoll(fd, POLLIN, until, Some(&self.signals)).map(drop)
+    }
 }
 
 impl Waiter {
     fn signal(&self) {
         self.word.store(1, Release);
-        match &self.eventfd {
-            Some(eventfd) => eventfd.signal(),
+        match &self.mask {
+            Some(Mask { bell, .. }) => bell.iter().for_each(|bell| (bell.ring)()),
             None => futex_wake(&self.word, 1),
         }
     }
 
-    /// Sleeps until signalled or the deadline. With `sigmask` (and the waiter made for one) that
-    /// mask is in force meanwhile.
+    /// Sleeps until signalled or the deadline, with the mask it was made with in force.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran.
-    pub fn sleep(&self, deadline: Deadline, sigmask: Option<&u64>) -> Result<(), Errno> {
-        let slept = match &self.eventfd {
-            Some(eventfd) => poll::ppoll(eventfd.raw(), libc_pollin(), deadline, sigmask).map(drop),
+    pub fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
+        let slept = match &self.mask {
+            Some(mask) => mask.sleep(deadline),
             None if self.word.load(Acquire) != 0 => Ok(()),
             None => futex_wait(&self.word, 0, deadline),
         };
@@ -45,10 +71,6 @@ impl Waiter {
             _ => Ok(()),
         }
     }
-}
-
-const fn libc_pollin() -> i16 {
-    1 // POLLIN
 }
 
 /// The waiting threads of a context.
@@ -86,12 +108,8 @@ impl Waiters {
 
     /// Registers the calling thread as a waiter for `need` events. It must look at the ring once
     /// more before it sleeps, and [`Waiters::remove`] itself afterwards.
-    ///
-    /// # Errors
-    /// `EMFILE` and the like, when a waiter with a signal mask gets no descriptor.
-    pub fn add(&self, need: usize, leads: bool, with_mask: bool) -> Result<Arc<Waiter>, Errno> {
-        let eventfd = if with_mask { Some(EventFd::new()?) } else { None };
-        let waiter = Arc::new(Waiter { word: AtomicU32::new(0), need, leads, eventfd });
+    pub fn add(&self, need: usize, leads: bool, mask: Option<Mask>) -> Arc<Waiter> {
+        let waiter = Arc::new(Waiter { word: AtomicU32::new(0), need, leads, mask });
         let mut list = self.list.lock();
         list.push(waiter.clone());
         self.count.store(list.len(), Relaxed);
@@ -99,7 +117,7 @@ impl Waiters {
         // Pairs with the fence in `notify`: either the pusher sees this waiter, or this waiter
         // sees the event when it looks again.
         fence(SeqCst);
-        Ok(waiter)
+        waiter
     }
 
     /// Takes the waiter off the list, if a wake-up has not done so.
@@ -124,6 +142,14 @@ impl Waiters {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 && !self.has_leader() {
             self.wake(|waiter| !waiter.leads, || {});
+        }
+    }
+
+    /// Wakes everybody, to look again.
+    pub fn wake_all_if_any(&self, interrupt_leader: impl Fn()) {
+        fence(SeqCst);
+        if self.count.load(Relaxed) != 0 {
+            self.wake_all(interrupt_leader);
         }
     }
 

@@ -79,7 +79,14 @@ impl Stat {
 #[inline]
 pub unsafe fn preadv2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result<usize, Errno> {
     // SAFETY: `iov` is a live slice; the segments are the caller's promise.
-    unsafe { sys!(libc::SYS_preadv2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags) }
+    unsafe {
+        // Without flags the older calls do: some seccomp filters refuse preadv2.
+        match (flags, offset) {
+            (0, -1) => sys!(libc::SYS_readv, fd, iov.as_ptr(), iov.len()),
+            (0, _) => sys!(libc::SYS_preadv, fd, iov.as_ptr(), iov.len(), offset, offset >> 63),
+            _ => sys!(libc::SYS_preadv2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags),
+        }
+    }
 }
 
 /// Writes `iov` at `offset`, or at the stream's position for `offset` = -1.
@@ -91,7 +98,13 @@ pub unsafe fn preadv2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result
 #[inline]
 pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result<usize, Errno> {
     // SAFETY: `iov` is a live slice; the segments are the caller's promise.
-    unsafe { sys!(libc::SYS_pwritev2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags) }
+    unsafe {
+        match (flags, offset) {
+            (0, -1) => sys!(libc::SYS_writev, fd, iov.as_ptr(), iov.len()),
+            (0, _) => sys!(libc::SYS_pwritev, fd, iov.as_ptr(), iov.len(), offset, offset >> 63),
+            _ => sys!(libc::SYS_pwritev2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags),
+        }
+    }
 }
 
 /// Reads as [`preadv2`] without flags does, for kernels and filters that know only the older calls.

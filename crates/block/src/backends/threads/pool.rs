@@ -364,6 +364,7 @@ impl Pool {
             } else {
                 batch.push(hands.run(&bio));
             }
+            drop(bio); // lets go of the file before anybody learns that it is over
             self.deliver(batch);
         }
         let again = again && lane.pause();
