@@ -32,6 +32,9 @@ pub struct Command {
     pub fd: i32,
     /// Its status flags, as read when the command was made.
     pub status_flags: i32,
+    /// The status flags are remembered, not just read: only what the kernel checks again may
+    /// rely on them.
+    pub hinted: bool,
     /// The application's memory.
     pub segments: Segments,
     /// Bytes in all segments, at most [`LEN_MAX`].
@@ -57,7 +60,29 @@ impl Command {
     pub unsafe fn new(kind: Kind, file: (i32, i32), segments: Segments, offset: i64) -> Command {
         let len = (segments.len() as u64).min(LEN_MAX);
         let (fd, status_flags) = file;
-        Command { kind, fd, status_flags, segments, len, offset, rw_flags: 0, priority: 0 }
+        Command {
+            kind,
+            fd,
+            status_flags,
+            hinted: false,
+            segments,
+            len,
+            offset,
+            rw_flags: 0,
+            priority: 0,
+        }
+    }
+
+    /// Reads the status flags again if they were only remembered; tells whether they were.
+    ///
+    /// # Errors
+    /// `EBADF`: not open, or not open for this.
+    pub fn refresh(&mut self) -> Result<bool, Errno> {
+        if self.hinted {
+            self.status_flags = open_for(self.fd)?;
+            check_mode(self.kind, self.status_flags)?;
+        }
+        Ok(core::mem::take(&mut self.hinted))
     }
 
     /// Returns the operation of the bio that carries it.

@@ -1,7 +1,8 @@
 //! A context with a queue of its own.
 
 use crate::{
-    Engine, SubmitMode,
+    Engine, Kind, SubmitMode,
+    command::open_for,
     history::History,
     hold,
     operation::FileOperation,
@@ -18,6 +19,7 @@ use nowait_sys::{
     Errno,
     aio::IoEvent,
     eventfd::{self, EventFd},
+    file::O_DIRECT,
     time::Deadline,
 };
 use parking_lot::Mutex;
@@ -98,6 +100,35 @@ impl Context {
     /// Returns the address of the ring as it was mapped for the application.
     pub fn address(&self) -> usize {
         self.io.ring().memory().address()
+    }
+
+    /// Returns the status flags of the file behind `fd` for a request of this `kind`, and
+    /// whether they are only remembered: a cached read, or any transfer in memory, is one system
+    /// call that checks the descriptor itself.
+    ///
+    /// # Errors
+    /// `EBADF`: not open.
+    pub fn status_flags(&self, kind: Kind, fd: i32) -> Result<(i32, bool), Errno> {
+        let may_guess = match kind {
+            Kind::Read => true,
+            Kind::Write => self.history.may_be_in_memory(fd) == Some(true),
+            _ => false,
+        };
+        if may_guess {
+            if let Some(flags) = self.history.remembered_flags(fd) {
+                return Ok((flags, true));
+            }
+        }
+        let flags = open_for(fd)?;
+        if flags & O_DIRECT == 0 {
+            self.history.remember_flags(fd, flags);
+        }
+        Ok((flags, false))
+    }
+
+    /// Forgets what was known of `fd`: it was closed or replaced.
+    pub fn forget_descriptor(&self, fd: i32) {
+        self.history.forget_flags(fd);
     }
 
     /// Returns the descriptors this context has in the application's table.

@@ -85,6 +85,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
         .stack_size(256 << 10)
         .spawn(move || {
             thread::block_signals();
+            thread::never_preempt_on_wakeup();
             hold::enter_engine_table();
             match engine.new_driver_queue() {
                 Ok(queue) => {

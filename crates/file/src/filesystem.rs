@@ -1,7 +1,11 @@
 //! What file systems can do without waiting.
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use nowait_sys::{Errno, file};
+use nowait_sys::{
+    Errno,
+    file::{self, Stat},
+};
 use parking_lot::RwLock;
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,6 +14,8 @@ use std::{collections::HashMap, sync::Arc};
 pub struct FileSystem {
     /// Lives in memory: nothing waits for a device (swap aside), and nothing is gained by NOWAIT.
     pub in_memory: bool,
+    /// Overwriting allocated blocks allocates nothing (ext2, ext3, ext4).
+    in_place: bool,
     nowait_write: AtomicU8,
 }
 
@@ -19,6 +25,15 @@ impl FileSystem {
     /// Tells whether trying a buffered write without waiting makes sense.
     pub fn may_write_nowait(&self) -> bool {
         self.nowait_write.load(Relaxed) != UNSUPPORTED
+    }
+
+    /// Tells whether a write to `range` of the file with this `stat` can use up blocks or change
+    /// the mode bits: only then it matters with whose rights it is done (reserved blocks, quota,
+    /// set-id bits).
+    pub fn rights_matter(&self, stat: &Stat, range: &Range<u64>) -> bool {
+        const SET_ID: u32 = 0o6000;
+        let allocated = range.end <= stat.size as u64 && !stat.may_have_holes();
+        !(self.in_place && allocated && stat.mode & SET_ID == 0)
     }
 
     /// Notes that the file system refuses such writes (`EOPNOTSUPP`), as ext4 does.
@@ -43,8 +58,13 @@ impl FileSystems {
         const TMPFS: u32 = 0x0102_1994;
         const RAMFS: u32 = 0x8584_58f6;
         const HUGETLBFS: u32 = 0x9584_58f6;
-        let in_memory = matches!(file::filesystem_magic(fd)?, TMPFS | RAMFS | HUGETLBFS);
-        let found = Arc::new(FileSystem { in_memory, ..FileSystem::default() });
+        const EXT: u32 = 0xef53;
+        let magic = file::filesystem_magic(fd)?;
+        let found = Arc::new(FileSystem {
+            in_memory: matches!(magic, TMPFS | RAMFS | HUGETLBFS),
+            in_place: magic == EXT,
+            nowait_write: AtomicU8::default(),
+        });
         Ok(self.0.write().entry(dev).or_insert(found).clone())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A hint per descriptor number: being wrong (the number was reused) costs speed only.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 64;
 const SCORE_MAX: u8 = 16;
@@ -16,7 +16,12 @@ pub struct History {
     score: [AtomicU8; SLOTS],
     skipped: [AtomicU8; SLOTS],
     in_memory: [AtomicU8; SLOTS],
+    /// Descriptor and status flags, and how often they may still be believed.
+    flags: [AtomicU64; SLOTS],
 }
+
+/// Uses of remembered status flags before they are read again.
+const BELIEVED: u64 = 63;
 
 const UNKNOWN: u8 = 0;
 const ON_A_DEVICE: u8 = 1;
@@ -29,6 +34,7 @@ impl Default for History {
             score: [const { AtomicU8::new(SCORE_MAX) }; SLOTS],
             skipped: [const { AtomicU8::new(0) }; SLOTS],
             in_memory: [const { AtomicU8::new(UNKNOWN) }; SLOTS],
+            flags: [const { AtomicU64::new(0) }; SLOTS],
         }
     }
 }
@@ -47,6 +53,32 @@ impl History {
         let skipped = self.skipped[slot].load(Relaxed).wrapping_add(1);
         self.skipped[slot].store(skipped % PROBE_EVERY, Relaxed);
         skipped >= PROBE_EVERY
+    }
+
+    /// Returns the status flags that `fd` had lately. The number may have been closed or reused
+    /// since: good enough for a system call that looks at the file itself, and a wrong guess is
+    /// found out after at most 63 requests.
+    pub fn remembered_flags(&self, fd: i32) -> Option<i32> {
+        let slot = &self.flags[fd as usize % SLOTS];
+        let known = slot.load(Relaxed);
+        let (number, uses) = ((known >> 40) as i32, known >> 32 & 0xff);
+        if number != (fd + 1) & 0xff_ffff || uses == 0 {
+            return None;
+        }
+        slot.store(known - (1 << 32), Relaxed);
+        Some(known as u32 as i32)
+    }
+
+    /// Remembers the status flags of `fd`, just read.
+    pub fn remember_flags(&self, fd: i32, flags: i32) {
+        let number = (fd as u64 + 1) & 0xff_ffff;
+        let known = number << 40 | BELIEVED << 32 | u64::from(flags as u32);
+        self.flags[fd as usize % SLOTS].store(known, Relaxed);
+    }
+
+    /// Forgets all status flags: some descriptor was closed or replaced.
+    pub fn forget_flags(&self, fd: i32) {
+        self.flags[fd as usize % SLOTS].store(0, Relaxed);
     }
 
     /// Tells whether the file was on a memory file system when last looked at; `None`: never

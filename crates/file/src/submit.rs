@@ -110,7 +110,7 @@ impl<'a> Submission<'a> {
 
     // --- the kinds ---------------------------------------------------------------------------
 
-    fn buffered_read(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+    fn buffered_read(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
         let mut about = About::new(&command);
         let attempt = if self.tries_inline(&command) && !self.must_wait(&mut about)? {
             self.attempt_read(&mut about)?
@@ -123,6 +123,9 @@ impl<'a> Submission<'a> {
             Attempt::Stream => return self.stream(command, reply),
             Attempt::Rest(done, reason) => {
                 let stat = *about.stat()?;
+                if command.refresh()? && command.is_direct() {
+                    return self.direct(command, reply); // not the file it was a moment ago
+                }
                 match stat.file_type() {
                     S_IFDIR => return Err(Errno::INVAL),
                     S_IFREG | S_IFBLK => {}
@@ -135,7 +138,24 @@ impl<'a> Submission<'a> {
         Ok(())
     }
 
-    fn buffered_write(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+    fn buffered_write(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
+        if command.hinted {
+            // In memory, as far as is known: one system call, which also checks the descriptor.
+            if self.tries_inline(&command) && self.context.engine().orders().is_empty() {
+                match self.transfer(&command, 0) {
+                    Attempt::Done(result) => {
+                        self.end(&reply, result);
+                        return Ok(());
+                    }
+                    Attempt::Refused(errno) => return Err(errno),
+                    _ => {}
+                }
+            }
+            command.refresh()?;
+            if command.is_direct() {
+                return self.direct(command, reply);
+            }
+        }
         let mut about = About::new(&command);
         let stat = *about.stat()?;
         match stat.file_type() {
@@ -144,6 +164,7 @@ impl<'a> Submission<'a> {
             _ => return self.stream(command, reply),
         }
         let fs = self.context.engine().filesystems().of(stat.dev, command.fd)?;
+        self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
         let tries = self.tries_inline(&command) && (!synchronous || fs.in_memory);
         let attempt = if tries && !self.must_wait(&mut about)? {
@@ -302,7 +323,7 @@ impl<'a> Submission<'a> {
         let command = about.command;
         let in_memory = self.context.history.may_be_in_memory(command.fd) == Some(true)
             && !command.wants_nowait()
-            && self.is_in_memory(about)?;
+            && (command.hinted || self.is_in_memory(about)?);
         let flags = if in_memory { 0 } else { rwf::NOWAIT };
         let attempt = self.transfer(command, flags);
         Ok(match attempt {
@@ -417,7 +438,13 @@ impl<'a> Submission<'a> {
         set: impl FnOnce(&mut FileOperation),
         reason: Reason,
     ) -> Result<(), Errno> {
-        let credentials = self.context.engine().foreign_rights()?;
+        let engine = self.context.engine();
+        let fs = engine.filesystems().of(stat.dev, command.fd)?;
+        let (range, _) = reach(&command);
+        let credentials = match fs.rights_matter(stat, &range) {
+            true => engine.foreign_rights()?,
+            false => None,
+        };
         let set = |op: &mut FileOperation| {
             op.credentials = credentials;
             op.wants_lane = exclusive;

@@ -93,7 +93,7 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
     let mut refused = None;
     while started < granted {
         let slot = iocbs.wrapping_add(started * size_of::<usize>());
-        match start(&mut submission, slot) {
+        match start(context, &mut submission, slot) {
             Ok(()) => started += 1,
             Err(errno) => {
                 refused = Some(errno);
@@ -111,10 +111,10 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
     }
 }
 
-fn start(submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
+fn start(context: &Context, submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
     // SAFETY: an address is plain data.
     let iocb: usize = unsafe { memory::read(slot) }?;
-    let Decoded { command, reply } = decode(iocb)?;
+    let Decoded { command, reply } = decode(context, iocb)?;
     submission.start(command, reply)
 }
 

@@ -4,7 +4,7 @@
 use crate::memory;
 use core::cell::Cell;
 use nowait::{
-    Command, Kind, Reply, Segments,
+    Command, Context, Kind, Reply, Segments,
     command::{LEN_MAX, check_mode, open_for},
 };
 use nowait_sys::{
@@ -29,20 +29,26 @@ pub struct Decoded {
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EPERM`, as io_submit(2).
-pub fn decode(address: usize) -> Result<Decoded, Errno> {
+pub fn decode(context: &Context, address: usize) -> Result<Decoded, Errno> {
     // SAFETY: an iocb is plain data.
     let iocb: Iocb = unsafe { memory::read(address) }?;
     if iocb.reserved2 != 0 || (iocb.nbytes as i64) < 0 {
         return Err(Errno::INVAL);
     }
     let fd = iocb.fildes as i32;
-    let file = (fd, open_for(fd)?);
+    let (flags, hinted) = match iocb.opcode {
+        cmd::PREAD | cmd::PREADV => context.status_flags(Kind::Read, fd)?,
+        cmd::PWRITE | cmd::PWRITEV => context.status_flags(Kind::Write, fd)?,
+        _ => (open_for(fd)?, false),
+    };
+    let file = (fd, flags);
     let eventfd = event_counter(&iocb)?;
     // SAFETY: the kernel stores its mark (zero) in the application's iocb at this point too.
     unsafe { memory::write(address + core::mem::offset_of!(Iocb, key), 0u32) }?;
     let priority = priority(&iocb)?;
     let mut command = command(&iocb, file)?;
     command.priority = priority;
+    command.hinted = hinted;
     let reply = Reply { data: iocb.data, obj: address as u64, eventfd };
     Ok(Decoded { command, reply })
 }

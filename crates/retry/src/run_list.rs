@@ -2,34 +2,49 @@
 
 use crate::{
     Operation, Request,
-    sync::{Arc, AtomicBool, Mutex, Ordering::Relaxed, Ordering::SeqCst, fence},
+    sync::{
+        Arc, AtomicBool, AtomicUsize, Mutex,
+        Ordering::{Acquire, Relaxed, Release, SeqCst},
+        fence,
+    },
 };
 use std::collections::VecDeque;
 
 /// A first-in-first-out list of requests whose right to run goes with their place on it.
 pub struct RunList<O: Operation> {
     requests: Mutex<VecDeque<Arc<Request<O>>>>,
+    /// What the list holds, for a look without the lock.
+    count: AtomicUsize,
     /// The thread that serves the list is about to sleep, or sleeps: it must be woken.
     sleeping: AtomicBool,
 }
 
 impl<O: Operation> Default for RunList<O> {
     fn default() -> RunList<O> {
-        RunList { requests: Mutex::new(VecDeque::new()), sleeping: AtomicBool::new(false) }
+        RunList {
+            requests: Mutex::new(VecDeque::new()),
+            count: AtomicUsize::new(0),
+            sleeping: AtomicBool::new(false),
+        }
     }
 }
 
 impl<O: Operation> RunList<O> {
     /// Adds a request.
     pub fn push(&self, request: Arc<Request<O>>) {
-        self.requests.lock().push_back(request);
+        let mut requests = self.requests.lock();
+        requests.push_back(request);
+        self.count.store(requests.len(), Release);
     }
 
     /// Adds a batch in one step (one lock for all of it). True: the serving thread sleeps, and
     /// the caller must wake it.
     #[must_use]
     pub fn push_all(&self, batch: &mut Vec<Arc<Request<O>>>) -> bool {
-        self.requests.lock().extend(batch.drain(..));
+        let mut requests = self.requests.lock();
+        requests.extend(batch.drain(..));
+        self.count.store(requests.len(), Release);
+        drop(requests);
         // Pairs with the fence in `may_sleep`: either it sees the batch or we see it sleep.
         fence(SeqCst);
         self.sleeping.load(Relaxed) && self.sleeping.swap(false, SeqCst)
@@ -37,14 +52,18 @@ impl<O: Operation> RunList<O> {
 
     /// Moves up to `max` requests to `batch`, oldest first.
     pub fn take(&self, batch: &mut Vec<Arc<Request<O>>>, max: usize) {
+        if self.is_empty() {
+            return;
+        }
         let mut requests = self.requests.lock();
         let count = requests.len().min(max);
         batch.extend(requests.drain(..count));
+        self.count.store(requests.len(), Release);
     }
 
     /// Tells whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.requests.lock().is_empty()
+        self.count.load(Acquire) == 0
     }
 
     /// Announces that the serving thread will sleep. False: there is work, it must not.

@@ -83,6 +83,9 @@ pub unsafe fn preadv2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result
         // Without flags the older calls do: some seccomp filters refuse preadv2.
         match (flags, offset) {
             (0, -1) => sys!(libc::SYS_readv, fd, iov.as_ptr(), iov.len()),
+            (0, _) if iov.len() == 1 => {
+                sys!(libc::SYS_pread64, fd, iov[0].base, iov[0].len, offset)
+            }
             (0, _) => sys!(libc::SYS_preadv, fd, iov.as_ptr(), iov.len(), offset, offset >> 63),
             _ => sys!(libc::SYS_preadv2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags),
         }
@@ -101,6 +104,9 @@ pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Resul
     unsafe {
         match (flags, offset) {
             (0, -1) => sys!(libc::SYS_writev, fd, iov.as_ptr(), iov.len()),
+            (0, _) if iov.len() == 1 => {
+                sys!(libc::SYS_pwrite64, fd, iov[0].base, iov[0].len, offset)
+            }
             (0, _) => sys!(libc::SYS_pwritev, fd, iov.as_ptr(), iov.len(), offset, offset >> 63),
             _ => sys!(libc::SYS_pwritev2, fd, iov.as_ptr(), iov.len(), offset, offset >> 63, flags),
         }

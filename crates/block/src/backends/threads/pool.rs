@@ -284,6 +284,7 @@ impl Pool {
     /// The life of one worker.
     fn work(self: &Arc<Pool>, first: Option<First>) {
         sys_thread::block_signals();
+        sys_thread::never_preempt_on_wakeup();
         if let Some(first) = first {
             first();
         }
@@ -392,6 +393,7 @@ impl Pool {
             let pool = self.clone();
             self.spawn(format!("{}-poll", self.name), move || {
                 sys_thread::block_signals();
+                sys_thread::never_preempt_on_wakeup();
                 pool.watches.watch(&counter, |done| pool.deliver(done));
             })
         });
