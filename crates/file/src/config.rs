@@ -37,6 +37,8 @@ pub struct Config {
     pub workers_max: usize,
     /// Whether contexts count what they do.
     pub stats: bool,
+    /// Whether the face says when the application closes a descriptor.
+    pub closes_are_watched: bool,
 }
 
 impl Default for Config {
@@ -46,6 +48,7 @@ impl Default for Config {
             submit: SubmitMode::Auto,
             workers_max: 32,
             stats: false,
+            closes_are_watched: false,
         }
     }
 }

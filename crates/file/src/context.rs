@@ -111,6 +111,7 @@ impl Context {
     pub fn status_flags(&self, kind: Kind, fd: i32) -> Result<(i32, bool), Errno> {
         let may_guess = match kind {
             Kind::Read => true,
+            // A direct request is checked when it has been accepted: too late to say EBADF.
             Kind::Write => self.history.may_be_in_memory(fd) == Some(true),
             _ => false,
         };
@@ -120,10 +121,15 @@ impl Context {
             }
         }
         let flags = open_for(fd)?;
-        if flags & O_DIRECT == 0 {
+        if flags & O_DIRECT == 0 || self.engine.config().closes_are_watched {
             self.history.remember_flags(fd, flags);
         }
         Ok((flags, false))
+    }
+
+    /// Forgets what was known of all descriptors.
+    pub fn forget_all_descriptors(&self) {
+        self.history.forget_all_flags();
     }
 
     /// Forgets what was known of `fd`: it was closed or replaced.
@@ -138,6 +144,10 @@ impl Context {
 
     pub(crate) fn own(&self) -> Option<&Arc<dyn BlockBackend>> {
         self.own.as_ref()
+    }
+
+    pub(crate) fn own_has_room(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.in_flight() < own.limits().depth)
     }
 
     /// Tells whether the own queue should be used: some caller will come for its completions.
@@ -298,8 +308,9 @@ impl Pump for OwnPump {
         if collected.is_empty() {
             return;
         }
+        // What continues after a completion goes by the driver or the workers (operation.rs), so
+        // the plug serves no own queue.
         let mut plug = Plug::new(self.engine.clone(), Place::Caller);
-        plug.serve(Some(self.queue.clone()));
         for completion in collected.drain(..) {
             plug.complete(completion.token, completion.result);
         }

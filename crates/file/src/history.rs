@@ -76,7 +76,12 @@ impl History {
         self.flags[fd as usize % SLOTS].store(known, Relaxed);
     }
 
-    /// Forgets all status flags: some descriptor was closed or replaced.
+    /// Forgets all status flags.
+    pub fn forget_all_flags(&self) {
+        self.flags.iter().for_each(|slot| slot.store(0, Relaxed));
+    }
+
+    /// Forgets the status flags of `fd`, which was closed or replaced.
     pub fn forget_flags(&self, fd: i32) {
         self.flags[fd as usize % SLOTS].store(0, Relaxed);
     }

@@ -68,6 +68,16 @@ struct Arrived {
     unwanted: Vec<u64>,
 }
 
+impl Arrived {
+    fn take_in(&mut self, tag: u64, fd: Fd) {
+        if let Some(index) = self.unwanted.iter().position(|other| *other == tag) {
+            self.unwanted.swap_remove(index); // and `fd` is closed
+        } else {
+            self.files.insert(tag, fd);
+        }
+    }
+}
+
 impl Way {
     /// Receives until the file with `tag` is there; on an engine thread.
     fn receive(&self, tag: u64) -> Result<Fd, Errno> {
@@ -77,16 +87,18 @@ impl Way {
                 return Ok(fd);
             }
             let (tag, fd) = fdtable::receive(self.far)?;
-            if let Some(index) = arrived.unwanted.iter().position(|other| *other == tag) {
-                arrived.unwanted.swap_remove(index); // and `fd` is closed
-            } else {
-                arrived.files.insert(tag, fd);
-            }
+            arrived.take_in(tag, fd);
         }
     }
 
-    /// Closes what threads outside gave up; on an engine thread.
+    /// Closes what threads outside gave up, before or after it arrived; on an engine thread.
     fn close_given_up(&self) {
+        let mut arrived = self.arrived.lock();
+        while !arrived.unwanted.is_empty() {
+            let Ok((tag, fd)) = fdtable::receive(self.far) else { break };
+            arrived.take_in(tag, fd);
+        }
+        drop(arrived);
         let numbers = core::mem::take(&mut *self.closing.lock());
         numbers.into_iter().for_each(fd::close);
     }

@@ -55,8 +55,6 @@ pub struct FileOperation {
     pub(crate) ticket: Option<Ticket>,
     pub(crate) lane: Option<Arc<Lane>>,
     pub(crate) credentials: Option<Arc<Credentials>>,
-    /// Ask the backend not to wait: EAGAIN then moves the request to the workers.
-    pub(crate) nowait: bool,
     /// A stream that is polled, so the completion is its readiness.
     pub(crate) polling: bool,
     pub(crate) waited_for_order: bool,
@@ -94,7 +92,6 @@ impl FileOperation {
             ticket: None,
             lane: None,
             credentials: None,
-            nowait: false,
             polling: false,
             waited_for_order: false,
             registers: false,
@@ -129,7 +126,7 @@ impl FileOperation {
         // which is delivered after the bio's completion.
         let mut bio =
             unsafe { Bio::new(self.command.bio_op(), fd, segments, offset, wait.token()) };
-        bio.rw_flags = self.command.rw_flags | if self.nowait { rwf::NOWAIT } else { 0 };
+        bio.rw_flags = self.command.rw_flags;
         bio.priority = self.command.priority;
         bio.credentials.clone_from(&self.credentials);
         bio.lane.clone_from(&self.lane);
@@ -272,12 +269,6 @@ impl Operation for FileOperation {
                 None => self.dispatch(plug, wait), // somebody else took the data
             },
             (Kind::Read | Kind::Write, Ok(bytes)) => self.transferred(bytes, plug, wait),
-            (_, Err(Errno::AGAIN)) if self.nowait => {
-                self.stats().add(|c| &c.punt_again, 1);
-                self.nowait = false;
-                self.route = Route::Workers;
-                self.dispatch(plug, wait)
-            }
             // The thread that had submitted it is gone, and io_uring gave the rest of the read
             // up with it: ask again from the driver.
             (Kind::Read, Err(Errno::CANCELED | Errno::FAULT))

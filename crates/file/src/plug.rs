@@ -1,10 +1,10 @@
 //! What a run of operations collects, handed over when it ends (the kernel's block plug).
 
-use crate::{Engine, operation::FileOperation};
+use crate::{Context, Engine, operation::FileOperation};
 use nowait_block::{Bio, BlockBackend};
 use nowait_retry::Request;
 use nowait_sys::Errno;
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 /// Which thread runs operations now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +27,10 @@ pub struct Plug {
     /// Counts the driver's rounds.
     pass: u64,
     /// The queue of the context being served, and bios for it.
-    own: Option<Arc<dyn BlockBackend>>,
-    own_bios: Vec<Bio>,
-    driver_bios: Vec<Bio>,
-    worker_bios: Vec<Bio>,
+    own: Option<Arc<Context>>,
+    own_bios: VecDeque<Bio>,
+    driver_bios: VecDeque<Bio>,
+    worker_bios: VecDeque<Bio>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
     /// Requests whose cancellation must be looked at once their bio is queued.
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,
@@ -44,9 +44,9 @@ impl Plug {
             place,
             pass: 1,
             own: None,
-            own_bios: Vec::new(),
-            driver_bios: Vec::new(),
-            worker_bios: Vec::new(),
+            own_bios: VecDeque::new(),
+            driver_bios: VecDeque::new(),
+            worker_bios: VecDeque::new(),
             handed_over: Vec::new(),
             cancellable: Vec::new(),
         }
@@ -73,24 +73,30 @@ impl Plug {
     }
 
     /// Says which context's own queue is being served.
-    pub fn serve(&mut self, own: Option<Arc<dyn BlockBackend>>) {
-        self.own = own;
+    pub fn serve(&mut self, context: &Arc<Context>) {
+        self.own = Some(context.clone());
+    }
+
+    /// Tells whether the own queue being served takes another bio.
+    pub fn own_has_room(&self) -> bool {
+        let own = self.own.as_ref().and_then(|context| context.own());
+        own.is_some_and(|own| own.in_flight() + self.own_bios.len() < own.limits().depth)
     }
 
     /// Adds a bio for the own queue of the context being served.
     pub fn queue_own(&mut self, bio: Bio) {
-        self.own_bios.push(bio);
+        self.own_bios.push_back(bio);
     }
 
     /// Adds a bio for the driver's queue; only on the driver.
     pub fn queue_driver(&mut self, bio: Bio) {
         debug_assert_eq!(self.place, Place::Driver);
-        self.driver_bios.push(bio);
+        self.driver_bios.push_back(bio);
     }
 
     /// Adds a bio for the workers.
     pub fn queue_worker(&mut self, bio: Bio) {
-        self.worker_bios.push(bio);
+        self.worker_bios.push_back(bio);
     }
 
     /// Hands a request to the driver, which will run it once more.
@@ -117,24 +123,33 @@ impl Plug {
         if !self.handed_over.is_empty() {
             self.engine.hand_to_driver(&mut self.handed_over);
         }
-        if !self.own_bios.is_empty() {
-            match self.own.clone() {
-                Some(own) => queue_all(own.as_ref(), &mut self.own_bios),
-                None => debug_assert!(false, "own bios without an own queue"),
-            }
+        self.flush_own();
+        if let Some(queue) = self.engine.driver_queue().filter(|_| !self.driver_bios.is_empty()) {
+            // What does not fit stays here: the driver comes back when it has reaped.
+            queue_until_full(queue.as_ref(), &mut self.driver_bios);
         }
-        if !self.driver_bios.is_empty() {
-            let queue = self.engine.driver_queue();
-            if let Some(queue) = queue {
-                queue_all(queue.as_ref(), &mut self.driver_bios);
-            }
-        }
-        if !self.worker_bios.is_empty() {
-            queue_all(self.engine.workers(), &mut self.worker_bios);
+        while !self.worker_bios.is_empty() {
+            // Takes 65,536; workers make room by themselves.
+            queue_until_full(self.engine.workers(), &mut self.worker_bios);
         }
         for (request, token) in core::mem::take(&mut self.cancellable) {
             if request.is_cancelled() {
-                self.engine.cancel_bio(self.own.as_deref(), token);
+                let own = self.own.as_ref().and_then(|context| context.own());
+                self.engine.cancel_bio(own.map(|own| own.as_ref()), token);
+            }
+        }
+    }
+
+    /// Submission looks for room first, so this loops only when several threads submit to a full
+    /// queue at once: then each makes room by reaping, unless a caller does that already.
+    fn flush_own(&mut self) {
+        let Some(context) = self.own.clone() else { return };
+        let Some(own) = context.own() else { return };
+        while !self.own_bios.is_empty() {
+            queue_until_full(own.as_ref(), &mut self.own_bios);
+            if !self.own_bios.is_empty() {
+                context.io().poll_pump();
+                std::thread::yield_now();
             }
         }
     }
@@ -163,14 +178,12 @@ impl Plug {
     }
 }
 
-/// Queues bios and commits; a full backend is committed and asked again as it drains.
-fn queue_all(backend: &dyn BlockBackend, bios: &mut Vec<Bio>) {
-    for bio in bios.drain(..) {
-        let mut bio = bio;
-        while let Err(back) = backend.queue(bio) {
-            backend.commit();
-            bio = back;
-            std::thread::yield_now();
+/// Queues bios and commits; those that found no room stay.
+fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
+    while let Some(bio) = bios.pop_front() {
+        if let Err(bio) = backend.queue(bio) {
+            bios.push_front(bio);
+            break;
         }
     }
     backend.commit();

@@ -217,15 +217,11 @@ impl<'a> Submission<'a> {
                 }
             }
         }
-        let nowait = route == Route::Own && !self.context.engine().buffered_reads();
-        let stat = match ordered || nowait || route != Route::Own {
+        let stat = match ordered || route != Route::Own {
             true => Some(*about.stat()?),
             false => None,
         };
-        let set = |op: &mut FileOperation| {
-            op.nowait = nowait;
-            op.registers = ordered;
-        };
+        let set = |op: &mut FileOperation| op.registers = ordered;
         self.request(command, reply, stat.as_ref(), route, set, reason)
     }
 
@@ -246,9 +242,11 @@ impl<'a> Submission<'a> {
             }
             _ => {}
         }
-        let route = self.async_route(&reply);
-        let stat = if route == Route::Own { None } else { Some(file::stat(command.fd)?) };
-        self.request(command, reply, stat.as_ref(), route, |_| {}, |c| &c.punt_driver)
+        // Not in the own queue: io_uring cancels the polls of a thread that ends, and a request
+        // belongs to the process.
+        let route = self.context.engine().async_route();
+        let stat = file::stat(command.fd)?;
+        self.request(command, reply, Some(&stat), route, |_| {}, |c| &c.punt_driver)
     }
 
     /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
@@ -425,7 +423,9 @@ impl<'a> Submission<'a> {
     fn async_route(&self, reply: &Reply) -> Route {
         let own = self.context.is_caller_driven()
             && reply.eventfd.is_none()
-            && self.context.mode != SubmitMode::Offload;
+            && self.context.mode != SubmitMode::Offload
+            && self.plug.as_ref().is_none_or(Plug::own_has_room)
+            && self.context.own_has_room();
         if own { Route::Own } else { self.context.engine().async_route() }
     }
 
@@ -474,7 +474,7 @@ impl<'a> Submission<'a> {
         let is_poll = matches!(operation.command.kind, Kind::Poll(_));
         operation.registers &= !is_poll && operation.kind == FileKind::Seekable;
         let watches = is_poll || operation.polling;
-        if let Some(stat) = stat.filter(|_| route != Route::Own || operation.nowait) {
+        if let Some(stat) = stat.filter(|_| route != Route::Own) {
             operation.hold(context.engine(), stat)?;
         }
         let request = Request::new(operation, context.engine().kicked().clone());
@@ -491,7 +491,7 @@ impl<'a> Submission<'a> {
         }
         let plug = self.plug.get_or_insert_with(|| {
             let mut plug = Plug::new(context.engine().clone(), Place::Caller);
-            plug.serve(context.own().cloned());
+            plug.serve(context);
             plug
         });
         request.run(plug, None);

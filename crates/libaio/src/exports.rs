@@ -90,15 +90,30 @@ pub extern "C" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -
     true
 }
 
-/// Tells whether `fd` is a descriptor of ours, which the application must not touch.
+/// Says that this library watches the C library's close and its kin.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_is_ours(fd: i32) -> bool {
+pub extern "C" fn nowait_watches() {
+    watch::begin();
+}
+
+/// Says that the application closes or replaces `fd`; true: it is ours, and must not.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_closing(fd: i32) -> bool {
     let mut ours = false;
     guarded(|| {
-        ours = watch::is_ours(fd);
+        ours = watch::closing(fd);
         Ok(0)
     });
     ours
+}
+
+/// Waits until what was submitted is in the files, before the process's memory goes.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_settle() {
+    guarded(|| {
+        process::settle();
+        Ok(0)
+    });
 }
 
 /// close_range(2) that leaves our descriptors open; the value or negative errno.

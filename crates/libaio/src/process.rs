@@ -1,5 +1,6 @@
 //! The one engine of the process, its contexts, fork and exit: the only global state.
 
+use crate::watch;
 use core::{
     cell::RefCell,
     sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release},
@@ -30,6 +31,8 @@ pub struct Process {
     ids: Mutex<Ids>,
     /// What contexts that are gone did.
     ended: Mutex<Vec<Summary>>,
+    /// Whose state this is: a vfork child shares the memory, but not the contexts.
+    pid: i32,
 }
 
 #[derive(Default)]
@@ -78,12 +81,15 @@ impl Process {
     }
 
     fn new() -> Process {
+        let mut options = Options::from_env();
+        options.config.closes_are_watched = watch::is_watched();
         Process {
-            options: Options::from_env(),
+            options,
             engine: OnceLock::new(),
             contexts: RwLock::default(),
             ids: Mutex::default(),
             ended: Mutex::default(),
+            pid: nowait_sys::thread::process_id(),
         }
     }
 
@@ -173,6 +179,16 @@ impl Process {
         Some(context)
     }
 
+    /// Says that `fd` is closed or replaced.
+    pub fn forget_descriptor(&self, fd: i32) {
+        self.contexts.read().values().for_each(|context| context.forget_descriptor(fd));
+    }
+
+    /// Says that many descriptors are closed.
+    pub fn forget_all_descriptors(&self) {
+        self.contexts.read().values().for_each(|context| context.forget_all_descriptors());
+    }
+
     /// Returns the descriptors in the application's table that are ours.
     pub fn descriptors(&self) -> Vec<i32> {
         let engine = self.engine.get().and_then(|engine| engine.as_ref().ok());
@@ -254,10 +270,22 @@ extern "C" fn forget_parent() {
     GENERATION.fetch_add(1, AcqRel);
 }
 
+/// Waits until the files have what was submitted, as if io_submit had written it: before
+/// `_exit` and exec.
+pub fn settle() {
+    let Some(process) = Process::existing() else { return };
+    if process.pid == nowait_sys::thread::process_id() {
+        let contexts: Vec<_> = process.contexts.read().values().cloned().collect();
+        contexts.iter().for_each(|context| context.io().settle());
+    }
+}
+
 /// Runs when the process ends.
 pub fn at_exit() {
     if let Some(process) = Process::existing() {
-        process.end();
+        if process.pid == nowait_sys::thread::process_id() {
+            process.end();
+        }
     } else if std::env::var_os("NOWAIT_REPORT").is_some() {
         Process::current().end();
     }

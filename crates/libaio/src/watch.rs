@@ -8,11 +8,26 @@ use crate::{
     calls,
     process::{Process, with_context},
 };
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use nowait_sys::{Errno, fd};
 
-/// Tells whether `fd` is ours.
-pub fn is_ours(fd: i32) -> bool {
-    // Ours are at high numbers: an ordinary close costs one comparison.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Says that the calls are watched in this process.
+pub fn begin() {
+    WATCHED.store(true, Relaxed);
+}
+
+/// Tells whether closed descriptors are noticed.
+pub fn is_watched() -> bool {
+    WATCHED.load(Relaxed)
+}
+
+/// Forgets what is known of `fd`, which is being closed or replaced. True: it is ours.
+pub fn closing(fd: i32) -> bool {
+    let Some(process) = Process::existing() else { return false };
+    process.forget_descriptor(fd);
+    // Ours are at high numbers: an ordinary close does not look further.
     fd >= fd::high_floor() && descriptors().binary_search(&fd).is_ok()
 }
 
@@ -24,6 +39,9 @@ fn descriptors() -> Vec<i32> {
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if first > last {
         return Err(Errno::INVAL);
+    }
+    if let Some(process) = Process::existing() {
+        process.forget_all_descriptors();
     }
     let mut from = first;
     for ours in descriptors().into_iter().map(|fd| fd as u32) {

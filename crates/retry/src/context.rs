@@ -157,6 +157,13 @@ impl IoContext {
         }
     }
 
+    /// Waits until all promises are kept.
+    pub fn settle(&self) {
+        while self.promised.load(SeqCst) > 0 {
+            self.drain_once(self.drained.load(SeqCst));
+        }
+    }
+
     /// Wakes a waiter that the events in the ring satisfy.
     pub fn notify(&self) {
         self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());

@@ -74,8 +74,6 @@ counters! {
     punt_offload,
     /// Handed on: nobody will come for the completion but an event counter or the ring's reader.
     punt_driver,
-    /// Asked again with waiting allowed: the kernel would have had to wait (EAGAIN).
-    punt_again,
 }
 
 /// Counters and histogram, off or on for the life of a context.

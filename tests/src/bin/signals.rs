@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nowait_tests::request::{Context, Request};
-use nowait_tests::thread_state::spawn_until_asleep;
+use nowait_tests::thread_state::{spawn_until_asleep, wait_until};
 
 const EINTR: i32 = -libc::EINTR;
 
@@ -100,6 +100,8 @@ fn a_signal_ends_a_wait_with_what_there_is(path: &Path) {
     let file = File::create(path).unwrap();
     let context = Arc::new(Context::new(8).expect("io_setup"));
     assert_eq!(context.submit(vec![Request::write(file.as_fd(), b"one", 0)]), 1);
+    // Where io_submit does not wait the event comes a little later.
+    wait_until(|| context.unread() == 1);
     let shared = context.clone();
     let (waiter, thread) =
         spawn_until_asleep(move || shared.reap(2, 2, None).map(|done| done.len()));

@@ -379,6 +379,11 @@ impl BlockBackend for Uring {
         }
     }
 
+    fn descriptors(&self) -> Vec<i32> {
+        let counter = self.alarm.counter.as_ref().map(EventFd::raw);
+        core::iter::once(self.ring.raw_fd()).chain(counter).collect()
+    }
+
     fn in_flight(&self) -> usize {
         self.requests.lock().len()
     }
