@@ -17,7 +17,13 @@ fn patterns(subject: Subject) {
     let (text, bytes) = run(subject);
     let (expected_text, expected_bytes) = reference();
     assert!(!expected_text.contains("failed"), "{expected_text}");
-    assert_eq!(&text, expected_text);
+    // Requests that are in flight together may end in any order.
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(sorted(&text), sorted(expected_text));
     assert!(&bytes == expected_bytes, "the images differ");
 }
 

@@ -115,10 +115,8 @@ impl Context {
             Kind::Write => self.history.may_be_in_memory(fd) == Some(true),
             _ => false,
         };
-        if may_guess {
-            if let Some(flags) = self.history.remembered_flags(fd) {
-                return Ok((flags, true));
-            }
+        if may_guess && let Some(flags) = self.history.remembered_flags(fd) {
+            return Ok((flags, true));
         }
         let flags = open_for(fd)?;
         if flags & O_DIRECT == 0 || self.engine.config().closes_are_watched {

@@ -11,7 +11,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
-    BlockBackend, Completion,
+    BlockBackend,
     backends::{
         aio::Kaio,
         threads::{Deliver, Threads, ThreadsConfig},
@@ -78,7 +78,7 @@ impl Engine {
         let first = engine.clone();
         let workers = Threads::new(ThreadsConfig {
             max_workers: engine.config.workers_max,
-            deliver: Deliver::Call(deliver_to(Arc::downgrade(&engine))),
+            deliver: deliver_to(Arc::downgrade(&engine)),
             first: Some(Box::new(move || first.first_thread(far, &ready))),
             ..ThreadsConfig::default()
         })?;
@@ -120,10 +120,10 @@ impl Engine {
         if self.backend == BackendChoice::Threads {
             return None;
         }
-        if self.own_queues.fetch_add(1, Relaxed) < OWN_QUEUES_MAX {
-            if let Ok(queue) = self.new_queue(Issuer::Any) {
-                return Some(queue);
-            }
+        if self.own_queues.fetch_add(1, Relaxed) < OWN_QUEUES_MAX
+            && let Ok(queue) = self.new_queue(Issuer::Any)
+        {
+            return Some(queue);
         }
         self.own_queue_dropped();
         None
@@ -239,8 +239,8 @@ impl Engine {
 }
 
 /// Continues requests on the worker that ran their bios.
-fn deliver_to(engine: Weak<Engine>) -> Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync> {
-    Arc::new(move |completions| {
+fn deliver_to(engine: Weak<Engine>) -> Deliver {
+    Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
         hold::enter_engine_table();
         let mut plug = Plug::new(engine, Place::Worker);
@@ -250,5 +250,5 @@ fn deliver_to(engine: Weak<Engine>) -> Arc<dyn Fn(&mut Vec<Completion>) + Send +
         plug.flush();
         plug.run_kicked();
         plug.engine().holds().tidy();
-    })
+    }))
 }

@@ -138,9 +138,9 @@ mod tests {
         let history = History::default();
         for i in 0..1000 {
             if i % 5 == 0 {
-                history.miss(3)
+                history.miss(3);
             } else {
-                history.hit(3)
+                history.hit(3);
             }
             assert!(history.favours_inline(3, false));
         }

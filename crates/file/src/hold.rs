@@ -179,10 +179,10 @@ impl Holds {
     ) -> Result<Arc<HeldFile>, Errno> {
         let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags };
         let mut by_number = self.by_number.lock();
-        if let Some(held) = by_number.get(&number).and_then(Weak::upgrade) {
-            if held.identity == identity {
-                return Ok(held);
-            }
+        if let Some(held) = by_number.get(&number).and_then(Weak::upgrade)
+            && held.identity == identity
+        {
+            return Ok(held);
         }
         let held = self.send(number, identity)?;
         by_number.insert(number, Arc::downgrade(&held));

@@ -211,7 +211,8 @@ mod tests {
                     });
                     prop_assert_eq!(ticket.is_blocked(), blocked);
                 }
-                let ready: Vec<usize> = (0..live.len()).filter(|i| !live[*i].3.is_blocked()).collect();
+                let ready: Vec<usize> =
+                    (0..live.len()).filter(|i| !live[*i].3.is_blocked()).collect();
                 prop_assert!(!ready.is_empty(), "deadlock");
                 let (.., ticket) = live.remove(ready[pick.index(ready.len())]);
                 orders.leave(&ticket);

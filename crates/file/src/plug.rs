@@ -135,7 +135,7 @@ impl Plug {
         for (request, token) in core::mem::take(&mut self.cancellable) {
             if request.is_cancelled() {
                 let own = self.own.as_ref().and_then(|context| context.own());
-                self.engine.cancel_bio(own.map(|own| own.as_ref()), token);
+                self.engine.cancel_bio(own.map(std::convert::AsRef::as_ref), token);
             }
         }
     }

@@ -30,7 +30,7 @@ pub const INLINE_BYTES_MAX: usize = 256 << 10;
 const LOW_DEPTH: usize = 4;
 
 /// Where the event goes, before it is known that there will be one.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Reply {
     /// `data` of the iocb.
     pub data: u64,
@@ -501,10 +501,10 @@ impl<'a> Submission<'a> {
     /// Holds the event counter that engine threads will signal; once for a submission.
     fn hold_event_counter(&mut self, reply: &Reply) -> Result<Option<Arc<HeldFile>>, Errno> {
         let Some(number) = reply.eventfd else { return Ok(None) };
-        if let Some((known, held)) = &self.event_counter {
-            if *known == number {
-                return Ok(Some(held.clone()));
-            }
+        if let Some((known, held)) = &self.event_counter
+            && *known == number
+        {
+            return Ok(Some(held.clone()));
         }
         let held = self.context.engine().holds().hold_afresh(number)?;
         self.event_counter = Some((number, held.clone()));

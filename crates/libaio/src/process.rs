@@ -234,7 +234,7 @@ impl Ids {
 
 /// Returns the header at `address` if a completion ring is there, ours or another's.
 pub fn ring_header(address: usize) -> Option<RingHeader> {
-    if address == 0 || address % 4096 != 0 {
+    if address == 0 || !address.is_multiple_of(4096) {
         return None;
     }
     let mut bytes = [0u8; size_of::<RingHeader>()];
@@ -252,13 +252,12 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     let remembered = LAST.with_borrow(|last| {
         (last.0 == address && last.1 == generation).then(|| last.2.clone()).flatten()
     });
-    let context = match remembered {
-        Some(context) => context,
-        None => {
-            let context = Process::existing()?.context(address)?;
-            LAST.with_borrow_mut(|last| *last = (address, generation, Some(context.clone())));
-            context
-        }
+    let context = if let Some(context) = remembered {
+        context
+    } else {
+        let context = Process::existing()?.context(address)?;
+        LAST.with_borrow_mut(|last| *last = (address, generation, Some(context.clone())));
+        context
     };
     Some(f(&context))
 }

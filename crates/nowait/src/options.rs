@@ -56,10 +56,10 @@ impl Options {
         let mut options = Options::default();
         let mut complaints = Vec::new();
         let mut read = |name: &str, take: &mut dyn FnMut(&str) -> Result<(), &'static str>| {
-            if let Some(value) = get(name).filter(|value| !value.is_empty()) {
-                if let Err(expected) = take(&value) {
-                    complaints.push(format!("{name}={value}: expected {expected}; ignored"));
-                }
+            if let Some(value) = get(name).filter(|value| !value.is_empty())
+                && let Err(expected) = take(&value)
+            {
+                complaints.push(format!("{name}={value}: expected {expected}; ignored"));
             }
         };
         let config = &mut options.config;

@@ -360,6 +360,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "sleeps in a system call")]
     fn the_deadline_gives_what_is_there() {
         let context = context();
         context.reserve(2).unwrap();
@@ -369,6 +370,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "sleeps in a system call")]
     fn a_waiter_is_woken_when_it_has_enough() {
         let context = context();
         context.reserve(3).unwrap();
@@ -381,6 +383,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "sleeps in a system call")]
     fn a_patient_caller_waits_for_what_is_promised_and_no_longer() {
         let context = context();
         let patient = Wanted { patient: true, ..Wanted::new(0, 9, Deadline::NEVER) };
@@ -398,6 +401,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "sleeps in a system call")]
     fn destroy_waits_wakes_and_happens_once() {
         let context = context();
         context.reserve(1).unwrap();

@@ -136,6 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "too many steps")]
         fn behaves_like_a_queue(ops in prop::collection::vec((0usize..5, 0usize..5), 0..400)) {
             let ring = EventRing::new(0, 1).unwrap();
             let (mut model, mut next) = (VecDeque::new(), 0);

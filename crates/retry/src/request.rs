@@ -63,9 +63,8 @@ impl<O: Operation> Request<O> {
             match step {
                 // The right is never given back: a later kick finds ACTIVE and does nothing.
                 Step::Done(result) => return operation.finish(plug, result),
-                Step::Queued => return,
                 Step::Retry if self.kick.end_retry() => {}
-                Step::Retry => return,
+                Step::Queued | Step::Retry => return,
             }
         }
     }

@@ -24,6 +24,20 @@ impl TwoViews {
     /// # Errors
     /// `ENOMEM`: no memory, or too many mappings (`vm.max_map_count`).
     /// Source: mmap(2); mremap(2), "If the value of old_size is zero".
+    #[cfg(miri)]
+    pub fn new(len: usize) -> Result<TwoViews, Errno> {
+        // Miri knows no mappings: one zeroed allocation is both views, and is leaked.
+        let page: &'static mut [u64] = Box::leak(vec![0u64; len / 8].into_boxed_slice());
+        let ours = page.as_mut_ptr().cast::<u8>();
+        Ok(TwoViews { ours, theirs: ours, len })
+    }
+
+    /// Maps `len` bytes of zeroes, a multiple of the page size, twice.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory, or too many mappings (`vm.max_map_count`).
+    /// Source: mmap(2); mremap(2), "If the value of old_size is zero".
+    #[cfg(not(miri))]
     pub fn new(len: usize) -> Result<TwoViews, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -64,6 +78,9 @@ impl Drop for TwoViews {
 }
 
 fn unmap(address: usize, len: usize) {
+    if cfg!(miri) {
+        return;
+    }
     // SAFETY: the range was mapped by `TwoViews::new` and is given up by its owner.
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
