@@ -308,13 +308,14 @@ impl Pump for OwnPump {
         }
         // What continues after a completion goes by the driver or the workers (operation.rs), so
         // the plug serves no own queue.
-        let mut plug = Plug::new(self.engine.clone(), Place::Caller);
+        let mut plug = Plug::take(&self.engine, Place::Caller);
         for completion in collected.drain(..) {
             plug.complete(completion.token, completion.result);
         }
         drop(collected);
         plug.flush();
         plug.run_kicked();
+        Plug::put_back(plug);
     }
 
     fn interrupt(&self) {

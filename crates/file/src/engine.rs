@@ -243,12 +243,13 @@ fn deliver_to(engine: Weak<Engine>) -> Deliver {
     Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
         hold::enter_engine_table();
-        let mut plug = Plug::new(engine, Place::Worker);
+        let mut plug = Plug::take(&engine, Place::Worker);
         for completion in completions.drain(..) {
             plug.complete(completion.token, completion.result);
         }
         plug.flush();
         plug.run_kicked();
-        plug.engine().holds().tidy();
+        engine.holds().tidy();
+        Plug::put_back(plug);
     }))
 }

@@ -4,7 +4,7 @@ use crate::{Context, Engine, operation::FileOperation};
 use nowait_block::{Bio, BlockBackend};
 use nowait_retry::Request;
 use nowait_sys::Errno;
-use std::{collections::VecDeque, sync::Arc};
+use std::{cell::Cell, collections::VecDeque, sync::Arc};
 
 /// Which thread runs operations now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,28 @@ pub struct Plug {
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,
 }
 
+thread_local! {
+    /// The plug of this thread's last run, kept for its memory.
+    static SPARE: Cell<Option<Box<Plug>>> = const { Cell::new(None) };
+}
+
 impl Plug {
+    /// Takes this thread's spare plug, or makes one, for a run at `place`.
+    pub fn take(engine: &Arc<Engine>, place: Place) -> Box<Plug> {
+        match SPARE.take() {
+            Some(plug) if Arc::ptr_eq(&plug.engine, engine) && plug.place == place => plug,
+            _ => Box::new(Plug::new(engine.clone(), place)),
+        }
+    }
+
+    /// Keeps an empty plug for this thread's next run.
+    pub fn put_back(mut plug: Box<Plug>) {
+        plug.own = None;
+        if plug.is_empty() {
+            SPARE.set(Some(plug));
+        }
+    }
+
     /// Makes an empty plug for a run at `place`.
     pub fn new(engine: Arc<Engine>, place: Place) -> Plug {
         Plug {
@@ -132,7 +153,7 @@ impl Plug {
             // Takes 65,536; workers make room by themselves.
             queue_until_full(self.engine.workers(), &mut self.worker_bios);
         }
-        for (request, token) in core::mem::take(&mut self.cancellable) {
+        for (request, token) in self.cancellable.drain(..) {
             if request.is_cancelled() {
                 let own = self.own.as_ref().and_then(|context| context.own());
                 self.engine.cancel_bio(own.map(std::convert::AsRef::as_ref), token);

@@ -43,7 +43,7 @@ pub struct Reply {
 /// One call of submit: several commands, one hand-over at its end.
 pub struct Submission<'a> {
     context: &'a Arc<Context>,
-    plug: Option<Plug>,
+    plug: Option<Box<Plug>>,
     inline_left: usize,
     /// The event counter of this submission's requests, as the engine's threads will know it.
     event_counter: Option<(i32, Arc<HeldFile>)>,
@@ -99,6 +99,7 @@ impl<'a> Submission<'a> {
         if let Some(mut plug) = self.plug.take() {
             plug.flush();
             plug.run_kicked();
+            Plug::put_back(plug);
         }
         if self.own_used {
             self.context.own_started();
@@ -424,7 +425,7 @@ impl<'a> Submission<'a> {
         let own = self.context.is_caller_driven()
             && reply.eventfd.is_none()
             && self.context.mode != SubmitMode::Offload
-            && self.plug.as_ref().is_none_or(Plug::own_has_room)
+            && self.plug.as_ref().is_none_or(|plug| plug.own_has_room())
             && self.context.own_has_room();
         if own { Route::Own } else { self.context.engine().async_route() }
     }
@@ -490,7 +491,7 @@ impl<'a> Submission<'a> {
             context.io().stats().add(reason, 1);
         }
         let plug = self.plug.get_or_insert_with(|| {
-            let mut plug = Plug::new(context.engine().clone(), Place::Caller);
+            let mut plug = Plug::take(context.engine(), Place::Caller);
             plug.serve(context);
             plug
         });

@@ -9,7 +9,10 @@
 
 use super::uring_entry as entry;
 use crate::{BlockBackend, Completion, Limits, bio::Bio, gate::Gate, slab::Slab};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 use nowait_sys::{
     Errno,
     eventfd::EventFd,
@@ -43,6 +46,8 @@ pub struct Uring {
     /// Guards the completion queue.
     completion: Mutex<()>,
     requests: Mutex<Slab<Request>>,
+    /// What `requests` holds, for looks without the lock: callers ask several times a request.
+    in_flight: AtomicUsize,
     /// Keys of requests to cancel, until somebody who may enter comes by.
     cancels: Mutex<Vec<u64>>,
     cancels_wait: AtomicBool,
@@ -107,6 +112,7 @@ impl Uring {
             ring,
             submission: Mutex::new(()),
             completion: Mutex::new(()),
+            in_flight: AtomicUsize::new(0),
             requests: Mutex::new(Slab::new(depth)),
             cancels: Mutex::new(Vec::new()),
             cancels_wait: AtomicBool::new(false),
@@ -251,6 +257,9 @@ impl Uring {
                 entry::CANCEL => {}
                 key => {
                     let request = requests.remove(key);
+                    if request.is_some() {
+                        self.in_flight.fetch_sub(1, AcqRel);
+                    }
                     done.extend(request.map(|request| finish(&request, completion)));
                 }
             }
@@ -329,10 +338,12 @@ impl BlockBackend for Uring {
             Request { token: bio.token, cancelled: false, _segments: bio.segments.list().cloned() };
         let inserted = self.requests.lock().insert(request);
         let Ok(key) = inserted else { return Err(bio) };
+        self.in_flight.fetch_add(1, AcqRel);
         if self.push(&entry::of_bio(&bio, key)) {
             return Ok(());
         }
         self.requests.lock().remove(key);
+        self.in_flight.fetch_sub(1, AcqRel);
         Err(bio)
     }
 
@@ -385,7 +396,7 @@ impl BlockBackend for Uring {
     }
 
     fn in_flight(&self) -> usize {
-        self.requests.lock().len()
+        self.in_flight.load(Acquire)
     }
 }
 
