@@ -58,7 +58,7 @@ fn exec(subject: Subject) {
 }
 
 fn exit(subject: Subject) {
-    leaves_the_file_filled(subject, &["exit", "return"]);
+    leaves_the_file_filled(subject, &["exit", "return", "atexit"]);
 }
 
 fn immediate_exit(subject: Subject) {

@@ -98,7 +98,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum)]
     pub(crate) submit: Option<Submit>,
     /// Most threads that work at once on what nothing else can carry.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: Option<u32>,
     /// Size of nowait's own cache, with K, M or G.
     #[arg(long, value_name = "BYTES", value_parser = size)]
@@ -197,7 +197,7 @@ choice!(
 /// Which library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Via {
-    /// By LD_PRELOAD: libaio, POSIX AIO, and close() watched.
+    /// By LD_PRELOAD: libaio, and close() watched.
     Preload,
     /// By LD_LIBRARY_PATH: libaio only.
     Libaio,

@@ -25,8 +25,6 @@ pub(crate) struct Program {
 pub(crate) enum Help {
     /// It does, by either library.
     Yes,
-    /// It does, by the preload library only.
-    Preload,
     /// It may.
     Perhaps,
     /// It cannot.
@@ -38,7 +36,6 @@ impl Help {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Help::Yes => "yes",
-            Help::Preload => "preload",
             Help::Perhaps => "perhaps",
             Help::No => "no",
         }
@@ -134,7 +131,7 @@ fn judge(elf: &Elf) -> (Help, String) {
     }
     let posix = |name: &&String| POSIX_AIO.contains(&name.trim_end_matches("64"));
     if let Some(name) = elf.imports.iter().find(posix) {
-        return (Help::Preload, format!("it uses POSIX AIO ({name}): `nowait run` serves it"));
+        return (Help::No, format!("it uses POSIX AIO ({name}), which is not in this version"));
     }
     let uring = elf.needed.iter().any(|name| name.starts_with("liburing"));
     let uring = if uring { "it links liburing, which needs no help; " } else { "" };
@@ -162,8 +159,8 @@ mod tests {
     fn what_a_program_links_decides() {
         assert_eq!(linked(&["libaio.so.1"], &[]).0, Help::Yes);
         assert_eq!(linked(&["libaio.so.1t64", "libc.so.6"], &[]).0, Help::Yes);
-        assert_eq!(linked(&["libc.so.6"], &["aio_read64"]).0, Help::Preload);
-        assert_eq!(linked(&["libc.so.6"], &["lio_listio"]).0, Help::Preload);
+        assert_eq!(linked(&["libc.so.6"], &["aio_read64"]).0, Help::No);
+        assert_eq!(linked(&["libc.so.6"], &["lio_listio"]).0, Help::No);
         let (help, why) = linked(&["liburing.so.2"], &["syscall"]);
         assert_eq!(help, Help::Perhaps);
         assert!(why.contains("liburing") && why.contains("syscall()"), "{why}");

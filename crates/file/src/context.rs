@@ -63,6 +63,7 @@ impl Context {
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
     pub fn new(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
+        engine.clear_graves();
         let stats = Stats::new(engine.config().stats);
         let io = IoContext::new(id, slots(nr, engine.cpus()), stats)?;
         let own = engine.own_queue();
@@ -243,6 +244,7 @@ impl Context {
     /// # Errors
     /// `EINVAL`: it is being destroyed already.
     pub fn destroy(&self) -> Result<(), Errno> {
+        self.engine.clear_graves();
         self.io.destroy(|| {
             let polls: Vec<_> = self.polls.lock().iter().map(|p| p.request.clone()).collect();
             polls.iter().for_each(|request| self.cancel(request));
@@ -274,8 +276,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if self.own.is_some() {
-            self.engine.own_queue_dropped();
+        let Some(own) = self.own.take() else { return };
+        self.engine.own_queue_dropped();
+        // The last reference may be that of a request which ends on a thread of the engine; the
+        // queue's descriptors are in the application's table.
+        if hold::in_engine_table() {
+            self.engine.bury(own);
         }
     }
 }

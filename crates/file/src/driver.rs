@@ -26,14 +26,15 @@ const TICK_NS: u64 = 5_000_000;
 #[derive(Default)]
 pub struct Driver {
     inbox: RunList<FileOperation>,
-    queue: OnceLock<Arc<dyn BlockBackend>>,
+    /// Not kept alive here: its descriptors are the driver thread's to close.
+    queue: OnceLock<Weak<dyn BlockBackend>>,
     watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
     stop: AtomicBool,
 }
 
 impl Driver {
     pub(crate) fn queue(&self) -> Option<Arc<dyn BlockBackend>> {
-        self.queue.get().cloned()
+        self.queue.get().and_then(Weak::upgrade)
     }
 
     /// Hands a batch over in one step and wakes the driver if it sleeps.
@@ -57,7 +58,7 @@ impl Driver {
     }
 
     fn wake(&self) {
-        if let Some(queue) = self.queue.get() {
+        if let Some(queue) = self.queue() {
             queue.wake();
         }
     }
@@ -90,7 +91,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
             match engine.new_driver_queue() {
                 Ok(queue) => {
                     let Some(driver) = engine.driver() else { return };
-                    let _ = driver.queue.set(queue.clone());
+                    let _ = driver.queue.set(Arc::downgrade(&queue));
                     let _ = ready.send(Ok(()));
                     Run::new(engine, queue).run();
                 }

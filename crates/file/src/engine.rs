@@ -20,6 +20,7 @@ use nowait_block::{
 };
 use nowait_retry::{Request, RunList};
 use nowait_sys::{Errno, cred::Credentials, fdtable, uring::Issuer};
+use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// Requests a backend queue may have under way: well below the 256 request tags of the devices
@@ -44,6 +45,8 @@ pub struct Engine {
     /// The rights of the engine's threads.
     rights: OnceLock<Option<Credentials>>,
     own_queues: AtomicUsize,
+    /// Own queues whose contexts ended on a thread of the engine, to be dropped on another.
+    graves: Mutex<Vec<Arc<dyn BlockBackend>>>,
     cpus: u32,
 }
 
@@ -71,27 +74,32 @@ impl Engine {
             filesystems: FileSystems::default(),
             rights: OnceLock::new(),
             own_queues: AtomicUsize::new(0),
+            graves: Mutex::default(),
             cpus,
             config,
         });
         let (ready, started) = mpsc::channel();
         let first = engine.clone();
+        let number = far.raw();
         let workers = Threads::new(ThreadsConfig {
             max_workers: engine.config.workers_max,
             deliver: deliver_to(Arc::downgrade(&engine)),
-            first: Some(Box::new(move || first.first_thread(far, &ready))),
+            first: Some(Box::new(move || first.first_thread(number, &ready))),
             ..ThreadsConfig::default()
         })?;
         let _ = engine.workers.set(workers);
         // The hook ends by sending, or drops the sender.
         started.recv().map_err(|_| Errno::AGAIN)??;
+        // The far end is in the engine's table now; where that is the application's, it stays.
+        if engine.holds.is_table_shared() {
+            let _ = far.into_raw();
+        }
         Ok(engine)
     }
 
     /// Runs on the first worker: makes the engine's descriptor table and starts the driver,
     /// which shares it.
-    fn first_thread(self: Arc<Self>, far: nowait_sys::Fd, ready: &mpsc::Sender<Result<(), Errno>>) {
-        let number = far.into_raw(); // stays open as long as the engine's table
+    fn first_thread(self: Arc<Self>, number: i32, ready: &mpsc::Sender<Result<(), Errno>>) {
         if fdtable::make_private(number).is_err() {
             self.holds.share_table();
         }
@@ -127,6 +135,16 @@ impl Engine {
         }
         self.own_queue_dropped();
         None
+    }
+
+    pub(crate) fn bury(&self, own: Arc<dyn BlockBackend>) {
+        self.graves.lock().push(own);
+    }
+
+    /// Drops buried queues; on a thread of the application.
+    pub(crate) fn clear_graves(&self) {
+        let graves = core::mem::take(&mut *self.graves.lock());
+        drop(graves);
     }
 
     pub(crate) fn own_queue_dropped(&self) {

@@ -166,6 +166,11 @@ impl Holds {
         self.shared_table.store(true, Relaxed);
     }
 
+    /// Tells whether the engine's threads share the application's table.
+    pub fn is_table_shared(&self) -> bool {
+        self.shared_table.load(Relaxed)
+    }
+
     /// Holds the open file behind the application's `number`, which has this `stat` and these
     /// status flags now. One system call, unless requests on it are under way already.
     ///

@@ -44,7 +44,8 @@ thread_local! {
 impl Plug {
     /// Takes this thread's spare plug, or makes one, for a run at `place`.
     pub fn take(engine: &Arc<Engine>, place: Place) -> Box<Plug> {
-        match SPARE.take() {
+        // A thread that is ending has no spare any more.
+        match SPARE.try_with(Cell::take).ok().flatten() {
             Some(plug) if Arc::ptr_eq(&plug.engine, engine) && plug.place == place => plug,
             _ => Box::new(Plug::new(engine.clone(), place)),
         }
@@ -54,7 +55,7 @@ impl Plug {
     pub fn put_back(mut plug: Box<Plug>) {
         plug.own = None;
         if plug.is_empty() {
-            SPARE.set(Some(plug));
+            let _ = SPARE.try_with(|spare| spare.set(Some(plug)));
         }
     }
 

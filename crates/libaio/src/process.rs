@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use std::{
     collections::HashMap,
     io::Write,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
 };
 
 /// What belongs to one process; a forked child starts with none.
@@ -46,8 +46,8 @@ static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// The context this thread used last, and the generation in which it was looked up.
-    static LAST: RefCell<(usize, u64, Option<Arc<Context>>)> = const { RefCell::new((0, 0, None)) };
+    /// The context this thread used last, not kept alive by that, and the generation in which it was looked up.
+    static LAST: RefCell<(usize, u64, Weak<Context>)> = const { RefCell::new((0, 0, Weak::new())) };
 }
 
 impl Process {
@@ -249,14 +249,18 @@ pub fn ring_header(address: usize) -> Option<RingHeader> {
 /// The context used last is remembered by the thread: no lock, no count on the way.
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
     let generation = GENERATION.load(Acquire);
-    let remembered = LAST.with_borrow(|last| {
-        (last.0 == address && last.1 == generation).then(|| last.2.clone()).flatten()
+    // A thread that is ending (the main one, in exit handlers) has nothing to remember with.
+    let remembered = LAST.try_with(|last| {
+        let last = last.borrow();
+        if last.0 == address && last.1 == generation { last.2.upgrade() } else { None }
     });
+    let remembered = remembered.ok().flatten();
     let context = if let Some(context) = remembered {
         context
     } else {
         let context = Process::existing()?.context(address)?;
-        LAST.with_borrow_mut(|last| *last = (address, generation, Some(context.clone())));
+        let now = (address, generation, Arc::downgrade(&context));
+        let _ = LAST.try_with(|last| drop(last.replace(now)));
         context
     };
     Some(f(&context))

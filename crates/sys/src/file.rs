@@ -195,6 +195,13 @@ pub fn will_need(fd: i32, offset: i64, len: i64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_fadvise64, fd, offset, len, libc::POSIX_FADV_WILLNEED) }.map(drop)
 }
 
+/// Drops the file's clean pages from the kernel's cache. Source: posix_fadvise(2),
+/// POSIX_FADV_DONTNEED.
+pub fn drop_cached(fd: i32) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_fadvise64, fd, 0, 0, libc::POSIX_FADV_DONTNEED) }.map(drop)
+}
+
 /// Open file status flags of fcntl(2), so that no other crate needs libc.
 pub const O_APPEND: i32 = libc::O_APPEND;
 /// Direct I/O.

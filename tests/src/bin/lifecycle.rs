@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -128,8 +129,22 @@ fn exit_right_after_submit(path: &Path, way: &str) {
         // SAFETY: ends the process.
         "_exit" => unsafe { libc::_exit(0) },
         "return" => std::mem::forget(context),
+        "atexit" => {
+            assert!(IN_HANDLER.set(context).is_ok());
+            // SAFETY: the handler is a plain function of this program.
+            assert_eq!(unsafe { libc::atexit(reap_in_handler) }, 0);
+        }
         other => panic!("unknown way {other}"),
     }
+}
+
+static IN_HANDLER: OnceLock<Context> = OnceLock::new();
+
+/// Runs when the thread-local memory of the main thread is gone already.
+extern "C" fn reap_in_handler() {
+    let context = IN_HANDLER.get().unwrap();
+    assert_eq!(context.reap_all(64).len(), 64);
+    assert_eq!(context.destroy(), 0);
 }
 
 fn submit_fill(path: &Path) -> Context {

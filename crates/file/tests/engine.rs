@@ -1,0 +1,217 @@
+//! The whole engine on real files, on every backend that works here.
+
+use nowait_block::Segments;
+use nowait_file::{
+    BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
+    command::open_for,
+    submit::{Reply, Submission},
+};
+use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use std::{
+    fs::{File, OpenOptions},
+    io::Write,
+    os::fd::AsRawFd,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    sync::Arc,
+};
+
+const BLOCK: usize = 4096;
+const O_DIRECT: i32 = 0o40000;
+
+/// Runs a claim on every backend and submit mode.
+fn everywhere(claim: impl Fn(&Arc<Engine>)) {
+    for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
+        for submit in [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload] {
+            let config = Config { backend, submit, stats: true, ..Config::default() };
+            match Engine::start(config, "test".to_owned()) {
+                Ok(engine) => {
+                    claim(&engine);
+                    engine.shutdown();
+                }
+                Err(errno) => println!("skipped: engine: {backend:?} cannot start: {errno}"),
+            }
+        }
+    }
+}
+
+/// Page-aligned memory, so that direct requests take it too.
+fn buffer(len: usize, byte: u8) -> &'static mut [u8] {
+    let whole = Box::leak(vec![byte; len + BLOCK].into_boxed_slice());
+    let skip = whole.as_ptr().align_offset(BLOCK);
+    &mut whole[skip..skip + len]
+}
+
+fn command(kind: Kind, file: &File, memory: &mut [u8], offset: u64) -> Command {
+    let fd = file.as_raw_fd();
+    let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
+    // SAFETY: the buffers of these tests are leaked.
+    unsafe {
+        Command::new(kind, (fd, open_for(fd).unwrap()), Segments::One(segment), offset as i64)
+    }
+}
+
+fn submit(context: &Arc<Context>, commands: Vec<Command>) {
+    assert_eq!(context.io().reserve(commands.len()), Ok(commands.len()));
+    let mut submission = Submission::new(context);
+    for (index, command) in commands.into_iter().enumerate() {
+        let reply = Reply { data: index as u64, obj: 0, eventfd: None };
+        submission.start(command, reply).unwrap();
+    }
+    submission.finish();
+}
+
+fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
+    let mut events = Vec::new();
+    let taken = context.wait_events(count, count, Deadline::NEVER, None, |_, event| {
+        events.push((event.data, event.res));
+        Ok(())
+    });
+    assert_eq!(taken, Ok(count));
+    events
+}
+
+fn counter(context: &Context, name: &str) -> u64 {
+    let counters = context.io().stats().counters().unwrap().all();
+    counters.iter().find(|(other, _)| *other == name).unwrap().1
+}
+
+/// A file of numbered blocks that are on the disk and not in the page cache.
+fn uncached(folder: &tempfile::TempDir, blocks: usize) -> std::path::PathBuf {
+    let path = folder.path().join("file");
+    let mut file = File::create(&path).unwrap();
+    for block in 0..blocks {
+        file.write_all(&(block as u64).to_ne_bytes().repeat(BLOCK / 8)).unwrap();
+    }
+    file.sync_all().unwrap();
+    nowait_sys::file::drop_cached(file.as_raw_fd()).unwrap();
+    path
+}
+
+fn reads_every_block(engine: &Arc<Engine>, flags: i32) {
+    // More than a ring takes (192), in one batch.
+    const BLOCKS: usize = 600;
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = uncached(&folder, BLOCKS);
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap();
+    let context = Context::new(engine, 0, BLOCKS as u32).unwrap();
+    let memory: Vec<_> = (0..BLOCKS).map(|_| buffer(BLOCK, 0xff)).collect();
+    let mut addresses: Vec<*mut [u8]> = memory.into_iter().map(core::ptr::from_mut).collect();
+    let mut read = |block: usize| {
+        // SAFETY: leaked memory, one buffer a block.
+        let memory = unsafe { &mut *addresses[block] };
+        command(Kind::Read, &file, memory, ((block * 7 % BLOCKS) * BLOCK) as u64)
+    };
+    submit(&context, (0..BLOCKS).map(&mut read).collect());
+    for (data, res) in reap(&context, BLOCKS) {
+        assert_eq!(res, BLOCK as i64);
+        // SAFETY: the event was reaped: nobody writes to the buffer any more.
+        let memory = unsafe { &*addresses[data as usize] };
+        let number = (data as usize * 7 % BLOCKS) as u64;
+        assert_eq!(memory, number.to_ne_bytes().repeat(BLOCK / 8));
+    }
+    assert_eq!(counter(&context, "completions"), BLOCKS as u64);
+    context.destroy().unwrap();
+}
+
+#[test]
+fn more_buffered_reads_than_a_ring_takes_all_complete() {
+    everywhere(|engine| reads_every_block(engine, 0));
+}
+
+#[test]
+fn more_direct_reads_than_a_ring_takes_all_complete() {
+    everywhere(|engine| reads_every_block(engine, O_DIRECT));
+}
+
+/// Filtered wake-ups (M12): whoever waits for an earlier request is kicked when that is over, and
+/// never runs in vain.
+#[test]
+fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(path).unwrap();
+        let context = Context::new(engine, 0, 256).unwrap();
+        for round in 0..20u8 {
+            let mut commands = Vec::new();
+            for step in 0..50u8 {
+                let fill = round.wrapping_mul(50).wrapping_add(step);
+                // Shifted by half a block, so that each overlaps its neighbours.
+                let offset = u64::from(step % 5) * BLOCK as u64 / 2;
+                commands.push(command(Kind::Write, &file, buffer(BLOCK, fill), offset));
+            }
+            let read = buffer(BLOCK, 0);
+            let address: *const [u8] = read;
+            commands.push(command(Kind::Read, &file, read, 2 * BLOCK as u64));
+            submit(&context, commands);
+            assert!(reap(&context, 51).iter().all(|(_, res)| *res == BLOCK as i64));
+            // SAFETY: the event was reaped.
+            let seen = unsafe { &*address };
+            let last = round.wrapping_mul(50).wrapping_add(49);
+            assert_eq!(seen, &[last; BLOCK][..], "the read came after the last write");
+        }
+        assert_eq!(counter(&context, "spurious"), 0);
+        assert_eq!(counter(&context, "retries"), counter(&context, "kicks"));
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn a_write_and_its_fsync_in_one_batch_are_in_the_file() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        let file = File::create(&path).unwrap();
+        let context = Context::new(engine, 0, 64).unwrap();
+        let mut commands: Vec<_> = (0..16u8)
+            .map(|block| {
+                let offset = u64::from(block) * BLOCK as u64;
+                command(Kind::Write, &file, buffer(BLOCK, block), offset)
+            })
+            .collect();
+        commands.push(command(Kind::Fsync, &file, buffer(0, 0), 0));
+        submit(&context, commands);
+        let events = reap(&context, 17);
+        assert!(events.iter().all(|(data, res)| *res == if *data == 16 { 0 } else { 4096 }));
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.chunks(BLOCK).enumerate().all(|(n, c)| c == [n as u8; BLOCK]));
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_nothing_is_started() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let directory = File::open(folder.path()).unwrap();
+        let context = Context::new(engine, 0, 8).unwrap();
+        context.io().reserve(1).unwrap();
+        let mut submission = Submission::new(&context);
+        let read = command(Kind::Read, &directory, buffer(BLOCK, 0), 0);
+        let reply = Reply { data: 0, obj: 0, eventfd: None };
+        assert_eq!(submission.start(read, reply), Err(Errno::INVAL));
+        context.io().release(1);
+        submission.finish();
+        assert_eq!(context.io().outstanding(), 0);
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn reads_at_the_end_of_the_file_are_short() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.read_exact_at(&mut [0; 16], 0).unwrap();
+        let context = Context::new(engine, 0, 8).unwrap();
+        let read = |offset| command(Kind::Read, &file, buffer(2 * BLOCK, 0), offset);
+        submit(&context, vec![read(0), read(4096), read(5000), read(1 << 40)]);
+        let mut events = reap(&context, 4);
+        events.sort_unstable();
+        assert_eq!(events, [(0, 5000), (1, 904), (2, 0), (3, 0)]);
+        context.destroy().unwrap();
+    });
+}
