@@ -17,12 +17,13 @@ use crate::subject::Subject;
 
 /// Counts contexts against `aio-max-nr`: nothing else may hold any meanwhile.
 const COUNTS_CONTEXTS: &str = "20";
-/// A thousand contexts in each of a hundred threads: half a minute in the kernel.
-const SLOW: &str = "18";
-/// The same with a tenth of the rounds.
-const SLOW_SHORTENED: &str = "18.short";
+/// Cases that take half a minute, and what gives them a tenth of the rounds: two million requests
+/// of one at a time; a thousand contexts in each of a hundred threads.
+const SLOW: [(&str, &str, &str); 2] = [("11", "1000000", "100000"), ("18", "i < 1000", "i < 100")];
+/// The ending of their names with a tenth of the rounds.
+const SHORTENED: &str = ".short";
 /// Seconds each; only in the full form where the cases run a second time.
-const LONG: &[&str] = &["6", "14", SLOW, SLOW_SHORTENED, COUNTS_CONTEXTS];
+const LONG: &[&str] = &["6", "14", "11", "11.short", "18", "18.short", COUNTS_CONTEXTS];
 
 /// The built harness.
 #[derive(Debug)]
@@ -50,10 +51,12 @@ impl Harness {
 
     /// The cases of a usual run, in order.
     pub fn cases(&self) -> Vec<String> {
-        let left_out = if crate::full() { SLOW_SHORTENED } else { SLOW };
         let mut cases = names_in(&self.0.join("cases"), ".p");
-        cases.retain(|case| case != left_out);
-        cases.sort_by_key(|case| case.trim_end_matches(".short").parse::<u32>().unwrap_or(0));
+        cases.retain(|case| match crate::full() {
+            true => !case.ends_with(SHORTENED),
+            false => !SLOW.iter().any(|(slow, ..)| slow == case),
+        });
+        cases.sort_by_key(|case| case.trim_end_matches(SHORTENED).parse::<u32>().unwrap_or(0));
         cases
     }
 
@@ -210,15 +213,18 @@ fn sources(cache: &Path) -> Result<PathBuf, Skip> {
 fn compile(harness: &Path) {
     let make = ["MK_CPPFLAGS=", "LIBAIO=-laio", "CFLAGS=-g -O2 -w", "all"];
     Program::new("make").args(make).dir(harness).deadline(Duration::from_mins(3)).succeed();
-    let case = fs::read_to_string(harness.join(format!("cases/{SLOW}.t"))).expect("case 18");
-    let shortened = case.replace("i < 1000", "i < 100");
-    assert_ne!(case, shortened, "case 18 has changed");
-    fs::write(harness.join(format!("cases/{SLOW_SHORTENED}.t")), shortened).expect("a case");
-    Program::new("cc")
-        .args(["-g", "-O2", "-w", &format!("-DTEST_NAME=\"cases/{SLOW_SHORTENED}.t\"")])
-        .args(["-o", &format!("cases/{SLOW_SHORTENED}.p"), "main.c", "-laio", "-lpthread"])
-        .dir(harness)
-        .succeed();
+    for (name, rounds, fewer) in SLOW {
+        let case = fs::read_to_string(harness.join(format!("cases/{name}.t"))).expect("a case");
+        let shortened = case.replace(rounds, fewer);
+        assert_ne!(case, shortened, "case {name} has changed");
+        let name = format!("{name}{SHORTENED}");
+        fs::write(harness.join(format!("cases/{name}.t")), shortened).expect("a case");
+        Program::new("cc")
+            .args(["-g", "-O2", "-w", &format!("-DTEST_NAME=\"cases/{name}.t\"")])
+            .args(["-o", &format!("cases/{name}.p"), "main.c", "-laio", "-lpthread"])
+            .dir(harness)
+            .succeed();
+    }
 }
 
 /// The names in a folder that end so, without the ending.

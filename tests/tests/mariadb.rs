@@ -54,26 +54,26 @@ fn direct(subject: Subject) {
 
 fn restart(subject: Subject, flush: &str) {
     let Some(data) = prepared() else { return };
-    let server = Server::start(subject, data.path(), flush);
+    let mut server = Server::start(subject, data.path(), flush);
     server.query(LOAD);
     let before = server.query(CHECKSUM);
     assert!(before.contains("OK") && before.contains("39600"), "{before}");
     assert_uses_native_aio(subject, &server.stop());
-    let server = Server::start(subject, data.path(), flush);
+    let mut server = Server::start(subject, data.path(), flush);
     assert_eq!(server.query(CHECKSUM), before, "after the restart");
     assert_uses_native_aio(subject, &server.stop());
 }
 
 fn killed(subject: Subject) {
     let Some(data) = prepared() else { return };
-    let server = Server::start(subject, data.path(), "O_DIRECT");
+    let mut server = Server::start(subject, data.path(), "O_DIRECT");
     server.query(LOAD);
     for _ in 0..5 {
         server.query(MORE);
     }
     let before = server.query(CHECKSUM);
     drop(server); // SIGKILL
-    let server = Server::start(subject, data.path(), "O_DIRECT");
+    let mut server = Server::start(subject, data.path(), "O_DIRECT");
     assert_eq!(server.query(CHECKSUM), before, "after recovery");
     assert_uses_native_aio(subject, &server.stop());
 }
@@ -103,10 +103,15 @@ impl Server {
     }
 
     /// Runs SQL as root, and gives what the client printed.
-    fn query(&self, sql: &str) -> String {
+    fn query(&mut self, sql: &str) -> String {
         let client = Program::new("mariadb").args(["--no-defaults", "--user=root", "--batch"]);
         let client = client.arg(format!("--socket={}", self.socket.display()));
-        client.arg(format!("--execute={sql}")).succeed().stdout
+        let output = client.arg(format!("--execute={sql}")).run();
+        if !output.status.success() {
+            let server = self.running.stderr();
+            panic!("{output}\n--- the server's own words\n{server}");
+        }
+        output.stdout
     }
 
     /// Shuts it down in order.

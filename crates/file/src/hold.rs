@@ -6,7 +6,7 @@
 //! them ends, before its event is visible. See [`nowait_sys::fdtable`] for why not `dup`.
 
 use core::sync::atomic::{
-    AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
@@ -80,8 +80,7 @@ impl Arrived {
 
 impl Way {
     /// Receives until the file with `tag` is there; on an engine thread.
-    fn receive(&self, tag: u64) -> Result<Fd, Errno> {
-        let mut arrived = self.arrived.lock();
+    fn receive(&self, arrived: &mut Arrived, tag: u64) -> Result<Fd, Errno> {
         loop {
             if let Some(fd) = arrived.files.remove(&tag) {
                 return Ok(fd);
@@ -111,14 +110,14 @@ impl Descriptor for HeldFile {
         if known != UNDER_WAY {
             return Ok(known);
         }
-        let received = self.way.receive(self.tag);
-        let received = match received {
-            // Another thread received it between our look and now.
-            Err(_) if self.fd.load(Acquire) != UNDER_WAY => return Ok(self.fd.load(Acquire)),
-            other => other?,
-        };
-        let number = received.into_raw();
-        self.fd.store(number, core::sync::atomic::Ordering::Release);
+        // Looked at again under the lock: of two workers that come at once, one receives it.
+        let mut arrived = self.way.arrived.lock();
+        let known = self.fd.load(Acquire);
+        if known != UNDER_WAY {
+            return Ok(known);
+        }
+        let number = self.way.receive(&mut arrived, self.tag)?.into_raw();
+        self.fd.store(number, Release);
         Ok(number)
     }
 }
@@ -227,5 +226,42 @@ impl Holds {
     /// and then.
     pub fn tidy(&self) {
         self.way.close_given_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// The engine's threads of this test share the table with it, which changes nothing here.
+    #[test]
+    fn threads_that_come_at_once_all_get_the_number() {
+        for _ in 0..300 {
+            let (near, far) = fdtable::channel().unwrap();
+            let holds = Holds::new(near, far.raw());
+            let file = std::fs::File::open("/proc/self/exe").unwrap();
+            let held = holds.hold_afresh(file.as_raw_fd()).unwrap();
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let held = held.clone();
+                    std::thread::spawn(move || held.number())
+                })
+                .collect();
+            let numbers: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+            assert!(numbers.iter().all(|number| *number == held.number()), "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_given_up_before_it_arrived_is_closed_by_tidy() {
+        let (near, far) = fdtable::channel().unwrap();
+        let holds = Holds::new(near, far.raw());
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(holds.hold_afresh(writer.as_raw_fd()).unwrap());
+        drop(writer);
+        holds.tidy();
+        let mut all = String::new();
+        std::io::Read::read_to_string(&mut &reader, &mut all).unwrap(); // ends: nobody writes
     }
 }

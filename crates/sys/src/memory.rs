@@ -26,9 +26,9 @@ impl TwoViews {
     /// Source: mmap(2); mremap(2), "If the value of old_size is zero".
     #[cfg(miri)]
     pub fn new(len: usize) -> Result<TwoViews, Errno> {
-        // Miri knows no mappings: one zeroed allocation is both views, and is leaked.
-        let page: &'static mut [u64] = Box::leak(vec![0u64; len / 8].into_boxed_slice());
-        let ours = page.as_mut_ptr().cast::<u8>();
+        // Miri knows no mappings: one zeroed allocation is both views, freed on drop.
+        let page = Box::into_raw(vec![0u64; len / 8].into_boxed_slice());
+        let ours = page.cast::<u8>();
         Ok(TwoViews { ours, theirs: ours, len })
     }
 
@@ -73,6 +73,14 @@ impl TwoViews {
 impl Drop for TwoViews {
     /// Unmaps our view only: where the application's is now, its owner says.
     fn drop(&mut self) {
+        #[cfg(miri)]
+        // SAFETY: allocated by `new` as so many words; nobody uses it after the drop.
+        drop(unsafe {
+            Box::from_raw(core::ptr::slice_from_raw_parts_mut(
+                self.ours.cast::<u64>(),
+                self.len / 8,
+            ))
+        });
         unmap(self.ours as usize, self.len);
     }
 }
