@@ -88,25 +88,29 @@ impl EventRing {
     }
 }
 
+#[cfg(test)]
+fn event(data: u64) -> IoEvent {
+    IoEvent { data, ..IoEvent::default() }
+}
+
+#[cfg(test)]
+impl EventRing {
+    fn take(&self, max: usize) -> Vec<u64> {
+        let mut taken = Vec::new();
+        let consumed = self.consume(max, |_, event| {
+            taken.push(event.data);
+            Ok(())
+        });
+        assert_eq!(consumed, Ok(taken.len()));
+        taken
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::VecDeque;
-
-    fn event(data: u64) -> IoEvent {
-        IoEvent { data, ..IoEvent::default() }
-    }
-
-    fn take(ring: &EventRing, max: usize) -> Vec<u64> {
-        let mut taken = Vec::new();
-        ring.consume(max, |_, event| {
-            taken.push(event.data);
-            Ok(())
-        })
-        .unwrap();
-        taken
-    }
 
     #[test]
     fn sizes_are_those_of_the_kernel() {
@@ -121,7 +125,7 @@ mod tests {
         let ring = EventRing::new(0, 8).unwrap();
         ring.push(&[event(1), event(2)]);
         assert_eq!(ring.consume(2, |_, _| Err(Errno::FAULT)), Err(Errno::FAULT));
-        assert_eq!(take(&ring, 9), [1, 2]);
+        assert_eq!(ring.take(9), [1, 2]);
     }
 
     #[test]
@@ -130,7 +134,7 @@ mod tests {
         ring.memory().head().store(u32::MAX, Relaxed);
         ring.push(&[event(1)]);
         assert!(ring.unread() <= ring.capacity());
-        let _ = take(&ring, 1000);
+        let _ = ring.take(1000);
         assert_eq!(ring.unread(), 0);
     }
 
@@ -148,7 +152,7 @@ mod tests {
                 }
                 prop_assert_eq!(ring.unread(), model.len());
                 let expected: Vec<u64> = model.drain(..takes.min(model.len())).collect();
-                prop_assert_eq!(take(&ring, takes), expected);
+                prop_assert_eq!(ring.take(takes), expected);
             }
         }
     }
@@ -160,20 +164,6 @@ mod loom_tests {
     use crate::sync::Arc;
     use loom::thread;
 
-    fn event(data: u64) -> IoEvent {
-        IoEvent { data, ..IoEvent::default() }
-    }
-
-    fn take(ring: &EventRing, max: usize) -> Vec<u64> {
-        let mut taken = Vec::new();
-        ring.consume(max, |_, event| {
-            taken.push(event.data);
-            Ok(())
-        })
-        .unwrap();
-        taken
-    }
-
     #[test]
     fn loom_two_producers_two_reapers_lose_nothing() {
         loom::model(|| {
@@ -184,11 +174,11 @@ mod loom_tests {
                     thread::spawn(move || ring.push(&[event(data)]))
                 })
                 .collect();
-            let mut seen = take(&ring, 1);
+            let mut seen = ring.take(1);
             for producer in producers {
                 producer.join().unwrap();
             }
-            seen.extend(take(&ring, 4));
+            seen.extend(ring.take(4));
             seen.sort_unstable();
             assert_eq!(seen, [1, 2]);
         });
