@@ -46,8 +46,10 @@ static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// The context this thread used last, not kept alive by that, and the generation in which it was looked up.
-    static LAST: RefCell<(usize, u64, Weak<Context>)> = const { RefCell::new((0, 0, Weak::new())) };
+    /// The context this thread used last, not kept alive by that, and the generation in which it
+    /// was looked up.
+    static LAST: RefCell<(usize, u64, Weak<Context>)> =
+        const { RefCell::new((0, 0, Weak::new())) };
 }
 
 impl Process {
