@@ -35,10 +35,7 @@ pub enum FileKind {
     /// Has offsets and an end; a short transfer is continued.
     Seekable,
     /// Pipe, socket, terminal…: a short transfer is the result.
-    Stream {
-        /// The application wants EAGAIN rather than waiting.
-        nonblocking: bool,
-    },
+    Stream,
 }
 
 /// A request under way: progress is here, so any iteration can be the last.
@@ -119,7 +116,7 @@ impl FileOperation {
 
     fn bio(&self, fd: i32, wait: &Wait<'_, Self>) -> Bio {
         let (segments, offset) = match self.kind {
-            FileKind::Stream { .. } => (self.rest(), -1),
+            FileKind::Stream => (self.rest(), -1),
             FileKind::Seekable => (self.rest(), self.command.offset + self.done as i64),
         };
         // SAFETY: whoever made the command promised that its segments live until the event,

@@ -270,7 +270,7 @@ impl<'a> Submission<'a> {
         let stat = file::stat(command.fd)?;
         let route = if polling { self.context.engine().async_route() } else { Route::Workers };
         let set = |op: &mut FileOperation| {
-            op.kind = FileKind::Stream { nonblocking };
+            op.kind = FileKind::Stream;
             op.polling = polling;
         };
         self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
