@@ -21,3 +21,4 @@ pub mod stacked;
 
 pub use backend::{BlockBackend, Limits};
 pub use bio::{Bio, BioOp, Completion, Segments};
+pub use slab::Slab;

@@ -1,11 +1,11 @@
-//! What a backend remembers of each request between `queue` and `reap`.
+//! What is remembered of each request between its start and its completion.
 
 /// A bounded table whose keys are never used twice, as far as 2^31 uses of one slot reach.
 ///
 /// A key is `generation << 32 | index`: a late cancel for a request that is gone finds nothing,
 /// even when its slot serves another. Bit 63 of a key is always clear.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub struct Slab<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     depth: usize,
@@ -21,12 +21,12 @@ const GENERATION_MASK: u32 = u32::MAX >> 1;
 
 impl<T> Slab<T> {
     /// Makes an empty table for up to `depth` values; it grows as they come.
-    pub(crate) fn new(depth: usize) -> Slab<T> {
+    pub fn new(depth: usize) -> Slab<T> {
         Slab { slots: Vec::new(), free: Vec::new(), depth }
     }
 
     /// Takes `value` in and returns its key, or gives it back when the table is full.
-    pub(crate) fn insert(&mut self, value: T) -> Result<u64, T> {
+    pub fn insert(&mut self, value: T) -> Result<u64, T> {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.value = Some(value);
@@ -40,7 +40,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes the value out; `None` when it is gone already.
-    pub(crate) fn remove(&mut self, key: u64) -> Option<T> {
+    pub fn remove(&mut self, key: u64) -> Option<T> {
         let slot = self.slots.get_mut(key as u32 as usize)?;
         if u64::from(slot.generation) != key >> 32 {
             return None;
@@ -52,20 +52,25 @@ impl<T> Slab<T> {
     }
 
     /// Returns a value by its key.
-    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+    pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         let slot = self.slots.get_mut(key as u32 as usize)?;
         if u64::from(slot.generation) == key >> 32 { slot.value.as_mut() } else { None }
     }
 
     /// Returns the key of the first value that `is` accepts; looks at all of them.
-    pub(crate) fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<u64> {
+    pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<u64> {
         let index = self.slots.iter().position(|slot| slot.value.as_ref().is_some_and(&mut is))?;
         Some(u64::from(self.slots[index].generation) << 32 | index as u64)
     }
 
     /// Returns how many values are inside.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Tells whether nothing is inside.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 

@@ -1,6 +1,6 @@
 //! A decoded request, before anything has been done about it.
 
-use nowait_block::{BioOp, Segments};
+use nowait_block::{Bio, BioOp, Segments};
 use nowait_sys::{
     Errno,
     file::{self, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC, O_PATH, O_RDONLY, O_WRONLY, rwf},
@@ -85,8 +85,20 @@ impl Command {
         Ok(core::mem::take(&mut self.hinted))
     }
 
+    /// Makes the bio for what is left after the first `done` bytes, on `fd`, which is the command's
+    /// file in the table of the thread that will commit.
+    pub fn bio(&self, fd: i32, done: u64, token: u64) -> Bio {
+        let (segments, offset) = (self.segments.after(done as usize), self.offset + done as i64);
+        // SAFETY: whoever made the command promised that its segments live until the event,
+        // which is delivered after the bio's completion.
+        let mut bio = unsafe { Bio::new(self.bio_op(), fd, segments, offset, token) };
+        bio.rw_flags = self.rw_flags;
+        bio.priority = self.priority;
+        bio
+    }
+
     /// Returns the operation of the bio that carries it.
-    pub fn bio_op(&self) -> BioOp {
+    fn bio_op(&self) -> BioOp {
         match self.kind {
             Kind::Read => BioOp::Read,
             Kind::Write => BioOp::Write,

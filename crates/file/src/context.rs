@@ -3,6 +3,7 @@
 use crate::{
     Engine, Kind, SubmitMode,
     command::open_for,
+    direct::{DirectRequest, DirectRequests, Unfinished},
     history::History,
     hold,
     operation::FileOperation,
@@ -23,7 +24,7 @@ use nowait_sys::{
     time::Deadline,
 };
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What a program submits to and reaps from.
 pub struct Context {
@@ -32,6 +33,7 @@ pub struct Context {
     /// Served by a caller in [`Context::wait_events`]; `None` when the machine or the number of
     /// contexts does not allow one.
     own: Option<Arc<dyn BlockBackend>>,
+    direct: DirectRequests,
     pub(crate) history: History,
     pub(crate) mode: SubmitMode,
     /// Polls and waiting streams under way.
@@ -66,18 +68,11 @@ impl Context {
         engine.clear_graves();
         let stats = Stats::new(engine.config().stats);
         let io = IoContext::new(id, slots(nr, engine.cpus()), stats)?;
-        let own = engine.own_queue();
-        if let Some(queue) = &own {
-            io.set_pump(Box::new(OwnPump {
-                queue: queue.clone(),
-                engine: engine.clone(),
-                collected: Mutex::default(),
-            }));
-        }
-        Ok(Arc::new(Context {
+        let context = Arc::new(Context {
             io,
             engine: engine.clone(),
-            own,
+            own: engine.own_queue(),
+            direct: DirectRequests::default(),
             history: History::default(),
             mode: engine.config().submit,
             polls: Mutex::default(),
@@ -85,7 +80,15 @@ impl Context {
             engine_driven: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waits: AtomicU64::new(0),
-        }))
+        });
+        if let Some(queue) = &context.own {
+            context.io.set_pump(Box::new(OwnPump {
+                queue: queue.clone(),
+                context: Arc::downgrade(&context),
+                collected: Mutex::default(),
+            }));
+        }
+        Ok(context)
     }
 
     /// Returns the slots, the ring and the waiters.
@@ -143,6 +146,14 @@ impl Context {
 
     pub(crate) fn own(&self) -> Option<&Arc<dyn BlockBackend>> {
         self.own.as_ref()
+    }
+
+    /// Queues a direct request on the own queue; the caller commits. Gives it back if it is full.
+    pub(crate) fn queue_direct(&self, request: DirectRequest) -> Result<(), DirectRequest> {
+        match &self.own {
+            Some(own) => self.direct.queue(own.as_ref(), request),
+            None => Err(request),
+        }
     }
 
     pub(crate) fn own_has_room(&self) -> bool {
@@ -294,8 +305,17 @@ fn slots(nr: u32, cpus: u32) -> u32 {
 /// A context's own queue, served by whoever leads.
 struct OwnPump {
     queue: Arc<dyn BlockBackend>,
-    engine: Arc<Engine>,
-    collected: Mutex<Vec<Completion>>,
+    /// Is there as long as anybody may wait for what the queue brings.
+    context: Weak<Context>,
+    collected: Mutex<Collected>,
+}
+
+/// What came out of the queue, and what is made of it; kept for the memory.
+#[derive(Default)]
+struct Collected {
+    completions: Vec<Completion>,
+    events: Vec<IoEvent>,
+    unfinished: Vec<Unfinished>,
 }
 
 impl Pump for OwnPump {
@@ -304,18 +324,30 @@ impl Pump for OwnPump {
     }
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
-        self.queue.reap(&mut self.collected.lock(), need, deadline)
+        self.queue.reap(&mut self.collected.lock().completions, need, deadline)
     }
 
     fn run(&self) {
         let mut collected = self.collected.lock();
-        if collected.is_empty() {
+        let Collected { completions, events, unfinished } = &mut *collected;
+        if completions.is_empty() {
+            return;
+        }
+        let Some(context) = self.context.upgrade() else { return completions.clear() };
+        context.direct.end(completions, events, unfinished);
+        context.io.stats().add(|c| &c.iterations, events.len() as u64);
+        context.io.complete_batch(events);
+        events.clear();
+        if completions.is_empty() && unfinished.is_empty() {
             return;
         }
         // What continues after a completion goes by the driver or the workers (operation.rs), so
         // the plug serves no own queue.
-        let mut plug = Plug::take(&self.engine, Place::Caller);
-        for completion in collected.drain(..) {
+        let mut plug = Plug::take(&context.engine, Place::Caller);
+        for (request, result) in unfinished.drain(..) {
+            request.into_operation(&context).run(&mut plug, Some(result));
+        }
+        for completion in completions.drain(..) {
             plug.complete(completion.token, completion.result);
         }
         drop(collected);

@@ -11,6 +11,7 @@
 //!
 //! * [`command`]: a decoded request; [`target`]: where its event goes
 //! * [`submit`]: validation, the inline attempt, the choice of a route
+//! * `direct`: direct requests on an own queue, carried whole
 //! * [`operation`]: the retry iterations of what was not done inline
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
@@ -22,6 +23,7 @@
 pub mod command;
 pub mod config;
 pub mod context;
+mod direct;
 pub mod driver;
 pub mod engine;
 pub mod filesystem;

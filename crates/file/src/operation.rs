@@ -11,7 +11,6 @@ use crate::{
     hold::HeldFile,
     order::{InodeKey, Ticket},
     plug::{Place, Plug},
-    submit::Reply,
 };
 use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
 use nowait_retry::{Operation, Step, wait::Wait};
@@ -69,15 +68,15 @@ pub struct FileOperation {
 }
 
 impl FileOperation {
-    /// Makes an operation at its beginning, on a file with offsets, without a held file.
+    /// Makes an operation at its beginning, on a file with offsets, without a held file; its event
+    /// will carry `data` and `obj`.
     pub(crate) fn new(
         command: Command,
         context: &Arc<Context>,
-        reply: &Reply,
+        (data, obj): (u64, u64),
         route: Route,
     ) -> FileOperation {
-        let target =
-            Target { context: context.clone(), data: reply.data, obj: reply.obj, eventfd: None };
+        let target = Target { context: context.clone(), data, obj, eventfd: None };
         FileOperation {
             command,
             target,
@@ -110,21 +109,11 @@ impl FileOperation {
         self.target.context.io().stats()
     }
 
-    fn rest(&self) -> Segments {
-        self.command.segments.after(self.done as usize)
-    }
-
     fn bio(&self, fd: i32, wait: &Wait<'_, Self>) -> Bio {
-        let (segments, offset) = match self.kind {
-            FileKind::Stream => (self.rest(), -1),
-            FileKind::Seekable => (self.rest(), self.command.offset + self.done as i64),
-        };
-        // SAFETY: whoever made the command promised that its segments live until the event,
-        // which is delivered after the bio's completion.
-        let mut bio =
-            unsafe { Bio::new(self.command.bio_op(), fd, segments, offset, wait.token()) };
-        bio.rw_flags = self.command.rw_flags;
-        bio.priority = self.command.priority;
+        let mut bio = self.command.bio(fd, self.done, wait.token());
+        if self.kind == FileKind::Stream {
+            bio.offset = -1;
+        }
         bio.credentials.clone_from(&self.credentials);
         bio.lane.clone_from(&self.lane);
         bio.upfront = self.command.kind == Kind::Read && self.kind == FileKind::Seekable;

@@ -26,8 +26,7 @@ pub struct Plug {
     place: Place,
     /// Counts the driver's rounds.
     pass: u64,
-    /// The queue of the context being served, and bios for it.
-    own: Option<Arc<Context>>,
+    /// Bios for the own queue of the context being served.
     own_bios: VecDeque<Bio>,
     driver_bios: VecDeque<Bio>,
     worker_bios: VecDeque<Bio>,
@@ -52,8 +51,7 @@ impl Plug {
     }
 
     /// Keeps an empty plug for this thread's next run.
-    pub fn put_back(mut plug: Box<Plug>) {
-        plug.own = None;
+    pub fn put_back(plug: Box<Plug>) {
         if plug.is_empty() {
             let _ = SPARE.try_with(|spare| spare.set(Some(plug)));
         }
@@ -65,7 +63,6 @@ impl Plug {
             engine,
             place,
             pass: 1,
-            own: None,
             own_bios: VecDeque::new(),
             driver_bios: VecDeque::new(),
             worker_bios: VecDeque::new(),
@@ -94,14 +91,9 @@ impl Plug {
         self.pass += 1;
     }
 
-    /// Says which context's own queue is being served.
-    pub fn serve(&mut self, context: &Arc<Context>) {
-        self.own = Some(context.clone());
-    }
-
-    /// Tells whether the own queue being served takes another bio.
-    pub fn own_has_room(&self) -> bool {
-        let own = self.own.as_ref().and_then(|context| context.own());
+    /// Tells whether the own queue of `context` takes another bio.
+    pub fn own_has_room(&self, context: &Context) -> bool {
+        let own = context.own();
         own.is_some_and(|own| own.in_flight() + self.own_bios.len() < own.limits().depth)
     }
 
@@ -139,14 +131,24 @@ impl Plug {
             && self.handed_over.is_empty()
     }
 
-    /// Hands everything over: each backend gets its bios and one commit, the driver its batch in
-    /// one step.
+    /// Hands everything over but bios for an own queue, see [`Plug::flush_for`].
     pub fn flush(&mut self) {
+        self.flush_for(None);
+    }
+
+    /// Hands everything over: each backend gets its bios and one commit, the driver its batch in
+    /// one step. `served` is the context for whose queue the own bios are.
+    pub fn flush_for(&mut self, served: Option<&Context>) {
         if !self.handed_over.is_empty() {
             self.engine.hand_to_driver(&mut self.handed_over);
         }
-        self.flush_own();
-        if let Some(queue) = self.engine.driver_queue().filter(|_| !self.driver_bios.is_empty()) {
+        if let Some(context) = served {
+            self.flush_own(context);
+        }
+        debug_assert!(self.own_bios.is_empty(), "only a submission makes bios for an own queue");
+        if !self.driver_bios.is_empty()
+            && let Some(queue) = self.engine.driver_queue()
+        {
             // What does not fit stays here: the driver comes back when it has reaped.
             queue_until_full(queue.as_ref(), &mut self.driver_bios);
         }
@@ -156,7 +158,7 @@ impl Plug {
         }
         for (request, token) in self.cancellable.drain(..) {
             if request.is_cancelled() {
-                let own = self.own.as_ref().and_then(|context| context.own());
+                let own = served.and_then(Context::own);
                 self.engine.cancel_bio(own.map(std::convert::AsRef::as_ref), token);
             }
         }
@@ -164,8 +166,7 @@ impl Plug {
 
     /// Submission looks for room first, so this loops only when several threads submit to a full
     /// queue at once: then each makes room by reaping, unless a caller does that already.
-    fn flush_own(&mut self) {
-        let Some(context) = self.own.clone() else { return };
+    fn flush_own(&mut self, context: &Context) {
         let Some(own) = context.own() else { return };
         while !self.own_bios.is_empty() {
             queue_until_full(own.as_ref(), &mut self.own_bios);

@@ -5,10 +5,11 @@
 
 use crate::{
     Command, Context, Kind, SubmitMode, Target,
+    direct::DirectRequest,
     filesystem::FileSystem,
     hold::HeldFile,
     operation::{FileKind, FileOperation, Route, transfer_now},
-    order::Access,
+    order::{Access, InodeKey},
     plug::{Place, Plug},
 };
 use nowait_retry::{
@@ -48,6 +49,8 @@ pub struct Submission<'a> {
     /// The event counter of this submission's requests, as the engine's threads will know it.
     event_counter: Option<(i32, Arc<HeldFile>)>,
     own_used: bool,
+    /// Direct requests were queued and wait for the commit.
+    own_queued: bool,
     completed: bool,
 }
 
@@ -74,6 +77,7 @@ impl<'a> Submission<'a> {
             inline_left: INLINE_BYTES_MAX,
             event_counter: None,
             own_used: false,
+            own_queued: false,
             completed: false,
         }
     }
@@ -96,8 +100,13 @@ impl<'a> Submission<'a> {
 
     /// Hands over what was started; the last word of a submission.
     pub fn finish(mut self) {
+        if self.own_queued
+            && let Some(own) = self.context.own()
+        {
+            own.commit();
+        }
         if let Some(mut plug) = self.plug.take() {
-            plug.flush();
+            plug.flush_for(Some(self.context));
             plug.run_kicked();
             Plug::put_back(plug);
         }
@@ -218,12 +227,38 @@ impl<'a> Submission<'a> {
                 }
             }
         }
-        let stat = match ordered || route != Route::Own {
-            true => Some(*about.stat()?),
-            false => None,
-        };
+        if route == Route::Own && !ordered {
+            let inode = about.stat.map(|stat| (stat.dev, stat.ino));
+            return self.whole(command, reply, inode);
+        }
+        let stat = *about.stat()?;
         let set = |op: &mut FileOperation| op.registers = ordered;
-        self.request(command, reply, stat.as_ref(), route, set, reason)
+        self.request(command, reply, Some(&stat), route, set, reason)
+    }
+
+    /// Queues a direct request that nothing stands in the way of.
+    fn whole(
+        &mut self,
+        command: Command,
+        reply: Reply,
+        inode: Option<InodeKey>,
+    ) -> Result<(), Errno> {
+        self.context.io().stats().add(|c| &c.iterations, 1);
+        let request = DirectRequest { command, data: reply.data, obj: reply.obj, inode };
+        match self.context.queue_direct(request) {
+            Ok(()) => {
+                self.own_queued = true;
+                self.own_used = true;
+                Ok(())
+            }
+            Err(DirectRequest { command, .. }) => {
+                // Another thread took the last place.
+                let route = self.context.engine().async_route();
+                let stat = file::stat(command.fd)?;
+                let set = |op: &mut FileOperation| op.registers = false;
+                self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
+            }
+        }
     }
 
     fn sync(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
@@ -425,8 +460,10 @@ impl<'a> Submission<'a> {
         let own = self.context.is_caller_driven()
             && reply.eventfd.is_none()
             && self.context.mode != SubmitMode::Offload
-            && self.plug.as_ref().is_none_or(|plug| plug.own_has_room())
-            && self.context.own_has_room();
+            && match &self.plug {
+                Some(plug) => plug.own_has_room(self.context),
+                None => self.context.own_has_room(),
+            };
         if own { Route::Own } else { self.context.engine().async_route() }
     }
 
@@ -467,7 +504,7 @@ impl<'a> Submission<'a> {
     ) -> Result<(), Errno> {
         let context = self.context;
         let eventfd = self.hold_event_counter(&reply)?;
-        let mut operation = FileOperation::new(command, context, &reply, route);
+        let mut operation = FileOperation::new(command, context, (reply.data, reply.obj), route);
         operation.target.eventfd = eventfd;
         operation.inode = stat.map(|stat| (stat.dev, stat.ino));
         operation.registers = stat.is_some();
@@ -490,11 +527,7 @@ impl<'a> Submission<'a> {
         } else {
             context.io().stats().add(reason, 1);
         }
-        let plug = self.plug.get_or_insert_with(|| {
-            let mut plug = Plug::take(context.engine(), Place::Caller);
-            plug.serve(context);
-            plug
-        });
+        let plug = self.plug.get_or_insert_with(|| Plug::take(context.engine(), Place::Caller));
         request.run(plug, None);
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::uring_entry as entry;
 use crate::{BlockBackend, Completion, Limits, bio::Bio, gate::Gate, slab::Slab};
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use nowait_sys::{
     Errno,
@@ -21,7 +21,7 @@ use nowait_sys::{
     time::Deadline,
     uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
 /// How long a wait lasts at most where wake-ups cannot be trusted, or after the kernel was short
@@ -41,12 +41,11 @@ const RETRY_NS: u64 = 1_000_000;
 /// memory must then stay for ever.
 pub struct Uring {
     ring: Ring,
-    /// Guards the submission queue.
-    submission: Mutex<()>,
     /// Guards the completion queue.
     completion: Mutex<()>,
+    /// Guards the submission queue too: a bio enters both at once.
     requests: Mutex<Slab<Request>>,
-    /// What `requests` holds, for looks without the lock: callers ask several times a request.
+    /// What `requests` holds, for looks without the lock; written under it.
     in_flight: AtomicUsize,
     /// Keys of requests to cancel, until somebody who may enter comes by.
     cancels: Mutex<Vec<u64>>,
@@ -110,7 +109,6 @@ impl Uring {
     fn over(ring: Ring, depth: usize, issuer: Issuer, counter: Option<EventFd>) -> Uring {
         Uring {
             ring,
-            submission: Mutex::new(()),
             completion: Mutex::new(()),
             in_flight: AtomicUsize::new(0),
             requests: Mutex::new(Slab::new(depth)),
@@ -152,13 +150,13 @@ impl Uring {
         if self.issuer == Issuer::Any {
             return false;
         }
-        let _queue = self.submission.lock();
+        let _queue = self.requests.lock();
         // SAFETY: the lock of the submission queue is held.
         unsafe { self.ring.holds_back() }
     }
 
     fn pending(&self) -> u32 {
-        let _queue = self.submission.lock();
+        let _queue = self.requests.lock();
         // SAFETY: the lock of the submission queue is held.
         unsafe { self.ring.pending() as u32 }
     }
@@ -166,20 +164,23 @@ impl Uring {
     /// Queues an entry; when the queue is full it enters first, if this thread may.
     fn push(&self, entry: &Entry) -> bool {
         for _ in 0..2 {
-            let queue = self.submission.lock();
-            // SAFETY: the lock is held; the entry's memory lives until its completion: the
-            // bio's by the promise of `Bio::new`, its segment list in `requests`, our own in
-            // `self.alarm`, whose box the ring no longer looks at once it has been closed.
-            if unsafe { self.ring.push(entry) } {
+            if self.push_now(&self.requests.lock(), entry) {
                 return true;
             }
-            drop(queue);
             if !self.may_enter() {
                 return false;
             }
             self.submit();
         }
         false
+    }
+
+    /// Queues an entry if there is room; the lock that guards the queue is held.
+    fn push_now(&self, _queue: &MutexGuard<'_, Slab<Request>>, entry: &Entry) -> bool {
+        // SAFETY: the lock is held; the entry's memory lives until its completion: the bio's by
+        // the promise of `Bio::new`, its segment list in `requests`, our own in `self.alarm`,
+        // whose box the ring no longer looks at once it has been closed.
+        unsafe { self.ring.push(entry) }
     }
 
     /// Hands all queued entries to the kernel; what it refuses for want of memory stays queued.
@@ -191,8 +192,11 @@ impl Uring {
                 return;
             }
             match self.ring.enter(pending, 0, Deadline::NOW) {
-                // Another thread's call took them, and has returned or will take them all.
-                Ok(0) => return,
+                // All; or another thread's call took them, and has returned or will take them.
+                Ok(n) if n == 0 || n as u32 >= pending => {
+                    self.starved.store(false, Relaxed);
+                    return;
+                }
                 // Fewer than asked: the kernel stops behind an entry it finds malformed.
                 Ok(_) | Err(Errno::INTR) => {}
                 // EAGAIN, EBUSY, ENOMEM. Whoever sleeps in `reap` must see to them.
@@ -216,6 +220,7 @@ impl Uring {
         if let Some(request) = requests.get_mut(key) {
             request.cancelled = true;
         }
+        drop(requests); // `push_cancels` takes the two the other way round
         self.cancels.lock().push(key);
         self.cancels_wait.store(true, Relaxed);
         true
@@ -257,27 +262,30 @@ impl Uring {
                 entry::CANCEL => {}
                 key => {
                     let request = requests.remove(key);
-                    if request.is_some() {
-                        self.in_flight.fetch_sub(1, AcqRel);
-                    }
                     done.extend(request.map(|request| finish(&request, completion)));
                 }
             }
         }
+        self.in_flight.store(requests.len(), Release);
         taken
     }
 
     /// Does without waiting what brings completions in.
     fn catch_up(&self, done: &mut Vec<Completion>) {
         let foreign_work = self.issuer == Issuer::Single && self.pending() > 0;
-        if foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed) {
+        let behind =
+            foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed);
+        if behind {
             self.push_cancels();
             self.submit();
         }
-        if self.holds_back() {
+        let held_back = self.holds_back();
+        if held_back {
             let _ = self.ring.enter(0, 0, Deadline::NOW);
         }
-        self.take(done);
+        if behind || held_back {
+            self.take(done);
+        }
     }
 
     /// Enters once and sleeps there until an entry completes, the alarm or the deadline.
@@ -336,14 +344,18 @@ impl BlockBackend for Uring {
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
         let request =
             Request { token: bio.token, cancelled: false, _segments: bio.segments.list().cloned() };
-        let inserted = self.requests.lock().insert(request);
-        let Ok(key) = inserted else { return Err(bio) };
-        self.in_flight.fetch_add(1, AcqRel);
-        if self.push(&entry::of_bio(&bio, key)) {
+        let mut requests = self.requests.lock();
+        let Ok(key) = requests.insert(request) else { return Err(bio) };
+        let entry = entry::of_bio(&bio, key);
+        self.in_flight.store(requests.len(), Release);
+        let pushed = self.push_now(&requests, &entry);
+        drop(requests);
+        if pushed || self.push(&entry) {
             return Ok(());
         }
-        self.requests.lock().remove(key);
-        self.in_flight.fetch_sub(1, AcqRel);
+        let mut requests = self.requests.lock();
+        requests.remove(key);
+        self.in_flight.store(requests.len(), Release);
         Err(bio)
     }
 

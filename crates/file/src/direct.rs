@@ -1,0 +1,92 @@
+//! Direct requests on a context's own queue: carried whole, without an operation.
+//!
+//! Direct I/O has nothing to wait for but its one bio (OLS 2003 paper, section 4): no iterations,
+//! no held file, no place in an order. What the event needs is kept in a table; only a request
+//! that comes back short or refused becomes an operation, which goes on from there.
+
+use crate::{Command, Context, operation::FileOperation, operation::Route, order::InodeKey};
+use nowait_block::{BlockBackend, Completion, Slab};
+use nowait_retry::Request;
+use nowait_sys::{Errno, aio::IoEvent};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// A direct request under way.
+pub(crate) struct DirectRequest {
+    pub(crate) command: Command,
+    /// `data` of the iocb.
+    pub(crate) data: u64,
+    /// Address of the iocb.
+    pub(crate) obj: u64,
+    /// The inode, where it was looked up: needed to go on with a short transfer.
+    pub(crate) inode: Option<InodeKey>,
+}
+
+/// One that needs more than its bio, and what the bio came to.
+pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
+
+/// The direct requests of a context.
+pub(crate) struct DirectRequests(Mutex<Slab<DirectRequest>>);
+
+impl Default for DirectRequests {
+    fn default() -> DirectRequests {
+        // The queue's depth is the limit; it is asked first.
+        DirectRequests(Mutex::new(Slab::new(usize::MAX)))
+    }
+}
+
+/// Marks tokens that are keys of the table; those of operations are addresses, which are even.
+const DIRECT: u64 = 1;
+
+impl DirectRequests {
+    /// Queues the request's bio; the caller commits. Gives it back if the queue is full.
+    pub(crate) fn queue(
+        &self,
+        own: &dyn BlockBackend,
+        request: DirectRequest,
+    ) -> Result<(), DirectRequest> {
+        // A copy: another thread may end the request as soon as its bio is queued.
+        let command = request.command.clone();
+        let key = self.0.lock().insert(request)?;
+        match own.queue(command.bio(command.fd, 0, key << 1 | DIRECT)) {
+            Ok(()) => Ok(()),
+            Err(_) => self.0.lock().remove(key).map_or(Ok(()), Err),
+        }
+    }
+
+    /// Takes its own out of `completions`: those that are over into `events`, the others into
+    /// `unfinished`.
+    pub(crate) fn end(
+        &self,
+        completions: &mut Vec<Completion>,
+        events: &mut Vec<IoEvent>,
+        unfinished: &mut Vec<Unfinished>,
+    ) {
+        let mut table = self.0.lock();
+        completions.retain(|completion| {
+            if completion.token & DIRECT == 0 {
+                return true;
+            }
+            if let Some(request) = table.remove(completion.token >> 1) {
+                match completion.result {
+                    Ok(bytes) if u64::from(bytes) == request.command.len => {
+                        let (data, obj) = (request.data, request.obj);
+                        events.push(IoEvent { data, obj, res: i64::from(bytes), res2: 0 });
+                    }
+                    result => unfinished.push((request, result)),
+                }
+            }
+            false
+        });
+    }
+}
+
+impl DirectRequest {
+    /// Makes the operation that goes on where the bio ended.
+    pub(crate) fn into_operation(self, context: &Arc<Context>) -> Arc<Request<FileOperation>> {
+        let (data, obj) = (self.data, self.obj);
+        let mut operation = FileOperation::new(self.command, context, (data, obj), Route::Own);
+        operation.inode = self.inode;
+        Request::new(operation, context.engine().kicked().clone())
+    }
+}
