@@ -7,7 +7,8 @@ use nowait_sys::{
     file::{self, Stat},
 };
 use parking_lot::RwLock;
-use std::{collections::HashMap, sync::Arc};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// What has been learnt about a mounted file system.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl FileSystem {
 
 /// The file systems met so far, by device number.
 #[derive(Debug, Default)]
-pub struct FileSystems(RwLock<HashMap<u64, Arc<FileSystem>>>);
+pub struct FileSystems(RwLock<FxHashMap<u64, Arc<FileSystem>>>);
 
 impl FileSystems {
     /// Returns what is known about the file system `dev`, on which `fd` is open.

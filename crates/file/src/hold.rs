@@ -11,9 +11,9 @@ use core::sync::atomic::{
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::{
     cell::Cell,
-    collections::HashMap,
     sync::{Arc, Weak},
 };
 
@@ -63,7 +63,7 @@ struct Way {
 
 #[derive(Debug, Default)]
 struct Arrived {
-    files: HashMap<u64, Fd>,
+    files: FxHashMap<u64, Fd>,
     /// Given up before they arrived.
     unwanted: Vec<u64>,
 }
@@ -141,7 +141,7 @@ impl Drop for HeldFile {
 #[derive(Debug)]
 pub struct Holds {
     way: Arc<Way>,
-    by_number: Mutex<HashMap<i32, Weak<HeldFile>>>,
+    by_number: Mutex<FxHashMap<i32, Weak<HeldFile>>>,
     next_tag: AtomicU64,
     /// The engine has no table of its own: files are duplicated in the application's. Closing
     /// such a duplicate drops the process's POSIX locks on the file.

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Order
 use nowait_block::backends::threads::Lane;
 use nowait_retry::WaitEntry;
 use parking_lot::Mutex;
-use std::{collections::HashMap, ops::Range, sync::Arc};
+use rustc_hash::FxHashMap;
+use std::{ops::Range, sync::Arc};
 
 /// What a request does to its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,21 +52,22 @@ struct Inode {
 pub struct Ticket {
     key: InodeKey,
     id: u64,
-    waits_for: Arc<AtomicUsize>,
+    /// How many earlier requests are in the way; `None`: there never was one.
+    waits_for: Option<Arc<AtomicUsize>>,
 }
 
 impl Ticket {
     /// Tells whether an earlier request is in the way. When the last is gone the wait entry is
     /// kicked.
     pub fn is_blocked(&self) -> bool {
-        self.waits_for.load(Acquire) != 0
+        self.waits_for.as_ref().is_some_and(|number| number.load(Acquire) != 0)
     }
 }
 
 /// The requests of all inodes that are under way outside their submitter.
 #[derive(Default)]
 pub struct Orders {
-    inodes: Mutex<HashMap<InodeKey, Inode>>,
+    inodes: Mutex<FxHashMap<InodeKey, Inode>>,
     count: AtomicUsize,
     next_id: AtomicUsize,
 }
@@ -100,15 +102,16 @@ impl Orders {
         entry: impl Fn() -> WaitEntry,
     ) -> (Ticket, Arc<Lane>) {
         let id = self.next_id.fetch_add(1, Relaxed) as u64;
-        let waits_for = Arc::new(AtomicUsize::new(0));
+        let mut waits_for: Option<Arc<AtomicUsize>> = None;
         self.count.fetch_add(1, AcqRel);
         let mut inodes = self.inodes.lock();
         let inode =
             inodes.entry(key).or_insert_with(|| Inode { entries: Vec::new(), lane: Lane::new() });
         for earlier in &mut inode.entries {
             if earlier.conflicts(&range, access) {
-                waits_for.fetch_add(1, Relaxed);
-                earlier.blocked.push((entry(), waits_for.clone()));
+                let number = waits_for.get_or_insert_default();
+                number.fetch_add(1, Relaxed);
+                earlier.blocked.push((entry(), number.clone()));
             }
         }
         inode.entries.push(Entry { id, range, access, blocked: Vec::new() });

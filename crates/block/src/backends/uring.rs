@@ -273,8 +273,7 @@ impl Uring {
     /// Does without waiting what brings completions in.
     fn catch_up(&self, done: &mut Vec<Completion>) {
         let foreign_work = self.issuer == Issuer::Single && self.pending() > 0;
-        let behind =
-            foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed);
+        let behind = foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed);
         if behind {
             self.push_cancels();
             self.submit();
