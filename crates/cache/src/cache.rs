@@ -1,0 +1,113 @@
+//! What all files of a cache share: frames, nodes, wait queues, the list of mappings.
+
+use crate::folio::FolioId;
+use crate::frames::Frames;
+use crate::mapping::Mapping;
+use crate::nodes::Nodes;
+use crate::page_wait::{PageWaits, WaitCounts};
+use crate::pin::Pin;
+use crate::sync::{Arc, AtomicU64, Mutex, Relaxed};
+use nowait_sys::Errno;
+use std::sync::Weak;
+
+/// A page cache of a fixed size.
+#[derive(Debug)]
+pub struct Cache {
+    pub(crate) frames: Frames,
+    pub(crate) nodes: Nodes,
+    pub(crate) waits: PageWaits,
+    /// Frames of dirty folios and of those under writeback.
+    pub(crate) dirty: AtomicU64,
+    mappings: Mutex<Registry>,
+}
+
+/// The mappings by number, counted from one.
+#[derive(Debug, Default)]
+struct Registry {
+    mappings: Vec<Option<Weak<Mapping>>>,
+    vacant: Vec<u32>,
+}
+
+impl Cache {
+    /// Makes a cache of `bytes`, rounded up to a multiple of 2 MiB. Memory is taken from the
+    /// system as it is used.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory or address space. `EINVAL`: zero, or 16 TiB and more.
+    pub fn new(bytes: u64) -> Result<Arc<Cache>, Errno> {
+        Ok(Cache::over(Frames::new(bytes)?))
+    }
+
+    /// Makes a cache of so many frames, for tests.
+    #[cfg(test)]
+    pub(crate) fn with_frames(frames: u32) -> Arc<Cache> {
+        Cache::over(Frames::with_frames(frames).expect("memory for a test"))
+    }
+
+    fn over(frames: Frames) -> Arc<Cache> {
+        Arc::new(Cache {
+            nodes: Nodes::new(frames.total()),
+            frames,
+            waits: PageWaits::new(),
+            dirty: AtomicU64::new(0),
+            mappings: Mutex::new(Registry::default()),
+        })
+    }
+
+    /// Returns the frames: their counts, and the memory for registering it with a backend.
+    pub fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    /// Returns how often operations waited for folios, and were kicked.
+    pub fn wait_counts(&self) -> WaitCounts {
+        self.waits.counts()
+    }
+
+    /// Returns how many nodes the trees of all mappings have: 64 slots each.
+    pub fn tree_nodes(&self) -> usize {
+        self.nodes.in_use()
+    }
+
+    /// Returns how many frames are dirty or under writeback.
+    pub fn dirty_frames(&self) -> u64 {
+        self.dirty.load(Relaxed)
+    }
+
+    /// Returns the mapping with this number, unless it is gone.
+    pub fn mapping(&self, number: u32) -> Option<Arc<Mapping>> {
+        let at = (number as usize).checked_sub(1)?;
+        self.mappings.lock().mappings.get(at)?.as_ref()?.upgrade()
+    }
+
+    /// Makes a mapping with a number above zero that no other has.
+    pub(crate) fn register(&self, make: impl FnOnce(u32) -> Arc<Mapping>) -> Arc<Mapping> {
+        let mut registry = self.mappings.lock();
+        let number = registry.vacant.pop().unwrap_or_else(|| {
+            registry.mappings.push(None);
+            registry.mappings.len() as u32
+        });
+        let mapping = make(number);
+        registry.mappings[number as usize - 1] = Some(Arc::downgrade(&mapping));
+        mapping
+    }
+
+    /// Takes back the number of a mapping that has no folios any more.
+    pub(crate) fn unregister(&self, number: u32) {
+        let mut registry = self.mappings.lock();
+        registry.mappings[number as usize - 1] = None;
+        registry.vacant.push(number);
+    }
+
+    /// Takes a folio out of the cache and frees it, unless it is in use, dirty or being written.
+    /// For the eviction policy, which may name any folio. Takes the lock of the folio's mapping.
+    pub fn evict(&self, id: FolioId) -> bool {
+        if self.frames.folio(id).try_hold().is_none() {
+            return false;
+        }
+        let pin = Pin::adopt(&self.frames, id);
+        // Pinned: it stays the folio of this mapping.
+        let Some(mapping) = self.mapping(pin.folio().mapping()) else { return false };
+        mapping.evict(pin)
+    }
+}
