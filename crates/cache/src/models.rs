@@ -128,20 +128,13 @@ fn loom_a_wake_up_is_not_lost() {
     wait(|mapping, pin, entry| mapping.wait(pin, Reason::Unlocked, || entry));
 }
 
-/// Looks first, arms then: the unlock may come in between.
 #[test]
 #[should_panic(expected = "as many kicks as entries")]
 fn loom_canary_looking_before_arming_loses_it() {
-    wait(|mapping, pin, entry| {
-        let locked = pin.state().is_locked();
-        locked && {
-            pin.folio().set(LOCKED);
-            mapping.wait(pin, Reason::Unlocked, || entry)
-        }
-    });
+    wait(|mapping, pin, entry| mapping.cache().waits.arm_late(pin, Reason::Unlocked, entry));
 }
 
-/// A page is looked up while others come and go, and the tree grows and recycles its nodes.
+/// Pages are looked up while others come and go, and the tree grows and recycles its nodes.
 fn churn(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
     loom::model(move || {
         let cache = Cache::with_frames(2);
@@ -149,10 +142,10 @@ fn churn(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
         fill(&mapping, 0);
         let reader = mapping.clone();
         let reader = thread::spawn(move || {
-            let pin = find(&reader, 0).expect("a page that is there is found");
+            let pin = reader.find(0).expect("a page that stays is found without the lock");
             check(&pin, &reader, 0);
             drop(pin);
-            if let Some(pin) = reader.find(2) {
+            if let Some(pin) = find(&reader, 2) {
                 check(&pin, &reader, 2);
             }
         });
@@ -166,11 +159,15 @@ fn churn(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
 
 #[test]
 fn loom_look_ups_survive_growth_and_recycling() {
-    churn(Mapping::look_up);
+    churn(Mapping::find);
 }
 
-/// A page that moves from one file's tree to another's while a third thread pins it by an old
-/// number: the pins of the two never mix.
+#[test]
+#[should_panic(expected = "the content of another page")]
+fn loom_canary_a_recycled_node_leads_to_another_page() {
+    churn(find_unchecked);
+}
+
 #[test]
 fn loom_freeze_and_pin_exclude_each_other() {
     loom::model(|| {

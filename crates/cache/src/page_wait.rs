@@ -135,3 +135,17 @@ impl PageWaits {
         &self.shards[hash as usize % SHARDS].0
     }
 }
+
+#[cfg(all(test, loom))]
+impl PageWaits {
+    /// The mistake that `arm` avoids: looks first, arms then.
+    pub(crate) fn arm_late(&self, pin: &Pin<'_>, reason: Reason, entry: WaitEntry) -> bool {
+        if !pin.state().has(reason.bit()) {
+            return false;
+        }
+        let mut queue = self.shard(pin.id()).lock();
+        pin.folio().set(WAITERS);
+        queue.push(Waiting { folio: pin.id(), reason, entry });
+        true
+    }
+}

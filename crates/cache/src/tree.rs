@@ -8,10 +8,11 @@
 //!                            towrite     0  0  0  0  0  0
 //! ```
 //!
-//! Look-ups take no lock and allocate nothing. They may find nothing, or the wrong folio, while
-//! somebody changes the tree: the caller compares the identity of what it pinned, and looks again
-//! under the lock before it believes that a page is missing. Everything else needs the lock of
-//! the mapping: a [`TreeLock`] is its proof.
+//! Look-ups take no lock and allocate nothing. A folio that stays is always found, because the
+//! nodes above it stay. While one comes or goes, a look-up may find nothing, or the wrong folio:
+//! the caller compares the identity of what it pinned, and looks again under the lock before it
+//! acts on a page being missing. Everything else needs the lock of the mapping: a [`TreeLock`] is
+//! its proof.
 
 use crate::nodes::{BITS, LEVELS_MAX, Node, Nodes, SLOTS};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
@@ -140,7 +141,7 @@ impl Tree {
     }
 
     /// Tells whether page `index` has the tag.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn is_tagged(&self, nodes: &Nodes, lock: &TreeLock, index: u64, tag: Tag) -> bool {
         let Some(path) = self.path(nodes, lock, index) else { return false };
         path.leaf().tags[tag as usize].load(Relaxed) >> slot_of(index, 0) & 1 != 0
