@@ -1,11 +1,14 @@
 //! What all files of a cache share: frames, nodes, wait queues, the list of mappings.
 
+use crate::file::CachedFile;
 use crate::folio::FolioId;
 use crate::frames::Frames;
+use crate::io::IoTable;
 use crate::mapping::Mapping;
 use crate::nodes::Nodes;
 use crate::page_wait::{PageWaits, WaitCounts};
 use crate::pin::Pin;
+use crate::room::Room;
 use crate::sync::{Arc, AtomicU64, Mutex, Relaxed};
 use nowait_sys::Errno;
 use std::sync::Weak;
@@ -19,6 +22,28 @@ pub struct Cache {
     /// Frames of dirty folios and of those under writeback.
     pub(crate) dirty: AtomicU64,
     mappings: Mutex<Registry>,
+    /// Operations that wait until less is dirty.
+    pub(crate) progress: Room,
+    /// I/Os under way.
+    pub(crate) ios: Mutex<IoTable>,
+    /// Files with dirty pages are among these.
+    pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
+    /// Where the next search for a victim begins.
+    pub(crate) hand: AtomicU64,
+    pub(crate) pages_read: AtomicU64,
+    pub(crate) pages_written: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+}
+
+/// What a cache asked of the devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounts {
+    /// Pages asked for.
+    pub pages_read: u64,
+    /// Pages written.
+    pub pages_written: u64,
+    /// Flushes started.
+    pub flushes: u64,
 }
 
 /// The mappings by number, counted from one.
@@ -51,6 +76,13 @@ impl Cache {
             waits: PageWaits::new(),
             dirty: AtomicU64::new(0),
             mappings: Mutex::new(Registry::default()),
+            progress: Room::default(),
+            ios: Mutex::new(IoTable::default()),
+            files: Mutex::new(Vec::new()),
+            hand: AtomicU64::new(0),
+            pages_read: AtomicU64::new(0),
+            pages_written: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
         })
     }
 
@@ -62,6 +94,15 @@ impl Cache {
     /// Returns how often operations waited for folios, and were kicked.
     pub fn wait_counts(&self) -> WaitCounts {
         self.waits.counts()
+    }
+
+    /// Returns what was asked of the devices so far.
+    pub fn io_counts(&self) -> IoCounts {
+        IoCounts {
+            pages_read: self.pages_read.load(Relaxed),
+            pages_written: self.pages_written.load(Relaxed),
+            flushes: self.flushes.load(Relaxed),
+        }
     }
 
     /// Returns how many nodes the trees of all mappings have: 64 slots each.

@@ -23,7 +23,7 @@ use crate::frames::NoFrames;
 use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
-use crate::sync::{Arc, Mutex, Relaxed};
+use crate::sync::{Arc, AtomicU32, Mutex, Relaxed};
 use crate::tree::{Tag, Tree, TreeLock};
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
@@ -35,6 +35,8 @@ pub struct Mapping {
     number: u32,
     tree: Tree,
     lock: Mutex<TreeLock>,
+    /// Folios with ERROR that are dirty: a sync looks for them only if there are any.
+    failed: AtomicU32,
 }
 
 /// A folio that is in the way, and what to wait for before looking again.
@@ -51,7 +53,8 @@ impl Mapping {
     pub fn new(cache: &Arc<Cache>) -> Arc<Mapping> {
         cache.register(|number| {
             let (tree, lock) = (Tree::new(), Mutex::new(TreeLock::new()));
-            Arc::new(Mapping { cache: cache.clone(), number, tree, lock })
+            let failed = AtomicU32::new(0);
+            Arc::new(Mapping { cache: cache.clone(), number, tree, lock, failed })
         })
     }
 
@@ -99,11 +102,31 @@ impl Mapping {
         Some((pin, outcome))
     }
 
+    /// As [`Mapping::look_up`], and locks the folio for changing it. `None`: it is missing.
+    ///
+    /// # Errors
+    /// It is locked or being written.
+    pub fn look_up_to_write(&self, index: u64) -> Option<Result<Pin<'_>, Busy<'_>>> {
+        let found = self.find_to_write(index).or_else(|| {
+            let _lock = self.lock.lock();
+            self.find_to_write(index)
+        });
+        found.map(|(pin, locked)| match locked {
+            Ok(()) => Ok(pin),
+            Err(reason) => Err(Busy { pin, reason }),
+        })
+    }
+
+    /// Unlocks a folio that the caller has locked and left as it was.
+    pub fn unlock(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
+        self.release(id, 0, LOCKED, woken);
+    }
+
     /// Unlocks a folio that turned out to be another file's: somebody may wait for it by now.
     #[cold]
     fn unlock_strange(&self, id: FolioId) {
         let mut woken = Vec::new();
-        self.release(id, 0, LOCKED, &mut woken);
+        self.unlock(id, &mut woken);
         woken.into_iter().for_each(WaitEntry::kick);
     }
 
@@ -169,6 +192,23 @@ impl Mapping {
         Ok(())
     }
 
+    /// Puts one locked folio at the missing page `at`, as large as `end` and what is there allow;
+    /// the caller fills it and unlocks it. `None`: the page is not missing any more.
+    ///
+    /// # Errors
+    /// As for [`Mapping::create_missing`].
+    pub fn create_one(&self, at: u64, end: u64) -> Result<Option<FolioId>, NoFrames> {
+        let mut lock = self.lock.lock();
+        let next = self.tree.next(&self.cache.nodes, &lock, at, end - 1, Tag::Used);
+        let end = next.map_or(end, |(index, _)| index);
+        if end == at {
+            return Ok(None);
+        }
+        let mut created = Vec::with_capacity(1);
+        self.create(&mut lock, at, end, &mut created)?;
+        Ok(created.pop())
+    }
+
     /// Puts a locked folio at page `at`, as large as alignment and `end` allow; returns its end.
     fn create(
         &self,
@@ -191,8 +231,10 @@ impl Mapping {
     /// Unlocks a folio that was filled, or not. Those who waited are added to `woken`; kick them
     /// when all folios of the read are unlocked.
     pub fn filled(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
-        let set = if result.is_ok() { UPTODATE } else { ERROR };
-        self.release(id, set, LOCKED, woken);
+        match result {
+            Ok(()) => self.release(id, UPTODATE, LOCKED | ERROR, woken),
+            Err(_) => self.release(id, ERROR, LOCKED, woken),
+        }
     }
 
     /// Unlocks a folio that the caller has changed, or filled without reading: it is dirty.
@@ -200,7 +242,8 @@ impl Mapping {
         let folio = self.cache.frames.folio(id);
         if !folio.state().is_dirty() {
             let mut lock = self.lock.lock();
-            // Locked: no writeback can begin between the two.
+            // Locked: no writeback can begin between these.
+            folio.clear(ERROR);
             folio.set(DIRTY);
             self.tag(&mut lock, folio, Tag::Dirty, true);
             self.cache.dirty.fetch_add(folio.pages(), Relaxed);
@@ -266,10 +309,12 @@ impl Mapping {
         folio.note_written(result);
         let mut lock = self.lock.lock();
         if result.is_err() {
-            folio.set(DIRTY | ERROR);
+            let before = folio.set(DIRTY | ERROR);
+            self.failed.fetch_add(u32::from(!before.is_error()), Relaxed);
             self.tag(&mut lock, folio, Tag::Dirty, true);
         } else {
-            folio.clear(ERROR);
+            let before = folio.clear(ERROR);
+            self.failed.fetch_sub(u32::from(before.is_error()), Relaxed);
             self.cache.dirty.fetch_sub(folio.pages(), Relaxed);
         }
         self.tag(&mut lock, folio, Tag::Writeback, false);
@@ -283,6 +328,29 @@ impl Mapping {
         let (index, number) = self.tree.next(&self.cache.nodes, &lock, from, last, tag)?;
         let id = self.hold(number);
         Some((index, id))
+    }
+
+    /// Returns why a page from `from` to `last`, inclusive, could not be written, if one could not
+    /// and is still dirty.
+    pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
+        if self.failed.load(Relaxed) == 0 {
+            return None;
+        }
+        let lock = self.lock.lock();
+        for tag in [Tag::Dirty, Tag::Writeback] {
+            let mut at = from;
+            while let Some((_, number)) = self.tree.next(&self.cache.nodes, &lock, at, last, tag) {
+                let (_, folio) = self.folio(number);
+                if folio.state().is_error() {
+                    return Some(folio.errno());
+                }
+                at = end_of(folio);
+                if at == 0 {
+                    break;
+                }
+            }
+        }
+        None
     }
 
     /// Removes all folios that begin at page `from` or later, dirty ones too. Those pinned stay
@@ -327,6 +395,8 @@ impl Mapping {
             if folio.index() >= from {
                 match folio.take(keep) {
                     Some(before) => {
+                        let lost = before.is_dirty() && before.is_error();
+                        self.failed.fetch_sub(u32::from(lost), Relaxed);
                         self.take_out(lock, id, before.is_dirty());
                         if before.pins() == 0 {
                             self.cache.frames.free(id);
@@ -344,6 +414,16 @@ impl Mapping {
             at = end;
         }
         Ok(kept)
+    }
+
+    /// Pins a folio that the caller has locked.
+    pub(crate) fn pin_own(&self, id: FolioId) -> Pin<'_> {
+        self.hold(id.get())
+    }
+
+    /// Returns the first page of a run that is locked or under writeback.
+    pub(crate) fn first_of(&self, run: &[FolioId]) -> u64 {
+        self.cache.frames.folio(run[0]).index()
     }
 
     fn take_out(&self, lock: &mut TreeLock, id: FolioId, dirty: bool) {
@@ -379,7 +459,6 @@ impl Mapping {
 
     fn release(&self, id: FolioId, set: u64, clear: u64, woken: &mut Vec<WaitEntry>) {
         self.cache.waits.release(&self.cache.frames, id, set, clear, woken);
-        self.cache.frames.notice_room();
     }
 
     fn tag(&self, lock: &mut TreeLock, folio: &Folio, tag: Tag, on: bool) {
@@ -392,7 +471,7 @@ impl Mapping {
         self.cache.frames.candidate(number).expect("a folio of the tree")
     }
 
-    /// Pins a folio that the tree holds, with the lock held, without counting an access.
+    /// Pins a folio that cannot go, without counting an access.
     fn hold(&self, number: u32) -> Pin<'_> {
         let (id, folio) = self.folio(number);
         folio.try_hold().expect("fewer than 16 million pins");
