@@ -158,7 +158,8 @@ fn skips_job(_: &Context) -> Result<End> {
 }
 
 fn loom(context: &Context) -> Result<End> {
-    let args = ["test", "-p", "nowait-retry", "--release", "--lib", "loom_"];
+    let packages = ["-p", "nowait-retry", "-p", "nowait-cache"];
+    let args = [&["test"], &packages[..], &["--release", "--lib", "loom_"]].concat();
     let mut command = context.cargo(&args);
     command
         .env("RUSTFLAGS", "--cfg loom")
@@ -173,7 +174,9 @@ fn miri(context: &Context) -> Result<End> {
     if let Some(why) = nightly_lacks("miri") {
         return Ok(End::Skipped(why));
     }
-    let mut command = context.nightly(&["miri", "test", "-p", "nowait-retry", "--lib"]);
+    let packages = ["-p", "nowait-retry", "-p", "nowait-cache"];
+    let args = [&["miri", "test"], &packages[..], &["--lib"]].concat();
+    let mut command = context.nightly(&args);
     command
         .env("CARGO_TARGET_DIR", own_target("miri"))
         .env("MIRIFLAGS", "-Zmiri-disable-isolation")
@@ -196,7 +199,7 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     let host = host()?;
     // The standard library is built with the sanitizer too, else its atomics look like races.
     let mut args = vec!["test", "-Zbuild-std", "--target", &host, "--lib"];
-    for package in ["nowait-retry", "nowait-block", "nowait-file"] {
+    for package in ["nowait-retry", "nowait-block", "nowait-cache", "nowait-file"] {
         args.extend(["-p", package]);
     }
     let mut command = context.nightly(&args);

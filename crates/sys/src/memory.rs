@@ -1,4 +1,4 @@
-//! Shared mappings with two views, and looks at memory that may not be there.
+//! Shared mappings with two views, memory in huge pages, looks at memory that may not be there.
 
 use crate::{Errno, file::IoVec, raw, sys};
 
@@ -85,11 +85,108 @@ impl Drop for TwoViews {
     }
 }
 
+/// Private zeroed memory, aligned to 2 MiB, in huge pages as far as the system has them.
+///
+/// Pages are taken from the system when they are first touched.
+#[derive(Debug)]
+pub struct HugeMemory {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the struct is an address and a length; who may touch which bytes, and when, is the
+// business of the types built on it.
+unsafe impl Send for HugeMemory {}
+// SAFETY: as above.
+unsafe impl Sync for HugeMemory {}
+
+impl HugeMemory {
+    /// Maps `len` bytes, a multiple of [`HUGE_PAGE_SIZE`] above zero.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory, no address space, or too many mappings (`vm.max_map_count`).
+    /// Source: mmap(2); madvise(2), MADV_HUGEPAGE.
+    #[cfg(not(miri))]
+    pub fn new(len: usize) -> Result<HugeMemory, Errno> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let mapped = len.checked_add(HUGE_PAGE_SIZE).ok_or(Errno::NOMEM)?;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe { sys!(libc::SYS_mmap, 0, mapped, protection, flags, -1isize, 0) }?;
+        let base = start.next_multiple_of(HUGE_PAGE_SIZE);
+        // What lies before and behind the aligned part goes back.
+        if base > start {
+            unmap(start, base - start);
+        }
+        unmap(base + len, start + mapped - (base + len));
+        // A hint: kernels without huge pages refuse it, and small pages do as well.
+        // SAFETY: the range was just mapped, and the advice does not change its contents.
+        let _ = unsafe { sys!(libc::SYS_madvise, base, len, libc::MADV_HUGEPAGE) };
+        Ok(HugeMemory { base: base as *mut u8, len })
+    }
+
+    /// Allocates `len` bytes: Miri knows no mappings, and no huge pages.
+    ///
+    /// # Errors
+    /// None.
+    #[cfg(miri)]
+    pub fn new(len: usize) -> Result<HugeMemory, Errno> {
+        // SAFETY: the layout is not empty.
+        let base = unsafe { std::alloc::alloc_zeroed(HugeMemory::layout(len)) };
+        Ok(HugeMemory { base, len })
+    }
+
+    #[cfg(miri)]
+    fn layout(len: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(len, HUGE_PAGE_SIZE).expect("a size that fits")
+    }
+
+    /// Returns the first byte, valid until drop.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Returns the length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Tells whether there is no memory; there always is.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for HugeMemory {
+    fn drop(&mut self) {
+        #[cfg(miri)]
+        // SAFETY: allocated by `new` with this layout; nobody uses it after the drop.
+        unsafe {
+            std::alloc::dealloc(self.base, HugeMemory::layout(self.len));
+        }
+        unmap(self.base as usize, self.len);
+    }
+}
+
+/// Asks the processor to bring the cache line of `address` near. Any address is allowed.
+#[inline]
+pub fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch never faults and changes nothing that a program can see.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    let _ = address;
+}
+
 fn unmap(address: usize, len: usize) {
     if cfg!(miri) {
         return;
     }
-    // SAFETY: the range was mapped by `TwoViews::new` and is given up by its owner.
+    // SAFETY: the range was mapped by one of the types above and is given up by its owner.
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
 
@@ -159,6 +256,9 @@ fn require_mapped(address: usize, len: usize) -> Result<(), Errno> {
 /// The page size of the architectures this supports.
 pub const PAGE_SIZE: usize = 4096;
 
+/// The size and alignment of a huge page.
+pub const HUGE_PAGE_SIZE: usize = 2 << 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +271,17 @@ mod tests {
         // SAFETY: as above.
         assert_eq!(unsafe { views.theirs().read() }, 42);
         views.unmap_theirs(views.theirs() as usize);
+    }
+
+    #[test]
+    fn huge_memory_is_aligned_and_zero_to_its_last_byte() {
+        let memory = HugeMemory::new(2 * HUGE_PAGE_SIZE).unwrap();
+        assert!((memory.base() as usize).is_multiple_of(HUGE_PAGE_SIZE));
+        prefetch(memory.base());
+        // SAFETY: the last byte of live memory.
+        let last = unsafe { memory.base().add(memory.len() - 1) };
+        // SAFETY: as above; nobody else knows it.
+        assert_eq!(unsafe { last.replace(7) }, 0);
     }
 
     #[test]

@@ -14,9 +14,18 @@ const SYSTEM_FOLDERS: &[&str] = &["crates/sys/", "crates/bench/"];
 /// Exceptions: file, word. Each needs a reason beside it.
 const SYSTEM_EXCEPTIONS: &[(&str, &str)] = &[];
 
-/// Where crates/retry may name atomics: the switch between std and loom, and the statistics, by
-/// which nobody decides anything: each would only multiply the interleavings of a model.
-const ATOMICS_FILES: &[&str] = &["crates/retry/src/sync.rs", "crates/retry/src/stats.rs"];
+/// Crates whose lock-free parts are modelled.
+const MODELLED: &[&str] = &["crates/retry/src/", "crates/cache/src/"];
+
+/// Where they may name atomics: the switch between std and loom; the statistics, by which nobody
+/// decides anything: each would only multiply the interleavings of a model; the addresses of
+/// chunks of memory, which are only made; tests that are no models.
+const ATOMICS_FILES: &[&str] = &[
+    "crates/retry/src/sync.rs",
+    "crates/retry/src/stats.rs",
+    "crates/cache/src/nodes.rs",
+    "crates/cache/src/mapping/tests.rs",
+];
 
 /// Where tests may sleep: the one place that polls a foreign program with a deadline.
 const SLEEP_EXCEPTIONS: &[&str] = &["tests/src/wait.rs"];
@@ -51,10 +60,10 @@ fn is_use(code: &str, offset: usize, word: &str) -> bool {
     imported || after.starts_with("::") || after.starts_with("!(") || after.starts_with("!{")
 }
 
-/// Atomics of the engine come from sync.rs, so that loom can replace them.
+/// Atomics of modelled crates come from their sync.rs, so that loom can replace them.
 pub(super) fn atomics(source: &Source, findings: &mut Vec<Finding>) {
-    let engine = source.path.starts_with("crates/retry/src/");
-    if !engine || !source.is_rust() || ATOMICS_FILES.contains(&source.path.as_str()) {
+    let modelled = MODELLED.iter().any(|folder| source.path.starts_with(folder));
+    if !modelled || !source.is_rust() || ATOMICS_FILES.contains(&source.path.as_str()) {
         return;
     }
     let compact = compact(&source.code);

@@ -1,0 +1,154 @@
+//! What all files of a cache share: frames, nodes, wait queues, the list of mappings.
+
+use crate::file::CachedFile;
+use crate::folio::FolioId;
+use crate::frames::Frames;
+use crate::io::IoTable;
+use crate::mapping::Mapping;
+use crate::nodes::Nodes;
+use crate::page_wait::{PageWaits, WaitCounts};
+use crate::pin::Pin;
+use crate::room::Room;
+use crate::sync::{Arc, AtomicU64, Mutex, Relaxed};
+use nowait_sys::Errno;
+use std::sync::Weak;
+
+/// A page cache of a fixed size.
+#[derive(Debug)]
+pub struct Cache {
+    pub(crate) frames: Frames,
+    pub(crate) nodes: Nodes,
+    pub(crate) waits: PageWaits,
+    /// Frames of dirty folios and of those under writeback.
+    pub(crate) dirty: AtomicU64,
+    mappings: Mutex<Registry>,
+    /// Operations that wait until less is dirty.
+    pub(crate) progress: Room,
+    /// I/Os under way.
+    pub(crate) ios: Mutex<IoTable>,
+    /// Files with dirty pages are among these.
+    pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
+    /// Where the next search for a victim begins.
+    pub(crate) hand: AtomicU64,
+    pub(crate) pages_read: AtomicU64,
+    pub(crate) pages_written: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+}
+
+/// What a cache asked of the devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoCounts {
+    /// Pages asked for.
+    pub pages_read: u64,
+    /// Pages written.
+    pub pages_written: u64,
+    /// Flushes started.
+    pub flushes: u64,
+}
+
+/// The mappings by number, counted from one.
+#[derive(Debug, Default)]
+struct Registry {
+    mappings: Vec<Option<Weak<Mapping>>>,
+    vacant: Vec<u32>,
+}
+
+impl Cache {
+    /// Makes a cache of `bytes`, rounded up to a multiple of 2 MiB. Memory is taken from the
+    /// system as it is used.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory or address space. `EINVAL`: zero, or 16 TiB and more.
+    pub fn new(bytes: u64) -> Result<Arc<Cache>, Errno> {
+        Ok(Cache::over(Frames::new(bytes)?))
+    }
+
+    /// Makes a cache of so many frames, for tests.
+    #[cfg(test)]
+    pub(crate) fn with_frames(frames: u32) -> Arc<Cache> {
+        Cache::over(Frames::with_frames(frames).expect("memory for a test"))
+    }
+
+    fn over(frames: Frames) -> Arc<Cache> {
+        Arc::new(Cache {
+            nodes: Nodes::new(frames.total()),
+            frames,
+            waits: PageWaits::new(),
+            dirty: AtomicU64::new(0),
+            mappings: Mutex::new(Registry::default()),
+            progress: Room::default(),
+            ios: Mutex::new(IoTable::default()),
+            files: Mutex::new(Vec::new()),
+            hand: AtomicU64::new(0),
+            pages_read: AtomicU64::new(0),
+            pages_written: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the frames: their counts, and the memory for registering it with a backend.
+    pub fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    /// Returns how often operations waited for folios, and were kicked.
+    pub fn wait_counts(&self) -> WaitCounts {
+        self.waits.counts()
+    }
+
+    /// Returns what was asked of the devices so far.
+    pub fn io_counts(&self) -> IoCounts {
+        IoCounts {
+            pages_read: self.pages_read.load(Relaxed),
+            pages_written: self.pages_written.load(Relaxed),
+            flushes: self.flushes.load(Relaxed),
+        }
+    }
+
+    /// Returns how many nodes the trees of all mappings have: 64 slots each.
+    pub fn tree_nodes(&self) -> usize {
+        self.nodes.in_use()
+    }
+
+    /// Returns how many frames are dirty or under writeback.
+    pub fn dirty_frames(&self) -> u64 {
+        self.dirty.load(Relaxed)
+    }
+
+    /// Returns the mapping with this number, unless it is gone.
+    pub fn mapping(&self, number: u32) -> Option<Arc<Mapping>> {
+        let at = (number as usize).checked_sub(1)?;
+        self.mappings.lock().mappings.get(at)?.as_ref()?.upgrade()
+    }
+
+    /// Makes a mapping with a number above zero that no other has.
+    pub(crate) fn register(&self, make: impl FnOnce(u32) -> Arc<Mapping>) -> Arc<Mapping> {
+        let mut registry = self.mappings.lock();
+        let number = registry.vacant.pop().unwrap_or_else(|| {
+            registry.mappings.push(None);
+            registry.mappings.len() as u32
+        });
+        let mapping = make(number);
+        registry.mappings[number as usize - 1] = Some(Arc::downgrade(&mapping));
+        mapping
+    }
+
+    /// Takes back the number of a mapping that has no folios any more.
+    pub(crate) fn unregister(&self, number: u32) {
+        let mut registry = self.mappings.lock();
+        registry.mappings[number as usize - 1] = None;
+        registry.vacant.push(number);
+    }
+
+    /// Takes a folio out of the cache and frees it, unless it is in use, dirty or being written.
+    /// For the eviction policy, which may name any folio. Takes the lock of the folio's mapping.
+    pub fn evict(&self, id: FolioId) -> bool {
+        if self.frames.folio(id).try_hold().is_none() {
+            return false;
+        }
+        let pin = Pin::adopt(&self.frames, id);
+        // Pinned: it stays the folio of this mapping.
+        let Some(mapping) = self.mapping(pin.folio().mapping()) else { return false };
+        mapping.evict(pin)
+    }
+}

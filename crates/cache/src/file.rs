@@ -1,0 +1,141 @@
+//! A cached file: its mapping, its sizes, and how bios reach it.
+
+use crate::FRAME_BYTES;
+use crate::cache::Cache;
+use crate::copy;
+use crate::flush::Flush;
+use crate::folio::FolioId;
+use crate::mapping::{Busy, Mapping};
+use crate::sync::{AcqRel, Acquire, Arc, AtomicU64, Release};
+use nowait_block::{Bio, bio::Descriptor};
+use nowait_retry::WaitEntry;
+
+/// An open file as a bio names it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The number, in the table of the thread that commits.
+    pub fd: i32,
+    /// Where the number is only known to the thread that does the work: overrides `fd`.
+    pub file: Option<Arc<dyn Descriptor>>,
+}
+
+/// The opens of a file that a cache needs.
+///
+/// Whole blocks go past the kernel's cache. The last block, as far as it is not whole, is written
+/// by the other open in its exact length: the file is never longer than its logical size, also
+/// after a crash. (To write the whole block and cut the file after that would show a longer file
+/// in between.) The kernel keeps the two coherent, and a sync of either covers both.
+#[derive(Clone, Debug)]
+pub struct Backing {
+    /// Opened with O_DIRECT.
+    pub direct: Target,
+    /// Opened without, for the tail; the same as `direct` where any length can be written.
+    pub tail: Target,
+    /// Alignment that direct requests need, in bytes; a power of two, at most 4096.
+    pub block_bytes: u32,
+}
+
+/// A file in a cache, shared by all its opens.
+#[derive(Debug)]
+pub struct CachedFile {
+    mapping: Arc<Mapping>,
+    backing: Backing,
+    /// The logical size, in bytes: what was written, on disk or not.
+    size: AtomicU64,
+    /// Bytes that are known to be in the file: at open, and written since.
+    disk_size: AtomicU64,
+    pub(crate) flush: Flush,
+}
+
+impl CachedFile {
+    /// Makes a cached file of `size` bytes.
+    pub fn new(cache: &Arc<Cache>, backing: Backing, size: u64) -> Arc<CachedFile> {
+        let file = Arc::new(CachedFile {
+            mapping: Mapping::new(cache),
+            backing,
+            size: AtomicU64::new(size),
+            disk_size: AtomicU64::new(size),
+            flush: Flush::default(),
+        });
+        cache.enlist(&file);
+        file
+    }
+
+    /// Returns its pages.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Returns the cache it is in.
+    pub fn cache(&self) -> &Arc<Cache> {
+        self.mapping.cache()
+    }
+
+    /// Returns how bios reach it.
+    pub fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    /// Returns the logical size in bytes.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.size.load(Acquire)
+    }
+
+    /// Returns how many bytes are known to be in the file: behind them are zeroes.
+    pub fn disk_size(&self) -> u64 {
+        self.disk_size.load(Acquire)
+    }
+
+    /// Makes the file at least `size` bytes long. What is read there is zero.
+    pub(crate) fn grow(&self, size: u64) {
+        self.size.fetch_max(size, AcqRel);
+    }
+
+    /// Notes that the file has been written up to byte `end`.
+    pub(crate) fn grown_on_disk(&self, end: u64) {
+        self.disk_size.fetch_max(end, AcqRel);
+    }
+
+    /// Reads folios that the caller has locked, in ascending order: one bio for each run of
+    /// adjoining ones. What lies behind the end of the file needs none, and is zero.
+    pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
+        let mut woken = Vec::new();
+        self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));
+        woken.into_iter().for_each(WaitEntry::kick);
+    }
+
+    /// Writes folios whose writeback the caller has started: one adjoining run.
+    pub fn write_back(self: &Arc<Self>, run: Vec<FolioId>, plug: &mut Vec<Bio>) {
+        self.cache().start_write(self, run, plug);
+    }
+
+    /// Cuts the file's pages at `size` bytes; the file itself is the caller's to cut, after this.
+    /// Nobody reads or writes beyond `size` meanwhile: the caller sees to it.
+    ///
+    /// # Errors
+    /// A folio is locked or being written: wait, call again. Part of the work may be done.
+    pub fn truncate(&self, size: u64) -> Result<(), Busy<'_>> {
+        self.size.store(size, Release);
+        self.disk_size.fetch_min(size, AcqRel);
+        self.mapping.truncate(size.div_ceil(FRAME_BYTES as u64))?;
+        let Some(found) = self.mapping.look_up_to_write(size / FRAME_BYTES as u64) else {
+            return Ok(());
+        };
+        let pin = found?;
+        // A folio that begins before the end: what it has behind it is zero from now on.
+        let (memory, len) = pin.at(size);
+        // SAFETY: the folio's memory, locked by us, from byte `size` on.
+        unsafe { copy::zero(memory, len) };
+        let mut woken = Vec::new();
+        self.mapping.unlock(pin.id(), &mut woken);
+        woken.into_iter().for_each(WaitEntry::kick);
+        Ok(())
+    }
+
+    /// Forgets that a flush of the device failed: syncs report it until then, because what was
+    /// written before it may be lost. For who has written the file anew, or gives it up.
+    pub fn forgive(&self) {
+        self.flush.forgive();
+    }
+}

@@ -1,0 +1,102 @@
+//! Group commit: one flush of the device serves all syncs of a file that wait for it.
+//!
+//! A sync needs a flush that *starts* after its data was written. One that finds a flush running
+//! waits for the next, which the first of those kicked starts for all.
+
+use crate::sync::Mutex;
+use nowait_block::BioOp;
+use nowait_retry::WaitEntry;
+use nowait_sys::Errno;
+
+/// What a sync makes durable besides the pages of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durable {
+    /// Nothing: the pages are written, the device may still cache them (sync_file_range(2)).
+    Written,
+    /// The data (fdatasync(2), O_DSYNC).
+    Data,
+    /// Data and metadata (fsync(2), O_SYNC).
+    All,
+}
+
+/// The flushes of one file.
+#[derive(Debug)]
+pub(crate) struct Flush(Mutex<Book>);
+
+#[derive(Debug, Default)]
+struct Book {
+    running: bool,
+    /// Flushes started so far; the number of the last one.
+    started: u64,
+    /// The last one that ended, of any kind, and of metadata too.
+    ended_data: u64,
+    ended_all: u64,
+    /// Somebody waits for a flush of metadata.
+    wants_all: bool,
+    /// A flush failed: what was written before may be lost, and nobody knows what.
+    error: Option<Errno>,
+    waiting: Vec<WaitEntry>,
+}
+
+impl Default for Flush {
+    fn default() -> Flush {
+        Flush(Mutex::new(Book::default()))
+    }
+}
+
+/// What a sync does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is durable, or never will be.
+    Over(Result<(), Errno>),
+    /// Its entry was left.
+    Wait,
+    /// Its entry was left; it starts this flush.
+    Start(BioOp),
+}
+
+impl Flush {
+    /// Asks for the flush with number `ticket`, the next one for `None`: then `ticket` is set.
+    pub(crate) fn join(
+        &self,
+        ticket: &mut Option<u64>,
+        durable: Durable,
+        make: impl FnOnce() -> WaitEntry,
+    ) -> Turn {
+        let entry = make();
+        let mut book = self.0.lock();
+        let needed = *ticket.get_or_insert(book.started + 1);
+        let all = durable == Durable::All;
+        let ended = if all { book.ended_all } else { book.ended_data };
+        if ended >= needed {
+            return Turn::Over(book.error.map_or(Ok(()), Err));
+        }
+        book.wants_all |= all;
+        book.waiting.push(entry);
+        if book.running {
+            return Turn::Wait;
+        }
+        book.running = true;
+        book.started += 1;
+        let all = core::mem::take(&mut book.wants_all);
+        Turn::Start(if all { BioOp::Fsync } else { BioOp::Fdatasync })
+    }
+
+    /// Ends the running flush; those who wait for one are added to `woken`.
+    pub(crate) fn end(&self, op: BioOp, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+        let mut book = self.0.lock();
+        book.running = false;
+        book.ended_data = book.started;
+        if op == BioOp::Fsync {
+            book.ended_all = book.started;
+        }
+        // Kept: a later flush that succeeds does not bring back what this one lost.
+        book.error = book.error.or(result.err());
+        woken.append(&mut book.waiting);
+    }
+
+    /// Forgets that a flush failed: the data was written again, or given up on purpose.
+    pub(crate) fn forgive(&self) {
+        self.0.lock().error = None;
+    }
+}

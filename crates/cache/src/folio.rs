@@ -1,0 +1,398 @@
+//! The header of a folio: a run of frames that holds consecutive pages of one file.
+//!
+//! One word says everything that may change while others look:
+//!
+//! ```text
+//! bits 0..24   PINS        who reads or writes the memory right now; above zero it stays
+//! bits 24..26  FREQUENCY   accesses since the eviction policy last looked, 0 to 3
+//! bit  32      LOCKED      somebody fills it or changes it: a read under way, a copy
+//! bit  33      UPTODATE    the memory holds the file's bytes
+//! bit  34      DIRTY       the memory is newer than the file
+//! bit  35      WRITEBACK   being written to the file; must not change (checksums)
+//! bit  36      ERROR       its last writeback failed, and it is still dirty; or its fill failed
+//! bit  37      WAITERS     entries may lie in the wait queues for it
+//! bit  38      MARKER      the access that finds it starts the next readahead
+//! bit  39      DETACHED    out of its tree, freed by whoever takes the last pin off
+//! bit  40      FROZEN      free, or about to be: cannot be pinned
+//! ```
+//!
+//! Headers are never freed while the pool lives: a stale look-up may read the header of a folio
+//! that is free, or is another by now. It finds out by pinning first and comparing the identity
+//! (mapping, index) then: identity changes only while FROZEN, and a pinned folio cannot freeze.
+
+use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, Release, SeqCst};
+use core::num::NonZeroU32;
+use nowait_sys::Errno;
+
+const PINS: u64 = (1 << 24) - 1;
+const FREQUENCY_ONE: u64 = 1 << 24;
+const FREQUENCY: u64 = 3 << 24;
+
+/// See the table above.
+pub(crate) const LOCKED: u64 = 1 << 32;
+/// See the table above.
+pub(crate) const UPTODATE: u64 = 1 << 33;
+/// See the table above.
+pub(crate) const DIRTY: u64 = 1 << 34;
+/// See the table above.
+pub(crate) const WRITEBACK: u64 = 1 << 35;
+/// See the table above.
+pub(crate) const ERROR: u64 = 1 << 36;
+/// See the table above.
+pub(crate) const WAITERS: u64 = 1 << 37;
+/// See the table above.
+pub(crate) const MARKER: u64 = 1 << 38;
+const DETACHED: u64 = 1 << 39;
+const FROZEN: u64 = 1 << 40;
+
+/// The number of a folio: that of its first frame, counted from one; zero is "none" in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FolioId(NonZeroU32);
+
+impl FolioId {
+    /// Returns the folio whose first frame has this number, counted from zero.
+    pub(crate) fn of_frame(frame: u32) -> FolioId {
+        FolioId(NonZeroU32::new(frame + 1).expect("fewer than 2^32 - 1 frames"))
+    }
+
+    /// Returns the folio with this number; `None` for zero.
+    #[inline]
+    pub fn new(number: u32) -> Option<FolioId> {
+        NonZeroU32::new(number).map(FolioId)
+    }
+
+    /// Returns the number, above zero: what the tree and the policy's queues hold.
+    #[inline]
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Returns the number of the first frame, counted from zero.
+    #[inline]
+    pub(crate) fn frame(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// What the state word said at one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct State(pub(crate) u64);
+
+impl State {
+    /// Tells whether any of the bits is set.
+    #[inline]
+    pub(crate) fn has(self, bits: u64) -> bool {
+        self.0 & bits != 0
+    }
+
+    /// Tells whether somebody fills or changes it.
+    pub fn is_locked(self) -> bool {
+        self.has(LOCKED)
+    }
+
+    /// Tells whether it holds the file's bytes.
+    pub fn is_uptodate(self) -> bool {
+        self.has(UPTODATE)
+    }
+
+    /// Tells whether it is newer than the file.
+    pub fn is_dirty(self) -> bool {
+        self.has(DIRTY)
+    }
+
+    /// Tells whether it is being written to the file.
+    pub fn is_writeback(self) -> bool {
+        self.has(WRITEBACK)
+    }
+
+    /// Tells whether its last fill or writeback failed.
+    pub fn is_error(self) -> bool {
+        self.has(ERROR)
+    }
+
+    /// Tells whether an access to it should start the next readahead.
+    pub fn is_marker(self) -> bool {
+        self.has(MARKER)
+    }
+
+    /// Tells whether its memory is free, or about to be.
+    pub fn is_frozen(self) -> bool {
+        self.has(FROZEN)
+    }
+
+    /// Returns how many pins hold it.
+    pub fn pins(self) -> u32 {
+        (self.0 & PINS) as u32
+    }
+
+    /// Returns the accesses since the policy last looked, 0 to 3.
+    pub fn frequency(self) -> u32 {
+        ((self.0 & FREQUENCY) / FREQUENCY_ONE) as u32
+    }
+}
+
+impl core::fmt::Debug for State {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let names = [
+            (LOCKED, " locked"),
+            (UPTODATE, " uptodate"),
+            (DIRTY, " dirty"),
+            (WRITEBACK, " writeback"),
+            (ERROR, " error"),
+            (WAITERS, " waiters"),
+            (MARKER, " marker"),
+            (DETACHED, " detached"),
+            (FROZEN, " frozen"),
+        ];
+        write!(f, "pins {} frequency {}", self.pins(), self.frequency())?;
+        let mut set = names.iter().filter(|(bit, _)| self.has(*bit));
+        set.try_for_each(|(_, name)| f.write_str(name))
+    }
+}
+
+/// The header of a run's first frame; one exists for every frame, as long as the pool.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(C, align(64)))]
+pub struct Folio {
+    state: AtomicU64,
+    index: AtomicU64,
+    mapping: AtomicU32,
+    order: AtomicU32,
+    /// Why the last writeback failed.
+    errno: AtomicU32,
+    /// How many writebacks have ended, of all folios that were here.
+    written: AtomicU32,
+    /// For the eviction policy: its queues, guarded by its own lock.
+    pub links: Links,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Folio>() == 64);
+
+/// A folio's place in the queues of the eviction policy, which alone uses it.
+#[derive(Debug)]
+pub struct Links {
+    /// The number of the next folio, 0: none.
+    pub next: AtomicU32,
+    /// The number of the previous folio, 0: none.
+    pub previous: AtomicU32,
+    /// In which queue it is, 0: none.
+    pub queue: AtomicU32,
+}
+
+impl Folio {
+    /// Makes the header of a free frame.
+    pub(crate) fn new() -> Folio {
+        let zero = || AtomicU32::new(0);
+        Folio {
+            state: AtomicU64::new(FROZEN),
+            index: AtomicU64::new(0),
+            mapping: zero(),
+            order: zero(),
+            errno: zero(),
+            written: zero(),
+            links: Links { next: zero(), previous: zero(), queue: zero() },
+        }
+    }
+
+    /// Returns the state at this moment.
+    #[inline]
+    pub fn state(&self) -> State {
+        State(self.state.load(Acquire))
+    }
+
+    /// Returns the index of its first page. Of use while pinned, or locked by the caller.
+    #[inline]
+    pub fn index(&self) -> u64 {
+        self.index.load(Relaxed)
+    }
+
+    /// Returns the number of its mapping, 0: none. Of use while pinned.
+    #[inline]
+    pub fn mapping(&self) -> u32 {
+        self.mapping.load(Relaxed)
+    }
+
+    /// Returns its order: it has 2^order pages. Of use while pinned or by its owner.
+    #[inline]
+    pub fn order(&self) -> u32 {
+        self.order.load(Relaxed)
+    }
+
+    /// Returns its number of pages.
+    #[inline]
+    pub fn pages(&self) -> u64 {
+        1 << self.order()
+    }
+
+    /// Tells whether it is the page `index` of `mapping`. True while pinned: stays true.
+    #[inline]
+    pub(crate) fn holds(&self, mapping: u32, index: u64) -> bool {
+        self.mapping() == mapping && index >> self.order() == self.index() >> self.order()
+    }
+
+    /// Returns why its last writeback failed.
+    pub fn errno(&self) -> Errno {
+        Errno::new(self.errno.load(Relaxed) as i32)
+    }
+
+    /// Returns the count of ended writebacks: if it has changed, one has ended meanwhile.
+    pub fn written(&self) -> u32 {
+        self.written.load(Acquire)
+    }
+
+    /// Counts the end of a writeback, before WRITEBACK is cleared.
+    pub(crate) fn note_written(&self, result: Result<(), Errno>) {
+        let errno = result.err().map_or(0, Errno::raw);
+        self.errno.store(errno as u32, Relaxed);
+        self.written.fetch_add(1, Release);
+    }
+
+    /// Sets the order of a run that was just allocated: still frozen, and the caller's.
+    pub(crate) fn set_order(&self, order: u32) {
+        self.order.store(order, Relaxed);
+    }
+
+    /// Makes a frozen folio page `index` of `mapping`, with the given bits of state. It is the
+    /// caller's: allocated, not yet in a tree.
+    pub(crate) fn publish(&self, mapping: u32, index: u64, bits: u64) {
+        self.mapping.store(mapping, Relaxed);
+        self.index.store(index, Relaxed);
+        // Release: who pins it sees the identity above.
+        self.state.store(bits, Release);
+    }
+
+    /// Pins it, and counts an access, unless it is free. Returns the state before.
+    ///
+    /// The caller then compares the identity: it may be another folio by now.
+    #[inline]
+    pub(crate) fn try_pin(&self) -> Option<State> {
+        self.pin(FREQUENCY_ONE, 0, 0)
+    }
+
+    /// Pins it unless it is free, and counts no access: for those who only look after it.
+    pub(crate) fn try_hold(&self) -> Option<State> {
+        self.pin(0, 0, 0)
+    }
+
+    /// Pins it and, unless somebody has locked it or writes it back, locks it too. Returns the
+    /// state before: locked by the caller if neither bit was set.
+    #[inline]
+    pub(crate) fn try_pin_locked(&self) -> Option<State> {
+        self.pin(FREQUENCY_ONE, LOCKED, LOCKED | WRITEBACK)
+    }
+
+    /// Pins it and sets `bits` if none of `unless` is set; returns the state before.
+    #[inline]
+    fn pin(&self, warmer: u64, bits: u64, unless: u64) -> Option<State> {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            // The pins are full only if 16 million guards were leaked.
+            if old & (FROZEN | DETACHED) != 0 || old & PINS == PINS {
+                return None;
+            }
+            let set = if old & unless == 0 { bits } else { 0 };
+            let warmer = if old & FREQUENCY == FREQUENCY { 0 } else { warmer };
+            let new = (old + 1 + warmer) | set;
+            // Acquire: the identity and the bytes of whoever published or unlocked it.
+            match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
+                Ok(_) => return Some(State(old)),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes a pin off. True: it was the last of a detached folio, which the caller frees.
+    #[inline]
+    #[must_use]
+    pub(crate) fn unpin(&self) -> bool {
+        // Release: what was read or written through the pin is over before it can be reused.
+        // SeqCst: before the look for those who wait for frames (`Frames::unpin`).
+        let old = self.state.fetch_sub(1, SeqCst);
+        debug_assert!(old & PINS != 0, "unpinned too often");
+        if old & DETACHED == 0 || old & PINS != 1 {
+            return false;
+        }
+        // Nobody can pin a detached folio: it is ours alone.
+        self.state.store(FROZEN, Relaxed);
+        true
+    }
+
+    /// Sets `set` and clears `clear`, if all of `if_set` and none of `if_clear` is set.
+    /// Returns the state before: `Err` if nothing was changed.
+    pub(crate) fn change_if(
+        &self,
+        if_set: u64,
+        if_clear: u64,
+        set: u64,
+        clear: u64,
+    ) -> Result<State, State> {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            if old & if_set != if_set || old & if_clear != 0 {
+                return Err(State(old));
+            }
+            match self.state.compare_exchange_weak(old, (old | set) & !clear, AcqRel, Acquire) {
+                Ok(_) => return Ok(State(old)),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Sets bits; returns the state before.
+    pub(crate) fn set(&self, bits: u64) -> State {
+        State(self.state.fetch_or(bits, AcqRel))
+    }
+
+    /// Clears bits; returns the state before.
+    pub(crate) fn clear(&self, bits: u64) -> State {
+        State(self.state.fetch_and(!bits, AcqRel))
+    }
+
+    /// Forgets one access, for the policy; returns how many were counted before.
+    pub fn cool(&self) -> u32 {
+        let mut old = self.state.load(Relaxed);
+        while old & FREQUENCY != 0 {
+            let new = old - FREQUENCY_ONE;
+            match self.state.compare_exchange_weak(old, new, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        State(old).frequency()
+    }
+
+    /// Freezes it if it has `pins` pins (the caller's) and none of the bits of `busy`.
+    pub(crate) fn freeze(&self, pins: u64, busy: u64) -> bool {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            if old & PINS != pins || old & (busy | FROZEN | DETACHED) != 0 {
+                return false;
+            }
+            // Acquire: the accesses of those who unpinned it are over.
+            match self.state.compare_exchange_weak(old, FROZEN, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes it out of circulation, whoever reads it, unless a bit of `busy` is set. Returns the
+    /// state before: without pins it is frozen now, and the caller frees it; with pins it is
+    /// detached, and whoever takes the last one off does.
+    ///
+    /// The caller holds the lock of its mapping and removes it from the tree.
+    pub(crate) fn take(&self, busy: u64) -> Option<State> {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            if old & busy != 0 {
+                return None;
+            }
+            let new = if old & PINS != 0 { old | DETACHED } else { FROZEN };
+            match self.state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => return Some(State(old)),
+                Err(now) => old = now,
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The memory of a cache: frames of 4 KiB in huge pages, handed out in runs, and their headers.
+
+use crate::buddy::{Buddy, ORDER_MAX};
+use crate::folio::{Folio, FolioId};
+use crate::room::Room;
+use crate::sync::{AtomicU64, Mutex, Relaxed};
+use nowait_retry::WaitEntry;
+use nowait_sys::{
+    Errno,
+    memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE, prefetch},
+};
+
+/// Bytes of a frame, which are those of a page.
+pub const FRAME_BYTES: usize = PAGE_SIZE;
+
+/// Why there is no run of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoFrames;
+
+/// How a pool stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameCounts {
+    /// All frames.
+    pub total: u64,
+    /// Frames that belong to no folio.
+    pub free: u64,
+    /// How many 256 KiB blocks have a largest free run of 2^i frames: fragmentation.
+    pub blocks_by_largest: [u32; ORDER_MAX as usize + 1],
+    /// Requests that got a smaller run than they asked for.
+    pub smaller: u64,
+    /// Requests that got none.
+    pub failed: u64,
+}
+
+/// A pool of frames, fixed in size, with a header for each.
+///
+/// Its lock is taken to allocate and to free, never on a hit. The memory behind a folio belongs
+/// to whoever pinned or locked it, by the rules of [`crate::folio`]; the pool only knows
+/// addresses.
+#[derive(Debug)]
+pub struct Frames {
+    memory: HugeMemory,
+    folios: Box<[Folio]>,
+    buddy: Mutex<Buddy>,
+    room: Room,
+    smaller: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Frames {
+    /// Maps a pool of `bytes`, rounded up to a multiple of 2 MiB.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory or address space. `EINVAL`: zero, or 16 TiB and more.
+    pub fn new(bytes: u64) -> Result<Frames, Errno> {
+        let bytes = bytes.next_multiple_of(HUGE_PAGE_SIZE as u64);
+        match u32::try_from(bytes / FRAME_BYTES as u64) {
+            Ok(frames) if frames > 0 && frames < u32::MAX => Frames::with_frames(frames),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Maps a pool of so many frames: tests have small ones.
+    pub(crate) fn with_frames(frames: u32) -> Result<Frames, Errno> {
+        let bytes = frames as usize * FRAME_BYTES;
+        Ok(Frames {
+            memory: HugeMemory::new(bytes.next_multiple_of(HUGE_PAGE_SIZE))?,
+            folios: (0..frames).map(|_| Folio::new()).collect(),
+            buddy: Mutex::new(Buddy::new(frames)),
+            room: Room::default(),
+            smaller: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the number of frames.
+    pub fn total(&self) -> u32 {
+        self.folios.len() as u32
+    }
+
+    /// Takes a run of 2^`order` frames or, if there is none, the largest smaller one. The folio
+    /// is frozen, and the caller's alone.
+    ///
+    /// # Errors
+    /// No frame is free.
+    pub(crate) fn allocate(&self, order: u32) -> Result<FolioId, NoFrames> {
+        let mut buddy = self.buddy.lock();
+        let found = (0..=order).rev().find_map(|order| Some((buddy.allocate(order)?, order)));
+        drop(buddy);
+        let Some((frame, got)) = found else {
+            self.failed.fetch_add(1, Relaxed);
+            return Err(NoFrames);
+        };
+        if got < order {
+            self.smaller.fetch_add(1, Relaxed);
+        }
+        let id = FolioId::of_frame(frame);
+        self.folio(id).set_order(got);
+        Ok(id)
+    }
+
+    /// Gives back a frozen folio, the caller's alone. Say so by [`Frames::notice_room`] once no
+    /// lock is held.
+    pub(crate) fn free(&self, id: FolioId) {
+        let folio = self.folio(id);
+        debug_assert!(folio.state().is_frozen(), "freed while in use");
+        self.buddy.lock().free(id.frame(), folio.order());
+    }
+
+    /// Takes a pin off, and frees the folio if that was the last of a detached one.
+    #[inline]
+    pub(crate) fn unpin(&self, id: FolioId) {
+        if self.folio(id).unpin() {
+            self.free(id);
+        }
+        self.room.notice();
+    }
+
+    /// Leaves an entry for when a frame is freed, or may be reclaimed, from now on. The caller
+    /// then tries once more.
+    pub fn wait_for_room(&self, entry: WaitEntry) {
+        self.room.arm(entry);
+    }
+
+    /// Says that a folio can be reclaimed that could not before.
+    pub(crate) fn notice_room(&self) {
+        self.room.notice();
+    }
+
+    /// Returns the header of a folio of this pool.
+    #[inline]
+    pub fn folio(&self, id: FolioId) -> &Folio {
+        &self.folios[id.frame() as usize]
+    }
+
+    /// Returns the folio with this number, if there can be one: stale look-ups find anything.
+    #[inline]
+    pub(crate) fn candidate(&self, number: u32) -> Option<(FolioId, &Folio)> {
+        let id = FolioId::new(number)?;
+        Some((id, self.folios.get(id.frame() as usize)?))
+    }
+
+    /// Returns the address of a folio's memory, 2^order frames long.
+    #[inline]
+    pub fn data(&self, id: FolioId) -> *mut u8 {
+        self.memory.base().wrapping_add(id.frame() as usize * FRAME_BYTES)
+    }
+
+    /// Asks the processor to bring the header near. Any number is allowed.
+    #[inline]
+    pub(crate) fn prefetch_header(&self, number: u32) {
+        let address = self.folios.as_ptr().wrapping_add(number as usize).wrapping_sub(1);
+        prefetch(address.cast());
+    }
+
+    /// Asks the processor to bring the memory `offset` bytes into a folio near. Any number is
+    /// allowed.
+    #[inline]
+    pub(crate) fn prefetch_data(&self, number: u32, offset: usize) {
+        let frame = (number as usize).wrapping_sub(1);
+        prefetch(self.memory.base().wrapping_add(frame.wrapping_mul(FRAME_BYTES) + offset));
+    }
+
+    /// Returns the whole memory, for registering it with a backend.
+    pub fn memory(&self) -> &HugeMemory {
+        &self.memory
+    }
+
+    /// Returns how the pool stands.
+    pub fn counts(&self) -> FrameCounts {
+        let buddy = self.buddy.lock();
+        FrameCounts {
+            total: u64::from(self.total()),
+            free: buddy.free_frames(),
+            blocks_by_largest: buddy.blocks_by_largest(),
+            smaller: self.smaller.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+        }
+    }
+
+    /// Returns how many frames are free.
+    pub fn free_frames(&self) -> u64 {
+        self.buddy.lock().free_frames()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_a_multiple_of_two_mebibytes() {
+        let frames = Frames::new(1).unwrap();
+        assert_eq!((frames.total(), frames.free_frames()), (512, 512));
+        assert_eq!(Frames::new(0).err(), Some(Errno::INVAL));
+        assert_eq!(Frames::new(1 << 45).err(), Some(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_full_pool_gives_smaller_runs_then_none() {
+        let frames = Frames::with_frames(5).unwrap();
+        let large = frames.allocate(6).unwrap();
+        assert_eq!(frames.folio(large).order(), 2);
+        let small = frames.allocate(6).unwrap();
+        assert_eq!(frames.folio(small).order(), 0);
+        assert_eq!(frames.allocate(0), Err(NoFrames));
+        let counts = frames.counts();
+        assert_eq!((counts.free, counts.smaller, counts.failed), (0, 2, 1));
+        frames.free(large);
+        assert_eq!(frames.counts().blocks_by_largest[2], 1);
+    }
+
+    #[test]
+    fn runs_are_contiguous_and_apart() {
+        let frames = Frames::new(1).unwrap();
+        let (first, second) = (frames.allocate(4).unwrap(), frames.allocate(4).unwrap());
+        let gap = (frames.data(second) as usize).abs_diff(frames.data(first) as usize);
+        assert!(gap >= 16 * FRAME_BYTES);
+        assert!((frames.data(first) as usize).is_multiple_of(16 * FRAME_BYTES));
+    }
+}

@@ -1,0 +1,295 @@
+//! Bios of the cache, from their issue to their end.
+//!
+//! An I/O is one run of adjoining folios, contiguous in the file: a fill of locked folios, or the
+//! writeback of dirty ones. It has one bio under way at a time. A short transfer goes on behind
+//! what was done; the unaligned tail of a file follows its whole blocks. When it has ended, all
+//! its folios are released, and only then those who waited are kicked: a reader of several folios
+//! is not kicked once for each.
+
+use crate::FRAME_BYTES;
+use crate::cache::Cache;
+use crate::copy;
+use crate::file::CachedFile;
+use crate::folio::FolioId;
+use crate::sync::{Arc, Relaxed};
+use nowait_block::{Bio, BioOp, Segments};
+use nowait_retry::WaitEntry;
+use nowait_sys::{Errno, file::IoVec};
+
+/// Most pages in one bio: beyond 1 MiB, devices gain nothing.
+pub(crate) const BIO_PAGES_MAX: u64 = 256;
+
+/// How often a transfer may end without a whole block before it fails.
+const STALLS_MAX: u32 = 4;
+
+/// An I/O under way.
+#[derive(Debug)]
+pub(crate) struct CacheIo {
+    file: Arc<CachedFile>,
+    kind: Kind,
+    folios: Vec<FolioId>,
+    /// All memory of the folios.
+    segments: Segments,
+    /// First byte in the file.
+    offset: u64,
+    /// Bytes to transfer by direct bios, a multiple of the block; then by the tail's.
+    direct: u64,
+    tail: u64,
+    done: u64,
+    stalls: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Fill,
+    Write,
+    Flush(BioOp),
+}
+
+impl CacheIo {
+    /// Makes the I/O of a run; `end` is the byte of the file behind what is transferred.
+    fn new(file: &Arc<CachedFile>, kind: Kind, folios: Vec<FolioId>, end: u64) -> CacheIo {
+        let frames = file.cache().frames();
+        let offset = frames.folio(folios[0]).index() * FRAME_BYTES as u64;
+        let segment = |id: &FolioId| IoVec {
+            base: frames.data(*id),
+            len: FRAME_BYTES << frames.folio(*id).order(),
+        };
+        let segments = match folios.as_slice() {
+            [one] => Segments::One(segment(one)),
+            _ => Segments::Many(folios.iter().map(segment).collect()),
+        };
+        let len = end.saturating_sub(offset).min(segments.len() as u64);
+        let block = u64::from(file.backing().block_bytes);
+        let (direct, tail) = match kind {
+            // The kernel stops at the end of the file: ask for whole blocks.
+            Kind::Fill => (len.next_multiple_of(block), 0),
+            _ => (len & !(block - 1), len & (block - 1)),
+        };
+        let file = file.clone();
+        CacheIo { file, kind, folios, segments, offset, direct, tail, done: 0, stalls: 0 }
+    }
+
+    fn is_done(&self) -> bool {
+        self.done >= self.direct + self.tail
+    }
+
+    /// Makes the next bio.
+    fn bio(&self, token: u64) -> Bio {
+        let backing = self.file.backing();
+        let (target, end) = match self.done < self.direct {
+            true => (&backing.direct, self.direct),
+            false => (&backing.tail, self.direct + self.tail),
+        };
+        let (op, segments, offset) = match self.kind {
+            Kind::Flush(op) => (op, Segments::NONE, 0),
+            Kind::Fill => (BioOp::Read, self.part(end), self.offset + self.done),
+            Kind::Write => (BioOp::Write, self.part(end), self.offset + self.done),
+        };
+        // SAFETY: the segments are frames of folios that are locked (fill) or under writeback
+        // until the completion, and so neither freed nor, for a fill, read by anybody.
+        let mut bio = unsafe { Bio::new(op, target.fd, segments, offset as i64, token) };
+        bio.file.clone_from(&target.file);
+        bio
+    }
+
+    /// Returns the memory from what is done to byte `end` of the run.
+    fn part(&self, end: u64) -> Segments {
+        let rest = self.segments.after(self.done as usize);
+        let len = (end - self.done) as usize;
+        if rest.len() == len { rest } else { rest.first(len) }
+    }
+
+    /// Takes in the end of a bio. `None`: another one follows.
+    fn advance(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
+        let bytes = match result {
+            Ok(bytes) => u64::from(bytes),
+            Err(errno) => return Some(Err(errno)),
+        };
+        if let Kind::Flush(_) = self.kind {
+            return Some(Ok(()));
+        }
+        let before = self.done;
+        let reached = before + bytes;
+        let block = u64::from(self.file.backing().block_bytes);
+        let whole = reached >= self.direct;
+        self.done = if whole { reached } else { reached & !(block - 1) };
+        let at_end = self.kind == Kind::Fill
+            && (bytes == 0 || self.offset + reached >= self.file.disk_size());
+        if self.is_done() || at_end {
+            self.done = reached;
+            return Some(Ok(()));
+        }
+        self.stalls = if self.done > before { 0 } else { self.stalls + 1 };
+        (self.stalls >= STALLS_MAX).then_some(Err(Errno::IO))
+    }
+
+    /// Releases the folios of a fill.
+    fn end_fill(&self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+        // Behind the end of the file, devices and holes may give anything.
+        let valid =
+            (self.offset + self.done).min(self.file.disk_size().max(self.offset)) - self.offset;
+        let mut from = 0;
+        for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
+            let end = from + segment.len as u64;
+            if result.is_ok() && end > valid {
+                let kept = valid.saturating_sub(from) as usize;
+                // SAFETY: the folio's memory, which is locked by this I/O.
+                unsafe { copy::zero(segment.base.add(kept), segment.len - kept) };
+            }
+            // What came before the error is there.
+            let filled = if end <= valid { Ok(()) } else { result };
+            self.file.mapping().filled(*id, filled, woken);
+            from = end;
+        }
+    }
+
+    /// Releases the folios of a writeback.
+    fn end_write(&self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+        self.file.grown_on_disk(if self.done > 0 { self.offset + self.done } else { 0 });
+        let mut end = 0;
+        for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
+            end += segment.len as u64;
+            let written = if end <= self.done { Ok(()) } else { result };
+            self.file.mapping().written(*id, written, woken);
+        }
+    }
+}
+
+impl Cache {
+    /// Cuts ascending folios into runs that adjoin, and are short enough for a bio.
+    pub(crate) fn runs(&self, mut ids: &[FolioId], mut each: impl FnMut(&[FolioId])) {
+        while !ids.is_empty() {
+            let (mut count, mut pages, mut next) = (0, 0, None);
+            for folio in ids.iter().map(|id| self.frames.folio(*id)) {
+                let adjoins = next.is_none_or(|next| next == folio.index());
+                if !adjoins || pages >= BIO_PAGES_MAX {
+                    break;
+                }
+                (count, pages) = (count + 1, pages + folio.pages());
+                next = Some(folio.index() + folio.pages());
+            }
+            let (run, rest) = ids.split_at(count);
+            each(run);
+            ids = rest;
+        }
+    }
+
+    pub(crate) fn start_fill(
+        &self,
+        file: &Arc<CachedFile>,
+        run: &[FolioId],
+        plug: &mut Vec<Bio>,
+        woken: &mut Vec<WaitEntry>,
+    ) {
+        let io = CacheIo::new(file, Kind::Fill, run.to_vec(), file.disk_size());
+        self.pages_read.fetch_add(io.direct / FRAME_BYTES as u64, Relaxed);
+        if io.is_done() {
+            return self.end(&io, Ok(()), woken);
+        }
+        self.issue(io, plug);
+    }
+
+    pub(crate) fn start_write(
+        &self,
+        file: &Arc<CachedFile>,
+        run: Vec<FolioId>,
+        plug: &mut Vec<Bio>,
+    ) {
+        // Stable while it is written: bytes that come later make a folio behind it dirty, or
+        // wait for this one.
+        let io = CacheIo::new(file, Kind::Write, run, file.size());
+        if !io.is_done() {
+            return self.issue(io, plug);
+        }
+        // All of it lies behind the end of a file that was cut meanwhile.
+        let mut woken = Vec::new();
+        self.end(&io, Ok(()), &mut woken);
+        woken.into_iter().for_each(WaitEntry::kick);
+    }
+
+    pub(crate) fn start_flush(&self, file: &Arc<CachedFile>, op: BioOp, plug: &mut Vec<Bio>) {
+        self.flushes.fetch_add(1, Relaxed);
+        let (kind, segments, file) = (Kind::Flush(op), Segments::NONE, file.clone());
+        let (folios, offset, direct, tail) = (Vec::new(), 0, 1, 0);
+        let io = CacheIo { file, kind, folios, segments, offset, direct, tail, done: 0, stalls: 0 };
+        self.issue(io, plug);
+    }
+
+    fn issue(&self, io: CacheIo, plug: &mut Vec<Bio>) {
+        let mut table = self.ios.lock();
+        let token = table.reserve();
+        plug.push(io.bio(token));
+        table.put(token, io);
+    }
+
+    /// Takes in the completion of a bio that the cache had put on a plug list: its token is odd.
+    /// Ends the I/O and kicks those who waited, or puts the bio that follows on `plug`.
+    ///
+    /// # Panics
+    /// The token is none of a bio under way.
+    pub fn complete(&self, token: u64, result: Result<u32, Errno>, plug: &mut Vec<Bio>) {
+        let mut io = self.ios.lock().take(token);
+        let Some(result) = io.advance(result) else {
+            plug.push(io.bio(token));
+            return self.ios.lock().put(token, io);
+        };
+        self.ios.lock().release(token);
+        let mut woken = Vec::new();
+        self.end(&io, result, &mut woken);
+        woken.into_iter().for_each(WaitEntry::kick);
+        self.frames.notice_room();
+        self.progress.notice();
+    }
+
+    fn end(&self, io: &CacheIo, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+        match io.kind {
+            Kind::Fill => io.end_fill(result, woken),
+            Kind::Write => {
+                let pages = io.done.div_ceil(FRAME_BYTES as u64);
+                self.pages_written.fetch_add(pages, Relaxed);
+                io.end_write(result, woken);
+            }
+            Kind::Flush(op) => io.file.flush.end(op, result, woken),
+        }
+    }
+}
+
+/// The I/Os under way. A token is `generation << 32 | slot << 1 | 1`: odd, so that a backend can
+/// be shared with requests whose tokens are addresses; bit 63 is clear.
+#[derive(Debug, Default)]
+pub(crate) struct IoTable {
+    slots: Vec<(u32, Option<CacheIo>)>,
+    free: Vec<u32>,
+}
+
+impl IoTable {
+    fn reserve(&mut self) -> u64 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
+        });
+        u64::from(self.slots[slot as usize].0) << 32 | u64::from(slot) << 1 | 1
+    }
+
+    fn slot(&mut self, token: u64) -> &mut Option<CacheIo> {
+        let slot = &mut self.slots[token as u32 as usize >> 1];
+        assert_eq!(u64::from(slot.0), token >> 32, "a completion of an I/O that is over");
+        &mut slot.1
+    }
+
+    fn put(&mut self, token: u64, io: CacheIo) {
+        *self.slot(token) = Some(io);
+    }
+
+    fn take(&mut self, token: u64) -> CacheIo {
+        self.slot(token).take().expect("a completion comes once")
+    }
+
+    fn release(&mut self, token: u64) {
+        let slot = token as u32 >> 1;
+        let generation = &mut self.slots[slot as usize].0;
+        *generation = (*generation + 1) & (u32::MAX >> 1);
+        self.free.push(slot);
+    }
+}

@@ -1,0 +1,64 @@
+//! A page cache in user space: no system call, lock or allocation on a hit.
+//!
+//! ```text
+//! mapping      the pages of one file: look-up, fill, change, writeback, removal
+//!   tree       from page index to folio, with tags; look-ups without a lock
+//!   nodes      what trees are made of, recycled
+//! folio        header of a run of frames: one word of state, the identity
+//!   pin        guard: the folio stays
+//!   page_wait  operations that wait for a folio, by reason
+//! frames       the memory, in huge pages
+//!   buddy      which runs of frames are free
+//!   room       operations that wait for a frame
+//!
+//! file         a cached file: mapping, sizes, how bios reach it
+//!   read, write, writeback   operations: iterations that never wait
+//!   io         bios from issue to completion      flush      group commit
+//!   memory     frames for an operation            reclaim    victims, cleaning
+//! copy         between frames and memory of the application
+//! ```
+//!
+//! An operation is driven by whoever owns it: `iterate` with a plug list and a way to make a wait
+//! entry; the bios on the list are queued to a backend after it; their completions go to
+//! [`Cache::complete`], which kicks.
+//!
+//! **Lock order.** A mapping's lock, then the buddy of `frames` or the book of `nodes`. The shards
+//! of `page_wait`, the lists of `room`, the book of `flush`, and the registry, the files and the
+//! I/Os of `cache` are taken alone. Nothing is kicked under a lock.
+
+mod buddy;
+pub mod cache;
+pub mod copy;
+pub mod file;
+mod flush;
+pub mod folio;
+pub mod frames;
+mod io;
+pub mod mapping;
+mod memory;
+#[cfg(all(test, loom))]
+mod models;
+mod nodes;
+pub mod page_wait;
+pub mod pin;
+pub mod read;
+mod reclaim;
+mod room;
+mod sync;
+pub mod tree;
+pub mod write;
+pub mod writeback;
+
+pub use buddy::ORDER_MAX;
+pub use cache::Cache;
+pub use file::{Backing, CachedFile, Target};
+pub use flush::Durable;
+pub use folio::{Folio, FolioId};
+pub use frames::{FRAME_BYTES, Frames, NoFrames};
+pub use mapping::{Busy, Mapping};
+pub use page_wait::Reason;
+pub use pin::Pin;
+pub use read::ReadOperation;
+pub use tree::Tag;
+pub use write::WriteOperation;
+pub use writeback::SyncOperation;

@@ -1,0 +1,504 @@
+//! The cached pages of one file: the tree, and what may happen to its folios.
+//!
+//! ```text
+//!                  create_missing                  filled(ok)
+//!        (missing) ──────────────► LOCKED ─────────────────────► UPTODATE ◄──────────┐
+//!            ▲                       │ filled(failed)             │   ▲             │
+//!            │                       ▼                  lock, copy│   │written(ok)  │ lock,
+//!            │                     ERROR: the next reader         ▼   │             │ copy
+//!            │ evict, invalidate   locks it and tries again      DIRTY ──► WRITEBACK │
+//!            │ truncate (all states but LOCKED, WRITEBACK)        ▲             │    │
+//!            └──────────────────────────────────────────────      └─────────────┘    │
+//!                                                          written(failed): with ERROR
+//! ```
+//!
+//! A hit is `find`: no lock, no allocation. Every change of the tree and its tags is made under
+//! the mapping's lock, held for a few instructions a folio and never across a wait. LOCKED and
+//! WRITEBACK belong to whoever set them; a folio with either stays in the tree.
+
+use crate::buddy::ORDER_MAX;
+use crate::cache::Cache;
+use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, UPTODATE, WRITEBACK};
+use crate::frames::NoFrames;
+use crate::nodes::BITS;
+use crate::page_wait::Reason;
+use crate::pin::Pin;
+use crate::sync::{Arc, AtomicU32, Mutex, Relaxed};
+use crate::tree::{Tag, Tree, TreeLock};
+use nowait_retry::WaitEntry;
+use nowait_sys::Errno;
+
+/// The cached pages of one file.
+#[derive(Debug)]
+pub struct Mapping {
+    cache: Arc<Cache>,
+    number: u32,
+    tree: Tree,
+    lock: Mutex<TreeLock>,
+    /// Folios with ERROR that are dirty: a sync looks for them only if there are any.
+    failed: AtomicU32,
+}
+
+/// A folio that is in the way, and what to wait for before looking again.
+#[derive(Debug)]
+pub struct Busy<'a> {
+    /// The folio.
+    pub pin: Pin<'a>,
+    /// What has to happen to it.
+    pub reason: Reason,
+}
+
+impl Mapping {
+    /// Makes a mapping without pages.
+    pub fn new(cache: &Arc<Cache>) -> Arc<Mapping> {
+        cache.register(|number| {
+            let (tree, lock) = (Tree::new(), Mutex::new(TreeLock::new()));
+            let failed = AtomicU32::new(0);
+            Arc::new(Mapping { cache: cache.clone(), number, tree, lock, failed })
+        })
+    }
+
+    /// Returns the cache whose memory it uses.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// Returns its number, above zero, which no other living mapping of the cache has.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns the folio that holds page `index`, pinned, without a lock. `None`: it is missing,
+    /// or was moved this very moment; [`Mapping::look_up`] decides.
+    #[inline]
+    pub fn find(&self, index: u64) -> Option<Pin<'_>> {
+        self.pin(self.tree.find(&self.cache.nodes, index), index)
+    }
+
+    /// Returns the folio that holds page `index`, pinned. `None`: it is missing.
+    pub fn look_up(&self, index: u64) -> Option<Pin<'_>> {
+        self.find(index).or_else(|| self.look_up_locked(&self.lock.lock(), index))
+    }
+
+    /// As [`Mapping::find`], and locks the folio for changing it, unless it is locked or written
+    /// back. Tells whether it did; if not, the pin serves for waiting.
+    #[inline]
+    pub fn find_to_write(&self, index: u64) -> Option<(Pin<'_>, Result<(), Reason>)> {
+        let number = self.tree.find(&self.cache.nodes, index);
+        let (id, folio) = self.cache.frames.candidate(number)?;
+        let before = folio.try_pin_locked()?;
+        let pin = Pin::adopt(&self.cache.frames, id);
+        let outcome = match before {
+            _ if before.is_locked() => Err(Reason::Unlocked),
+            _ if before.is_writeback() => Err(Reason::Written),
+            _ => Ok(()),
+        };
+        if !folio.holds(self.number, index) {
+            if outcome.is_ok() {
+                self.unlock_strange(id);
+            }
+            return None;
+        }
+        Some((pin, outcome))
+    }
+
+    /// As [`Mapping::look_up`], and locks the folio for changing it. `None`: it is missing.
+    ///
+    /// # Errors
+    /// It is locked or being written.
+    pub fn look_up_to_write(&self, index: u64) -> Option<Result<Pin<'_>, Busy<'_>>> {
+        let found = self.find_to_write(index).or_else(|| {
+            let _lock = self.lock.lock();
+            self.find_to_write(index)
+        });
+        found.map(|(pin, locked)| match locked {
+            Ok(()) => Ok(pin),
+            Err(reason) => Err(Busy { pin, reason }),
+        })
+    }
+
+    /// Unlocks a folio that the caller has locked and left as it was.
+    pub fn unlock(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
+        self.release(id, 0, LOCKED, woken);
+    }
+
+    /// Unlocks a folio that turned out to be another file's: somebody may wait for it by now.
+    #[cold]
+    fn unlock_strange(&self, id: FolioId) {
+        let mut woken = Vec::new();
+        self.unlock(id, &mut woken);
+        woken.into_iter().for_each(WaitEntry::kick);
+    }
+
+    /// First step of a batch of look-ups: returns the number of the folio that `find` may find,
+    /// and asks the processor for its header.
+    #[inline]
+    pub fn prefetch(&self, index: u64) -> u32 {
+        let number = self.tree.find(&self.cache.nodes, index);
+        self.cache.frames.prefetch_header(number);
+        number
+    }
+
+    /// Second step: asks the processor for the first bytes of the folio with this number, from
+    /// `offset` bytes into it.
+    #[inline]
+    pub fn prefetch_data(&self, number: u32, offset: usize) {
+        self.cache.frames.prefetch_data(number, offset);
+    }
+
+    /// Last step, as [`Mapping::find`]: pins the folio with this number if it holds page `index`.
+    #[inline]
+    pub fn pin(&self, number: u32, index: u64) -> Option<Pin<'_>> {
+        let (id, folio) = self.cache.frames.candidate(number)?;
+        folio.try_pin()?;
+        let pin = Pin::adopt(&self.cache.frames, id);
+        folio.holds(self.number, index).then_some(pin)
+    }
+
+    fn look_up_locked(&self, _: &TreeLock, index: u64) -> Option<Pin<'_>> {
+        // Nothing leaves the tree while the lock is held: a folio in it can be pinned.
+        self.find(index)
+    }
+
+    /// Fills the gaps from page `from` to before `end` with locked folios, and locks those whose
+    /// fill had failed: the caller has all in `created` filled, in ascending order, and ends
+    /// each by [`Mapping::filled`]. Others find them and wait: one read for all.
+    ///
+    /// # Errors
+    /// The frames ran out: `created` has what there was. Reclaim some, call again.
+    pub fn create_missing(
+        &self,
+        from: u64,
+        end: u64,
+        created: &mut Vec<FolioId>,
+    ) -> Result<(), NoFrames> {
+        let mut lock = self.lock.lock();
+        let mut at = from;
+        while at < end {
+            let next = self.tree.next(&self.cache.nodes, &lock, at, end - 1, Tag::Used);
+            match next {
+                Some((index, number)) if index == at => {
+                    let (id, folio) = self.folio(number);
+                    let failed = folio.change_if(0, LOCKED | UPTODATE, LOCKED, ERROR).is_ok();
+                    created.extend(failed.then_some(id));
+                    at = end_of(folio);
+                }
+                _ => {
+                    let end = next.map_or(end, |(index, _)| index);
+                    at = self.create(&mut lock, at, end, created)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one locked folio at the missing page `at`, as large as `end` and what is there allow;
+    /// the caller fills it and unlocks it. `None`: the page is not missing any more.
+    ///
+    /// # Errors
+    /// As for [`Mapping::create_missing`].
+    pub fn create_one(&self, at: u64, end: u64) -> Result<Option<FolioId>, NoFrames> {
+        let mut lock = self.lock.lock();
+        let next = self.tree.next(&self.cache.nodes, &lock, at, end - 1, Tag::Used);
+        let end = next.map_or(end, |(index, _)| index);
+        if end == at {
+            return Ok(None);
+        }
+        let mut created = Vec::with_capacity(1);
+        self.create(&mut lock, at, end, &mut created)?;
+        Ok(created.pop())
+    }
+
+    /// Puts a locked folio at page `at`, as large as alignment and `end` allow; returns its end.
+    fn create(
+        &self,
+        lock: &mut TreeLock,
+        at: u64,
+        end: u64,
+        created: &mut Vec<FolioId>,
+    ) -> Result<u64, NoFrames> {
+        let largest = ORDER_MAX.min(BITS);
+        let order = at.trailing_zeros().min((end - at).ilog2()).min(largest);
+        let id = self.cache.frames.allocate(order)?;
+        let folio = self.cache.frames.folio(id);
+        // Before the tree: who finds it sees what it is.
+        folio.publish(self.number, at, LOCKED);
+        self.tree.insert(&self.cache.nodes, lock, at, folio.order(), id.get());
+        created.push(id);
+        Ok(end_of(folio))
+    }
+
+    /// Unlocks a folio that was filled, or not. Those who waited are added to `woken`; kick them
+    /// when all folios of the read are unlocked.
+    pub fn filled(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+        match result {
+            Ok(()) => self.release(id, UPTODATE, LOCKED | ERROR, woken),
+            Err(_) => self.release(id, ERROR, LOCKED, woken),
+        }
+    }
+
+    /// Unlocks a folio that the caller has changed, or filled without reading: it is dirty.
+    pub fn changed(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
+        let folio = self.cache.frames.folio(id);
+        if !folio.state().is_dirty() {
+            let mut lock = self.lock.lock();
+            // Locked: no writeback can begin between these.
+            folio.clear(ERROR);
+            folio.set(DIRTY);
+            self.tag(&mut lock, folio, Tag::Dirty, true);
+            self.cache.dirty.fetch_add(folio.pages(), Relaxed);
+        }
+        self.release(id, UPTODATE, LOCKED, woken);
+    }
+
+    /// Marks the pages from `from` to `last`, inclusive, that are dirty now as to be written: a
+    /// sync is not chased by pages that become dirty later.
+    pub fn tag_for_writeback(&self, from: u64, last: u64) {
+        let mut lock = self.lock.lock();
+        self.tree.mark_dirty_to_write(&self.cache.nodes, &mut lock, from, last);
+    }
+
+    /// Starts the writeback of the next run of adjoining folios with `tag` from page `from` to
+    /// `last`, inclusive: at most `pages_max` pages, except that a folio is never split. Folios
+    /// that are locked or being written are left out, and keep their tag.
+    ///
+    /// The run is added to `run`, ascending; the caller writes all of it and ends each folio by
+    /// [`Mapping::written`]. Returns where to go on; `None`: nothing was left to start.
+    pub fn start_writeback(
+        &self,
+        from: u64,
+        last: u64,
+        tag: Tag,
+        pages_max: u64,
+        run: &mut Vec<FolioId>,
+    ) -> Option<u64> {
+        let mut lock = self.lock.lock();
+        let (mut at, mut pages) = (from, 0);
+        while pages < pages_max {
+            let next = self.tree.next(&self.cache.nodes, &lock, at, last, tag);
+            let Some((index, number)) = next else { break };
+            let (id, folio) = self.folio(number);
+            let adjoins = pages == 0 || folio.index() == at;
+            if !adjoins {
+                break;
+            }
+            if folio.change_if(DIRTY, LOCKED | WRITEBACK, WRITEBACK, DIRTY).is_err() {
+                if pages > 0 {
+                    break;
+                }
+                at = end_of(folio).max(index);
+                if at == 0 {
+                    break;
+                }
+                continue;
+            }
+            for (tag, on) in [(Tag::Dirty, false), (Tag::Towrite, false), (Tag::Writeback, true)] {
+                self.tag(&mut lock, folio, tag, on);
+            }
+            run.push(id);
+            pages += folio.pages();
+            at = end_of(folio);
+        }
+        (pages > 0).then_some(at)
+    }
+
+    /// Ends the writeback of a folio. A failed one is dirty again, and marked. Those who waited
+    /// are added to `woken`; kick them when the whole run has ended.
+    pub fn written(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+        let folio = self.cache.frames.folio(id);
+        folio.note_written(result);
+        let mut lock = self.lock.lock();
+        if result.is_err() {
+            let before = folio.set(DIRTY | ERROR);
+            self.failed.fetch_add(u32::from(!before.is_error()), Relaxed);
+            self.tag(&mut lock, folio, Tag::Dirty, true);
+        } else {
+            let before = folio.clear(ERROR);
+            self.failed.fetch_sub(u32::from(before.is_error()), Relaxed);
+            self.cache.dirty.fetch_sub(folio.pages(), Relaxed);
+        }
+        self.tag(&mut lock, folio, Tag::Writeback, false);
+        drop(lock);
+        self.release(id, 0, WRITEBACK, woken);
+    }
+
+    /// Returns the first page with the tag from `from` to `last`, inclusive, and its folio.
+    pub fn next_tagged(&self, from: u64, last: u64, tag: Tag) -> Option<(u64, Pin<'_>)> {
+        let lock = self.lock.lock();
+        let (index, number) = self.tree.next(&self.cache.nodes, &lock, from, last, tag)?;
+        let id = self.hold(number);
+        Some((index, id))
+    }
+
+    /// Returns why a page from `from` to `last`, inclusive, could not be written, if one could not
+    /// and is still dirty.
+    pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
+        if self.failed.load(Relaxed) == 0 {
+            return None;
+        }
+        let lock = self.lock.lock();
+        for tag in [Tag::Dirty, Tag::Writeback] {
+            let mut at = from;
+            while let Some((_, number)) = self.tree.next(&self.cache.nodes, &lock, at, last, tag) {
+                let (_, folio) = self.folio(number);
+                if folio.state().is_error() {
+                    return Some(folio.errno());
+                }
+                at = end_of(folio);
+                if at == 0 {
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    /// Removes all folios that begin at page `from` or later, dirty ones too. Those pinned stay
+    /// in memory until the last pin goes, but nobody finds them any more. What lies in a folio
+    /// that begins before `from` and goes beyond it is the caller's to zero.
+    ///
+    /// # Errors
+    /// A folio is locked or being written: wait, call again. Part of the work may be done.
+    pub fn truncate(&self, from: u64) -> Result<(), Busy<'_>> {
+        self.remove(from, u64::MAX, LOCKED | WRITEBACK).map(|_| ())
+    }
+
+    /// Removes the clean folios that have pages from `from` to `last`, inclusive. Returns how
+    /// many dirty ones were left.
+    ///
+    /// # Errors
+    /// As for [`Mapping::truncate`].
+    pub fn invalidate(&self, from: u64, last: u64) -> Result<usize, Busy<'_>> {
+        let first = self.look_up(from).map_or(from, |pin| pin.folio().index());
+        self.remove(first, last, LOCKED | WRITEBACK | DIRTY)
+    }
+
+    fn remove(&self, from: u64, last: u64, keep: u64) -> Result<usize, Busy<'_>> {
+        let mut lock = self.lock.lock();
+        let result = self.remove_locked(&mut lock, from, last, keep);
+        drop(lock);
+        self.cache.frames.notice_room();
+        result
+    }
+
+    fn remove_locked(
+        &self,
+        lock: &mut TreeLock,
+        from: u64,
+        last: u64,
+        keep: u64,
+    ) -> Result<usize, Busy<'_>> {
+        let (mut at, mut kept) = (from, 0);
+        while let Some((_, number)) = self.tree.next(&self.cache.nodes, lock, at, last, Tag::Used) {
+            let (id, folio) = self.folio(number);
+            let end = end_of(folio);
+            if folio.index() >= from {
+                match folio.take(keep) {
+                    Some(before) => {
+                        let lost = before.is_dirty() && before.is_error();
+                        self.failed.fetch_sub(u32::from(lost), Relaxed);
+                        self.take_out(lock, id, before.is_dirty());
+                        if before.pins() == 0 {
+                            self.cache.frames.free(id);
+                        }
+                    }
+                    None if folio.state().has(LOCKED | WRITEBACK) => {
+                        return Err(self.busy(number));
+                    }
+                    None => kept += 1,
+                }
+            }
+            if end == 0 || end > last {
+                break;
+            }
+            at = end;
+        }
+        Ok(kept)
+    }
+
+    /// Pins a folio that the caller has locked.
+    pub(crate) fn pin_own(&self, id: FolioId) -> Pin<'_> {
+        self.hold(id.get())
+    }
+
+    /// Returns the first page of a run that is locked or under writeback.
+    pub(crate) fn first_of(&self, run: &[FolioId]) -> u64 {
+        self.cache.frames.folio(run[0]).index()
+    }
+
+    fn take_out(&self, lock: &mut TreeLock, id: FolioId, dirty: bool) {
+        let folio = self.cache.frames.folio(id);
+        self.tree.remove(&self.cache.nodes, lock, folio.index(), folio.order());
+        if dirty {
+            self.cache.dirty.fetch_sub(folio.pages(), Relaxed);
+        }
+    }
+
+    /// Takes the folio of `pin` out and frees it, if nobody else looks at it, and it is neither
+    /// locked nor dirty nor being written.
+    pub(crate) fn evict(&self, pin: Pin<'_>) -> bool {
+        let (id, folio) = (pin.id(), pin.folio());
+        let mut lock = self.lock.lock();
+        if folio.mapping() != self.number || !folio.freeze(1, LOCKED | WRITEBACK | DIRTY) {
+            return false;
+        }
+        pin.forget();
+        self.take_out(&mut lock, id, false);
+        drop(lock);
+        self.cache.frames.free(id);
+        self.cache.frames.notice_room();
+        true
+    }
+
+    /// Leaves an entry, to be kicked once when the folio is unlocked, or written. False: it is
+    /// already, nothing was left, look again.
+    #[must_use]
+    pub fn wait(&self, pin: &Pin<'_>, reason: Reason, make: impl FnOnce() -> WaitEntry) -> bool {
+        self.cache.waits.arm(pin, reason, make)
+    }
+
+    fn release(&self, id: FolioId, set: u64, clear: u64, woken: &mut Vec<WaitEntry>) {
+        self.cache.waits.release(&self.cache.frames, id, set, clear, woken);
+    }
+
+    fn tag(&self, lock: &mut TreeLock, folio: &Folio, tag: Tag, on: bool) {
+        let folio = (folio.index(), folio.order());
+        self.tree.tag(&self.cache.nodes, lock, folio, tag, on);
+    }
+
+    /// Returns a folio that the tree holds, with the lock held.
+    fn folio(&self, number: u32) -> (FolioId, &Folio) {
+        self.cache.frames.candidate(number).expect("a folio of the tree")
+    }
+
+    /// Pins a folio that cannot go, without counting an access.
+    fn hold(&self, number: u32) -> Pin<'_> {
+        let (id, folio) = self.folio(number);
+        folio.try_hold().expect("fewer than 16 million pins");
+        Pin::adopt(&self.cache.frames, id)
+    }
+
+    fn busy(&self, number: u32) -> Busy<'_> {
+        let pin = self.hold(number);
+        let reason = if pin.state().is_locked() { Reason::Unlocked } else { Reason::Written };
+        Busy { pin, reason }
+    }
+}
+
+impl Drop for Mapping {
+    /// Forgets all pages, dirty ones too: who wanted them on disk has synced before. Nothing is
+    /// locked or being written, because a read or write under way keeps the mapping.
+    fn drop(&mut self) {
+        let removed = self.truncate(0).is_ok();
+        debug_assert!(removed, "a folio in use after its file");
+        self.cache.unregister(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+/// Returns the index behind a folio; 0 behind the very last page.
+fn end_of(folio: &Folio) -> u64 {
+    folio.index().wrapping_add(folio.pages())
+}

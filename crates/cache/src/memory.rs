@@ -1,0 +1,66 @@
+//! What operations do when they need frames.
+
+use crate::file::CachedFile;
+use crate::folio::FolioId;
+use crate::frames::NoFrames;
+use crate::sync::Arc;
+use nowait_block::Bio;
+use nowait_retry::WaitEntry;
+
+/// Dirty pages to write at a time, when memory is short.
+const CLEAN_PAGES: u64 = 1024;
+
+/// The state of an attempt to get frames, over the iterations of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// Look again at what is there now.
+    Again,
+    /// An entry was left.
+    Wait,
+}
+
+/// Runs `attempt` until it succeeds. Frames are reclaimed in between; when there is nothing to
+/// reclaim, dirty pages are put on `plug`, and an entry is left.
+pub(crate) fn with_frames(
+    file: &Arc<CachedFile>,
+    plug: &mut Vec<Bio>,
+    make: &dyn Fn() -> WaitEntry,
+    mut attempt: impl FnMut(&mut Vec<Bio>) -> Result<(), NoFrames>,
+) -> Attempt {
+    let cache = file.cache();
+    let mut armed = false;
+    loop {
+        if attempt(plug).is_ok() {
+            return Attempt::Again;
+        }
+        if cache.reclaim() {
+            continue;
+        }
+        if armed {
+            return Attempt::Wait;
+        }
+        cache.clean(CLEAN_PAGES, plug);
+        // Then look once more: what ended before this kicks nobody.
+        cache.frames().wait_for_room(make());
+        armed = true;
+    }
+}
+
+/// Creates the missing pages from `from` to before `end` and reads them.
+pub(crate) fn read_missing(
+    file: &Arc<CachedFile>,
+    from: u64,
+    end: u64,
+    plug: &mut Vec<Bio>,
+    make: &dyn Fn() -> WaitEntry,
+) -> Attempt {
+    let mut created: Vec<FolioId> = Vec::new();
+    with_frames(file, plug, make, |plug| {
+        let result = file.mapping().create_missing(from, end, &mut created);
+        // A part is better than nothing: the operation goes on with it.
+        let some = !created.is_empty();
+        file.fill(&created, plug);
+        created.clear();
+        if some { Ok(()) } else { result }
+    })
+}

@@ -1,0 +1,118 @@
+//! Where the nodes of all trees of a cache live: recycled, never given back while it lives.
+//!
+//! A look-up holds no lock, so it may read a node that left its tree and serves another by now.
+//! That node is still a node; what the look-up finds through it is checked at the end of its way
+//! ([`crate::folio`]). Hence nodes have numbers, and their memory stays.
+
+use crate::sync::{Acquire, AtomicU32, AtomicU64, Mutex, Relaxed, Release};
+use core::sync::atomic::AtomicPtr;
+
+/// Bits of an index that one level of a tree decides. Models get by with less.
+pub(crate) const BITS: u32 = if cfg!(loom) { 1 } else { 6 };
+/// Slots of a node.
+pub(crate) const SLOTS: usize = 1 << BITS;
+/// Levels that indices of 64 bits need.
+pub(crate) const LEVELS_MAX: usize = 64usize.div_ceil(BITS as usize);
+
+const CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 9 };
+const CHUNK: usize = 1 << CHUNK_BITS;
+
+/// A node: slots, and for each tag a bit per slot.
+///
+/// The slots of a leaf hold folios, the others nodes; all pages of a large folio hold the same
+/// number, so that a look-up is one walk. Bits say which slots are used, or have a page below
+/// them with the tag. Look-ups read slots only; the rest is guarded by the lock of the mapping.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Node {
+    pub(crate) slots: [AtomicU32; SLOTS],
+    pub(crate) tags: [AtomicU64; 4],
+}
+
+impl Node {
+    fn new() -> Node {
+        Node {
+            slots: core::array::from_fn(|_| AtomicU32::new(0)),
+            tags: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+/// The nodes of all trees of a cache.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    /// Chunks of nodes, made as needed. Not loom's atomics: what they guard is only memory.
+    chunks: Box<[AtomicPtr<Node>]>,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug)]
+struct Book {
+    made: u32,
+    recycled: Vec<u32>,
+}
+
+impl Nodes {
+    /// Makes room for the trees over `frames` frames: each folio needs at most one node a level.
+    pub(crate) fn new(frames: u32) -> Nodes {
+        let chunks = (frames as usize * LEVELS_MAX).div_ceil(CHUNK) + 1;
+        let chunks = (0..chunks).map(|_| AtomicPtr::default()).collect();
+        Nodes { chunks, book: Mutex::new(Book { made: 0, recycled: Vec::new() }) }
+    }
+
+    /// Returns a node by its number; `None` for a number that is no node's.
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> Option<&Node> {
+        // Numbers count from one; for zero this is far beyond the table.
+        let at = number.wrapping_sub(1) as usize;
+        let chunk = self.chunks.get(at >> CHUNK_BITS)?.load(Acquire);
+        if chunk.is_null() {
+            return None;
+        }
+        // SAFETY: a chunk has CHUNK nodes and lives as long as self.
+        Some(unsafe { &*chunk.add(at & (CHUNK - 1)) })
+    }
+
+    /// Returns an empty node, the caller's until it is linked.
+    pub(crate) fn allocate(&self) -> u32 {
+        let mut book = self.book.lock();
+        if let Some(number) = book.recycled.pop() {
+            return number;
+        }
+        let at = book.made as usize;
+        if at.is_multiple_of(CHUNK) {
+            let chunk: Box<[Node]> = (0..CHUNK).map(|_| Node::new()).collect();
+            let first = Box::into_raw(chunk).cast::<Node>();
+            self.chunks[at >> CHUNK_BITS].store(first, Release);
+        }
+        book.made += 1;
+        book.made
+    }
+
+    /// Takes back a node that is empty and no longer linked.
+    pub(crate) fn recycle(&self, number: u32) {
+        debug_assert!(self.get(number).is_some_and(|node| {
+            node.tags.iter().all(|tag| tag.load(Relaxed) == 0)
+                && node.slots.iter().all(|slot| slot.load(Relaxed) == 0)
+        }));
+        self.book.lock().recycled.push(number);
+    }
+
+    /// Returns how many nodes are in trees.
+    pub(crate) fn in_use(&self) -> usize {
+        let book = self.book.lock();
+        book.made as usize - book.recycled.len()
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for chunk in &mut self.chunks {
+            let first = *chunk.get_mut();
+            if !first.is_null() {
+                // SAFETY: made by `allocate` as a box of CHUNK nodes; nobody reads any more.
+                drop(unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(first, CHUNK)) });
+            }
+        }
+    }
+}

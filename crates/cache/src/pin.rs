@@ -1,0 +1,62 @@
+//! Guards of folios.
+
+use crate::folio::{Folio, FolioId, State};
+use crate::frames::Frames;
+
+/// Keeps a folio where it is, in memory and in identity, until dropped.
+///
+/// The bytes may still change while it is held, by whoever has locked the folio: as with the
+/// kernel's page cache, a read that overlaps a write may see a part of it.
+#[derive(Debug)]
+pub struct Pin<'a> {
+    frames: &'a Frames,
+    id: FolioId,
+}
+
+impl<'a> Pin<'a> {
+    /// Takes over a pin that was counted in the folio's state.
+    #[inline]
+    pub(crate) fn adopt(frames: &'a Frames, id: FolioId) -> Pin<'a> {
+        Pin { frames, id }
+    }
+
+    /// Gives up the guard, not the pin: it ended together with the folio.
+    pub(crate) fn forget(self) {
+        core::mem::forget(self);
+    }
+
+    /// Returns the folio's number.
+    #[inline]
+    pub fn id(&self) -> FolioId {
+        self.id
+    }
+
+    /// Returns the header.
+    #[inline]
+    pub fn folio(&self) -> &'a Folio {
+        self.frames.folio(self.id)
+    }
+
+    /// Returns the state at this moment.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.folio().state()
+    }
+
+    /// Returns the address of byte `offset` of the file, which the folio covers, and how many
+    /// bytes of the folio follow from there.
+    #[inline]
+    pub fn at(&self, offset: u64) -> (*mut u8, usize) {
+        let folio = self.folio();
+        let bytes = (crate::FRAME_BYTES as u64) << folio.order();
+        let inside = offset & (bytes - 1);
+        (self.frames.data(self.id).wrapping_add(inside as usize), (bytes - inside) as usize)
+    }
+}
+
+impl Drop for Pin<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frames.unpin(self.id);
+    }
+}

@@ -1,0 +1,7 @@
+//! The engine's switch between the real primitives and loom's.
+
+pub(crate) use nowait_retry::sync::{
+    Arc, AtomicU32, AtomicU64, Mutex,
+    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    fence,
+};

@@ -1,0 +1,216 @@
+//! A write to a cached file.
+
+use crate::FRAME_BYTES;
+use crate::copy::{self, User};
+use crate::file::CachedFile;
+use crate::flush::Durable;
+use crate::memory::{Attempt, with_frames};
+use crate::page_wait::Reason;
+use crate::pin::Pin;
+use crate::read::page;
+use crate::sync::Arc;
+use crate::writeback::SyncOperation;
+use nowait_block::Bio;
+use nowait_retry::{Step, WaitEntry};
+use nowait_sys::Errno;
+
+/// Dirty pages that a writer cleans at a time, when there are too many.
+const CLEAN_PAGES: u64 = 1024;
+const PAGE: u64 = FRAME_BYTES as u64;
+
+/// A write: copies into folios, which become dirty; with O_SYNC it then waits until they are
+/// durable. Pages at the edges are read first where the write does not cover what the file has.
+///
+/// A folio is locked while it is changed, and waited for while it is written back: what the
+/// device reads must not change (checksums). Nothing is held across a wait.
+#[derive(Debug)]
+pub struct WriteOperation {
+    file: Arc<CachedFile>,
+    user: User,
+    start: u64,
+    pos: u64,
+    end: u64,
+    begun: bool,
+    waited: Option<u64>,
+    durable: Option<Durable>,
+    sync: Option<SyncOperation>,
+}
+
+impl WriteOperation {
+    /// Makes a write of all of `user` at byte `offset`; with `durable` it ends when that is so.
+    pub fn new(
+        file: Arc<CachedFile>,
+        offset: u64,
+        user: User,
+        durable: Option<Durable>,
+    ) -> WriteOperation {
+        let end = offset.saturating_add(user.len() as u64);
+        let (start, pos, begun, waited, sync) = (offset, offset, false, None, None);
+        WriteOperation { file, user, start, pos, end, begun, waited, durable, sync }
+    }
+
+    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is the number
+    /// of bytes; `EIO`: a page at an edge could not be read, or what a durable write failed with.
+    pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
+        if self.sync.is_none() {
+            let copied = self.copy_all(plug, wait);
+            self.file.cache().progress.notice();
+            match copied {
+                Some(Step::Done(Ok(bytes))) if self.durable.is_some() && bytes > 0 => {}
+                Some(step) => return step,
+                None => return Step::Retry,
+            }
+            let (from, last) = (page(self.start), page(self.pos - 1));
+            let durable = self.durable.unwrap_or(Durable::Data);
+            self.sync = Some(SyncOperation::new(self.file.clone(), from, last, durable));
+        }
+        // Never copied again: retries only wait.
+        let sync = self.sync.as_mut().expect("made above");
+        match sync.iterate(plug, wait) {
+            Step::Done(Ok(_)) => self.done(),
+            step => step,
+        }
+    }
+
+    /// Copies until all is copied; `None`: it waits.
+    fn copy_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Option<Step> {
+        if self.pos == self.end {
+            return Some(self.done());
+        }
+        if !core::mem::replace(&mut self.begun, true) {
+            self.read_edges(plug);
+        }
+        let file = self.file.clone();
+        while self.pos < self.end {
+            if self.must_wait(plug, wait) {
+                return None;
+            }
+            let step = match file.mapping().find_to_write(page(self.pos)) {
+                None => self.create(plug, wait),
+                Some((pin, Ok(()))) => self.change(&pin, plug),
+                Some((pin, Err(reason))) => Ok(self.wait(&pin, reason, wait)),
+            };
+            match step {
+                Ok(Attempt::Again) => {}
+                Ok(Attempt::Wait) => return None,
+                Err(errno) => return Some(self.fail(errno)),
+            }
+        }
+        Some(self.done())
+    }
+
+    /// Waits until less is dirty. Before that, some of it is on its way to the disk.
+    fn must_wait(&self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
+        let cache = self.file.cache();
+        if cache.dirty_frames() <= cache.dirty_background() {
+            return false;
+        }
+        cache.clean(CLEAN_PAGES, plug);
+        if !cache.is_too_dirty() {
+            return false;
+        }
+        cache.progress.arm(wait());
+        cache.is_too_dirty()
+    }
+
+    /// Has the pages at both ends read at once, if they will be needed and are missing.
+    fn read_edges(&self, plug: &mut Vec<Bio>) {
+        let (first, last) = (page(self.pos), page(self.end - 1));
+        let edges = if first == last { &[first][..] } else { &[first, last] };
+        for edge in edges {
+            let size = self.file.size();
+            if self.covers(edge * PAGE, (edge + 1) * PAGE, size) {
+                continue;
+            }
+            // Without a frame now, it is created when it is reached.
+            if let Ok(Some(id)) = self.file.mapping().create_one(*edge, edge + 1) {
+                self.file.fill(&[id], plug);
+            }
+        }
+    }
+
+    /// Tells whether the write replaces all that a file of `size` bytes has from byte `first` to
+    /// before `end`.
+    fn covers(&self, first: u64, end: u64, size: u64) -> bool {
+        first >= size || (self.pos <= first && self.end >= end.min(size))
+    }
+
+    /// Puts a folio at the position, for what the write covers; else one that is read first.
+    fn create(
+        &mut self,
+        plug: &mut Vec<Bio>,
+        wait: &dyn Fn() -> WaitEntry,
+    ) -> Result<Attempt, Errno> {
+        let (file, from, size) = (self.file.clone(), page(self.pos), self.file.size());
+        let end = match self.covers(from * PAGE, (from + 1) * PAGE, size) {
+            true if self.end >= size => self.end.div_ceil(PAGE),
+            true => page(self.end),
+            false => from + 1,
+        };
+        let mut created = None;
+        let attempt = with_frames(&file, plug, wait, |_| {
+            created = file.mapping().create_one(from, end)?;
+            Ok(())
+        });
+        match created {
+            // Locked by us: what `find_to_write` gives for a folio that is there.
+            Some(id) => self.change(&file.mapping().pin_own(id), plug),
+            None => Ok(attempt),
+        }
+    }
+
+    /// Changes a folio that this write has locked, or has it read.
+    fn change(&mut self, pin: &Pin<'_>, plug: &mut Vec<Bio>) -> Result<Attempt, Errno> {
+        let folio = pin.folio();
+        let first = folio.index() * PAGE;
+        let bytes = folio.pages() * PAGE;
+        let uptodate = pin.state().is_uptodate();
+        // Only now that it is locked, the size says for sure what the file has there.
+        if !uptodate && !self.covers(first, first + bytes, self.file.size()) {
+            if pin.state().is_error() && self.waited == Some(page(self.pos)) {
+                let mut woken = Vec::new();
+                self.file.mapping().filled(pin.id(), Err(Errno::IO), &mut woken);
+                woken.into_iter().for_each(WaitEntry::kick);
+                return Err(Errno::IO);
+            }
+            self.file.fill(&[pin.id()], plug);
+            return Ok(Attempt::Again);
+        }
+        let (memory, len) = pin.at(self.pos);
+        let len = len.min((self.end - self.pos) as usize);
+        let before = (self.pos - first) as usize;
+        let after = bytes as usize - before - len;
+        // SAFETY: the folio's memory, locked by us: `before`, `len` and `after` bytes.
+        unsafe {
+            if !uptodate {
+                copy::zero(memory.sub(before), before);
+                copy::zero(memory.add(len), after);
+            }
+            self.user.take(memory, len);
+        }
+        self.pos += len as u64;
+        // Before it can be written back, which goes up to the size.
+        self.file.grow(self.pos);
+        let mut woken = Vec::new();
+        self.file.mapping().changed(pin.id(), &mut woken);
+        woken.into_iter().for_each(WaitEntry::kick);
+        Ok(Attempt::Again)
+    }
+
+    fn wait(&mut self, pin: &Pin<'_>, reason: Reason, wait: &dyn Fn() -> WaitEntry) -> Attempt {
+        if !self.file.mapping().wait(pin, reason, wait) {
+            return Attempt::Again;
+        }
+        self.waited = (!pin.state().is_uptodate()).then_some(page(self.pos));
+        Attempt::Wait
+    }
+
+    fn done(&self) -> Step {
+        Step::Done(Ok((self.pos - self.start) as u32))
+    }
+
+    /// Bytes already written win over an error.
+    fn fail(&self, errno: Errno) -> Step {
+        if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
+    }
+}

@@ -1,0 +1,154 @@
+//! How much of the bare speed of memory a cached read keeps.
+//!
+//! `BENCH=1 cargo test --release -p nowait-cache --test bench_cached_copy -- --nocapture`
+
+use nowait_cache::{Cache, FRAME_BYTES, Mapping, copy};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const BATCH: usize = 32;
+/// How many copies ahead the data of a page is asked for.
+const AHEAD: usize = 4;
+
+/// Draws page numbers (xorshift64, Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((u128::from(self.0) * u128::from(end)) >> 64) as u64
+    }
+}
+
+/// A file whose pages are all cached, in frames of 4 KiB scattered at random.
+struct Set {
+    mapping: Arc<Mapping>,
+    pages: u64,
+    target: Vec<u8>,
+}
+
+impl Set {
+    fn new(bytes: u64) -> Set {
+        let cache = Cache::new(bytes).unwrap();
+        let mapping = Mapping::new(&cache);
+        let pages = bytes / FRAME_BYTES as u64;
+        let mut order: Vec<u64> = (0..pages).collect();
+        let mut random = Random(7);
+        for at in (1..pages).rev() {
+            order.swap(at as usize, random.below(at + 1) as usize);
+        }
+        for index in order {
+            let mut created = Vec::new();
+            mapping.create_missing(index, index + 1, &mut created).unwrap();
+            let data = cache.frames().data(created[0]);
+            // SAFETY: a frame of 4 KiB, locked by us.
+            unsafe { data.write_bytes(index as u8, FRAME_BYTES) };
+            mapping.filled(created[0], Ok(()), &mut Vec::new());
+        }
+        Set { mapping, pages, target: vec![1; BATCH * FRAME_BYTES] }
+    }
+
+    /// Returns a slot of the application's buffer; what is there is printed as a hash.
+    fn slot(&mut self, at: usize) -> *mut u8 {
+        self.target[at * FRAME_BYTES..][..FRAME_BYTES].as_mut_ptr()
+    }
+
+    fn memcpy(&mut self, batch: &[u64; BATCH]) {
+        let base = self.mapping.cache().frames().memory().base();
+        for (at, index) in batch.iter().enumerate() {
+            // SAFETY: a page inside the pool, a slot of a page; they do not overlap.
+            unsafe {
+                let page = base.add(*index as usize * FRAME_BYTES);
+                copy::to_user(page, self.slot(at), FRAME_BYTES);
+            }
+        }
+    }
+
+    fn one_by_one(&mut self, batch: &[u64; BATCH]) {
+        let mapping = self.mapping.clone();
+        for (at, index) in batch.iter().enumerate() {
+            let pin = mapping.find(*index).unwrap();
+            assert!(pin.state().is_uptodate());
+            // SAFETY: a pinned page, a slot of a page; they do not overlap.
+            unsafe { copy::to_user(pin.at(0).0, self.slot(at), FRAME_BYTES) };
+        }
+    }
+
+    fn prefetched(&mut self, batch: &[u64; BATCH]) {
+        let mapping = self.mapping.clone();
+        let numbers = batch.map(|index| mapping.prefetch(index));
+        for number in &numbers[..AHEAD] {
+            mapping.prefetch_data(*number, 0);
+        }
+        for (at, index) in batch.iter().enumerate() {
+            if let Some(number) = numbers.get(at + AHEAD) {
+                mapping.prefetch_data(*number, 0);
+            }
+            let pin = mapping.pin(numbers[at], *index).unwrap();
+            assert!(pin.state().is_uptodate());
+            // SAFETY: as above.
+            unsafe { copy::to_user(pin.at(0).0, self.slot(at), FRAME_BYTES) };
+        }
+    }
+}
+
+type Way = (&'static str, fn(&mut Set, &[u64; BATCH]));
+
+const WAYS: [Way; 3] =
+    [("memcpy", Set::memcpy), ("find", Set::one_by_one), ("prefetch", Set::prefetched)];
+
+/// Runs `batches` of one way; returns the time and a hash of what was copied last.
+fn run(set: &mut Set, way: Way, batches: u64, seed: u64) -> (Duration, u64) {
+    let mut random = Random(seed | 1);
+    let start = Instant::now();
+    for _ in 0..batches {
+        let batch = core::array::from_fn(|_| random.below(set.pages));
+        way.1(set, &batch);
+    }
+    let time = start.elapsed();
+    let hash = set.target.iter().step_by(509).fold(0u64, |h, b| h.rotate_left(5) ^ u64::from(*b));
+    (time, hash)
+}
+
+/// Prints the medians of interleaved rounds, in million copies a second.
+fn compare(name: &str, bytes: u64, batches: u64, rounds: u64) {
+    let mut set = Set::new(bytes);
+    let mut rates: [Vec<f64>; WAYS.len()] = Default::default();
+    let mut hashes = 0;
+    for round in 0..rounds {
+        let mut order: Vec<usize> = (0..WAYS.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for way in order {
+            let (time, hash) = run(&mut set, WAYS[way], batches, round + 99);
+            rates[way].push((batches * BATCH as u64) as f64 / time.as_secs_f64() / 1e6);
+            hashes ^= hash;
+        }
+    }
+    for rates in &mut rates {
+        rates.sort_by(f64::total_cmp);
+    }
+    let median = |way: usize| rates[way][rates[way].len() / 2];
+    for (way, (what, _)) in WAYS.iter().enumerate() {
+        let (low, high) = (rates[way][0], rates[way][rates[way].len() - 1]);
+        let (middle, share) = (median(way), median(way) / median(0));
+        println!("{name:>8} {what:>9}: {low:6.2}/{middle:6.2}/{high:6.2} M/s, {share:.2} x memcpy");
+    }
+    println!("{name:>8} hash {hashes:x}");
+}
+
+#[test]
+fn bench_cached_copies_of_random_pages() {
+    if cfg!(miri) {
+        return compare("miri", 2 << 20, 1, 1);
+    }
+    if std::env::var_os("BENCH").is_none() {
+        return compare("smoke", 4 << 20, 20, 2);
+    }
+    compare("1 MiB", 1 << 20, 40_000, 9);
+    compare("64 MiB", 64 << 20, 30_000, 9);
+    compare("2 GiB", 2 << 30, 30_000, 9);
+}
