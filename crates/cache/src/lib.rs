@@ -4,6 +4,6 @@
 //! * [`policy`]: which folio leaves when a frame is needed
 //! * [`inode_lock`]: direct against cached requests, truncate against requests in flight
 
-//pub mod inode_lock;
-//pub mod policy;
+pub mod inode_lock;
+pub mod policy;
 pub mod readahead;

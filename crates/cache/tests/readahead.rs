@@ -52,10 +52,10 @@ impl Model {
 
     fn perform(&mut self, plan: Plan) {
         for index in plan.read.clone() {
-            if !self.pages.contains_key(&index) {
-                self.pages.insert(index, Page::UnderWay);
+            self.pages.entry(index).or_insert_with(|| {
                 self.device_pages += 1;
-            }
+                Page::UnderWay
+            });
         }
         self.marks.extend(plan.marker);
         if !plan.read.is_empty() {
@@ -104,7 +104,8 @@ impl Model {
 
     /// Pages announced and contiguous from `from` on.
     fn ahead(&self, from: u64) -> u64 {
-        (from..).take_while(|index| self.pages.contains_key(index)).count() as u64
+        let end = self.bounds.file_pages;
+        (from..end).take_while(|index| self.pages.contains_key(index)).count() as u64
     }
 }
 
@@ -383,7 +384,7 @@ fn iterate_checked(model: &mut Model, read: &mut Read, kept: bool) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
     #[test]
     fn plans_keep_their_bounds_and_every_read_ends(steps in prop::collection::vec(step(), 1..120)) {
         let mut model = Model::new(2000);

@@ -88,6 +88,27 @@ fn an_empty_range_is_refused() {
     drop(lock(&InodeLock::new(), 5..5, Shared));
 }
 
+/// The real figure: `BENCH=1 cargo test --release -p nowait-cache bench_ -- --nocapture`.
+#[test]
+fn bench_lock_and_unlock() {
+    let rounds = if std::env::var_os("BENCH").is_some() { 4_000_000 } else { 1_000 };
+    for (name, mode, others) in
+        [("shared", Shared, 64), ("exclusive", Exclusive, 0), ("exclusive", Exclusive, 64)]
+    {
+        let inode = InodeLock::new();
+        let _others: Vec<_> = (1..=others)
+            .map(|n: u64| granted(lock(&inode, n << 20..(n << 20) + 4096, Shared).0))
+            .collect();
+        let start = std::time::Instant::now();
+        for n in 0..rounds {
+            let range = n % 256 * 4096..(n % 256 + 1) * 4096;
+            drop(granted(inode.try_lock(range, mode, || unreachable!("no conflict"))));
+        }
+        let each = start.elapsed().as_nanos() / u128::from(rounds);
+        println!("{name}, {others} others held: {each} ns to lock and unlock");
+    }
+}
+
 /// The obvious way: all requests in order of arrival; one is granted if it conflicts with none
 /// before it.
 #[derive(Default)]
