@@ -158,7 +158,7 @@ fn skips_job(_: &Context) -> Result<End> {
 }
 
 fn loom(context: &Context) -> Result<End> {
-    let args = ["test", "-p", "nowait-retry", "--release", "--lib", "loom_"];
+    let args = ["test", "-p", "nowait-retry", "-p", "nowait-cache", "--release", "--lib", "loom_"];
     let mut command = context.cargo(&args);
     command
         .env("RUSTFLAGS", "--cfg loom")

@@ -104,7 +104,8 @@ struct Stream {
 
 /// The readahead state of one open file.
 ///
-/// Counts in pages; page numbers are below 2^52. The owner serializes the calls; none of them blocks or allocates.
+/// Counts in pages; page numbers are below 2^52. The owner serializes the calls; none of them
+/// blocks or allocates.
 #[derive(Clone, Debug)]
 pub struct Readahead {
     advice: Advice,

@@ -384,7 +384,7 @@ fn iterate_checked(model: &mut Model, read: &mut Read, kept: bool) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
     #[test]
     fn plans_keep_their_bounds_and_every_read_ends(steps in prop::collection::vec(step(), 1..120)) {
         let mut model = Model::new(2000);
