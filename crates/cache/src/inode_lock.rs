@@ -119,7 +119,7 @@ impl InodeLock {
     fn release(&self, slot: u32) {
         let mut state = self.state.lock();
         let gone = state.remove(slot);
-        let granted = state.grant();
+        let granted = state.grant(&gone);
         drop(state);
         // Both may run what belongs to others: an entry's drop may end a request.
         drop(gone);
@@ -129,12 +129,16 @@ impl InodeLock {
 
 impl State {
     fn must_wait(&self, range: &Range<u64>, mode: Mode) -> bool {
-        let shared_only = mode == Mode::Shared && self.exclusive_granted == 0;
-        let granted = || {
-            let mut slots = self.slots.iter().filter(|slot| matches!(slot.stage, Stage::Granted));
-            slots.any(|slot| slot.conflicts(range, mode))
-        };
-        self.waits_behind(range, mode, self.waiting.len()) || (!shared_only && granted())
+        self.waits_behind(range, mode, self.waiting.len()) || self.is_held(range, mode)
+    }
+
+    /// Tells whether one that was granted conflicts.
+    fn is_held(&self, range: &Range<u64>, mode: Mode) -> bool {
+        if mode == Mode::Shared && self.exclusive_granted == 0 {
+            return false;
+        }
+        let mut granted = self.slots.iter().filter(|slot| matches!(slot.stage, Stage::Granted));
+        granted.any(|slot| slot.conflicts(range, mode))
     }
 
     /// Tells whether one of the first `count` that wait conflicts.
@@ -161,30 +165,32 @@ impl State {
         index
     }
 
-    fn remove(&mut self, index: u32) -> Stage {
+    fn remove(&mut self, index: u32) -> Slot {
         let slot = &mut self.slots[index as usize];
+        let Slot { start, end, mode, .. } = *slot;
         let stage = core::mem::replace(&mut slot.stage, Stage::Free);
         match stage {
-            Stage::Granted => self.exclusive_granted -= u32::from(slot.mode == Mode::Exclusive),
+            Stage::Granted => self.exclusive_granted -= u32::from(mode == Mode::Exclusive),
             Stage::Waiting(_) => self.waiting.retain(|waiting| *waiting != index),
             Stage::Free => unreachable!("a slot is given up once"),
         }
         self.free.push(index);
-        stage
+        Slot { start, end, mode, stage }
     }
 
-    /// Grants, in order, all that wait and conflict with nobody before them. Returns their
-    /// entries, to be kicked without the mutex.
-    fn grant(&mut self) -> Vec<WaitEntry> {
+    /// Grants, in order, those that waited for `gone` and conflict with nobody before them any
+    /// more: a grant makes nobody else free. Returns their entries, to be kicked without the mutex.
+    fn grant(&mut self, gone: &Slot) -> Vec<WaitEntry> {
         let mut entries = Vec::new();
         let mut place = 0;
         while place < self.waiting.len() {
             let index = self.waiting[place];
             let slot = &self.slots[index as usize];
             let (range, mode) = (slot.start..slot.end, slot.mode);
-            let mut granted = self.slots.iter().filter(|s| matches!(s.stage, Stage::Granted));
-            let held = granted.any(|granted| granted.conflicts(&range, mode));
-            if held || self.waits_behind(&range, mode, place) {
+            if !gone.conflicts(&range, mode)
+                || self.waits_behind(&range, mode, place)
+                || self.is_held(&range, mode)
+            {
                 place += 1;
                 continue;
             }

@@ -62,7 +62,7 @@ impl Contestant {
 #[test]
 fn bench_hit_ratios() {
     let real = std::env::var_os("BENCH").is_some();
-    let (footprint, length) = if real { (200_000, 2_000_000) } else { (8_000, 20_000) };
+    let (footprint, length) = if real { (200_000, 2_000_000) } else { (8_000, 10_000) };
     let names: Vec<_> = CONTESTANTS.iter().map(|one| one.name).collect();
     println!("| trace | cache | {} |", names.join(" | "));
     println!("|---|---|{}", "---|".repeat(names.len()));
