@@ -16,6 +16,9 @@
 //!   io         bios from issue to completion      flush      group commit
 //!   memory     frames for an operation            reclaim    victims, cleaning
 //! copy         between frames and memory of the application
+//! readahead    what to read before it is asked for, per open file
+//! policy       which folio leaves when a frame is needed
+//! inode_lock   direct against cached requests, truncate against requests in flight
 //! ```
 //!
 //! An operation is driven by whoever owns it: `iterate` with a plug list and a way to make a wait
@@ -33,6 +36,7 @@ pub mod file;
 mod flush;
 pub mod folio;
 pub mod frames;
+pub mod inode_lock;
 mod io;
 pub mod mapping;
 mod memory;
@@ -41,7 +45,9 @@ mod models;
 mod nodes;
 pub mod page_wait;
 pub mod pin;
+pub mod policy;
 pub mod read;
+pub mod readahead;
 mod reclaim;
 mod room;
 mod sync;
