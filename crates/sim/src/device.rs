@@ -55,7 +55,9 @@ pub enum Cut {
 /// `reap` moves the clock on to the next completion, never sleeps, and reads deadlines on that
 /// clock. A look that finds nothing takes 100 ns, so that a loop of looks gets on too.
 ///
-/// Meant for one thread: a `reap` that only another thread could end panics.
+/// Meant for one thread: a `reap` that only another thread could end panics. The wrappers of
+/// `nowait_block::stacked` read deadlines on CLOCK_MONOTONIC: over this device they take
+/// [`Deadline::NOW`] and [`Deadline::NEVER`] only.
 #[derive(Clone, Debug)]
 pub struct SimDevice {
     pub(crate) service: Arc<Mutex<Service>>,
@@ -143,8 +145,8 @@ impl SimDevice {
     /// same descriptors; cuts the power if it is still on.
     ///
     /// What is left is drawn from `prng` by the faults of this device. May be called again, for
-    /// another draw. The new device is made by `config`; it keeps the sector size, and the bad
-    /// sectors as far as `config` has any.
+    /// another draw. The new device is made by `config`; it keeps the clock, the sector size, and
+    /// the bad sectors as far as `config` has any.
     #[must_use]
     pub fn reboot(&self, config: &Config, prng: &mut Prng) -> SimDevice {
         let mut service = self.service.lock();
@@ -156,7 +158,7 @@ impl SimDevice {
             file.remains(&served, &service.faults, prng)
         });
         let config = Config { sector_bytes: store.sector_bytes, ..config.clone() };
-        SimDevice::over(&config, VirtualClock::new(), store)
+        SimDevice::over(&config, service.clock.clone(), store)
     }
 
     /// Returns a hash over all that happened: the same for two runs that were the same.

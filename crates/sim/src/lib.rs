@@ -6,6 +6,7 @@
 //!  device    handle, queues, waiting in virtual time             │
 //!  service   what waits, what is served, what is stuck           │
 //!    delay      how long a request takes, and which is next      │
+//!    perform    what a request does to its file                  │
 //!    faults     the fault model; its header is the contract      │
 //!    trace      what happened, and a hash of it                  │
 //!  store     files: what reads see, what is durable, what lies between
@@ -23,6 +24,7 @@ pub mod faults;
 mod host;
 mod memory;
 pub mod oracle;
+mod perform;
 mod power;
 pub mod prng;
 mod sectors;

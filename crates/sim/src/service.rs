@@ -1,17 +1,16 @@
-//! What waits in the device, what it serves and what is stuck; what each request does.
+//! What waits in the device, what it serves and what is stuck.
 
 use crate::{
     delay::{Model, Work, WorkKind},
     device::{Config, Cut},
-    faults::{Fate, Faults, Kind, Lies},
+    faults::{Fate, Faults, Kind},
     memory,
-    power::some_of,
     prng::Prng,
-    store::{Change, Descriptor, Store},
+    store::{Change, Store},
     trace::{Trace, What, data_hash},
 };
 use nowait_block::{Bio, BioOp, Completion, stacked::delay::VirtualClock};
-use nowait_sys::{Errno, file::rwf};
+use nowait_sys::Errno;
 use std::{collections::VecDeque, sync::Arc};
 
 /// All of a device, behind its lock.
@@ -32,7 +31,7 @@ pub(crate) struct Service {
     /// Independent of each other, so that a fault does not change the times of others.
     fates: Prng,
     times: Prng,
-    damage: Prng,
+    pub(crate) damage: Prng,
     waiting: VecDeque<Request>,
     served: Vec<Served>,
     stuck: Vec<Request>,
@@ -52,14 +51,14 @@ pub(crate) struct Queue {
 /// A bio on its way.
 #[derive(Debug)]
 pub(crate) struct Request {
-    number: u64,
+    pub(crate) number: u64,
     queue: usize,
-    bio: Bio,
-    fate: Fate,
+    pub(crate) bio: Bio,
+    pub(crate) fate: Fate,
     /// From `commit` on: which descriptor, the data of a write, what a flush covers.
-    fd: Result<i32, Errno>,
-    data: Result<Vec<u8>, Errno>,
-    mark: u64,
+    pub(crate) fd: Result<i32, Errno>,
+    pub(crate) data: Result<Vec<u8>, Errno>,
+    pub(crate) mark: u64,
 }
 
 #[derive(Debug)]
@@ -70,7 +69,7 @@ struct Served {
     request: Request,
 }
 
-const POLLIN_OUT: u16 = 0x1 | 0x4;
+pub(crate) const POLLIN_OUT: u16 = 0x1 | 0x4;
 
 /// Files lie this far apart on the device.
 const FILE_SPACING_BYTES: u64 = 1 << 32;
@@ -132,7 +131,9 @@ impl Service {
             }
             if self.off.is_some() {
                 self.finish(&request, Err(Errno::IO), self.clock.now_ns());
-            } else if request.fate == Fate::Stuck || forever {
+            } else if forever {
+                self.stuck.push(request);
+            } else if request.fate == Fate::Stuck {
                 self.note_fault(&request, "stuck", self.clock.now_ns());
                 self.stuck.push(request);
             } else {
@@ -211,7 +212,7 @@ impl Service {
         self.queues[request.queue].ended.push(Completion { token, result });
     }
 
-    fn note_fault(&mut self, request: &Request, fault: &'static str, at_ns: u64) {
+    pub(crate) fn note_fault(&mut self, request: &Request, fault: &'static str, at_ns: u64) {
         self.fired += 1;
         self.trace.note(at_ns, What::Fault { request: request.number, fault });
     }
@@ -269,150 +270,6 @@ impl Service {
             self.finish(&request, Err(Errno::IO), now_ns);
         }
     }
-
-    /// Returns what the write `request` would change, and in which file.
-    fn write_of(&self, request: &Request) -> Option<(usize, Change)> {
-        let (BioOp::Write, Ok(fd), Ok(data)) = (request.bio.op, request.fd, &request.data) else {
-            return None;
-        };
-        let Descriptor { file, direct } = self.store.descriptor(fd).ok()?;
-        let (offset, flags) = (request.bio.offset, request.bio.rw_flags);
-        let volatile = &self.store.file(file).volatile;
-        let offset = if flags & rwf::APPEND == 0 { offset } else { volatile.size() as i64 };
-        check(offset, data.len(), flags).ok()?;
-        let aligned = !direct || self.is_aligned(request, offset);
-        aligned.then(|| (file, Change::write(volatile, offset as u64, data)))
-    }
-
-    fn is_aligned(&self, request: &Request, offset: i64) -> bool {
-        let align = self.store.sector_bytes;
-        (offset as usize).is_multiple_of(align) && memory::is_aligned(&request.bio.segments, align)
-    }
-
-    /// Changes some of the sectors of a write that fails or is cancelled, if chance wants it.
-    fn damage(&mut self, request: &Request, at_ns: u64) {
-        let hit = self.damage.chance(self.faults.partial_ppm);
-        if let Some((file, Change::Write { sectors, .. })) = self.write_of(request)
-            && hit
-        {
-            self.note_fault(request, "partial", at_ns);
-            let some = some_of(&sectors, &mut self.damage);
-            self.store.file_mut(file).write_partly(some);
-        }
-    }
-
-    /// Does what a request asks for, and what its fate is.
-    fn perform(&mut self, request: &Request, at_ns: u64) -> Result<u32, Errno> {
-        let limit = match request.fate {
-            Fate::Fail(errno) => {
-                self.note_fault(request, "error", at_ns);
-                self.damage(request, at_ns);
-                self.forget(request);
-                return Err(errno);
-            }
-            Fate::Short(bytes) => {
-                self.note_fault(request, "short", at_ns);
-                bytes
-            }
-            Fate::Normal | Fate::Stuck => usize::MAX,
-        };
-        let descriptor = self.store.descriptor(request.fd?)?;
-        match request.bio.op {
-            BioOp::Poll(events) => Ok(u32::from(events & POLLIN_OUT)),
-            BioOp::Fsync | BioOp::Fdatasync => {
-                if self.faults.lies != Some(Lies::IgnoreFlush) {
-                    self.store.file_mut(descriptor.file).flush(request.mark);
-                }
-                Ok(0)
-            }
-            BioOp::Read | BioOp::Write => self.transfer(request, descriptor, limit, at_ns),
-        }
-    }
-
-    /// What a failed flush may do.
-    fn forget(&mut self, request: &Request) {
-        let is_flush = matches!(request.bio.op, BioOp::Fsync | BioOp::Fdatasync);
-        let Ok(Descriptor { file, .. }) = request.fd.and_then(|fd| self.store.descriptor(fd))
-        else {
-            return;
-        };
-        if is_flush {
-            let (prng, ppm) = (&mut self.damage, self.faults.forget_ppm);
-            self.store.file_mut(file).forget(request.mark, || prng.chance(ppm));
-        }
-    }
-
-    fn transfer(
-        &mut self,
-        request: &Request,
-        Descriptor { file, direct }: Descriptor,
-        limit: usize,
-        at_ns: u64,
-    ) -> Result<u32, Errno> {
-        let (bio, size) = (&request.bio, self.store.file(file).volatile.size());
-        let append = bio.op == BioOp::Write && bio.rw_flags & rwf::APPEND != 0;
-        let offset = if append { size as i64 } else { bio.offset };
-        let (len, align) = (bio.segments.len(), self.store.sector_bytes);
-        check(offset, len, bio.rw_flags)?;
-        if direct && !self.is_aligned(request, offset) {
-            return Err(Errno::INVAL);
-        }
-        // Direct transfers end at the end of a sector.
-        let limit = if direct && limit < len { limit.next_multiple_of(align) } else { limit };
-        let from = offset as u64;
-        let len = match bio.op {
-            BioOp::Write => request.data.as_ref().map_err(|errno| *errno)?.len(),
-            _ => len.min(size.saturating_sub(from) as usize),
-        };
-        let len = len.min(limit);
-        let good = self.store.good_bytes(file, from, len, self.faults.bad_sector_ppm);
-        if good < len {
-            self.note_fault(request, "bad sector", at_ns);
-        }
-        if good == 0 && len > 0 {
-            return Err(Errno::IO);
-        }
-        if bio.op == BioOp::Read {
-            let bytes = self.store.file(file).volatile.read(from, good);
-            return memory::scatter(&bytes, &bio.segments);
-        }
-        self.write(request, file, from, good)
-    }
-
-    /// Writes the first `len` bytes of the request's data, or as many as there is room for.
-    fn write(
-        &mut self,
-        request: &Request,
-        file: usize,
-        offset: u64,
-        len: usize,
-    ) -> Result<u32, Errno> {
-        let capacity_bytes = self.faults.capacity_bytes.unwrap_or(u64::MAX);
-        let room = self.store.room(file, offset, len, capacity_bytes);
-        if room == 0 && len > 0 {
-            return Err(Errno::NOSPC);
-        }
-        let bytes = request.data.as_ref().map_or(&[][..], |data| &data[..room]);
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let target = self.store.file_mut(file);
-        target.write(offset, bytes);
-        let synced = request.bio.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0;
-        if synced && self.faults.lies != Some(Lies::IgnoreFlush) {
-            target.sync_last_write();
-        }
-        Ok(room as u32)
-    }
-}
-
-/// Checks the arguments of a transfer, as pwritev2(2) does.
-fn check(offset: i64, len: usize, flags: u32) -> Result<(), Errno> {
-    if flags & !rwf::KNOWN != 0 {
-        return Err(Errno::OPNOTSUPP);
-    }
-    let end = i64::try_from(len).ok().and_then(|len| offset.checked_add(len));
-    if offset < 0 || end.is_none() { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 fn kind_of(bio: &Bio) -> Kind {

@@ -269,3 +269,87 @@ impl Change {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Faults;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Write(u64, Vec<u8>),
+        SyncWrite(u64, Vec<u8>),
+        SetLen(u64),
+        Punch(u64, u64),
+        Flush,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        // Not aligned, and near the ends of sectors.
+        let place = || prop_oneof![0..2500u64, (0..5u64, 0..3u64).prop_map(|(n, d)| n * 512 + d)];
+        let bytes = || (1..1100usize, 1..=u8::MAX).prop_map(|(len, byte)| vec![byte; len]);
+        prop_oneof![
+            4 => (place(), bytes()).prop_map(|(offset, bytes)| Op::Write(offset, bytes)),
+            1 => (place(), bytes()).prop_map(|(offset, bytes)| Op::SyncWrite(offset, bytes)),
+            1 => place().prop_map(Op::SetLen),
+            1 => (place(), place()).prop_map(|(a, b)| Op::Punch(a.min(b), a.max(b))),
+            1 => Just(Op::Flush),
+        ]
+    }
+
+    fn apply(op: &Op, file: &mut File, model: &mut Vec<u8>) {
+        match op {
+            Op::Write(offset, bytes) | Op::SyncWrite(offset, bytes) => {
+                let range = *offset as usize..*offset as usize + bytes.len();
+                model.resize(model.len().max(range.end), 0);
+                model[range].copy_from_slice(bytes);
+                file.write(*offset, bytes);
+                if matches!(op, Op::SyncWrite(..)) {
+                    file.sync_last_write();
+                }
+            }
+            Op::SetLen(len) => {
+                model.resize(*len as usize, 0);
+                file.set_len(*len);
+            }
+            Op::Punch(from, to) => {
+                let len = model.len();
+                model[(*from as usize).min(len)..(*to as usize).min(len)].fill(0);
+                file.punch(*from..*to);
+            }
+            Op::Flush => file.flush(file.mark()),
+        }
+    }
+
+    fn bytes(sectors: &Sectors) -> Vec<u8> {
+        sectors.read(0, usize::MAX)
+    }
+
+    proptest! {
+        /// Reads see an array; so does a device that loses nothing, and one that does its worst
+        /// once all is flushed. What was written synchronously is there after any power cut.
+        #[test]
+        fn a_file_agrees_with_an_array_across_power_cuts(
+            ops in prop::collection::vec(op(), 0..30),
+            seed in any::<u64>(),
+        ) {
+            let mut file = File::new(Sectors::new(512, 700));
+            let mut model = vec![0; 700];
+            let mut prng = Prng::new(seed);
+            for op in &ops {
+                apply(op, &mut file, &mut model);
+                prop_assert_eq!(&bytes(&file.volatile), &model);
+                prop_assert_eq!(&bytes(&file.remains(&[], &Faults::none(), &mut prng)), &model);
+                let left = bytes(&file.remains(&[], &Faults::volatile_cache(), &mut prng));
+                if let Op::SyncWrite(offset, bytes) = op {
+                    prop_assert_eq!(&left[*offset as usize..][..bytes.len()], &bytes[..]);
+                }
+                if matches!(op, Op::Flush) {
+                    prop_assert_eq!(&left, &model);
+                    prop_assert!(file.pending.is_empty());
+                }
+            }
+        }
+    }
+}

@@ -70,7 +70,7 @@ fn run_seed(seed: u64, lies: Option<Lies>) -> Result<(), Found> {
 
 #[test]
 fn honest_devices_keep_their_promises() {
-    for seed in 0..1_500 {
+    for seed in 0..1_000 {
         if let Err((violation, trace)) = run_seed(seed, None) {
             panic!("seed {seed}: {violation}\n{trace}");
         }
