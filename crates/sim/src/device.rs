@@ -44,8 +44,7 @@ impl Config {
 pub enum Cut {
     /// As this request arrives, counted from 0 as accepted: nothing of it is done.
     Queued(u64),
-    /// When so many requests have completed before this one, counted from 0: it is the last that
-    /// does.
+    /// As soon as this request has completed, counted from 0 as completed.
     Completed(u64),
 }
 

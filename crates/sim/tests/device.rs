@@ -1,7 +1,7 @@
 //! What the device does while the power is on: time, faults, queues.
 
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
-use nowait_sim::{Config, Cut, Faults, Model, SimDevice};
+use nowait_sim::{Config, Cut, Faults, Model, Prng, SimDevice};
 use nowait_sys::{
     Errno,
     file::{IoVec, rwf},
@@ -221,11 +221,14 @@ fn a_failed_write_may_have_changed_whole_sectors() {
 
 #[test]
 fn a_flush_that_began_before_a_write_ended_does_not_cover_it() {
-    let device = with_faults(Faults::volatile_cache());
+    // One after the other: the flush is served when the write has ended.
+    let model = Model { units: 1, ..Model::constant(1_000) };
+    let device = device(&Config { model, ..Config::new(1) });
     let mut memory = [1; 512];
     start(&device, bio(BioOp::Write, &mut memory, 0, 1));
     start(&device, flush(2));
-    reap(&device, 2);
+    assert!(reap(&device, 2).iter().all(|done| done.result.is_ok()));
+    assert_eq!(device.contents(FD).unwrap()[0], 1);
     assert_eq!(device.durable_contents(FD).unwrap()[0], 0);
     run(&device, flush(3)).unwrap();
     assert_eq!(device.durable_contents(FD).unwrap()[0], 1);
@@ -300,4 +303,43 @@ fn the_last_request_before_a_cut_completes() {
     assert_eq!(run(&device, flush(1)), Ok(0));
     assert!(device.is_off());
     assert_eq!(run(&device, flush(2)), Err(Errno::IO));
+}
+
+#[test]
+fn a_write_being_served_at_a_cut_may_be_torn_and_may_have_grown_the_file() {
+    let config = Config { faults: Faults::volatile_cache(), ..Config::new(1) };
+    let device = device(&config);
+    let mut memory = [1; 1024];
+    start(&device, bio(BioOp::Write, &mut memory, 8192 - 512, 1));
+    device.cut_power();
+    assert_eq!(reap(&device, 1)[0].result, Err(Errno::IO));
+    let mut prng = Prng::new(1);
+    let mut seen: Vec<(u8, Option<u8>)> = Vec::new();
+    for _ in 0..200 {
+        let left = device.reboot(&config, &mut prng).contents(FD).unwrap();
+        seen.push((left[8192 - 512], left.get(8192).copied()));
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    let expected = [0, 1].map(|first| [(first, None), (first, Some(0)), (first, Some(1))]).concat();
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn what_was_never_served_leaves_nothing() {
+    let model = Model { units: 1, ..Model::constant(1_000) };
+    let config = Config { model, faults: Faults::volatile_cache(), ..Config::new(1) };
+    let device = device(&config);
+    let mut memory = [1; 512];
+    start(&device, flush(0));
+    start(&device, bio(BioOp::Write, &mut memory, 0, 1));
+    assert!(device.queue(bio(BioOp::Write, &mut memory, 512, 2)).is_ok());
+    device.cut_power();
+    device.commit();
+    assert_eq!(reap(&device, 3).len(), 3);
+    let mut prng = Prng::new(1);
+    for _ in 0..50 {
+        let left = device.reboot(&config, &mut prng).contents(FD).unwrap();
+        assert!(left.iter().all(|byte| *byte == 0));
+    }
 }
