@@ -44,7 +44,8 @@ impl Config {
 pub enum Cut {
     /// As this request arrives, counted from 0 as accepted: nothing of it is done.
     Queued(u64),
-    /// As soon as this request has completed, counted from 0 as completed.
+    /// As soon as this request has completed, counted from 0 as completed; if it was cancelled,
+    /// after the next one that is served.
     Completed(u64),
 }
 

@@ -186,7 +186,8 @@ impl Service {
             self.clock.advance_to(finish_ns);
             let result = self.perform(&request, finish_ns);
             self.finish(&request, result, finish_ns);
-            if self.cut == Some(Cut::Completed(self.completed - 1)) {
+            // A cancelled request may have been the one: then this is the first chance.
+            if matches!(self.cut, Some(Cut::Completed(n)) if n < self.completed) {
                 self.cut_power();
             }
             self.serve(finish_ns);
@@ -246,8 +247,13 @@ impl Service {
     /// Lets go of what is stuck: it is served like any other.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
-            request.fate = Fate::Normal;
-            self.waiting.push_back(request);
+            if request.fate == Fate::Stuck {
+                request.fate = Fate::Normal;
+                self.waiting.push_back(request);
+            } else {
+                // A poll for nothing.
+                self.stuck.push(request);
+            }
         }
         self.serve(self.clock.now_ns());
     }

@@ -172,6 +172,7 @@ fn a_poll_of_a_file_is_ready_and_one_for_nothing_waits() {
     let device = with_faults(Faults::none());
     assert_eq!(run(&device, bio(BioOp::Poll(0x1 | 0x2), &mut [], 0, 1)), Ok(1));
     start(&device, bio(BioOp::Poll(0), &mut [], 0, 2));
+    device.release_stuck();
     device.cancel(2);
     device.cancel(2);
     assert_eq!(reap(&device, 1)[0].result, Err(Errno::CANCELED));
@@ -342,4 +343,32 @@ fn what_was_never_served_leaves_nothing() {
         let left = device.reboot(&config, &mut prng).contents(FD).unwrap();
         assert!(left.iter().all(|byte| *byte == 0));
     }
+}
+
+#[test]
+fn a_cancelled_write_may_have_changed_whole_sectors() {
+    let device = with_faults(Faults { partial_ppm: CERTAIN_PPM, ..Faults::none() });
+    let mut memory = [9; 1024];
+    let mut seen = [false; 2];
+    for _ in 0..20 {
+        start(&device, bio(BioOp::Write, &mut memory, 0, 1));
+        device.cancel(1);
+        assert_eq!(reap(&device, 1)[0].result, Err(Errno::CANCELED));
+        seen[usize::from(device.contents(FD).unwrap()[0] == 9)] = true;
+    }
+    assert_eq!(seen, [true, true]);
+}
+
+#[test]
+fn what_a_failed_flush_forgot_no_later_one_makes_durable() {
+    let faults = Faults { fail: Some((1, Errno::IO)), forget_ppm: CERTAIN_PPM, ..Faults::none() };
+    let device = with_faults(faults);
+    assert_eq!(write(&device, 0, 1, 512), Ok(512));
+    assert_eq!(run(&device, flush(1)), Err(Errno::IO));
+    assert_eq!(run(&device, flush(2)), Ok(0));
+    assert_eq!(device.contents(FD).unwrap()[0], 1);
+    assert_eq!(device.durable_contents(FD).unwrap()[0], 0);
+    assert_eq!(write(&device, 0, 1, 512), Ok(512));
+    assert_eq!(run(&device, flush(3)), Ok(0));
+    assert_eq!(device.durable_contents(FD).unwrap()[0], 1);
 }
