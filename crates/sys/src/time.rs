@@ -20,6 +20,11 @@ impl Deadline {
         Deadline(now_ns().saturating_add(ns))
     }
 
+    /// Returns the absolute time in nanoseconds, `None` for ever.
+    pub const fn ns(self) -> Option<u64> {
+        if self.0 == u64::MAX { None } else { Some(self.0) }
+    }
+
     /// Tells whether no waiting is wanted at all.
     pub fn is_now(self) -> bool {
         self.0 == 0
