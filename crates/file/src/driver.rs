@@ -9,8 +9,8 @@ use crate::{
     operation::FileOperation,
     plug::{Place, Plug},
 };
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use nowait_block::{BlockBackend, Completion};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use nowait_block::{Bio, BlockBackend, Completion};
 use nowait_retry::{Request, RunList};
 use nowait_sys::{Errno, thread, time::Deadline};
 use parking_lot::Mutex;
@@ -26,6 +26,9 @@ const TICK_NS: u64 = 5_000_000;
 #[derive(Default)]
 pub struct Driver {
     inbox: RunList<FileOperation>,
+    /// Bios of the page cache, from threads that serve no queue.
+    bios: Mutex<Vec<Bio>>,
+    has_bios: AtomicBool,
     /// Not kept alive here: its descriptors are the driver thread's to close.
     queue: OnceLock<Weak<dyn BlockBackend>>,
     watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
@@ -40,6 +43,15 @@ impl Driver {
     /// Hands a batch over in one step and wakes the driver if it sleeps.
     pub(crate) fn hand_over(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if self.inbox.push_all(batch) {
+            self.wake();
+        }
+    }
+
+    /// Takes over bios of the page cache, and wakes the driver if it sleeps.
+    pub(crate) fn hand_over_bios(&self, bios: &mut Vec<Bio>) {
+        self.bios.lock().append(bios);
+        self.has_bios.store(true, SeqCst);
+        if self.inbox.news() {
             self.wake();
         }
     }
@@ -128,7 +140,8 @@ impl Run {
             for request in batch.drain(..) {
                 request.run(&mut self.plug, None);
             }
-            self.plug.flush();
+            let started = self.take_bios(driver) || started;
+            self.plug.flush(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();
             if self.next_tick.has_passed() {
@@ -140,17 +153,25 @@ impl Run {
         }
     }
 
+    fn take_bios(&mut self, driver: &Driver) -> bool {
+        let any = driver.has_bios.load(Relaxed) && driver.has_bios.swap(false, SeqCst);
+        if any {
+            self.plug.cache_bios().append(&mut driver.bios.lock());
+        }
+        any
+    }
+
     fn sleep(&mut self, driver: &Driver) {
         self.engine.holds().tidy();
         if self.next_tick == Deadline::NEVER {
             self.tick(driver);
         }
-        if driver.inbox.may_sleep() {
+        if driver.inbox.may_sleep() && !driver.has_bios.load(SeqCst) {
             self.plug.next_pass();
             let _ = self.queue.reap(&mut self.done, 1, self.next_tick);
-            driver.inbox.awake();
             self.complete();
         }
+        driver.inbox.awake();
     }
 
     fn tick(&mut self, driver: &Driver) {
@@ -163,8 +184,8 @@ impl Run {
             self.plug.complete(completion.token, completion.result);
         }
         if any {
-            self.plug.flush();
-            self.plug.run_kicked();
+            self.plug.flush(None);
+            self.plug.run_kicked(None);
         }
         any
     }

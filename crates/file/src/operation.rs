@@ -11,6 +11,7 @@ use crate::{
     hold::HeldFile,
     order::{InodeKey, Ticket},
     plug::{Place, Plug},
+    user::UserOperation,
 };
 use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
 use nowait_retry::{Operation, Step, wait::Wait};
@@ -43,6 +44,8 @@ pub struct FileOperation {
     pub(crate) target: Target,
     pub(crate) route: Route,
     pub(crate) kind: FileKind,
+    /// The iterations of a request to a user file, which has nothing of what follows.
+    pub(crate) user: Option<Box<UserOperation>>,
     /// Bytes transferred so far.
     pub(crate) done: u64,
     pub(crate) held: Option<Arc<HeldFile>>,
@@ -82,6 +85,7 @@ impl FileOperation {
             target,
             route,
             kind: FileKind::Seekable,
+            user: None,
             done: 0,
             held: None,
             inode: None,
@@ -227,6 +231,13 @@ impl Operation for FileOperation {
 
     fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         self.stats().add(|c| &c.iterations, 1);
+        if let Some(user) = &mut self.user {
+            let step = user.iterate(plug.cache_bios(), &|| wait.entry());
+            if step == Step::Retry {
+                self.stats().add(|c| &c.retries, 1);
+            }
+            return step;
+        }
         if self.ticket.as_ref().is_some_and(Ticket::is_blocked) {
             self.stats().add(|c| &c.retries, 1);
             if self.waited_for_order {

@@ -11,6 +11,7 @@ use crate::{
     operation::{FileKind, FileOperation, Route, transfer_now},
     order::{Access, InodeKey},
     plug::{Place, Plug},
+    user::UserOperation,
 };
 use nowait_retry::{
     Request,
@@ -98,6 +99,21 @@ impl<'a> Submission<'a> {
         }
     }
 
+    /// Starts a request to a user file, for which the caller has reserved a slot. What is cached
+    /// is done at once.
+    pub fn start_user(&mut self, user: UserOperation, reply: &Reply) -> Result<(), Errno> {
+        let eventfd = self.hold_event_counter(reply)?;
+        let context = self.context;
+        let place = (reply.data, reply.obj);
+        let mut operation = FileOperation::new(user.command(), context, place, Route::Own);
+        operation.target.eventfd = eventfd;
+        operation.user = Some(Box::new(user));
+        let request = Request::new(operation, context.engine().kicked().clone());
+        let plug = self.plug.get_or_insert_with(|| Plug::take(context.engine(), Place::Caller));
+        request.run(plug, None);
+        Ok(())
+    }
+
     /// Hands over what was started; the last word of a submission.
     pub fn finish(mut self) {
         if self.own_queued
@@ -106,8 +122,8 @@ impl<'a> Submission<'a> {
             own.commit();
         }
         if let Some(mut plug) = self.plug.take() {
-            plug.flush_for(Some(self.context));
-            plug.run_kicked();
+            plug.flush(Some(self.context));
+            plug.run_kicked(Some(self.context));
             Plug::put_back(plug);
         }
         if self.own_used {
