@@ -45,6 +45,8 @@ pub mod read;
 mod reclaim;
 mod room;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod tests;
 pub mod tree;
 pub mod write;
 pub mod writeback;
