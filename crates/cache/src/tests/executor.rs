@@ -121,11 +121,11 @@ pub(super) struct Rig<B> {
     pub(super) cache: Arc<Cache>,
     pub(super) file: Arc<CachedFile>,
     pub(super) random: Random,
-    /// Bios that have been queued at most, before anything was reaped.
-    pub(super) queued_max: usize,
+    under_way: Vec<Bio>,
+    /// The most bios that were under way at a time.
+    pub(super) under_way_max: usize,
     /// Completions come only when everybody waits.
     pub(super) slow_device: bool,
-    arrived: Vec<Completion>,
 }
 
 impl<B: BlockBackend> Rig<B> {
@@ -135,8 +135,8 @@ impl<B: BlockBackend> Rig<B> {
         let backing = Backing { direct: target.clone(), tail: target, block_bytes: 4096 };
         let file = CachedFile::new(&cache, backing, size);
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let (queued_max, slow_device, arrived) = (0, false, Vec::new());
-        Rig { device, cache, file, random, queued_max, slow_device, arrived }
+        let (under_way, under_way_max, slow_device) = (Vec::new(), 0, false);
+        Rig { device, cache, file, random, under_way, under_way_max, slow_device }
     }
 
     /// Runs operations together until all are over.
@@ -178,31 +178,33 @@ impl<B: BlockBackend> Rig<B> {
         let offset = from as i64;
         // SAFETY: the zeroes live until the completion, below.
         let bio = unsafe { Bio::new(BioOp::Write, -1, Segments::One(segment), offset, 0) };
-        self.queue(vec![bio]);
-        let mut done = Vec::new();
-        self.device.reap(&mut done, 1, Deadline::NEVER).unwrap();
-        assert_eq!(done.len(), 1);
+        self.perform(bio).result.unwrap();
+        drop(zeroes);
     }
 
     fn queue(&mut self, plug: Vec<Bio>) {
-        for bio in plug {
-            self.device.queue(bio).expect("a deep queue");
-        }
-        self.device.commit();
-        self.queued_max = self.queued_max.max(self.device.in_flight());
+        self.under_way.extend(plug);
+        self.under_way_max = self.under_way_max.max(self.under_way.len());
     }
 
-    /// Delivers one completion; false: there is none, and nothing is under way.
+    /// Does one of the bios under way, drawn, and delivers its completion: nothing is on the
+    /// device before that. False: nothing is under way.
     fn deliver(&mut self, plug: &mut Vec<Bio>) -> bool {
-        if self.arrived.is_empty() {
-            self.device.reap(&mut self.arrived, 0, Deadline::NEVER).unwrap();
-        }
-        if self.arrived.is_empty() {
+        if self.under_way.is_empty() {
             return false;
         }
-        let at = self.random.below(self.arrived.len() as u64) as usize;
-        let Completion { token, result } = self.arrived.swap_remove(at);
+        let at = self.random.below(self.under_way.len() as u64) as usize;
+        let bio = self.under_way.swap_remove(at);
+        let Completion { token, result } = self.perform(bio);
         self.cache.complete(token, result, plug);
         true
+    }
+
+    fn perform(&mut self, bio: Bio) -> Completion {
+        self.device.queue(bio).expect("an idle device");
+        self.device.commit();
+        let mut done = Vec::new();
+        self.device.reap(&mut done, 1, Deadline::NEVER).unwrap();
+        done.pop().expect("one completion")
     }
 }
