@@ -5,7 +5,6 @@ use crate::copy::User;
 use crate::file::CachedFile;
 use crate::memory::{Attempt, read_missing};
 use crate::page_wait::Reason;
-use crate::pin::Pin;
 use crate::sync::Arc;
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
@@ -62,28 +61,34 @@ impl ReadOperation {
     /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
     /// the read is over. The result is the number of bytes, or `EIO`.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
-        let file = self.file.clone();
         // The size at the begin of the iteration: a read that overlaps a growing write may see
         // the old end.
-        let end = self.end.min(file.size());
+        let end = self.end.min(self.file.size());
         while self.pos < end {
-            let Some(pin) = file.mapping().find(page(self.pos)) else {
-                match self.read_rest(end, plug, wait) {
-                    Attempt::Again => continue,
-                    Attempt::Wait => return self.retry(),
+            let mapping = self.file.mapping();
+            let Some(pin) = mapping.find(page(self.pos)) else {
+                if self.read_rest(end, plug, wait) == Attempt::Wait {
+                    return self.retry();
                 }
+                continue;
             };
             let state = pin.state();
             if state.is_uptodate() {
-                self.copy(&pin, end);
+                let (folio, len) = pin.at(self.pos);
+                let len = len.min((end - self.pos) as usize);
+                // SAFETY: pinned, and `len` bytes of it follow from there.
+                unsafe { self.user.put(folio, len) };
+                self.pos += len as u64;
             } else if state.is_locked() {
-                if file.mapping().wait(&pin, Reason::Unlocked, wait) {
+                if mapping.wait(&pin, Reason::Unlocked, wait) {
                     self.waited = Some(page(self.pos));
+                    drop(pin);
                     return self.retry();
                 }
             } else if self.waited == Some(page(self.pos)) {
                 return self.fail(Errno::IO);
             } else if self.read_rest(end, plug, wait) == Attempt::Wait {
+                drop(pin);
                 return self.retry();
             }
         }
@@ -97,14 +102,6 @@ impl ReadOperation {
         let most = UPFRONT_PAGES_MAX.min(share).max(1);
         let end = page(end - 1) + 1;
         read_missing(&self.file, from, end.min(from + most), plug, wait)
-    }
-
-    fn copy(&mut self, pin: &Pin<'_>, end: u64) {
-        let (folio, len) = pin.at(self.pos);
-        let len = len.min((end - self.pos) as usize);
-        // SAFETY: pinned, and `len` bytes of it follow from there.
-        unsafe { self.user.put(folio, len) };
-        self.pos += len as u64;
     }
 
     fn retry(&mut self) -> Step {

@@ -1,6 +1,7 @@
 //! Operations over a device in memory, against an array of bytes.
 
 mod executor;
+mod threads;
 
 use crate::{Durable, FRAME_BYTES};
 use executor::{Do, Random, Rig, Task};

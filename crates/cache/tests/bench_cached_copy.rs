@@ -2,7 +2,11 @@
 //!
 //! `BENCH=1 cargo test --release -p nowait-cache --test bench_cached_copy -- --nocapture`
 
-use nowait_cache::{Cache, FRAME_BYTES, Mapping, copy};
+use nowait_block::Segments;
+use nowait_cache::copy::{self, User};
+use nowait_cache::{Backing, Cache, CachedFile, FRAME_BYTES, Mapping, ReadOperation, Target};
+use nowait_retry::{Step, WaitEntry};
+use nowait_sys::file::IoVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +28,7 @@ impl Random {
 
 /// A file whose pages are all cached, in frames of 4 KiB scattered at random.
 struct Set {
+    file: Arc<CachedFile>,
     mapping: Arc<Mapping>,
     pages: u64,
     target: Vec<u8>,
@@ -32,7 +37,10 @@ struct Set {
 impl Set {
     fn new(bytes: u64) -> Set {
         let cache = Cache::new(bytes).unwrap();
-        let mapping = Mapping::new(&cache);
+        let target = Target { fd: -1, file: None };
+        let backing = Backing { direct: target.clone(), tail: target, block_bytes: 4096 };
+        let file = CachedFile::new(&cache, backing, bytes);
+        let mapping = file.mapping().clone();
         let pages = bytes / FRAME_BYTES as u64;
         let mut order: Vec<u64> = (0..pages).collect();
         let mut random = Random(7);
@@ -47,7 +55,7 @@ impl Set {
             unsafe { data.write_bytes(index as u8, FRAME_BYTES) };
             mapping.filled(created[0], Ok(()), &mut Vec::new());
         }
-        Set { mapping, pages, target: vec![1; BATCH * FRAME_BYTES] }
+        Set { file, mapping, pages, target: vec![1; BATCH * FRAME_BYTES] }
     }
 
     /// Returns a slot of the application's buffer; what is there is printed as a hash.
@@ -92,12 +100,40 @@ impl Set {
             unsafe { copy::to_user(pin.at(0).0, self.slot(at), FRAME_BYTES) };
         }
     }
+
+    fn operations(&mut self, batch: &[u64; BATCH]) {
+        let wait = || -> WaitEntry { unreachable!("everything is cached") };
+        let mut plug = Vec::new();
+        let file = self.file.clone();
+        let mut at = 0;
+        let mut reads = batch.map(|index| {
+            let segment = IoVec { base: self.slot(at), len: FRAME_BYTES };
+            at += 1;
+            // SAFETY: the slot lives longer than the reads.
+            let user = unsafe { User::new(Segments::One(segment)) };
+            ReadOperation::new(file.clone(), index * FRAME_BYTES as u64, user)
+        });
+        let numbers: [u32; BATCH] = core::array::from_fn(|at| reads[at].prefetch());
+        for at in 0..BATCH + AHEAD {
+            if at < BATCH {
+                reads[at].prefetch_data(numbers[at]);
+            }
+            if at >= AHEAD {
+                let step = reads[at - AHEAD].iterate(&mut plug, &wait);
+                assert_eq!(step, Step::Done(Ok(FRAME_BYTES as u32)));
+            }
+        }
+    }
 }
 
 type Way = (&'static str, fn(&mut Set, &[u64; BATCH]));
 
-const WAYS: [Way; 3] =
-    [("memcpy", Set::memcpy), ("find", Set::one_by_one), ("prefetch", Set::prefetched)];
+const WAYS: [Way; 4] = [
+    ("memcpy", Set::memcpy),
+    ("find", Set::one_by_one),
+    ("prefetch", Set::prefetched),
+    ("operation", Set::operations),
+];
 
 /// Runs `batches` of one way; returns the time and a hash of what was copied last.
 fn run(set: &mut Set, way: Way, batches: u64, seed: u64) -> (Duration, u64) {

@@ -195,6 +195,10 @@ impl<B: BlockBackend> Rig<B> {
         }
         let at = self.random.below(self.under_way.len() as u64) as usize;
         let bio = self.under_way.swap_remove(at);
+        if bio.op == BioOp::Write {
+            let end = bio.offset as u64 + bio.segments.len() as u64;
+            assert!(end <= self.file.size(), "a crash now would leave a file of {end} bytes");
+        }
         let Completion { token, result } = self.perform(bio);
         self.cache.complete(token, result, plug);
         true
