@@ -5,6 +5,7 @@ use crate::copy::User;
 use crate::file::CachedFile;
 use crate::memory::{Attempt, read_missing};
 use crate::page_wait::Reason;
+use crate::pin::Pin;
 use crate::sync::Arc;
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
@@ -40,22 +41,17 @@ impl ReadOperation {
         ReadOperation { file, user, start: offset, pos: offset, end, waited: None, retries: 0 }
     }
 
+    /// Makes a read of which the first `done` bytes were copied by [`CachedFile::read_cached`],
+    /// to the same `user`.
+    pub fn resume(file: Arc<CachedFile>, offset: u64, done: usize, user: User) -> ReadOperation {
+        let mut read = ReadOperation::new(file, offset, user);
+        read.pos += done as u64;
+        read
+    }
+
     /// Returns how many iterations ended by waiting.
     pub fn retries(&self) -> u32 {
         self.retries
-    }
-
-    /// Before the first iteration of a batch of reads: asks the processor for the header of the
-    /// first page, and returns what [`ReadOperation::prefetch_data`] takes.
-    #[inline]
-    pub fn prefetch(&self) -> u32 {
-        self.file.mapping().prefetch(page(self.pos))
-    }
-
-    /// A few requests ahead of its iteration: asks the processor for the first bytes.
-    #[inline]
-    pub fn prefetch_data(&self, number: u32) {
-        self.file.mapping().prefetch_data(number, self.pos as usize % FRAME_BYTES);
     }
 
     /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
@@ -74,11 +70,7 @@ impl ReadOperation {
             };
             let state = pin.state();
             if state.is_uptodate() {
-                let (folio, len) = pin.at(self.pos);
-                let len = len.min((end - self.pos) as usize);
-                // SAFETY: pinned, and `len` bytes of it follow from there.
-                unsafe { self.user.put(folio, len) };
-                self.pos += len as u64;
+                self.pos += put(&pin, self.pos, end, &mut self.user);
             } else if state.is_locked() {
                 if mapping.wait(&pin, Reason::Unlocked, wait) {
                     self.waited = Some(page(self.pos));
@@ -116,6 +108,35 @@ impl ReadOperation {
             bytes => Step::Done(Ok(bytes as u32)),
         }
     }
+}
+
+impl CachedFile {
+    /// Copies what is cached from byte `offset` on, up to the length of `user`, the end of the
+    /// file, or the first page that is missing; returns the number of bytes. For a first attempt
+    /// that costs no operation: [`ReadOperation::resume`] goes on from there.
+    #[inline]
+    pub fn read_cached(&self, offset: u64, user: &mut User) -> usize {
+        let end = offset.saturating_add(user.len() as u64).min(self.size());
+        let mut pos = offset;
+        while pos < end {
+            let Some(pin) = self.mapping().find(page(pos)) else { break };
+            if !pin.state().is_uptodate() {
+                break;
+            }
+            pos += put(&pin, pos, end, user);
+        }
+        (pos - offset) as usize
+    }
+}
+
+/// Copies the bytes from `pos` to before `end`, as far as the folio goes; returns how many.
+#[inline]
+fn put(pin: &Pin<'_>, pos: u64, end: u64, user: &mut User) -> u64 {
+    let (folio, len) = pin.at(pos);
+    let len = len.min((end - pos) as usize);
+    // SAFETY: pinned, and `len` bytes of it follow from there.
+    unsafe { user.put(folio, len) };
+    len as u64
 }
 
 /// Returns the page that a byte is in.

@@ -178,6 +178,16 @@ fn a_hit_is_over_in_one_iteration_and_reads_nothing() {
 }
 
 #[test]
+fn an_attempt_stops_at_the_first_missing_page_and_is_resumed_there() {
+    let contents = patterned(64 << 10);
+    let mut rig = rig(&contents, 512, 3);
+    ok(&rig.run(vec![read(0, 20_000)]));
+    assert_eq!(rig.attempt(100, 50_000), (5 * FRAME_BYTES - 100, 0), "one iteration, then a bio");
+    rig.settle();
+    assert_eq!(rig.attempt(100, 50_000), (50_000, 50_000));
+}
+
+#[test]
 fn only_the_edges_of_a_write_are_read_and_whole_or_new_pages_are_not() {
     let contents = patterned(256 << 10);
     let mut rig = rig(&contents, 512, 3);

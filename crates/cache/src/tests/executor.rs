@@ -171,6 +171,21 @@ impl<B: BlockBackend> Rig<B> {
         self.cache.io_counts()
     }
 
+    /// Reads what is cached, then goes on by an operation for one iteration. Returns the bytes of
+    /// the first, and of the whole if it is over.
+    pub(super) fn attempt(&mut self, offset: u64, len: usize) -> (usize, u32) {
+        let mut buffer = vec![0; len];
+        let segment = IoVec { base: buffer.as_mut_ptr(), len };
+        // SAFETY: the buffer lives longer than the operation.
+        let mut user = unsafe { User::new(Segments::One(segment)) };
+        let done = self.file.read_cached(offset, &mut user);
+        let mut read = ReadOperation::resume(self.file.clone(), offset, done, user);
+        let mut plug = Vec::new();
+        let step = read.iterate(&mut plug, &|| WaitEntry::from(Waker::noop().clone()));
+        self.queue(plug);
+        (done, if let Step::Done(result) = step { result.unwrap() } else { 0 })
+    }
+
     /// Writes zeroes to the device, past the cache. Nothing is under way.
     pub(super) fn zero_device(&mut self, from: u64, end: u64) {
         let mut zeroes = vec![0u8; (end - from) as usize];
