@@ -380,7 +380,7 @@ mod tests {
     impl Pair {
         fn new() -> Pair {
             Pair {
-                nodes: Nodes::new(20_000),
+                nodes: Nodes::new(2_000),
                 tree: Tree::new(),
                 lock: TreeLock::new(),
                 model: BTreeMap::new(),
