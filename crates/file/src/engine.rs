@@ -317,11 +317,18 @@ impl Engine {
         }
     }
 
-    /// Ends the driver; workers end when the last reference to the engine goes.
-    pub fn shutdown(&self) {
+    /// Ends the engine's threads and waits for their end. All contexts must have been destroyed.
+    ///
+    /// For a thread of the application: the caller's reference is then the last to go, apart from
+    /// those in the spare plugs of other threads that submitted, so the descriptors are closed in
+    /// the table they are in.
+    pub fn shutdown(self: &Arc<Self>) {
         if let Some(driver) = &self.driver {
             driver.stop();
         }
+        self.workers().shutdown();
+        self.clear_graves();
+        Plug::drop_spare(self);
     }
 }
 

@@ -62,6 +62,14 @@ impl Plug {
         }
     }
 
+    /// Drops this thread's spare plug if it is one of `engine`, which it keeps alive.
+    pub fn drop_spare(engine: &Arc<Engine>) {
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        if let Some(plug) = spare.filter(|plug| !Arc::ptr_eq(&plug.engine, engine)) {
+            Plug::put_back(plug);
+        }
+    }
+
     /// Makes an empty plug for a run at `place`.
     pub fn new(engine: Arc<Engine>, place: Place) -> Plug {
         Plug {
