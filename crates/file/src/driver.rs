@@ -15,7 +15,7 @@ use nowait_retry::{Request, RunList};
 use nowait_sys::{Errno, thread, time::Deadline};
 use parking_lot::Mutex;
 use std::{
-    sync::{Arc, OnceLock, Weak, mpsc},
+    sync::{Arc, Weak, mpsc},
     thread::JoinHandle,
 };
 
@@ -25,6 +25,10 @@ const CHUNK: usize = 2;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
 
+/// How long what was written to a user file stays in memory alone, in nanoseconds, about: the
+/// process may be killed at any time.
+const CLEAN_NS: u64 = 1_000_000_000;
+
 /// What other threads know of the driver.
 #[derive(Default)]
 pub struct Driver {
@@ -32,8 +36,10 @@ pub struct Driver {
     /// Bios of the page cache, from threads that serve no queue.
     bios: Mutex<Vec<Bio>>,
     has_bios: AtomicBool,
-    /// Not kept alive here: its descriptors are the driver thread's to close.
-    queue: OnceLock<Weak<dyn BlockBackend>>,
+    /// The driver knows that user files have something to write.
+    knows_dirt: AtomicBool,
+    /// Taken out before the driver drops it: its descriptors are that thread's to close.
+    queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
     stop: AtomicBool,
     handle: Mutex<Option<JoinHandle<()>>>,
@@ -41,7 +47,7 @@ pub struct Driver {
 
 impl Driver {
     pub(crate) fn queue(&self) -> Option<Arc<dyn BlockBackend>> {
-        self.queue.get().and_then(Weak::upgrade)
+        self.queue.lock().clone()
     }
 
     /// Hands a batch over in one step and wakes the driver if it sleeps.
@@ -60,6 +66,13 @@ impl Driver {
         }
     }
 
+    /// Says that a user file has something to write.
+    pub(crate) fn dirtied(&self) {
+        if !self.knows_dirt.load(Relaxed) && !self.knows_dirt.swap(true, SeqCst) {
+            self.wake(); // it may be in a sleep without end
+        }
+    }
+
     pub(crate) fn watch(&self, context: Weak<Context>) {
         let mut watched = self.watched.lock();
         watched.push((context, None));
@@ -75,6 +88,15 @@ impl Driver {
         let handle = self.handle.lock().take();
         if let Some(handle) = handle {
             let _ = handle.join();
+        }
+    }
+
+    /// Ends the use of the queue by others, so that its thread is the last to drop it: elsewhere
+    /// other files have the numbers of its descriptors.
+    fn give_up(&self, queue: &Arc<dyn BlockBackend>) {
+        drop(self.queue.lock().take());
+        while Arc::strong_count(queue) > 1 {
+            std::thread::yield_now(); // somebody is just waking it
         }
     }
 
@@ -115,9 +137,10 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
             match engine.new_driver_queue() {
                 Ok(queue) => {
                     let Some(driver) = engine.driver() else { return };
-                    let _ = driver.queue.set(Arc::downgrade(&queue));
+                    *driver.queue.lock() = Some(queue.clone());
                     let _ = ready.send(Ok(()));
-                    Run::new(engine, queue).run();
+                    Run::new(engine.clone(), queue.clone()).run();
+                    driver.give_up(&queue);
                 }
                 Err(errno) => drop(ready.send(Err(errno))),
             }
@@ -134,12 +157,20 @@ struct Run {
     plug: Plug,
     done: Vec<Completion>,
     next_tick: Deadline,
+    next_clean: Deadline,
 }
 
 impl Run {
     fn new(engine: Arc<Engine>, queue: Arc<dyn BlockBackend>) -> Run {
         let plug = Plug::new(engine.clone(), Place::Driver);
-        Run { engine, queue, plug, done: Vec::new(), next_tick: Deadline::NEVER }
+        Run {
+            engine,
+            queue,
+            plug,
+            done: Vec::new(),
+            next_tick: Deadline::NEVER,
+            next_clean: Deadline::NEVER,
+        }
     }
 
     fn run(&mut self) {
@@ -160,6 +191,7 @@ impl Run {
             if self.next_tick.has_passed() {
                 self.tick(driver);
             }
+            self.clean(driver);
             if !started && !reaped {
                 self.sleep(driver);
             }
@@ -181,10 +213,26 @@ impl Run {
         }
         if driver.inbox.may_sleep() && !driver.has_bios.load(SeqCst) {
             self.plug.next_pass();
-            let _ = self.queue.reap(&mut self.done, 1, self.next_tick);
+            let _ = self.queue.reap(&mut self.done, 1, self.next_tick.min(self.next_clean));
             self.complete();
         }
         driver.inbox.awake();
+    }
+
+    /// Writes back what has been dirty for a while.
+    fn clean(&mut self, driver: &Driver) {
+        let Some(cache) = self.engine.cache_in_use() else { return };
+        if self.next_clean == Deadline::NEVER {
+            if driver.knows_dirt.load(Relaxed) {
+                self.next_clean = Deadline::after_ns(CLEAN_NS);
+            }
+        } else if self.next_clean.has_passed() {
+            // Before the look: who dirties a page after it says so again.
+            driver.knows_dirt.store(false, SeqCst);
+            self.next_clean = Deadline::NEVER;
+            cache.clean(u64::MAX, self.plug.cache_bios());
+            self.plug.flush(None);
+        }
     }
 
     fn tick(&mut self, driver: &Driver) {

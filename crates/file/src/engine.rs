@@ -310,6 +310,14 @@ impl Engine {
         }
     }
 
+    /// Says that a user file has something to write, which the driver will do in a while. Without
+    /// a driver it stays in memory until a sync, the last close, or the end of the engine.
+    pub(crate) fn dirtied(&self) {
+        if let Some(driver) = &self.driver {
+            driver.dirtied();
+        }
+    }
+
     /// Writes what user files have to write, and waits for it; errors stay with the files.
     pub fn write_back(self: &Arc<Self>) {
         for file in self.users.all() {
@@ -317,17 +325,19 @@ impl Engine {
         }
     }
 
-    /// Ends the engine's threads and waits for their end. All contexts must have been destroyed.
+    /// Writes what user files have to write, ends the engine's threads and waits for their end. All contexts must have been destroyed.
     ///
     /// For a thread of the application: the caller's reference is then the last to go, apart from
     /// those in the spare plugs of other threads that submitted, so the descriptors are closed in
     /// the table they are in.
     pub fn shutdown(self: &Arc<Self>) {
+        self.write_back();
         if let Some(driver) = &self.driver {
             driver.stop();
         }
         self.workers().shutdown();
         self.clear_graves();
+        self.users.graves.clear();
         Plug::drop_spare(self);
     }
 }

@@ -11,8 +11,10 @@ use crate::{
     operation::{FileKind, FileOperation, Route, transfer_now},
     order::{Access, InodeKey},
     plug::{Place, Plug},
-    user::UserOperation,
+    user::{UserFile, UserOperation},
 };
+use nowait_block::Segments;
+use nowait_cache::copy::User;
 use nowait_retry::{
     Request,
     stats::{Counter, Counters},
@@ -99,9 +101,39 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts a request to a user file, for which the caller has reserved a slot. What is cached
-    /// is done at once.
+    /// Starts a read of a user file, for which the caller has reserved a slot. If all of it is
+    /// cached it is over when this returns, without a request.
+    ///
+    /// # Errors
+    /// `EAGAIN`: too many files are under way; nothing was started, the slot is the caller's.
+    /// # Safety
+    /// The segments are valid for writing until the event has been delivered.
+    pub unsafe fn read_user(
+        &mut self,
+        file: &Arc<UserFile>,
+        offset: u64,
+        segments: Segments,
+        reply: &Reply,
+    ) -> Result<(), Errno> {
+        let len = segments.len();
+        // SAFETY: promised above.
+        let mut user = unsafe { User::new(segments) };
+        let done = file.cached().read_cached(offset, &mut user);
+        if done == len || offset.saturating_add(done as u64) >= file.cached().size() {
+            self.end(reply, Ok(done as u32));
+            return Ok(());
+        }
+        self.start_user(UserOperation::rest_of_read(file, offset, done, user), reply)
+    }
+
+    /// Starts a request to a user file, for which the caller has reserved a slot.
+    ///
+    /// # Errors
+    /// Those of [`Submission::read_user`].
     pub fn start_user(&mut self, user: UserOperation, reply: &Reply) -> Result<(), Errno> {
+        if user.is_write() {
+            self.context.engine().dirtied();
+        }
         let eventfd = self.hold_event_counter(reply)?;
         let context = self.context;
         let place = (reply.data, reply.obj);

@@ -203,6 +203,17 @@ enum UserKind {
 }
 
 impl UserOperation {
+    /// Makes what is left of a read of which the first `done` bytes were found cached.
+    pub(crate) fn rest_of_read(
+        file: &Arc<UserFile>,
+        offset: u64,
+        done: usize,
+        user: User,
+    ) -> UserOperation {
+        let kind = UserKind::Read(ReadOperation::resume(file.cached.clone(), offset, done, user));
+        UserOperation { kind, file: file.clone() }
+    }
+
     /// Makes a read from byte `offset` into all segments.
     ///
     /// # Safety
@@ -252,6 +263,10 @@ impl UserOperation {
         }
     }
 
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.kind, UserKind::Write(_))
+    }
+
     /// Returns the command it stands for, which has no descriptor and no segments of its own.
     pub(crate) fn command(&self) -> Command {
         let kind = match self.kind {
@@ -278,7 +293,12 @@ impl UserOperation {
             engine.carry(&mut bios);
             engine.run_kicked();
             match step {
-                Step::Done(result) => return result,
+                Step::Done(result) => {
+                    if self.is_write() {
+                        engine.dirtied();
+                    }
+                    return result;
+                }
                 Step::Queued | Step::Retry => parker.sleep(),
             }
         }

@@ -122,9 +122,10 @@ fn requests_of_a_context_complete_once_each() {
             let offset = |i: u64| (i * 7919 + round * 104_729) % 250 * 65_536;
             for (i, memory) in memory.iter_mut().enumerate() {
                 let i = i as u64;
+                let reply = Reply { data: i, obj: 0, eventfd: None };
                 // SAFETY: the memory lives to the end of the round, when all have completed.
-                let read = unsafe { UserOperation::read(&user, offset(i), segments(memory)) };
-                submission.start_user(read, &Reply { data: i, obj: 0, eventfd: None }).unwrap();
+                unsafe { submission.read_user(&user, offset(i), segments(memory), &reply) }
+                    .unwrap();
             }
             submission.finish();
             let mut seen = [0; 64];
