@@ -133,6 +133,7 @@ fn cut(rig: &mut Rig<Mem>, model: &mut Vec<u8>, size: u64) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn concurrent_misses_read_each_page_once() {
     let contents = patterned(1 << 20);
     let mut rig = rig(&contents, 512, 5);
@@ -144,6 +145,7 @@ fn concurrent_misses_read_each_page_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn an_uncached_read_waits_once() {
     let contents = patterned(3 << 20);
     let mut rig = rig(&contents, 1024, 9);
@@ -166,6 +168,7 @@ fn an_uncached_read_waits_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn a_hit_is_over_in_one_iteration_and_reads_nothing() {
     let contents = patterned(256 << 10);
     let mut rig = rig(&contents, 512, 3);
@@ -188,6 +191,7 @@ fn an_attempt_stops_at_the_first_missing_page_and_is_resumed_there() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn only_the_edges_of_a_write_are_read_and_whole_or_new_pages_are_not() {
     let contents = patterned(256 << 10);
     let mut rig = rig(&contents, 512, 3);
@@ -200,6 +204,7 @@ fn only_the_edges_of_a_write_are_read_and_whole_or_new_pages_are_not() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn synchronized_writes_issue_everything_at_once_and_copy_once() {
     let contents = patterned(2 << 20);
     let mut rig = rig(&contents, 2048, 3);
@@ -243,6 +248,7 @@ fn a_failed_read_is_an_error_once_and_then_tried_again() {
 /// Fails the n-th request, for every n: a sync after it reports it or the data is there, and the
 /// sync after that succeeds, unless it was the flush that failed.
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn a_sync_reports_every_failed_request() {
     for n in 0.. {
         let rules = vec![(When::Nth(n), Fault::Fail(Errno::NOSPC))];
@@ -293,6 +299,7 @@ fn a_transfer_that_never_moves_fails() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn a_write_larger_than_the_pool_waits_for_its_own_writeback() {
     let mut rig = Rig::new(Mem::new(DEVICE, DEPTH, 1), 64, 0, 1);
     let bytes = patterned(2 << 20);
