@@ -10,7 +10,7 @@ use nowait_block::backends::mem::Mem;
 use nowait_block::stacked::error::{Error, Fault, When};
 use nowait_sys::Errno;
 
-const DEVICE: usize = 4 << 20;
+const DEVICE: usize = if cfg!(miri) { 1 << 20 } else { 4 << 20 };
 const DEPTH: usize = 1;
 
 /// A device whose bytes differ from page to page.
@@ -296,6 +296,21 @@ fn a_transfer_that_never_moves_fails() {
         Error::new(Mem::new(DEVICE, DEPTH, 1), vec![(When::Op(BioOp::Read), Fault::Short(100))]);
     let mut rig = Rig::new(device, 64, 64 << 10, 1);
     assert_eq!(rig.run(vec![read(0, 4096)])[0].result, Some(Err(Errno::IO)));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "megabytes")]
+fn small_writes_are_written_back_in_large_runs_once_many_pages_are_dirty() {
+    let mut rig = Rig::new(Mem::new(DEVICE, DEPTH, 1), 256, 0, 1);
+    rig.slow_device = true;
+    for at in 0..100u64 {
+        ok(&rig.run(vec![write(at * 4096, vec![at as u8; 4096])]));
+    }
+    let counts = rig.counts();
+    assert_eq!(counts.pages_written, 0, "the device is slow");
+    assert_eq!(rig.under_way_max, 1, "64 pages at once, a quarter of the pool, not one by one");
+    rig.settle();
+    assert!(rig.counts().pages_written >= 64);
 }
 
 #[test]

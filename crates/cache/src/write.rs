@@ -102,10 +102,10 @@ impl WriteOperation {
     /// Waits until less is dirty. Before that, some of it is on its way to the disk.
     fn must_wait(&self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let cache = self.file.cache();
-        if cache.dirty_frames() <= cache.dirty_background() {
-            return false;
+        // Only by what nobody writes yet: small writes are then cleaned in large runs.
+        if cache.unwritten_frames() > cache.dirty_background() {
+            cache.clean(CLEAN_PAGES, plug);
         }
-        cache.clean(CLEAN_PAGES, plug);
         if !cache.is_too_dirty() {
             return false;
         }
