@@ -324,3 +324,17 @@ fn a_write_larger_than_the_pool_waits_for_its_own_writeback() {
     ok(&rig.run(vec![Do::Sync(Durable::Data)]));
     assert!(rig.device.contents()[..bytes.len()] == bytes);
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "megabytes")]
+fn a_full_device_ends_a_write_that_waits_for_it() {
+    let rules = vec![(When::Op(BioOp::Write), Fault::Fail(Errno::NOSPC))];
+    let mut rig = Rig::new(Error::new(Mem::new(DEVICE, DEPTH, 1), rules), 64, 0, 1);
+    let bytes = vec![7; 1 << 20];
+    let first = rig.run(vec![write(0, bytes.clone())])[0].result.unwrap();
+    assert!(first.is_ok_and(|bytes| bytes < 1 << 20), "what fitted: {first:?}");
+    let end = u64::from(first.unwrap());
+    assert_eq!(rig.run(vec![write(end, bytes)])[0].result, Some(Err(Errno::NOSPC)));
+    assert_eq!(rig.run(vec![Do::Sync(Durable::Data)])[0].result, Some(Err(Errno::NOSPC)));
+    rig.settle();
+}
