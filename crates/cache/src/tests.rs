@@ -12,6 +12,8 @@ use nowait_sys::Errno;
 
 const DEVICE: usize = if cfg!(miri) { 1 << 20 } else { 4 << 20 };
 const DEPTH: usize = 1;
+/// The longest random request, in bytes.
+const LARGE: u64 = if cfg!(miri) { 20_000 } else { 200_000 };
 
 /// A device whose bytes differ from page to page.
 fn patterned(len: usize) -> Vec<u8> {
@@ -50,7 +52,7 @@ fn disjoint_batch(random: &mut Random, size: u64) -> Vec<Do> {
             0 => random.below(600),
             1 => 4096,
             2 => random.below(20_000),
-            _ => random.below(200_000),
+            _ => random.below(LARGE),
         } as usize;
         match random.below(5) {
             0 | 1 if at < size => list.push(read(at, len.min((size - at) as usize))),
@@ -63,7 +65,7 @@ fn disjoint_batch(random: &mut Random, size: u64) -> Vec<Do> {
             }
         }
         at += len as u64 + random.below(3) * random.below(9000);
-        if at + 200_000 > DEVICE as u64 / 4 {
+        if at + LARGE > DEVICE as u64 / 4 {
             break;
         }
     }

@@ -438,11 +438,13 @@ mod tests {
         }
     }
 
+    const STEPS_MAX: usize = if cfg!(miri) { 16 } else { 80 };
+
     proptest! {
         #[test]
         fn tree_and_tags_agree_with_a_map(
-            steps in vec(step(), 0..80),
-            probes in vec((index(), index()), 1..40),
+            steps in vec(step(), 0..STEPS_MAX),
+            probes in vec((index(), index()), 1..STEPS_MAX / 2),
         ) {
             let mut pair = Pair::new();
             for (step, number) in steps.iter().zip(1..) {
