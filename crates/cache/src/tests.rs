@@ -10,8 +10,10 @@ use nowait_block::backends::mem::Mem;
 use nowait_block::stacked::error::{Error, Fault, When};
 use nowait_sys::Errno;
 
-const DEVICE: usize = 4 << 20;
+const DEVICE: usize = if cfg!(miri) { 1 << 20 } else { 4 << 20 };
 const DEPTH: usize = 1;
+/// The longest random request, in bytes.
+const LARGE: u64 = if cfg!(miri) { 20_000 } else { 200_000 };
 
 /// A device whose bytes differ from page to page.
 fn patterned(len: usize) -> Vec<u8> {
@@ -50,7 +52,7 @@ fn disjoint_batch(random: &mut Random, size: u64) -> Vec<Do> {
             0 => random.below(600),
             1 => 4096,
             2 => random.below(20_000),
-            _ => random.below(200_000),
+            _ => random.below(LARGE),
         } as usize;
         match random.below(5) {
             0 | 1 if at < size => list.push(read(at, len.min((size - at) as usize))),
@@ -63,7 +65,7 @@ fn disjoint_batch(random: &mut Random, size: u64) -> Vec<Do> {
             }
         }
         at += len as u64 + random.below(3) * random.below(9000);
-        if at + 200_000 > DEVICE as u64 / 4 {
+        if at + LARGE > DEVICE as u64 / 4 {
             break;
         }
     }
@@ -133,6 +135,7 @@ fn cut(rig: &mut Rig<Mem>, model: &mut Vec<u8>, size: u64) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn concurrent_misses_read_each_page_once() {
     let contents = patterned(1 << 20);
     let mut rig = rig(&contents, 512, 5);
@@ -144,6 +147,7 @@ fn concurrent_misses_read_each_page_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn an_uncached_read_waits_once() {
     let contents = patterned(3 << 20);
     let mut rig = rig(&contents, 1024, 9);
@@ -166,6 +170,7 @@ fn an_uncached_read_waits_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn a_hit_is_over_in_one_iteration_and_reads_nothing() {
     let contents = patterned(256 << 10);
     let mut rig = rig(&contents, 512, 3);
@@ -188,6 +193,7 @@ fn an_attempt_stops_at_the_first_missing_page_and_is_resumed_there() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn only_the_edges_of_a_write_are_read_and_whole_or_new_pages_are_not() {
     let contents = patterned(256 << 10);
     let mut rig = rig(&contents, 512, 3);
@@ -200,6 +206,7 @@ fn only_the_edges_of_a_write_are_read_and_whole_or_new_pages_are_not() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn synchronized_writes_issue_everything_at_once_and_copy_once() {
     let contents = patterned(2 << 20);
     let mut rig = rig(&contents, 2048, 3);
@@ -243,6 +250,7 @@ fn a_failed_read_is_an_error_once_and_then_tried_again() {
 /// Fails the n-th request, for every n: a sync after it reports it or the data is there, and the
 /// sync after that succeeds, unless it was the flush that failed.
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn a_sync_reports_every_failed_request() {
     for n in 0.. {
         let rules = vec![(When::Nth(n), Fault::Fail(Errno::NOSPC))];
@@ -293,6 +301,22 @@ fn a_transfer_that_never_moves_fails() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "megabytes")]
+fn small_writes_are_written_back_in_large_runs_once_many_pages_are_dirty() {
+    let mut rig = Rig::new(Mem::new(DEVICE, DEPTH, 1), 256, 0, 1);
+    rig.slow_device = true;
+    for at in 0..100u64 {
+        ok(&rig.run(vec![write(at * 4096, vec![at as u8; 4096])]));
+    }
+    let counts = rig.counts();
+    assert_eq!(counts.pages_written, 0, "the device is slow");
+    assert_eq!(rig.under_way_max, 1, "64 pages at once, a quarter of the pool, not one by one");
+    rig.settle();
+    assert!(rig.counts().pages_written >= 64);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "megabytes")]
 fn a_write_larger_than_the_pool_waits_for_its_own_writeback() {
     let mut rig = Rig::new(Mem::new(DEVICE, DEPTH, 1), 64, 0, 1);
     let bytes = patterned(2 << 20);
@@ -301,4 +325,18 @@ fn a_write_larger_than_the_pool_waits_for_its_own_writeback() {
     assert!(tasks[0].iterations > 1);
     ok(&rig.run(vec![Do::Sync(Durable::Data)]));
     assert!(rig.device.contents()[..bytes.len()] == bytes);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "megabytes")]
+fn a_full_device_ends_a_write_that_waits_for_it() {
+    let rules = vec![(When::Op(BioOp::Write), Fault::Fail(Errno::NOSPC))];
+    let mut rig = Rig::new(Error::new(Mem::new(DEVICE, DEPTH, 1), rules), 64, 0, 1);
+    let bytes = vec![7; 1 << 20];
+    let first = rig.run(vec![write(0, bytes.clone())])[0].result.unwrap();
+    assert!(first.is_ok_and(|bytes| bytes < 1 << 20), "what fitted: {first:?}");
+    let end = u64::from(first.unwrap());
+    assert_eq!(rig.run(vec![write(end, bytes)])[0].result, Some(Err(Errno::NOSPC)));
+    assert_eq!(rig.run(vec![Do::Sync(Durable::Data)])[0].result, Some(Err(Errno::NOSPC)));
+    rig.settle();
 }

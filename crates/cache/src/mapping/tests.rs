@@ -115,7 +115,8 @@ fn operations_in_one_hash_bucket_never_kick_each_other() {
     let cache = Cache::with_frames(1024);
     let mapping = Mapping::new(&cache);
     let mut pages = Vec::new();
-    for index in 0..512 {
+    let count = if cfg!(miri) { 80 } else { 512 };
+    for index in 0..count {
         mapping.create_missing(index, index + 1, &mut pages).unwrap();
     }
     // More pages than shards: some share one, whatever the hash.
@@ -130,7 +131,7 @@ fn operations_in_one_hash_bucket_never_kick_each_other() {
         assert_eq!((all[done].count(), counts as usize), (1, done + 1));
     }
     let counts = cache.wait_counts();
-    assert_eq!((counts.armed, counts.kicked), (512, 512));
+    assert_eq!((counts.armed, counts.kicked), (count, count));
 }
 
 #[test]
