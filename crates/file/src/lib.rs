@@ -34,6 +34,7 @@ pub mod operation;
 pub mod order;
 pub mod plug;
 pub mod submit;
+mod submit_user;
 pub mod target;
 pub mod user;
 
@@ -41,5 +42,6 @@ pub use command::{Command, Kind};
 pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
+pub use submit_user::Lookahead;
 pub use target::Target;
 pub use user::{UserFile, UserOperation};

@@ -231,13 +231,6 @@ impl Operation for FileOperation {
 
     fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         self.stats().add(|c| &c.iterations, 1);
-        if let Some(user) = &mut self.user {
-            let step = user.iterate(plug.cache_bios(), &|| wait.entry());
-            if step == Step::Retry {
-                self.stats().add(|c| &c.retries, 1);
-            }
-            return step;
-        }
         if self.ticket.as_ref().is_some_and(Ticket::is_blocked) {
             self.stats().add(|c| &c.retries, 1);
             if self.waited_for_order {
@@ -249,6 +242,13 @@ impl Operation for FileOperation {
         if self.waited_for_order {
             self.stats().add(|c| &c.kicks, 1);
             self.waited_for_order = false;
+        }
+        if let Some(user) = &mut self.user {
+            let step = user.iterate(plug.cache_bios(), &|| wait.entry());
+            if step == Step::Retry {
+                self.stats().add(|c| &c.retries, 1);
+            }
+            return step;
         }
         self.dispatch(plug, wait)
     }

@@ -11,10 +11,7 @@ use crate::{
     operation::{FileKind, FileOperation, Route, transfer_now},
     order::{Access, InodeKey},
     plug::{Place, Plug},
-    user::{UserFile, UserOperation},
 };
-use nowait_block::Segments;
-use nowait_cache::copy::User;
 use nowait_retry::{
     Request,
     stats::{Counter, Counters},
@@ -46,8 +43,8 @@ pub struct Reply {
 
 /// One call of submit: several commands, one hand-over at its end.
 pub struct Submission<'a> {
-    context: &'a Arc<Context>,
-    plug: Option<Box<Plug>>,
+    pub(crate) context: &'a Arc<Context>,
+    pub(crate) plug: Option<Box<Plug>>,
     inline_left: usize,
     /// The event counter of this submission's requests, as the engine's threads will know it.
     event_counter: Option<(i32, Arc<HeldFile>)>,
@@ -99,51 +96,6 @@ impl<'a> Submission<'a> {
             Kind::Write if !command.is_direct() => self.buffered_write(command, reply),
             _ => self.direct(command, reply),
         }
-    }
-
-    /// Starts a read of a user file, for which the caller has reserved a slot. If all of it is
-    /// cached it is over when this returns, without a request.
-    ///
-    /// # Errors
-    /// `EAGAIN`: too many files are under way; nothing was started, the slot is the caller's.
-    /// # Safety
-    /// The segments are valid for writing until the event has been delivered.
-    pub unsafe fn read_user(
-        &mut self,
-        file: &Arc<UserFile>,
-        offset: u64,
-        segments: Segments,
-        reply: &Reply,
-    ) -> Result<(), Errno> {
-        let len = segments.len();
-        // SAFETY: promised above.
-        let mut user = unsafe { User::new(segments) };
-        let done = file.cached().read_cached(offset, &mut user);
-        if done == len || offset.saturating_add(done as u64) >= file.cached().size() {
-            self.end(reply, Ok(done as u32));
-            return Ok(());
-        }
-        self.start_user(UserOperation::rest_of_read(file, offset, done, user), reply)
-    }
-
-    /// Starts a request to a user file, for which the caller has reserved a slot.
-    ///
-    /// # Errors
-    /// Those of [`Submission::read_user`].
-    pub fn start_user(&mut self, user: UserOperation, reply: &Reply) -> Result<(), Errno> {
-        if user.is_write() {
-            self.context.engine().dirtied();
-        }
-        let eventfd = self.hold_event_counter(reply)?;
-        let context = self.context;
-        let place = (reply.data, reply.obj);
-        let mut operation = FileOperation::new(user.command(), context, place, Route::Own);
-        operation.target.eventfd = eventfd;
-        operation.user = Some(Box::new(user));
-        let request = Request::new(operation, context.engine().kicked().clone());
-        let plug = self.plug.get_or_insert_with(|| Plug::take(context.engine(), Place::Caller));
-        request.run(plug, None);
-        Ok(())
     }
 
     /// Hands over what was started; the last word of a submission.
@@ -581,7 +533,10 @@ impl<'a> Submission<'a> {
     }
 
     /// Holds the event counter that engine threads will signal; once for a submission.
-    fn hold_event_counter(&mut self, reply: &Reply) -> Result<Option<Arc<HeldFile>>, Errno> {
+    pub(crate) fn hold_event_counter(
+        &mut self,
+        reply: &Reply,
+    ) -> Result<Option<Arc<HeldFile>>, Errno> {
         let Some(number) = reply.eventfd else { return Ok(None) };
         if let Some((known, held)) = &self.event_counter
             && *known == number
@@ -646,7 +601,7 @@ impl<'a> About<'a> {
 }
 
 /// Returns which bytes a command touches, and how.
-fn reach(command: &Command) -> (Range<u64>, Access) {
+pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
     let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
     match command.kind {
         Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),

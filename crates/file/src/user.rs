@@ -263,19 +263,32 @@ impl UserOperation {
         }
     }
 
-    pub(crate) fn is_write(&self) -> bool {
-        matches!(self.kind, UserKind::Write(_))
+    /// Makes what `command` asks for.
+    ///
+    /// # Errors
+    /// `EINVAL`: a poll.
+    /// # Safety
+    /// The segments are valid until the operation is dropped.
+    pub(crate) unsafe fn of(
+        file: &Arc<UserFile>,
+        command: &Command,
+    ) -> Result<UserOperation, Errno> {
+        let (segments, offset) = (command.segments.clone(), command.offset as u64);
+        let durable = command.durable();
+        // SAFETY: promised above.
+        Ok(unsafe {
+            match command.kind {
+                Kind::Read => UserOperation::read(file, offset, segments),
+                Kind::Write => UserOperation::write(file, offset, segments, durable),
+                Kind::Fsync => UserOperation::sync(file, Durable::All),
+                Kind::Fdatasync => UserOperation::sync(file, Durable::Data),
+                Kind::Poll(_) => return Err(Errno::INVAL),
+            }
+        })
     }
 
-    /// Returns the command it stands for, which has no descriptor and no segments of its own.
-    pub(crate) fn command(&self) -> Command {
-        let kind = match self.kind {
-            UserKind::Read(_) => Kind::Read,
-            UserKind::Write(_) => Kind::Write,
-            UserKind::Sync(_) => Kind::Fsync,
-        };
-        // SAFETY: no segments.
-        unsafe { Command::new(kind, (-1, 0), Segments::NONE, 0) }
+    fn is_write(&self) -> bool {
+        matches!(self.kind, UserKind::Write(_))
     }
 
     /// Runs the operation to its end on the calling thread, which sleeps while it waits: the

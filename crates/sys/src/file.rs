@@ -247,6 +247,8 @@ pub const O_APPEND: i32 = libc::O_APPEND;
 pub const O_DIRECT: i32 = libc::O_DIRECT;
 /// Writes are durable when they end (`O_SYNC` includes this bit).
 pub const O_DSYNC: i32 = libc::O_DSYNC;
+/// Writes and the metadata of the file are durable when they end.
+pub const O_SYNC: i32 = libc::O_SYNC;
 /// The stream answers EAGAIN rather than wait.
 pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;
 /// Only names the file.
