@@ -168,6 +168,29 @@ impl UserFile {
         self.writable
     }
 
+    /// Cuts the file off at `bytes`, or extends it with zeroes; blocks.
+    ///
+    /// # Errors
+    /// Those of ftruncate(2); `EBADF`: it could not be opened for writing.
+    pub fn set_len(&self, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
+        if !self.writable {
+            return Err(Errno::BADF);
+        }
+        let parker = Parker::new();
+        // What is behind the new end goes first: its writeback would make the file longer again.
+        while let Err(busy) = self.cached.truncate(bytes) {
+            let entry = || WaitEntry::from(Waker::from(parker.clone()));
+            if self.cached.mapping().wait(&busy.pin, busy.reason, &entry) {
+                drop(busy);
+                engine.run_kicked();
+                parker.sleep();
+            }
+        }
+        file::set_len(self.tail.number()?, bytes)?;
+        self.remember();
+        Ok(())
+    }
+
     /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
     /// be written.
     fn look_again(&self, now: &Stat) -> Result<(), Errno> {
@@ -269,10 +292,7 @@ impl UserOperation {
     /// `EINVAL`: a poll.
     /// # Safety
     /// The segments are valid until the operation is dropped.
-    pub(crate) unsafe fn of(
-        file: &Arc<UserFile>,
-        command: &Command,
-    ) -> Result<UserOperation, Errno> {
+    pub unsafe fn of(file: &Arc<UserFile>, command: &Command) -> Result<UserOperation, Errno> {
         let (segments, offset) = (command.segments.clone(), command.offset as u64);
         let durable = command.durable();
         // SAFETY: promised above.
@@ -297,8 +317,7 @@ impl UserOperation {
     /// # Errors
     /// Those of the operation.
     pub fn run(mut self, engine: &Arc<Engine>) -> Result<u32, Errno> {
-        let parker =
-            Arc::new(Parker { kicked: AtomicBool::new(false), thread: std::thread::current() });
+        let parker = Parker::new();
         let waker = Waker::from(parker.clone());
         let mut bios = Vec::new();
         loop {
@@ -325,6 +344,10 @@ struct Parker {
 }
 
 impl Parker {
+    fn new() -> Arc<Parker> {
+        Arc::new(Parker { kicked: AtomicBool::new(false), thread: std::thread::current() })
+    }
+
     fn sleep(&self) {
         while !self.kicked.swap(false, Acquire) {
             std::thread::park();

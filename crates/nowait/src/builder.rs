@@ -110,6 +110,16 @@ impl Builder {
         self
     }
 
+    /// Sets the size of the page cache for files in the mode [`CacheMode::User`], in bytes; 256 MiB
+    /// by default. Rounded up to 2 MiB, and taken from the system as it is used.
+    ///
+    /// [`CacheMode::User`]: crate::CacheMode::User
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Builder {
+        self.0.cache_bytes = bytes;
+        self
+    }
+
     /// Starts the engine; returns when its threads run.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 //! Open files, and requests on them that block.
 
 use crate::{Error, Nowait, OpenOptions, align::Alignment, error, open::Access};
-use nowait_file::{Kind, command::LEN_MAX};
+use nowait_block::Segments;
+use nowait_cache::Durable;
+use nowait_file::{Command, Kind, UserFile, UserOperation, command::LEN_MAX};
 use nowait_sys::{
     Errno,
     file::{self, IOV_MAX, IoVec},
@@ -31,7 +33,7 @@ struct Open {
     access: Access,
     /// For direct I/O only.
     alignment: Option<Alignment>,
-    #[expect(dead_code, reason = "an engine lives as long as its files")]
+    user: Option<Arc<UserFile>>,
     nowait: Nowait,
 }
 
@@ -59,9 +61,10 @@ impl File {
         status_flags: i32,
         access: Access,
         alignment: Option<Alignment>,
+        user: Option<Arc<UserFile>>,
     ) -> File {
         let (path, nowait) = (path.into(), nowait.clone());
-        File(Arc::new(Open { file, path, status_flags, access, alignment, nowait }))
+        File(Arc::new(Open { file, path, status_flags, access, alignment, user, nowait }))
     }
 
     /// Returns the path as it was given to open.
@@ -79,6 +82,9 @@ impl File {
     /// # Errors
     /// Those of fstat(2).
     pub fn size(&self) -> Result<u64, Error> {
+        if let Some(user) = &self.0.user {
+            return Ok(user.cached().size());
+        }
         let size = self.0.file.metadata().map(|metadata| metadata.len());
         size.map_err(|error| self.failed("size", &error))
     }
@@ -88,6 +94,15 @@ impl File {
     /// # Errors
     /// Those of ftruncate(2); `EINVAL` also if it is not open for writing.
     pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
+        if let Some(user) = &self.0.user {
+            let done = match self.0.access.write {
+                true => user.set_len(self.0.nowait.engine(), bytes),
+                false => Err(Errno::INVAL),
+            };
+            return done.map_err(|errno| {
+                Error::new(errno, format!("set_len of {}", self.path().display()))
+            });
+        }
         self.0.file.set_len(bytes).map_err(|error| self.failed("set_len", &error))
     }
 
@@ -96,6 +111,9 @@ impl File {
     /// # Errors
     /// Those of fsync(2); `EIO`: something written before is lost.
     pub fn sync_all(&self) -> Result<(), Error> {
+        if let Some(user) = &self.0.user {
+            return self.sync_cached(user, Durable::All);
+        }
         self.0.file.sync_all().map_err(|error| self.failed("sync_all", &error))
     }
 
@@ -104,7 +122,16 @@ impl File {
     /// # Errors
     /// Those of fdatasync(2); `EIO`: something written before is lost.
     pub fn sync_data(&self) -> Result<(), Error> {
+        if let Some(user) = &self.0.user {
+            return self.sync_cached(user, Durable::Data);
+        }
         self.0.file.sync_data().map_err(|error| self.failed("sync_data", &error))
+    }
+
+    fn sync_cached(&self, user: &Arc<UserFile>, durable: Durable) -> Result<(), Error> {
+        let kind = if durable == Durable::All { Kind::Fsync } else { Kind::Fdatasync };
+        let synced = UserOperation::sync(user, durable).run(self.0.nowait.engine());
+        synced.map(drop).map_err(|errno| self.refused(kind, errno, 0, 0))
     }
 
     /// Reads at `offset`; returns how many bytes, fewer than asked for only at the end of the file.
@@ -200,6 +227,10 @@ impl File {
         call: impl Fn(i32, i64) -> Result<usize, Errno>,
     ) -> Result<usize, Error> {
         let signed = self.check(kind, segments, offset)?;
+        if let Some(user) = &self.0.user {
+            let done = self.transfer_cached(user, kind, segments, signed);
+            return done.map_err(|errno| self.refused(kind, errno, sum(segments), offset));
+        }
         loop {
             match call(self.fd(), signed) {
                 Err(Errno::INTR) => {}
@@ -209,6 +240,26 @@ impl File {
                 }
             }
         }
+    }
+
+    /// Runs the operation of a queue's request on this thread.
+    fn transfer_cached(
+        &self,
+        user: &Arc<UserFile>,
+        kind: Kind,
+        segments: &[IoVec],
+        offset: i64,
+    ) -> Result<usize, Errno> {
+        let segments = match segments {
+            [one] => Segments::One(*one),
+            many => Segments::Many(many.into()),
+        };
+        // SAFETY: the segments are borrowed by the caller, exclusively if it is a read, and `run`
+        // returns when nothing touches them any more.
+        let command = unsafe { Command::new(kind, (-1, self.0.status_flags), segments, offset) };
+        // SAFETY: as above.
+        let operation = unsafe { UserOperation::of(user, &command) }?;
+        operation.run(self.0.nowait.engine()).map(|bytes| bytes as usize)
     }
 
     /// Finds out whether a transfer is possible at all; returns the offset as the kernel takes it.
@@ -259,8 +310,25 @@ impl File {
         self.0.file.as_raw_fd()
     }
 
+    pub(crate) fn user(&self) -> Option<&Arc<UserFile>> {
+        self.0.user.as_ref()
+    }
+
     pub(crate) fn status_flags(&self) -> i32 {
         self.0.status_flags
+    }
+}
+
+impl Drop for Open {
+    /// The last open of a cached file writes back what nobody has synced; errors stay with who
+    /// asks for a sync.
+    fn drop(&mut self) {
+        let last = |user: &Arc<UserFile>| Arc::strong_count(user) == 1 && user.cached().is_dirty();
+        if let Some(user) = self.user.take().filter(last)
+            && !self.nowait.is_the_parents()
+        {
+            let _ = UserOperation::sync(&user, Durable::Written).run(self.nowait.engine());
+        }
     }
 }
 

@@ -1,20 +1,23 @@
 //! How a file is opened.
 
 use crate::{Error, File, Nowait, align::Alignment};
+use nowait_file::UserFile;
 use nowait_sys::{
     Errno,
     file::{self, O_DIRECT, O_DSYNC},
 };
-use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path};
+use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path, sync::Arc};
 
 /// Which page cache stands between the program and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CacheMode {
-    /// The page cache of nowait itself, in the process. Not in this version: refused at open.
+    /// The page cache of nowait itself, in the process: no system call for what is cached, and
+    /// nothing twice in memory. Coherent within the engine; towards others an open sees what they
+    /// have written, and they see what was synced, or written before the last close.
+    #[default]
     User,
     /// The kernel's: coherent with every other reader and writer of the file.
-    #[default]
     Host,
     /// None: O_DIRECT. Offsets, lengths and addresses must be aligned, see [`File::alignment`].
     Direct,
@@ -43,7 +46,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Begins with nothing allowed, in the cache mode [`CacheMode::Host`].
+    /// Begins with nothing allowed, in the cache mode [`CacheMode::User`].
     pub fn new() -> OpenOptions {
         OpenOptions {
             std: fs::OpenOptions::new(),
@@ -108,13 +111,13 @@ impl OpenOptions {
     ///
     /// # Errors
     /// Those of open(2). `EINVAL`: senseless options, or a file system without direct I/O.
-    /// `ENOSYS`: [`CacheMode::User`].
+    /// `EINVAL` in the mode [`CacheMode::User`] also if it is not a regular file; `ENOMEM`: no
+    /// memory for the page cache.
     pub fn open(&self, nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         let mut flags = if self.sync { O_DSYNC } else { 0 };
         match self.cache {
-            CacheMode::User => return Err(no_user_cache(path)),
-            CacheMode::Host => {}
+            CacheMode::User | CacheMode::Host => {}
             CacheMode::Direct => flags |= O_DIRECT,
         }
         let failed = |error: &_| {
@@ -129,16 +132,34 @@ impl OpenOptions {
             CacheMode::Direct => Some(Alignment::of(fd, self.access.read)),
             _ => None,
         };
-        Ok(File::from_parts(nowait, file, path, flags, self.access, alignment))
+        let user = match self.cache {
+            CacheMode::User => Some(self.open_cached(nowait, fd).map_err(|(errno, reason)| {
+                Error::new(errno, format!("open of {}", path.display())).because(reason)
+            })?),
+            _ => None,
+        };
+        Ok(File::from_parts(nowait, file, path, flags, self.access, alignment, user))
+    }
+}
+
+impl OpenOptions {
+    fn open_cached(
+        &self,
+        nowait: &Nowait,
+        fd: i32,
+    ) -> Result<Arc<UserFile>, (Errno, &'static str)> {
+        let user = UserFile::open(nowait.engine(), fd).map_err(|errno| match errno {
+            Errno::INVAL => (errno, "only regular files can be cached; use Host or Direct"),
+            Errno::NOMEM => (errno, "no memory for the page cache: see Builder::cache_bytes"),
+            _ => (errno, "the page cache could not open it"),
+        })?;
+        if self.access.write && !user.is_writable() {
+            return Err((Errno::ACCES, "the page cache could open it for reading only"));
+        }
+        Ok(user)
     }
 }
 
 fn errno_to_io(errno: Errno) -> std::io::Error {
     std::io::Error::from_raw_os_error(errno.raw())
-}
-
-/// The only place that knows of the missing mode.
-fn no_user_cache(path: &Path) -> Error {
-    let error = Error::new(Errno::NOSYS, format!("open of {}", path.display()));
-    error.because("the cache mode User is not in this version; use Host or Direct")
 }

@@ -23,7 +23,7 @@ use crate::{Error, File, IoBuffer, IoBufferMut, Nowait};
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
 use nowait_file::{
-    Command, Context, Kind,
+    Command, Context, Kind, Lookahead, UserFile,
     command::{LEN_MAX, open_for},
     submit::{Reply, Submission},
 };
@@ -292,17 +292,32 @@ impl<T, B> Queue<T, B> {
         let slots = *granted.as_ref().unwrap_or(&0);
         let mut submission = Submission::new(&self.context);
         let mut started = 0;
-        for (index, (key, command)) in self.prepared.drain(..).enumerate() {
-            let outcome = if index < slots {
-                submission.start(command, Reply { data: key, obj: key, eventfd: None })
-            } else {
+        let requests = &self.requests;
+        let cached = |prepared: &(u64, Command)| {
+            let (key, command) = prepared;
+            let file = requests.get(*key)?.cached()?;
+            (command.kind == Kind::Read).then_some((file.as_ref(), command.offset as u64))
+        };
+        let lookahead = Lookahead::new(self.prepared.iter().map(cached));
+        for (index, (key, command)) in self.prepared.iter().enumerate() {
+            lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
+            let (key, command) = (*key, command.clone());
+            let reply = Reply { data: key, obj: key, eventfd: None };
+            let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
+            } else if let Some(file) = requests.get(key).and_then(Request::cached) {
+                submission.start_on(file, command, &reply)
+            } else {
+                submission.start(command, reply).map(|()| None)
             };
             match outcome {
-                Ok(()) => started += 1,
+                Ok(None) => started += 1,
+                // Cached: no event will come.
+                Ok(Some(bytes)) => self.over.push_back((key, Ok(bytes))),
                 Err(errno) => self.over.push_back((key, Err(errno))),
             }
         }
+        self.prepared.clear();
         if slots > started {
             self.context.io().release(slots - started);
         }
@@ -454,6 +469,13 @@ impl<T, B> Request<T, B> {
                 let flags = open_for(fd).map_err(|errno| self.failed(errno))?;
                 Ok(((fd, flags), 0))
             }
+        }
+    }
+
+    fn cached(&self) -> Option<&Arc<UserFile>> {
+        match &self.file {
+            Held::File(file) => file.user(),
+            Held::Other(_) => None,
         }
     }
 
