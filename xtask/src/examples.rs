@@ -25,7 +25,7 @@ pub(crate) fn run(cargo: impl Fn(&[&str]) -> Command) -> Result {
 fn run_in(folder: &Path, cargo: impl Fn(&[&str]) -> Command) -> Result {
     let [from, to] = ["from", "to"].map(|name| folder.join(name).display().to_string());
     let bytes: Vec<u8> = (0..FILE_BYTES).map(|n| (n / 512 % 251) as u8).collect();
-    let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+    let lines = bytes.split(|byte| *byte == b'\n').count() - 1;
     fs::write(&from, &bytes).map_err(|error| format!("{from}: {error}"))?;
     let example = |name: &str, args: &[&str], said: &str| -> Result {
         let mut words = vec!["run", "-q", "-p", "nowait", "--example", name, "--"];
