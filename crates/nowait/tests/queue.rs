@@ -98,8 +98,7 @@ fn vectored_writes_and_reads_and_a_sync_in_one_batch() {
         queue.submit();
         queue.wait(1, None).unwrap();
         let buffers = queue.pop().unwrap().buffers.many().unwrap();
-        let read: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
-        assert_eq!(read, whole);
+        assert_eq!(buffers.iter().flat_map(|b| b.to_vec()).collect::<Vec<_>>(), whole);
     });
 }
 
@@ -260,9 +259,9 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let place = || (0..12usize, 1..4usize);
+    let place = || (0..BLOCKS - 2, 1..4usize);
     prop_oneof![
-        4 => place().prop_map(|(block, blocks)| Step::Read { block, blocks }),
+        4 => place().prop_map(|(block, blocks)| Step::Read { block, blocks: blocks + 1 }),
         4 => (place(), any::<u8>())
             .prop_map(|((block, blocks), byte)| Step::Write { block, blocks, byte }),
         1 => Just(Step::Sync),
@@ -270,6 +269,10 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..6usize).prop_map(Step::Reap),
     ]
 }
+
+/// Blocks of the file of a random run. It has its length from the beginning: a read that overlaps
+/// no write may or may not see that one has extended the file.
+const BLOCKS: usize = 14;
 
 /// A queue beside what must come of it: requests on one buffered file take effect in the order of
 /// their submission, so a vector that sees them at once has the same bytes.
@@ -293,15 +296,14 @@ impl Model {
             }
             Step::Read { block, blocks } if !self.queue.is_full() => {
                 let (offset, len) = (block * BLOCK, blocks * BLOCK);
-                let end = (offset + len).min(self.bytes.len()).max(offset);
-                let seen = self.bytes.get(offset..end).unwrap_or_default().to_vec();
+                let end = (offset + len).min(BLOCKS * BLOCK);
+                let seen = self.bytes[offset..end].to_vec();
                 self.queue.read(&self.file, filled(len, 0xee), offset as u64, tag).unwrap();
                 let count = seen.len();
                 self.expected.push(Some((Some(seen), count)));
             }
             Step::Write { block, blocks, byte } if !self.queue.is_full() => {
                 let (offset, len) = (block * BLOCK, blocks * BLOCK);
-                self.bytes.resize(self.bytes.len().max(offset + len), 0);
                 self.bytes[offset..offset + len].fill(byte);
                 self.queue.write(&self.file, filled(len, byte), offset as u64, tag).unwrap();
                 self.expected.push(Some((None, len)));
@@ -324,18 +326,24 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_random_run_agrees_with_a_vector(steps in prop::collection::vec(step(), 0..120)) {
         everywhere(|nowait, mode| {
-            if mode != CacheMode::Host {
+            if mode == CacheMode::Direct {
                 return; // direct requests that overlap have no order
             }
             let folder = folder();
             let path = folder.path().join("file");
             let (file, queue) = (open(nowait, mode, &path), nowait.queue(24).unwrap());
-            let mut model = Model { file, queue, bytes: Vec::new(), expected: Vec::new() };
+            let bytes = vec![0; BLOCKS * BLOCK];
+            file.set_len(bytes.len() as u64).unwrap();
+            let mut model = Model { file, queue, bytes, expected: Vec::new() };
             steps.iter().for_each(|step| model.apply(step));
             model.queue.submit();
             model.reap(usize::MAX);

@@ -5,20 +5,25 @@ use std::path::Path;
 
 pub(crate) const BLOCK: usize = 4096;
 
+/// Small, so that files do not fit.
+const CACHE_BYTES: u64 = 4 << 20;
+
 pub(crate) const BACKENDS: [BackendChoice; 3] =
     [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads];
 
-/// Runs a claim on every backend and submit mode that works here, in both cache modes.
+/// Runs a claim on every backend and submit mode that works here, in all cache modes.
 pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
     for backend in BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
-            let nowait = match Nowait::builder().backend(backend).submit(submit).build() {
+            let builder = Nowait::builder().backend(backend).submit(submit);
+            let nowait = match builder.cache_bytes(CACHE_BYTES).build() {
                 Ok(nowait) => nowait,
                 Err(error) => {
                     println!("skipped: nowait: {error}");
                     continue;
                 }
             };
+            claim(&nowait, CacheMode::User);
             claim(&nowait, CacheMode::Host);
             claim(&nowait, CacheMode::Direct);
         }
