@@ -115,6 +115,11 @@ impl State {
         self.has(MARKER)
     }
 
+    /// Tells whether it is out of its tree.
+    pub(crate) fn is_detached(self) -> bool {
+        self.has(DETACHED)
+    }
+
     /// Tells whether its memory is free, or about to be.
     pub fn is_frozen(self) -> bool {
         self.has(FROZEN)
@@ -162,23 +167,13 @@ pub struct Folio {
     errno: AtomicU32,
     /// How many writebacks have ended, of all folios that were here.
     written: AtomicU32,
-    /// For the eviction policy: its queues, guarded by its own lock.
-    pub links: Links,
+    /// What stands for the memory in models.
+    #[cfg(loom)]
+    pub(crate) content: AtomicU32,
 }
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Folio>() == 64);
-
-/// A folio's place in the queues of the eviction policy, which alone uses it.
-#[derive(Debug)]
-pub struct Links {
-    /// The number of the next folio, 0: none.
-    pub next: AtomicU32,
-    /// The number of the previous folio, 0: none.
-    pub previous: AtomicU32,
-    /// In which queue it is, 0: none.
-    pub queue: AtomicU32,
-}
 
 impl Folio {
     /// Makes the header of a free frame.
@@ -191,7 +186,8 @@ impl Folio {
             order: zero(),
             errno: zero(),
             written: zero(),
-            links: Links { next: zero(), previous: zero(), queue: zero() },
+            #[cfg(loom)]
+            content: zero(),
         }
     }
 
@@ -262,12 +258,20 @@ impl Folio {
         self.state.store(bits, Release);
     }
 
-    /// Pins it, and counts an access, unless it is free. Returns the state before.
+    /// Pins it, for a hit on page `index`, unless it is free. Returns the state before.
     ///
+    /// An access is counted if it is uptodate and `index` is its first page: a file that is read
+    /// in order by small requests would else make each of its folios look hot (docs/eviction.md).
     /// The caller then compares the identity: it may be another folio by now.
     #[inline]
-    pub(crate) fn try_pin(&self) -> Option<State> {
-        self.pin(FREQUENCY_ONE, 0, 0)
+    pub(crate) fn try_pin(&self, index: u64) -> Option<State> {
+        self.pin(self.warmer(index), 0, 0)
+    }
+
+    /// Returns what an access to page `index` adds. A guess if it is another folio by now.
+    #[inline]
+    fn warmer(&self, index: u64) -> u64 {
+        if self.index() == index { FREQUENCY_ONE } else { 0 }
     }
 
     /// Pins it unless it is free, and counts no access: for those who only look after it.
@@ -275,11 +279,11 @@ impl Folio {
         self.pin(0, 0, 0)
     }
 
-    /// Pins it and, unless somebody has locked it or writes it back, locks it too. Returns the
-    /// state before: locked by the caller if neither bit was set.
+    /// As [`Folio::try_pin`] and, unless somebody has locked it or writes it back, locks it too.
+    /// Returns the state before: locked by the caller if neither bit was set.
     #[inline]
-    pub(crate) fn try_pin_locked(&self) -> Option<State> {
-        self.pin(FREQUENCY_ONE, LOCKED, LOCKED | WRITEBACK)
+    pub(crate) fn try_pin_locked(&self, index: u64) -> Option<State> {
+        self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK)
     }
 
     /// Pins it and sets `bits` if none of `unless` is set; returns the state before.
@@ -291,8 +295,11 @@ impl Folio {
             if old & (FROZEN | DETACHED) != 0 || old & PINS == PINS {
                 return None;
             }
-            let set = if old & unless == 0 { bits } else { 0 };
-            let warmer = if old & FREQUENCY == FREQUENCY { 0 } else { warmer };
+            let free = old & unless == 0;
+            let set = if free { bits } else { 0 };
+            // What waits for it now comes again. A full counter stays as it is.
+            let counts = free && old & UPTODATE != 0 && old & FREQUENCY != FREQUENCY;
+            let warmer = if counts { warmer } else { 0 };
             let new = (old + 1 + warmer) | set;
             // Acquire: the identity and the bytes of whoever published or unlocked it.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
@@ -360,6 +367,14 @@ impl Folio {
             }
         }
         State(old).frequency()
+    }
+
+    /// Forgets all accesses, for the policy; returns how many were counted before.
+    pub fn cool_down(&self) -> u32 {
+        if self.state().frequency() == 0 {
+            return 0;
+        }
+        State(self.state.fetch_and(!FREQUENCY, Relaxed)).frequency()
     }
 
     /// Freezes it if it has `pins` pins (the caller's) and none of the bits of `busy`.

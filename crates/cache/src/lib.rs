@@ -25,7 +25,8 @@
 //! entry; the bios on the list are queued to a backend after it; their completions go to
 //! [`Cache::complete`], which kicks.
 //!
-//! **Lock order.** A mapping's lock, then the buddy of `frames` or the book of `nodes`. The shards
+//! **Lock order.** A mapping's lock, then the buddy of `frames`, the book of `nodes` or the policy;
+//! the policy's is taken alone too, and nothing under it. The shards
 //! of `page_wait`, the lists of `room`, the book of `flush`, and the registry, the files and the
 //! I/Os of `cache` are taken alone. Nothing is kicked under a lock.
 

@@ -33,7 +33,7 @@ pub(crate) fn with_frames(
         if attempt(plug).is_ok() {
             return Attempt::Again;
         }
-        if cache.reclaim() {
+        if cache.reclaim(1, plug) {
             continue;
         }
         if armed {

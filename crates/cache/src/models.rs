@@ -1,6 +1,6 @@
 //! Models of the lock-free parts, in all interleavings, each with a canary that must fail.
 //!
-//! The content of a folio is modelled by `links.next`, written by whoever owns the folio alone.
+//! The content of a folio is modelled by `content`, written by whoever owns the folio alone.
 
 use crate::cache::Cache;
 use crate::folio::{Folio, FolioId, LOCKED, UPTODATE, WAITERS};
@@ -17,7 +17,7 @@ fn fill(mapping: &Mapping, index: u64) -> FolioId {
     let mut created = Vec::new();
     mapping.create_missing(index, index + 1, &mut created).unwrap();
     let folio = mapping.cache().frames.folio(created[0]);
-    folio.links.next.store(content(mapping, index), Relaxed);
+    folio.content.store(content(mapping, index), Relaxed);
     mapping.filled(created[0], Ok(()), &mut Vec::new());
     created[0]
 }
@@ -28,7 +28,7 @@ fn content(mapping: &Mapping, index: u64) -> u32 {
 
 fn check(pin: &Pin<'_>, mapping: &Mapping, index: u64) {
     if pin.state().is_uptodate() {
-        let found = pin.folio().links.next.load(Relaxed);
+        let found = pin.folio().content.load(Relaxed);
         assert_eq!(found, content(mapping, index), "the content of another page");
     }
 }
@@ -56,7 +56,7 @@ fn reuse(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
 fn find_unchecked(mapping: &Mapping, index: u64) -> Option<Pin<'_>> {
     let number = mapping.prefetch(index);
     let id = FolioId::new(number)?;
-    mapping.cache().frames.folio(id).try_pin()?;
+    mapping.cache().frames.folio(id).try_pin(index)?;
     Some(Pin::adopt(&mapping.cache().frames, id))
 }
 
@@ -174,7 +174,7 @@ fn loom_freeze_and_pin_exclude_each_other() {
         let folio = Arc::new(Folio::new());
         folio.publish(1, 0, UPTODATE);
         let other = folio.clone();
-        let pinner = thread::spawn(move || match other.try_pin() {
+        let pinner = thread::spawn(move || match other.try_pin(0) {
             Some(before) => {
                 assert!(!before.is_frozen());
                 let _ = other.unpin();
