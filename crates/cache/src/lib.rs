@@ -16,7 +16,8 @@
 //!   io         bios from issue to completion      flush      group commit
 //!   memory     frames for an operation            reclaim    victims, cleaning
 //! copy         between frames and memory of the application
-//! readahead    what to read before it is asked for, per open file
+//! open_file    what an open remembers of its reads
+//! readahead    what to read before it is asked for
 //! policy       which folio leaves when a frame is needed
 //! inode_lock   direct against cached requests, truncate against requests in flight
 //! ```
@@ -44,6 +45,7 @@ mod memory;
 #[cfg(all(test, loom))]
 mod models;
 mod nodes;
+pub mod open_file;
 pub mod page_wait;
 pub mod pin;
 pub mod policy;
@@ -63,6 +65,7 @@ pub use flush::Durable;
 pub use folio::{Folio, FolioId};
 pub use frames::{FRAME_BYTES, Frames, NoFrames};
 pub use mapping::{Busy, Mapping};
+pub use open_file::OpenFile;
 pub use page_wait::Reason;
 pub use pin::Pin;
 pub use read::ReadOperation;
