@@ -14,6 +14,7 @@
 //! bit  38      MARKER      the access that finds it starts the next readahead
 //! bit  39      DETACHED    out of its tree, freed by whoever takes the last pin off
 //! bit  40      FROZEN      free, or about to be: cannot be pinned
+//! bits 41..57  GUARDS      who has lent the memory out as bytes: must not change meanwhile
 //! ```
 //!
 //! Headers are never freed while the pool lives: a stale look-up may read the header of a folio
@@ -44,6 +45,9 @@ pub(crate) const WAITERS: u64 = 1 << 37;
 pub(crate) const MARKER: u64 = 1 << 38;
 const DETACHED: u64 = 1 << 39;
 const FROZEN: u64 = 1 << 40;
+const GUARD_ONE: u64 = 1 << 41;
+/// See the table above.
+pub(crate) const GUARDS: u64 = ((1 << 16) - 1) << 41;
 
 /// The number of a folio: that of its first frame, counted from one; zero is "none" in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -130,6 +134,11 @@ impl State {
         (self.0 & PINS) as u32
     }
 
+    /// Tells whether its bytes are lent out, and must not change.
+    pub fn is_guarded(self) -> bool {
+        self.has(GUARDS)
+    }
+
     /// Returns the accesses since the policy last looked, 0 to 3.
     pub fn frequency(self) -> u32 {
         ((self.0 & FREQUENCY) / FREQUENCY_ONE) as u32
@@ -148,6 +157,7 @@ impl core::fmt::Debug for State {
             (MARKER, " marker"),
             (DETACHED, " detached"),
             (FROZEN, " frozen"),
+            (GUARDS, " guarded"),
         ];
         write!(f, "pins {} frequency {}", self.pins(), self.frequency())?;
         let mut set = names.iter().filter(|(bit, _)| self.has(*bit));
@@ -279,11 +289,59 @@ impl Folio {
         self.pin(0, 0, 0)
     }
 
-    /// As [`Folio::try_pin`] and, unless somebody has locked it or writes it back, locks it too.
-    /// Returns the state before: locked by the caller if neither bit was set.
+    /// As [`Folio::try_pin`] and, unless somebody has locked it, writes it back or has lent it
+    /// out, locks it too. Returns the state before: locked by the caller if that was so.
     #[inline]
     pub(crate) fn try_pin_locked(&self, index: u64) -> Option<State> {
-        self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK)
+        self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK | GUARDS)
+    }
+
+    /// Has its bytes stay as they are, of a pinned folio, unless they are not there, somebody
+    /// changes them, or somebody waits: a writer, maybe, for whom there would never be an end.
+    #[inline]
+    pub(crate) fn try_guard(&self) -> bool {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            let refused = old & UPTODATE == 0 || old & (LOCKED | WAITERS) != 0;
+            if refused || old & GUARDS == GUARDS {
+                return false;
+            }
+            // Acquire: the bytes of whoever unlocked it.
+            match self.state.compare_exchange_weak(old, old + GUARD_ONE, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes a guard off, unless it is the last one and somebody waits: then by `waited_for`.
+    #[inline]
+    pub(crate) fn try_unguard(&self, waited_for: bool) -> Result<State, State> {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            debug_assert!(old & GUARDS != 0, "given back too often");
+            if old & WAITERS != 0 && !waited_for {
+                return Err(State(old));
+            }
+            let new = old - GUARD_ONE;
+            // Release: what was read through the guard was read before it is changed.
+            match self.state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => return Ok(State(new)),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Sets WAITERS if any of `bits` is set. False: none is.
+    pub(crate) fn expect_waiter(&self, bits: u64) -> bool {
+        let mut old = self.state.load(Acquire);
+        while old & bits != 0 {
+            match self.state.compare_exchange_weak(old, old | WAITERS, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+        false
     }
 
     /// Pins it and sets `bits` if none of `unless` is set; returns the state before.

@@ -15,6 +15,7 @@
 //!   read, write, writeback   operations: iterations that never wait
 //!   io         bios from issue to completion      flush      group commit
 //!   memory     frames for an operation            reclaim    victims, cleaning
+//! lend         bytes without a copy
 //! copy         between frames and memory of the application
 //! open_file    what an open remembers of its reads
 //! readahead    what to read before it is asked for
@@ -40,6 +41,7 @@ pub mod folio;
 pub mod frames;
 pub mod inode_lock;
 mod io;
+pub mod lend;
 pub mod mapping;
 mod memory;
 #[cfg(all(test, loom))]
@@ -64,6 +66,7 @@ pub use file::{Backing, CachedFile, Target};
 pub use flush::Durable;
 pub use folio::{Folio, FolioId};
 pub use frames::{FRAME_BYTES, Frames, NoFrames};
+pub use lend::PinnedRange;
 pub use mapping::{Busy, Mapping};
 pub use open_file::OpenFile;
 pub use page_wait::Reason;

@@ -93,8 +93,8 @@ impl Mapping {
         })
     }
 
-    /// As [`Mapping::find`], and locks the folio for changing it, unless it is locked or written
-    /// back. Tells whether it did; if not, the pin serves for waiting.
+    /// As [`Mapping::find`], and locks the folio for changing it, unless it is locked, written
+    /// back or lent out. Tells whether it did; if not, the pin serves for waiting.
     #[inline]
     pub fn find_to_write(&self, index: u64) -> Option<(Pin<'_>, Result<(), Reason>)> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -104,6 +104,7 @@ impl Mapping {
         let outcome = match before {
             _ if before.is_locked() => Err(Reason::Unlocked),
             _ if before.is_writeback() => Err(Reason::Written),
+            _ if before.is_guarded() => Err(Reason::Returned),
             _ => Ok(()),
         };
         if !folio.holds(self.number, index) {
@@ -118,7 +119,7 @@ impl Mapping {
     /// As [`Mapping::look_up`], and locks the folio for changing it. `None`: it is missing.
     ///
     /// # Errors
-    /// It is locked or being written.
+    /// It is locked, being written, or lent out.
     pub fn look_up_to_write(&self, index: u64) -> Option<Result<Pin<'_>, Busy<'_>>> {
         let found = self.find_to_write(index).or_else(|| {
             let _lock = self.lock.lock();
