@@ -46,7 +46,8 @@ pub(crate) fn with_frames(
     }
 }
 
-/// Creates the missing pages from `from` to before `end` and reads them.
+/// Creates the missing pages from `from` to before `end` and reads them: at once, if frames for
+/// all can be had without waiting.
 pub(crate) fn read_missing(
     file: &Arc<CachedFile>,
     from: u64,
@@ -54,6 +55,7 @@ pub(crate) fn read_missing(
     plug: &mut Vec<Bio>,
     make: &dyn Fn() -> WaitEntry,
 ) -> Attempt {
+    file.cache().make_room(end - from, plug);
     let mut created: Vec<FolioId> = Vec::new();
     with_frames(file, plug, make, |plug| {
         let result = file.mapping().create_missing(from, end, &mut created);
