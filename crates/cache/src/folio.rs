@@ -469,3 +469,16 @@ impl Folio {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+impl Folio {
+    /// The mistake that `try_guard` avoids: looks first, counts then.
+    pub(crate) fn guard_unchecked(&self) -> bool {
+        let state = self.state();
+        let free = state.is_uptodate() && !state.has(LOCKED | WAITERS);
+        if free {
+            self.state.fetch_add(GUARD_ONE, AcqRel);
+        }
+        free
+    }
+}

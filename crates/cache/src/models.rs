@@ -187,3 +187,51 @@ fn loom_freeze_and_pin_exclude_each_other() {
         assert!(frozen || pinned, "one of the two gets it");
     });
 }
+
+/// A writer wants a folio whose bytes are lent out; `lend` tells whether they were.
+fn lent(lend: fn(&Folio) -> bool) {
+    loom::model(move || {
+        let cache = Cache::with_frames(1);
+        let mapping = Mapping::new(&cache);
+        let id = fill(&mapping, 0);
+        let reader = mapping.clone();
+        let reader = thread::spawn(move || {
+            let (pin, mut woken) = (reader.look_up(0).unwrap(), Vec::new());
+            if !lend(pin.folio()) {
+                return;
+            }
+            let seen = pin.folio().content.load(Relaxed);
+            assert_eq!(seen, pin.folio().content.load(Relaxed), "lent bytes changed");
+            reader.cache().waits.unguard(&reader.cache().frames, id, &mut woken);
+            woken.into_iter().for_each(WaitEntry::kick);
+        });
+        let kicked = Arc::new(Kicked(AtomicU32::new(0)));
+        let mut armed = false;
+        let (pin, locked) = mapping.find_to_write(0).unwrap();
+        match locked {
+            Ok(()) => {
+                pin.folio().content.store(7, Relaxed);
+                mapping.unlock(id, &mut Vec::new());
+            }
+            Err(reason) => {
+                let entry = WaitEntry::Request(kicked.clone());
+                armed = mapping.wait(&pin, reason, || entry);
+            }
+        }
+        reader.join().unwrap();
+        assert_eq!(kicked.0.load(Relaxed), u32::from(armed), "as many kicks as entries");
+        let free = !pin.state().is_guarded() && !pin.state().has(WAITERS | LOCKED);
+        assert!(free, "nobody has it, nobody waits");
+    });
+}
+
+#[test]
+fn loom_lent_bytes_do_not_change_and_the_writer_is_kicked() {
+    lent(Folio::try_guard);
+}
+
+#[test]
+#[should_panic(expected = "lent bytes changed")]
+fn loom_canary_lending_what_is_being_changed() {
+    lent(Folio::guard_unchecked);
+}

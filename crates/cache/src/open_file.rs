@@ -6,7 +6,8 @@
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
-use crate::folio::{FolioId, MARKER};
+use crate::folio::MARKER;
+use crate::memory::create_now;
 use crate::pin::Pin;
 use crate::readahead::{Advice, Bounds, Plan, Readahead, Request};
 use crate::sync::{Arc, Mutex};
@@ -95,18 +96,17 @@ const PAGE: u64 = FRAME_BYTES as u64;
 /// Starts reading what is missing of a plan, and marks its page. What lies before it was created
 /// by the caller, or is not part of it.
 pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
-    let (cache, mut created) = (file.cache(), Vec::<FolioId>::new());
+    let mut created = Vec::new();
     if !plan.read.is_empty() {
-        cache.make_room(plan.read.end - plan.read.start, plug);
         // Short of frames it ends early: the next miss is a sign of that.
-        let _ = file.mapping().create_missing(plan.read.start, plan.read.end, &mut created);
+        (created, _) = create_now(file, plan.read.start, plan.read.end, plug);
     }
     mark(file, plan);
     file.fill(&created, plug);
 }
 
 /// Marks the folio with the page that a plan names, if it is there.
-pub(crate) fn mark(file: &CachedFile, plan: &Plan) {
+fn mark(file: &CachedFile, plan: &Plan) {
     if let Some(pin) = plan.marker.and_then(|marker| file.mapping().look_up(marker)) {
         pin.folio().set(MARKER);
     }

@@ -51,6 +51,7 @@ impl ReadOperation {
 
     /// Lets it read ahead, as an open of its file sees fit. `asynchronous`: the submitter does
     /// not wait for this read.
+    #[must_use]
     pub fn with_readahead(mut self, open: Arc<OpenFile>, asynchronous: bool) -> ReadOperation {
         let pages = page(self.start)..self.end.div_ceil(FRAME_BYTES as u64);
         self.open = Some((open, Request::new(pages, asynchronous)));
@@ -174,7 +175,6 @@ impl ReadOperation {
         }
         // The request's part in bios of its own: it does not wait for what follows.
         let own = plan.read.end.min(page(end - 1) + 1);
-        file.cache().make_room(plan.read.end - index, plug);
         let attempt = read_missing(&file, index, own, plug, wait);
         if attempt == Attempt::Again {
             read_ahead(&file, &Plan { read: own..plan.read.end, marker: plan.marker }, plug);

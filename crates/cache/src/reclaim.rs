@@ -85,15 +85,6 @@ impl Cache {
         freed > 0
     }
 
-    /// Reclaims until `frames` are free, as far as that goes without waiting: runs of frames are
-    /// then longer than when the last free ones are taken.
-    pub(crate) fn make_room(&self, frames: u64, plug: &mut Vec<Bio>) {
-        let free = self.frames.free_frames();
-        if free < frames {
-            self.reclaim(frames - free, plug);
-        }
-    }
-
     /// Tells the policy of a folio that is in a tree, unless it knows it. The caller holds the
     /// lock of the mapping.
     pub(crate) fn admit(&self, id: FolioId) {

@@ -69,3 +69,20 @@ fn pages_that_left_and_come_back_soon_are_kept() {
     }
     assert!(rig.is_there(0), "remembered, it outlives newcomers");
 }
+
+#[test]
+fn pinned_pages_do_not_hide_those_that_can_leave() {
+    let mut rig = Rig::new(16 * MIB, 24 * MIB);
+    let mut lent = Vec::new();
+    for n in 0..4000 {
+        rig.run(None, n * PAGE, PAGE);
+        lent.push(rig.file.pin_range(n * PAGE, 4096).unwrap());
+    }
+    for n in 4000..5000 {
+        let mut read = rig.read(n * PAGE, PAGE);
+        assert_eq!(rig.iterate(&mut read), None);
+        assert!(rig.under_way_bytes() > 0, "read {n} waits for a frame, and none will come");
+        rig.complete_all();
+        assert_eq!(rig.iterate(&mut read), Some(4096));
+    }
+}
