@@ -75,6 +75,7 @@ fn on_file<B: BlockBackend + 'static>(backend: Result<B, Errno>) -> Result<Fixtu
         backend: Box::new(backend),
         fd: file.as_raw_fd(),
         direct_fd: direct.as_ref().map(File::as_raw_fd),
+        clock: None,
         lacks: Lacks::default(),
         keep: Box::new((file, direct)),
     })
@@ -83,8 +84,16 @@ fn on_file<B: BlockBackend + 'static>(backend: Result<B, Errno>) -> Result<Fixtu
 fn in_memory<B: BlockBackend + 'static>(backend: B) -> Fixture {
     let lacks = Lacks {
         descriptors: Some("the device in memory has no descriptors"),
+        polls: Some("the device in memory has no descriptors"),
         growth: Some("the device in memory has a fixed size"),
         threads: None,
     };
-    Fixture { backend: Box::new(backend), fd: -1, direct_fd: None, lacks, keep: Box::new(()) }
+    Fixture {
+        backend: Box::new(backend),
+        fd: -1,
+        direct_fd: None,
+        clock: None,
+        lacks,
+        keep: Box::new(()),
+    }
 }

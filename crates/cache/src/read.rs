@@ -49,6 +49,14 @@ impl ReadOperation {
         ReadOperation { file, user, start, pos, end, missed, waited, retries, open }
     }
 
+    /// Makes a read of which the first `done` bytes were copied by [`CachedFile::read_cached`],
+    /// to the same `user`.
+    pub fn resume(file: Arc<CachedFile>, offset: u64, done: usize, user: User) -> ReadOperation {
+        let mut read = ReadOperation::new(file, offset, user);
+        read.pos += done as u64;
+        read
+    }
+
     /// Lets it read ahead, as an open of its file sees fit. `asynchronous`: the submitter does
     /// not wait for this read.
     #[must_use]
@@ -61,19 +69,6 @@ impl ReadOperation {
     /// Returns how many iterations ended by waiting.
     pub fn retries(&self) -> u32 {
         self.retries
-    }
-
-    /// Before the first iteration of a batch of reads: asks the processor for the header of the
-    /// first page, and returns what [`ReadOperation::prefetch_data`] takes.
-    #[inline]
-    pub fn prefetch(&self) -> u32 {
-        self.file.mapping().prefetch(page(self.pos))
-    }
-
-    /// A few requests ahead of its iteration: asks the processor for the first bytes.
-    #[inline]
-    pub fn prefetch_data(&self, number: u32) {
-        self.file.mapping().prefetch_data(number, self.pos as usize % FRAME_BYTES);
     }
 
     /// Copies what is there, without ever leaving a wait entry, creating a page or taking a lock.
@@ -198,6 +193,27 @@ impl ReadOperation {
     /// Bytes already read win over an error.
     fn fail(&self, errno: Errno) -> Step {
         if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
+    }
+}
+
+impl CachedFile {
+    /// Copies what is cached from byte `offset` on, up to the length of `user`, the end of the
+    /// file, the first page that is missing, or one that is marked for readahead; returns the
+    /// number of bytes. For a first attempt that costs no operation: [`ReadOperation::resume`]
+    /// goes on from there.
+    #[inline]
+    pub fn read_cached(&self, offset: u64, user: &mut User) -> usize {
+        let end = offset.saturating_add(user.len() as u64).min(self.size());
+        let mut pos = offset;
+        while pos < end {
+            let Some(pin) = self.mapping().find(page(pos)) else { break };
+            let state = pin.state();
+            if !state.is_uptodate() || state.is_marker() {
+                break;
+            }
+            pos += put(&pin, pos, end, user);
+        }
+        (pos - offset) as usize
     }
 }
 

@@ -3,10 +3,15 @@
 use crate::{
     BlockBackend, Completion,
     bio::{Bio, BioOp, Segments},
+    stacked::delay::VirtualClock,
 };
 use core::any::Any;
-use nowait_sys::{Errno, file::IoVec, time::Deadline};
-use std::{fs::OpenOptions, io::Write};
+use nowait_sys::{
+    Errno,
+    file::IoVec,
+    time::{Deadline, now_ns},
+};
+use std::{fs::OpenOptions, io::Write, sync::Arc};
 
 /// The size of a fixture's file, in bytes; it begins as zeroes.
 pub const FILE_BYTES: usize = 64 << 10;
@@ -14,8 +19,10 @@ pub const FILE_BYTES: usize = 64 << 10;
 /// What a backend cannot do, and why; `None`: it can.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lacks {
-    /// Polls, and descriptors other than the fixture's.
+    /// Descriptors other than the fixture's.
     pub descriptors: Option<&'static str>,
+    /// Polls of pipes.
+    pub polls: Option<&'static str>,
     /// Writes that make the file longer.
     pub growth: Option<&'static str>,
     /// Use from other threads than the one that made it.
@@ -30,6 +37,8 @@ pub struct Fixture {
     pub fd: i32,
     /// The same with O_DIRECT, if the file system has it.
     pub direct_fd: Option<i32>,
+    /// The clock that its deadlines are on; `None`: CLOCK_MONOTONIC.
+    pub clock: Option<Arc<VirtualClock>>,
     /// What is not claimed.
     pub lacks: Lacks,
     /// Whatever must live as long.
@@ -60,6 +69,11 @@ impl Fixture {
             print_skip(&format!("{} {claim}", self.backend.name()), why);
         }
         lack.is_none()
+    }
+
+    /// Returns the time on the clock of the deadlines.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock.as_ref().map_or_else(now_ns, |clock| clock.now_ns())
     }
 
     /// Queues and starts one bio.

@@ -3,7 +3,7 @@
 use super::{Claim, Fixture, completion::nothing_more, fixture::bio};
 use crate::{BioOp, Segments};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use nowait_sys::{Errno, time::Deadline, time::now_ns};
+use nowait_sys::{Errno, time::Deadline};
 use std::{
     io::{PipeReader, PipeWriter, Write, pipe},
     os::fd::AsRawFd,
@@ -38,10 +38,10 @@ fn reap_of_none_never_waits(fixture: &Fixture) {
 }
 
 fn deadline_ends_the_wait(fixture: &Fixture) {
-    let end = now_ns() + 3 * MILLISECOND_NS;
+    let end = fixture.now_ns() + 3 * MILLISECOND_NS;
     let mut done = Vec::new();
     fixture.backend.reap(&mut done, 1, Deadline::at_ns(end)).unwrap();
-    assert!(now_ns() >= end, "nothing came and nobody woke, but it returned early");
+    assert!(fixture.now_ns() >= end, "nothing came and nobody woke, but it returned early");
     assert_eq!(done, []);
 }
 
@@ -49,7 +49,7 @@ fn more_than_come(fixture: &Fixture) {
     let mut buffer = [0u8; 8];
     fixture.start(fixture.read(&mut buffer, 0, 1));
     let mut done = Vec::new();
-    let end = now_ns() + 3 * MILLISECOND_NS;
+    let end = fixture.now_ns() + 3 * MILLISECOND_NS;
     fixture.backend.reap(&mut done, 2, Deadline::at_ns(end)).unwrap();
     // With a slow device the one may come later.
     if done.is_empty() {
@@ -117,7 +117,7 @@ fn wake_does_not_lose_completions(fixture: &Fixture) {
 
 /// Starts a poll of an empty pipe.
 fn poll_pipe(fixture: &Fixture, claim: &str, events: u16) -> Option<(PipeReader, PipeWriter)> {
-    if !fixture.can(claim, fixture.lacks.descriptors) {
+    if !fixture.can(claim, fixture.lacks.polls) {
         return None;
     }
     let (reader, writer) = pipe().expect("descriptors are left");

@@ -1,0 +1,72 @@
+//! A simulated device: the whole stack runs on it in one thread, and a seed says how it goes.
+//!
+//! ```text
+//!          queue / commit / reap                     host calls: create, set_len, punch, …
+//!                 │                                              │
+//!  device    handle, queues, waiting in virtual time             │
+//!  service   what waits, what is served, what is stuck           │
+//!    delay      how long a request takes, and which is next      │
+//!    perform    what a request does to its file                  │
+//!    faults     the fault model; its header is the contract      │
+//!    trace      what happened, and a hash of it                  │
+//!  store     files: what reads see, what is durable, what lies between
+//!    sectors    a sparse file                power    what is left after a power cut
+//!
+//!  oracle    judges from outside: may a file look like this after what was promised?
+//! ```
+//!
+//! Time is the [`VirtualClock`] of the block layer: it moves when the device is waited for, and
+//! nothing ever sleeps. Two runs with one seed and one caller are the same, event for event.
+//!
+//! A sweep over power cuts, at every request of a scenario:
+//!
+//! ```
+//! use nowait_sim::{Config, Cut, Faults, Prng, SimDevice};
+//!
+//! /// Runs on `Box::new(device.clone())` as its backend; returns what the user was promised.
+//! fn scenario(device: &SimDevice) -> Option<u8> {
+//!     # use {nowait_block::{Bio, BioOp, BlockBackend, Segments}, nowait_sys::time::Deadline};
+//!     # let mut done = Vec::new();
+//!     # // SAFETY: no memory is involved.
+//!     # device.queue(unsafe { Bio::new(BioOp::Fsync, 3, Segments::NONE, 0, 0) }).unwrap();
+//!     # device.commit();
+//!     # device.reap(&mut done, 1, Deadline::NEVER).unwrap();
+//!     // …
+//!     # None
+//! }
+//!
+//! let config = Config { faults: Faults::volatile_cache(), ..Config::new(17) };
+//! for n in 0.. {
+//!     let device = SimDevice::new(&config);
+//!     device.create(3, 4096);
+//!     device.cut_at(Cut::Queued(n));
+//!     let promised = scenario(&device);
+//!     let after = device.reboot(&Config::new(n), &mut Prng::new(n));
+//!     let left = after.contents(3).expect("the descriptors are the same");
+//!     assert!(promised.is_none_or(|byte| left[0] == byte), "cut at request {n}");
+//!     if device.requests() <= n {
+//!         break; // The scenario has ended before the cut: each of its requests had one.
+//!     }
+//! }
+//! ```
+
+pub mod delay;
+pub mod device;
+pub mod faults;
+mod host;
+mod memory;
+pub mod oracle;
+mod perform;
+mod power;
+pub mod prng;
+mod sectors;
+mod service;
+mod store;
+pub mod trace;
+
+pub use delay::Model;
+pub use device::{Config, Cut, SimDevice};
+pub use faults::{Faults, Lies};
+pub use nowait_block::stacked::delay::VirtualClock;
+pub use oracle::Oracle;
+pub use prng::Prng;

@@ -1,0 +1,160 @@
+//! Random numbers from a seed.
+
+use core::ops::RangeInclusive;
+
+/// A generator of 64-bit numbers, the same for the same seed on every machine.
+///
+/// Source: xoshiro256++ 1.0 and splitmix64, Blackman and Vigna, <https://prng.di.unimi.it>.
+#[derive(Clone, Debug)]
+pub struct Prng {
+    state: [u64; 4],
+}
+
+/// A million: chances are given in parts of it.
+pub(crate) const CERTAIN_PPM: u32 = 1_000_000;
+
+impl Prng {
+    /// Makes a generator; any seed is as good as any other.
+    pub fn new(mut seed: u64) -> Prng {
+        Prng { state: core::array::from_fn(|_| splitmix(&mut seed)) }
+    }
+
+    /// Makes a generator whose numbers have nothing to do with what this one draws next.
+    #[must_use]
+    pub fn fork(&mut self) -> Prng {
+        Prng::new(self.next_u64())
+    }
+
+    /// Draws any number.
+    pub fn next_u64(&mut self) -> u64 {
+        let [a, b, c, d] = &mut self.state;
+        let drawn = a.wrapping_add(*d).rotate_left(23).wrapping_add(*a);
+        let shifted = *b << 17;
+        *c ^= *a;
+        *d ^= *b;
+        *b ^= *c;
+        *a ^= *d;
+        *c ^= shifted;
+        *d = d.rotate_left(45);
+        drawn
+    }
+
+    /// Draws a number below `end`; 0 if there is none.
+    pub fn below(&mut self, end: u64) -> u64 {
+        // The high half of the product; its bias is below 2^-32 for all that is drawn here.
+        ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// Draws an index below `len`; 0 if there is none.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    /// Draws a number of `range`.
+    pub fn range(&mut self, range: RangeInclusive<u64>) -> u64 {
+        range.start() + self.below((range.end() - range.start()).saturating_add(1))
+    }
+
+    /// Is true `ppm` times in a million. Draws one number whatever `ppm` is, so that a fault
+    /// switched off does not shift the rest of the run.
+    pub fn chance(&mut self, ppm: u32) -> bool {
+        self.below(u64::from(CERTAIN_PPM)) < u64::from(ppm)
+    }
+
+    /// Draws an index, each as often as its weight says; 0 if all weights are 0.
+    pub fn weighted(&mut self, weights: &[u32]) -> usize {
+        let sum = weights.iter().map(|weight| u64::from(*weight)).sum();
+        let mut drawn = self.below(sum);
+        for (index, weight) in weights.iter().enumerate() {
+            if drawn < u64::from(*weight) {
+                return index;
+            }
+            drawn -= u64::from(*weight);
+        }
+        0
+    }
+
+    /// Draws a chance for a swarm: half of the time none, else up to `ppm_max`, small ones as
+    /// often as large ones.
+    ///
+    /// Some kinds off and the others at wild rates reach states that all kinds at moderate rates
+    /// never do. Source: Groce et al., "Swarm testing", ISSTA 2012.
+    pub fn swarm_ppm(&mut self, ppm_max: u32) -> u32 {
+        let off = self.chance(CERTAIN_PPM / 2);
+        let bits = self.below(u64::from(ppm_max.max(1).ilog2()) + 1);
+        if off { 0 } else { ppm_max >> bits }
+    }
+
+    /// Puts `items` into a drawn order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for end in (1..items.len()).rev() {
+            items.swap(end, self.index(end + 1));
+        }
+    }
+}
+
+fn splitmix(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mix(*seed)
+}
+
+/// Scrambles a number; different ones stay different.
+pub(crate) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_published_generator() {
+        // The first outputs of xoshiro256++ for the state 1, 2, 3, 4.
+        let mut prng = Prng { state: [1, 2, 3, 4] };
+        let drawn: [u64; 4] = core::array::from_fn(|_| prng.next_u64());
+        assert_eq!(drawn, [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386]);
+        // The first output of splitmix64 for the seed 0.
+        assert_eq!(splitmix(&mut 0), 0xe220_a839_7b1d_cdaf);
+    }
+
+    #[test]
+    fn draws_stay_in_their_range_and_reach_its_ends() {
+        let mut prng = Prng::new(1);
+        let mut seen = [0; 5];
+        for _ in 0..1000 {
+            seen[prng.range(3..=7) as usize - 3] += 1;
+        }
+        assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+        assert_eq!(prng.below(0), 0);
+        assert!(!prng.chance(0) && prng.chance(CERTAIN_PPM));
+    }
+
+    #[test]
+    fn weights_decide_how_often() {
+        let mut prng = Prng::new(2);
+        let mut seen = [0; 3];
+        for _ in 0..4000 {
+            seen[prng.weighted(&[1, 0, 3])] += 1;
+        }
+        assert_eq!(seen[1], 0);
+        assert!((900..1100).contains(&seen[0]), "{seen:?}");
+    }
+
+    #[test]
+    fn swarm_is_off_half_of_the_time() {
+        let mut prng = Prng::new(3);
+        let off = (0..1000).filter(|_| prng.swarm_ppm(1000) == 0).count();
+        assert!((450..550).contains(&off), "{off}");
+    }
+
+    #[test]
+    fn shuffle_keeps_all_items() {
+        let mut items: Vec<u32> = (0..50).collect();
+        Prng::new(4).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<_>>());
+    }
+}
