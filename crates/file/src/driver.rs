@@ -9,7 +9,7 @@ use crate::{
     operation::FileOperation,
     plug::{Place, Plug},
 };
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use nowait_block::{BlockBackend, Completion};
 use nowait_retry::{Request, RunList};
 use nowait_sys::{Errno, thread, time::Deadline};
@@ -33,6 +33,8 @@ pub struct Driver {
     queue: OnceLock<Weak<dyn BlockBackend>>,
     watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
     stop: AtomicBool,
+    /// Nobody outside has a reference to the queue any more.
+    released: AtomicBool,
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -60,6 +62,9 @@ impl Driver {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Relaxed);
         self.wake();
+        // The last reference must be the driver's: the numbers that the queue closes are those of
+        // the engine's table, and mean other files in the application's.
+        self.released.store(true, Release);
         let handle = self.handle.lock().take();
         if let Some(handle) = handle {
             let _ = handle.join();
@@ -150,6 +155,9 @@ impl Run {
             if !started && !reaped {
                 self.sleep(driver);
             }
+        }
+        while !driver.released.load(Acquire) {
+            std::thread::yield_now(); // `stop` is a few instructions from it
         }
     }
 
