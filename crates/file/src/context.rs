@@ -84,6 +84,7 @@ impl Context {
         if let Some(queue) = &context.own {
             context.io.set_pump(Box::new(OwnPump {
                 queue: queue.clone(),
+                engine: engine.clone(),
                 context: Arc::downgrade(&context),
                 collected: Mutex::default(),
             }));
@@ -305,6 +306,7 @@ fn slots(nr: u32, cpus: u32) -> u32 {
 /// A context's own queue, served by whoever leads.
 struct OwnPump {
     queue: Arc<dyn BlockBackend>,
+    engine: Arc<Engine>,
     /// Is there as long as anybody may wait for what the queue brings.
     context: Weak<Context>,
     collected: Mutex<Collected>,
@@ -324,6 +326,8 @@ impl Pump for OwnPump {
     }
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
+        // A bio of the page cache is not an event: what comes next may be started by its end.
+        let need = if self.engine.cache_in_use().is_some() { need.min(1) } else { need };
         self.queue.reap(&mut self.collected.lock().completions, need, deadline)
     }
 

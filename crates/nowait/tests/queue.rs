@@ -126,7 +126,8 @@ fn what_is_impossible_is_refused_before_it_starts() {
 fn an_error_comes_with_the_buffer_and_names_the_request() {
     everywhere(|nowait, _| {
         let folder = folder();
-        let directory = File::open(nowait, folder.path()).unwrap();
+        let options = OpenOptions::new().read(true).cache(CacheMode::Host);
+        let directory = options.open(nowait, folder.path()).unwrap();
         let mut queue: Queue<(), Vec<u8>> = nowait.queue(4).unwrap();
         queue.read(&directory, vec![5; 10], 0, ()).unwrap();
         assert_eq!(queue.submit(), 1);
@@ -349,6 +350,8 @@ proptest! {
             model.reap(usize::MAX);
             assert!(model.expected.iter().all(Option::is_none), "all came back");
             assert!(model.queue.is_empty());
+            // What is cached is on disk after a sync, or about a second.
+            model.file.sync_data().unwrap();
             assert!(std::fs::read(&path).unwrap() == model.bytes);
         });
     }
