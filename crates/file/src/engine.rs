@@ -325,7 +325,8 @@ impl Engine {
         }
     }
 
-    /// Writes what user files have to write, ends the engine's threads and waits for their end. All contexts must have been destroyed.
+    /// Writes what user files have to write, ends the engine's threads and waits for their end.
+    /// All contexts must have been destroyed.
     ///
     /// For a thread of the application: the caller's reference is then the last to go, apart from
     /// those in the spare plugs of other threads that submitted, so the descriptors are closed in

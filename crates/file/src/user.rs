@@ -15,7 +15,8 @@ use crate::{
 use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
-    Backing, CachedFile, Durable, ReadOperation, SyncOperation, Target, WriteOperation, copy::User,
+    Backing, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target, WriteOperation,
+    copy::User,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{
@@ -33,11 +34,16 @@ use std::{
 /// Alignment of direct requests: that of frames suits every device.
 const BLOCK_BYTES: u32 = 4096;
 
+/// Longest readahead window, in pages: 2 MiB keep a device busy that takes 64 KiB requests.
+const WINDOW_PAGES_MAX: u32 = 512;
+
 /// A file in the engine's page cache, shared by all its opens in the process.
 #[derive(Debug)]
 pub struct UserFile {
     key: InodeKey,
     cached: Arc<CachedFile>,
+    /// What reading ahead remembers; it tells several streams apart, so that all opens share it.
+    reads: Arc<OpenFile>,
     writable: bool,
     /// The file as it was when its pages were known to be those on disk.
     seen: Mutex<Stat>,
@@ -121,7 +127,7 @@ impl UserFile {
         // Held to the end: two opens at once must not make two caches of one file.
         let mut files = engine.users().files.lock();
         if let Some(open) = files.get(&key).and_then(Weak::upgrade) {
-            open.look_again(&stat)?;
+            open.look_again(&stat);
             return Ok(open);
         }
         let made = Arc::new(UserFile::make(engine, fd, key, stat)?);
@@ -150,7 +156,8 @@ impl UserFile {
         let backing =
             Backing { direct: target(&direct), tail: target(&tail), block_bytes: BLOCK_BYTES };
         let cached = CachedFile::new(&engine.cache()?, backing, stat.size as u64);
-        Ok(UserFile { key, cached, writable, seen: Mutex::new(stat), tail })
+        let (reads, seen) = (Arc::new(OpenFile::new(WINDOW_PAGES_MAX)), Mutex::new(stat));
+        Ok(UserFile { key, cached, reads, writable, seen, tail })
     }
 
     /// Returns the file's pages.
@@ -180,7 +187,7 @@ impl UserFile {
         // What is behind the new end goes first: its writeback would make the file longer again.
         while let Err(busy) = self.cached.truncate(bytes) {
             let entry = || WaitEntry::from(Waker::from(parker.clone()));
-            if self.cached.mapping().wait(&busy.pin, busy.reason, &entry) {
+            if self.cached.mapping().wait(&busy.pin, busy.reason, entry) {
                 drop(busy);
                 engine.run_kicked();
                 parker.sleep();
@@ -193,14 +200,13 @@ impl UserFile {
 
     /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
     /// be written.
-    fn look_again(&self, now: &Stat) -> Result<(), Errno> {
+    fn look_again(&self, now: &Stat) {
         let mut seen = self.seen.lock();
         if !seen.has_changed(now) || self.cached.is_dirty() {
-            return Ok(());
+            return;
         }
         self.cached.reopen(now.size as u64);
         *seen = *now;
-        Ok(())
     }
 
     /// Remembers the file as it is now: what is cached is on disk.
@@ -233,8 +239,9 @@ impl UserOperation {
         done: usize,
         user: User,
     ) -> UserOperation {
-        let kind = UserKind::Read(ReadOperation::resume(file.cached.clone(), offset, done, user));
-        UserOperation { kind, file: file.clone() }
+        let read = ReadOperation::resume(file.cached.clone(), offset, done, user);
+        let read = read.with_readahead(file.reads.clone(), true);
+        UserOperation { kind: UserKind::Read(read), file: file.clone() }
     }
 
     /// Makes a read from byte `offset` into all segments.
@@ -244,8 +251,9 @@ impl UserOperation {
     pub unsafe fn read(file: &Arc<UserFile>, offset: u64, segments: Segments) -> UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
-        let kind = UserKind::Read(ReadOperation::new(file.cached.clone(), offset, user));
-        UserOperation { kind, file: file.clone() }
+        let read = ReadOperation::new(file.cached.clone(), offset, user);
+        let read = read.with_readahead(file.reads.clone(), false);
+        UserOperation { kind: UserKind::Read(read), file: file.clone() }
     }
 
     /// Makes a write of all segments at byte `offset`, which ends when it is `durable`.

@@ -1,6 +1,6 @@
 //! Open files, and requests on them that block.
 
-use crate::{Error, Nowait, OpenOptions, align::Alignment, error, open::Access};
+use crate::{Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
 use nowait_block::Segments;
 use nowait_cache::Durable;
 use nowait_file::{Command, Kind, UserFile, UserOperation, command::LEN_MAX};
@@ -141,6 +141,19 @@ impl File {
     /// pread(2).
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.read_vectored_at(&mut [IoSliceMut::new(buffer)], offset)
+    }
+
+    /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy: if the file
+    /// is in the mode [`CacheMode::User`](crate::CacheMode::User), and all of them are cached. `None`:
+    /// they are not, or somebody is changing them; read them.
+    ///
+    /// While they are lent, writes to these pages wait: do not wait for one of them before you drop
+    /// the guard. They stay in memory, so lend little and not for long.
+    /// # Errors
+    /// `EBADF`: not open for reading.
+    pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
+        self.check(Kind::Read, &[], offset)?;
+        Ok(self.0.user.as_ref().and_then(|user| user.cached().pin_range(offset, len)))
     }
 
     /// Fills the buffer from `offset`.
