@@ -143,9 +143,9 @@ impl File {
         self.read_vectored_at(&mut [IoSliceMut::new(buffer)], offset)
     }
 
-    /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy: if the file
-    /// is in the mode [`CacheMode::User`](crate::CacheMode::User), and all of them are cached. `None`:
-    /// they are not, or somebody is changing them; read them.
+    /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy: if the
+    /// file is in the mode [`CacheMode::User`](crate::CacheMode::User), and all of them are
+    /// cached. `None`: they are not, or somebody is changing them; read them.
     ///
     /// While they are lent, writes to these pages wait: do not wait for one of them before you drop
     /// the guard. They stay in memory, so lend little and not for long.
