@@ -8,7 +8,7 @@ use crate::{
     operation::{FileOperation, Route},
     order::Orders,
     plug::{Place, Plug},
-    user::{UserOperation, Users},
+    user::{UserFile, UserOperation, Users},
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
@@ -228,6 +228,12 @@ impl Engine {
     /// `ENOMEM`: no memory for it.
     pub fn cache(&self) -> Result<Arc<Cache>, Errno> {
         self.cache.get_or_init(|| Cache::new(self.config.cache_bytes)).clone()
+    }
+
+    /// Returns the user file of the inode behind `fd`, in whatever mode that was opened: while it
+    /// is cached here, every request of the engine on it goes through the cache (M6).
+    pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
+        self.users.find(fd)
     }
 
     /// Returns the page cache if a user file was ever opened.

@@ -17,8 +17,8 @@ use std::sync::Arc;
 const AHEAD: usize = 4;
 
 impl Submission<'_> {
-    /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC do
-    /// not matter. `Some`: it was over at once, there will be no event, and the slot is still the
+    /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC and
+    /// O_DIRECT (a write is on disk when it ends) do not matter. `Some`: it was over at once, there will be no event, and the slot is still the
     /// caller's.
     ///
     /// # Errors

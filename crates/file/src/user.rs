@@ -100,10 +100,21 @@ impl BothTables {
 #[derive(Debug, Default)]
 pub(crate) struct Users {
     files: Mutex<FxHashMap<InodeKey, Weak<UserFile>>>,
+    /// Whether there ever was one: most programs never look further.
+    any: AtomicBool,
     pub(crate) graves: Arc<Graves>,
 }
 
 impl Users {
+    /// Returns the user file of the inode behind `fd`, if it is open here.
+    pub(crate) fn find(&self, fd: i32) -> Option<Arc<UserFile>> {
+        if !self.any.load(Acquire) {
+            return None;
+        }
+        let stat = file::stat(fd).ok()?;
+        self.files.lock().get(&(stat.dev, stat.ino))?.upgrade()
+    }
+
     /// Returns all that are open.
     pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
         self.files.lock().values().filter_map(Weak::upgrade).collect()
@@ -133,6 +144,7 @@ impl UserFile {
         let made = Arc::new(UserFile::make(engine, fd, key, stat)?);
         files.retain(|_, file| file.strong_count() > 0);
         files.insert(key, Arc::downgrade(&made));
+        engine.users().any.store(true, Release);
         Ok(made)
     }
 
