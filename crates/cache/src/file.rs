@@ -110,6 +110,13 @@ impl CachedFile {
         self.cache().start_write(self, run, plug);
     }
 
+    /// Notes that the file was written up to byte `end` past the cache: it is at least as long.
+    /// For direct writes, before their range is unlocked.
+    pub fn written_past(&self, end: u64) {
+        self.grown_on_disk(end);
+        self.grow(end);
+    }
+
     /// Cuts the file's pages at `size` bytes; the file itself is the caller's to cut, after this.
     /// Nobody reads or writes beyond `size` meanwhile: the caller sees to it.
     ///
