@@ -118,6 +118,9 @@ impl<'m> Executor<'m> {
     /// Makes a mistake from now on.
     pub fn set_canary(&mut self, canary: Option<Canary>) {
         self.canary = canary;
+        if canary == Some(Canary::LoseKicks) {
+            self.list.lose_kicks();
+        }
     }
 
     /// Returns the file.

@@ -11,6 +11,8 @@ pub(crate) struct RunList {
     runnable: Mutex<Vec<u64>>,
     kicks: AtomicU64,
     redundant: AtomicU64,
+    /// Every second kick is lost, a canary.
+    lossy: AtomicBool,
 }
 
 impl RunList {
@@ -22,6 +24,11 @@ impl RunList {
     /// Takes the one at `index` off, in no order.
     pub(crate) fn take(&self, index: usize) -> u64 {
         self.runnable.lock().swap_remove(index)
+    }
+
+    /// Loses every second kick from now on.
+    pub(crate) fn lose_kicks(&self) {
+        self.lossy.store(true, Relaxed);
     }
 
     /// Returns how many kicks came, and how many of them for an operation that was runnable
@@ -75,7 +82,10 @@ impl Kicker {
 
 impl Kickable for Kicker {
     fn kick(self: Arc<Self>) {
-        self.list.kicks.fetch_add(1, Relaxed);
+        let before = self.list.kicks.fetch_add(1, Relaxed);
+        if before % 2 == 1 && self.list.lossy.load(Relaxed) {
+            return;
+        }
         if !self.schedule() {
             self.list.redundant.fetch_add(1, Relaxed);
         }

@@ -21,6 +21,9 @@ mod kicker;
 pub mod medium;
 pub mod model;
 pub mod op;
+pub mod run;
+pub mod scenario;
+pub mod shrink;
 mod task;
 
 pub use canary::Canary;
@@ -28,3 +31,5 @@ pub use executor::{Counts, Event, Executor, Hang, What};
 pub use medium::Medium;
 pub use model::Model;
 pub use op::Op;
+pub use run::{Failure, Report};
+pub use scenario::{Profile, Scenario, Setup};

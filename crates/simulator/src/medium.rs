@@ -2,7 +2,7 @@
 
 use nowait_block::{BlockBackend, backends::mem::Mem};
 use nowait_cache::{Backing, Target};
-use nowait_sim::{Prng, SimDevice};
+use nowait_sim::SimDevice;
 use nowait_sys::Errno;
 
 /// The descriptor of the file, for requests of any length.
@@ -94,9 +94,4 @@ impl Medium for Mem {
 pub fn prepare(device: &SimDevice, size: u64) {
     device.create(FD, size);
     device.open_direct(FD, DIRECT_FD);
-}
-
-/// Draws the size of a bio queue.
-pub(crate) fn depth(prng: &mut Prng) -> usize {
-    [1, 2, 4, 16, 64][prng.index(5)]
 }

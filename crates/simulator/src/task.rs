@@ -49,7 +49,7 @@ enum Stage {
     /// Nothing of the range stays in the cache.
     Drop,
     /// The bio is not sent, sent, or has ended.
-    Device { sent: bool },
+    Device { sent: bool, done: usize },
     Truncate,
 }
 
@@ -87,7 +87,7 @@ impl Task {
     pub(crate) fn may_have_written(&self) -> bool {
         match self.stage {
             Stage::Write(_) => true,
-            Stage::Device { sent } => sent && self.op.is_write(),
+            Stage::Device { sent, .. } => sent && self.op.is_write(),
             _ => false,
         }
     }
@@ -95,12 +95,12 @@ impl Task {
     /// Tells whether it can be dropped now: not while a device has its memory, and a truncation
     /// that has begun must end.
     pub(crate) fn can_be_dropped(&self) -> bool {
-        !matches!(self.stage, Stage::Device { sent: true } | Stage::Truncate)
+        !matches!(self.stage, Stage::Device { sent: true, .. } | Stage::Truncate)
     }
 
     /// Returns the token of its bio if one is under way: even, the cache's are odd.
     pub(crate) fn token(&self) -> Option<u64> {
-        let sent = matches!(self.stage, Stage::Device { sent: true }) && self.answer.is_none();
+        let sent = matches!(self.stage, Stage::Device { sent: true, .. }) && self.answer.is_none();
         sent.then_some(self.id << 1)
     }
 
@@ -137,7 +137,7 @@ impl Task {
                 }
                 Stage::Flush(sync) => match sync.iterate(world.plug, &entry) {
                     Step::Done(Ok(_)) if self.op.is_read() => {
-                        self.stage = Stage::Device { sent: false };
+                        self.stage = Stage::Device { sent: false, done: 0 };
                     }
                     Step::Done(Ok(_)) => self.stage = Stage::Drop,
                     step => return step,
@@ -206,11 +206,11 @@ impl Task {
         let (from, last) = self.pages();
         let mapping = world.file.mapping();
         if world.canary == Some(Canary::KeepPages) {
-            self.stage = Stage::Device { sent: false };
+            self.stage = Stage::Device { sent: false, done: 0 };
             return None;
         }
         match mapping.invalidate(from, last) {
-            Ok(0) => self.stage = Stage::Device { sent: false },
+            Ok(0) => self.stage = Stage::Device { sent: false, done: 0 },
             Ok(_) => self.stage = self.flush(world.file.clone()),
             Err(busy) if mapping.wait(&busy.pin, busy.reason, entry) => return Some(Step::Retry),
             Err(_) => {}
@@ -220,47 +220,80 @@ impl Task {
 
     fn transfer(&mut self, world: &mut World<'_>) -> Step {
         if let Some(answer) = self.answer.take() {
-            return Step::Done(self.transferred(world, answer));
-        }
-        if matches!(self.stage, Stage::Device { sent: false }) {
-            self.stage = Stage::Device { sent: true };
-            let op = if self.op.is_read() { BioOp::Read } else { BioOp::Write };
-            let fd = world.file.backing().direct.fd;
-            let segments = self.buffer.segments(1);
-            // SAFETY: a task whose bio is under way is not dropped.
-            let mut bio = unsafe { Bio::new(op, fd, segments, self.offset as i64, self.id << 1) };
-            if matches!(self.op, Op::DirectWrite { sync: true, .. }) {
-                bio.rw_flags = rwf::DSYNC;
+            let ended = if self.op.is_read() {
+                self.has_read(world, answer)
+            } else {
+                Some(self.has_written(world, answer))
+            };
+            if let Some(result) = ended {
+                return Step::Done(result);
             }
-            world.plug.push(bio);
+        }
+        if let Stage::Device { sent: false, done } = self.stage {
+            self.stage = Stage::Device { sent: true, done };
+            world.plug.push(self.bio(world.file.backing().direct.fd, done));
         }
         Step::Queued
     }
 
-    /// Takes in the end of a direct transfer.
-    fn transferred(
+    fn bio(&mut self, fd: i32, done: usize) -> Bio {
+        let op = if self.op.is_read() { BioOp::Read } else { BioOp::Write };
+        let segments = self.buffer.segments(1).after(done);
+        let offset = self.offset as i64 + done as i64;
+        // SAFETY: a task whose bio is under way is not dropped.
+        let mut bio = unsafe { Bio::new(op, fd, segments, offset, self.id << 1) };
+        if matches!(self.op, Op::DirectWrite { sync: true, .. }) {
+            bio.rw_flags = rwf::DSYNC;
+        }
+        bio
+    }
+
+    /// Takes in the end of a direct write.
+    fn has_written(
         &mut self,
         world: &mut World<'_>,
         answer: Result<u32, Errno>,
     ) -> Result<u32, Errno> {
-        let size = world.file.size();
-        if self.op.is_write() {
-            match answer {
-                Ok(bytes) => world.file.written_past(self.offset + u64::from(bytes)),
-                // It may have made the file longer before it failed.
-                Err(_) if world.medium.size() > Some(size) => world.medium.set_len(size)?,
-                Err(_) => {}
+        let (size, end) = (world.file.size(), self.offset + self.op.memory_bytes() as u64);
+        match answer {
+            Ok(bytes) => world.file.written_past(self.offset + u64::from(bytes)),
+            // It may have made the file longer before it failed. One that could not have does
+            // not hold the lock of the end: another may be making it longer now.
+            Err(_) if end > size && world.medium.size() > Some(size) => {
+                world.medium.set_len(size)?;
             }
-            return answer;
+            Err(_) => {}
         }
-        let readable = size.saturating_sub(self.offset).min(self.buffer.as_slice().len() as u64);
-        let mut end = u64::from(answer?);
-        if world.medium.size().is_some_and(|size| self.offset + end >= size) && end < readable {
-            // The file is longer than what is on disk of it: a hole, not written yet.
-            self.buffer.as_mut_slice()[end as usize..readable as usize].fill(0);
-            end = readable;
+        answer
+    }
+
+    /// Takes in the end of a direct read. `None`: it came short, the rest follows.
+    ///
+    /// The file may be longer than what is on disk of it: between, there is a hole, which ends a
+    /// read there. Faults end one behind a whole block only.
+    fn has_read(
+        &mut self,
+        world: &mut World<'_>,
+        answer: Result<u32, Errno>,
+    ) -> Option<Result<u32, Errno>> {
+        let Stage::Device { done, .. } = self.stage else { unreachable!("it was sent") };
+        let memory = self.buffer.as_mut_slice();
+        let behind = world.file.size().saturating_sub(self.offset);
+        let readable = behind.min(memory.len() as u64) as usize;
+        let bytes = match answer {
+            Ok(bytes) => bytes as usize,
+            Err(errno) => return Some(Err(errno)),
+        };
+        let end = done + bytes;
+        let block = world.file.backing().block_bytes as usize;
+        if end < readable {
+            if bytes > 0 && end.is_multiple_of(block) {
+                self.stage = Stage::Device { sent: false, done: end };
+                return None;
+            }
+            memory[end..readable].fill(0);
         }
-        Ok(end.min(readable) as u32)
+        Some(Ok(readable as u32))
     }
 
     fn truncate(&mut self, world: &mut World<'_>, entry: &dyn Fn() -> WaitEntry) -> Step {
