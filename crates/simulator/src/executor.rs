@@ -269,6 +269,19 @@ impl<'m> Executor<'m> {
         Ok(())
     }
 
+    /// Drops all operations, as the end of the process does, and waits for the device only.
+    pub fn abandon(&mut self) {
+        for task in self.tasks.values() {
+            task.kicker.retire();
+        }
+        while self.medium.backend().in_flight() > 0 || !self.pending.is_empty() {
+            self.reap();
+        }
+        self.counts.ended += self.tasks.len() as u64;
+        self.counts.dropped += self.tasks.len() as u64;
+        self.tasks.clear();
+    }
+
     fn iterate(&mut self, id: u64) {
         let Some(mut task) = self.tasks.remove(&id) else { return };
         task.kicker.begin();

@@ -1,7 +1,7 @@
 //! Runs seeds, shrinks what fails, and prints how.
 
 use clap::{Parser, ValueEnum};
-use nowait_simulator::{Failure, Op, Profile, Report, Scenario, run, shrink};
+use nowait_simulator::{Profile, Report, Scenario, shrink::explain};
 use std::process::ExitCode;
 
 /// Runs the page cache on a simulated device, by seed.
@@ -20,7 +20,7 @@ struct Args {
     /// Which kind of runs; all kinds if not given.
     #[arg(long, value_enum)]
     profile: Option<Kind>,
-    /// Print the operations of each seed.
+    /// Print the world, the operations and the counts of each seed.
     #[arg(long)]
     trace: bool,
 }
@@ -57,52 +57,40 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 /// Operations of a scenario with power cuts: each request is cut at, so few.
 const POWER_OPS: usize = 40;
 
-/// Most runs for shrinking.
-const SHRINK_RUNS: usize = 3_000;
-
 fn main() -> ExitCode {
     let args = Args::parse();
-    let profiles = match args.profile {
-        Some(kind) => vec![kind.profile()],
-        None => vec![Profile::Exact, Profile::Memory, Profile::Faulty, Profile::Power],
-    };
+    let profiles = args.profile.map_or(Profile::ALL.to_vec(), |kind| vec![kind.profile()]);
     let mut total = Report::default();
     for seed in (0..args.seeds).map(|n| args.seed.wrapping_add(n)) {
         for profile in &profiles {
             match one(seed, *profile, &args) {
                 Ok(report) => add(&mut total, &report),
-                Err((scenario, failure)) => {
-                    tell(&scenario, &failure, *profile);
+                Err(text) => {
+                    println!("FAILED {text}");
                     return ExitCode::FAILURE;
                 }
             }
         }
     }
     let counts = total.counts;
-    println!(
-        "{} seeds from {}: {} operations, {} iterations, {} bios, {} errors, {} dropped",
-        args.seeds, args.seed, counts.ended, counts.iterations, counts.bios, total.errors,
-        counts.dropped
-    );
+    println!("seeds {} to {}", args.seed, args.seed.wrapping_add(args.seeds.saturating_sub(1)));
+    println!("operations {}, dropped {}, failed {}", counts.ended, counts.dropped, total.errors);
+    println!("iterations {}, bios {}", counts.iterations, counts.bios);
     ExitCode::SUCCESS
 }
 
-fn one(seed: u64, profile: Profile, args: &Args) -> Result<Report, (Scenario, Failure)> {
+fn one(seed: u64, profile: Profile, args: &Args) -> Result<Report, String> {
     let count = if profile == Profile::Power { args.ops.min(POWER_OPS) } else { args.ops };
     let scenario = Scenario::draw(seed, count, profile);
     if args.trace {
-        print_ops(&scenario.ops);
+        println!("{profile:?} seed {seed}: {:#?}", scenario.setup);
+        scenario.ops.iter().enumerate().for_each(|(index, op)| println!("{index:>5}  {op}"));
     }
-    let fails = |scenario: &Scenario| attempt(scenario, profile).err();
-    attempt(&scenario, profile).map_err(|failure| {
-        // The panics of each attempt would bury what matters.
-        std::panic::set_hook(Box::new(|_| {}));
-        shrink::shrink(&scenario, failure, SHRINK_RUNS, fails)
-    })
-}
-
-fn attempt(scenario: &Scenario, profile: Profile) -> Result<Report, Failure> {
-    if profile == Profile::Power { run::every_power_cut(scenario) } else { run::run(scenario) }
+    let report = explain(&scenario)?;
+    if args.trace {
+        println!("{report:#?}");
+    }
+    Ok(report)
 }
 
 fn add(total: &mut Report, report: &Report) {
@@ -112,19 +100,6 @@ fn add(total: &mut Report, report: &Report) {
     to.bios += from.bios;
     to.dropped += from.dropped;
     total.errors += report.errors;
-}
-
-fn tell(scenario: &Scenario, failure: &Failure, profile: Profile) {
-    println!("FAILED {profile:?} {failure}");
-    println!("{:#?}", scenario.setup);
-    print_ops(&scenario.ops);
-    println!("again: SIM_SEED={} nowait-simulator", failure.seed);
-}
-
-fn print_ops(ops: &[Op]) {
-    for (index, op) in ops.iter().enumerate() {
-        println!("{index:>5}  {op}");
-    }
 }
 
 #[cfg(test)]

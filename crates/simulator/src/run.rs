@@ -12,7 +12,7 @@ use crate::{
     medium::{FD, Medium, prepare},
     model::Model,
     op::Op,
-    scenario::{Below, Scenario, quiet},
+    scenario::{Below, Profile, Scenario, quiet},
 };
 use core::fmt;
 use nowait_block::backends::mem::Mem;
@@ -61,7 +61,18 @@ const STEPS_MAX: u64 = 4_000;
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// Runs a scenario; a panic counts as a failure.
+/// Runs a scenario as its profile says: those for power cuts once for each of its requests.
+///
+/// # Errors
+/// What is wrong.
+pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
+    match scenario.profile {
+        Profile::Power => every_power_cut(scenario),
+        _ => run(scenario),
+    }
+}
+
+/// Runs a scenario to its end; a panic counts as a failure.
 ///
 /// # Errors
 /// What is wrong.
@@ -104,8 +115,11 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     guarded(scenario, &device, || {
         let mut runner = Runner::new(scenario, &device, Some(&device));
         runner.work()?;
-        runner.drain()?;
+        if !device.is_off() {
+            runner.drain()?;
+        }
         device.cut_power();
+        runner.executor.abandon();
         let oracle = runner.oracle.as_ref().expect("aligned for an oracle");
         for draw in 0..4 {
             let mut prng = Prng::new(scenario.order ^ draw);
@@ -217,14 +231,15 @@ impl<'m> Runner<'m> {
         }
     }
 
-    /// Submits all operations.
+    /// Submits all operations, or those up to a power cut.
     fn work(&mut self) -> Verdict {
         let scenario = self.scenario;
         for op in &scenario.ops {
-            while self.executor.in_flight() >= scenario.setup.in_flight_max {
-                self.step()?;
-            }
+            while self.executor.in_flight() >= scenario.setup.in_flight_max && self.step()? {}
             while self.prng.chance(400_000) && self.step()? {}
+            if self.is_off() {
+                return Ok(());
+            }
             if *op == Op::Reopen {
                 self.reopen()?;
                 continue;
@@ -236,6 +251,9 @@ impl<'m> Runner<'m> {
     }
 
     fn step(&mut self) -> Verdict<bool> {
+        if self.is_off() {
+            return Ok(false);
+        }
         self.steps += 1;
         if self.steps > STEPS_MAX * (self.scenario.ops.len() as u64 + 10) {
             return Err(String::from("runs in circles"));
@@ -315,10 +333,12 @@ impl<'m> Runner<'m> {
             return Err(format!("{disk} bytes on disk, {size} in the cache, {model} expected"));
         }
         self.model.judge(0, &contents).map_err(|wrong| mismatch("on disk", wrong))?;
-        match self.medium.durable_contents() {
-            Some(left) if durable && left != contents => Err(String::from("synced, not durable")),
-            _ => Ok(()),
+        let Some(left) = self.medium.durable_contents() else { return Ok(()) };
+        if durable && left != contents {
+            return Err(String::from("synced, not durable"));
         }
+        let verdict = self.oracle.as_ref().map_or(Ok(()), |oracle| oracle.judge(FD, &left));
+        verdict.map_err(|violation| format!("durable: {violation}"))
     }
 
     fn report(&self) -> Report {
@@ -358,7 +378,7 @@ impl<'m> Runner<'m> {
             self.sync_errors += u64::from(is_promise(&event.op));
         }
         if self.is_off() {
-            // What the cache has now is nobody's business: the process is gone too.
+            // The process is gone too.
             return Ok(());
         }
         match (result, &event.op) {

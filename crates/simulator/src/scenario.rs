@@ -63,9 +63,17 @@ pub enum Profile {
     Power,
 }
 
+impl Profile {
+    /// All of them.
+    pub const ALL: [Profile; 4] =
+        [Profile::Exact, Profile::Memory, Profile::Faulty, Profile::Power];
+}
+
 /// A list of operations and the world they run in.
 #[derive(Clone, Debug)]
 pub struct Scenario {
+    /// How it is run.
+    pub profile: Profile,
     /// What it was drawn from.
     pub seed: u64,
     /// Decides the order in which things happen; the seed, except while shrinking.
@@ -113,7 +121,7 @@ impl Scenario {
         let block = u64::from(setup.block_bytes);
         let mut draw = Draw { prng, span, len_max, granule: setup.granule, block, size: setup.size };
         let ops = (0..count).map(|_| draw.op(&weights)).collect();
-        Scenario { seed, order: seed, setup, ops }
+        Scenario { profile, seed, order: seed, setup, ops }
     }
 }
 

@@ -1,6 +1,10 @@
 //! Makes a failing scenario shorter.
 
-use crate::{run::Failure, scenario::Scenario};
+use crate::{
+    run::{self, Failure, Report},
+    scenario::Scenario,
+};
+use core::fmt::Write;
 
 /// In how many orders a shorter list is tried.
 const ORDERS: u64 = 6;
@@ -43,6 +47,34 @@ pub fn shrink(
     }
 }
 
+/// Most runs of [`explain`].
+const RUNS_MAX: usize = 4_000;
+
+/// Runs a scenario. If it fails, returns all that is needed to find out why: the seed, what is
+/// wrong, the device's trace, the world, and a list of operations that cannot be made shorter.
+///
+/// # Errors
+/// That text.
+pub fn explain(scenario: &Scenario) -> Result<Report, String> {
+    let failure = match run::check(scenario) {
+        Ok(report) => return Ok(report),
+        Err(failure) => failure,
+    };
+    // The panics of each attempt would bury what matters.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let (short, failure) =
+        shrink(scenario, failure, RUNS_MAX, |scenario| run::check(scenario).err());
+    std::panic::set_hook(hook);
+    let mut text = format!("{:?} {failure}\n{:#?}\n", scenario.profile, short.setup);
+    for (index, op) in short.ops.iter().enumerate() {
+        let _ = writeln!(text, "{index:>5}  {op}");
+    }
+    let (seed, count) = (scenario.seed, scenario.ops.len());
+    let _ = write!(text, "again: SIM_SEED={seed}, {count} operations, {:?}", scenario.profile);
+    Err(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,12 +84,12 @@ mod tests {
     fn only_what_is_needed_is_left() {
         let scenario = Scenario::draw(1, 200, Profile::Exact);
         let fails = |scenario: &Scenario| {
-            let syncs = scenario.ops.iter().filter(|op| matches!(op, Op::Sync { .. })).count();
-            let message = format!("{syncs} syncs");
-            (syncs > 2).then_some(Failure { seed: 1, message, trace: String::new() })
+            let reads = scenario.ops.iter().filter(|op| matches!(op, Op::Read { .. })).count();
+            let message = format!("{reads} reads");
+            (reads > 2).then_some(Failure { seed: 1, message, trace: String::new() })
         };
-        let first = fails(&scenario).expect("more than two syncs in two hundred operations");
+        let first = fails(&scenario).expect("more than two reads in two hundred operations");
         let (shrunk, failure) = shrink(&scenario, first, 10_000, fails);
-        assert_eq!((shrunk.ops.len(), failure.message.as_str()), (3, "3 syncs"));
+        assert_eq!((shrunk.ops.len(), failure.message.as_str()), (3, "3 reads"));
     }
 }
