@@ -119,7 +119,8 @@ impl Scenario {
             *bytes = (4 * span + (1 << 17)) as usize;
         }
         let block = u64::from(setup.block_bytes);
-        let mut draw = Draw { prng, span, len_max, granule: setup.granule, block, size: setup.size };
+        let mut draw =
+            Draw { prng, span, len_max, granule: setup.granule, block, size: setup.size };
         let ops = (0..count).map(|_| draw.op(&weights)).collect();
         Scenario { profile, seed, order: seed, setup, ops }
     }

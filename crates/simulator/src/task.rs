@@ -49,7 +49,10 @@ enum Stage {
     /// Nothing of the range stays in the cache.
     Drop,
     /// The bio is not sent, sent, or has ended.
-    Device { sent: bool, done: usize },
+    Device {
+        sent: bool,
+        done: usize,
+    },
     Truncate,
 }
 
@@ -198,11 +201,7 @@ impl Task {
 
     /// Drops the pages of a direct write. The lock keeps others from bringing them back; what
     /// shares a folio with them may have become dirty again.
-    fn drop_pages(
-        &mut self,
-        world: &mut World<'_>,
-        entry: &dyn Fn() -> WaitEntry,
-    ) -> Option<Step> {
+    fn drop_pages(&mut self, world: &mut World<'_>, entry: &dyn Fn() -> WaitEntry) -> Option<Step> {
         let (from, last) = self.pages();
         let mapping = world.file.mapping();
         if world.canary == Some(Canary::KeepPages) {
