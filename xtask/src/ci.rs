@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::outcome::Outcome;
 use crate::process::{self, Result};
-use crate::{dist, skips, tidy};
+use crate::{dist, examples, skips, tidy};
 
 struct Job {
     name: &'static str,
@@ -42,6 +42,7 @@ const JOBS: &[Job] = &[
     Job { name: "clippy", quick: true, minutes_max: 15, run: clippy },
     Job { name: "doc", quick: true, minutes_max: 10, run: doc },
     Job { name: "test", quick: true, minutes_max: 40, run: test },
+    Job { name: "examples", quick: true, minutes_max: 10, run: examples_job },
     Job { name: "skips", quick: true, minutes_max: 1, run: skips_job },
     Job { name: "loom", quick: true, minutes_max: 15, run: loom },
     Job { name: "miri", quick: true, minutes_max: 15, run: miri },
@@ -156,6 +157,10 @@ fn test(context: &Context) -> Result<End> {
     outcome.passed = outcome.passed.saturating_sub(skipped);
     outcome.skipped += skipped;
     Ok(End::Tests(outcome))
+}
+
+fn examples_job(context: &Context) -> Result<End> {
+    examples::run(|args| context.cargo(args)).map(|()| End::Passed)
 }
 
 fn skips_job(_: &Context) -> Result<End> {

@@ -4,11 +4,13 @@
 //!   make test ── cargo x ci ──┬─ fmt, clippy, tidy, doc     (tidy.rs, tidy/)
 //!                             ├─ dist                       (dist.rs, symbols.rs)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
+//!                             ├─ examples                   (examples.rs)
 //!                             └─ loom, miri                 (ci.rs)
 //! ```
 
 mod ci;
 mod dist;
+mod examples;
 mod outcome;
 mod process;
 mod skips;

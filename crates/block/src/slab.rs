@@ -52,6 +52,12 @@ impl<T> Slab<T> {
     }
 
     /// Returns a value by its key.
+    pub fn get(&self, key: u64) -> Option<&T> {
+        let slot = self.slots.get(key as u32 as usize)?;
+        if u64::from(slot.generation) == key >> 32 { slot.value.as_ref() } else { None }
+    }
+
+    /// Returns a value by its key, to change it.
     pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         let slot = self.slots.get_mut(key as u32 as usize)?;
         if u64::from(slot.generation) == key >> 32 { slot.value.as_mut() } else { None }

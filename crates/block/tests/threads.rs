@@ -204,8 +204,8 @@ fn completions_are_delivered_on_the_worker_after_the_hook_has_run() {
     let first = Box::new(move || {
         let _ = hook.send(std::thread::current().name().map(str::to_owned));
     });
-    let config =
-        ThreadsConfig { max_workers: 1, deliver, first: Some(first), name: "test-w".to_owned() };
+    let (first, name) = (Some(first as Box<_>), "test-w".to_owned());
+    let config = ThreadsConfig { max_workers: 1, deliver, first, name, ..ThreadsConfig::default() };
     let backend = Threads::new(config).unwrap();
     start(&backend, bio(BioOp::Fsync, &-1, Segments::NONE, 0, 5));
     let (name, done) = receiver.recv().unwrap();

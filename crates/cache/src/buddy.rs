@@ -190,11 +190,18 @@ mod tests {
         buddy.free(run, 0);
     }
 
+    /// Miri takes a second for what a processor does in a millisecond.
+    const FRAMES_MAX: u32 = if cfg!(miri) { 130 } else { 300 };
+    const STEPS_MAX: usize = if cfg!(miri) { 30 } else { 200 };
+
     proptest! {
         #[test]
         fn runs_are_aligned_disjoint_and_coalesce(
-            frames in 1..300u32,
-            steps in vec((any::<bool>(), 0..=ORDER_MAX, any::<prop::sample::Index>()), 0..200),
+            frames in 1..FRAMES_MAX,
+            steps in vec(
+                (any::<bool>(), 0..=ORDER_MAX, any::<prop::sample::Index>()),
+                0..STEPS_MAX,
+            ),
         ) {
             let mut buddy = Buddy::new(frames);
             let fresh = buddy.blocks_by_largest();

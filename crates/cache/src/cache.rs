@@ -21,6 +21,8 @@ pub struct Cache {
     pub(crate) waits: PageWaits,
     /// Frames of dirty folios and of those under writeback.
     pub(crate) dirty: AtomicU64,
+    /// Of these, frames of folios under writeback.
+    pub(crate) writing: AtomicU64,
     mappings: Mutex<Registry>,
     /// Operations that wait until less is dirty.
     pub(crate) progress: Room,
@@ -78,6 +80,7 @@ impl Cache {
             frames,
             waits: PageWaits::new(),
             dirty: AtomicU64::new(0),
+            writing: AtomicU64::new(0),
             mappings: Mutex::new(Registry::default()),
             progress: Room::default(),
             ios: Mutex::new(IoTable::default()),
@@ -116,6 +119,11 @@ impl Cache {
     /// Returns how many frames are dirty or under writeback.
     pub fn dirty_frames(&self) -> u64 {
         self.dirty.load(Relaxed)
+    }
+
+    /// Returns how many frames are dirty, and their writeback has not begun.
+    pub fn unwritten_frames(&self) -> u64 {
+        self.dirty.load(Relaxed).saturating_sub(self.writing.load(Relaxed))
     }
 
     /// Returns the mapping with this number, unless it is gone.

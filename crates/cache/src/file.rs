@@ -7,6 +7,7 @@ use crate::flush::Flush;
 use crate::folio::FolioId;
 use crate::mapping::{Busy, Mapping};
 use crate::sync::{AcqRel, Acquire, Arc, AtomicU64, Release};
+use crate::tree::Tag;
 use nowait_block::{Bio, bio::Descriptor};
 use nowait_retry::WaitEntry;
 
@@ -138,6 +139,24 @@ impl CachedFile {
         self.mapping.unlock(pin.id(), &mut woken);
         woken.into_iter().for_each(WaitEntry::kick);
         Ok(())
+    }
+
+    /// Tells whether something of it is not on disk yet, as far as pages tell.
+    pub fn is_dirty(&self) -> bool {
+        let tagged = |tag| self.mapping.next_tagged(0, u64::MAX, tag).is_some();
+        tagged(Tag::Dirty) || tagged(Tag::Writeback)
+    }
+
+    /// Takes the file as somebody else has left it, `size` bytes long: clean pages that nobody
+    /// uses just now are dropped. For a file with nothing to write.
+    pub fn reopen(&self, size: u64) {
+        let mut from = 0;
+        while let Err(busy) = self.mapping.invalidate(from, u64::MAX) {
+            // Being read at this moment, so not older than this; what is behind it may be.
+            from = busy.pin.folio().index() + busy.pin.folio().pages();
+        }
+        self.size.store(size, Release);
+        self.disk_size.store(size, Release);
     }
 
     /// Forgets that a flush of the device failed: syncs report it until then, because what was

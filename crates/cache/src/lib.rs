@@ -51,6 +51,8 @@ pub mod readahead;
 mod reclaim;
 mod room;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod tests;
 pub mod tree;
 pub mod write;
 pub mod writeback;

@@ -297,6 +297,7 @@ impl Mapping {
             }
             run.push(id);
             pages += folio.pages();
+            self.cache.writing.fetch_add(folio.pages(), Relaxed);
             at = end_of(folio);
         }
         (pages > 0).then_some(at)
@@ -307,6 +308,7 @@ impl Mapping {
     pub fn written(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
         folio.note_written(result);
+        self.cache.writing.fetch_sub(folio.pages(), Relaxed);
         let mut lock = self.lock.lock();
         if result.is_err() {
             let before = folio.set(DIRTY | ERROR);

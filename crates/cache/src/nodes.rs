@@ -14,7 +14,11 @@ pub(crate) const SLOTS: usize = 1 << BITS;
 /// Levels that indices of 64 bits need.
 pub(crate) const LEVELS_MAX: usize = 64usize.div_ceil(BITS as usize);
 
-const CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 9 };
+const CHUNK_BITS: u32 = match (cfg!(loom), cfg!(miri)) {
+    (true, _) => 1,
+    (_, true) => 4,
+    _ => 9,
+};
 const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// A node: slots, and for each tag a bit per slot.

@@ -41,49 +41,46 @@ impl ReadOperation {
         ReadOperation { file, user, start: offset, pos: offset, end, waited: None, retries: 0 }
     }
 
+    /// Makes a read of which the first `done` bytes were copied by [`CachedFile::read_cached`],
+    /// to the same `user`.
+    pub fn resume(file: Arc<CachedFile>, offset: u64, done: usize, user: User) -> ReadOperation {
+        let mut read = ReadOperation::new(file, offset, user);
+        read.pos += done as u64;
+        read
+    }
+
     /// Returns how many iterations ended by waiting.
     pub fn retries(&self) -> u32 {
         self.retries
     }
 
-    /// Before the first iteration of a batch of reads: asks the processor for the header of the
-    /// first page, and returns what [`ReadOperation::prefetch_data`] takes.
-    #[inline]
-    pub fn prefetch(&self) -> u32 {
-        self.file.mapping().prefetch(page(self.pos))
-    }
-
-    /// A few requests ahead of its iteration: asks the processor for the first bytes.
-    #[inline]
-    pub fn prefetch_data(&self, number: u32) {
-        self.file.mapping().prefetch_data(number, self.pos as usize % FRAME_BYTES);
-    }
-
     /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
     /// the read is over. The result is the number of bytes, or `EIO`.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
-        let file = self.file.clone();
         // The size at the begin of the iteration: a read that overlaps a growing write may see
         // the old end.
-        let end = self.end.min(file.size());
+        let end = self.end.min(self.file.size());
         while self.pos < end {
-            let Some(pin) = file.mapping().find(page(self.pos)) else {
-                match self.read_rest(end, plug, wait) {
-                    Attempt::Again => continue,
-                    Attempt::Wait => return self.retry(),
+            let mapping = self.file.mapping();
+            let Some(pin) = mapping.find(page(self.pos)) else {
+                if self.read_rest(end, plug, wait) == Attempt::Wait {
+                    return self.retry();
                 }
+                continue;
             };
             let state = pin.state();
             if state.is_uptodate() {
-                self.copy(&pin, end);
+                self.pos += put(&pin, self.pos, end, &mut self.user);
             } else if state.is_locked() {
-                if file.mapping().wait(&pin, Reason::Unlocked, wait) {
+                if mapping.wait(&pin, Reason::Unlocked, wait) {
                     self.waited = Some(page(self.pos));
+                    drop(pin);
                     return self.retry();
                 }
             } else if self.waited == Some(page(self.pos)) {
                 return self.fail(Errno::IO);
             } else if self.read_rest(end, plug, wait) == Attempt::Wait {
+                drop(pin);
                 return self.retry();
             }
         }
@@ -99,14 +96,6 @@ impl ReadOperation {
         read_missing(&self.file, from, end.min(from + most), plug, wait)
     }
 
-    fn copy(&mut self, pin: &Pin<'_>, end: u64) {
-        let (folio, len) = pin.at(self.pos);
-        let len = len.min((end - self.pos) as usize);
-        // SAFETY: pinned, and `len` bytes of it follow from there.
-        unsafe { self.user.put(folio, len) };
-        self.pos += len as u64;
-    }
-
     fn retry(&mut self) -> Step {
         self.retries += 1;
         Step::Retry
@@ -119,6 +108,35 @@ impl ReadOperation {
             bytes => Step::Done(Ok(bytes as u32)),
         }
     }
+}
+
+impl CachedFile {
+    /// Copies what is cached from byte `offset` on, up to the length of `user`, the end of the
+    /// file, or the first page that is missing; returns the number of bytes. For a first attempt
+    /// that costs no operation: [`ReadOperation::resume`] goes on from there.
+    #[inline]
+    pub fn read_cached(&self, offset: u64, user: &mut User) -> usize {
+        let end = offset.saturating_add(user.len() as u64).min(self.size());
+        let mut pos = offset;
+        while pos < end {
+            let Some(pin) = self.mapping().find(page(pos)) else { break };
+            if !pin.state().is_uptodate() {
+                break;
+            }
+            pos += put(&pin, pos, end, user);
+        }
+        (pos - offset) as usize
+    }
+}
+
+/// Copies the bytes from `pos` to before `end`, as far as the folio goes; returns how many.
+#[inline]
+fn put(pin: &Pin<'_>, pos: u64, end: u64, user: &mut User) -> u64 {
+    let (folio, len) = pin.at(pos);
+    let len = len.min((end - pos) as usize);
+    // SAFETY: pinned, and `len` bytes of it follow from there.
+    unsafe { user.put(folio, len) };
+    len as u64
 }
 
 /// Returns the page that a byte is in.

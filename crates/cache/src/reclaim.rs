@@ -69,7 +69,7 @@ impl Cache {
         u64::from(self.frames.total()) / 2
     }
 
-    /// From so many dirty frames on, writers start writeback: a quarter of the pool.
+    /// From so many unwritten frames on, writers start writeback: a quarter of the pool.
     pub fn dirty_background(&self) -> u64 {
         u64::from(self.frames.total()) / 4
     }

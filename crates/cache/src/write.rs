@@ -82,8 +82,10 @@ impl WriteOperation {
         }
         let file = self.file.clone();
         while self.pos < self.end {
-            if self.must_wait(plug, wait) {
-                return None;
+            match self.throttle(plug, wait) {
+                Ok(Attempt::Again) => {}
+                Ok(Attempt::Wait) => return None,
+                Err(errno) => return Some(self.fail(errno)),
             }
             let step = match file.mapping().find_to_write(page(self.pos)) {
                 None => self.create(plug, wait),
@@ -100,17 +102,25 @@ impl WriteOperation {
     }
 
     /// Waits until less is dirty. Before that, some of it is on its way to the disk.
-    fn must_wait(&self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
+    fn throttle(
+        &self,
+        plug: &mut Vec<Bio>,
+        wait: &dyn Fn() -> WaitEntry,
+    ) -> Result<Attempt, Errno> {
         let cache = self.file.cache();
-        if cache.dirty_frames() <= cache.dirty_background() {
-            return false;
+        // Only by what nobody writes yet: small writes are then cleaned in large runs.
+        if cache.unwritten_frames() > cache.dirty_background() {
+            cache.clean(CLEAN_PAGES, plug);
         }
-        cache.clean(CLEAN_PAGES, plug);
         if !cache.is_too_dirty() {
-            return false;
+            return Ok(Attempt::Again);
+        }
+        // What cannot be written stays dirty: waiting would not end.
+        if let Some(errno) = self.file.mapping().write_error(0, u64::MAX) {
+            return Err(errno);
         }
         cache.progress.arm(wait());
-        cache.is_too_dirty()
+        Ok(if cache.is_too_dirty() { Attempt::Wait } else { Attempt::Again })
     }
 
     /// Has the pages at both ends read at once, if they will be needed and are missing.

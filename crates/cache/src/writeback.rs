@@ -16,7 +16,7 @@ use nowait_sys::Errno;
 /// The first iteration marks what is dirty in the range, and issues the writeback of all of it in
 /// ascending runs. Then it waits, a folio at a time, for what was under way when it looked: no
 /// lock is held meanwhile, and pages that become dirty later are not its business. A device flush
-/// that begins after that is shared with all syncs that wait for one ([`crate::flush`]).
+/// that begins after that is shared with all syncs that wait for one (`flush.rs`).
 ///
 /// A folio whose writeback failed stays dirty and marked: this sync, and each later one, tries
 /// it again, and reports the error if it fails again.

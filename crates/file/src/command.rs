@@ -1,9 +1,10 @@
 //! A decoded request, before anything has been done about it.
 
 use nowait_block::{Bio, BioOp, Segments};
+use nowait_cache::Durable;
 use nowait_sys::{
     Errno,
-    file::{self, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC, O_PATH, O_RDONLY, O_WRONLY, rwf},
+    file::{self, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, rwf},
 };
 
 /// What a command asks for.
@@ -116,6 +117,13 @@ impl Command {
     /// Tells whether a write is durable when it ends.
     pub fn is_synchronous(&self) -> bool {
         self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0 || self.status_flags & O_DSYNC != 0
+    }
+
+    /// Returns what a write makes durable before it ends.
+    pub(crate) fn durable(&self) -> Option<Durable> {
+        // O_SYNC includes O_DSYNC's bit and one more.
+        let all = self.rw_flags & rwf::SYNC != 0 || self.status_flags & O_SYNC == O_SYNC;
+        self.is_synchronous().then_some(if all { Durable::All } else { Durable::Data })
     }
 
     /// Tells whether a write goes to the end of the file.

@@ -35,6 +35,8 @@ pub struct Config {
     pub submit: SubmitMode,
     /// Most worker threads.
     pub workers_max: usize,
+    /// Size of the page cache for user files, in bytes; taken from the system as it is used.
+    pub cache_bytes: u64,
     /// Whether contexts count what they do.
     pub stats: bool,
     /// Whether the face says when the application closes a descriptor.
@@ -47,6 +49,7 @@ impl Default for Config {
             backend: BackendChoice::Auto,
             submit: SubmitMode::Auto,
             workers_max: 32,
+            cache_bytes: 256 << 20,
             stats: false,
             closes_are_watched: false,
         }

@@ -341,8 +341,8 @@ impl Pump for OwnPump {
         if completions.is_empty() && unfinished.is_empty() {
             return;
         }
-        // What continues after a completion goes by the driver or the workers (operation.rs), so
-        // the plug serves no own queue.
+        // What a request continues with goes by the driver or the workers (operation.rs); only
+        // the page cache goes on in this queue.
         let mut plug = Plug::take(&context.engine, Place::Caller);
         for (request, result) in unfinished.drain(..) {
             request.into_operation(&context).run(&mut plug, Some(result));
@@ -351,8 +351,8 @@ impl Pump for OwnPump {
             plug.complete(completion.token, completion.result);
         }
         drop(collected);
-        plug.flush();
-        plug.run_kicked();
+        plug.flush(Some(&context));
+        plug.run_kicked(Some(&context));
         Plug::put_back(plug);
     }
 

@@ -35,8 +35,19 @@ impl Default for DirectRequests {
     }
 }
 
-/// Marks tokens that are keys of the table; those of operations are addresses, which are even.
-const DIRECT: u64 = 1;
+/// Marks tokens that are keys of the table. Those of operations are addresses, multiples of
+/// four; those of the page cache are odd.
+const DIRECT: u64 = 2;
+const MARKS: u64 = 3;
+
+/// A key is `generation << 32 | index`, and no queue has 2^30 places: there is room for a mark.
+fn token(key: u64) -> u64 {
+    key & !0xffff_ffff | (key & 0x3fff_ffff) << 2 | DIRECT
+}
+
+fn key(token: u64) -> u64 {
+    token & !0xffff_ffff | (token & 0xffff_ffff) >> 2
+}
 
 impl DirectRequests {
     /// Queues the request's bio; the caller commits. Gives it back if the queue is full.
@@ -48,7 +59,7 @@ impl DirectRequests {
         // A copy: another thread may end the request as soon as its bio is queued.
         let command = request.command.clone();
         let key = self.0.lock().insert(request)?;
-        match own.queue(command.bio(command.fd, 0, key << 1 | DIRECT)) {
+        match own.queue(command.bio(command.fd, 0, token(key))) {
             Ok(()) => Ok(()),
             Err(_) => self.0.lock().remove(key).map_or(Ok(()), Err),
         }
@@ -64,10 +75,10 @@ impl DirectRequests {
     ) {
         let mut table = self.0.lock();
         completions.retain(|completion| {
-            if completion.token & DIRECT == 0 {
+            if completion.token & MARKS != DIRECT {
                 return true;
             }
-            if let Some(request) = table.remove(completion.token >> 1) {
+            if let Some(request) = table.remove(key(completion.token)) {
                 match completion.result {
                     Ok(bytes) if u64::from(bytes) == request.command.len => {
                         let (data, obj) = (request.data, request.obj);

@@ -9,12 +9,15 @@ use crate::{
     operation::FileOperation,
     plug::{Place, Plug},
 };
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use nowait_block::{BlockBackend, Completion};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use nowait_block::{Bio, BlockBackend, Completion};
 use nowait_retry::{Request, RunList};
 use nowait_sys::{Errno, thread, time::Deadline};
 use parking_lot::Mutex;
-use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::{
+    sync::{Arc, Weak, mpsc},
+    thread::JoinHandle,
+};
 
 /// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
 /// the throughput of whole batches for buffered reads).
@@ -22,25 +25,51 @@ const CHUNK: usize = 2;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
 
+/// How long what was written to a user file stays in memory alone, in nanoseconds, about: the
+/// process may be killed at any time.
+const CLEAN_NS: u64 = 1_000_000_000;
+
 /// What other threads know of the driver.
 #[derive(Default)]
 pub struct Driver {
     inbox: RunList<FileOperation>,
-    /// Not kept alive here: its descriptors are the driver thread's to close.
-    queue: OnceLock<Weak<dyn BlockBackend>>,
+    /// Bios of the page cache, from threads that serve no queue.
+    bios: Mutex<Vec<Bio>>,
+    has_bios: AtomicBool,
+    /// The driver knows that user files have something to write.
+    knows_dirt: AtomicBool,
+    /// Taken out before the driver drops it: its descriptors are that thread's to close.
+    queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
     stop: AtomicBool,
+    handle: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Driver {
     pub(crate) fn queue(&self) -> Option<Arc<dyn BlockBackend>> {
-        self.queue.get().and_then(Weak::upgrade)
+        self.queue.lock().clone()
     }
 
     /// Hands a batch over in one step and wakes the driver if it sleeps.
     pub(crate) fn hand_over(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if self.inbox.push_all(batch) {
             self.wake();
+        }
+    }
+
+    /// Takes over bios of the page cache, and wakes the driver if it sleeps.
+    pub(crate) fn hand_over_bios(&self, bios: &mut Vec<Bio>) {
+        self.bios.lock().append(bios);
+        self.has_bios.store(true, SeqCst);
+        if self.inbox.news() {
+            self.wake();
+        }
+    }
+
+    /// Says that a user file has something to write.
+    pub(crate) fn dirtied(&self) {
+        if !self.knows_dirt.load(Relaxed) && !self.knows_dirt.swap(true, SeqCst) {
+            self.wake(); // it may be in a sleep without end
         }
     }
 
@@ -52,9 +81,23 @@ impl Driver {
         }
     }
 
+    /// Ends the thread and waits for its end; nothing is under way.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Relaxed);
         self.wake();
+        let handle = self.handle.lock().take();
+        if let Some(handle) = handle {
+            let _ = handle.join();
+        }
+    }
+
+    /// Ends the use of the queue by others, so that its thread is the last to drop it: elsewhere
+    /// other files have the numbers of its descriptors.
+    fn give_up(&self, queue: &Arc<dyn BlockBackend>) {
+        drop(self.queue.lock().take());
+        while Arc::strong_count(queue) > 1 {
+            std::thread::yield_now(); // somebody is just waking it
+        }
     }
 
     fn wake(&self) {
@@ -80,7 +123,10 @@ impl Driver {
 
 /// Starts the driver's thread; called on a thread with the engine's descriptor table.
 pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>) {
-    let failed = ready.clone();
+    let (failed, owner) = (ready.clone(), engine.clone());
+    let Some(driver) = owner.driver() else { return };
+    // Held until the handle is in: `stop` may come as soon as the thread says that it is ready.
+    let mut handle = driver.handle.lock();
     let spawned = std::thread::Builder::new()
         .name("nowait-driver".to_owned())
         .stack_size(256 << 10)
@@ -91,15 +137,17 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
             match engine.new_driver_queue() {
                 Ok(queue) => {
                     let Some(driver) = engine.driver() else { return };
-                    let _ = driver.queue.set(Arc::downgrade(&queue));
+                    *driver.queue.lock() = Some(queue.clone());
                     let _ = ready.send(Ok(()));
-                    Run::new(engine, queue).run();
+                    Run::new(engine.clone(), queue.clone()).run();
+                    driver.give_up(&queue);
                 }
                 Err(errno) => drop(ready.send(Err(errno))),
             }
         });
-    if spawned.is_err() {
-        let _ = failed.send(Err(Errno::AGAIN));
+    match spawned {
+        Ok(spawned) => *handle = Some(spawned),
+        Err(_) => drop(failed.send(Err(Errno::AGAIN))),
     }
 }
 
@@ -109,12 +157,20 @@ struct Run {
     plug: Plug,
     done: Vec<Completion>,
     next_tick: Deadline,
+    next_clean: Deadline,
 }
 
 impl Run {
     fn new(engine: Arc<Engine>, queue: Arc<dyn BlockBackend>) -> Run {
         let plug = Plug::new(engine.clone(), Place::Driver);
-        Run { engine, queue, plug, done: Vec::new(), next_tick: Deadline::NEVER }
+        Run {
+            engine,
+            queue,
+            plug,
+            done: Vec::new(),
+            next_tick: Deadline::NEVER,
+            next_clean: Deadline::NEVER,
+        }
     }
 
     fn run(&mut self) {
@@ -128,16 +184,26 @@ impl Run {
             for request in batch.drain(..) {
                 request.run(&mut self.plug, None);
             }
-            self.plug.flush();
+            let started = self.take_bios(driver) || started;
+            self.plug.flush(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();
             if self.next_tick.has_passed() {
                 self.tick(driver);
             }
+            self.clean(driver);
             if !started && !reaped {
                 self.sleep(driver);
             }
         }
+    }
+
+    fn take_bios(&mut self, driver: &Driver) -> bool {
+        let any = driver.has_bios.load(Relaxed) && driver.has_bios.swap(false, SeqCst);
+        if any {
+            self.plug.cache_bios().append(&mut driver.bios.lock());
+        }
+        any
     }
 
     fn sleep(&mut self, driver: &Driver) {
@@ -145,11 +211,27 @@ impl Run {
         if self.next_tick == Deadline::NEVER {
             self.tick(driver);
         }
-        if driver.inbox.may_sleep() {
+        if driver.inbox.may_sleep() && !driver.has_bios.load(SeqCst) {
             self.plug.next_pass();
-            let _ = self.queue.reap(&mut self.done, 1, self.next_tick);
-            driver.inbox.awake();
+            let _ = self.queue.reap(&mut self.done, 1, self.next_tick.min(self.next_clean));
             self.complete();
+        }
+        driver.inbox.awake();
+    }
+
+    /// Writes back what has been dirty for a while.
+    fn clean(&mut self, driver: &Driver) {
+        let Some(cache) = self.engine.cache_in_use() else { return };
+        if self.next_clean == Deadline::NEVER {
+            if driver.knows_dirt.load(Relaxed) {
+                self.next_clean = Deadline::after_ns(CLEAN_NS);
+            }
+        } else if self.next_clean.has_passed() {
+            // Before the look: who dirties a page after it says so again.
+            driver.knows_dirt.store(false, SeqCst);
+            self.next_clean = Deadline::NEVER;
+            cache.clean(u64::MAX, self.plug.cache_bios());
+            self.plug.flush(None);
         }
     }
 
@@ -163,8 +245,8 @@ impl Run {
             self.plug.complete(completion.token, completion.result);
         }
         if any {
-            self.plug.flush();
-            self.plug.run_kicked();
+            self.plug.flush(None);
+            self.plug.run_kicked(None);
         }
         any
     }

@@ -4,20 +4,22 @@ use crate::{
     BackendChoice, Config, Context,
     driver::{self, Driver},
     filesystem::FileSystems,
-    hold::{self, Holds},
+    hold::{self, HeldFile, Holds},
     operation::{FileOperation, Route},
     order::Orders,
     plug::{Place, Plug},
+    user::{UserOperation, Users},
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
-    BlockBackend,
+    Bio, BlockBackend,
     backends::{
         aio::Kaio,
         threads::{Deliver, Threads, ThreadsConfig},
         uring::Uring,
     },
 };
+use nowait_cache::{Cache, Durable};
 use nowait_retry::{Request, RunList};
 use nowait_sys::{Errno, cred::Credentials, fdtable, uring::Issuer};
 use parking_lot::Mutex;
@@ -45,6 +47,9 @@ pub struct Engine {
     /// The rights of the engine's threads.
     rights: OnceLock<Option<Credentials>>,
     own_queues: AtomicUsize,
+    /// The page cache, made at first use.
+    cache: OnceLock<Result<Arc<Cache>, Errno>>,
+    users: Users,
     /// Own queues whose contexts ended on a thread of the engine, to be dropped on another.
     graves: Mutex<Vec<Arc<dyn BlockBackend>>>,
     cpus: u32,
@@ -74,6 +79,8 @@ impl Engine {
             filesystems: FileSystems::default(),
             rights: OnceLock::new(),
             own_queues: AtomicUsize::new(0),
+            cache: OnceLock::new(),
+            users: Users::default(),
             graves: Mutex::default(),
             cpus,
             config,
@@ -85,6 +92,7 @@ impl Engine {
             max_workers: engine.config.workers_max,
             deliver: deliver_to(Arc::downgrade(&engine)),
             first: Some(Box::new(move || first.first_thread(number, &ready))),
+            each: hold::enter_engine_table,
             ..ThreadsConfig::default()
         })?;
         let _ = engine.workers.set(workers);
@@ -210,6 +218,49 @@ impl Engine {
         &self.orders
     }
 
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// Returns the page cache, made at first use.
+    ///
+    /// # Errors
+    /// `ENOMEM`: no memory for it.
+    pub fn cache(&self) -> Result<Arc<Cache>, Errno> {
+        self.cache.get_or_init(|| Cache::new(self.config.cache_bytes)).clone()
+    }
+
+    /// Returns the page cache if a user file was ever opened.
+    pub(crate) fn cache_in_use(&self) -> Option<&Arc<Cache>> {
+        self.cache.get().and_then(|made| made.as_ref().ok())
+    }
+
+    /// Holds a file of our own in the engine's table.
+    pub(crate) fn hold_for_good(&self, number: i32) -> Result<Arc<HeldFile>, Errno> {
+        const ATTEMPTS: usize = 1000;
+        for _ in 0..ATTEMPTS {
+            match self.holds.hold_afresh(number) {
+                // The driver receives what is under way.
+                Err(Errno::AGAIN) if self.driver.is_some() => {
+                    self.hand_bios_to_driver(&mut Vec::new());
+                    std::thread::yield_now();
+                }
+                held => return held,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// Has bios of the page cache carried out; from a thread that serves no queue.
+    pub(crate) fn carry(self: &Arc<Self>, bios: &mut Vec<Bio>) {
+        if !bios.is_empty() {
+            let mut plug = Plug::take(self, Place::Caller);
+            plug.cache_bios().append(bios);
+            plug.flush(None);
+            Plug::put_back(plug);
+        }
+    }
+
     pub(crate) fn filesystems(&self) -> &FileSystems {
         &self.filesystems
     }
@@ -224,6 +275,13 @@ impl Engine {
     pub(crate) fn hand_to_driver(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if let Some(driver) = &self.driver {
             driver.hand_over(batch);
+        }
+    }
+
+    /// Has the driver carry bios of the page cache. Gives them back where there is no driver.
+    pub(crate) fn hand_bios_to_driver(&self, bios: &mut Vec<Bio>) {
+        if let Some(driver) = &self.driver {
+            driver.hand_over_bios(bios);
         }
     }
 
@@ -245,14 +303,42 @@ impl Engine {
 
     /// Runs what a cancellation put on the run list.
     pub(crate) fn run_kicked(self: &Arc<Self>) {
-        Plug::new(self.clone(), Place::Caller).run_kicked();
+        if !self.kicked.is_empty() {
+            let mut plug = Plug::take(self, Place::Caller);
+            plug.run_kicked(None);
+            Plug::put_back(plug);
+        }
     }
 
-    /// Ends the driver; workers end when the last reference to the engine goes.
-    pub fn shutdown(&self) {
+    /// Says that a user file has something to write, which the driver will do in a while. Without
+    /// a driver it stays in memory until a sync, the last close, or the end of the engine.
+    pub(crate) fn dirtied(&self) {
+        if let Some(driver) = &self.driver {
+            driver.dirtied();
+        }
+    }
+
+    /// Writes what user files have to write, and waits for it; errors stay with the files.
+    pub fn write_back(self: &Arc<Self>) {
+        for file in self.users.all() {
+            let _ = UserOperation::sync(&file, Durable::Written).run(self);
+        }
+    }
+
+    /// Writes what user files have to write, ends the engine's threads and waits for their end. All contexts must have been destroyed.
+    ///
+    /// For a thread of the application: the caller's reference is then the last to go, apart from
+    /// those in the spare plugs of other threads that submitted, so the descriptors are closed in
+    /// the table they are in.
+    pub fn shutdown(self: &Arc<Self>) {
+        self.write_back();
         if let Some(driver) = &self.driver {
             driver.stop();
         }
+        self.workers().shutdown();
+        self.clear_graves();
+        self.users.graves.clear();
+        Plug::drop_spare(self);
     }
 }
 
@@ -260,13 +346,12 @@ impl Engine {
 fn deliver_to(engine: Weak<Engine>) -> Deliver {
     Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
-        hold::enter_engine_table();
         let mut plug = Plug::take(&engine, Place::Worker);
         for completion in completions.drain(..) {
             plug.complete(completion.token, completion.result);
         }
-        plug.flush();
-        plug.run_kicked();
+        plug.flush(None);
+        plug.run_kicked(None);
         engine.holds().tidy();
         Plug::put_back(plug);
     }))

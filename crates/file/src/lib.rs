@@ -16,6 +16,7 @@
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
+//! * [`user`]: files cached by the engine's own page cache
 //! * [`order`]: overlapping requests take effect in submission order
 //! * [`history`]: whether inline attempts on a file have been worth it
 //! * [`filesystem`]: what file systems can do without waiting
@@ -33,10 +34,14 @@ pub mod operation;
 pub mod order;
 pub mod plug;
 pub mod submit;
+mod submit_user;
 pub mod target;
+pub mod user;
 
 pub use command::{Command, Kind};
 pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
+pub use submit_user::Lookahead;
 pub use target::Target;
+pub use user::{UserFile, UserOperation};

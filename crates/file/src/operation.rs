@@ -11,6 +11,7 @@ use crate::{
     hold::HeldFile,
     order::{InodeKey, Ticket},
     plug::{Place, Plug},
+    user::UserOperation,
 };
 use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
 use nowait_retry::{Operation, Step, wait::Wait};
@@ -43,6 +44,8 @@ pub struct FileOperation {
     pub(crate) target: Target,
     pub(crate) route: Route,
     pub(crate) kind: FileKind,
+    /// The iterations of a request to a user file, which has nothing of what follows.
+    pub(crate) user: Option<Box<UserOperation>>,
     /// Bytes transferred so far.
     pub(crate) done: u64,
     pub(crate) held: Option<Arc<HeldFile>>,
@@ -82,6 +85,7 @@ impl FileOperation {
             target,
             route,
             kind: FileKind::Seekable,
+            user: None,
             done: 0,
             held: None,
             inode: None,
@@ -238,6 +242,13 @@ impl Operation for FileOperation {
         if self.waited_for_order {
             self.stats().add(|c| &c.kicks, 1);
             self.waited_for_order = false;
+        }
+        if let Some(user) = &mut self.user {
+            let step = user.iterate(plug.cache_bios(), &|| wait.entry());
+            if step == Step::Retry {
+                self.stats().add(|c| &c.retries, 1);
+            }
+            return step;
         }
         self.dispatch(plug, wait)
     }

@@ -1,7 +1,10 @@
 //! What a run of operations collects, handed over when it ends (the kernel's block plug).
 
-use crate::{Context, Engine, operation::FileOperation};
-use nowait_block::{Bio, BlockBackend};
+use crate::{
+    BackendChoice, Context, Engine, hold,
+    operation::{FileOperation, Route},
+};
+use nowait_block::{Bio, BioOp, BlockBackend};
 use nowait_retry::Request;
 use nowait_sys::Errno;
 use std::{cell::Cell, collections::VecDeque, sync::Arc};
@@ -28,6 +31,8 @@ pub struct Plug {
     pass: u64,
     /// Bios for the own queue of the context being served.
     own_bios: VecDeque<Bio>,
+    /// Bios of the page cache, which any queue may carry.
+    cache_bios: Vec<Bio>,
     driver_bios: VecDeque<Bio>,
     worker_bios: VecDeque<Bio>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
@@ -57,6 +62,14 @@ impl Plug {
         }
     }
 
+    /// Drops this thread's spare plug if it is one of `engine`, which it keeps alive.
+    pub fn drop_spare(engine: &Arc<Engine>) {
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        if let Some(plug) = spare.filter(|plug| !Arc::ptr_eq(&plug.engine, engine)) {
+            Plug::put_back(plug);
+        }
+    }
+
     /// Makes an empty plug for a run at `place`.
     pub fn new(engine: Arc<Engine>, place: Place) -> Plug {
         Plug {
@@ -64,6 +77,7 @@ impl Plug {
             place,
             pass: 1,
             own_bios: VecDeque::new(),
+            cache_bios: Vec::new(),
             driver_bios: VecDeque::new(),
             worker_bios: VecDeque::new(),
             handed_over: Vec::new(),
@@ -102,6 +116,11 @@ impl Plug {
         self.own_bios.push_back(bio);
     }
 
+    /// Returns where operations on user files put their bios.
+    pub fn cache_bios(&mut self) -> &mut Vec<Bio> {
+        &mut self.cache_bios
+    }
+
     /// Adds a bio for the driver's queue; only on the driver.
     pub fn queue_driver(&mut self, bio: Bio) {
         debug_assert_eq!(self.place, Place::Driver);
@@ -126,19 +145,16 @@ impl Plug {
     /// Tells whether anything waits to be handed over.
     pub fn is_empty(&self) -> bool {
         self.own_bios.is_empty()
+            && self.cache_bios.is_empty()
             && self.driver_bios.is_empty()
             && self.worker_bios.is_empty()
             && self.handed_over.is_empty()
     }
 
-    /// Hands everything over but bios for an own queue, see [`Plug::flush_for`].
-    pub fn flush(&mut self) {
-        self.flush_for(None);
-    }
-
     /// Hands everything over: each backend gets its bios and one commit, the driver its batch in
     /// one step. `served` is the context for whose queue the own bios are.
-    pub fn flush_for(&mut self, served: Option<&Context>) {
+    pub fn flush(&mut self, served: Option<&Arc<Context>>) {
+        self.route_cache_bios(served);
         if !self.handed_over.is_empty() {
             self.engine.hand_to_driver(&mut self.handed_over);
         }
@@ -158,9 +174,67 @@ impl Plug {
         }
         for (request, token) in self.cancellable.drain(..) {
             if request.is_cancelled() {
-                let own = served.and_then(Context::own);
+                let own = served.and_then(|context| context.own());
                 self.engine.cancel_bio(own.map(std::convert::AsRef::as_ref), token);
             }
+        }
+    }
+
+    /// Sends each bio of the page cache where it needs no other thread, else to one.
+    fn route_cache_bios(&mut self, served: Option<&Arc<Context>>) {
+        let (mut for_driver, mut own_used) = (Vec::new(), false);
+        // A bio that cannot be started ends here, and may have a successor.
+        while !self.cache_bios.is_empty() {
+            for mut bio in core::mem::take(&mut self.cache_bios) {
+                let route = self.route_of_cache_bio(&bio, served);
+                match (route, served) {
+                    (Route::Workers, _) => self.worker_bios.push_back(bio),
+                    (Route::Driver, _) if self.place != Place::Driver => for_driver.push(bio),
+                    _ => match (bio.number(), served.and_then(|context| context.own())) {
+                        (Err(errno), _) => self.complete_cache_bio(bio.token, Err(errno)),
+                        (Ok(number), Some(own)) if route == Route::Own => {
+                            bio.fd = number;
+                            match own.queue(bio) {
+                                Ok(()) => own_used = true,
+                                Err(bio) => for_driver.push(bio),
+                            }
+                        }
+                        (Ok(number), _) => {
+                            bio.fd = number;
+                            self.driver_bios.push_back(bio);
+                        }
+                    },
+                }
+            }
+        }
+        self.engine.hand_bios_to_driver(&mut for_driver);
+        if let Some((context, own)) = served.and_then(|context| Some((context, context.own()?)))
+            && own_used
+        {
+            own.commit();
+            context.own_started();
+        }
+    }
+
+    fn route_of_cache_bio(&self, bio: &Bio, served: Option<&Arc<Context>>) -> Route {
+        let blocks = self.engine.backend() == BackendChoice::Kaio && bio.op != BioOp::Read;
+        if self.engine.driver().is_none() || blocks {
+            // Native AIO waits in io_submit for the allocation of blocks, and has no fsync that
+            // every file system knows.
+            return Route::Workers;
+        }
+        let caller = self.place == Place::Caller && !hold::in_engine_table();
+        match served {
+            Some(context) if caller && context.is_caller_driven() && context.own_has_room() => {
+                Route::Own
+            }
+            _ => Route::Driver,
+        }
+    }
+
+    fn complete_cache_bio(&mut self, token: u64, result: Result<u32, Errno>) {
+        if let Some(cache) = self.engine.cache_in_use() {
+            cache.complete(token, result, &mut self.cache_bios);
         }
     }
 
@@ -178,7 +252,7 @@ impl Plug {
     }
 
     /// Runs the requests that were kicked meanwhile, and what they kick, until none is left.
-    pub fn run_kicked(&mut self) {
+    pub fn run_kicked(&mut self, served: Option<&Arc<Context>>) {
         let mut batch = Vec::new();
         loop {
             self.engine.kicked().take(&mut batch, usize::MAX);
@@ -188,18 +262,24 @@ impl Plug {
             for request in batch.drain(..) {
                 request.run(self, None);
             }
-            self.flush();
+            self.flush(served);
         }
     }
 
-    /// Continues the request behind `token` with the result of its bio.
+    /// Continues the request or the page cache's I/O behind `token` with the result of its bio.
     pub fn complete(&mut self, token: u64, result: Result<u32, Errno>) {
+        if token & CACHE == CACHE {
+            return self.complete_cache_bio(token, result);
+        }
         // SAFETY: every token given to a backend was made by `Wait::token` of a FileOperation
         // (see operation.rs), and a backend reports each once.
         let request = unsafe { Request::<FileOperation>::from_token(token) };
         request.run(self, Some(result));
     }
 }
+
+/// Marks the tokens of the page cache; those of operations are addresses.
+const CACHE: u64 = 1;
 
 /// Queues bios and commits; those that found no room stay.
 fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {

@@ -43,8 +43,8 @@ pub struct Reply {
 
 /// One call of submit: several commands, one hand-over at its end.
 pub struct Submission<'a> {
-    context: &'a Arc<Context>,
-    plug: Option<Box<Plug>>,
+    pub(crate) context: &'a Arc<Context>,
+    pub(crate) plug: Option<Box<Plug>>,
     inline_left: usize,
     /// The event counter of this submission's requests, as the engine's threads will know it.
     event_counter: Option<(i32, Arc<HeldFile>)>,
@@ -106,8 +106,8 @@ impl<'a> Submission<'a> {
             own.commit();
         }
         if let Some(mut plug) = self.plug.take() {
-            plug.flush_for(Some(self.context));
-            plug.run_kicked();
+            plug.flush(Some(self.context));
+            plug.run_kicked(Some(self.context));
             Plug::put_back(plug);
         }
         if self.own_used {
@@ -533,7 +533,10 @@ impl<'a> Submission<'a> {
     }
 
     /// Holds the event counter that engine threads will signal; once for a submission.
-    fn hold_event_counter(&mut self, reply: &Reply) -> Result<Option<Arc<HeldFile>>, Errno> {
+    pub(crate) fn hold_event_counter(
+        &mut self,
+        reply: &Reply,
+    ) -> Result<Option<Arc<HeldFile>>, Errno> {
         let Some(number) = reply.eventfd else { return Ok(None) };
         if let Some((known, held)) = &self.event_counter
             && *known == number
@@ -598,7 +601,7 @@ impl<'a> About<'a> {
 }
 
 /// Returns which bytes a command touches, and how.
-fn reach(command: &Command) -> (Range<u64>, Access) {
+pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
     let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
     match command.kind {
         Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),

@@ -215,3 +215,27 @@ fn reads_at_the_end_of_the_file_are_short() {
         context.destroy().unwrap();
     });
 }
+
+/// The driver's descriptors are in a table of its own, where the application's other files have
+/// other numbers.
+#[test]
+fn engines_that_end_close_nobody_elses_descriptors() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let files: Vec<File> = (0..64)
+        .map(|number| File::create(folder.path().join(format!("{number}"))).unwrap())
+        .collect();
+    let inodes = || -> Vec<u64> {
+        let stat = |file: &File| nowait_sys::file::stat(file.as_raw_fd()).unwrap().ino;
+        files.iter().map(stat).collect()
+    };
+    let before = inodes();
+    for _ in 0..60 {
+        let config = Config { backend: BackendChoice::Kaio, ..Config::default() };
+        let uring = Config { backend: BackendChoice::Uring, ..Config::default() };
+        for config in [config, uring] {
+            let Ok(engine) = Engine::start(config, "test".to_owned()) else { continue };
+            engine.shutdown();
+            assert_eq!(inodes(), before);
+        }
+    }
+}

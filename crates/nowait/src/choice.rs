@@ -25,6 +25,28 @@ pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Er
     }
 }
 
+/// Starts an engine with just the backend that `config` names; with `Auto`, with the best that
+/// works here.
+///
+/// # Errors
+/// The errno, and in one line why the named backend cannot be used (empty: for another reason).
+pub fn start_exactly(config: &Config) -> Result<Arc<Engine>, (Errno, String)> {
+    let probe = match config.backend {
+        BackendChoice::Auto => {
+            let started = start_engine(config).map(|(engine, _)| engine);
+            return started.map_err(|errno| (errno, String::new()));
+        }
+        BackendChoice::Threads => None,
+        BackendChoice::Uring => Some(probe::uring()),
+        BackendChoice::Kaio => Some(probe::kaio()),
+    };
+    if let Some(Err(refusal)) = probe.map(|probe| probe.usable) {
+        let name = name(config.backend);
+        return Err((refusal.errno, format!("backend {name} cannot be used here: {refusal}")));
+    }
+    Engine::start(config.clone(), "asked for".to_owned()).map_err(|errno| (errno, String::new()))
+}
+
 fn choose(asked: BackendChoice) -> (BackendChoice, String, Option<String>) {
     let probe = match asked {
         BackendChoice::Auto => return automatic(),

@@ -1,12 +1,60 @@
-//! The facade: what a face (the C ABI, later the Rust and C APIs) needs to run an engine.
+//! Asynchronous file I/O for Linux whose submit never waits: the native Rust API.
 //!
-//! * [`options`]: the environment variables, read once
-//! * [`choice`]: which backend, and why
-//! * [`report`]: what the contexts of a process did, as text or JSON
+//! ```text
+//!  Nowait ──────── File ──────────── read_at, write_at, sync_all …       blocks
+//!  one engine:       │
+//!  backend, threads  └── Queue ───── read, write, sync, poll             takes a buffer
+//!                          ├──────── submit                              never waits
+//!                          └──────── wait, pop, reap                     gives it back
+//! ```
+//!
+//! * [`Nowait`]: an engine, started by its [`Builder`]; ends with its last handle
+//! * [`File`], [`OpenOptions`], [`CacheMode`]: open files, and requests that block
+//! * [`Queue`]: many requests at a time, each with a buffer that the queue owns meanwhile
+//! * [`IoBuffer`], [`IoBufferMut`], [`AlignedBuffer`]: what a buffer can be
+//! * [`Error`]: what was done, and why it failed
+//!
+//! ```
+//! # fn main() -> Result<(), nowait::Error> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("file");
+//! use nowait::{File, Nowait};
+//!
+//! let nowait = Nowait::new()?;
+//! let file = File::create(&nowait, &path)?;
+//! file.write_all_at(b"durable", 0)?;
+//! file.sync_all()?;
+//!
+//! let mut bytes = [0; 16];
+//! let count = File::open(&nowait, &path)?.read_at(&mut bytes, 3)?;
+//! assert_eq!(&bytes[..count], b"able");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The other faces (the C ABI) use what stands below [`Nowait`]: [`options`], the environment
+//! variables; [`choice`], which backend and why; [`report`], what the contexts of a process did;
+//! and the engine itself.
 
+mod align;
+mod buffer;
+mod builder;
 pub mod choice;
+mod error;
+mod file;
+mod open;
 pub mod options;
+mod queue;
 pub mod report;
+
+pub use align::Alignment;
+pub use buffer::{AlignedBuffer, IoBuffer, IoBufferMut};
+pub use builder::{Builder, Nowait};
+pub use error::Error;
+pub use file::File;
+pub use nowait_sys::Errno;
+pub use open::{CacheMode, OpenOptions};
+pub use queue::{Buffers, Completion, POLL_IN, POLL_OUT, Queue, Refused};
 
 pub use choice::start_engine;
 pub use nowait_block::Segments;

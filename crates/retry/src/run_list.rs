@@ -45,7 +45,15 @@ impl<O: Operation> RunList<O> {
         requests.extend(batch.drain(..));
         self.count.store(requests.len(), Release);
         drop(requests);
-        // Pairs with the fence in `may_sleep`: either it sees the batch or we see it sleep.
+        // Either `may_sleep` sees the batch or we see it sleep.
+        self.news()
+    }
+
+    /// Says that there is news for the serving thread besides requests, after it was made visible;
+    /// its fence pairs with that of `may_sleep`.
+    /// True: the thread sleeps, and the caller must wake it.
+    #[must_use]
+    pub fn news(&self) -> bool {
         fence(SeqCst);
         self.sleeping.load(Relaxed) && self.sleeping.swap(false, SeqCst)
     }

@@ -1,6 +1,6 @@
 //! Reading, writing, syncing and describing files.
 
-use crate::{Errno, sys};
+use crate::{Errno, Fd, sys};
 
 /// One segment of memory, laid out as the kernel's `struct iovec`.
 #[repr(C)]
@@ -56,12 +56,26 @@ pub struct Stat {
     pub size: i64,
     /// Allocated space in units of 512 bytes.
     pub blocks: i64,
+    /// Time of the last change of the data, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// Time of the last change of the inode.
+    pub ctime_ns: i64,
 }
 
 impl Stat {
     /// Returns the file type bits (`S_IFMT`).
     pub fn file_type(&self) -> u32 {
         self.mode & libc::S_IFMT
+    }
+
+    /// Tells whether it is a regular file.
+    pub fn is_regular(&self) -> bool {
+        self.file_type() == libc::S_IFREG
+    }
+
+    /// Tells whether the file's contents may differ from those at the time of `later`.
+    pub fn has_changed(&self, later: &Stat) -> bool {
+        (self.size, self.mtime_ns, self.ctime_ns) != (later.size, later.mtime_ns, later.ctime_ns)
     }
 
     /// Tells whether fewer bytes are allocated than the size: there may be holes.
@@ -162,6 +176,8 @@ pub fn status_flags(fd: i32) -> Result<i32, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFL) }.map(|flags| flags as i32)
 }
 
+const NS: i64 = 1_000_000_000;
+
 /// Describes the file behind `fd`. Source: fstat(2).
 #[inline]
 pub fn stat(fd: i32) -> Result<Stat, Errno> {
@@ -176,7 +192,30 @@ pub fn stat(fd: i32) -> Result<Stat, Errno> {
         mode: st.st_mode,
         size: st.st_size,
         blocks: st.st_blocks,
+        mtime_ns: st.st_mtime * NS + st.st_mtime_nsec,
+        ctime_ns: st.st_ctime * NS + st.st_ctime_nsec,
     })
+}
+
+/// Opens the file behind `fd` anew, with `flags`: a new open file, with rights checked again.
+/// May block.
+///
+/// # Errors
+/// Those of open(2): `EACCES`, `EROFS`, `ETXTBSY`: not for writing. `EINVAL`: no direct I/O.
+/// `ENOENT`: no /proc here.
+/// Source: proc(5), /proc/pid/fd.
+pub fn reopen(fd: i32, flags: i32) -> Result<Fd, Errno> {
+    let path = format!("/proc/self/fd/{fd}\0");
+    let flags = flags | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a zero byte and lives to the end of the call.
+    let new = unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) }?;
+    Ok(Fd::from_raw(new as i32))
+}
+
+/// Sets the file's size in bytes; may block. Source: ftruncate(2).
+pub fn set_len(fd: i32, len: u64) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_ftruncate, fd, len) }.map(drop)
 }
 
 /// Returns the magic number of the file system that holds the file. Source: fstatfs(2).
@@ -208,6 +247,8 @@ pub const O_APPEND: i32 = libc::O_APPEND;
 pub const O_DIRECT: i32 = libc::O_DIRECT;
 /// Writes are durable when they end (`O_SYNC` includes this bit).
 pub const O_DSYNC: i32 = libc::O_DSYNC;
+/// Writes and the metadata of the file are durable when they end.
+pub const O_SYNC: i32 = libc::O_SYNC;
 /// The stream answers EAGAIN rather than wait.
 pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;
 /// Only names the file.
@@ -216,5 +257,7 @@ pub const O_PATH: i32 = libc::O_PATH;
 pub const O_ACCMODE: i32 = libc::O_ACCMODE;
 /// May only be read.
 pub const O_RDONLY: i32 = libc::O_RDONLY;
+/// May be read and written.
+pub const O_RDWR: i32 = libc::O_RDWR;
 /// May only be written.
 pub const O_WRONLY: i32 = libc::O_WRONLY;

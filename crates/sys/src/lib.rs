@@ -6,7 +6,8 @@
 //! file     read, write, sync, stat            aio      the kernel's native AIO and its structs
 //! uring    one io_uring                       eventfd, futex, poll: how threads wait
 //! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
-//! memory   shared mappings, safe probes       thread   signals, names, identities
+//! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
+//! thread   signals, names, identities
 //! inspect  what this system allows
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! and callers of libaio expect `errno` to stay as it was.
 
 pub mod aio;
+pub mod aligned;
 pub mod cred;
 pub mod errno;
 pub mod eventfd;

@@ -182,7 +182,7 @@ impl Kaio {
     /// Sleeps until an event, a wake-up or the deadline; false: return with what is there.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<bool, Errno> {
         // All that whoever wakes must find is in place before the wait is announced.
-        let idle = self.book.lock().requests.len() == 0;
+        let idle = self.book.lock().requests.is_empty();
         self.dozing.store(idle, Relaxed);
         if !idle {
             self.arm();
@@ -201,7 +201,7 @@ impl Kaio {
     /// Sleeps on the gate, unless something has been queued meanwhile: a third of what it costs
     /// to be called back from the ring, and no event will come.
     fn doze(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
-        if self.any_failed.load(Acquire) || self.book.lock().requests.len() > 0 {
+        if self.any_failed.load(Acquire) || !self.book.lock().requests.is_empty() {
             return Ok(());
         }
         match self.gate.sleep(seen, deadline) {

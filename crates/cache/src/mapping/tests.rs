@@ -2,12 +2,17 @@
 #![cfg(not(loom))]
 
 use super::*;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::sync::SeqCst;
 use std::task::{Wake, Waker};
 
 /// Counts its kicks.
-#[derive(Default)]
 struct Kicks(AtomicU32);
+
+impl Default for Kicks {
+    fn default() -> Kicks {
+        Kicks(AtomicU32::new(0))
+    }
+}
 
 impl Wake for Kicks {
     fn wake(self: Arc<Self>) {
@@ -110,7 +115,8 @@ fn operations_in_one_hash_bucket_never_kick_each_other() {
     let cache = Cache::with_frames(1024);
     let mapping = Mapping::new(&cache);
     let mut pages = Vec::new();
-    for index in 0..512 {
+    let count = if cfg!(miri) { 80 } else { 512 };
+    for index in 0..count {
         mapping.create_missing(index, index + 1, &mut pages).unwrap();
     }
     // More pages than shards: some share one, whatever the hash.
@@ -125,7 +131,7 @@ fn operations_in_one_hash_bucket_never_kick_each_other() {
         assert_eq!((all[done].count(), counts as usize), (1, done + 1));
     }
     let counts = cache.wait_counts();
-    assert_eq!((counts.armed, counts.kicked), (512, 512));
+    assert_eq!((counts.armed, counts.kicked), (count, count));
 }
 
 #[test]
@@ -250,12 +256,16 @@ fn an_exhausted_pool_gives_what_it_has() {
     let mut created = Vec::new();
     assert_eq!(mapping.create_missing(0, 16, &mut created), Err(NoFrames));
     assert_eq!(orders(&mapping, &created), [3, 1]);
-    let kicks = Arc::new(Kicks::default());
-    cache.frames.wait_for_room(kicks.entry());
     for id in created {
         waking(|woken| mapping.filled(id, Ok(()), woken));
     }
+    let pin = mapping.find(9).unwrap();
+    let kicks = Arc::new(Kicks::default());
+    cache.frames.wait_for_room(kicks.entry());
+    drop(pin);
     assert_eq!(kicks.count(), 1, "a folio that can be reclaimed is room");
+    drop(mapping.find(9));
+    assert_eq!(kicks.count(), 1, "once");
 }
 
 #[test]

@@ -122,6 +122,7 @@ pub(super) struct Pool {
     inbox: Inbox,
     deliver: Deliver,
     workers_max: usize,
+    each: fn(),
     name: String,
     process: i32,
 }
@@ -137,6 +138,7 @@ impl Pool {
             inbox: Inbox::default(),
             deliver: config.deliver,
             workers_max: config.max_workers.max(1),
+            each: config.each,
             name: config.name,
             process: sys_thread::process_id(),
         });
@@ -288,6 +290,7 @@ impl Pool {
         if let Some(first) = first {
             first();
         }
+        (self.each)();
         let mut hands = Hands::new();
         let mut batch = Vec::new();
         let seat = Arc::new(Seat::default());

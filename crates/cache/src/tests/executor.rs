@@ -1,0 +1,229 @@
+//! A single-threaded executor: operations, kicks and completions in an order drawn from a seed.
+
+use crate::copy::User;
+use crate::sync::{Arc, AtomicU32, Relaxed};
+use crate::{Backing, Cache, CachedFile, Durable, ReadOperation, SyncOperation, Target};
+use crate::{WriteOperation, cache::IoCounts};
+use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
+use nowait_retry::{Step, WaitEntry};
+use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use std::task::{Wake, Waker};
+
+/// Draws numbers (xorshift64, Marsaglia 2003).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((u128::from(self.0) * u128::from(end)) >> 64) as u64
+    }
+}
+
+/// What to do with a file.
+#[derive(Clone, Debug)]
+pub(super) enum Do {
+    Read { offset: u64, len: usize },
+    Write { offset: u64, bytes: Vec<u8>, durable: Option<Durable> },
+    Sync(Durable),
+}
+
+enum Operation {
+    Read(ReadOperation),
+    Write(WriteOperation),
+    Sync(SyncOperation),
+}
+
+/// An operation, its memory, and whether it was kicked.
+pub(super) struct Task {
+    operation: Operation,
+    pub(super) what: Do,
+    buffer: Vec<u8>,
+    kicked: Arc<Kicked>,
+    pub(super) result: Option<Result<u32, Errno>>,
+    pub(super) iterations: u32,
+}
+
+struct Kicked(AtomicU32);
+
+impl Wake for Kicked {
+    fn wake(self: Arc<Self>) {
+        self.0.store(1, Relaxed);
+    }
+}
+
+impl Task {
+    /// Returns what a read has read.
+    pub(super) fn bytes(&self) -> &[u8] {
+        let len = self.result.unwrap().unwrap_or(0);
+        &self.buffer[..len as usize]
+    }
+
+    fn new(file: &Arc<CachedFile>, what: Do, random: &mut Random) -> Task {
+        let mut buffer = match &what {
+            Do::Read { len, .. } => vec![0xee; *len],
+            Do::Write { bytes, .. } => bytes.clone(),
+            Do::Sync(_) => Vec::new(),
+        };
+        let segments = cut(&mut buffer, random);
+        // SAFETY: the buffer stays where it is, and in the task with the operation.
+        let user = unsafe { User::new(segments) };
+        let file = file.clone();
+        let operation = match &what {
+            Do::Read { offset, .. } => Operation::Read(ReadOperation::new(file, *offset, user)),
+            Do::Write { offset, durable, .. } => {
+                Operation::Write(WriteOperation::new(file, *offset, user, *durable))
+            }
+            Do::Sync(durable) => Operation::Sync(SyncOperation::whole(file, *durable)),
+        };
+        let kicked = Arc::new(Kicked(AtomicU32::new(1)));
+        Task { operation, what, buffer, kicked, result: None, iterations: 0 }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.result.is_none() && self.kicked.0.load(Relaxed) != 0
+    }
+
+    fn iterate(&mut self, plug: &mut Vec<Bio>) {
+        self.kicked.0.store(0, Relaxed);
+        self.iterations += 1;
+        let kicked = self.kicked.clone();
+        let entry = move || WaitEntry::from(Waker::from(kicked.clone()));
+        let step = match &mut self.operation {
+            Operation::Read(read) => read.iterate(plug, &entry),
+            Operation::Write(write) => write.iterate(plug, &entry),
+            Operation::Sync(sync) => sync.iterate(plug, &entry),
+        };
+        if let Step::Done(result) = step {
+            self.result = Some(result);
+        }
+    }
+}
+
+/// Cuts a buffer into one to three segments.
+fn cut(buffer: &mut [u8], random: &mut Random) -> Segments {
+    let (base, len) = (buffer.as_mut_ptr(), buffer.len());
+    let mut cuts = [random.below(len as u64 + 1), random.below(len as u64 + 1)];
+    cuts.sort_unstable();
+    let [a, b] = cuts.map(|at| at as usize);
+    let piece = |from: usize, end: usize| IoVec { base: base.wrapping_add(from), len: end - from };
+    let pieces = [piece(0, a), piece(a, b), piece(b, len)];
+    match random.below(2) {
+        0 => Segments::One(piece(0, len)),
+        _ => Segments::Many(pieces.into_iter().filter(|piece| piece.len > 0).collect()),
+    }
+}
+
+/// A cache with one file over a device.
+pub(super) struct Rig<B> {
+    pub(super) device: B,
+    pub(super) cache: Arc<Cache>,
+    pub(super) file: Arc<CachedFile>,
+    pub(super) random: Random,
+    under_way: Vec<Bio>,
+    /// The most bios that were under way at a time.
+    pub(super) under_way_max: usize,
+    /// Completions come only when everybody waits.
+    pub(super) slow_device: bool,
+}
+
+impl<B: BlockBackend> Rig<B> {
+    pub(super) fn new(device: B, frames: u32, size: u64, seed: u64) -> Rig<B> {
+        let cache = Cache::with_frames(frames);
+        let target = Target { fd: -1, file: None };
+        let backing = Backing { direct: target.clone(), tail: target, block_bytes: 4096 };
+        let file = CachedFile::new(&cache, backing, size);
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let (under_way, under_way_max, slow_device) = (Vec::new(), 0, false);
+        Rig { device, cache, file, random, under_way, under_way_max, slow_device }
+    }
+
+    /// Runs operations together until all are over.
+    pub(super) fn run(&mut self, list: Vec<Do>) -> Vec<Task> {
+        let mut tasks: Vec<Task> =
+            list.into_iter().map(|what| Task::new(&self.file, what, &mut self.random)).collect();
+        while tasks.iter().any(|task| task.result.is_none()) {
+            let ready: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].is_ready()).collect();
+            let mut plug = Vec::new();
+            // A completion may come between any two iterations.
+            if ready.is_empty() || (!self.slow_device && self.random.below(4) == 0) {
+                let delivered = self.deliver(&mut plug);
+                assert!(delivered || !ready.is_empty(), "everybody waits, and nothing will come");
+            } else {
+                let at = ready[self.random.below(ready.len() as u64) as usize];
+                tasks[at].iterate(&mut plug);
+            }
+            self.queue(plug);
+        }
+        tasks
+    }
+
+    /// Ends the bios that nobody waited for: readahead, background writeback.
+    pub(super) fn settle(&mut self) {
+        let mut plug = Vec::new();
+        while self.deliver(&mut plug) {
+            self.queue(core::mem::take(&mut plug));
+        }
+    }
+
+    pub(super) fn counts(&self) -> IoCounts {
+        self.cache.io_counts()
+    }
+
+    /// Reads what is cached, then goes on by an operation for one iteration. Returns the bytes of
+    /// the first, and of the whole if it is over.
+    pub(super) fn attempt(&mut self, offset: u64, len: usize) -> (usize, u32) {
+        let mut buffer = vec![0; len];
+        let segment = IoVec { base: buffer.as_mut_ptr(), len };
+        // SAFETY: the buffer lives longer than the operation.
+        let mut user = unsafe { User::new(Segments::One(segment)) };
+        let done = self.file.read_cached(offset, &mut user);
+        let mut read = ReadOperation::resume(self.file.clone(), offset, done, user);
+        let mut plug = Vec::new();
+        let step = read.iterate(&mut plug, &|| WaitEntry::from(Waker::noop().clone()));
+        self.queue(plug);
+        (done, if let Step::Done(result) = step { result.unwrap() } else { 0 })
+    }
+
+    /// Writes zeroes to the device, past the cache. Nothing is under way.
+    pub(super) fn zero_device(&mut self, from: u64, end: u64) {
+        let mut zeroes = vec![0u8; (end - from) as usize];
+        let segment = IoVec { base: zeroes.as_mut_ptr(), len: zeroes.len() };
+        let offset = from as i64;
+        // SAFETY: the zeroes live until the completion, below.
+        let bio = unsafe { Bio::new(BioOp::Write, -1, Segments::One(segment), offset, 0) };
+        self.perform(bio).result.unwrap();
+        drop(zeroes);
+    }
+
+    fn queue(&mut self, plug: Vec<Bio>) {
+        self.under_way.extend(plug);
+        self.under_way_max = self.under_way_max.max(self.under_way.len());
+    }
+
+    /// Does one of the bios under way, drawn, and delivers its completion: nothing is on the
+    /// device before that. False: nothing is under way.
+    fn deliver(&mut self, plug: &mut Vec<Bio>) -> bool {
+        if self.under_way.is_empty() {
+            return false;
+        }
+        let at = self.random.below(self.under_way.len() as u64) as usize;
+        let bio = self.under_way.swap_remove(at);
+        if bio.op == BioOp::Write {
+            let end = bio.offset as u64 + bio.segments.len() as u64;
+            assert!(end <= self.file.size(), "a crash now would leave a file of {end} bytes");
+        }
+        let Completion { token, result } = self.perform(bio);
+        self.cache.complete(token, result, plug);
+        true
+    }
+
+    fn perform(&mut self, bio: Bio) -> Completion {
+        self.device.queue(bio).expect("an idle device");
+        self.device.commit();
+        let mut done = Vec::new();
+        self.device.reap(&mut done, 1, Deadline::NEVER).unwrap();
+        done.pop().expect("one completion")
+    }
+}

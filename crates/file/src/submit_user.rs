@@ -1,0 +1,129 @@
+//! From a command to what a user file does with it: the copy of what is cached, or a request.
+
+use crate::{
+    Command, Kind, UserFile,
+    operation::{FileOperation, Route},
+    order::Access,
+    plug::{Place, Plug},
+    submit::{Reply, Submission, reach},
+    user::UserOperation,
+};
+use nowait_cache::{FRAME_BYTES, copy::User};
+use nowait_retry::Request;
+use nowait_sys::Errno;
+use std::sync::Arc;
+
+/// How many requests before its own the bytes of a request are asked for.
+const AHEAD: usize = 4;
+
+impl Submission<'_> {
+    /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC do
+    /// not matter. `Some`: it was over at once, there will be no event, and the slot is still the
+    /// caller's.
+    ///
+    /// # Errors
+    /// As [`Submission::start`]. `EBADF`: a write to a file that could not be opened for that.
+    pub fn start_on(
+        &mut self,
+        file: &Arc<UserFile>,
+        command: Command,
+        reply: &Reply,
+    ) -> Result<Option<u32>, Errno> {
+        let key = file.key();
+        let orders = self.context.engine().orders();
+        let (range, access) = reach(&command);
+        if access == Access::Write && !file.is_writable() {
+            return Err(Errno::BADF);
+        }
+        let waits = !orders.is_empty() && orders.conflicts(key, &range, access);
+        let operation = match command.kind {
+            Kind::Read if !waits => {
+                // SAFETY: whoever made the command promised that its segments live until the end.
+                let mut user = unsafe { User::new(command.segments.clone()) };
+                let (offset, len) = (command.offset as u64, user.len());
+                let done = file.cached().read_cached(offset, &mut user);
+                if done == len || offset + done as u64 >= file.cached().size() {
+                    self.count_inline();
+                    return Ok(Some(done as u32));
+                }
+                UserOperation::rest_of_read(file, offset, done, user)
+            }
+            // SAFETY: as above.
+            _ => unsafe { UserOperation::of(file, &command) }?,
+        };
+        self.user_request(file, command, operation, reply)?;
+        Ok(None)
+    }
+
+    fn count_inline(&self) {
+        let stats = self.context.io().stats();
+        stats.add(|c| &c.iterations, 1);
+        stats.add(|c| &c.completed_inline, 1);
+    }
+
+    fn user_request(
+        &mut self,
+        file: &Arc<UserFile>,
+        command: Command,
+        user: UserOperation,
+        reply: &Reply,
+    ) -> Result<(), Errno> {
+        let eventfd = self.hold_event_counter(reply)?;
+        let (context, (range, access)) = (self.context, reach(&command));
+        let engine = context.engine();
+        if access == Access::Write {
+            engine.dirtied();
+        }
+        let place = (reply.data, reply.obj);
+        let mut operation = FileOperation::new(command, context, place, Route::Own);
+        operation.target.eventfd = eventfd;
+        operation.user = Some(Box::new(user));
+        let request = Request::new(operation, engine.kicked().clone());
+        request.prepare(|operation, wait| {
+            let (ticket, _) = engine.orders().enter(file.key(), range, access, || wait.entry());
+            operation.ticket = Some(ticket);
+            if access != Access::Sync {
+                context.io().promise();
+                operation.promised = true;
+            }
+        });
+        let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
+        request.run(plug, None);
+        Ok(())
+    }
+}
+
+/// Asks the processor for what a batch of reads will copy, a few requests ahead of each.
+///
+/// Memory is slower than a look-up: the lines of all headers are asked for at once, those of the
+/// bytes just before their turn.
+pub struct Lookahead {
+    /// Folio numbers by the request's index.
+    folios: Vec<u32>,
+}
+
+impl Lookahead {
+    /// Looks at all requests of a batch: file and byte offset of each, `None` for those that are
+    /// no reads of user files.
+    pub fn new<'f>(reads: impl Iterator<Item = Option<(&'f UserFile, u64)>>) -> Lookahead {
+        let look = |read: Option<(&UserFile, u64)>| match read {
+            Some((file, at)) => file.cached().mapping().prefetch(at / FRAME_BYTES as u64),
+            None => 0,
+        };
+        Lookahead { folios: reads.map(look).collect() }
+    }
+
+    /// Before the request with this index: asks for the bytes of one some requests later. `at`
+    /// gives file and offset by index.
+    pub fn step<'f>(&self, index: usize, at: impl Fn(usize) -> Option<(&'f UserFile, u64)>) {
+        let ahead = match index {
+            0 => 0..AHEAD + 1,
+            _ => index + AHEAD..index + AHEAD + 1,
+        };
+        for index in ahead {
+            if let (Some(folio), Some((file, at))) = (self.folios.get(index), at(index)) {
+                file.cached().mapping().prefetch_data(*folio, at as usize % FRAME_BYTES);
+            }
+        }
+    }
+}

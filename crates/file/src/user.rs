@@ -1,0 +1,363 @@
+//! User files: cached by the engine's own page cache, past the kernel's.
+//!
+//! ```text
+//! UserFile       one for each inode: the cached file, and its own two opens
+//! UserOperation  a read, write or sync of it, run by a request or by a thread that parks
+//! ```
+//! Coherent between all opens in the process that go through here. Towards others it is
+//! close-to-open: an open looks whether the file has changed, a sync or the last close writes.
+
+use crate::{
+    Command, Engine, Kind,
+    hold::{self, HeldFile},
+    order::InodeKey,
+};
+use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use nowait_block::{Bio, Segments, bio::Descriptor};
+use nowait_cache::{
+    Backing, CachedFile, Durable, ReadOperation, SyncOperation, Target, WriteOperation, copy::User,
+};
+use nowait_retry::{Step, WaitEntry};
+use nowait_sys::{
+    Errno, Fd,
+    file::{self, O_DIRECT, O_RDONLY, O_RDWR, Stat},
+};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::{
+    sync::{Arc, Weak},
+    task::{Wake, Waker},
+    thread::Thread,
+};
+
+/// Alignment of direct requests: that of frames suits every device.
+const BLOCK_BYTES: u32 = 4096;
+
+/// A file in the engine's page cache, shared by all its opens in the process.
+#[derive(Debug)]
+pub struct UserFile {
+    key: InodeKey,
+    cached: Arc<CachedFile>,
+    writable: bool,
+    /// The file as it was when its pages were known to be those on disk.
+    seen: Mutex<Stat>,
+    /// For looks at the file itself.
+    tail: Arc<BothTables>,
+}
+
+/// A descriptor of ours that works on both sides: in the application's table and the engine's.
+#[derive(Debug)]
+struct BothTables {
+    here: Option<Fd>,
+    there: Arc<HeldFile>,
+    graves: Arc<Graves>,
+}
+
+/// Descriptors in the application's table that were given up on a thread of the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Graves(Mutex<Vec<Fd>>);
+
+impl Graves {
+    /// Closes them; on a thread of the application.
+    pub(crate) fn clear(&self) {
+        let graves = core::mem::take(&mut *self.0.lock());
+        drop(graves);
+    }
+}
+
+impl Descriptor for BothTables {
+    fn number(&self) -> Result<i32, Errno> {
+        match (&self.here, hold::in_engine_table()) {
+            (Some(here), false) => Ok(here.raw()),
+            _ => self.there.number(),
+        }
+    }
+}
+
+impl Drop for BothTables {
+    fn drop(&mut self) {
+        if let Some(here) = self.here.take().filter(|_| hold::in_engine_table()) {
+            self.graves.0.lock().push(here);
+        }
+    }
+}
+
+impl BothTables {
+    fn new(engine: &Engine, here: Fd) -> Result<Arc<BothTables>, Errno> {
+        let there = engine.hold_for_good(here.raw())?;
+        let graves = engine.users().graves.clone();
+        Ok(Arc::new(BothTables { here: Some(here), there, graves }))
+    }
+}
+
+/// The user files of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    files: Mutex<FxHashMap<InodeKey, Weak<UserFile>>>,
+    pub(crate) graves: Arc<Graves>,
+}
+
+impl Users {
+    /// Returns all that are open.
+    pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
+        self.files.lock().values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl UserFile {
+    /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's.
+    ///
+    /// What is cached of it is dropped if somebody else has changed it. May wait for the disk.
+    /// # Errors
+    /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
+    /// and `EAGAIN`: too many files are under way to the engine's threads.
+    pub fn open(engine: &Engine, fd: i32) -> Result<Arc<UserFile>, Errno> {
+        engine.users().graves.clear();
+        let stat = file::stat(fd)?;
+        if !stat.is_regular() {
+            return Err(Errno::INVAL);
+        }
+        let key = (stat.dev, stat.ino);
+        // Held to the end: two opens at once must not make two caches of one file.
+        let mut files = engine.users().files.lock();
+        if let Some(open) = files.get(&key).and_then(Weak::upgrade) {
+            open.look_again(&stat)?;
+            return Ok(open);
+        }
+        let made = Arc::new(UserFile::make(engine, fd, key, stat)?);
+        files.retain(|_, file| file.strong_count() > 0);
+        files.insert(key, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    fn make(engine: &Engine, fd: i32, key: InodeKey, stat: Stat) -> Result<UserFile, Errno> {
+        let (tail, writable) = match file::reopen(fd, O_RDWR) {
+            Ok(tail) => (tail, true),
+            Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => {
+                (file::reopen(fd, O_RDONLY)?, false)
+            }
+            Err(errno) => return Err(errno),
+        };
+        let mode = if writable { O_RDWR } else { O_RDONLY };
+        let direct = match file::reopen(fd, mode | O_DIRECT) {
+            // No direct I/O there: through the kernel's cache.
+            Err(Errno::INVAL) => file::reopen(fd, mode)?,
+            direct => direct?,
+        };
+        let direct = BothTables::new(engine, direct)?;
+        let tail = BothTables::new(engine, tail)?;
+        let target = |file: &Arc<BothTables>| Target { fd: -1, file: Some(file.clone()) };
+        let backing =
+            Backing { direct: target(&direct), tail: target(&tail), block_bytes: BLOCK_BYTES };
+        let cached = CachedFile::new(&engine.cache()?, backing, stat.size as u64);
+        Ok(UserFile { key, cached, writable, seen: Mutex::new(stat), tail })
+    }
+
+    /// Returns the file's pages.
+    pub fn cached(&self) -> &Arc<CachedFile> {
+        &self.cached
+    }
+
+    /// Returns device and inode.
+    pub fn key(&self) -> InodeKey {
+        self.key
+    }
+
+    /// Tells whether the engine could open it for writing.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Cuts the file off at `bytes`, or extends it with zeroes; blocks.
+    ///
+    /// # Errors
+    /// Those of ftruncate(2); `EBADF`: it could not be opened for writing.
+    pub fn set_len(&self, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
+        if !self.writable {
+            return Err(Errno::BADF);
+        }
+        let parker = Parker::new();
+        // What is behind the new end goes first: its writeback would make the file longer again.
+        while let Err(busy) = self.cached.truncate(bytes) {
+            let entry = || WaitEntry::from(Waker::from(parker.clone()));
+            if self.cached.mapping().wait(&busy.pin, busy.reason, &entry) {
+                drop(busy);
+                engine.run_kicked();
+                parker.sleep();
+            }
+        }
+        file::set_len(self.tail.number()?, bytes)?;
+        self.remember();
+        Ok(())
+    }
+
+    /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
+    /// be written.
+    fn look_again(&self, now: &Stat) -> Result<(), Errno> {
+        let mut seen = self.seen.lock();
+        if !seen.has_changed(now) || self.cached.is_dirty() {
+            return Ok(());
+        }
+        self.cached.reopen(now.size as u64);
+        *seen = *now;
+        Ok(())
+    }
+
+    /// Remembers the file as it is now: what is cached is on disk.
+    fn remember(&self) {
+        if let Ok(now) = self.tail.number().and_then(file::stat) {
+            *self.seen.lock() = now;
+        }
+    }
+}
+
+/// A request to a user file.
+#[derive(Debug)]
+pub struct UserOperation {
+    kind: UserKind,
+    file: Arc<UserFile>,
+}
+
+#[derive(Debug)]
+enum UserKind {
+    Read(ReadOperation),
+    Write(WriteOperation),
+    Sync(SyncOperation),
+}
+
+impl UserOperation {
+    /// Makes what is left of a read of which the first `done` bytes were found cached.
+    pub(crate) fn rest_of_read(
+        file: &Arc<UserFile>,
+        offset: u64,
+        done: usize,
+        user: User,
+    ) -> UserOperation {
+        let kind = UserKind::Read(ReadOperation::resume(file.cached.clone(), offset, done, user));
+        UserOperation { kind, file: file.clone() }
+    }
+
+    /// Makes a read from byte `offset` into all segments.
+    ///
+    /// # Safety
+    /// The segments are valid for writing until the operation is dropped.
+    pub unsafe fn read(file: &Arc<UserFile>, offset: u64, segments: Segments) -> UserOperation {
+        // SAFETY: promised above.
+        let user = unsafe { User::new(segments) };
+        let kind = UserKind::Read(ReadOperation::new(file.cached.clone(), offset, user));
+        UserOperation { kind, file: file.clone() }
+    }
+
+    /// Makes a write of all segments at byte `offset`, which ends when it is `durable`.
+    ///
+    /// # Safety
+    /// The segments are valid until the operation is dropped.
+    pub unsafe fn write(
+        file: &Arc<UserFile>,
+        offset: u64,
+        segments: Segments,
+        durable: Option<Durable>,
+    ) -> UserOperation {
+        // SAFETY: promised above.
+        let user = unsafe { User::new(segments) };
+        let write = WriteOperation::new(file.cached.clone(), offset, user, durable);
+        UserOperation { kind: UserKind::Write(write), file: file.clone() }
+    }
+
+    /// Makes a sync of the whole file.
+    pub fn sync(file: &Arc<UserFile>, durable: Durable) -> UserOperation {
+        let kind = UserKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
+        UserOperation { kind, file: file.clone() }
+    }
+
+    /// Runs an iteration; see [`ReadOperation::iterate`].
+    pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
+        match &mut self.kind {
+            UserKind::Read(read) => read.iterate(plug, wait),
+            UserKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
+            UserKind::Write(write) => write.iterate(plug, wait),
+            UserKind::Sync(sync) => {
+                let step = sync.iterate(plug, wait);
+                if let Step::Done(Ok(_)) = step {
+                    self.file.remember();
+                }
+                step
+            }
+        }
+    }
+
+    /// Makes what `command` asks for.
+    ///
+    /// # Errors
+    /// `EINVAL`: a poll.
+    /// # Safety
+    /// The segments are valid until the operation is dropped.
+    pub unsafe fn of(file: &Arc<UserFile>, command: &Command) -> Result<UserOperation, Errno> {
+        let (segments, offset) = (command.segments.clone(), command.offset as u64);
+        let durable = command.durable();
+        // SAFETY: promised above.
+        Ok(unsafe {
+            match command.kind {
+                Kind::Read => UserOperation::read(file, offset, segments),
+                Kind::Write => UserOperation::write(file, offset, segments, durable),
+                Kind::Fsync => UserOperation::sync(file, Durable::All),
+                Kind::Fdatasync => UserOperation::sync(file, Durable::Data),
+                Kind::Poll(_) => return Err(Errno::INVAL),
+            }
+        })
+    }
+
+    fn is_write(&self) -> bool {
+        matches!(self.kind, UserKind::Write(_))
+    }
+
+    /// Runs the operation to its end on the calling thread, which sleeps while it waits: the
+    /// same iterations, with the thread as what is kicked.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub fn run(mut self, engine: &Arc<Engine>) -> Result<u32, Errno> {
+        let parker = Parker::new();
+        let waker = Waker::from(parker.clone());
+        let mut bios = Vec::new();
+        loop {
+            let step = self.iterate(&mut bios, &|| WaitEntry::from(waker.clone()));
+            engine.carry(&mut bios);
+            engine.run_kicked();
+            match step {
+                Step::Done(result) => {
+                    if self.is_write() {
+                        engine.dirtied();
+                    }
+                    return result;
+                }
+                Step::Queued | Step::Retry => parker.sleep(),
+            }
+        }
+    }
+}
+
+/// A thread that sleeps until it is kicked.
+struct Parker {
+    kicked: AtomicBool,
+    thread: Thread,
+}
+
+impl Parker {
+    fn new() -> Arc<Parker> {
+        Arc::new(Parker { kicked: AtomicBool::new(false), thread: std::thread::current() })
+    }
+
+    fn sleep(&self) {
+        while !self.kicked.swap(false, Acquire) {
+            std::thread::park();
+        }
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.kicked.store(true, Release);
+        self.thread.unpark();
+    }
+}

@@ -1,0 +1,152 @@
+//! User files on real files, on every backend that works here.
+
+use nowait_block::Segments;
+use nowait_cache::Durable;
+use nowait_file::{
+    BackendChoice, Command, Config, Context, Engine, Kind, UserFile, UserOperation,
+    submit::{Reply, Submission},
+};
+use nowait_sys::{file::IoVec, time::Deadline};
+use std::{
+    fs::{File, OpenOptions},
+    os::fd::AsRawFd,
+    sync::Arc,
+};
+
+const MIB: usize = 1 << 20;
+
+/// Runs a claim on every backend.
+fn everywhere(claim: impl Fn(&Arc<Engine>)) {
+    for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
+        let config = Config { backend, cache_bytes: 8 << 20, ..Config::default() };
+        match Engine::start(config, "test".to_owned()) {
+            Ok(engine) => {
+                claim(&engine);
+                engine.shutdown();
+            }
+            Err(errno) => println!("skipped: engine: {backend:?} cannot start: {errno}"),
+        }
+    }
+}
+
+fn file(folder: &tempfile::TempDir, name: &str) -> File {
+    let path = folder.path().join(name);
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+fn segments(memory: &[u8]) -> Segments {
+    Segments::One(IoVec { base: memory.as_ptr().cast_mut(), len: memory.len() })
+}
+
+fn read(engine: &Arc<Engine>, user: &Arc<UserFile>, offset: u64, memory: &mut [u8]) -> u32 {
+    // SAFETY: `run` returns when the operation is over.
+    unsafe { UserOperation::read(user, offset, segments(memory)) }.run(engine).unwrap()
+}
+
+fn write(engine: &Arc<Engine>, user: &Arc<UserFile>, offset: u64, memory: &[u8]) -> u32 {
+    // SAFETY: as above.
+    unsafe { UserOperation::write(user, offset, segments(memory), None) }.run(engine).unwrap()
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i / 7) as u8 ^ seed.wrapping_mul(31) ^ (i >> 12) as u8).collect()
+}
+
+#[test]
+fn what_is_written_is_read_back_and_on_disk_after_a_sync() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let plain = file(&folder, "f");
+        let user = UserFile::open(engine, plain.as_raw_fd()).unwrap();
+        let data = pattern(3 * MIB + 1234, 5);
+        assert_eq!(write(engine, &user, 0, &data) as usize, data.len());
+        let mut back = vec![0; data.len() + 100];
+        assert_eq!(read(engine, &user, 0, &mut back) as usize, data.len());
+        assert!(back[..data.len()] == data);
+        assert_eq!(UserOperation::sync(&user, Durable::All).run(engine), Ok(0));
+        let disk = std::fs::read(folder.path().join("f")).unwrap();
+        assert_eq!(disk.len(), data.len());
+        assert!(disk == data);
+    });
+}
+
+#[test]
+fn a_file_larger_than_the_cache_passes_through_it() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let plain = file(&folder, "f");
+        let user = UserFile::open(engine, plain.as_raw_fd()).unwrap();
+        for part in 0..32u8 {
+            let data = pattern(MIB, part);
+            assert_eq!(write(engine, &user, u64::from(part) << 20, &data) as usize, MIB);
+        }
+        let mut back = vec![0; MIB];
+        for part in (0..32u8).rev() {
+            assert_eq!(read(engine, &user, u64::from(part) << 20, &mut back) as usize, MIB);
+            assert!(back == pattern(MIB, part), "part {part}");
+        }
+    });
+}
+
+#[test]
+fn an_open_sees_what_others_wrote_since() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, pattern(MIB, 1)).unwrap();
+        let plain = file(&folder, "f");
+        let user = UserFile::open(engine, plain.as_raw_fd()).unwrap();
+        let mut back = vec![0; MIB];
+        read(engine, &user, 0, &mut back);
+        std::fs::write(&path, pattern(MIB / 2, 2)).unwrap();
+        let again = UserFile::open(engine, file(&folder, "f").as_raw_fd()).unwrap();
+        assert!(Arc::ptr_eq(&user, &again));
+        assert_eq!(read(engine, &again, 0, &mut back) as usize, MIB / 2);
+        assert!(back[..MIB / 2] == pattern(MIB / 2, 2));
+    });
+}
+
+#[test]
+fn requests_of_a_context_complete_once_each() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(folder.path().join("f"), pattern(16 * MIB, 9)).unwrap();
+        let plain = file(&folder, "f");
+        let user = UserFile::open(engine, plain.as_raw_fd()).unwrap();
+        let context = Context::new(engine, 0, 64).unwrap();
+        let whole = pattern(16 * MIB, 9);
+        let mut memory = vec![vec![0u8; 65536]; 64];
+        for round in 0..40u64 {
+            assert_eq!(context.io().reserve(64), Ok(64));
+            let mut submission = Submission::new(&context);
+            let mut seen = [0; 64];
+            let offset = |i: u64| (i * 7919 + round * 104_729) % 250 * 65_536;
+            for (i, memory) in memory.iter_mut().enumerate() {
+                let i = i as u64;
+                let (data, at) = (i, offset(i) as i64);
+                // SAFETY: the memory lives to the end of the round, when all have completed.
+                let read = unsafe { Command::new(Kind::Read, (-1, 0), segments(memory), at) };
+                let reply = Reply { data, obj: 0, eventfd: None };
+                if let Some(bytes) = submission.start_on(&user, read, &reply).unwrap() {
+                    assert_eq!(bytes, 65_536);
+                    context.io().release(1);
+                    seen[i as usize] += 1;
+                }
+            }
+            submission.finish();
+            let left = 64 - seen.iter().sum::<usize>();
+            let sink = |_: usize, event: nowait_sys::aio::IoEvent| {
+                seen[event.data as usize] += 1;
+                assert_eq!(event.res, 65_536);
+                Ok(())
+            };
+            assert_eq!(context.wait_events(left, 64, Deadline::NEVER, None, sink), Ok(left));
+            assert_eq!(seen, [1; 64]);
+            for (i, memory) in memory.iter().enumerate() {
+                let at = offset(i as u64) as usize;
+                assert!(memory[..] == whole[at..at + 65_536], "round {round}, request {i}");
+            }
+        }
+        context.destroy().unwrap();
+    });
+}

@@ -1,0 +1,85 @@
+//! What direct I/O asks of a request.
+
+use nowait_sys::{aligned::AlignedBuffer, file, file::IoVec, inspect};
+
+/// What must divide a direct request on a file, in bytes; powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// Divides the address of every buffer.
+    pub memory: usize,
+    /// Divides the offset, and the length of every buffer.
+    pub offset: usize,
+}
+
+/// Fits every device there is.
+const LARGEST: usize = 4096;
+/// The smallest logical block there is.
+const SMALLEST: usize = 512;
+
+impl Alignment {
+    /// Asks the file system behind the O_DIRECT descriptor `fd`, or tries where it does not say.
+    pub(crate) fn of(fd: i32, readable: bool) -> Alignment {
+        match inspect::direct_alignment(fd) {
+            Ok(Some(known)) => Alignment {
+                memory: (known.memory as usize).max(1),
+                offset: (known.offset as usize).max(1),
+            },
+            _ if readable && reads_small(fd) => Alignment::both(SMALLEST),
+            _ => Alignment::both(LARGEST),
+        }
+    }
+
+    fn both(bytes: usize) -> Alignment {
+        Alignment { memory: bytes, offset: bytes }
+    }
+
+    /// Says in a sentence what is wrong with a request.
+    ///
+    /// # Errors
+    /// Something is.
+    pub(crate) fn check(self, offset: u64, segments: &[IoVec]) -> Result<(), String> {
+        let lengths = segments.iter().map(|segment| ("length", segment.len as u64, self.offset));
+        let filled = segments.iter().filter(|segment| segment.len > 0);
+        let addresses = filled.map(|segment| ("address", segment.base as u64, self.memory));
+        let first = core::iter::once(("offset", offset, self.offset));
+        for (what, value, align) in first.chain(lengths).chain(addresses) {
+            if value % align as u64 != 0 {
+                return Err(format!(
+                    "direct I/O on this file needs the {what} to be a multiple of {align} bytes, \
+                     not {value:#x}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells whether the smallest block can be read. A file without one says nothing.
+fn reads_small(fd: i32) -> bool {
+    let mut memory = AlignedBuffer::zeroed(LARGEST);
+    // On the smallest block, but not on a larger one.
+    let base = memory.as_mut_ptr().wrapping_add(SMALLEST);
+    let segment = IoVec { base, len: SMALLEST };
+    // SAFETY: the bytes from 512 to 1024 of 4096, in a live local.
+    let read = unsafe { file::preadv2(fd, &[segment], SMALLEST as i64, 0) };
+    read == Ok(SMALLEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(base: usize, len: usize) -> IoVec {
+        IoVec { base: base as *mut u8, len }
+    }
+
+    #[test]
+    fn the_first_thing_that_is_not_aligned_is_named() {
+        let alignment = Alignment { memory: 4, offset: 512 };
+        let check = |offset, base, len| alignment.check(offset, &[segment(base, len)]);
+        assert_eq!(check(1024, 8, 512), Ok(()));
+        assert!(check(5, 8, 512).unwrap_err().contains("offset to be a multiple of 512"));
+        assert!(check(0, 8, 100).unwrap_err().contains("length to be a multiple of 512"));
+        assert!(check(0, 6, 512).unwrap_err().contains("address to be a multiple of 4"));
+    }
+}

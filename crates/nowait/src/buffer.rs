@@ -1,0 +1,98 @@
+//! Memory that a request may own.
+
+pub use nowait_sys::aligned::AlignedBuffer;
+
+/// Memory that a queue may read while it owns the value: for writes to a file.
+///
+/// # Safety
+/// [`IoBuffer::as_ptr`] and [`IoBuffer::len`] name initialized memory that stays valid, at this
+/// address, until the value is dropped or changed through `&mut`: moving the value does not move
+/// the memory, and nobody else writes to it.
+pub unsafe trait IoBuffer: 'static {
+    /// Returns the address of the first byte.
+    fn as_ptr(&self) -> *const u8;
+
+    /// Returns how many bytes a request transfers at most.
+    fn len(&self) -> usize;
+
+    /// Tells whether there is nothing to transfer.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Memory that a queue may fill while it owns the value: for reads from a file.
+///
+/// The length says how much is read: a `Vec` without elements reads nothing, whatever its capacity.
+///
+/// # Safety
+/// Those of [`IoBuffer`], and the same memory may be written, by nobody else.
+pub unsafe trait IoBufferMut: IoBuffer {
+    /// Returns the address of the first byte, for writing.
+    fn as_mut_ptr(&mut self) -> *mut u8;
+}
+
+// SAFETY: the elements are on the heap; a `Vec` is moved without them.
+unsafe impl IoBuffer for Vec<u8> {
+    fn as_ptr(&self) -> *const u8 {
+        Vec::as_ptr(self)
+    }
+
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+}
+
+// SAFETY: as above; the value owns its elements.
+unsafe impl IoBufferMut for Vec<u8> {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        Vec::as_mut_ptr(self)
+    }
+}
+
+// SAFETY: the bytes are on the heap; a `Box` is moved without them.
+unsafe impl IoBuffer for Box<[u8]> {
+    fn as_ptr(&self) -> *const u8 {
+        <[u8]>::as_ptr(self)
+    }
+
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+}
+
+// SAFETY: as above; the value owns its bytes.
+unsafe impl IoBufferMut for Box<[u8]> {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        <[u8]>::as_mut_ptr(self)
+    }
+}
+
+// SAFETY: the bytes are on the heap, behind a plain pointer.
+unsafe impl IoBuffer for AlignedBuffer {
+    fn as_ptr(&self) -> *const u8 {
+        AlignedBuffer::as_ptr(self)
+    }
+
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+}
+
+// SAFETY: as above; the value owns its bytes.
+unsafe impl IoBufferMut for AlignedBuffer {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        AlignedBuffer::as_mut_ptr(self)
+    }
+}
+
+// SAFETY: static memory is never freed, and nobody writes to what is shared.
+unsafe impl IoBuffer for &'static [u8] {
+    fn as_ptr(&self) -> *const u8 {
+        <[u8]>::as_ptr(self)
+    }
+
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+}

@@ -1,0 +1,140 @@
+//! The handle of an engine, and how it is started.
+
+use crate::{Error, Queue, choice};
+use core::fmt;
+use nowait_file::{BackendChoice, Config, Engine, SubmitMode};
+use nowait_sys::thread;
+use std::sync::Arc;
+
+/// An engine: backend, threads, held files. Cheap to clone.
+///
+/// Files and queues have a clone each. The engine's threads end when the last one goes, which
+/// waits for them; a program may have several engines.
+#[derive(Clone)]
+pub struct Nowait(Arc<Started>);
+
+struct Started {
+    engine: Arc<Engine>,
+    /// Whose threads they are: a forked child has none of them.
+    process: i32,
+}
+
+/// What [`Builder::workers`] takes.
+const WORKERS_MAX: usize = 1024;
+
+impl Nowait {
+    /// Begins the description of an engine.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Starts an engine with the defaults, which works on every Linux.
+    ///
+    /// # Errors
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads.
+    pub fn new() -> Result<Nowait, Error> {
+        Nowait::builder().build()
+    }
+
+    /// Makes a queue for up to `depth` requests at a time, see [`Queue`].
+    ///
+    /// # Errors
+    /// `EINVAL`: `depth` is 0 or above 65,536. `ENOMEM`: no memory.
+    pub fn queue<T, B>(&self, depth: usize) -> Result<Queue<T, B>, Error> {
+        Queue::new(self, depth)
+    }
+
+    /// Returns the backend in use, never `Auto`.
+    pub fn backend(&self) -> BackendChoice {
+        self.0.engine.backend()
+    }
+
+    /// Returns why this backend is in use, in one line.
+    pub fn backend_reason(&self) -> &str {
+        self.0.engine.reason()
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.0.engine
+    }
+
+    /// Tells whether the engine is that of the process this one was forked from: its threads do
+    /// not exist here, and its requests never end.
+    pub(crate) fn is_the_parents(&self) -> bool {
+        self.0.process != thread::process_id()
+    }
+}
+
+impl fmt::Debug for Nowait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Nowait on {}: {}", choice::name(self.backend()), self.backend_reason())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if self.process == thread::process_id() {
+            self.engine.shutdown();
+        } else {
+            // The parent's threads and rings are not ours to end.
+            core::mem::forget(self.engine.clone());
+        }
+    }
+}
+
+/// Describes an engine to be started; made by [`Nowait::builder`].
+#[derive(Clone, Debug, Default)]
+pub struct Builder(Config);
+
+impl Builder {
+    /// Chooses the backend. `Auto`, the default, takes the best that works here and never fails
+    /// for a missing one; another one must work, or [`Builder::build`] fails with the reason.
+    #[must_use]
+    pub fn backend(mut self, backend: BackendChoice) -> Builder {
+        self.0.backend = backend;
+        self
+    }
+
+    /// Chooses where the first attempt at a request is made.
+    #[must_use]
+    pub fn submit(mut self, mode: SubmitMode) -> Builder {
+        self.0.submit = mode;
+        self
+    }
+
+    /// Limits the threads that make blocking calls to `count`, 1 to 1024; 32 by default. They are
+    /// started when they are needed.
+    #[must_use]
+    pub fn workers(mut self, count: usize) -> Builder {
+        self.0.workers_max = count;
+        self
+    }
+
+    /// Sets the size of the page cache for files in the mode [`CacheMode::User`], in bytes; 256 MiB
+    /// by default. Rounded up to 2 MiB, and taken from the system as it is used.
+    ///
+    /// [`CacheMode::User`]: crate::CacheMode::User
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Builder {
+        self.0.cache_bytes = bytes;
+        self
+    }
+
+    /// Starts the engine; returns when its threads run.
+    ///
+    /// # Errors
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads. `EINVAL`: a number of workers
+    /// that is not possible. Whatever refuses a backend that was asked for by name.
+    pub fn build(self) -> Result<Nowait, Error> {
+        const DOING: &str = "start of the engine";
+        if !(1..=WORKERS_MAX).contains(&self.0.workers_max) {
+            let reason = format!("workers must be 1 to {WORKERS_MAX}, not {}", self.0.workers_max);
+            return Err(Error::new(nowait_sys::Errno::INVAL, DOING).because(reason));
+        }
+        let engine = choice::start_exactly(&self.0).map_err(|(errno, reason)| {
+            let error = Error::new(errno, DOING);
+            if reason.is_empty() { error } else { error.because(reason) }
+        })?;
+        Ok(Nowait(Arc::new(Started { engine, process: thread::process_id() })))
+    }
+}

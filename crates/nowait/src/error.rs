@@ -1,0 +1,104 @@
+//! The one error type: an error number, what was being done, and why it failed.
+
+use core::fmt;
+use nowait_sys::Errno;
+use std::{io, path::Path};
+
+/// Why a request, or the start of an engine, failed.
+///
+/// The text is one line: *what was done: what the system says: what to change*, as in
+///
+/// ```text
+/// read of 100 bytes at 7 of /data/x: Invalid argument (os error 22) (EINVAL): direct I/O …
+/// ```
+pub struct Error(Box<Parts>);
+
+struct Parts {
+    errno: Errno,
+    doing: String,
+    because: Option<String>,
+}
+
+impl Error {
+    /// Says that `doing` ended with `errno`.
+    pub(crate) fn new(errno: Errno, doing: impl Into<String>) -> Error {
+        Error(Box::new(Parts { errno, doing: doing.into(), because: None }))
+    }
+
+    /// Says that `doing` failed with the error of the standard library.
+    pub(crate) fn from_io(error: &io::Error, doing: String) -> Error {
+        match error.raw_os_error() {
+            Some(number) => Error::new(Errno::new(number), doing),
+            // Found by the library itself: a path with a zero byte, senseless options.
+            None => Error::new(Errno::INVAL, doing).because(error.to_string()),
+        }
+    }
+
+    /// Adds the reason, or what to change.
+    pub(crate) fn because(mut self, reason: impl Into<String>) -> Error {
+        self.0.because = Some(reason.into());
+        self
+    }
+
+    /// Returns the error number.
+    pub fn errno(&self) -> Errno {
+        self.0.errno
+    }
+
+    /// Returns the kind that the standard library gives to the error number; `UnexpectedEof` for
+    /// a file that ended before an exact read did.
+    pub fn kind(&self) -> io::ErrorKind {
+        if self.0.errno == Errno::NODATA {
+            return io::ErrorKind::UnexpectedEof;
+        }
+        io::Error::from_raw_os_error(self.0.errno.raw()).kind()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parts { errno, doing, because } = &*self.0;
+        write!(f, "{doing}: {errno}")?;
+        match because {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    /// Keeps kind and text; the error itself is behind [`io::Error::get_ref`].
+    fn from(error: Error) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}
+
+/// Describes a transfer for the text of an error.
+pub(crate) fn transfer(verb: &str, len: u64, offset: u64, path: &Path) -> String {
+    let target = if verb == "read" { "of" } else { "to" };
+    format!("{verb} of {len} bytes at {offset} {target} {}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_one_line_and_the_kind_survives() {
+        let doing = transfer("write", 100, 7, Path::new("/data/x"));
+        let error = Error::new(Errno::NOSPC, doing).because("try less");
+        let text = "write of 100 bytes at 7 to /data/x: No space left on device (os error 28) \
+                    (ENOSPC): try less";
+        assert_eq!(error.to_string(), text);
+        let error = io::Error::from(error);
+        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::StorageFull, text.into()));
+    }
+}

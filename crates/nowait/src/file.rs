@@ -1,0 +1,343 @@
+//! Open files, and requests on them that block.
+
+use crate::{Error, Nowait, OpenOptions, align::Alignment, error, open::Access};
+use nowait_block::Segments;
+use nowait_cache::Durable;
+use nowait_file::{Command, Kind, UserFile, UserOperation, command::LEN_MAX};
+use nowait_sys::{
+    Errno,
+    file::{self, IOV_MAX, IoVec},
+};
+use std::{
+    fs,
+    io::{IoSlice, IoSliceMut},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    path::Path,
+    sync::Arc,
+};
+
+/// An open file of an engine. Cheap to clone: all clones are the same open file, which is closed
+/// when the last clone has gone and no request of a [`Queue`](crate::Queue) is under way on it.
+///
+/// There is no position: every request names its offset. The methods here block, and go on after
+/// a signal; they may be called from several threads at once. They are not ordered with requests
+/// that are under way in a queue.
+#[derive(Clone, Debug)]
+pub struct File(Arc<Open>);
+
+#[derive(Debug)]
+struct Open {
+    file: fs::File,
+    path: Box<Path>,
+    status_flags: i32,
+    access: Access,
+    /// For direct I/O only.
+    alignment: Option<Alignment>,
+    user: Option<Arc<UserFile>>,
+    nowait: Nowait,
+}
+
+impl File {
+    /// Opens an existing file for reading, in the default cache mode. Blocks, as open(2) does.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn open(nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
+        OpenOptions::new().read(true).open(nowait, path)
+    }
+
+    /// Opens a file for writing that is new, or emptied; in the default cache mode.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn create(nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(nowait, path)
+    }
+
+    pub(crate) fn from_parts(
+        nowait: &Nowait,
+        file: fs::File,
+        path: &Path,
+        status_flags: i32,
+        access: Access,
+        alignment: Option<Alignment>,
+        user: Option<Arc<UserFile>>,
+    ) -> File {
+        let (path, nowait) = (path.into(), nowait.clone());
+        File(Arc::new(Open { file, path, status_flags, access, alignment, user, nowait }))
+    }
+
+    /// Returns the path as it was given to open.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Returns what direct requests on this file must be aligned to; `None`: nothing is asked.
+    pub fn alignment(&self) -> Option<Alignment> {
+        self.0.alignment
+    }
+
+    /// Returns the size in bytes; 0 for devices.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    pub fn size(&self) -> Result<u64, Error> {
+        if let Some(user) = &self.0.user {
+            return Ok(user.cached().size());
+        }
+        let size = self.0.file.metadata().map(|metadata| metadata.len());
+        size.map_err(|error| self.failed("size", &error))
+    }
+
+    /// Cuts the file off at `bytes`, or extends it with zeroes.
+    ///
+    /// # Errors
+    /// Those of ftruncate(2); `EINVAL` also if it is not open for writing.
+    pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
+        if let Some(user) = &self.0.user {
+            let done = match self.0.access.write {
+                true => user.set_len(self.0.nowait.engine(), bytes),
+                false => Err(Errno::INVAL),
+            };
+            return done.map_err(|errno| {
+                Error::new(errno, format!("set_len of {}", self.path().display()))
+            });
+        }
+        self.0.file.set_len(bytes).map_err(|error| self.failed("set_len", &error))
+    }
+
+    /// Makes data and metadata durable.
+    ///
+    /// # Errors
+    /// Those of fsync(2); `EIO`: something written before is lost.
+    pub fn sync_all(&self) -> Result<(), Error> {
+        if let Some(user) = &self.0.user {
+            return self.sync_cached(user, Durable::All);
+        }
+        self.0.file.sync_all().map_err(|error| self.failed("sync_all", &error))
+    }
+
+    /// Makes the data durable, and what is needed to read them.
+    ///
+    /// # Errors
+    /// Those of fdatasync(2); `EIO`: something written before is lost.
+    pub fn sync_data(&self) -> Result<(), Error> {
+        if let Some(user) = &self.0.user {
+            return self.sync_cached(user, Durable::Data);
+        }
+        self.0.file.sync_data().map_err(|error| self.failed("sync_data", &error))
+    }
+
+    fn sync_cached(&self, user: &Arc<UserFile>, durable: Durable) -> Result<(), Error> {
+        let kind = if durable == Durable::All { Kind::Fsync } else { Kind::Fdatasync };
+        let synced = UserOperation::sync(user, durable).run(self.0.nowait.engine());
+        synced.map(drop).map_err(|errno| self.refused(kind, errno, 0, 0))
+    }
+
+    /// Reads at `offset`; returns how many bytes, fewer than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// `EBADF`: not open for reading. `EINVAL`: not aligned as direct I/O needs it. Those of
+    /// pread(2).
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
+        self.read_vectored_at(&mut [IoSliceMut::new(buffer)], offset)
+    }
+
+    /// Fills the buffer from `offset`.
+    ///
+    /// # Errors
+    /// Those of [`File::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends before.
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        let whole_blocks = self.0.alignment.map_or(1, |alignment| alignment.offset);
+        let mut done = 0;
+        while done < buffer.len() {
+            let bytes = self.read_at(&mut buffer[done..], offset + done as u64)?;
+            done += bytes;
+            // A direct read that stops inside a block has met the end of the file.
+            if bytes == 0 || (done < buffer.len() && bytes % whole_blocks != 0) {
+                let error = self.refused(Kind::Read, Errno::NODATA, buffer.len() as u64, offset);
+                return Err(error.because(format!("the file ends after {done} bytes of it")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes at `offset`; returns how many bytes.
+    ///
+    /// # Errors
+    /// `EBADF`: not open for writing. `EINVAL`: not aligned as direct I/O needs it. `ENOSPC` and
+    /// the other errors of pwrite(2).
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
+        self.write_vectored_at(&[IoSlice::new(bytes)], offset)
+    }
+
+    /// Writes all bytes at `offset`.
+    ///
+    /// # Errors
+    /// Those of [`File::write_at`]; a part may have been written.
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.write_at(&bytes[done..], offset + done as u64)? {
+                0 => return Err(self.refused(Kind::Write, Errno::IO, bytes.len() as u64, offset)),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads into several buffers, one after another, as [`File::read_at`] does into one.
+    ///
+    /// # Errors
+    /// Those of [`File::read_at`]; `EINVAL`: more than 1024 buffers.
+    pub fn read_vectored_at(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        offset: u64,
+    ) -> Result<usize, Error> {
+        // SAFETY: an IoSliceMut is laid out as the kernel's iovec (its documentation), as an
+        // IoVec is.
+        let segments =
+            unsafe { core::slice::from_raw_parts(buffers.as_ptr().cast::<IoVec>(), buffers.len()) };
+        self.transfer(Kind::Read, segments, offset, |fd, offset| {
+            // SAFETY: the segments are exclusively borrowed memory.
+            unsafe { file::preadv2(fd, segments, offset, 0) }
+        })
+    }
+
+    /// Writes several buffers, one after another, as [`File::write_at`] does one.
+    ///
+    /// # Errors
+    /// Those of [`File::write_at`]; `EINVAL`: more than 1024 buffers.
+    pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize, Error> {
+        // SAFETY: an IoSlice is laid out as the kernel's iovec (its documentation), as an IoVec is.
+        let segments =
+            unsafe { core::slice::from_raw_parts(buffers.as_ptr().cast::<IoVec>(), buffers.len()) };
+        self.transfer(Kind::Write, segments, offset, |fd, offset| {
+            // SAFETY: the segments are borrowed memory.
+            unsafe { file::pwritev2(fd, segments, offset, 0) }
+        })
+    }
+
+    fn transfer(
+        &self,
+        kind: Kind,
+        segments: &[IoVec],
+        offset: u64,
+        call: impl Fn(i32, i64) -> Result<usize, Errno>,
+    ) -> Result<usize, Error> {
+        let signed = self.check(kind, segments, offset)?;
+        if let Some(user) = &self.0.user {
+            let done = self.transfer_cached(user, kind, segments, signed);
+            return done.map_err(|errno| self.refused(kind, errno, sum(segments), offset));
+        }
+        loop {
+            match call(self.fd(), signed) {
+                Err(Errno::INTR) => {}
+                result => {
+                    return result
+                        .map_err(|errno| self.refused(kind, errno, sum(segments), offset));
+                }
+            }
+        }
+    }
+
+    /// Runs the operation of a queue's request on this thread.
+    fn transfer_cached(
+        &self,
+        user: &Arc<UserFile>,
+        kind: Kind,
+        segments: &[IoVec],
+        offset: i64,
+    ) -> Result<usize, Errno> {
+        let segments = match segments {
+            [one] => Segments::One(*one),
+            many => Segments::Many(many.into()),
+        };
+        // SAFETY: the segments are borrowed by the caller, exclusively if it is a read, and `run`
+        // returns when nothing touches them any more.
+        let command = unsafe { Command::new(kind, (-1, self.0.status_flags), segments, offset) };
+        // SAFETY: as above.
+        let operation = unsafe { UserOperation::of(user, &command) }?;
+        operation.run(self.0.nowait.engine()).map(|bytes| bytes as usize)
+    }
+
+    /// Finds out whether a transfer is possible at all; returns the offset as the kernel takes it.
+    pub(crate) fn check(&self, kind: Kind, segments: &[IoVec], offset: u64) -> Result<i64, Error> {
+        let refused = |errno, reason: String| {
+            Err(self.refused(kind, errno, sum(segments), offset).because(reason))
+        };
+        let Access { read, write } = self.0.access;
+        match kind {
+            Kind::Read if !read => {
+                return refused(Errno::BADF, "the file is not open for reading".to_owned());
+            }
+            Kind::Write if !write => {
+                return refused(Errno::BADF, "the file is not open for writing".to_owned());
+            }
+            _ => {}
+        }
+        if segments.len() > IOV_MAX {
+            return refused(Errno::INVAL, format!("at most {IOV_MAX} buffers"));
+        }
+        if let Some(Err(reason)) = self.0.alignment.map(|a| a.check(offset, segments)) {
+            return refused(Errno::INVAL, reason);
+        }
+        match i64::try_from(offset) {
+            Ok(signed) if signed.checked_add(LEN_MAX as i64).is_some() => Ok(signed),
+            _ => refused(Errno::INVAL, "an offset beyond the end of every file".to_owned()),
+        }
+    }
+
+    /// Makes the error of a transfer or a sync.
+    pub(crate) fn refused(&self, kind: Kind, errno: Errno, len: u64, offset: u64) -> Error {
+        let path = self.path();
+        let doing = match kind {
+            Kind::Read => error::transfer("read", len, offset, path),
+            Kind::Write => error::transfer("write", len, offset, path),
+            Kind::Fsync => format!("sync_all of {}", path.display()),
+            Kind::Fdatasync => format!("sync_data of {}", path.display()),
+            Kind::Poll(_) => format!("poll of {}", path.display()),
+        };
+        Error::new(errno, doing)
+    }
+
+    fn failed(&self, doing: &str, error: &std::io::Error) -> Error {
+        Error::from_io(error, format!("{doing} of {}", self.path().display()))
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.0.file.as_raw_fd()
+    }
+
+    pub(crate) fn user(&self) -> Option<&Arc<UserFile>> {
+        self.0.user.as_ref()
+    }
+
+    pub(crate) fn status_flags(&self) -> i32 {
+        self.0.status_flags
+    }
+}
+
+impl Drop for Open {
+    /// The last open of a cached file writes back what nobody has synced; errors stay with who
+    /// asks for a sync.
+    fn drop(&mut self) {
+        let last = |user: &Arc<UserFile>| Arc::strong_count(user) == 1 && user.cached().is_dirty();
+        if let Some(user) = self.user.take().filter(last)
+            && !self.nowait.is_the_parents()
+        {
+            let _ = UserOperation::sync(&user, Durable::Written).run(self.nowait.engine());
+        }
+    }
+}
+
+fn sum(segments: &[IoVec]) -> u64 {
+    segments.iter().map(|segment| segment.len as u64).sum()
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+}

@@ -1,0 +1,165 @@
+//! How a file is opened.
+
+use crate::{Error, File, Nowait, align::Alignment};
+use nowait_file::UserFile;
+use nowait_sys::{
+    Errno,
+    file::{self, O_DIRECT, O_DSYNC},
+};
+use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path, sync::Arc};
+
+/// Which page cache stands between the program and the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum CacheMode {
+    /// The page cache of nowait itself, in the process: no system call for what is cached, and
+    /// nothing twice in memory. Coherent within the engine; towards others an open sees what they
+    /// have written, and they see what was synced, or written before the last close.
+    #[default]
+    User,
+    /// The kernel's: coherent with every other reader and writer of the file.
+    Host,
+    /// None: O_DIRECT. Offsets, lengths and addresses must be aligned, see [`File::alignment`].
+    Direct,
+}
+
+/// Options and flags of an open, as [`std::fs::OpenOptions`] has them, and the cache mode.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    std: fs::OpenOptions,
+    cache: CacheMode,
+    sync: bool,
+    access: Access,
+}
+
+/// What a file may be used for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Access {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Begins with nothing allowed, in the cache mode [`CacheMode::User`].
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            std: fs::OpenOptions::new(),
+            cache: CacheMode::default(),
+            sync: false,
+            access: Access::default(),
+        }
+    }
+
+    /// Allows reads.
+    #[must_use]
+    pub fn read(mut self, yes: bool) -> OpenOptions {
+        self.std.read(yes);
+        self.access.read = yes;
+        self
+    }
+
+    /// Allows writes.
+    #[must_use]
+    pub fn write(mut self, yes: bool) -> OpenOptions {
+        self.std.write(yes);
+        self.access.write = yes;
+        self
+    }
+
+    /// Creates the file if it is missing; needs `write`.
+    #[must_use]
+    pub fn create(mut self, yes: bool) -> OpenOptions {
+        self.std.create(yes);
+        self
+    }
+
+    /// Creates the file, and fails with `EEXIST` if it is there; needs `write`.
+    #[must_use]
+    pub fn create_new(mut self, yes: bool) -> OpenOptions {
+        self.std.create_new(yes);
+        self
+    }
+
+    /// Empties the file; needs `write`.
+    #[must_use]
+    pub fn truncate(mut self, yes: bool) -> OpenOptions {
+        self.std.truncate(yes);
+        self
+    }
+
+    /// Makes every write durable before it ends (O_DSYNC): as if [`File::sync_data`] followed.
+    #[must_use]
+    pub fn sync(mut self, yes: bool) -> OpenOptions {
+        self.sync = yes;
+        self
+    }
+
+    /// Chooses the cache.
+    #[must_use]
+    pub fn cache(mut self, mode: CacheMode) -> OpenOptions {
+        self.cache = mode;
+        self
+    }
+
+    /// Opens the file at `path` for `nowait`. Blocks, as open(2) does.
+    ///
+    /// # Errors
+    /// Those of open(2). `EINVAL`: senseless options, or a file system without direct I/O.
+    /// `EINVAL` in the mode [`CacheMode::User`] also if it is not a regular file; `ENOMEM`: no
+    /// memory for the page cache.
+    pub fn open(&self, nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
+        let path = path.as_ref();
+        let mut flags = if self.sync { O_DSYNC } else { 0 };
+        match self.cache {
+            CacheMode::User | CacheMode::Host => {}
+            CacheMode::Direct => flags |= O_DIRECT,
+        }
+        let failed = |error: &_| {
+            let error = Error::from_io(error, format!("open of {}", path.display()));
+            let direct = self.cache == CacheMode::Direct && error.errno() == Errno::INVAL;
+            if direct { error.because("this file system has no direct I/O") } else { error }
+        };
+        let file = self.std.clone().custom_flags(flags).open(path).map_err(|e| failed(&e))?;
+        let fd = file.as_raw_fd();
+        let flags = file::status_flags(fd).map_err(|errno| failed(&errno_to_io(errno)))?;
+        let alignment = match self.cache {
+            CacheMode::Direct => Some(Alignment::of(fd, self.access.read)),
+            _ => None,
+        };
+        let user = match self.cache {
+            CacheMode::User => Some(self.open_cached(nowait, fd).map_err(|(errno, reason)| {
+                Error::new(errno, format!("open of {}", path.display())).because(reason)
+            })?),
+            _ => None,
+        };
+        Ok(File::from_parts(nowait, file, path, flags, self.access, alignment, user))
+    }
+}
+
+impl OpenOptions {
+    fn open_cached(
+        &self,
+        nowait: &Nowait,
+        fd: i32,
+    ) -> Result<Arc<UserFile>, (Errno, &'static str)> {
+        let user = UserFile::open(nowait.engine(), fd).map_err(|errno| match errno {
+            Errno::INVAL => (errno, "only regular files can be cached; use Host or Direct"),
+            Errno::NOMEM => (errno, "no memory for the page cache: see Builder::cache_bytes"),
+            _ => (errno, "the page cache could not open it"),
+        })?;
+        if self.access.write && !user.is_writable() {
+            return Err((Errno::ACCES, "the page cache could open it for reading only"));
+        }
+        Ok(user)
+    }
+}
+
+fn errno_to_io(errno: Errno) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno.raw())
+}

@@ -1,0 +1,178 @@
+//! Files and requests that block, on real files.
+
+mod common;
+
+use common::{BACKENDS, BLOCK, everywhere, folder, open};
+use nowait::{AlignedBuffer, BackendChoice, CacheMode, Errno, File, Nowait, OpenOptions};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    time::{Duration, Instant},
+};
+
+#[test]
+fn what_is_written_is_read_and_short_at_the_end_only() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let file = open(nowait, mode, &folder.path().join("file"));
+        let mut bytes = AlignedBuffer::zeroed(3 * BLOCK);
+        bytes.iter_mut().enumerate().for_each(|(n, byte)| *byte = (n / 7) as u8);
+        file.write_all_at(&bytes, 0).unwrap();
+        assert_eq!(file.size().unwrap(), 3 * BLOCK as u64);
+        file.set_len(2 * BLOCK as u64 + 100).unwrap();
+        file.sync_all().unwrap();
+        file.sync_data().unwrap();
+
+        let mut read = AlignedBuffer::zeroed(4 * BLOCK);
+        assert_eq!(file.read_at(&mut read, 0).unwrap(), 2 * BLOCK + 100);
+        assert_eq!(read[..2 * BLOCK + 100], bytes[..2 * BLOCK + 100]);
+        assert_eq!(file.read_at(&mut read, 4 * BLOCK as u64).unwrap(), 0);
+        file.read_exact_at(&mut read[..BLOCK], BLOCK as u64).unwrap();
+        assert_eq!(read[..BLOCK], bytes[BLOCK..2 * BLOCK]);
+        let error = file.read_exact_at(&mut read, 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{error}");
+        assert!(error.to_string().contains("the file ends after 8292 bytes"), "{error}");
+    });
+}
+
+#[test]
+fn vectored_requests_fill_buffers_in_order() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let file = open(nowait, mode, &folder.path().join("file"));
+        let [mut one, mut two] = [AlignedBuffer::zeroed(BLOCK), AlignedBuffer::zeroed(2 * BLOCK)];
+        one.fill(1);
+        two.fill(2);
+        let slices = [IoSlice::new(&one), IoSlice::new(&two)];
+        assert_eq!(file.write_vectored_at(&slices, 0).unwrap(), 3 * BLOCK);
+        let mut slices = [IoSliceMut::new(&mut two), IoSliceMut::new(&mut one)];
+        assert_eq!(file.read_vectored_at(&mut slices, 0).unwrap(), 3 * BLOCK);
+        assert!(two[..BLOCK].iter().all(|byte| *byte == 1));
+        assert!(two[BLOCK..].iter().chain(&*one).all(|byte| *byte == 2));
+    });
+}
+
+#[test]
+fn a_file_is_used_only_for_what_it_was_opened_for() {
+    let (folder, nowait) = (folder(), Nowait::new().unwrap());
+    let path = folder.path().join("file");
+    let writer = File::create(&nowait, &path).unwrap();
+    let error = writer.read_at(&mut [0; 8], 5).unwrap_err();
+    assert_eq!(error.errno(), Errno::BADF);
+    let text = format!("read of 8 bytes at 5 of {}: Bad file descriptor", path.display());
+    assert!(error.to_string().starts_with(&text), "{error}");
+    assert!(error.to_string().ends_with("the file is not open for reading"), "{error}");
+    let reader = File::open(&nowait, &path).unwrap();
+    assert_eq!(reader.write_at(&[0; 8], 0).unwrap_err().errno(), Errno::BADF);
+    assert_eq!(reader.read_at(&mut [0; 8], u64::MAX).unwrap_err().errno(), Errno::INVAL);
+    let missing = File::open(&nowait, folder.path().join("missing")).unwrap_err();
+    assert_eq!(io::Error::from(missing).kind(), io::ErrorKind::NotFound);
+    let options = OpenOptions::new().write(true).create_new(true);
+    assert_eq!(options.open(&nowait, &path).unwrap_err().errno(), Errno::EXIST);
+}
+
+#[test]
+fn the_error_of_a_direct_request_names_the_alignment() {
+    let (folder, nowait) = (folder(), Nowait::new().unwrap());
+    let path = folder.path().join("file");
+    let file = open(&nowait, CacheMode::Direct, &path);
+    let alignment = file.alignment().unwrap();
+    assert!(alignment.offset.is_power_of_two() && alignment.offset <= BLOCK);
+    let mut buffer = AlignedBuffer::zeroed(2 * BLOCK);
+    let error = file.read_at(&mut buffer, 5).unwrap_err();
+    assert_eq!(error.errno(), Errno::INVAL);
+    let multiple = format!("offset to be a multiple of {}", alignment.offset);
+    assert!(error.to_string().contains(&multiple), "{error}");
+    let error = file.write_at(&buffer[..100], 0).unwrap_err();
+    assert!(error.to_string().contains("the length to be"), "{error}");
+    if alignment.memory > 1 {
+        let error = file.read_at(&mut buffer[1..=BLOCK], 0).unwrap_err();
+        assert!(error.to_string().contains("the address to be"), "{error}");
+    }
+    assert_eq!(open(&nowait, CacheMode::Host, &path).alignment(), None);
+}
+
+#[test]
+fn what_is_not_there_is_refused_with_a_sentence() {
+    let (folder, nowait) = (folder(), Nowait::new().unwrap());
+    let directory = OpenOptions::new().read(true).open(&nowait, folder.path()).unwrap_err();
+    assert!(directory.to_string().contains("only regular files can be cached"), "{directory}");
+    let error = Nowait::builder().workers(0).build().unwrap_err();
+    assert!(error.to_string().contains("workers must be 1 to 1024"), "{error}");
+}
+
+#[test]
+fn writes_through_a_file_opened_for_sync_arrive() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        let options = OpenOptions::new().write(true).create(true).sync(true).cache(mode);
+        let file = options.open(nowait, &path).unwrap();
+        let bytes = AlignedBuffer::from(&[9; BLOCK][..]);
+        file.write_all_at(&bytes, BLOCK as u64).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[BLOCK..], [9; BLOCK]);
+    });
+}
+
+/// Threads of this process whose name begins with the engine's.
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.filter(|name| name.starts_with("nowait-")).count()
+}
+
+/// Waits until no thread of an engine is left: one that was joined stays in /proc for a moment.
+fn no_thread_is_left() -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while threads() > 0 && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    threads() == 0
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Run by itself, in a process of its own: other tests of this file have engines too.
+#[test]
+#[ignore = "counts the threads of the process; run by the test below"]
+fn alone_the_last_handle_ends_the_threads() {
+    let folder = folder();
+    std::fs::write(folder.path().join("file"), [7; 3 * BLOCK]).unwrap();
+    drop(Nowait::new().unwrap()); // what the process keeps for ever, it has now
+    assert!(no_thread_is_left());
+    let before = descriptors();
+    for backend in BACKENDS {
+        let Ok(nowait) = Nowait::builder().backend(backend).build() else { continue };
+        let file = File::open(&nowait, folder.path().join("file")).unwrap();
+        let mut queue = nowait.queue(8).unwrap();
+        drop(nowait);
+        for block in 0..3 {
+            queue.read(&file, vec![0; BLOCK], block * BLOCK as u64, ()).unwrap();
+        }
+        queue.sync_all(&file, ()).unwrap();
+        queue.submit();
+        assert_eq!(queue.reap(4, None, |done| assert!(done.result.is_ok())).unwrap(), 4);
+        assert!(threads() > 0);
+        drop(file);
+        drop(queue);
+        assert!(no_thread_is_left(), "{backend:?}");
+        assert_eq!(descriptors(), before, "{backend:?}");
+    }
+}
+
+#[test]
+fn the_last_handle_ends_the_threads() {
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "alone_the_last_handle_ends_the_threads", "--include-ignored"]);
+    let output = program.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn an_engine_says_what_it_runs_on() {
+    let nowait = Nowait::builder().backend(BackendChoice::Threads).workers(2).build().unwrap();
+    assert_eq!(nowait.backend(), BackendChoice::Threads);
+    assert_eq!(format!("{nowait:?}"), "Nowait on threads: asked for");
+}

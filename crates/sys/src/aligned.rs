@@ -1,0 +1,110 @@
+//! Owned memory that starts on a page, as direct I/O wants it.
+
+use crate::memory::PAGE_SIZE;
+use core::{
+    fmt,
+    ops::{Deref, DerefMut},
+    ptr::NonNull,
+};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+
+/// Bytes that start on a page (4096 bytes): fit for direct I/O on every device with logical
+/// blocks of at most that size.
+///
+/// Like a `Box<[u8]>`: the length is fixed, and the bytes stay where they are when it is moved.
+pub struct AlignedBuffer {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns its bytes, as a `Box<[u8]>` does.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: as above; a shared reference only reads.
+unsafe impl Sync for AlignedBuffer {}
+
+impl AlignedBuffer {
+    /// Makes `len` bytes of zeroes.
+    ///
+    /// # Panics
+    /// If `len` is above `isize::MAX` less a page.
+    pub fn zeroed(len: usize) -> AlignedBuffer {
+        let layout = layout(len);
+        // SAFETY: the layout is of at least one byte.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
+        AlignedBuffer { start: start.unwrap_or_else(|| handle_alloc_error(layout)), len }
+    }
+
+    /// Returns the address of the first byte, a multiple of 4096.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// Returns the address of the first byte, for writing.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+/// Is never empty: an allocation of nothing has no address.
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(len.max(1), PAGE_SIZE).expect("a length that fits into memory")
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this very layout; nobody uses it after the drop.
+        unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
+    }
+}
+
+impl Deref for AlignedBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` bytes were allocated and zeroed; they are borrowed with `self`.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Clone for AlignedBuffer {
+    fn clone(&self) -> AlignedBuffer {
+        AlignedBuffer::from(&**self)
+    }
+}
+
+impl From<&[u8]> for AlignedBuffer {
+    fn from(bytes: &[u8]) -> AlignedBuffer {
+        let mut copy = AlignedBuffer::zeroed(bytes.len());
+        copy.copy_from_slice(bytes);
+        copy
+    }
+}
+
+impl fmt::Debug for AlignedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuffer of {} bytes", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_starts_on_a_page_and_is_zero() {
+        for len in [0, 1, 512, 4096, 4097, 1 << 20] {
+            let mut buffer = AlignedBuffer::zeroed(len);
+            assert_eq!(buffer.as_ptr() as usize % PAGE_SIZE, 0);
+            assert!(buffer.iter().all(|byte| *byte == 0));
+            buffer.fill(7);
+            assert_eq!((buffer.len(), buffer.clone().to_vec()), (len, vec![7; len]));
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Runs the examples of the native API as programs, on files made for it.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::{self, Result};
+
+/// Not a multiple of a block, and more than the copy has under way at a time.
+const FILE_BYTES: usize = (9 << 20) + 123;
+
+/// Runs each example with the command `cargo`, checks what it said and did.
+///
+/// # Errors
+/// An example failed, or did something else.
+pub(crate) fn run(cargo: impl Fn(&[&str]) -> Command) -> Result {
+    let folder = env::temp_dir().join(format!("nowait-examples-{}", std::process::id()));
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let outcome = run_in(&folder, cargo);
+    drop(fs::remove_dir_all(&folder));
+    outcome
+}
+
+fn run_in(folder: &Path, cargo: impl Fn(&[&str]) -> Command) -> Result {
+    let [from, to] = ["from", "to"].map(|name| folder.join(name).display().to_string());
+    let bytes: Vec<u8> = (0..FILE_BYTES).map(|n| (n / 512 % 251) as u8).collect();
+    let lines = bytes.split(|byte| *byte == b'\n').count() - 1;
+    fs::write(&from, &bytes).map_err(|error| format!("{from}: {error}"))?;
+    let example = |name: &str, args: &[&str], said: &str| -> Result {
+        let mut words = vec!["run", "-q", "-p", "nowait", "--example", name, "--"];
+        words.extend(args);
+        let mut found = false;
+        process::stream(cargo(&words), |line| {
+            println!("{name}: {line}");
+            found |= line.contains(said);
+        })?;
+        if found { Ok(()) } else { Err(format!("example {name} did not say `{said}`")) }
+    };
+    example("read_file", &[&from], &format!("{FILE_BYTES} bytes, {lines} lines"))?;
+    example("copy", &[&from, &to], &format!("{FILE_BYTES} bytes in "))?;
+    if fs::read(&to).ok().as_ref() != Some(&bytes) {
+        return Err(String::from("example copy made a copy that differs"));
+    }
+    for number in 0..100 {
+        let path = folder.join(format!("small-{number}"));
+        fs::write(&path, &bytes[..number * 100]).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let total = 2 * FILE_BYTES + (0..100).map(|number| number * 100).sum::<usize>();
+    let folder = folder.display().to_string();
+    example("many_files", &[&folder], &format!("102 files, {total} bytes"))
+}
