@@ -156,7 +156,7 @@ fn recovered(scenario: &Scenario, device: &SimDevice, left: &[u8]) -> Verdict {
     let block_bytes = scenario.setup.block_bytes;
     let mut executor = Executor::new(device, &cache, size, block_bytes, scenario.seed);
     executor.submit(&Op::Read { offset: 0, len: left.len() + 1, pieces: 1 });
-    executor.drain().map_err(hang)?;
+    executor.drain().map_err(|stuck| hang(&stuck))?;
     let events = executor.take_events();
     match &events.last().expect("one read").what {
         What::Ended(Ok(bytes), data) if data[..*bytes as usize] == *left => Ok(()),
@@ -179,7 +179,7 @@ fn guarded(
     verdict.map_err(|message| Failure { seed, message, trace: medium.trace() })
 }
 
-fn hang(hang: Hang) -> String {
+fn hang(hang: &Hang) -> String {
     format!("hangs: nothing is under way, and these wait\n{}", hang.waiting.join("\n"))
 }
 
@@ -258,7 +258,7 @@ impl<'m> Runner<'m> {
         if self.steps > STEPS_MAX * (self.scenario.ops.len() as u64 + 10) {
             return Err(String::from("runs in circles"));
         }
-        let more = self.executor.step().map_err(hang)?;
+        let more = self.executor.step().map_err(|stuck| hang(&stuck))?;
         self.judge_events()?;
         Ok(more)
     }
