@@ -55,7 +55,8 @@ impl ReadOperation {
     }
 
     /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
-    /// the read is over. The result is the number of bytes, or `EIO`.
+    /// the read is over. The result is the number of bytes, `EIO`,
+    /// or `ENOMEM`: all memory holds what could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         // The size at the begin of the iteration: a read that overlaps a growing write may see
         // the old end.
@@ -63,10 +64,11 @@ impl ReadOperation {
         while self.pos < end {
             let mapping = self.file.mapping();
             let Some(pin) = mapping.find(page(self.pos)) else {
-                if self.read_rest(end, plug, wait) == Attempt::Wait {
-                    return self.retry();
+                match self.read_rest(end, plug, wait) {
+                    Ok(Attempt::Again) => continue,
+                    Ok(Attempt::Wait) => return self.retry(),
+                    Err(errno) => return self.fail(errno),
                 }
-                continue;
             };
             let state = pin.state();
             if state.is_uptodate() {
@@ -79,7 +81,8 @@ impl ReadOperation {
                 }
             } else if self.waited == Some(page(self.pos)) {
                 return self.fail(Errno::IO);
-            } else if self.read_rest(end, plug, wait) == Attempt::Wait {
+            } else if self.read_rest(end, plug, wait) == Ok(Attempt::Wait) {
+                // It has its frame: there is no other error than the one it will have.
                 drop(pin);
                 return self.retry();
             }
@@ -88,7 +91,12 @@ impl ReadOperation {
     }
 
     /// Creates and reads all that is missing, as far as the pool is not overrun.
-    fn read_rest(&self, end: u64, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Attempt {
+    fn read_rest(
+        &self,
+        end: u64,
+        plug: &mut Vec<Bio>,
+        wait: &dyn Fn() -> WaitEntry,
+    ) -> Result<Attempt, Errno> {
         let from = page(self.pos);
         let share = u64::from(self.file.cache().frames().total()) / UPFRONT_SHARE;
         let most = UPFRONT_PAGES_MAX.min(share).max(1);

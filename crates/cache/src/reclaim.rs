@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use crate::file::CachedFile;
-use crate::folio::{DIRTY, FolioId, LOCKED, WRITEBACK};
+use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, WRITEBACK};
 use crate::io::BIO_PAGES_MAX;
 use crate::sync::{Arc, Relaxed};
 use crate::tree::Tag;
@@ -41,8 +41,21 @@ impl Cache {
         freed > 0
     }
 
+    /// Tells whether each folio is one whose writeback has failed, and none is tried again now:
+    /// no frame will be free by itself. Looks at all of them, so for who found no frame.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let folios = (0..self.frames.total()).map(|at| self.frames.folio(FolioId::of_frame(at)));
+        let mut states = folios.map(Folio::state).filter(|state| !state.is_frozen());
+        states.all(|state| state.is_dirty() && state.has(ERROR) && !state.has(LOCKED | WRITEBACK))
+    }
+
     /// Puts the writeback of dirty folios of any files on `plug`, at most `pages_max` pages.
     pub fn clean(&self, pages_max: u64, plug: &mut Vec<Bio>) {
+        self.clean_unless(0, pages_max, plug);
+    }
+
+    /// As [`Cache::clean`]; leaves out folios with a bit of `unless`.
+    pub(crate) fn clean_unless(&self, unless: u64, pages_max: u64, plug: &mut Vec<Bio>) {
         let mut left = pages_max;
         for file in self.files() {
             let mapping = file.mapping().clone();
@@ -50,7 +63,8 @@ impl Cache {
             while left > 0 {
                 let mut run = Vec::new();
                 let pages = left.min(BIO_PAGES_MAX);
-                let next = mapping.start_writeback(from, u64::MAX, Tag::Dirty, pages, &mut run);
+                let what = (from, u64::MAX, Tag::Dirty);
+                let next = mapping.start_writeback_unless(unless, what, pages, &mut run);
                 let Some(next) = next else { break };
                 left = left.saturating_sub(next - mapping.first_of(&run));
                 file.write_back(run, plug);

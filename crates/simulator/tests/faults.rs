@@ -4,7 +4,7 @@ use nowait_cache::{Cache, Durable};
 use nowait_sim::{Config, Faults, SimDevice};
 use nowait_simulator::medium::{FD, prepare};
 use nowait_simulator::scenario::Below;
-use nowait_simulator::{Executor, Op, Profile, Scenario, What, run};
+use nowait_simulator::{Executor, Op, Profile, Scenario, What, run, shrink::explain};
 use nowait_sys::Errno;
 
 /// No scenario here has more requests.
@@ -38,6 +38,41 @@ fn result(executor: &mut Executor<'_>, op: &Op) -> Result<u32, Errno> {
     };
     let mut events = executor.take_events().into_iter().rev();
     events.find_map(|event| ended(event.what)).expect("it has ended")
+}
+
+#[test]
+fn a_device_that_writes_nothing_hangs_nobody() {
+    let faults = |read_error_ppm, flush_error_ppm| Faults {
+        read_error_ppm,
+        write_error_ppm: 1_000_000,
+        flush_error_ppm,
+        ..Faults::none()
+    };
+    for seed in 0..100 {
+        for faults in [faults(0, 0), faults(300_000, 300_000), faults(1_000_000, 1_000_000)] {
+            let mut scenario = Scenario::draw(seed, 300, Profile::Faulty);
+            let Below::Sim(config) = &mut scenario.setup.below else { unreachable!("a device") };
+            config.faults = faults;
+            if let Err(text) = explain(&scenario) {
+                panic!("{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_device_hangs_nobody_and_is_reported() {
+    let mut reported = 0;
+    for seed in 0..100 {
+        let mut scenario = Scenario::draw(seed, 300, Profile::Faulty);
+        let Below::Sim(config) = &mut scenario.setup.below else { unreachable!("a device") };
+        config.faults = Faults { capacity_bytes: Some(16 << 10), ..Faults::none() };
+        match explain(&scenario) {
+            Ok(report) => reported += u64::from(report.sync_errors > 0),
+            Err(text) => panic!("{text}"),
+        }
+    }
+    assert!(reported > 50, "{reported} of 100");
 }
 
 #[test]
