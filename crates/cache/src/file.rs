@@ -119,7 +119,9 @@ impl CachedFile {
     }
 
     /// Cuts the file's pages at `size` bytes; the file itself is the caller's to cut, after this.
-    /// Nobody reads or writes beyond `size` meanwhile: the caller sees to it.
+    /// Nobody reads or writes beyond `size` meanwhile, and no sync runs until the file is cut too
+    /// (it would call pages durable that are gone, while the file still has what they were to
+    /// replace): the caller sees to it.
     ///
     /// # Errors
     /// A folio is locked or being written: wait, call again. Part of the work may be done.

@@ -14,7 +14,7 @@ use crate::{
 };
 use core::ops::Range;
 use nowait_block::{Bio, Completion};
-use nowait_cache::inode_lock::{InodeLock, Mode, Outcome};
+use nowait_cache::inode_lock::{InodeLock, Mode};
 use nowait_cache::{Cache, CachedFile, FRAME_BYTES};
 use nowait_retry::Step;
 use nowait_sim::Prng;
@@ -80,6 +80,7 @@ pub struct Executor<'m> {
     medium: &'m dyn Medium,
     file: Arc<CachedFile>,
     lock: Arc<InodeLock>,
+    cut_lock: Arc<InodeLock>,
     prng: Prng,
     tasks: BTreeMap<u64, Task>,
     list: Arc<RunList>,
@@ -104,6 +105,7 @@ impl<'m> Executor<'m> {
             file: CachedFile::new(cache, medium.backing(block_bytes), size),
             medium,
             lock: InodeLock::new(),
+            cut_lock: InodeLock::new(),
             prng: Prng::new(seed),
             tasks: BTreeMap::new(),
             list: Arc::default(),
@@ -168,10 +170,10 @@ impl<'m> Executor<'m> {
         self.counts.accepted += 1;
         let mut task = Task::new(id, op.clone(), Kicker::new(id, &self.list));
         if let Some((range, mode)) = self.range(op) {
-            task.lock = match self.lock.try_lock(range, mode, || task.kicker.entry()) {
-                Outcome::Granted(guard) => Lock::Held { _guard: guard },
-                Outcome::Waiting(ticket) => Lock::Waiting(ticket),
-            };
+            task.lock = self.lock.try_lock(range, mode, || task.kicker.entry()).into();
+        } else if matches!(op, Op::Sync { .. }) && self.canary != Some(Canary::NoLock) {
+            let lock = self.cut_lock.try_lock(0..1, Mode::Shared, || task.kicker.entry());
+            task.lock = lock.into();
         }
         if !matches!(task.lock, Lock::Waiting(_)) {
             task.kicker.schedule();
@@ -285,14 +287,15 @@ impl<'m> Executor<'m> {
     fn iterate(&mut self, id: u64) {
         let Some(mut task) = self.tasks.remove(&id) else { return };
         task.kicker.begin();
-        if !task.is_granted() {
+        if !task.lock.is_granted() {
             self.tasks.insert(id, task);
             return;
         }
         let fresh = !task.has_begun();
         let mut plug = Vec::new();
         let (file, medium, canary) = (&self.file, self.medium, self.canary);
-        let step = task.iterate(&mut World { file, medium, plug: &mut plug, canary });
+        let cut_lock = &self.cut_lock;
+        let step = task.iterate(&mut World { file, medium, plug: &mut plug, canary, cut_lock });
         self.counts.iterations += 1;
         self.pending.extend(plug);
         if fresh {

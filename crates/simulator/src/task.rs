@@ -3,7 +3,7 @@
 //! ```text
 //!   lock ─► read · write · sync                                       the cache's operations
 //!      └──► flush ─► (write: drop ─►) device                          direct requests
-//!      └──► cut the pages ─► cut the file                             truncate
+//!      └──► lock out syncs ─► cut the pages ─► cut the file           truncate
 //! ```
 //!
 //! This is what a layer of files does with the cache; the rules it keeps are stated at each stage.
@@ -11,7 +11,7 @@
 use crate::{buffer::Buffer, buffer::fill, canary::Canary, kicker::Kicker, medium::Medium, op::Op};
 use nowait_block::{Bio, BioOp};
 use nowait_cache::copy::User;
-use nowait_cache::inode_lock::{Guard, Ticket};
+use nowait_cache::inode_lock::{Guard, InodeLock, Mode, Outcome, Ticket};
 use nowait_cache::{
     CachedFile, Durable, FRAME_BYTES, ReadOperation, SyncOperation, WriteOperation,
 };
@@ -25,6 +25,8 @@ pub(crate) struct World<'a> {
     pub(crate) medium: &'a dyn Medium,
     pub(crate) plug: &'a mut Vec<Bio>,
     pub(crate) canary: Option<Canary>,
+    /// Held by syncs together, by a truncation alone: after the lock of the bytes.
+    pub(crate) cut_lock: &'a Arc<InodeLock>,
 }
 
 /// The lock of the operation's bytes.
@@ -36,6 +38,30 @@ pub(crate) enum Lock {
     Waiting(Ticket),
     /// It has it, until it ends.
     Held { _guard: Guard },
+}
+
+impl Lock {
+    /// Takes it if it was granted. False: not yet.
+    pub(crate) fn is_granted(&mut self) -> bool {
+        let lock = core::mem::replace(self, Lock::None);
+        *self = match lock {
+            Lock::Waiting(ticket) => match ticket.claim() {
+                Ok(guard) => Lock::Held { _guard: guard },
+                Err(ticket) => Lock::Waiting(ticket),
+            },
+            lock => lock,
+        };
+        !matches!(self, Lock::Waiting(_))
+    }
+}
+
+impl From<Outcome> for Lock {
+    fn from(outcome: Outcome) -> Lock {
+        match outcome {
+            Outcome::Granted(guard) => Lock::Held { _guard: guard },
+            Outcome::Waiting(ticket) => Lock::Waiting(ticket),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -65,6 +91,8 @@ pub(crate) struct Task {
     pub(crate) offset: u64,
     pub(crate) kicker: Arc<Kicker>,
     pub(crate) lock: Lock,
+    /// A truncation's lock against syncs.
+    cut: Lock,
     /// How many iterations it has had.
     pub(crate) iterations: u32,
     /// The end of its own bio.
@@ -77,8 +105,8 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn new(id: u64, op: Op, kicker: Arc<Kicker>) -> Task {
         let buffer = Buffer::new(op.memory_bytes());
-        let (lock, stage) = (Lock::None, Stage::New);
-        Task { id, op, offset: 0, kicker, lock, iterations: 0, answer: None, stage, buffer }
+        let (lock, cut, stage) = (Lock::None, Lock::None, Stage::New);
+        Task { id, op, offset: 0, kicker, lock, cut, iterations: 0, answer: None, stage, buffer }
     }
 
     /// Tells whether it has begun to do what it is for.
@@ -105,19 +133,6 @@ impl Task {
     pub(crate) fn token(&self) -> Option<u64> {
         let sent = matches!(self.stage, Stage::Device { sent: true, .. }) && self.answer.is_none();
         sent.then_some(self.id << 1)
-    }
-
-    /// Takes the lock if it was granted. False: not yet.
-    pub(crate) fn is_granted(&mut self) -> bool {
-        let lock = core::mem::replace(&mut self.lock, Lock::None);
-        self.lock = match lock {
-            Lock::Waiting(ticket) => match ticket.claim() {
-                Ok(guard) => Lock::Held { _guard: guard },
-                Err(ticket) => Lock::Waiting(ticket),
-            },
-            lock => lock,
-        };
-        !matches!(self.lock, Lock::Waiting(_))
     }
 
     /// Runs an iteration; it has its lock.
@@ -297,6 +312,14 @@ impl Task {
 
     fn truncate(&mut self, world: &mut World<'_>, entry: &dyn Fn() -> WaitEntry) -> Step {
         let Op::Truncate { size } = self.op else { unreachable!("it truncates") };
+        // A sync that ran between the two cuts would promise pages that are gone from the cache
+        // while the file still has what they should have replaced.
+        if matches!(self.cut, Lock::None) && world.canary != Some(Canary::NoLock) {
+            self.cut = world.cut_lock.try_lock(0..1, Mode::Exclusive, entry).into();
+        }
+        if !self.cut.is_granted() {
+            return Step::Retry;
+        }
         let mapping = world.file.mapping();
         while let Err(busy) = world.file.truncate(size) {
             if mapping.wait(&busy.pin, busy.reason, entry) {

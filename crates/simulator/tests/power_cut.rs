@@ -39,3 +39,10 @@ fn canary_a_sync_that_does_not_wait_for_writeback_is_found_out() {
     let count = found(40, |scenario| scenario.setup.canary = Some(Canary::SyncDoesNotWait));
     assert!(count > 10, "found {count} of 40");
 }
+
+/// Found by this seed: pages were gone from the cache, the file was not cut yet, and a sync in
+/// between promised them. Hence the lock between syncs and truncations.
+#[test]
+fn a_sync_promises_nothing_that_a_truncation_has_half_removed() {
+    support::run(101_971..101_972, 40, Profile::Power);
+}
