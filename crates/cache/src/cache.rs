@@ -8,6 +8,7 @@ use crate::mapping::Mapping;
 use crate::nodes::Nodes;
 use crate::page_wait::{PageWaits, WaitCounts};
 use crate::pin::Pin;
+use crate::policy::S3Fifo;
 use crate::room::Room;
 use crate::sync::{Arc, AtomicU64, Mutex, Relaxed};
 use nowait_sys::Errno;
@@ -30,8 +31,8 @@ pub struct Cache {
     pub(crate) ios: Mutex<IoTable>,
     /// Files with dirty pages are among these.
     pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
-    /// Where the next search for a victim begins.
-    pub(crate) hand: AtomicU64,
+    /// Which folio leaves next; its ids are numbers of frames. Has all folios that are in a tree.
+    pub(crate) policy: Mutex<S3Fifo>,
     pub(crate) pages_read: AtomicU64,
     pub(crate) pages_written: AtomicU64,
     pub(crate) flushes: AtomicU64,
@@ -77,6 +78,7 @@ impl Cache {
     fn over(frames: Frames) -> Arc<Cache> {
         Arc::new(Cache {
             nodes: Nodes::new(frames.total()),
+            policy: Mutex::new(S3Fifo::new(frames.total(), frames.total())),
             frames,
             waits: PageWaits::new(),
             dirty: AtomicU64::new(0),
@@ -85,7 +87,6 @@ impl Cache {
             progress: Room::default(),
             ios: Mutex::new(IoTable::default()),
             files: Mutex::new(Vec::new()),
-            hand: AtomicU64::new(0),
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
@@ -152,7 +153,7 @@ impl Cache {
     }
 
     /// Takes a folio out of the cache and frees it, unless it is in use, dirty or being written.
-    /// For the eviction policy, which may name any folio. Takes the lock of the folio's mapping.
+    /// Any folio may be named. Takes the lock of its mapping, and then that of the policy.
     pub fn evict(&self, id: FolioId) -> bool {
         if self.frames.folio(id).try_hold().is_none() {
             return false;

@@ -14,6 +14,7 @@
 //! bit  38      MARKER      the access that finds it starts the next readahead
 //! bit  39      DETACHED    out of its tree, freed by whoever takes the last pin off
 //! bit  40      FROZEN      free, or about to be: cannot be pinned
+//! bits 41..57  GUARDS      who has lent the memory out as bytes: must not change meanwhile
 //! ```
 //!
 //! Headers are never freed while the pool lives: a stale look-up may read the header of a folio
@@ -44,6 +45,9 @@ pub(crate) const WAITERS: u64 = 1 << 37;
 pub(crate) const MARKER: u64 = 1 << 38;
 const DETACHED: u64 = 1 << 39;
 const FROZEN: u64 = 1 << 40;
+const GUARD_ONE: u64 = 1 << 41;
+/// See the table above.
+pub(crate) const GUARDS: u64 = ((1 << 16) - 1) << 41;
 
 /// The number of a folio: that of its first frame, counted from one; zero is "none" in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -115,6 +119,11 @@ impl State {
         self.has(MARKER)
     }
 
+    /// Tells whether it is out of its tree.
+    pub(crate) fn is_detached(self) -> bool {
+        self.has(DETACHED)
+    }
+
     /// Tells whether its memory is free, or about to be.
     pub fn is_frozen(self) -> bool {
         self.has(FROZEN)
@@ -123,6 +132,11 @@ impl State {
     /// Returns how many pins hold it.
     pub fn pins(self) -> u32 {
         (self.0 & PINS) as u32
+    }
+
+    /// Tells whether its bytes are lent out, and must not change.
+    pub fn is_guarded(self) -> bool {
+        self.has(GUARDS)
     }
 
     /// Returns the accesses since the policy last looked, 0 to 3.
@@ -143,6 +157,7 @@ impl core::fmt::Debug for State {
             (MARKER, " marker"),
             (DETACHED, " detached"),
             (FROZEN, " frozen"),
+            (GUARDS, " guarded"),
         ];
         write!(f, "pins {} frequency {}", self.pins(), self.frequency())?;
         let mut set = names.iter().filter(|(bit, _)| self.has(*bit));
@@ -162,23 +177,13 @@ pub struct Folio {
     errno: AtomicU32,
     /// How many writebacks have ended, of all folios that were here.
     written: AtomicU32,
-    /// For the eviction policy: its queues, guarded by its own lock.
-    pub links: Links,
+    /// What stands for the memory in models.
+    #[cfg(loom)]
+    pub(crate) content: AtomicU32,
 }
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Folio>() == 64);
-
-/// A folio's place in the queues of the eviction policy, which alone uses it.
-#[derive(Debug)]
-pub struct Links {
-    /// The number of the next folio, 0: none.
-    pub next: AtomicU32,
-    /// The number of the previous folio, 0: none.
-    pub previous: AtomicU32,
-    /// In which queue it is, 0: none.
-    pub queue: AtomicU32,
-}
 
 impl Folio {
     /// Makes the header of a free frame.
@@ -191,7 +196,8 @@ impl Folio {
             order: zero(),
             errno: zero(),
             written: zero(),
-            links: Links { next: zero(), previous: zero(), queue: zero() },
+            #[cfg(loom)]
+            content: zero(),
         }
     }
 
@@ -262,12 +268,20 @@ impl Folio {
         self.state.store(bits, Release);
     }
 
-    /// Pins it, and counts an access, unless it is free. Returns the state before.
+    /// Pins it, for a hit on page `index`, unless it is free. Returns the state before.
     ///
+    /// An access is counted if it is uptodate and `index` is its first page: a file that is read
+    /// in order by small requests would else make each of its folios look hot (docs/eviction.md).
     /// The caller then compares the identity: it may be another folio by now.
     #[inline]
-    pub(crate) fn try_pin(&self) -> Option<State> {
-        self.pin(FREQUENCY_ONE, 0, 0)
+    pub(crate) fn try_pin(&self, index: u64) -> Option<State> {
+        self.pin(self.warmer(index), 0, 0)
+    }
+
+    /// Returns what an access to page `index` adds. A guess if it is another folio by now.
+    #[inline]
+    fn warmer(&self, index: u64) -> u64 {
+        if self.index() == index { FREQUENCY_ONE } else { 0 }
     }
 
     /// Pins it unless it is free, and counts no access: for those who only look after it.
@@ -275,11 +289,59 @@ impl Folio {
         self.pin(0, 0, 0)
     }
 
-    /// Pins it and, unless somebody has locked it or writes it back, locks it too. Returns the
-    /// state before: locked by the caller if neither bit was set.
+    /// As [`Folio::try_pin`] and, unless somebody has locked it, writes it back or has lent it
+    /// out, locks it too. Returns the state before: locked by the caller if that was so.
     #[inline]
-    pub(crate) fn try_pin_locked(&self) -> Option<State> {
-        self.pin(FREQUENCY_ONE, LOCKED, LOCKED | WRITEBACK)
+    pub(crate) fn try_pin_locked(&self, index: u64) -> Option<State> {
+        self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK | GUARDS)
+    }
+
+    /// Has its bytes stay as they are, of a pinned folio, unless they are not there, somebody
+    /// changes them, or somebody waits: a writer, maybe, for whom there would never be an end.
+    #[inline]
+    pub(crate) fn try_guard(&self) -> bool {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            let refused = old & UPTODATE == 0 || old & (LOCKED | WAITERS) != 0;
+            if refused || old & GUARDS == GUARDS {
+                return false;
+            }
+            // Acquire: the bytes of whoever unlocked it.
+            match self.state.compare_exchange_weak(old, old + GUARD_ONE, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes a guard off, unless it is the last one and somebody waits: then by `waited_for`.
+    #[inline]
+    pub(crate) fn try_unguard(&self, waited_for: bool) -> Result<State, State> {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            debug_assert!(old & GUARDS != 0, "given back too often");
+            if old & WAITERS != 0 && !waited_for {
+                return Err(State(old));
+            }
+            let new = old - GUARD_ONE;
+            // Release: what was read through the guard was read before it is changed.
+            match self.state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => return Ok(State(new)),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Sets WAITERS if any of `bits` is set. False: none is.
+    pub(crate) fn expect_waiter(&self, bits: u64) -> bool {
+        let mut old = self.state.load(Acquire);
+        while old & bits != 0 {
+            match self.state.compare_exchange_weak(old, old | WAITERS, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+        false
     }
 
     /// Pins it and sets `bits` if none of `unless` is set; returns the state before.
@@ -291,8 +353,11 @@ impl Folio {
             if old & (FROZEN | DETACHED) != 0 || old & PINS == PINS {
                 return None;
             }
-            let set = if old & unless == 0 { bits } else { 0 };
-            let warmer = if old & FREQUENCY == FREQUENCY { 0 } else { warmer };
+            let free = old & unless == 0;
+            let set = if free { bits } else { 0 };
+            // What waits for it now comes again. A full counter stays as it is.
+            let counts = free && old & UPTODATE != 0 && old & FREQUENCY != FREQUENCY;
+            let warmer = if counts { warmer } else { 0 };
             let new = (old + 1 + warmer) | set;
             // Acquire: the identity and the bytes of whoever published or unlocked it.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
@@ -362,6 +427,14 @@ impl Folio {
         State(old).frequency()
     }
 
+    /// Forgets all accesses, for the policy; returns how many were counted before.
+    pub fn cool_down(&self) -> u32 {
+        if self.state().frequency() == 0 {
+            return 0;
+        }
+        State(self.state.fetch_and(!FREQUENCY, Relaxed)).frequency()
+    }
+
     /// Freezes it if it has `pins` pins (the caller's) and none of the bits of `busy`.
     pub(crate) fn freeze(&self, pins: u64, busy: u64) -> bool {
         let mut old = self.state.load(Relaxed);
@@ -394,5 +467,18 @@ impl Folio {
                 Err(now) => old = now,
             }
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+impl Folio {
+    /// The mistake that `try_guard` avoids: looks first, counts then.
+    pub(crate) fn guard_unchecked(&self) -> bool {
+        let state = self.state();
+        let free = state.is_uptodate() && !state.has(LOCKED | WAITERS);
+        if free {
+            self.state.fetch_add(GUARD_ONE, AcqRel);
+        }
+        free
     }
 }

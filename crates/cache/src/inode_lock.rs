@@ -249,7 +249,7 @@ impl Ticket {
 #[cfg(test)]
 mod fixture {
     use super::*;
-    use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use crate::sync::{AtomicU32, Relaxed};
     use nowait_retry::wait::Kickable;
 
     /// Counts kicks.

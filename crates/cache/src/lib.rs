@@ -15,8 +15,10 @@
 //!   read, write, writeback   operations: iterations that never wait
 //!   io         bios from issue to completion      flush      group commit
 //!   memory     frames for an operation            reclaim    victims, cleaning
+//! lend         bytes without a copy
 //! copy         between frames and memory of the application
-//! readahead    what to read before it is asked for, per open file
+//! open_file    what an open remembers of its reads
+//! readahead    what to read before it is asked for
 //! policy       which folio leaves when a frame is needed
 //! inode_lock   direct against cached requests, truncate against requests in flight
 //! ```
@@ -25,7 +27,8 @@
 //! entry; the bios on the list are queued to a backend after it; their completions go to
 //! [`Cache::complete`], which kicks.
 //!
-//! **Lock order.** A mapping's lock, then the buddy of `frames` or the book of `nodes`. The shards
+//! **Lock order.** A mapping's lock, then the buddy of `frames`, the book of `nodes` or the policy;
+//! the policy's is taken alone too, and nothing under it. The shards
 //! of `page_wait`, the lists of `room`, the book of `flush`, and the registry, the files and the
 //! I/Os of `cache` are taken alone. Nothing is kicked under a lock.
 
@@ -38,11 +41,13 @@ pub mod folio;
 pub mod frames;
 pub mod inode_lock;
 mod io;
+pub mod lend;
 pub mod mapping;
 mod memory;
 #[cfg(all(test, loom))]
 mod models;
 mod nodes;
+pub mod open_file;
 pub mod page_wait;
 pub mod pin;
 pub mod policy;
@@ -63,7 +68,9 @@ pub use file::{Backing, CachedFile, Target};
 pub use flush::Durable;
 pub use folio::{Folio, FolioId};
 pub use frames::{FRAME_BYTES, Frames, NoFrames};
+pub use lend::PinnedRange;
 pub use mapping::{Busy, Mapping};
+pub use open_file::OpenFile;
 pub use page_wait::Reason;
 pub use pin::Pin;
 pub use read::ReadOperation;

@@ -75,22 +75,36 @@ impl Mapping {
         self.pin(self.tree.find(&self.cache.nodes, index), index)
     }
 
-    /// Returns the folio that holds page `index`, pinned. `None`: it is missing.
-    pub fn look_up(&self, index: u64) -> Option<Pin<'_>> {
-        self.find(index).or_else(|| self.look_up_locked(&self.lock.lock(), index))
+    /// As [`Mapping::find`], but counts no access: for pages that were read for this request.
+    #[inline]
+    pub fn find_cold(&self, index: u64) -> Option<Pin<'_>> {
+        let number = self.tree.find(&self.cache.nodes, index);
+        let (id, folio) = self.cache.frames.candidate(number)?;
+        folio.try_hold()?;
+        self.identified(id, index)
     }
 
-    /// As [`Mapping::find`], and locks the folio for changing it, unless it is locked or written
-    /// back. Tells whether it did; if not, the pin serves for waiting.
+    /// Returns the folio that holds page `index`, pinned; counts no access. `None`: it is missing.
+    pub fn look_up(&self, index: u64) -> Option<Pin<'_>> {
+        self.find_cold(index).or_else(|| {
+            // Nothing leaves the tree while the lock is held: a folio in it can be pinned.
+            let _lock = self.lock.lock();
+            self.find_cold(index)
+        })
+    }
+
+    /// As [`Mapping::find`], and locks the folio for changing it, unless it is locked, written
+    /// back or lent out. Tells whether it did; if not, the pin serves for waiting.
     #[inline]
     pub fn find_to_write(&self, index: u64) -> Option<(Pin<'_>, Result<(), Reason>)> {
         let number = self.tree.find(&self.cache.nodes, index);
         let (id, folio) = self.cache.frames.candidate(number)?;
-        let before = folio.try_pin_locked()?;
+        let before = folio.try_pin_locked(index)?;
         let pin = Pin::adopt(&self.cache.frames, id);
         let outcome = match before {
             _ if before.is_locked() => Err(Reason::Unlocked),
             _ if before.is_writeback() => Err(Reason::Written),
+            _ if before.is_guarded() => Err(Reason::Returned),
             _ => Ok(()),
         };
         if !folio.holds(self.number, index) {
@@ -105,7 +119,7 @@ impl Mapping {
     /// As [`Mapping::look_up`], and locks the folio for changing it. `None`: it is missing.
     ///
     /// # Errors
-    /// It is locked or being written.
+    /// It is locked, being written, or lent out.
     pub fn look_up_to_write(&self, index: u64) -> Option<Result<Pin<'_>, Busy<'_>>> {
         let found = self.find_to_write(index).or_else(|| {
             let _lock = self.lock.lock();
@@ -150,14 +164,15 @@ impl Mapping {
     #[inline]
     pub fn pin(&self, number: u32, index: u64) -> Option<Pin<'_>> {
         let (id, folio) = self.cache.frames.candidate(number)?;
-        folio.try_pin()?;
-        let pin = Pin::adopt(&self.cache.frames, id);
-        folio.holds(self.number, index).then_some(pin)
+        folio.try_pin(index)?;
+        self.identified(id, index)
     }
 
-    fn look_up_locked(&self, _: &TreeLock, index: u64) -> Option<Pin<'_>> {
-        // Nothing leaves the tree while the lock is held: a folio in it can be pinned.
-        self.find(index)
+    /// Takes over a pin that was counted, and gives it back if the folio is not page `index`.
+    #[inline]
+    fn identified(&self, id: FolioId, index: u64) -> Option<Pin<'_>> {
+        let pin = Pin::adopt(&self.cache.frames, id);
+        pin.folio().holds(self.number, index).then_some(pin)
     }
 
     /// Fills the gaps from page `from` to before `end` with locked folios, and locks those whose
@@ -224,6 +239,7 @@ impl Mapping {
         // Before the tree: who finds it sees what it is.
         folio.publish(self.number, at, LOCKED);
         self.tree.insert(&self.cache.nodes, lock, at, folio.order(), id.get());
+        self.cache.admit(id);
         created.push(id);
         Ok(end_of(folio))
     }
@@ -443,6 +459,7 @@ impl Mapping {
     fn take_out(&self, lock: &mut TreeLock, id: FolioId, dirty: bool) {
         let folio = self.cache.frames.folio(id);
         self.tree.remove(&self.cache.nodes, lock, folio.index(), folio.order());
+        self.cache.policy.lock().remove(id.frame());
         if dirty {
             self.cache.dirty.fetch_sub(folio.pages(), Relaxed);
         }
@@ -454,6 +471,10 @@ impl Mapping {
         let (id, folio) = (pin.id(), pin.folio());
         let mut lock = self.lock.lock();
         if folio.mapping() != self.number || !folio.freeze(1, LOCKED | WRITEBACK | DIRTY) {
+            // The policy let go of it, and somebody came between: it stays.
+            if !folio.state().is_detached() {
+                self.cache.admit(id);
+            }
             return false;
         }
         pin.forget();

@@ -1,5 +1,6 @@
 //! What operations do when they need frames.
 
+use crate::buddy::ORDER_MAX;
 use crate::file::CachedFile;
 use crate::folio::{ERROR, FolioId};
 use crate::frames::NoFrames;
@@ -38,7 +39,7 @@ pub(crate) fn with_frames(
         if attempt(plug).is_ok() {
             return Ok(Attempt::Again);
         }
-        if cache.reclaim() {
+        if cache.reclaim(1, plug) {
             continue;
         }
         if armed {
@@ -56,8 +57,8 @@ pub(crate) fn with_frames(
     }
 }
 
-/// Creates the missing pages from `from` to before `end` and reads them. Fails as
-/// [`with_frames`].
+/// Creates the missing pages from `from` to before `end` and reads them: at once, if frames for
+/// all can be had without waiting. Fails as [`with_frames`].
 pub(crate) fn read_missing(
     file: &Arc<CachedFile>,
     from: u64,
@@ -65,13 +66,32 @@ pub(crate) fn read_missing(
     plug: &mut Vec<Bio>,
     make: &dyn Fn() -> WaitEntry,
 ) -> Result<Attempt, Errno> {
-    let mut created: Vec<FolioId> = Vec::new();
     with_frames(file, plug, make, |plug| {
-        let result = file.mapping().create_missing(from, end, &mut created);
-        // A part is better than nothing: the operation goes on with it.
-        let some = !created.is_empty();
+        let (created, result) = create_now(file, from, end, plug);
         file.fill(&created, plug);
-        created.clear();
-        if some { Ok(()) } else { result }
+        // A part is better than nothing: the operation goes on with it.
+        if created.is_empty() { result } else { Ok(()) }
     })
+}
+
+/// Creates the missing pages from `from` to before `end`, with all frames that can be had now.
+pub(crate) fn create_now(
+    file: &CachedFile,
+    from: u64,
+    end: u64,
+    plug: &mut Vec<Bio>,
+) -> (Vec<FolioId>, Result<(), NoFrames>) {
+    let cache = file.cache();
+    // The last free frames are scattered: have a block's worth of them, for long runs.
+    let block = (end - from).min(1 << ORDER_MAX);
+    if cache.frames().free_frames() < block {
+        cache.reclaim(block, plug);
+    }
+    let mut created = Vec::new();
+    loop {
+        match file.mapping().create_missing(from, end, &mut created) {
+            Err(NoFrames) if cache.reclaim(1, plug) => {}
+            result => return (created, result),
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Models of the lock-free parts, in all interleavings, each with a canary that must fail.
 //!
-//! The content of a folio is modelled by `links.next`, written by whoever owns the folio alone.
+//! The content of a folio is modelled by `content`, written by whoever owns the folio alone.
 
 use crate::cache::Cache;
 use crate::folio::{Folio, FolioId, LOCKED, UPTODATE, WAITERS};
@@ -17,7 +17,7 @@ fn fill(mapping: &Mapping, index: u64) -> FolioId {
     let mut created = Vec::new();
     mapping.create_missing(index, index + 1, &mut created).unwrap();
     let folio = mapping.cache().frames.folio(created[0]);
-    folio.links.next.store(content(mapping, index), Relaxed);
+    folio.content.store(content(mapping, index), Relaxed);
     mapping.filled(created[0], Ok(()), &mut Vec::new());
     created[0]
 }
@@ -28,7 +28,7 @@ fn content(mapping: &Mapping, index: u64) -> u32 {
 
 fn check(pin: &Pin<'_>, mapping: &Mapping, index: u64) {
     if pin.state().is_uptodate() {
-        let found = pin.folio().links.next.load(Relaxed);
+        let found = pin.folio().content.load(Relaxed);
         assert_eq!(found, content(mapping, index), "the content of another page");
     }
 }
@@ -56,7 +56,7 @@ fn reuse(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
 fn find_unchecked(mapping: &Mapping, index: u64) -> Option<Pin<'_>> {
     let number = mapping.prefetch(index);
     let id = FolioId::new(number)?;
-    mapping.cache().frames.folio(id).try_pin()?;
+    mapping.cache().frames.folio(id).try_pin(index)?;
     Some(Pin::adopt(&mapping.cache().frames, id))
 }
 
@@ -174,7 +174,7 @@ fn loom_freeze_and_pin_exclude_each_other() {
         let folio = Arc::new(Folio::new());
         folio.publish(1, 0, UPTODATE);
         let other = folio.clone();
-        let pinner = thread::spawn(move || match other.try_pin() {
+        let pinner = thread::spawn(move || match other.try_pin(0) {
             Some(before) => {
                 assert!(!before.is_frozen());
                 let _ = other.unpin();
@@ -186,4 +186,52 @@ fn loom_freeze_and_pin_exclude_each_other() {
         let pinned = pinner.join().unwrap();
         assert!(frozen || pinned, "one of the two gets it");
     });
+}
+
+/// A writer wants a folio whose bytes are lent out; `lend` tells whether they were.
+fn lent(lend: fn(&Folio) -> bool) {
+    loom::model(move || {
+        let cache = Cache::with_frames(1);
+        let mapping = Mapping::new(&cache);
+        let id = fill(&mapping, 0);
+        let reader = mapping.clone();
+        let reader = thread::spawn(move || {
+            let (pin, mut woken) = (reader.look_up(0).unwrap(), Vec::new());
+            if !lend(pin.folio()) {
+                return;
+            }
+            let seen = pin.folio().content.load(Relaxed);
+            assert_eq!(seen, pin.folio().content.load(Relaxed), "lent bytes changed");
+            reader.cache().waits.unguard(&reader.cache().frames, id, &mut woken);
+            woken.into_iter().for_each(WaitEntry::kick);
+        });
+        let kicked = Arc::new(Kicked(AtomicU32::new(0)));
+        let mut armed = false;
+        let (pin, locked) = mapping.find_to_write(0).unwrap();
+        match locked {
+            Ok(()) => {
+                pin.folio().content.store(7, Relaxed);
+                mapping.unlock(id, &mut Vec::new());
+            }
+            Err(reason) => {
+                let entry = WaitEntry::Request(kicked.clone());
+                armed = mapping.wait(&pin, reason, || entry);
+            }
+        }
+        reader.join().unwrap();
+        assert_eq!(kicked.0.load(Relaxed), u32::from(armed), "as many kicks as entries");
+        let free = !pin.state().is_guarded() && !pin.state().has(WAITERS | LOCKED);
+        assert!(free, "nobody has it, nobody waits");
+    });
+}
+
+#[test]
+fn loom_lent_bytes_do_not_change_and_the_writer_is_kicked() {
+    lent(Folio::try_guard);
+}
+
+#[test]
+#[should_panic(expected = "lent bytes changed")]
+fn loom_canary_lending_what_is_being_changed() {
+    lent(Folio::guard_unchecked);
 }

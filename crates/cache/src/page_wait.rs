@@ -1,4 +1,4 @@
-//! Waiting for a folio: until it is unlocked, or until its writeback is over.
+//! Waiting for a folio: until it is unlocked, its writeback is over, or its bytes came back.
 //!
 //! An entry lies under the folio *and* the reason it waits for, and is kicked by that event only:
 //! a kick that finds nothing new ("spurious") costs an iteration, and in the kernel's hashed
@@ -14,7 +14,7 @@
 //! nothing, or `release` sees WAITERS and finds the entry behind the shard's lock. Hence an entry
 //! exists only while its bit is set, and the release that clears the bit takes all of them.
 
-use crate::folio::{FolioId, LOCKED, State, WAITERS, WRITEBACK};
+use crate::folio::{FolioId, GUARDS, LOCKED, State, WAITERS, WRITEBACK};
 use crate::frames::Frames;
 use crate::pin::Pin;
 use crate::sync::{AtomicU64, Mutex, Relaxed};
@@ -27,14 +27,17 @@ pub enum Reason {
     Unlocked,
     /// The folio has been written, or could not be.
     Written,
+    /// Its bytes are no longer lent out.
+    Returned,
 }
 
 impl Reason {
-    /// Returns the bit of the state that must be cleared.
-    pub(crate) fn bit(self) -> u64 {
+    /// Returns the bits of the state that must be cleared.
+    pub(crate) fn bits(self) -> u64 {
         match self {
             Reason::Unlocked => LOCKED,
             Reason::Written => WRITEBACK,
+            Reason::Returned => GUARDS,
         }
     }
 }
@@ -90,7 +93,7 @@ impl PageWaits {
         // Before the lock: making it may run code of the engine.
         let entry = make();
         let mut queue = self.shard(pin.id()).lock();
-        if pin.folio().change_if(reason.bit(), 0, WAITERS, 0).is_err() {
+        if !pin.folio().expect_waiter(reason.bits()) {
             return false;
         }
         queue.push(Waiting { folio: pin.id(), reason, entry });
@@ -114,14 +117,39 @@ impl PageWaits {
             return before;
         }
         let mut queue = self.shard(id).lock();
-        let first = woken.len();
-        let released =
-            |waiting: &mut Waiting| waiting.folio == id && waiting.reason.bit() & clear != 0;
-        woken.extend(queue.extract_if(.., released).map(|waiting| waiting.entry));
-        self.kicked.fetch_add((woken.len() - first) as u64, Relaxed);
-        let waits_on = queue.iter().any(|waiting| waiting.folio == id);
+        let waits_on = self.take_out(&mut queue, id, clear, woken);
         let clear = if waits_on { clear } else { clear | WAITERS };
         folio.change_if(0, 0, set, clear).unwrap_or_else(|state| state)
+    }
+
+    /// Takes a guard off a folio. Who waited for the last one is added to `woken`.
+    #[inline]
+    pub(crate) fn unguard(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) {
+        let folio = frames.folio(id);
+        if folio.try_unguard(false).is_ok() {
+            return;
+        }
+        let mut queue = self.shard(id).lock();
+        let left = folio.try_unguard(true).unwrap_or_else(|state| state);
+        if !left.is_guarded() && !self.take_out(&mut queue, id, GUARDS, woken) {
+            folio.clear(WAITERS);
+        }
+    }
+
+    /// Takes out who waits for one of `bits` of a folio. Tells whether others wait for it.
+    fn take_out(
+        &self,
+        queue: &mut Vec<Waiting>,
+        id: FolioId,
+        bits: u64,
+        woken: &mut Vec<WaitEntry>,
+    ) -> bool {
+        let first = woken.len();
+        let released =
+            |waiting: &mut Waiting| waiting.folio == id && waiting.reason.bits() & bits != 0;
+        woken.extend(queue.extract_if(.., released).map(|waiting| waiting.entry));
+        self.kicked.fetch_add((woken.len() - first) as u64, Relaxed);
+        queue.iter().any(|waiting| waiting.folio == id)
     }
 
     /// Returns how often operations waited and were kicked.
@@ -140,7 +168,7 @@ impl PageWaits {
 impl PageWaits {
     /// The mistake that `arm` avoids: looks first, arms then.
     pub(crate) fn arm_late(&self, pin: &Pin<'_>, reason: Reason, entry: WaitEntry) -> bool {
-        if !pin.state().has(reason.bit()) {
+        if !pin.state().has(reason.bits()) {
             return false;
         }
         let mut queue = self.shard(pin.id()).lock();

@@ -4,8 +4,10 @@ use crate::FRAME_BYTES;
 use crate::copy::User;
 use crate::file::CachedFile;
 use crate::memory::{Attempt, read_missing};
+use crate::open_file::{OpenFile, read_ahead};
 use crate::page_wait::Reason;
 use crate::pin::Pin;
+use crate::readahead::{Plan, Request};
 use crate::sync::Arc;
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
@@ -19,7 +21,8 @@ const UPFRONT_SHARE: u64 = 4;
 ///
 /// The first iteration that misses creates *all* missing pages of the request and puts their bios
 /// on the plug list; retries find them under way and go on where they were. A hit is copied
-/// without a lock, an allocation or a wait entry.
+/// without a lock, an allocation or a wait entry. What is read ahead besides is for
+/// [`crate::readahead`] to say, if the read belongs to an open file.
 #[derive(Debug)]
 pub struct ReadOperation {
     file: Arc<CachedFile>,
@@ -28,17 +31,22 @@ pub struct ReadOperation {
     /// The next byte to copy.
     pos: u64,
     end: u64,
+    /// It was no hit from the first page on: what it finds from now on was read for it, or ahead
+    /// of it, or was counted already.
+    missed: bool,
     /// The page that was waited for last: if it is not uptodate now, its read failed.
     waited: Option<u64>,
     /// Iterations that ended by waiting.
     retries: u32,
+    open: Option<(Arc<OpenFile>, Request)>,
 }
 
 impl ReadOperation {
     /// Makes a read from byte `offset` into all of `user`.
     pub fn new(file: Arc<CachedFile>, offset: u64, user: User) -> ReadOperation {
         let end = offset.saturating_add(user.len() as u64);
-        ReadOperation { file, user, start: offset, pos: offset, end, waited: None, retries: 0 }
+        let (start, pos, missed, waited, retries, open) = (offset, offset, false, None, 0, None);
+        ReadOperation { file, user, start, pos, end, missed, waited, retries, open }
     }
 
     /// Makes a read of which the first `done` bytes were copied by [`CachedFile::read_cached`],
@@ -49,45 +57,125 @@ impl ReadOperation {
         read
     }
 
+    /// Lets it read ahead, as an open of its file sees fit. `asynchronous`: the submitter does
+    /// not wait for this read.
+    #[must_use]
+    pub fn with_readahead(mut self, open: Arc<OpenFile>, asynchronous: bool) -> ReadOperation {
+        let pages = page(self.start)..self.end.div_ceil(FRAME_BYTES as u64);
+        self.open = Some((open, Request::new(pages, asynchronous)));
+        self
+    }
+
     /// Returns how many iterations ended by waiting.
     pub fn retries(&self) -> u32 {
         self.retries
     }
 
-    /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
-    /// the read is over. The result is the number of bytes, `EIO`,
-    /// or `ENOMEM`: all memory holds what could not be written.
-    pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
+    /// Copies what is there, without ever leaving a wait entry, creating a page or taking a lock.
+    /// `None`: that was not all, or there is something to read ahead; [`ReadOperation::iterate`]
+    /// goes on. For a submit that completes hits without making a request of them.
+    #[inline]
+    pub fn copy_hits(&mut self) -> Option<Step> {
         // The size at the begin of the iteration: a read that overlaps a growing write may see
         // the old end.
         let end = self.end.min(self.file.size());
-        while self.pos < end {
-            let mapping = self.file.mapping();
-            let Some(pin) = mapping.find(page(self.pos)) else {
-                match self.read_rest(end, plug, wait) {
-                    Ok(Attempt::Again) => continue,
-                    Ok(Attempt::Wait) => return self.retry(),
-                    Err(errno) => return self.fail(errno),
+        self.copy_present(end).then(|| self.done())
+    }
+
+    /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
+    /// the read is over. The result is the number of bytes, `EIO`, or `ENOMEM`: all memory holds
+    /// what could not be written.
+    pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
+        let end = self.end.min(self.file.size());
+        while !self.copy_present(end) {
+            match self.overcome(end, plug, wait) {
+                Ok(Attempt::Again) => {}
+                Ok(Attempt::Wait) => {
+                    self.retries += 1;
+                    return Step::Retry;
                 }
-            };
-            let state = pin.state();
-            if state.is_uptodate() {
-                self.pos += put(&pin, self.pos, end, &mut self.user);
-            } else if state.is_locked() {
-                if mapping.wait(&pin, Reason::Unlocked, wait) {
-                    self.waited = Some(page(self.pos));
-                    drop(pin);
-                    return self.retry();
-                }
-            } else if self.waited == Some(page(self.pos)) {
-                return self.fail(Errno::IO);
-            } else if self.read_rest(end, plug, wait) == Ok(Attempt::Wait) {
-                // It has its frame: there is no other error than the one it will have.
-                drop(pin);
-                return self.retry();
+                Err(errno) => return self.fail(errno),
             }
         }
-        Step::Done(Ok((self.pos - self.start) as u32))
+        self.done()
+    }
+
+    /// Copies up to byte `end`, or to a page that is missing, not uptodate, or marked for the
+    /// readahead of this open. True: it came to the end.
+    #[inline]
+    fn copy_present(&mut self, end: u64) -> bool {
+        let mapping = self.file.mapping();
+        while self.pos < end {
+            let index = page(self.pos);
+            let found = if self.missed { mapping.find_cold(index) } else { mapping.find(index) };
+            let Some(pin) = found else { return false };
+            let state = pin.state();
+            if !state.is_uptodate() || (state.is_marker() && self.open.is_some()) {
+                return false;
+            }
+            self.pos += put(&pin, self.pos, end, &mut self.user);
+        }
+        true
+    }
+
+    /// Does what the page at the position needs. `Again`: it can be copied now, or has changed.
+    fn overcome(
+        &mut self,
+        end: u64,
+        plug: &mut Vec<Bio>,
+        wait: &dyn Fn() -> WaitEntry,
+    ) -> Result<Attempt, Errno> {
+        let (file, index) = (self.file.clone(), page(self.pos));
+        self.missed = true;
+        let Some(pin) = file.mapping().look_up(index) else {
+            return self.read_missing(end, plug, wait);
+        };
+        // Before the state is looked at: what follows is read also if this page is there.
+        if let Some((open, request)) = &mut self.open {
+            let plan = open.take_mark(&file, request, &pin, index);
+            read_ahead(&file, &plan, plug);
+        }
+        let state = pin.state();
+        if state.is_uptodate() {
+            return Ok(Attempt::Again);
+        }
+        if state.is_locked() {
+            if !file.mapping().wait(&pin, Reason::Unlocked, wait) {
+                return Ok(Attempt::Again);
+            }
+            self.waited = Some(index);
+            return Ok(Attempt::Wait);
+        }
+        if self.waited == Some(index) {
+            return Err(Errno::IO);
+        }
+        drop(pin);
+        self.read_rest(end, plug, wait)
+    }
+
+    /// Reads the missing page at the position, the rest of the request and, by nobody waited for,
+    /// what is worth reading ahead.
+    fn read_missing(
+        &mut self,
+        end: u64,
+        plug: &mut Vec<Bio>,
+        wait: &dyn Fn() -> WaitEntry,
+    ) -> Result<Attempt, Errno> {
+        let (file, index) = (self.file.clone(), page(self.pos));
+        let plan = match &mut self.open {
+            Some((open, request)) => open.miss(&file, request, index),
+            None => Plan::NONE,
+        };
+        if plan.read.is_empty() {
+            return self.read_rest(end, plug, wait);
+        }
+        // The request's part in bios of its own: it does not wait for what follows.
+        let own = plan.read.end.min(page(end - 1) + 1);
+        let attempt = read_missing(&file, index, own, plug, wait)?;
+        if attempt == Attempt::Again {
+            read_ahead(&file, &Plan { read: own..plan.read.end, marker: plan.marker }, plug);
+        }
+        Ok(attempt)
     }
 
     /// Creates and reads all that is missing, as far as the pool is not overrun.
@@ -104,31 +192,29 @@ impl ReadOperation {
         read_missing(&self.file, from, end.min(from + most), plug, wait)
     }
 
-    fn retry(&mut self) -> Step {
-        self.retries += 1;
-        Step::Retry
+    fn done(&self) -> Step {
+        Step::Done(Ok((self.pos - self.start) as u32))
     }
 
     /// Bytes already read win over an error.
     fn fail(&self, errno: Errno) -> Step {
-        match self.pos - self.start {
-            0 => Step::Done(Err(errno)),
-            bytes => Step::Done(Ok(bytes as u32)),
-        }
+        if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
     }
 }
 
 impl CachedFile {
     /// Copies what is cached from byte `offset` on, up to the length of `user`, the end of the
-    /// file, or the first page that is missing; returns the number of bytes. For a first attempt
-    /// that costs no operation: [`ReadOperation::resume`] goes on from there.
+    /// file, the first page that is missing, or one that is marked for readahead; returns the
+    /// number of bytes. For a first attempt that costs no operation: [`ReadOperation::resume`]
+    /// goes on from there.
     #[inline]
     pub fn read_cached(&self, offset: u64, user: &mut User) -> usize {
         let end = offset.saturating_add(user.len() as u64).min(self.size());
         let mut pos = offset;
         while pos < end {
             let Some(pin) = self.mapping().find(page(pos)) else { break };
-            if !pin.state().is_uptodate() {
+            let state = pin.state();
+            if !state.is_uptodate() || state.is_marker() {
                 break;
             }
             pos += put(&pin, pos, end, user);

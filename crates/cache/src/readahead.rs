@@ -172,6 +172,12 @@ impl Readahead {
         plan
     }
 
+    /// Returns the mark of a stream in these pages, those of a marked folio.
+    pub fn mark_in(&self, pages: Range<u64>) -> Option<u64> {
+        let marks = self.streams.iter().flatten().map(|stream| stream.marker);
+        marks.into_iter().find(|mark| pages.contains(mark))
+    }
+
     /// Tells what to read when the application wants these pages soon (WILLNEED). One plan is at
     /// most a window: who wants more asks again for what follows it.
     pub fn will_need(&self, pages: Range<u64>, bounds: Bounds) -> Plan {
@@ -276,6 +282,10 @@ impl Readahead {
     /// Opens a window that begins with missing pages of the request.
     fn open(&mut self, slot: usize, request: &Request, window: Range<u64>, at: Bounds) -> Plan {
         let (start, wanted) = (window.start, request.pages.end.min(at.file_pages));
+        if start >= at.file_pages {
+            // What was announced lies behind an end that has moved.
+            return Plan::NONE;
+        }
         let size = (window.end - start).max(wanted.saturating_sub(start));
         let end = round(start, start + size.min(self.cap(at))).min(at.file_pages);
         let marker = match wanted {

@@ -1,10 +1,11 @@
-//! Frames for new pages: clean folios that nobody used lately go, dirty ones are written.
+//! Frames for new pages: folios that the policy names go, dirty ones are written.
 
 use crate::cache::Cache;
 use crate::file::CachedFile;
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, WRITEBACK};
 use crate::io::BIO_PAGES_MAX;
-use crate::sync::{Arc, Relaxed};
+use crate::policy::{self, s3_fifo::Take};
+use crate::sync::Arc;
 use crate::tree::Tag;
 use nowait_block::Bio;
 use std::sync::Weak;
@@ -12,31 +13,74 @@ use std::sync::Weak;
 /// Frames to reclaim at a time: a whole block, so that large runs come back.
 const BATCH_FRAMES: u64 = 64;
 
-/// A hand that never meets a folio twice in one round stops after so many: a frequency is at most
-/// 3, so the fourth finds it at zero.
-const ROUNDS: u64 = 4;
+/// Dirty folios that one search remembers, to have them written.
+const MET_MAX: usize = 64;
+
+/// Dirty folios are written ahead of need when they are at least one in so many of those that a
+/// search wanted to take.
+const DIRTY_SHARE: usize = 4;
+
+/// What a search for frames met.
+#[derive(Debug, Default)]
+struct Met {
+    looks: u64,
+    /// Folios that are locked, dirty or being written: their end is noticed by those who wait.
+    busy: u64,
+    evicted: usize,
+    /// Mapping and first page of dirty folios that would have left.
+    dirty: Vec<(u32, u64)>,
+}
+
+impl Met {
+    /// Looks at a folio for the policy.
+    fn look(&mut self, folio: &Folio, take: Take) -> Option<u8> {
+        self.looks += 1;
+        let state = folio.state();
+        if state.has(LOCKED | DIRTY | WRITEBACK) {
+            self.busy += 1;
+            if !state.has(LOCKED | WRITEBACK | ERROR) && self.dirty.len() < MET_MAX {
+                self.dirty.push((folio.mapping(), folio.index()));
+            }
+            return None;
+        }
+        if state.is_frozen() || state.pins() > 0 {
+            return None;
+        }
+        let hits = match take {
+            Take::All => folio.cool_down(),
+            Take::One => folio.cool(),
+        };
+        Some(hits as u8)
+    }
+}
 
 impl Cache {
-    /// Frees frames by second chance: a folio used lately loses one of its accesses, another one
-    /// goes. True: at least one was freed.
-    pub fn reclaim(&self) -> bool {
-        let total = u64::from(self.frames.total());
-        let mut freed = 0;
-        for _ in 0..total * ROUNDS {
-            let frame = self.hand.fetch_add(1, Relaxed) % total;
-            let id = FolioId::of_frame(frame as u32);
-            let folio = self.frames.folio(id);
-            let state = folio.state();
-            if state.is_frozen() || state.pins() > 0 || state.has(LOCKED | DIRTY | WRITEBACK) {
-                continue;
-            }
-            let pages = folio.pages();
-            if folio.cool() == 0 && self.evict(id) {
-                freed += pages;
-                if freed >= BATCH_FRAMES {
+    /// Frees at least `frames` frames, or a batch, if so many can leave. True: some were freed.
+    /// Where many of those that should have left are dirty, their writeback is put on `plug`:
+    /// the next search finds them clean.
+    pub fn reclaim(&self, frames: u64, plug: &mut Vec<Bio>) -> bool {
+        let (mut met, mut freed) = (Met::default(), 0);
+        let looks_max = 2 * u64::from(self.frames.total());
+        while freed < frames.max(BATCH_FRAMES) && met.looks < looks_max {
+            let before = met.looks;
+            let look = |frame, take| met.look(self.frames.folio(FolioId::of_frame(frame)), take);
+            let victim = self.policy.lock().evict(look);
+            let Some(frame) = victim else {
+                // Pins may last: look further. Of anything else, the end will be noticed.
+                if met.busy > 0 || freed > 0 || met.looks == before {
                     break;
                 }
+                continue;
+            };
+            let id = FolioId::of_frame(frame);
+            let pages = self.frames.folio(id).pages();
+            if self.evict(id) {
+                freed += pages;
+                met.evicted += 1;
             }
+        }
+        if met.dirty.len() * DIRTY_SHARE > met.evicted {
+            self.clean_these(met.dirty, plug);
         }
         freed > 0
     }
@@ -47,6 +91,42 @@ impl Cache {
         let folios = (0..self.frames.total()).map(|at| self.frames.folio(FolioId::of_frame(at)));
         let mut states = folios.map(Folio::state).filter(|state| !state.is_frozen());
         states.all(|state| state.is_dirty() && state.has(ERROR) && !state.has(LOCKED | WRITEBACK))
+    }
+
+    /// Tells the policy of a folio that is in a tree, unless it knows it. The caller holds the
+    /// lock of the mapping.
+    pub(crate) fn admit(&self, id: FolioId) {
+        let folio = self.frames.folio(id);
+        let hash = policy::hash(u64::from(folio.mapping()), folio.index());
+        let mut policy = self.policy.lock();
+        if !policy.contains(id.frame()) {
+            policy.insert(id.frame(), hash, folio.pages() as u16);
+        }
+    }
+
+    /// Puts the writeback of these folios and of what adjoins them on `plug`, by mapping and
+    /// first page: as far as they are still dirty, and not because of an error.
+    fn clean_these(&self, mut folios: Vec<(u32, u64)>, plug: &mut Vec<Bio>) {
+        if folios.is_empty() {
+            return;
+        }
+        folios.sort_unstable();
+        for file in self.files() {
+            let mapping = file.mapping();
+            let (mut from, number) = (0, mapping.number());
+            for (_, index) in folios.iter().filter(|folio| folio.0 == number) {
+                if *index < from {
+                    continue;
+                }
+                let (mut run, last) = (Vec::new(), index + BIO_PAGES_MAX - 1);
+                let pages = BIO_PAGES_MAX;
+                let what = (*index, last, Tag::Dirty);
+                let next = mapping.start_writeback_unless(ERROR, what, pages, &mut run);
+                let Some(next) = next else { continue };
+                file.write_back(run, plug);
+                from = next;
+            }
+        }
     }
 
     /// Puts the writeback of dirty folios of any files on `plug`, at most `pages_max` pages.

@@ -74,6 +74,42 @@ impl WriteOperation {
         }
     }
 
+    /// Copies to pages that are there and at rest, without ever leaving a wait entry, creating a
+    /// page or making a bio. `None`: that was not all, or the write is a durable one, or so much
+    /// is dirty that writeback is due; [`WriteOperation::iterate`] goes on. For a submit that
+    /// completes such writes without making a request of them.
+    pub fn try_now(&mut self) -> Option<Step> {
+        if self.durable.is_some() {
+            return None;
+        }
+        while self.pos < self.end {
+            let cache = self.file.cache();
+            let due = cache.unwritten_frames() > cache.dirty_background();
+            if due || cache.is_too_dirty() || !self.copy_now() {
+                break;
+            }
+        }
+        self.file.cache().progress.notice();
+        (self.pos == self.end).then(|| self.done())
+    }
+
+    /// Copies to the folio at the position, if it is uptodate and nobody uses it.
+    fn copy_now(&mut self) -> bool {
+        let file = self.file.clone();
+        let Some((pin, Ok(()))) = file.mapping().find_to_write(page(self.pos)) else {
+            return false;
+        };
+        let uptodate = pin.state().is_uptodate();
+        if uptodate {
+            self.copy(&pin, true);
+        } else {
+            let mut woken = Vec::new();
+            file.mapping().unlock(pin.id(), &mut woken);
+            woken.into_iter().for_each(WaitEntry::kick);
+        }
+        uptodate
+    }
+
     /// Copies until all is copied; `None`: it waits.
     fn copy_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Option<Step> {
         if self.pos == self.end {
@@ -189,10 +225,17 @@ impl WriteOperation {
             self.file.fill(&[pin.id()], plug);
             return Ok(Attempt::Again);
         }
+        self.copy(pin, uptodate);
+        Ok(Attempt::Again)
+    }
+
+    /// Copies to a folio that this write has locked, and unlocks it. Zeroes the rest of one that
+    /// is not `uptodate`.
+    fn copy(&mut self, pin: &Pin<'_>, uptodate: bool) {
         let (memory, len) = pin.at(self.pos);
         let len = len.min((self.end - self.pos) as usize);
-        let before = (self.pos - first) as usize;
-        let after = bytes as usize - before - len;
+        let before = (self.pos - pin.folio().index() * PAGE) as usize;
+        let after = (pin.folio().pages() * PAGE) as usize - before - len;
         // SAFETY: the folio's memory, locked by us: `before`, `len` and `after` bytes.
         unsafe {
             if !uptodate {
@@ -207,7 +250,6 @@ impl WriteOperation {
         let mut woken = Vec::new();
         self.file.mapping().changed(pin.id(), &mut woken);
         woken.into_iter().for_each(WaitEntry::kick);
-        Ok(Attempt::Again)
     }
 
     fn wait(&mut self, pin: &Pin<'_>, reason: Reason, wait: &dyn Fn() -> WaitEntry) -> Attempt {

@@ -63,7 +63,8 @@ struct Way {
 
 #[derive(Debug, Default)]
 struct Arrived {
-    files: FxHashMap<u64, Fd>,
+    /// Numbers in the engine's table: only a thread of the engine may close them.
+    files: FxHashMap<u64, i32>,
     /// Given up before they arrived.
     unwanted: Vec<u64>,
 }
@@ -73,20 +74,28 @@ impl Arrived {
         if let Some(index) = self.unwanted.iter().position(|other| *other == tag) {
             self.unwanted.swap_remove(index); // and `fd` is closed
         } else {
-            self.files.insert(tag, fd);
+            self.files.insert(tag, fd.into_raw());
         }
     }
 }
 
 impl Way {
     /// Receives until the file with `tag` is there; on an engine thread.
-    fn receive(&self, arrived: &mut Arrived, tag: u64) -> Result<Fd, Errno> {
+    fn receive(&self, arrived: &mut Arrived, tag: u64) -> Result<i32, Errno> {
         loop {
-            if let Some(fd) = arrived.files.remove(&tag) {
-                return Ok(fd);
+            if let Some(number) = arrived.files.remove(&tag) {
+                return Ok(number);
             }
             let (tag, fd) = fdtable::receive(self.far)?;
             arrived.take_in(tag, fd);
+        }
+    }
+
+    /// Closes a number of the engine's table, or leaves that to a thread which has the table.
+    fn close_in_engine(&self, number: i32) {
+        match IN_ENGINE_TABLE.get() {
+            true => fd::close(number),
+            false => self.closing.lock().push(number),
         }
     }
 
@@ -116,7 +125,7 @@ impl Descriptor for HeldFile {
         if known != UNDER_WAY {
             return Ok(known);
         }
-        let number = self.way.receive(&mut arrived, self.tag)?.into_raw();
+        let number = self.way.receive(&mut arrived, self.tag)?;
         self.fd.store(number, Release);
         Ok(number)
     }
@@ -127,12 +136,15 @@ impl Drop for HeldFile {
         match *self.fd.get_mut() {
             UNDER_WAY => {
                 let mut arrived = self.way.arrived.lock();
-                if arrived.files.remove(&self.tag).is_none() {
-                    arrived.unwanted.push(self.tag);
+                match arrived.files.remove(&self.tag) {
+                    None => arrived.unwanted.push(self.tag),
+                    Some(number) => {
+                        drop(arrived);
+                        self.way.close_in_engine(number);
+                    }
                 }
             }
-            number if IN_ENGINE_TABLE.get() => fd::close(number),
-            number => self.way.closing.lock().push(number),
+            number => self.way.close_in_engine(number),
         }
     }
 }

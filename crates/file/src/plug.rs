@@ -207,7 +207,9 @@ impl Plug {
                 }
             }
         }
-        self.engine.hand_bios_to_driver(&mut for_driver);
+        if !for_driver.is_empty() {
+            self.engine.hand_bios_to_driver(&mut for_driver);
+        }
         if let Some((context, own)) = served.and_then(|context| Some((context, context.own()?)))
             && own_used
         {

@@ -15,7 +15,7 @@ use crate::{
 use core::ops::Range;
 use nowait_block::{Bio, Completion};
 use nowait_cache::inode_lock::{InodeLock, Mode};
-use nowait_cache::{Cache, CachedFile, FRAME_BYTES};
+use nowait_cache::{Cache, CachedFile, FRAME_BYTES, OpenFile};
 use nowait_retry::Step;
 use nowait_sim::Prng;
 use nowait_sys::{Errno, time::Deadline};
@@ -79,6 +79,7 @@ pub struct Hang {
 pub struct Executor<'m> {
     medium: &'m dyn Medium,
     file: Arc<CachedFile>,
+    open: Option<Arc<OpenFile>>,
     lock: Arc<InodeLock>,
     cut_lock: Arc<InodeLock>,
     prng: Prng,
@@ -104,6 +105,7 @@ impl<'m> Executor<'m> {
         Executor {
             file: CachedFile::new(cache, medium.backing(block_bytes), size),
             medium,
+            open: None,
             lock: InodeLock::new(),
             cut_lock: InodeLock::new(),
             prng: Prng::new(seed),
@@ -115,6 +117,12 @@ impl<'m> Executor<'m> {
             canary: None,
             block_bytes,
         }
+    }
+
+    /// Has reads read ahead from now on, at most so many pages; 0: none. Not together with direct
+    /// writes: what is read ahead is not locked.
+    pub fn set_readahead(&mut self, pages_max: u32) {
+        self.open = (pages_max > 0).then(|| Arc::new(OpenFile::new(pages_max)));
     }
 
     /// Makes a mistake from now on.
@@ -152,7 +160,11 @@ impl<'m> Executor<'m> {
         let cache = self.file.cache().clone();
         match *op {
             Op::Forget { from, last } => drop(self.file.mapping().invalidate(from, last)),
-            Op::Reclaim => drop(cache.reclaim()),
+            Op::Reclaim => {
+                let mut plug = Vec::new();
+                cache.reclaim(1, &mut plug);
+                self.pending.extend(plug);
+            }
             Op::Clean { pages } => {
                 let mut plug = Vec::new();
                 cache.clean(pages, &mut plug);
@@ -294,8 +306,9 @@ impl<'m> Executor<'m> {
         let fresh = !task.has_begun();
         let mut plug = Vec::new();
         let (file, medium, canary) = (&self.file, self.medium, self.canary);
-        let cut_lock = &self.cut_lock;
-        let step = task.iterate(&mut World { file, medium, plug: &mut plug, canary, cut_lock });
+        let (cut_lock, open) = (&self.cut_lock, self.open.as_ref());
+        let step =
+            task.iterate(&mut World { file, open, medium, plug: &mut plug, canary, cut_lock });
         self.counts.iterations += 1;
         self.pending.extend(plug);
         if fresh {

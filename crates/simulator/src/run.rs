@@ -210,6 +210,7 @@ impl<'m> Runner<'m> {
         let (size, block_bytes, seed) = (setup.size, setup.block_bytes, scenario.order);
         let mut executor = Executor::new(medium, &cache, size, block_bytes, seed);
         executor.set_canary(setup.canary);
+        executor.set_readahead(setup.readahead_pages);
         let oracle = (setup.granule > 1).then(|| {
             let mut oracle = Oracle::new(setup.granule as usize);
             oracle.create(FD, size);

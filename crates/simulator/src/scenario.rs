@@ -33,6 +33,8 @@ pub struct Setup {
     pub in_flight_max: usize,
     /// All offsets, lengths and sizes are multiples of it; above 1, an oracle judges.
     pub granule: u64,
+    /// Most pages to read ahead; 0: none.
+    pub readahead_pages: u32,
     /// A mistake to be caught.
     pub canary: Option<Canary>,
 }
@@ -87,6 +89,7 @@ pub struct Scenario {
 /// How often each kind of operation is drawn, by the order in [`Draw::op`].
 const WEIGHTS: [u32; 12] = [40, 40, 12, 12, 12, 10, 16, 8, 8, 10, 8, 3];
 const CANCEL: usize = 10;
+const DIRECT_WRITE: usize = 4;
 
 impl Scenario {
     /// Draws `count` operations and their world from `seed`.
@@ -113,6 +116,10 @@ impl Scenario {
         if profile == Profile::Memory {
             // A truncation that is dropped would leave a file longer than the array.
             weights[CANCEL] = 0;
+        }
+        if setup.readahead_pages > 0 {
+            // What is read ahead is not locked: it may be read while a direct write changes it.
+            weights[DIRECT_WRITE] = 0;
         }
         let mut setup = setup;
         if let Below::Mem { bytes, .. } = &mut setup.below {
@@ -146,8 +153,18 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     let granule = if profile == Profile::Power { 64 } else { 1 };
     let size = if prng.chance(300_000) { 0 } else { prng.below(20_000) / granule * granule };
     let frames = [8, 16, 24, 64, 512][prng.index(5)];
+    let readahead_pages = [0, 0, 4, 32][prng.index(4)];
     let in_flight_max = [1, 2, 4, 8, 16][prng.index(5)];
-    Setup { below, frames, size, block_bytes, in_flight_max, granule, canary: None }
+    Setup {
+        below,
+        frames,
+        size,
+        block_bytes,
+        in_flight_max,
+        granule,
+        readahead_pages,
+        canary: None,
+    }
 }
 
 /// Draws operations.

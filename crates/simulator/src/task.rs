@@ -13,7 +13,7 @@ use nowait_block::{Bio, BioOp};
 use nowait_cache::copy::User;
 use nowait_cache::inode_lock::{Guard, InodeLock, Mode, Outcome, Ticket};
 use nowait_cache::{
-    CachedFile, Durable, FRAME_BYTES, ReadOperation, SyncOperation, WriteOperation,
+    CachedFile, Durable, FRAME_BYTES, OpenFile, ReadOperation, SyncOperation, WriteOperation,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{Errno, file::rwf};
@@ -22,6 +22,8 @@ use std::sync::Arc;
 /// What an iteration works with.
 pub(crate) struct World<'a> {
     pub(crate) file: &'a Arc<CachedFile>,
+    /// For reads that read ahead.
+    pub(crate) open: Option<&'a Arc<OpenFile>>,
     pub(crate) medium: &'a dyn Medium,
     pub(crate) plug: &'a mut Vec<Bio>,
     pub(crate) canary: Option<Canary>,
@@ -139,7 +141,7 @@ impl Task {
     pub(crate) fn iterate(&mut self, world: &mut World<'_>) -> Step {
         self.iterations += 1;
         if !self.has_begun() {
-            self.begin(world.file);
+            self.begin(world.file, world.open);
         }
         let kicker = self.kicker.clone();
         let entry = || kicker.entry();
@@ -171,7 +173,7 @@ impl Task {
         }
     }
 
-    fn begin(&mut self, file: &Arc<CachedFile>) {
+    fn begin(&mut self, file: &Arc<CachedFile>, open: Option<&Arc<OpenFile>>) {
         let file = file.clone();
         self.offset = match &self.op {
             Op::Write { offset, .. } => offset.unwrap_or_else(|| file.size()),
@@ -189,7 +191,11 @@ impl Task {
         };
         self.stage = match self.op {
             Op::Read { pieces, .. } => {
-                Stage::Read(ReadOperation::new(file, self.offset, user(pieces)))
+                let read = ReadOperation::new(file, self.offset, user(pieces));
+                Stage::Read(match open {
+                    Some(open) => read.with_readahead(open.clone(), pieces == 1),
+                    None => read,
+                })
             }
             Op::Write { pieces, durable, .. } => {
                 Stage::Write(WriteOperation::new(file, self.offset, user(pieces), durable))

@@ -129,6 +129,18 @@ fn one_seed_is_one_run() {
     }
 }
 
+/// What is read ahead is not locked: the layer above must not allow direct writes meanwhile.
+#[test]
+fn canary_readahead_beside_direct_writes_is_found_out() {
+    let fails = |seed: &u64| {
+        let mut scenario = Scenario::draw(*seed, 1_000, Profile::Exact);
+        scenario.setup.readahead_pages = 32;
+        run::run(&scenario).is_err()
+    };
+    let count = (0..200).filter(fails).count();
+    assert!(count > 0, "found none of 200");
+}
+
 /// Returns the messages of the first seeds that fail when the mistake is made.
 fn found(canary: Canary) -> Vec<String> {
     let fails = |seed| {

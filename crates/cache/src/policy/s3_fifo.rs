@@ -47,6 +47,11 @@ impl S3Fifo {
         self.queues.push(queue, id, hash, frames);
     }
 
+    /// Tells whether a folio is in.
+    pub fn contains(&self, id: u32) -> bool {
+        self.queues.queue_of(id).is_some()
+    }
+
     /// Lets go of a folio that was truncated or invalidated: it is not remembered. False: it is
     /// not in.
     pub fn remove(&mut self, id: u32) -> bool {

@@ -161,7 +161,7 @@ impl Watches {
 
     /// Lists what to watch, the counter first; true: closed.
     fn list(&self, counter: &EventFd, fds: &mut Vec<PollFd>, ids: &mut Vec<u64>) -> bool {
-        let book = self.book.lock();
+        let mut book = self.book.lock();
         fds.clear();
         ids.clear();
         fds.push(PollFd { fd: counter.raw(), events: POLLIN, ready: 0 });
@@ -171,7 +171,13 @@ impl Watches {
                 ids.push(watch.id);
             }
         }
-        book.closing && book.watches.is_empty()
+        let closed = book.closing && book.watches.is_empty();
+        if closed {
+            // The watcher has the last reference, and the table in which its number means the
+            // counter: whoever drops the pool may have another.
+            book.counter = None;
+        }
+        closed
     }
 }
 

@@ -1,0 +1,98 @@
+//! Bytes of a cached file, lent without a copy.
+//!
+//! A shared slice must not change while it lives: in Rust that is undefined behaviour, not merely
+//! mixed bytes. So a folio that is lent out is *stable*, as one under writeback: a count in its
+//! state word keeps writers from locking it, and they wait for the last guard to go, by the same
+//! queues as for anything else. The alternatives were to give raw pointers, which every caller
+//! would have to copy from, or a new folio for each write to a lent one, two for one page.
+//!
+//! While anybody waits for the folio, nothing more of it is lent: readers who take turns would
+//! keep a writer out for ever. Truncation and invalidation do not wait: they take the folio out,
+//! and the guard keeps the old bytes; only what has to be zeroed at a new end does wait.
+
+use crate::FRAME_BYTES;
+use crate::file::CachedFile;
+use crate::folio::FolioId;
+use crate::pin::Pin;
+use crate::read::page;
+use crate::sync::Arc;
+use nowait_retry::WaitEntry;
+
+/// Bytes of a cached file that stay as they are, in the cache, until this is dropped.
+///
+/// Hold it for as long as a reply takes to send, not longer: frames cannot be reclaimed, and
+/// writes to these pages wait. An operation that is waited for by who holds it must not write
+/// them.
+#[derive(Debug)]
+pub struct PinnedRange {
+    file: Arc<CachedFile>,
+    /// Each one pinned and guarded once.
+    folios: Vec<FolioId>,
+    offset: u64,
+    len: usize,
+}
+
+impl CachedFile {
+    /// Lends the `len` bytes from byte `offset` on, up to the end of the file, if all of them
+    /// are in the cache and nobody changes one of the folios or waits for it. Never blocks,
+    /// reads nothing. `None`: copy them by a read.
+    pub fn pin_range(self: &Arc<Self>, offset: u64, len: usize) -> Option<PinnedRange> {
+        let end = offset.saturating_add(len as u64).min(self.size());
+        let len = end.saturating_sub(offset) as usize;
+        let mut range = PinnedRange { file: self.clone(), folios: Vec::new(), offset, len };
+        let mut at = offset;
+        while at < end {
+            let pin = self.mapping().find(page(at))?;
+            // What was taken before goes back with the range.
+            if !pin.folio().try_guard() {
+                return None;
+            }
+            let folio = pin.folio();
+            at = (folio.index() + folio.pages()) * FRAME_BYTES as u64;
+            range.folios.push(pin.id());
+            pin.forget();
+        }
+        Some(range)
+    }
+}
+
+impl PinnedRange {
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Tells whether there is no byte: the range lies behind the end of the file.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the bytes in order, a slice for each folio: 4 to 256 KiB, less at the ends.
+    pub fn chunks(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let frames = self.file.cache().frames();
+        let end = self.offset + self.len as u64;
+        self.folios.iter().map(move |id| {
+            let folio = frames.folio(*id);
+            let first = folio.index() * FRAME_BYTES as u64;
+            let from = self.offset.max(first);
+            let inside = (from - first) as usize;
+            let bytes = (FRAME_BYTES << folio.order()) - inside;
+            let len = bytes.min((end - from) as usize);
+            // SAFETY: the folio's memory, from `inside` to at most its end; pinned, so it stays,
+            // and guarded, so nobody locks it to write to it, until self is dropped. Uptodate,
+            // so no read of the device writes to it either.
+            unsafe { core::slice::from_raw_parts(frames.data(*id).add(inside), len) }
+        })
+    }
+}
+
+impl Drop for PinnedRange {
+    fn drop(&mut self) {
+        let (cache, mut woken) = (self.file.cache(), Vec::new());
+        for id in &self.folios {
+            let pin = Pin::adopt(&cache.frames, *id);
+            cache.waits.unguard(&cache.frames, pin.id(), &mut woken);
+        }
+        woken.into_iter().for_each(WaitEntry::kick);
+    }
+}

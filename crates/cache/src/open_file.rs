@@ -1,0 +1,119 @@
+//! One open of a cached file: what it remembers of its reads, to read ahead.
+//!
+//! Reads come here only when a page is missing, or when they find a mark; what is read ahead is
+//! created and read like a request's own pages, but nobody waits for it, and if there are no
+//! frames for it without waiting, it is not read.
+
+use crate::FRAME_BYTES;
+use crate::file::CachedFile;
+use crate::folio::MARKER;
+use crate::memory::create_now;
+use crate::pin::Pin;
+use crate::readahead::{Advice, Bounds, Plan, Readahead, Request};
+use crate::sync::{Arc, Mutex};
+use core::ops::Range;
+use nowait_block::Bio;
+
+/// The share of the clean part of the pool that one window may take: a quarter.
+const WINDOW_SHARE: u64 = 4;
+
+/// The state of one open of a cached file, shared by its reads.
+///
+/// Its lock is taken on a miss and at a mark, alone, for the bookkeeping only.
+#[derive(Debug)]
+pub struct OpenFile {
+    readahead: Mutex<Readahead>,
+}
+
+impl OpenFile {
+    /// Makes the state of a file just opened; no window is longer than `pages_max`.
+    pub fn new(pages_max: u32) -> OpenFile {
+        OpenFile { readahead: Mutex::new(Readahead::new(pages_max)) }
+    }
+
+    /// Takes advice for what follows, as posix_fadvise(2).
+    pub fn advise(&self, advice: Advice) {
+        self.readahead.lock().advise(advice);
+    }
+
+    /// Starts reading the bytes of `range`, a window at a time, as far as the pool has a share
+    /// for it (WILLNEED). Nobody waits; the bios are on `plug`.
+    pub fn will_need(&self, file: &Arc<CachedFile>, range: Range<u64>, plug: &mut Vec<Bio>) {
+        let bounds = bounds(file);
+        let mut pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        pages.end = pages.end.min(pages.start.saturating_add(bounds.room_pages));
+        while pages.start < pages.end {
+            let plan = self.readahead.lock().will_need(pages.clone(), bounds);
+            if plan.read.is_empty() {
+                return;
+            }
+            pages.start = plan.read.end;
+            read_ahead(file, &plan, plug);
+        }
+    }
+
+    /// Drops the clean pages that lie in `range`, in bytes, and are not in use (DONTNEED); to
+    /// miss them later is no sign of too long a window. Also for who cuts the file, before that.
+    pub fn forget(&self, file: &CachedFile, range: Range<u64>) {
+        let pages = range.start.div_ceil(PAGE)..range.end / PAGE;
+        if pages.is_empty() {
+            return;
+        }
+        self.readahead.lock().forget(pages.clone());
+        let mut from = pages.start;
+        while from < pages.end {
+            let Err(busy) = file.mapping().invalidate(from, pages.end - 1) else { return };
+            let folio = busy.pin.folio();
+            from = folio.index() + folio.pages();
+        }
+    }
+
+    /// Tells what to read when page `index` of a request is missing.
+    pub(crate) fn miss(&self, file: &CachedFile, request: &mut Request, index: u64) -> Plan {
+        self.readahead.lock().miss(request, index, bounds(file))
+    }
+
+    /// Takes the mark off a folio that a request came to, at page `index`. Tells what to read.
+    pub(crate) fn take_mark(
+        &self,
+        file: &CachedFile,
+        request: &mut Request,
+        pin: &Pin<'_>,
+        index: u64,
+    ) -> Plan {
+        if !pin.folio().clear(MARKER).is_marker() {
+            return Plan::NONE;
+        }
+        let (folio, bounds) = (pin.folio(), bounds(file));
+        let mut readahead = self.readahead.lock();
+        let mark = readahead.mark_in(folio.index()..folio.index() + folio.pages());
+        readahead.marker(request, mark.unwrap_or(index), bounds)
+    }
+}
+
+const PAGE: u64 = FRAME_BYTES as u64;
+
+/// Starts reading what is missing of a plan, and marks its page. What lies before it was created
+/// by the caller, or is not part of it.
+pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
+    let mut created = Vec::new();
+    if !plan.read.is_empty() {
+        // Short of frames it ends early: the next miss is a sign of that.
+        (created, _) = create_now(file, plan.read.start, plan.read.end, plug);
+    }
+    mark(file, plan);
+    file.fill(&created, plug);
+}
+
+/// Marks the folio with the page that a plan names, if it is there.
+fn mark(file: &CachedFile, plan: &Plan) {
+    if let Some(pin) = plan.marker.and_then(|marker| file.mapping().look_up(marker)) {
+        pin.folio().set(MARKER);
+    }
+}
+
+fn bounds(file: &CachedFile) -> Bounds {
+    let cache = file.cache();
+    let clean = u64::from(cache.frames().total()).saturating_sub(cache.dirty_frames());
+    Bounds { file_pages: file.size().div_ceil(PAGE), room_pages: clean / WINDOW_SHARE }
+}

@@ -1,0 +1,109 @@
+//! What ends without an iteration, and what is left as it was.
+
+use crate::rig::{KIB, MIB, PAGE, Rig};
+use nowait_cache::{Durable, OpenFile, Tag};
+use nowait_retry::Step;
+use std::sync::Arc;
+
+fn rig() -> Rig {
+    let mut rig = Rig::new(4 * MIB, 2 * MIB);
+    rig.run(None, 0, 64 * KIB);
+    rig
+}
+
+#[test]
+fn a_read_of_cached_pages_is_over_at_once() {
+    let rig = rig();
+    let mut read = rig.read(1234, 20_000);
+    assert_eq!(read.operation.copy_hits(), Some(Step::Done(Ok(20_000))));
+    rig.check(&read, 1234);
+    let mut read = rig.read(3 * MIB, 100);
+    assert_eq!(read.operation.copy_hits(), Some(Step::Done(Ok(0))), "behind the end");
+}
+
+#[test]
+fn a_read_that_misses_leaves_nothing_and_goes_on_where_it_stopped() {
+    let mut rig = rig();
+    let before = (rig.cache.wait_counts(), rig.cache.frames().free_frames(), rig.made.len());
+    let mut read = rig.read(60 * KIB, 16 * KIB);
+    assert_eq!(read.operation.copy_hits(), None);
+    assert_eq!(before, (rig.cache.wait_counts(), rig.cache.frames().free_frames(), 1));
+    assert_eq!(rig.iterate(&mut read), None);
+    rig.complete_all();
+    assert_eq!(rig.iterate(&mut read), Some(16 << 10));
+    rig.check(&read, 60 * KIB);
+}
+
+#[test]
+fn a_marked_page_needs_an_iteration_which_does_not_wait() {
+    let (mut rig, open) = (rig(), Arc::new(OpenFile::new(128)));
+    rig.run(Some(&open), MIB, 16 * KIB);
+    rig.run(Some(&open), MIB + 16 * KIB, 16 * KIB);
+    rig.complete_all();
+    let made = rig.made.len();
+    let (mut at, mut iterated) = (MIB + 32 * KIB, 0);
+    while rig.made.len() == made {
+        let mut read = rig.read(at, 16 * KIB);
+        read.operation = read.operation.with_readahead(open.clone(), false);
+        if read.operation.copy_hits().is_none() {
+            iterated += 1;
+            assert!(rig.iterate(&mut read).is_some(), "it was there");
+        }
+        rig.check(&read, at);
+        at += 16 * KIB;
+    }
+    assert_eq!(iterated, 1);
+}
+
+#[test]
+fn a_write_to_pages_at_rest_is_over_at_once() {
+    let mut rig = rig();
+    let mut write = rig.write(100, vec![7; 10_000]);
+    assert_eq!(write.operation.try_now(), Some(Step::Done(Ok(10_000))));
+    assert!(rig.file.mapping().look_up(0).unwrap().state().is_dirty());
+    let mut read = rig.read(100, 10_000);
+    assert_eq!(rig.iterate(&mut read), Some(10_000));
+    assert!(read.buffer.iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn a_write_that_has_to_wait_is_left_to_an_iteration() {
+    let mut rig = rig();
+    let mut durable = nowait_cache::WriteOperation::new(
+        rig.file.clone(),
+        0,
+        // SAFETY: of no bytes.
+        unsafe { nowait_cache::copy::User::new(nowait_block::Segments::NONE) },
+        Some(Durable::Data),
+    );
+    assert_eq!(durable.try_now(), None);
+    let mut missing = rig.write(62 * KIB, vec![9; 4096]);
+    assert_eq!(missing.operation.try_now(), None, "the second page is missing");
+    assert_eq!(rig.made.len(), 1, "nothing was read for it");
+    assert_eq!(rig.iterate_write(&mut missing), None);
+    rig.complete_all();
+    assert_eq!(rig.iterate_write(&mut missing), Some(4096));
+
+    let mut run = Vec::new();
+    rig.file.mapping().start_writeback(0, u64::MAX, Tag::Dirty, 256, &mut run).unwrap();
+    let mut plug = Vec::new();
+    rig.file.write_back(run, &mut plug);
+    rig.queue(plug);
+    let mut stable = rig.write(60 * KIB, vec![5; 1000]);
+    assert_eq!(stable.operation.try_now(), None, "it is being written");
+    rig.complete_all();
+    assert_eq!(stable.operation.try_now(), Some(Step::Done(Ok(1000))));
+}
+
+#[test]
+fn a_write_among_too_many_dirty_pages_is_left_to_an_iteration() {
+    let mut rig = Rig::new(2 * MIB, 4 * MIB);
+    for n in 0..129 {
+        rig.run_write(n * PAGE, vec![1; 4096]);
+    }
+    rig.run(None, 3 * MIB, PAGE);
+    let mut write = rig.write(3 * MIB, vec![2; 100]);
+    assert_eq!(write.operation.try_now(), None);
+    assert_eq!(rig.iterate_write(&mut write), Some(100), "which starts the writeback");
+    assert!(rig.under_way_bytes() > 0);
+}

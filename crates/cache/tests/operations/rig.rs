@@ -1,0 +1,216 @@
+//! A cache with one file over a device, and operations run step by step.
+
+use nowait_block::backends::mem::Mem;
+use nowait_block::{Bio, BioOp, BlockBackend, Segments};
+use nowait_cache::copy::User;
+use nowait_cache::{Backing, Cache, CachedFile, OpenFile, ReadOperation, Target, WriteOperation};
+use nowait_retry::{Step, WaitEntry};
+use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+
+pub(crate) const KIB: u64 = 1024;
+pub(crate) const MIB: u64 = 1024 * KIB;
+pub(crate) const PAGE: u64 = 4 * KIB;
+
+/// Bytes after which the device's pattern repeats.
+const PERIOD: u64 = MIB;
+
+/// A bio that was made: what, where, and how many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub(crate) op: BioOp,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// Counts the kicks of one operation.
+#[derive(Default)]
+pub(crate) struct Kicks(AtomicU32);
+
+impl Wake for Kicks {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl Kicks {
+    pub(crate) fn count(&self) -> u32 {
+        self.0.load(SeqCst)
+    }
+}
+
+/// A read or write, with its memory.
+pub(crate) struct Task<O> {
+    pub(crate) operation: O,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) kicks: Arc<Kicks>,
+    pub(crate) iterations: u32,
+}
+
+pub(crate) struct Rig {
+    device: Mem,
+    /// Two periods of the pattern.
+    pattern: Vec<u8>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) file: Arc<CachedFile>,
+    /// All bios so far, and those not completed.
+    pub(crate) made: Vec<Made>,
+    under_way: VecDeque<(Bio, Made)>,
+}
+
+impl Rig {
+    /// Makes a device full of its pattern, and a file of the same size.
+    pub(crate) fn new(cache_bytes: u64, file_bytes: u64) -> Rig {
+        let cache = Cache::new(cache_bytes).unwrap();
+        let target = Target { fd: -1, file: None };
+        let backing = Backing { direct: target.clone(), tail: target, block_bytes: 4096 };
+        let file = CachedFile::new(&cache, backing, file_bytes);
+        let device = Mem::new(file_bytes as usize, 256, 7);
+        let once: Vec<u8> = (0..PERIOD).map(|at| (at / 512 + at % 251) as u8).collect();
+        let mut pattern = once.repeat(2);
+        for offset in (0..file_bytes).step_by(PERIOD as usize) {
+            let one = Segments::One(IoVec { base: pattern.as_mut_ptr(), len: PERIOD as usize });
+            // SAFETY: the pattern lives until the completion, which the next line waits for.
+            let bio = unsafe { Bio::new(BioOp::Write, -1, one, offset as i64, 0) };
+            perform(&device, bio).unwrap();
+        }
+        Rig { device, pattern, cache, file, made: Vec::new(), under_way: VecDeque::new() }
+    }
+
+    pub(crate) fn read(&self, offset: u64, len: u64) -> Task<ReadOperation> {
+        let (user, buffer) = memory(vec![0xee; len as usize]);
+        let operation = ReadOperation::new(self.file.clone(), offset, user);
+        Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
+    }
+
+    pub(crate) fn write(&self, offset: u64, bytes: Vec<u8>) -> Task<WriteOperation> {
+        let (user, buffer) = memory(bytes);
+        let operation = WriteOperation::new(self.file.clone(), offset, user, None);
+        Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
+    }
+
+    /// Runs an iteration of a read; what it makes is under way then. `None`: it waits.
+    pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
+        let mut plug = Vec::new();
+        read.iterations += 1;
+        let entry = entry_of(&read.kicks);
+        let step = read.operation.iterate(&mut plug, &entry);
+        self.queue(plug);
+        result(step)
+    }
+
+    pub(crate) fn iterate_write(&mut self, write: &mut Task<WriteOperation>) -> Option<u32> {
+        let mut plug = Vec::new();
+        write.iterations += 1;
+        let entry = entry_of(&write.kicks);
+        let step = write.operation.iterate(&mut plug, &entry);
+        self.queue(plug);
+        result(step)
+    }
+
+    /// Runs a read of an open file to its end, and compares the bytes with the pattern. Before
+    /// each iteration but the first, the oldest bio under way completes.
+    pub(crate) fn run(&mut self, open: Option<&Arc<OpenFile>>, offset: u64, len: u64) -> u32 {
+        let mut read = self.read(offset, len);
+        if let Some(open) = open {
+            read.operation = read.operation.with_readahead(open.clone(), false);
+        }
+        while self.iterate(&mut read).is_none() {
+            while read.kicks.count() < read.iterations {
+                self.complete_oldest();
+            }
+        }
+        self.check(&read, offset);
+        read.iterations
+    }
+
+    pub(crate) fn run_write(&mut self, offset: u64, bytes: Vec<u8>) {
+        let mut write = self.write(offset, bytes);
+        while self.iterate_write(&mut write).is_none() {
+            self.complete_oldest();
+        }
+    }
+
+    pub(crate) fn queue(&mut self, plug: Vec<Bio>) {
+        for bio in plug {
+            let len = bio.segments.len() as u64;
+            let made = Made { op: bio.op, offset: bio.offset as u64, len };
+            self.made.push(made);
+            self.under_way.push_back((bio, made));
+        }
+    }
+
+    pub(crate) fn complete_oldest(&mut self) {
+        let (bio, _) = self.under_way.pop_front().expect("it waits, and nothing will come");
+        let (token, mut plug) = (bio.token, Vec::new());
+        let result = perform(&self.device, bio);
+        self.cache.complete(token, result, &mut plug);
+        self.queue(plug);
+    }
+
+    pub(crate) fn complete_all(&mut self) {
+        while !self.under_way.is_empty() {
+            self.complete_oldest();
+        }
+    }
+
+    /// Bytes of bios that are not complete.
+    pub(crate) fn under_way_bytes(&self) -> u64 {
+        self.under_way.iter().map(|(_, made)| made.len).sum()
+    }
+
+    /// How many pages were read so far, and how many different ones.
+    pub(crate) fn pages_read(&self) -> (u64, u64) {
+        let reads = self.made.iter().filter(|made| made.op == BioOp::Read);
+        let page = |made: &Made| made.offset / PAGE..(made.offset + made.len).div_ceil(PAGE);
+        let mut pages: Vec<u64> = reads.flat_map(page).collect();
+        let all = pages.len() as u64;
+        pages.sort_unstable();
+        pages.dedup();
+        (all, pages.len() as u64)
+    }
+
+    /// Returns what the device had at first in a range of at most 1 MiB.
+    pub(crate) fn pattern(&self, from: u64, end: u64) -> &[u8] {
+        &self.pattern[(from % PERIOD) as usize..][..(end - from) as usize]
+    }
+
+    /// Compares what was read with the pattern.
+    pub(crate) fn check(&self, read: &Task<ReadOperation>, offset: u64) {
+        let expected = self.pattern(offset, offset + read.buffer.len() as u64);
+        assert!(read.buffer == expected, "the bytes at {offset}");
+    }
+
+    pub(crate) fn is_there(&self, index: u64) -> bool {
+        self.file.mapping().look_up(index).is_some_and(|pin| pin.state().is_uptodate())
+    }
+}
+
+fn memory(mut buffer: Vec<u8>) -> (User, Vec<u8>) {
+    let one = IoVec { base: buffer.as_mut_ptr(), len: buffer.len() };
+    // SAFETY: the vector's memory stays where it is, in the task with the operation.
+    (unsafe { User::new(Segments::One(one)) }, buffer)
+}
+
+fn entry_of(kicks: &Arc<Kicks>) -> impl Fn() -> WaitEntry + use<> {
+    let kicks = kicks.clone();
+    move || WaitEntry::from(Waker::from(kicks.clone()))
+}
+
+fn result(step: Step) -> Option<u32> {
+    match step {
+        Step::Done(result) => Some(result.unwrap()),
+        _ => None,
+    }
+}
+
+fn perform(device: &Mem, bio: Bio) -> Result<u32, Errno> {
+    assert!(device.queue(bio).is_ok());
+    device.commit();
+    let mut done = Vec::new();
+    device.reap(&mut done, 1, Deadline::NEVER).unwrap();
+    done[0].result
+}
