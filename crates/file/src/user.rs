@@ -49,6 +49,17 @@ pub struct UserFile {
     seen: Mutex<Stat>,
     /// For looks at the file itself.
     tail: Arc<BothTables>,
+    cuts: Mutex<Cuts>,
+}
+
+/// Truncations. One drops dirty pages before the file is cut: a sync that ends in between would
+/// say that they are durable, and a crash bring back what was there before them.
+#[derive(Debug, Default)]
+struct Cuts {
+    /// Begun and ended ones: odd while one is going on.
+    count: u64,
+    /// Syncs that wait for its end.
+    waiting: Vec<WaitEntry>,
 }
 
 /// A descriptor of ours that works on both sides: in the application's table and the engine's.
@@ -169,7 +180,8 @@ impl UserFile {
             Backing { direct: target(&direct), tail: target(&tail), block_bytes: BLOCK_BYTES };
         let cached = CachedFile::new(&engine.cache()?, backing, stat.size as u64);
         let (reads, seen) = (Arc::new(OpenFile::new(WINDOW_PAGES_MAX)), Mutex::new(stat));
-        Ok(UserFile { key, cached, reads, writable, seen, tail })
+        let cuts = Mutex::default();
+        Ok(UserFile { key, cached, reads, writable, seen, tail, cuts })
     }
 
     /// Returns the file's pages.
@@ -196,6 +208,7 @@ impl UserFile {
             return Err(Errno::BADF);
         }
         let parker = Parker::new();
+        let _cutting = self.begin_cut(&parker);
         // What is behind the new end goes first: its writeback would make the file longer again.
         while let Err(busy) = self.cached.truncate(bytes) {
             let entry = || WaitEntry::from(Waker::from(parker.clone()));
@@ -208,6 +221,20 @@ impl UserFile {
         file::set_len(self.tail.number()?, bytes)?;
         self.remember();
         Ok(())
+    }
+
+    /// Waits until nobody cuts the file, and begins.
+    fn begin_cut(&self, parker: &Arc<Parker>) -> Cutting<'_> {
+        loop {
+            let mut cuts = self.cuts.lock();
+            if cuts.count.is_multiple_of(2) {
+                cuts.count += 1;
+                return Cutting(self);
+            }
+            cuts.waiting.push(WaitEntry::from(Waker::from(parker.clone())));
+            drop(cuts);
+            parker.sleep();
+        }
     }
 
     /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
@@ -229,11 +256,28 @@ impl UserFile {
     }
 }
 
+/// A truncation that is going on.
+struct Cutting<'a>(&'a UserFile);
+
+impl Drop for Cutting<'_> {
+    fn drop(&mut self) {
+        let mut cuts = self.0.cuts.lock();
+        cuts.count += 1;
+        let waiting = core::mem::take(&mut cuts.waiting);
+        drop(cuts);
+        waiting.into_iter().for_each(WaitEntry::kick);
+    }
+}
+
 /// A request to a user file.
 #[derive(Debug)]
 pub struct UserOperation {
     kind: UserKind,
     file: Arc<UserFile>,
+    /// What the operation makes durable, and the truncations before it began.
+    durable: Option<(Durable, u64)>,
+    /// The result of a durable write that is followed by a sync.
+    written: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -253,7 +297,12 @@ impl UserOperation {
     ) -> UserOperation {
         let read = ReadOperation::resume(file.cached.clone(), offset, done, user);
         let read = read.with_readahead(file.reads.clone(), true);
-        UserOperation { kind: UserKind::Read(read), file: file.clone() }
+        UserOperation::new(file, UserKind::Read(read), None)
+    }
+
+    fn new(file: &Arc<UserFile>, kind: UserKind, durable: Option<Durable>) -> UserOperation {
+        let durable = durable.map(|durable| (durable, file.cuts.lock().count));
+        UserOperation { kind, file: file.clone(), durable, written: None }
     }
 
     /// Makes a read from byte `offset` into all segments.
@@ -265,7 +314,7 @@ impl UserOperation {
         let user = unsafe { User::new(segments) };
         let read = ReadOperation::new(file.cached.clone(), offset, user);
         let read = read.with_readahead(file.reads.clone(), false);
-        UserOperation { kind: UserKind::Read(read), file: file.clone() }
+        UserOperation::new(file, UserKind::Read(read), None)
     }
 
     /// Makes a write of all segments at byte `offset`, which ends when it is `durable`.
@@ -281,27 +330,40 @@ impl UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
         let write = WriteOperation::new(file.cached.clone(), offset, user, durable);
-        UserOperation { kind: UserKind::Write(write), file: file.clone() }
+        UserOperation::new(file, UserKind::Write(write), durable)
     }
 
     /// Makes a sync of the whole file.
     pub fn sync(file: &Arc<UserFile>, durable: Durable) -> UserOperation {
         let kind = UserKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
-        UserOperation { kind, file: file.clone() }
+        UserOperation::new(file, kind, Some(durable))
     }
 
     /// Runs an iteration; see [`ReadOperation::iterate`].
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
-        match &mut self.kind {
-            UserKind::Read(read) => read.iterate(plug, wait),
-            UserKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
-            UserKind::Write(write) => write.iterate(plug, wait),
-            UserKind::Sync(sync) => {
-                let step = sync.iterate(plug, wait);
-                if let Step::Done(Ok(_)) = step {
-                    self.file.remember();
-                }
-                step
+        loop {
+            let step = match &mut self.kind {
+                UserKind::Read(read) => read.iterate(plug, wait),
+                UserKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
+                UserKind::Write(write) => write.iterate(plug, wait),
+                UserKind::Sync(sync) => sync.iterate(plug, wait),
+            };
+            let (Step::Done(Ok(value)), Some((durable, cuts))) = (step, self.durable) else {
+                return step;
+            };
+            let value = *self.written.get_or_insert(value);
+            let mut now = self.file.cuts.lock();
+            if now.count == cuts && cuts.is_multiple_of(2) {
+                drop(now);
+                self.file.remember();
+                return Step::Done(Ok(value));
+            }
+            // The file was cut meanwhile: once more, so that the cut is durable too.
+            self.kind = UserKind::Sync(SyncOperation::whole(self.file.cached.clone(), durable));
+            self.durable = Some((durable, now.count));
+            if !now.count.is_multiple_of(2) {
+                now.waiting.push(wait());
+                return Step::Retry;
             }
         }
     }

@@ -134,7 +134,7 @@ impl Run {
     /// Writes and then reads that overlap, in one submission: each sees what came before it.
     fn batch(&mut self) {
         let mut expected = Vec::new();
-        for tag in 0..1 + self.random.below(8) {
+        for tag in 0..=self.random.below(8) {
             let (offset, len) = self.place();
             if self.random.below(2) == 0 {
                 let bytes = self.bytes(len);
