@@ -18,8 +18,8 @@ const AHEAD: usize = 4;
 
 impl Submission<'_> {
     /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC and
-    /// O_DIRECT (a write is on disk when it ends) do not matter. `Some`: it was over at once, there will be no event, and the slot is still the
-    /// caller's.
+    /// O_DIRECT (a write is on disk when it ends) do not matter. `Some`: it was over at once, there
+    /// will be no event, and the slot is still the caller's.
     ///
     /// # Errors
     /// As [`Submission::start`]. `EBADF`: a write to a file that could not be opened for that.
