@@ -48,8 +48,17 @@ impl Submission<'_> {
                 }
                 UserOperation::rest_of_read(file, offset, done, user)
             }
-            // SAFETY: as above.
-            _ => unsafe { UserOperation::of(file, &command) }?,
+            _ => {
+                // SAFETY: as above.
+                let mut operation = unsafe { UserOperation::of(file, &command) }?;
+                if !waits && let Some(result) = operation.try_now() {
+                    self.context.engine().dirtied();
+                    self.context.engine().run_kicked();
+                    self.count_inline();
+                    return result.map(Some);
+                }
+                operation
+            }
         };
         self.user_request(file, command, operation, reply)?;
         Ok(None)

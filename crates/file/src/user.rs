@@ -339,6 +339,18 @@ impl UserOperation {
         UserOperation::new(file, kind, Some(durable))
     }
 
+    /// Does what can be done without waiting for anything: a write whose pages are there and
+    /// free, which need not be durable. `Some`: that was all.
+    pub(crate) fn try_now(&mut self) -> Option<Result<u32, Errno>> {
+        match &mut self.kind {
+            UserKind::Write(write) if self.file.writable => match write.try_now()? {
+                Step::Done(result) => Some(result),
+                Step::Queued | Step::Retry => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Runs an iteration; see [`ReadOperation::iterate`].
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         loop {
