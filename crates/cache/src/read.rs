@@ -71,21 +71,12 @@ impl ReadOperation {
         self.retries
     }
 
-    /// Copies what is there, without ever leaving a wait entry, creating a page or taking a lock.
-    /// `None`: that was not all, or there is something to read ahead; [`ReadOperation::iterate`]
-    /// goes on. For a submit that completes hits without making a request of them.
-    #[inline]
-    pub fn copy_hits(&mut self) -> Option<Step> {
-        // The size at the begin of the iteration: a read that overlaps a growing write may see
-        // the old end.
-        let end = self.end.min(self.file.size());
-        self.copy_present(end).then(|| self.done())
-    }
-
     /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
     /// the read is over. The result is the number of bytes, `EIO`, or `ENOMEM`: all memory holds
     /// what could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
+        // The size at the begin of the iteration: a read that overlaps a growing write may see
+        // the old end.
         let end = self.end.min(self.file.size());
         while !self.copy_present(end) {
             match self.overcome(end, plug, wait) {
