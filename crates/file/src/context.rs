@@ -21,6 +21,7 @@ use nowait_sys::{
     aio::IoEvent,
     eventfd::{self, EventFd},
     file::O_DIRECT,
+    thread,
     time::Deadline,
 };
 use parking_lot::Mutex;
@@ -280,6 +281,9 @@ impl Context {
             self.io.poll_pump();
             if own.in_flight() < before {
                 self.engine_driven.store(true, Relaxed);
+                // Who reads the ring directly spins: on a busy machine a polite driver would get
+                // its turn milliseconds later, for every request.
+                thread::preempt_on_wakeup();
             }
         }
         Some(waits)

@@ -78,8 +78,17 @@ fn as_unsafe(f: extern "C" fn()) -> unsafe extern "C" fn() {
 /// that wakes a helper goes on, the helper takes an idle processor or its turn.
 /// Source: sched_setscheduler(2), SCHED_BATCH.
 pub fn never_preempt_on_wakeup() {
+    set_policy(libc::SCHED_BATCH);
+}
+
+/// Takes that back: for a thread that somebody waits for by spinning.
+pub fn preempt_on_wakeup() {
+    set_policy(libc::SCHED_OTHER);
+}
+
+fn set_policy(policy: i32) {
     let priority = 0i32;
     let priority = core::ptr::from_ref(&priority);
     // SAFETY: `sched_param` is one int, in a live local.
-    let _ = unsafe { sys!(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, priority) };
+    let _ = unsafe { sys!(libc::SYS_sched_setscheduler, 0, policy, priority) };
 }
