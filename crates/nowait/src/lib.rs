@@ -60,7 +60,7 @@ pub use choice::start_engine;
 pub use nowait_block::Segments;
 pub use nowait_file::command;
 pub use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode, Target,
+    BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, SubmitMode, Target, UserFile,
     submit::{Reply, Submission},
 };
 pub use options::Options;
