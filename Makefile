@@ -12,7 +12,7 @@ STAMP := .stamps/setup-$(shell cat xtask/setup.sh /etc/os-release /etc/machine-i
 	| cksum | cut -d' ' -f1)
 
 .PHONY: help setup demo test test-full lint fmt dist bench bench-submit \
-	loom miri sanitize fuzz clean
+	loom miri sanitize fuzz soak clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ sanitize: setup ## Run the tests under the address and thread sanitizers
 
 fuzz: setup ## Fuzz each target for FUZZ_SECONDS (60)
 	@if [ -d fuzz ]; then $(X) ci fuzz; else echo "nothing to fuzz yet"; fi
+
+soak: setup ## Run the simulator for SOAK_SEEDS (20000) seeds from SIM_SEED (the commit)
+	@$(X) ci soak
 
 clean: ## Remove everything that was built
 	@$(CARGO) clean

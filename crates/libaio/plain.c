@@ -1,5 +1,6 @@
 /* Plain calls on descriptors whose files are in nowait's page cache (NOWAIT_CACHE=user).
  *
+ *   opens the file         what is cached is written, so that the new descriptor sees it
  *   looks at the file      what is cached is written first, then the call goes on
  *   makes it durable       the same, and an error of that is the call's
  *   changes the file       requests wait meanwhile, and what is cached is dropped after it
@@ -26,6 +27,8 @@
 #define WORDS 1024
 
 extern unsigned long nowait_cached_bits[WORDS] HIDDEN;
+extern unsigned nowait_cached_any HIDDEN;
+extern void nowait_opened(int fd, bool is_cut) HIDDEN;
 extern int nowait_settle_file(int fd) HIDDEN;
 extern void nowait_settle_files(void) HIDDEN;
 extern int nowait_exclude(int fd, void **exclusion) HIDDEN;
@@ -56,6 +59,44 @@ static void *found(void **slot, const char *name)
 		static void *slot;                                                             \
 		(__typeof__(&name))found(&slot, #name);                                        \
 	})
+
+/* --- opens the file ---------------------------------------------------------------------- */
+
+static int open_at(int dir, const char *path, int flags, mode_t mode)
+{
+	int fd = NEXT(openat64)(dir, path, flags, mode);
+
+	if (fd >= 0 && __atomic_load_n(&nowait_cached_any, __ATOMIC_RELAXED))
+		nowait_opened(fd, flags & O_TRUNC);
+	return fd;
+}
+
+/* The mode is there only where a file may be made. */
+#define OPEN(dir, path, flags)                                                                 \
+	mode_t mode = 0;                                                                       \
+	if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {                             \
+		va_list list;                                                                  \
+		va_start(list, flags);                                                         \
+		mode = va_arg(list, mode_t);                                                   \
+		va_end(list);                                                                  \
+	}                                                                                      \
+	return open_at(dir, path, flags, mode)
+
+int open(const char *path, int flags, ...) { OPEN(AT_FDCWD, path, flags); }
+int open64(const char *path, int flags, ...) { OPEN(AT_FDCWD, path, flags); }
+int openat(int dir, const char *path, int flags, ...) { OPEN(dir, path, flags); }
+int openat64(int dir, const char *path, int flags, ...) { OPEN(dir, path, flags); }
+int __open_2(const char *path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
+int __open64_2(const char *path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
+int __openat_2(int dir, const char *path, int flags) { return open_at(dir, path, flags, 0); }
+int __openat64_2(int dir, const char *path, int flags) { return open_at(dir, path, flags, 0); }
+
+int creat64(const char *path, mode_t mode)
+{
+	return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+int creat(const char *path, mode_t mode) { return creat64(path, mode); }
 
 /* --- looks at the file ------------------------------------------------------------------- */
 

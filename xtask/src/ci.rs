@@ -48,6 +48,7 @@ const JOBS: &[Job] = &[
     Job { name: "miri", quick: true, minutes_max: 15, run: miri },
     Job { name: "asan", quick: false, minutes_max: 30, run: asan },
     Job { name: "tsan", quick: false, minutes_max: 30, run: tsan },
+    Job { name: "soak", quick: false, minutes_max: 60, run: soak },
 ];
 
 /// Runs the named jobs in full, or in their quick form after `--quick`; without a name, the quick
@@ -147,6 +148,10 @@ fn test(context: &Context) -> Result<End> {
     if !context.quick {
         command.env("NOWAIT_FULL", "1");
     }
+    // One run of the simulator that no commit before had, and that can be repeated.
+    if let Some(commit) = commit() {
+        command.env("SIM_COMMIT", commit);
+    }
     let mut outcome = count(command)?;
     let skipped = skips::count();
     outcome.passed = outcome.passed.saturating_sub(skipped);
@@ -212,6 +217,26 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
         .env("CARGO_TARGET_DIR", own_target(sanitizer));
     tests(command)
+}
+
+/// Many seeds of the simulator, optimised, from one that the commit chooses.
+fn soak(context: &Context) -> Result<End> {
+    let seed = env::var("SIM_SEED").ok().or_else(commit).unwrap_or_else(|| String::from("0"));
+    let seeds = env::var("SOAK_SEEDS").unwrap_or_else(|_| String::from("20000"));
+    let mut command = context.cargo(&["run", "--release", "-p", "nowait-simulator", "--"]);
+    command
+        .args(["--seed", &seed, "--seeds", &seeds])
+        .env_remove("SIM_SEED")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+        .env("CARGO_TARGET_DIR", own_target("soak"));
+    plain(command)
+}
+
+/// Returns the hash of the commit that is checked out.
+fn commit() -> Option<String> {
+    let hash = process::output(process::command("git", &["rev-parse", "HEAD"])).ok()?;
+    Some(hash.trim().to_owned())
 }
 
 impl Context {

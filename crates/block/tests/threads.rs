@@ -323,3 +323,26 @@ fn streams_are_asked_once() {
     start(&backend, bio(BioOp::Read, &reader, one(&mut buffer), -1, 1));
     assert_eq!(reap(&backend, 1)[0].result, Ok(3), "and not: waits for the other 13");
 }
+
+thread_local! {
+    static KNOWN: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+}
+
+#[test]
+fn every_thread_of_the_pool_is_made_known_before_it_delivers() {
+    let (sender, receiver) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let deliver = Deliver::Call(Arc::new(move |done| {
+        let tokens: Vec<u64> = done.drain(..).map(|completion| completion.token).collect();
+        sender.lock().unwrap().send((KNOWN.get(), tokens)).unwrap();
+    }));
+    let each = || KNOWN.set(true);
+    let backend =
+        Threads::new(ThreadsConfig { deliver, each, ..ThreadsConfig::default() }).unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    start(&backend, bio(BioOp::Poll(1), &reader, Segments::NONE, 0, 1));
+    start(&backend, bio(BioOp::Fsync, &-1, Segments::NONE, 0, 2));
+    assert_eq!(receiver.recv().unwrap(), (true, vec![2]));
+    std::io::Write::write_all(&mut writer, b"x").unwrap();
+    assert_eq!(receiver.recv().unwrap(), (true, vec![1]), "the watcher's");
+}

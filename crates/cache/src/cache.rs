@@ -66,9 +66,12 @@ impl Cache {
         Ok(Cache::over(Frames::new(bytes)?))
     }
 
-    /// Makes a cache of so many frames, for tests.
-    #[cfg(test)]
-    pub(crate) fn with_frames(frames: u32) -> Arc<Cache> {
+    /// Makes a cache of so many frames, for tests and simulations: small ones are short of memory
+    /// early.
+    ///
+    /// # Panics
+    /// The system has no memory for it.
+    pub fn with_frames(frames: u32) -> Arc<Cache> {
         Cache::over(Frames::with_frames(frames).expect("memory for a test"))
     }
 

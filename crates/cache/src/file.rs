@@ -111,8 +111,17 @@ impl CachedFile {
         self.cache().start_write(self, run, plug);
     }
 
+    /// Notes that the file was written up to byte `end` past the cache: it is at least as long.
+    /// For direct writes, before their range is unlocked.
+    pub fn written_past(&self, end: u64) {
+        self.grown_on_disk(end);
+        self.grow(end);
+    }
+
     /// Cuts the file's pages at `size` bytes; the file itself is the caller's to cut, after this.
-    /// Nobody reads or writes beyond `size` meanwhile: the caller sees to it.
+    /// Nobody reads or writes beyond `size` meanwhile, and no sync runs until the file is cut too
+    /// (it would call pages durable that are gone, while the file still has what they were to
+    /// replace): the caller sees to it.
     ///
     /// # Errors
     /// A folio is locked or being written: wait, call again. Part of the work may be done.

@@ -288,6 +288,18 @@ impl Mapping {
         pages_max: u64,
         run: &mut Vec<FolioId>,
     ) -> Option<u64> {
+        self.start_writeback_unless(0, (from, last, tag), pages_max, run)
+    }
+
+    /// As [`Mapping::start_writeback`]; leaves out folios with a bit of `unless` too.
+    pub(crate) fn start_writeback_unless(
+        &self,
+        unless: u64,
+        (from, last, tag): (u64, u64, Tag),
+        pages_max: u64,
+        run: &mut Vec<FolioId>,
+    ) -> Option<u64> {
+        let busy = LOCKED | WRITEBACK | unless;
         let mut lock = self.lock.lock();
         let (mut at, mut pages) = (from, 0);
         while pages < pages_max {
@@ -298,7 +310,7 @@ impl Mapping {
             if !adjoins {
                 break;
             }
-            if folio.change_if(DIRTY, LOCKED | WRITEBACK, WRITEBACK, DIRTY).is_err() {
+            if folio.change_if(DIRTY, busy, WRITEBACK, DIRTY).is_err() {
                 if pages > 0 {
                     break;
                 }

@@ -2,11 +2,12 @@
 
 use crate::buddy::ORDER_MAX;
 use crate::file::CachedFile;
-use crate::folio::FolioId;
+use crate::folio::{ERROR, FolioId};
 use crate::frames::NoFrames;
 use crate::sync::Arc;
 use nowait_block::Bio;
 use nowait_retry::WaitEntry;
+use nowait_sys::Errno;
 
 /// Dirty pages to write at a time, when memory is short.
 const CLEAN_PAGES: u64 = 1024;
@@ -22,25 +23,34 @@ pub(crate) enum Attempt {
 
 /// Runs `attempt` until it succeeds. Frames are reclaimed in between; when there is nothing to
 /// reclaim, dirty pages are put on `plug`, and an entry is left.
+///
+/// # Errors
+/// `ENOMEM`: all frames hold what could not be written, and nothing is under way that would free
+/// one. Their writeback is tried once more, for those who come later.
 pub(crate) fn with_frames(
     file: &Arc<CachedFile>,
     plug: &mut Vec<Bio>,
     make: &dyn Fn() -> WaitEntry,
     mut attempt: impl FnMut(&mut Vec<Bio>) -> Result<(), NoFrames>,
-) -> Attempt {
+) -> Result<Attempt, Errno> {
     let cache = file.cache();
     let mut armed = false;
     loop {
         if attempt(plug).is_ok() {
-            return Attempt::Again;
+            return Ok(Attempt::Again);
         }
         if cache.reclaim(1, plug) {
             continue;
         }
         if armed {
-            return Attempt::Wait;
+            return Ok(Attempt::Wait);
         }
-        cache.clean(CLEAN_PAGES, plug);
+        // What failed is not tried again by each that needs a frame: they would kick each other.
+        if cache.is_stuck() {
+            cache.clean(CLEAN_PAGES, plug);
+            return Err(Errno::NOMEM);
+        }
+        cache.clean_unless(ERROR, CLEAN_PAGES, plug);
         // Then look once more: what ended before this kicks nobody.
         cache.frames().wait_for_room(make());
         armed = true;
@@ -48,14 +58,14 @@ pub(crate) fn with_frames(
 }
 
 /// Creates the missing pages from `from` to before `end` and reads them: at once, if frames for
-/// all can be had without waiting.
+/// all can be had without waiting. Fails as [`with_frames`].
 pub(crate) fn read_missing(
     file: &Arc<CachedFile>,
     from: u64,
     end: u64,
     plug: &mut Vec<Bio>,
     make: &dyn Fn() -> WaitEntry,
-) -> Attempt {
+) -> Result<Attempt, Errno> {
     with_frames(file, plug, make, |plug| {
         let (created, result) = create_now(file, from, end, plug);
         file.fill(&created, plug);

@@ -71,20 +71,12 @@ impl ReadOperation {
         self.retries
     }
 
-    /// Copies what is there, without ever leaving a wait entry, creating a page or taking a lock.
-    /// `None`: that was not all, or there is something to read ahead; [`ReadOperation::iterate`]
-    /// goes on. For a submit that completes hits without making a request of them.
-    #[inline]
-    pub fn copy_hits(&mut self) -> Option<Step> {
+    /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
+    /// the read is over. The result is the number of bytes, `EIO`, or `ENOMEM`: all memory holds
+    /// what could not be written.
+    pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         // The size at the begin of the iteration: a read that overlaps a growing write may see
         // the old end.
-        let end = self.end.min(self.file.size());
-        self.copy_present(end).then(|| self.done())
-    }
-
-    /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
-    /// the read is over. The result is the number of bytes, or `EIO`.
-    pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         let end = self.end.min(self.file.size());
         while !self.copy_present(end) {
             match self.overcome(end, plug, wait) {
@@ -127,7 +119,7 @@ impl ReadOperation {
         let (file, index) = (self.file.clone(), page(self.pos));
         self.missed = true;
         let Some(pin) = file.mapping().look_up(index) else {
-            return Ok(self.read_missing(end, plug, wait));
+            return self.read_missing(end, plug, wait);
         };
         // Before the state is looked at: what follows is read also if this page is there.
         if let Some((open, request)) = &mut self.open {
@@ -149,7 +141,7 @@ impl ReadOperation {
             return Err(Errno::IO);
         }
         drop(pin);
-        Ok(self.read_rest(end, plug, wait))
+        self.read_rest(end, plug, wait)
     }
 
     /// Reads the missing page at the position, the rest of the request and, by nobody waited for,
@@ -159,7 +151,7 @@ impl ReadOperation {
         end: u64,
         plug: &mut Vec<Bio>,
         wait: &dyn Fn() -> WaitEntry,
-    ) -> Attempt {
+    ) -> Result<Attempt, Errno> {
         let (file, index) = (self.file.clone(), page(self.pos));
         let plan = match &mut self.open {
             Some((open, request)) => open.miss(&file, request, index),
@@ -170,15 +162,20 @@ impl ReadOperation {
         }
         // The request's part in bios of its own: it does not wait for what follows.
         let own = plan.read.end.min(page(end - 1) + 1);
-        let attempt = read_missing(&file, index, own, plug, wait);
+        let attempt = read_missing(&file, index, own, plug, wait)?;
         if attempt == Attempt::Again {
             read_ahead(&file, &Plan { read: own..plan.read.end, marker: plan.marker }, plug);
         }
-        attempt
+        Ok(attempt)
     }
 
     /// Creates and reads all that is missing, as far as the pool is not overrun.
-    fn read_rest(&self, end: u64, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Attempt {
+    fn read_rest(
+        &self,
+        end: u64,
+        plug: &mut Vec<Bio>,
+        wait: &dyn Fn() -> WaitEntry,
+    ) -> Result<Attempt, Errno> {
         let from = page(self.pos);
         let share = u64::from(self.file.cache().frames().total()) / UPFRONT_SHARE;
         let most = UPFRONT_PAGES_MAX.min(share).max(1);

@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use crate::file::CachedFile;
-use crate::folio::{DIRTY, Folio, FolioId, LOCKED, WRITEBACK};
+use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, WRITEBACK};
 use crate::io::BIO_PAGES_MAX;
 use crate::policy::{self, s3_fifo::Take};
 use crate::sync::Arc;
@@ -38,7 +38,7 @@ impl Met {
         let state = folio.state();
         if state.has(LOCKED | DIRTY | WRITEBACK) {
             self.busy += 1;
-            if !state.has(LOCKED | WRITEBACK) && self.dirty.len() < MET_MAX {
+            if !state.has(LOCKED | WRITEBACK | ERROR) && self.dirty.len() < MET_MAX {
                 self.dirty.push((folio.mapping(), folio.index()));
             }
             return None;
@@ -85,6 +85,14 @@ impl Cache {
         freed > 0
     }
 
+    /// Tells whether each folio is one whose writeback has failed, and none is tried again now:
+    /// no frame will be free by itself. Looks at all of them, so for who found no frame.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let folios = (0..self.frames.total()).map(|at| self.frames.folio(FolioId::of_frame(at)));
+        let mut states = folios.map(Folio::state).filter(|state| !state.is_frozen());
+        states.all(|state| state.is_dirty() && state.has(ERROR) && !state.has(LOCKED | WRITEBACK))
+    }
+
     /// Tells the policy of a folio that is in a tree, unless it knows it. The caller holds the
     /// lock of the mapping.
     pub(crate) fn admit(&self, id: FolioId) {
@@ -97,7 +105,7 @@ impl Cache {
     }
 
     /// Puts the writeback of these folios and of what adjoins them on `plug`, by mapping and
-    /// first page: as far as they are still dirty.
+    /// first page: as far as they are still dirty, and not because of an error.
     fn clean_these(&self, mut folios: Vec<(u32, u64)>, plug: &mut Vec<Bio>) {
         if folios.is_empty() {
             return;
@@ -112,7 +120,8 @@ impl Cache {
                 }
                 let (mut run, last) = (Vec::new(), index + BIO_PAGES_MAX - 1);
                 let pages = BIO_PAGES_MAX;
-                let next = mapping.start_writeback(*index, last, Tag::Dirty, pages, &mut run);
+                let what = (*index, last, Tag::Dirty);
+                let next = mapping.start_writeback_unless(ERROR, what, pages, &mut run);
                 let Some(next) = next else { continue };
                 file.write_back(run, plug);
                 from = next;
@@ -122,6 +131,11 @@ impl Cache {
 
     /// Puts the writeback of dirty folios of any files on `plug`, at most `pages_max` pages.
     pub fn clean(&self, pages_max: u64, plug: &mut Vec<Bio>) {
+        self.clean_unless(0, pages_max, plug);
+    }
+
+    /// As [`Cache::clean`]; leaves out folios with a bit of `unless`.
+    pub(crate) fn clean_unless(&self, unless: u64, pages_max: u64, plug: &mut Vec<Bio>) {
         let mut left = pages_max;
         for file in self.files() {
             let mapping = file.mapping().clone();
@@ -129,7 +143,8 @@ impl Cache {
             while left > 0 {
                 let mut run = Vec::new();
                 let pages = left.min(BIO_PAGES_MAX);
-                let next = mapping.start_writeback(from, u64::MAX, Tag::Dirty, pages, &mut run);
+                let what = (from, u64::MAX, Tag::Dirty);
+                let next = mapping.start_writeback_unless(unless, what, pages, &mut run);
                 let Some(next) = next else { break };
                 left = left.saturating_sub(next - mapping.first_of(&run));
                 file.write_back(run, plug);

@@ -4,6 +4,7 @@ use crate::FRAME_BYTES;
 use crate::copy::{self, User};
 use crate::file::CachedFile;
 use crate::flush::Durable;
+use crate::folio::ERROR;
 use crate::memory::{Attempt, with_frames};
 use crate::page_wait::Reason;
 use crate::pin::Pin;
@@ -69,7 +70,8 @@ impl WriteOperation {
     }
 
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is the number
-    /// of bytes; `EIO`: a page at an edge could not be read, or what a durable write failed with.
+    /// of bytes; `EIO`: a page at an edge could not be read, or what a durable write failed with;
+    /// `ENOMEM`: all memory holds what could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         self.find_end();
         if self.sync.is_none() {
@@ -167,7 +169,8 @@ impl WriteOperation {
         let cache = self.file.cache();
         // Only by what nobody writes yet: small writes are then cleaned in large runs.
         if cache.unwritten_frames() > cache.dirty_background() {
-            cache.clean(CLEAN_PAGES, plug);
+            // Not what failed before: this write may be waiting for the end of that very page.
+            cache.clean_unless(ERROR, CLEAN_PAGES, plug);
         }
         if !cache.is_too_dirty() {
             return Ok(Attempt::Again);
@@ -218,7 +221,7 @@ impl WriteOperation {
         let attempt = with_frames(&file, plug, wait, |_| {
             created = file.mapping().create_one(from, end)?;
             Ok(())
-        });
+        })?;
         match created {
             // Locked by us: what `find_to_write` gives for a folio that is there.
             Some(id) => self.change(&file.mapping().pin_own(id), plug),

@@ -119,11 +119,14 @@ impl Command {
         self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0 || self.status_flags & O_DSYNC != 0
     }
 
-    /// Returns what a write makes durable before it ends.
+    /// Returns what a write to a cached file makes durable before it ends.
     pub(crate) fn durable(&self) -> Option<Durable> {
         // O_SYNC includes O_DSYNC's bit and one more.
         let all = self.rw_flags & rwf::SYNC != 0 || self.status_flags & O_SYNC == O_SYNC;
-        self.is_synchronous().then_some(if all { Durable::All } else { Durable::Data })
+        match self.is_synchronous() {
+            true => Some(if all { Durable::All } else { Durable::Data }),
+            false => self.is_direct().then_some(Durable::Written),
+        }
     }
 
     /// Tells whether a write goes to the end of the file.

@@ -1,14 +1,14 @@
 //! What a process has once: backends, threads, held files, the order of requests.
 
 use crate::{
-    BackendChoice, Config, Context, UserFile,
+    BackendChoice, Config, Context,
     driver::{self, Driver},
     filesystem::FileSystems,
     hold::{self, HeldFile, Holds},
     operation::{FileOperation, Route},
     order::Orders,
     plug::{Place, Plug},
-    user::Users,
+    user::{UserFile, Users},
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
@@ -226,7 +226,7 @@ impl Engine {
 
     /// Returns the user file of the inode behind a `stat`, if one is open.
     pub fn user_file(&self, stat: &Stat) -> Option<Arc<UserFile>> {
-        self.users.find((stat.dev, stat.ino))
+        self.users.with_key((stat.dev, stat.ino))
     }
 
     /// Tells whether a page cache of ours can serve the file behind `fd`, which has this `stat`: a
@@ -242,6 +242,12 @@ impl Engine {
     /// `ENOMEM`: no memory for it.
     pub fn cache(&self) -> Result<Arc<Cache>, Errno> {
         self.cache.get_or_init(|| Cache::new(self.config.cache_bytes)).clone()
+    }
+
+    /// Returns the user file of the inode behind `fd`, in whatever mode that was opened: while it
+    /// is cached here, every request of the engine on it goes through the cache (M6).
+    pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
+        self.users.find(fd)
     }
 
     /// Returns the page cache if a user file was ever opened.
@@ -339,7 +345,8 @@ impl Engine {
         }
     }
 
-    /// Writes what user files have to write, ends the engine's threads and waits for their end. All contexts must have been destroyed.
+    /// Writes what user files have to write, ends the engine's threads and waits for their end.
+    /// All contexts must have been destroyed.
     ///
     /// For a thread of the application: the caller's reference is then the last to go, apart from
     /// those in the spare plugs of other threads that submitted, so the descriptors are closed in

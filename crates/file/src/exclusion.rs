@@ -54,6 +54,18 @@ impl UserFile {
         Ok(Exclusion { engine: engine.clone(), file: self.clone(), ticket })
     }
 
+    /// Waits for all requests submitted before, and takes the file as empty, which somebody has
+    /// just made it.
+    ///
+    /// # Errors
+    /// Those of [`UserFile::set_len`].
+    pub fn empty(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
+        let ticket = wait_for_turn(engine, self, Access::Write);
+        let cut = self.set_len(engine, 0);
+        leave(engine, &ticket);
+        cut
+    }
+
     /// Writes what is cached and drops it: the file is the kernel's as long as it is open.
     ///
     /// # Errors

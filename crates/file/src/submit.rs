@@ -94,6 +94,9 @@ impl<'a> Submission<'a> {
     /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+        if let Some(file) = self.context.engine().cached(command.fd) {
+            return self.start_cached(&file, command, &reply);
+        }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
             Kind::Fsync | Kind::Fdatasync => self.sync(command, reply),

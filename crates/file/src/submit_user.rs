@@ -43,9 +43,9 @@ impl Submission<'_> {
         Ok(())
     }
 
-    /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC do
-    /// not matter. `Some`: it was over at once, there will be no event, and the slot is still the
-    /// caller's.
+    /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC and
+    /// O_DIRECT (a write is on disk when it ends) do not matter. `Some`: it was over at once, there
+    /// will be no event, and the slot is still the caller's.
     ///
     /// # Errors
     /// As [`Submission::start`]. `EBADF`: a write to a file that could not be opened for that.
@@ -79,8 +79,17 @@ impl Submission<'_> {
                 UserOperation::rest_of_read(file, offset, done, user)
             }
             Kind::Read if command.wants_nowait() => return Err(Errno::AGAIN),
-            // SAFETY: as above.
-            _ => unsafe { UserOperation::of(file, &command) }?,
+            _ => {
+                // SAFETY: as above.
+                let mut operation = unsafe { UserOperation::of(file, &command) }?;
+                if !waits && let Some(result) = operation.try_now() {
+                    self.context.engine().dirtied();
+                    self.context.engine().run_kicked();
+                    self.count_inline();
+                    return result.map(Some);
+                }
+                operation
+            }
         };
         self.user_request(file, command, operation, reply)?;
         Ok(None)

@@ -15,7 +15,8 @@ use crate::{
 use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
-    Backing, CachedFile, Durable, ReadOperation, SyncOperation, Target, WriteOperation, copy::User,
+    Backing, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target, WriteOperation,
+    copy::User,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{
@@ -33,11 +34,16 @@ use std::{
 /// Alignment of direct requests: that of frames suits every device.
 const BLOCK_BYTES: u32 = 4096;
 
+/// Longest readahead window, in pages: 2 MiB keep a device busy that takes 64 KiB requests.
+const WINDOW_PAGES_MAX: u32 = 512;
+
 /// A file in the engine's page cache, shared by all its opens in the process.
 #[derive(Debug)]
 pub struct UserFile {
     key: InodeKey,
     cached: Arc<CachedFile>,
+    /// What reading ahead remembers; it tells several streams apart, so that all opens share it.
+    reads: Arc<OpenFile>,
     writable: bool,
     /// Its blocks go past the kernel's cache.
     direct: bool,
@@ -48,6 +54,17 @@ pub struct UserFile {
     direct_open: Arc<BothTables>,
     /// For looks at the file itself, too.
     tail: Arc<BothTables>,
+    cuts: Mutex<Cuts>,
+}
+
+/// Truncations. One drops dirty pages before the file is cut: a sync that ends in between would
+/// say that they are durable, and a crash bring back what was there before them.
+#[derive(Debug, Default)]
+struct Cuts {
+    /// Begun and ended ones: odd while one is going on.
+    count: u64,
+    /// Syncs that wait for its end.
+    waiting: Vec<WaitEntry>,
 }
 
 /// A descriptor of ours that works on both sides: in the application's table and the engine's.
@@ -100,17 +117,28 @@ impl BothTables {
 #[derive(Debug, Default)]
 pub(crate) struct Users {
     files: Mutex<FxHashMap<InodeKey, Weak<UserFile>>>,
+    /// Whether there ever was one: most programs never look further.
+    any: AtomicBool,
     pub(crate) graves: Arc<Graves>,
 }
 
 impl Users {
+    /// Returns the user file of the inode behind `fd`, if it is open here.
+    pub(crate) fn find(&self, fd: i32) -> Option<Arc<UserFile>> {
+        if !self.any.load(Acquire) {
+            return None;
+        }
+        let stat = file::stat(fd).ok()?;
+        self.with_key((stat.dev, stat.ino)).filter(|file| !file.is_given_up())
+    }
+
     /// Returns all that are open.
     pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
         self.files.lock().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns the one with this identity, if it is open.
-    pub(crate) fn find(&self, key: InodeKey) -> Option<Arc<UserFile>> {
+    pub(crate) fn with_key(&self, key: InodeKey) -> Option<Arc<UserFile>> {
         self.files.lock().get(&key).and_then(Weak::upgrade)
     }
 }
@@ -140,6 +168,7 @@ impl UserFile {
         let made = Arc::new(UserFile::make(engine, fd, key, stat)?);
         files.retain(|_, file| file.strong_count() > 0);
         files.insert(key, Arc::downgrade(&made));
+        engine.users().any.store(true, Release);
         Ok(made)
     }
 
@@ -167,12 +196,14 @@ impl UserFile {
         Ok(UserFile {
             key,
             cached,
+            reads: Arc::new(OpenFile::new(WINDOW_PAGES_MAX)),
             writable,
             direct: past_kernel,
             given_up: AtomicBool::new(false),
             seen: Mutex::new(stat),
             direct_open: direct,
             tail,
+            cuts: Mutex::default(),
         })
     }
 
@@ -210,10 +241,11 @@ impl UserFile {
             return Err(Errno::BADF);
         }
         let parker = Parker::new();
+        let _cutting = self.begin_cut(&parker);
         // What is behind the new end goes first: its writeback would make the file longer again.
         while let Err(busy) = self.cached.truncate(bytes) {
             let entry = || WaitEntry::from(Waker::from(parker.clone()));
-            if self.cached.mapping().wait(&busy.pin, busy.reason, &entry) {
+            if self.cached.mapping().wait(&busy.pin, busy.reason, entry) {
                 drop(busy);
                 engine.run_kicked();
                 parker.sleep();
@@ -222,6 +254,20 @@ impl UserFile {
         file::set_len(self.tail.number()?, bytes)?;
         self.remember();
         Ok(())
+    }
+
+    /// Waits until nobody cuts the file, and begins.
+    fn begin_cut(&self, parker: &Arc<Parker>) -> Cutting<'_> {
+        loop {
+            let mut cuts = self.cuts.lock();
+            if cuts.count.is_multiple_of(2) {
+                cuts.count += 1;
+                return Cutting(self);
+            }
+            cuts.waiting.push(WaitEntry::from(Waker::from(parker.clone())));
+            drop(cuts);
+            parker.sleep();
+        }
     }
 
     /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
@@ -267,11 +313,28 @@ impl UserFile {
     }
 }
 
+/// A truncation that is going on.
+struct Cutting<'a>(&'a UserFile);
+
+impl Drop for Cutting<'_> {
+    fn drop(&mut self) {
+        let mut cuts = self.0.cuts.lock();
+        cuts.count += 1;
+        let waiting = core::mem::take(&mut cuts.waiting);
+        drop(cuts);
+        waiting.into_iter().for_each(WaitEntry::kick);
+    }
+}
+
 /// A request to a user file.
 #[derive(Debug)]
 pub struct UserOperation {
     kind: UserKind,
     file: Arc<UserFile>,
+    /// What the operation makes durable, and the truncations before it began.
+    durable: Option<(Durable, u64)>,
+    /// The result of a durable write that is followed by a sync.
+    written: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -289,8 +352,14 @@ impl UserOperation {
         done: usize,
         user: User,
     ) -> UserOperation {
-        let kind = UserKind::Read(ReadOperation::resume(file.cached.clone(), offset, done, user));
-        UserOperation { kind, file: file.clone() }
+        let read = ReadOperation::resume(file.cached.clone(), offset, done, user);
+        let read = read.with_readahead(file.reads.clone(), true);
+        UserOperation::new(file, UserKind::Read(read), None)
+    }
+
+    fn new(file: &Arc<UserFile>, kind: UserKind, durable: Option<Durable>) -> UserOperation {
+        let durable = durable.map(|durable| (durable, file.cuts.lock().count));
+        UserOperation { kind, file: file.clone(), durable, written: None }
     }
 
     /// Makes a read from byte `offset` into all segments.
@@ -300,8 +369,9 @@ impl UserOperation {
     pub unsafe fn read(file: &Arc<UserFile>, offset: u64, segments: Segments) -> UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
-        let kind = UserKind::Read(ReadOperation::new(file.cached.clone(), offset, user));
-        UserOperation { kind, file: file.clone() }
+        let read = ReadOperation::new(file.cached.clone(), offset, user);
+        let read = read.with_readahead(file.reads.clone(), false);
+        UserOperation::new(file, UserKind::Read(read), None)
     }
 
     /// Makes a write of all segments at byte `offset`, which ends when it is `durable`.
@@ -317,7 +387,7 @@ impl UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
         let write = WriteOperation::new(file.cached.clone(), offset, user, durable);
-        UserOperation { kind: UserKind::Write(write), file: file.clone() }
+        UserOperation::new(file, UserKind::Write(write), durable)
     }
 
     /// Makes a write of all segments at the end of the file. Between its first iteration and its
@@ -333,27 +403,52 @@ impl UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
         let write = WriteOperation::append(file.cached.clone(), user, durable);
-        UserOperation { kind: UserKind::Write(write), file: file.clone() }
+        UserOperation::new(file, UserKind::Write(write), durable)
     }
 
     /// Makes a sync of the whole file.
     pub fn sync(file: &Arc<UserFile>, durable: Durable) -> UserOperation {
         let kind = UserKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
-        UserOperation { kind, file: file.clone() }
+        UserOperation::new(file, kind, Some(durable))
+    }
+
+    /// Does what can be done without waiting for anything: a write whose pages are there and
+    /// free, which need not be durable. `Some`: that was all.
+    pub(crate) fn try_now(&mut self) -> Option<Result<u32, Errno>> {
+        match &mut self.kind {
+            UserKind::Write(write) if self.file.writable => match write.try_now()? {
+                Step::Done(result) => Some(result),
+                Step::Queued | Step::Retry => None,
+            },
+            _ => None,
+        }
     }
 
     /// Runs an iteration; see [`ReadOperation::iterate`].
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
-        match &mut self.kind {
-            UserKind::Read(read) => read.iterate(plug, wait),
-            UserKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
-            UserKind::Write(write) => write.iterate(plug, wait),
-            UserKind::Sync(sync) => {
-                let step = sync.iterate(plug, wait);
-                if let Step::Done(Ok(_)) = step {
-                    self.file.remember();
-                }
-                step
+        loop {
+            let step = match &mut self.kind {
+                UserKind::Read(read) => read.iterate(plug, wait),
+                UserKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
+                UserKind::Write(write) => write.iterate(plug, wait),
+                UserKind::Sync(sync) => sync.iterate(plug, wait),
+            };
+            let (Step::Done(Ok(value)), Some((durable, cuts))) = (step, self.durable) else {
+                return step;
+            };
+            let value = *self.written.get_or_insert(value);
+            let mut now = self.file.cuts.lock();
+            if now.count == cuts && cuts.is_multiple_of(2) {
+                drop(now);
+                self.file.remember();
+                return Step::Done(Ok(value));
+            }
+            // The file was cut meanwhile: once more, so that the cut is durable too.
+            self.kind = UserKind::Sync(SyncOperation::whole(self.file.cached.clone(), durable));
+            self.durable = Some((durable, now.count));
+            if !now.count.is_multiple_of(2) {
+                now.waiting.push(wait());
+                return Step::Retry;
             }
         }
     }

@@ -6,10 +6,10 @@
 //! known of it goes when the close is seen, after what is cached of the file has been written.
 
 use crate::process::Process;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use nowait::{Context, Engine, Exclusion, Kind, UserFile, command::open_for};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use nowait::{Command, Context, Engine, Exclusion, Kind, UserFile, command::open_for};
 use nowait_sys::{
-    Errno,
+    Errno, fd,
     file::{self, O_ACCMODE, O_DIRECT, O_RDONLY, Stat},
 };
 use parking_lot::RwLock;
@@ -20,7 +20,13 @@ use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
 #[unsafe(export_name = "nowait_cached_bits")]
 static MARKS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 const WORDS: usize = 1024;
+/// Not zero when a file was ever cached: opens are looked at from then on.
+#[unsafe(export_name = "nowait_cached_any")]
+static ANY: AtomicU32 = AtomicU32::new(0);
 const BITS: i32 = 64;
+
+/// Nothing is written from this byte on by way of the cache.
+const WRITE_END: i64 = 1 << 40;
 
 fn mark(fd: i32) -> Option<(&'static AtomicU64, u64)> {
     let word = MARKS.get(usize::try_from(fd / BITS).ok()?)?;
@@ -30,6 +36,7 @@ fn mark(fd: i32) -> Option<(&'static AtomicU64, u64)> {
 /// Clears all marks, in a forked child.
 pub fn clear_marks() {
     MARKS.iter().for_each(|word| word.store(0, Relaxed));
+    ANY.store(0, Relaxed);
 }
 
 /// The descriptors that were looked at.
@@ -79,6 +86,7 @@ impl CachedFiles {
         }
         if let (Some(_), Some((word, bit))) = (&file, mark(fd)) {
             word.fetch_or(bit, Relaxed);
+            ANY.store(1, Relaxed);
         }
         let before = self.0.write().insert(fd, Entry { key, file: file.clone() });
         // Closed unseen, and the number was used again.
@@ -104,6 +112,7 @@ impl CachedFiles {
             // this process. Another descriptor of it goes to the kernel's cache.
             let against = flags & O_DIRECT != 0
                 || !engine.may_cache(stat, fd)
+                || !fd::file_size_is_free() // the cache would find out too late
                 || file::is_locked(fd)
                 || self.0.read().values().any(left);
             if against {
@@ -184,10 +193,16 @@ impl<'a> Looks<'a> {
         self.look(fd).map(|look| (look.flags, false))
     }
 
-    /// Returns the file through which requests to a descriptor go, if it is cached.
-    pub fn file(&mut self, fd: i32) -> Option<Arc<UserFile>> {
-        self.cached?;
-        self.look(fd).ok()?.file.clone()
+    /// Returns the file through which a request goes, if that is cached.
+    pub fn file(&mut self, command: &Command) -> Option<Arc<UserFile>> {
+        let (_, engine) = self.cached?;
+        let file = self.look(command.fd).ok()?.file.clone()?;
+        if command.kind == Kind::Write && command.offset >= WRITE_END {
+            // How long a file may be is known to its file system: EFBIG is for that to say.
+            let _ = file.give_up(engine);
+            return None;
+        }
+        Some(file)
     }
 
     fn look(&mut self, fd: i32) -> Result<&Look, Errno> {
@@ -214,6 +229,18 @@ impl<'a> Looks<'a> {
 /// That of a write to the file.
 pub fn settle(fd: i32) -> Result<(), Errno> {
     with_file(fd, |file, engine| file.settle(engine)).unwrap_or(Ok(()))
+}
+
+/// Looks at a descriptor just opened: what is cached of its file is written first, or dropped if
+/// the open has cut the file off.
+pub fn opened(fd: i32, is_cut: bool) {
+    let Some((files, engine)) = Process::of_caller().and_then(Process::cached_and_engine) else {
+        return;
+    };
+    let (Ok(stat), Ok(flags)) = (file::stat(fd), file::status_flags(fd)) else { return };
+    let Some(file) = engine.user_file(&stat).filter(|file| !file.is_given_up()) else { return };
+    let _ = if is_cut { file.empty(engine) } else { file.settle(engine) };
+    files.enter(engine, fd, flags, &stat);
 }
 
 /// Writes what is cached of all files.

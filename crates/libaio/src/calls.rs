@@ -119,7 +119,7 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
     let Decoded { command, reply } = decode(looks, iocb)?;
     match command.kind {
         Kind::Poll(_) => submission.start(command, reply),
-        _ => match looks.file(command.fd) {
+        _ => match looks.file(&command) {
             Some(file) => submission.start_cached(&file, command, &reply),
             None => submission.start(command, reply),
         },

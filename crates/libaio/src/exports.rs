@@ -119,6 +119,15 @@ pub extern "C" fn nowait_settle_file(fd: i32) -> i32 {
     guarded(|| cached::settle(fd).map(|()| 0)) as i32
 }
 
+/// Looks at a descriptor just opened, for a file that is cached.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_opened(fd: i32, is_cut: bool) {
+    guarded(|| {
+        cached::opened(fd, is_cut);
+        Ok(0)
+    });
+}
+
 /// Writes what is cached of all files.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_settle_files() {

@@ -1,6 +1,6 @@
 //! Open files, and requests on them that block.
 
-use crate::{Error, Nowait, OpenOptions, align::Alignment, error, open::Access};
+use crate::{Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
 use nowait_block::Segments;
 use nowait_cache::Durable;
 use nowait_file::{Command, Kind, UserFile, UserOperation, command::LEN_MAX};
@@ -82,7 +82,7 @@ impl File {
     /// # Errors
     /// Those of fstat(2).
     pub fn size(&self) -> Result<u64, Error> {
-        if let Some(user) = &self.0.user {
+        if let Some(user) = self.user() {
             return Ok(user.cached().size());
         }
         let size = self.0.file.metadata().map(|metadata| metadata.len());
@@ -94,7 +94,7 @@ impl File {
     /// # Errors
     /// Those of ftruncate(2); `EINVAL` also if it is not open for writing.
     pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
-        if let Some(user) = &self.0.user {
+        if let Some(user) = self.user() {
             let done = match self.0.access.write {
                 true => user.set_len(self.0.nowait.engine(), bytes),
                 false => Err(Errno::INVAL),
@@ -111,8 +111,8 @@ impl File {
     /// # Errors
     /// Those of fsync(2); `EIO`: something written before is lost.
     pub fn sync_all(&self) -> Result<(), Error> {
-        if let Some(user) = &self.0.user {
-            return self.sync_cached(user, Durable::All);
+        if let Some(user) = self.user() {
+            return self.sync_cached(&user, Durable::All);
         }
         self.0.file.sync_all().map_err(|error| self.failed("sync_all", &error))
     }
@@ -122,8 +122,8 @@ impl File {
     /// # Errors
     /// Those of fdatasync(2); `EIO`: something written before is lost.
     pub fn sync_data(&self) -> Result<(), Error> {
-        if let Some(user) = &self.0.user {
-            return self.sync_cached(user, Durable::Data);
+        if let Some(user) = self.user() {
+            return self.sync_cached(&user, Durable::Data);
         }
         self.0.file.sync_data().map_err(|error| self.failed("sync_data", &error))
     }
@@ -141,6 +141,19 @@ impl File {
     /// pread(2).
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.read_vectored_at(&mut [IoSliceMut::new(buffer)], offset)
+    }
+
+    /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy: if the
+    /// file is in the page cache (see [`CacheMode::User`](crate::CacheMode::User)), and all of
+    /// them are there. `None`: they are not, or somebody is changing them; read them.
+    ///
+    /// While they are lent, writes to these pages wait: do not wait for one of them before you drop
+    /// the guard. They stay in memory, so lend little and not for long.
+    /// # Errors
+    /// `EBADF`: not open for reading.
+    pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
+        self.check(Kind::Read, &[], offset)?;
+        Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)))
     }
 
     /// Fills the buffer from `offset`.
@@ -227,8 +240,8 @@ impl File {
         call: impl Fn(i32, i64) -> Result<usize, Errno>,
     ) -> Result<usize, Error> {
         let signed = self.check(kind, segments, offset)?;
-        if let Some(user) = &self.0.user {
-            let done = self.transfer_cached(user, kind, segments, signed);
+        if let Some(user) = self.user() {
+            let done = self.transfer_cached(&user, kind, segments, signed);
             return done.map_err(|errno| self.refused(kind, errno, sum(segments), offset));
         }
         loop {
@@ -310,7 +323,14 @@ impl File {
         self.0.file.as_raw_fd()
     }
 
-    pub(crate) fn user(&self) -> Option<&Arc<UserFile>> {
+    /// Returns the file as the page cache has it: opened in that mode, or by another open of the
+    /// same file, which must see what is done here.
+    fn user(&self) -> Option<Arc<UserFile>> {
+        self.0.user.clone().or_else(|| self.0.nowait.engine().cached(self.fd()))
+    }
+
+    /// Returns the file as the page cache has it, if this open is in that mode.
+    pub(crate) fn opened_cached(&self) -> Option<&Arc<UserFile>> {
         self.0.user.as_ref()
     }
 

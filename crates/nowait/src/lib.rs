@@ -58,6 +58,7 @@ pub use queue::{Buffers, Completion, POLL_IN, POLL_OUT, Queue, Refused};
 
 pub use choice::start_engine;
 pub use nowait_block::Segments;
+pub use nowait_cache::PinnedRange as Lent;
 pub use nowait_file::command;
 pub use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, SubmitMode, Target, UserFile,

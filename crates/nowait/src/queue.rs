@@ -474,7 +474,7 @@ impl<T, B> Request<T, B> {
 
     fn cached(&self) -> Option<&Arc<UserFile>> {
         match &self.file {
-            Held::File(file) => file.user(),
+            Held::File(file) => file.opened_cached(),
             Held::Other(_) => None,
         }
     }

@@ -176,3 +176,27 @@ fn an_engine_says_what_it_runs_on() {
     assert_eq!(nowait.backend(), BackendChoice::Threads);
     assert_eq!(format!("{nowait:?}"), "Nowait on threads: asked for");
 }
+
+#[test]
+fn cached_bytes_are_lent_and_a_write_to_them_waits_for_their_return() {
+    let (folder, nowait) = (folder(), Nowait::new().unwrap());
+    let file = open(&nowait, CacheMode::User, &folder.path().join("file"));
+    file.write_all_at(&[1; 3 * BLOCK], 0).unwrap();
+    let lent = file.lend(100, 2 * BLOCK).unwrap().expect("it has just been written");
+    assert_eq!(lent.chunks().map(<[u8]>::len).sum::<usize>(), 2 * BLOCK);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| file.write_all_at(&[2; BLOCK], 0));
+        // Other pages are not concerned.
+        file.write_all_at(&[3; BLOCK], 16 * BLOCK as u64).unwrap();
+        assert!(lent.chunks().flatten().all(|byte| *byte == 1), "nothing moves under a guard");
+        drop(lent);
+        writer.join().unwrap().unwrap();
+    });
+    let mut back = [0; BLOCK];
+    file.read_exact_at(&mut back, 0).unwrap();
+    assert_eq!(back, [2; BLOCK]);
+    assert!(file.lend(1 << 30, 10).unwrap().is_some_and(|lent| lent.is_empty()));
+    drop(file);
+    let host = open(&nowait, CacheMode::Host, &folder.path().join("file"));
+    assert!(host.lend(0, 10).unwrap().is_none(), "nobody has it cached any more");
+}

@@ -47,6 +47,14 @@ impl Mem {
         self.device.lock().bytes.clone()
     }
 
+    /// Makes all bytes from `len` on zero, as if a file had been cut there and made longer again.
+    /// Takes effect at once, before what is in flight.
+    pub fn clear_from(&self, len: u64) {
+        let bytes = &mut self.device.lock().bytes;
+        let len = bytes.len().min(len as usize);
+        bytes[len..].fill(0);
+    }
+
     fn rouse(&self, must: bool) {
         if must {
             self.gate.rouse();

@@ -43,7 +43,8 @@ pub struct ThreadsConfig {
     /// Runs on the first worker before all else, to give it, and with it all others, a
     /// descriptor table of its own.
     pub first: Option<Box<dyn FnOnce() + Send>>,
-    /// Runs on each worker before its first bio: lets the maker know its own threads again.
+    /// Runs on each thread of the pool, the watcher of polls too, before it does anything else:
+    /// lets the maker know its own threads again.
     pub each: fn(),
     /// The workers' names, a number is added: `nowait-w`.
     pub name: String,

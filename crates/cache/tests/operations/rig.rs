@@ -86,6 +86,13 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
+    /// Copies what is cached, as a submit does; returns the buffer and how much of it.
+    pub(crate) fn read_cached(&self, offset: u64, len: u64) -> (Vec<u8>, usize) {
+        let (mut user, buffer) = memory(vec![0xee; len as usize]);
+        let copied = self.file.read_cached(offset, &mut user);
+        (buffer, copied)
+    }
+
     pub(crate) fn write(&self, offset: u64, bytes: Vec<u8>) -> Task<WriteOperation> {
         let (user, buffer) = memory(bytes);
         let operation = WriteOperation::new(self.file.clone(), offset, user, None);
@@ -180,8 +187,12 @@ impl Rig {
 
     /// Compares what was read with the pattern.
     pub(crate) fn check(&self, read: &Task<ReadOperation>, offset: u64) {
-        let expected = self.pattern(offset, offset + read.buffer.len() as u64);
-        assert!(read.buffer == expected, "the bytes at {offset}");
+        self.check_bytes(&read.buffer, offset);
+    }
+
+    pub(crate) fn check_bytes(&self, bytes: &[u8], offset: u64) {
+        let expected = self.pattern(offset, offset + bytes.len() as u64);
+        assert!(bytes == expected, "the bytes at {offset}");
     }
 
     pub(crate) fn is_there(&self, index: u64) -> bool {

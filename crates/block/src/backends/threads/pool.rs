@@ -397,6 +397,7 @@ impl Pool {
             self.spawn(format!("{}-poll", self.name), move || {
                 sys_thread::block_signals();
                 sys_thread::never_preempt_on_wakeup();
+                (pool.each)();
                 pool.watches.watch(&counter, |done| pool.deliver(done));
             })
         });

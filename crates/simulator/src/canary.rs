@@ -1,0 +1,14 @@
+//! Mistakes made on purpose: a net that does not catch them has a hole.
+
+/// A mistake of the layer above the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Canary {
+    /// A sync ends after its first iteration: writeback and flush are only under way.
+    SyncDoesNotWait,
+    /// A direct write leaves the pages of its range in the cache.
+    KeepPages,
+    /// Truncation and direct requests do not lock the inode.
+    NoLock,
+    /// Every second kick is lost.
+    LoseKicks,
+}

@@ -1,0 +1,381 @@
+//! Runs operations on the cache in one thread: which is next, an operation or the device, is
+//! drawn from the seed.
+//!
+//! The fourth policy of who drives (the caller, a reaper thread, workers, and this one). Several
+//! operations are in flight at once; each runs when it was kicked, in any order; bios wait here
+//! while the backend is full, as they do in the kernel's place.
+
+use crate::{
+    canary::Canary,
+    kicker::{Kicker, RunList},
+    medium::Medium,
+    op::Op,
+    task::{Lock, Task, World},
+};
+use core::ops::Range;
+use nowait_block::{Bio, Completion};
+use nowait_cache::inode_lock::{InodeLock, Mode};
+use nowait_cache::{Cache, CachedFile, FRAME_BYTES, OpenFile};
+use nowait_retry::Step;
+use nowait_sim::Prng;
+use nowait_sys::{Errno, time::Deadline};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What became of an operation. Its place in the order of things: it is told before another
+/// operation that conflicts with it begins.
+#[derive(Debug)]
+pub struct Event {
+    /// Which, in order of submission.
+    pub id: u64,
+    /// What was asked for.
+    pub op: Op,
+    /// Where in the file.
+    pub offset: u64,
+    /// What.
+    pub what: What,
+}
+
+/// What became of an operation.
+#[derive(Debug)]
+pub enum What {
+    /// It begins; this is what it writes.
+    Begun(Vec<u8>),
+    /// It has ended, with this memory: what was read or written.
+    Ended(Result<u32, Errno>, Vec<u8>),
+    /// It was dropped; this may have been written if it is not empty.
+    Dropped(Vec<u8>),
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Operations accepted.
+    pub accepted: u64,
+    /// Operations that ended, or were dropped.
+    pub ended: u64,
+    /// Those dropped.
+    pub dropped: u64,
+    /// Iterations.
+    pub iterations: u64,
+    /// Kicks.
+    pub kicks: u64,
+    /// Kicks of operations that were runnable already, or over.
+    pub redundant: u64,
+    /// Bios that a backend took.
+    pub bios: u64,
+    /// Bios that it gave back.
+    pub bios_ended: u64,
+}
+
+/// Nothing can run, nothing is under way, and operations wait.
+#[derive(Debug)]
+pub struct Hang {
+    /// Those that wait.
+    pub waiting: Vec<String>,
+}
+
+/// A file, the cache, and the operations in flight.
+pub struct Executor<'m> {
+    medium: &'m dyn Medium,
+    file: Arc<CachedFile>,
+    open: Option<Arc<OpenFile>>,
+    lock: Arc<InodeLock>,
+    cut_lock: Arc<InodeLock>,
+    prng: Prng,
+    tasks: BTreeMap<u64, Task>,
+    list: Arc<RunList>,
+    /// Bios that the backend has not taken yet.
+    pending: VecDeque<Bio>,
+    events: Vec<Event>,
+    counts: Counts,
+    canary: Option<Canary>,
+    block_bytes: u32,
+}
+
+impl<'m> Executor<'m> {
+    /// Makes an executor for the file of `medium`, `size` bytes long.
+    pub fn new(
+        medium: &'m dyn Medium,
+        cache: &Arc<Cache>,
+        size: u64,
+        block_bytes: u32,
+        seed: u64,
+    ) -> Executor<'m> {
+        Executor {
+            file: CachedFile::new(cache, medium.backing(block_bytes), size),
+            medium,
+            open: None,
+            lock: InodeLock::new(),
+            cut_lock: InodeLock::new(),
+            prng: Prng::new(seed),
+            tasks: BTreeMap::new(),
+            list: Arc::default(),
+            pending: VecDeque::new(),
+            events: Vec::new(),
+            counts: Counts::default(),
+            canary: None,
+            block_bytes,
+        }
+    }
+
+    /// Has reads read ahead from now on, at most so many pages; 0: none. Not together with direct
+    /// writes: what is read ahead is not locked.
+    pub fn set_readahead(&mut self, pages_max: u32) {
+        self.open = (pages_max > 0).then(|| Arc::new(OpenFile::new(pages_max)));
+    }
+
+    /// Makes a mistake from now on.
+    pub fn set_canary(&mut self, canary: Option<Canary>) {
+        self.canary = canary;
+        if canary == Some(Canary::LoseKicks) {
+            self.list.lose_kicks();
+        }
+    }
+
+    /// Returns the file.
+    pub fn file(&self) -> &Arc<CachedFile> {
+        &self.file
+    }
+
+    /// Returns how many operations are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Returns what was counted.
+    pub fn counts(&self) -> Counts {
+        let (kicks, redundant) = self.list.kicks();
+        Counts { kicks, redundant, ..self.counts }
+    }
+
+    /// Takes what has happened since the last time, in order.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.events)
+    }
+
+    /// Accepts an operation; it runs in [`Executor::step`]. Returns its number. What takes no
+    /// time is done at once, and has no events.
+    pub fn submit(&mut self, op: &Op) -> Option<u64> {
+        let cache = self.file.cache().clone();
+        match *op {
+            Op::Forget { from, last } => drop(self.file.mapping().invalidate(from, last)),
+            Op::Reclaim => {
+                let mut plug = Vec::new();
+                cache.reclaim(1, &mut plug);
+                self.pending.extend(plug);
+            }
+            Op::Clean { pages } => {
+                let mut plug = Vec::new();
+                cache.clean(pages, &mut plug);
+                self.pending.extend(plug);
+            }
+            Op::Cancel { nth } => self.cancel(nth),
+            Op::Reopen => unreachable!("the caller waits and calls reopen"),
+            _ => return Some(self.accept(op)),
+        }
+        None
+    }
+
+    fn accept(&mut self, op: &Op) -> u64 {
+        let id = self.counts.accepted;
+        self.counts.accepted += 1;
+        let mut task = Task::new(id, op.clone(), Kicker::new(id, &self.list));
+        if let Some((range, mode)) = self.range(op) {
+            task.lock = self.lock.try_lock(range, mode, || task.kicker.entry()).into();
+        } else if matches!(op, Op::Sync { .. }) && self.canary != Some(Canary::NoLock) {
+            let lock = self.cut_lock.try_lock(0..1, Mode::Shared, || task.kicker.entry());
+            task.lock = lock.into();
+        }
+        if !matches!(task.lock, Lock::Waiting(_)) {
+            task.kicker.schedule();
+        }
+        self.tasks.insert(id, task);
+        id
+    }
+
+    /// Returns which bytes an operation locks. Those that overlap run in order of submission.
+    ///
+    /// What changes the size has all from the smaller size on. Direct requests have whole pages:
+    /// a page that is half in their range must not be read meanwhile.
+    fn range(&self, op: &Op) -> Option<(Range<u64>, Mode)> {
+        let page = FRAME_BYTES as u64;
+        let truncations = self.tasks.values().filter_map(|task| match task.op {
+            Op::Truncate { size } => Some(size),
+            _ => None,
+        });
+        let size = truncations.fold(self.file.size(), u64::min);
+        let exclusive = |offset: u64, end: u64| {
+            let range = if end > size { offset.min(size)..u64::MAX } else { offset..end };
+            Some((range, Mode::Exclusive))
+        };
+        if self.canary == Some(Canary::NoLock) && !matches!(op, Op::Read { .. } | Op::Write { .. })
+        {
+            return None;
+        }
+        match *op {
+            Op::Read { offset, len, .. } => Some((offset..offset + len as u64, Mode::Shared)),
+            Op::Write { offset: Some(offset), len, .. } => exclusive(offset, offset + len as u64),
+            Op::Write { offset: None, .. } => exclusive(size, u64::MAX),
+            Op::DirectRead { offset, len } => {
+                let end = (offset + len as u64).next_multiple_of(page);
+                Some((offset / page * page..end, Mode::Shared))
+            }
+            Op::DirectWrite { offset, len, .. } => {
+                let (range, mode) = exclusive(offset, offset + len as u64)?;
+                let end = range.end.checked_next_multiple_of(page).unwrap_or(u64::MAX);
+                Some((range.start / page * page..end, mode))
+            }
+            Op::Truncate { size } => exclusive(size, u64::MAX),
+            _ => None,
+        }
+    }
+
+    /// Drops an operation in flight, or asks the device to.
+    fn cancel(&mut self, nth: usize) {
+        let count = self.tasks.len().max(1);
+        let Some((id, task)) = self.tasks.iter().nth(nth % count) else { return };
+        if let Some(token) = task.token() {
+            return self.medium.backend().cancel(token);
+        }
+        if !task.can_be_dropped() {
+            return;
+        }
+        let id = *id;
+        let Some(task) = self.tasks.remove(&id) else { return };
+        task.kicker.retire();
+        let may_be = if task.may_have_written() { task.buffer.as_slice() } else { &[] };
+        let what = What::Dropped(may_be.to_vec());
+        self.events.push(Event { id, op: task.op.clone(), offset: task.offset, what });
+        self.counts.ended += 1;
+        self.counts.dropped += 1;
+    }
+
+    /// Runs one operation, or lets the device finish something. False: there is nothing to do.
+    ///
+    /// # Errors
+    /// Operations wait, and nobody will ever kick them.
+    pub fn step(&mut self) -> Result<bool, Hang> {
+        let runnable = self.list.len();
+        let device = self.medium.backend().in_flight() > 0 || !self.pending.is_empty();
+        if runnable == 0 && !device {
+            let describe = |task: &Task| format!("#{} {}: {task:?}", task.id, task.op);
+            let waiting: Vec<String> = self.tasks.values().map(describe).collect();
+            return if waiting.is_empty() { Ok(false) } else { Err(Hang { waiting }) };
+        }
+        // The device is as likely as all operations together, else long lists would starve it.
+        let operation = runnable > 0 && (!device || self.prng.chance(600_000));
+        if operation {
+            let id = self.list.take(self.prng.index(runnable));
+            self.iterate(id);
+        } else {
+            self.reap();
+        }
+        Ok(true)
+    }
+
+    /// Runs until nothing is in flight.
+    ///
+    /// # Errors
+    /// As for [`Executor::step`].
+    pub fn drain(&mut self) -> Result<(), Hang> {
+        while self.step()? {}
+        Ok(())
+    }
+
+    /// Drops all operations, as the end of the process does, and waits for the device only.
+    pub fn abandon(&mut self) {
+        for task in self.tasks.values() {
+            task.kicker.retire();
+        }
+        while self.medium.backend().in_flight() > 0 || !self.pending.is_empty() {
+            self.reap();
+        }
+        self.counts.ended += self.tasks.len() as u64;
+        self.counts.dropped += self.tasks.len() as u64;
+        self.tasks.clear();
+    }
+
+    fn iterate(&mut self, id: u64) {
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        task.kicker.begin();
+        if !task.lock.is_granted() {
+            self.tasks.insert(id, task);
+            return;
+        }
+        let fresh = !task.has_begun();
+        let mut plug = Vec::new();
+        let (file, medium, canary) = (&self.file, self.medium, self.canary);
+        let (cut_lock, open) = (&self.cut_lock, self.open.as_ref());
+        let step =
+            task.iterate(&mut World { file, open, medium, plug: &mut plug, canary, cut_lock });
+        self.counts.iterations += 1;
+        self.pending.extend(plug);
+        if fresh {
+            let data = if task.op.is_write() { task.buffer.as_slice() } else { &[] };
+            let what = What::Begun(data.to_vec());
+            self.events.push(Event { id, op: task.op.clone(), offset: task.offset, what });
+        }
+        match step {
+            Step::Done(result) => self.end(&task, result),
+            Step::Queued | Step::Retry => drop(self.tasks.insert(id, task)),
+        }
+        if self.prng.chance(500_000) {
+            self.feed();
+        }
+    }
+
+    fn end(&mut self, task: &Task, result: Result<u32, Errno>) {
+        task.kicker.retire();
+        self.counts.ended += 1;
+        // An error that came before anything was written leaves the file as it was.
+        let untouched = result.is_err() && task.op.is_write() && !task.may_have_written();
+        let memory = if untouched { Vec::new() } else { task.buffer.as_slice().to_vec() };
+        let what = What::Ended(result, memory);
+        self.events.push(Event { id: task.id, op: task.op.clone(), offset: task.offset, what });
+    }
+
+    /// Queues to the backend what it takes, and commits.
+    fn feed(&mut self) {
+        let backend = self.medium.backend();
+        while let Some(bio) = self.pending.pop_front() {
+            if let Err(bio) = backend.queue(bio) {
+                self.pending.push_front(bio);
+                break;
+            }
+            self.counts.bios += 1;
+        }
+        backend.commit();
+    }
+
+    fn reap(&mut self) {
+        self.feed();
+        let mut done = Vec::new();
+        let result = self.medium.backend().reap(&mut done, 1, Deadline::NEVER);
+        debug_assert_eq!(result, Ok(()), "nothing interrupts a simulation");
+        for Completion { token, result } in done {
+            self.counts.bios_ended += 1;
+            if token & 1 == 1 {
+                let mut plug = Vec::new();
+                self.file.cache().complete(token, result, &mut plug);
+                self.pending.extend(plug);
+            } else if let Some(task) = self.tasks.get_mut(&(token >> 1)) {
+                debug_assert!(task.answer.is_none(), "a bio completes once");
+                task.answer = Some(result);
+                task.kicker.schedule();
+            }
+        }
+    }
+
+    /// Closes the file and opens it again; nothing is in flight. Returns the size it has then.
+    ///
+    /// # Panics
+    /// Something is in flight.
+    pub fn reopen(&mut self) -> u64 {
+        assert!(self.tasks.is_empty() && self.pending.is_empty(), "operations are in flight");
+        let size = self.medium.size().unwrap_or_else(|| self.file.size());
+        let backing = self.medium.backing(self.block_bytes);
+        self.file = CachedFile::new(&self.file.cache().clone(), backing, size);
+        size
+    }
+}

@@ -1,0 +1,93 @@
+//! Kicks, and which operations they made runnable.
+
+use nowait_retry::{WaitEntry, wait::Kickable};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The operations that may run, and how they became so.
+#[derive(Debug, Default)]
+pub(crate) struct RunList {
+    runnable: Mutex<Vec<u64>>,
+    kicks: AtomicU64,
+    redundant: AtomicU64,
+    /// Every second kick is lost, a canary.
+    lossy: AtomicBool,
+}
+
+impl RunList {
+    /// Returns how many operations may run.
+    pub(crate) fn len(&self) -> usize {
+        self.runnable.lock().len()
+    }
+
+    /// Takes the one at `index` off, in no order.
+    pub(crate) fn take(&self, index: usize) -> u64 {
+        self.runnable.lock().swap_remove(index)
+    }
+
+    /// Loses every second kick from now on.
+    pub(crate) fn lose_kicks(&self) {
+        self.lossy.store(true, Relaxed);
+    }
+
+    /// Returns how many kicks came, and how many of them for an operation that was runnable
+    /// already, or over.
+    pub(crate) fn kicks(&self) -> (u64, u64) {
+        (self.kicks.load(Relaxed), self.redundant.load(Relaxed))
+    }
+}
+
+/// What an operation leaves in wait queues.
+#[derive(Debug)]
+pub(crate) struct Kicker {
+    id: u64,
+    /// On the run list, or over.
+    scheduled: AtomicBool,
+    list: Arc<RunList>,
+}
+
+impl Kicker {
+    /// Makes the kicker of operation `id`, which is not runnable yet.
+    pub(crate) fn new(id: u64, list: &Arc<RunList>) -> Arc<Kicker> {
+        Arc::new(Kicker { id, scheduled: AtomicBool::new(false), list: list.clone() })
+    }
+
+    /// Makes the operation runnable, unless it is; false then.
+    pub(crate) fn schedule(&self) -> bool {
+        let fresh = !self.scheduled.swap(true, Relaxed);
+        if fresh {
+            self.list.runnable.lock().push(self.id);
+        }
+        fresh
+    }
+
+    /// Says that the operation was taken off the list and begins an iteration.
+    pub(crate) fn begin(&self) {
+        self.scheduled.store(false, Relaxed);
+    }
+
+    /// Takes the operation off for good.
+    pub(crate) fn retire(&self) {
+        if self.scheduled.swap(true, Relaxed) {
+            self.list.runnable.lock().retain(|id| *id != self.id);
+        }
+    }
+
+    /// Makes an entry.
+    pub(crate) fn entry(self: &Arc<Kicker>) -> WaitEntry {
+        WaitEntry::Request(self.clone())
+    }
+}
+
+impl Kickable for Kicker {
+    fn kick(self: Arc<Self>) {
+        let before = self.list.kicks.fetch_add(1, Relaxed);
+        if before % 2 == 1 && self.list.lossy.load(Relaxed) {
+            return;
+        }
+        if !self.schedule() {
+            self.list.redundant.fetch_add(1, Relaxed);
+        }
+    }
+}

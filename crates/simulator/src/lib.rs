@@ -1,0 +1,35 @@
+//! The whole page cache on a simulated device, in one thread: a seed says how it goes.
+//!
+//! ```text
+//! scenario   what is done, drawn from a seed: some kinds of it off, others at wild rates
+//!   op       one thing to do, as data
+//! run        does it, and compares: with a model, and after a power cut with an oracle
+//!   executor   runs operations and the device in drawn order
+//!     task       one operation under way: its lock, its stages
+//!     kicker     kicks, and who may run
+//!   medium     a backend and its file: the simulated device, or an array
+//!   model      what the file must look like
+//!   buffer     the user's memory
+//!   canary     mistakes made on purpose
+//! shrink     a shorter list of operations that fails the same way
+//! ```
+
+mod buffer;
+pub mod canary;
+pub mod executor;
+mod kicker;
+pub mod medium;
+pub mod model;
+pub mod op;
+pub mod run;
+pub mod scenario;
+pub mod shrink;
+mod task;
+
+pub use canary::Canary;
+pub use executor::{Counts, Event, Executor, Hang, What};
+pub use medium::Medium;
+pub use model::Model;
+pub use op::Op;
+pub use run::{Failure, Report};
+pub use scenario::{Profile, Scenario, Setup};

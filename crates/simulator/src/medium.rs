@@ -1,0 +1,97 @@
+//! What lies below the cache: a backend, and the file system's part of it.
+
+use nowait_block::{BlockBackend, backends::mem::Mem};
+use nowait_cache::{Backing, Target};
+use nowait_sim::SimDevice;
+use nowait_sys::Errno;
+
+/// The descriptor of the file, for requests of any length.
+pub const FD: i32 = 3;
+/// The same file opened with O_DIRECT.
+pub const DIRECT_FD: i32 = 4;
+
+/// One file on a device.
+pub trait Medium {
+    /// Returns what carries bios to it.
+    fn backend(&self) -> &dyn BlockBackend;
+
+    /// Sets the size of the file, at once. What is cut off is zero if it comes back.
+    ///
+    /// # Errors
+    /// The device's.
+    fn set_len(&self, len: u64) -> Result<(), Errno>;
+
+    /// Returns the size of the file; `None`: the device does not know.
+    fn size(&self) -> Option<u64>;
+
+    /// Returns what reads of the file see, for comparing.
+    fn contents(&self) -> Vec<u8>;
+
+    /// Returns what a power cut now would certainly leave; `None`: it has no say.
+    fn durable_contents(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Returns what happened, to be printed.
+    fn trace(&self) -> String {
+        String::new()
+    }
+
+    /// Returns how a cache reaches the file.
+    fn backing(&self, block_bytes: u32) -> Backing {
+        let target = |fd| Target { fd, file: None };
+        Backing { direct: target(DIRECT_FD), tail: target(FD), block_bytes }
+    }
+}
+
+impl Medium for SimDevice {
+    fn backend(&self) -> &dyn BlockBackend {
+        self
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Errno> {
+        SimDevice::set_len(self, FD, len)
+    }
+
+    fn size(&self) -> Option<u64> {
+        SimDevice::size(self, FD).ok()
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        SimDevice::contents(self, FD).expect("created with the device")
+    }
+
+    fn durable_contents(&self) -> Option<Vec<u8>> {
+        SimDevice::durable_contents(self, FD).ok()
+    }
+
+    fn trace(&self) -> String {
+        SimDevice::trace(self).to_string()
+    }
+}
+
+/// An array in memory: its size is fixed, so the file's is the cache's business alone.
+impl Medium for Mem {
+    fn backend(&self) -> &dyn BlockBackend {
+        self
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Errno> {
+        self.clear_from(len);
+        Ok(())
+    }
+
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        Mem::contents(self)
+    }
+}
+
+/// Makes the file of a simulated device, and its two descriptors.
+pub fn prepare(device: &SimDevice, size: u64) {
+    device.create(FD, size);
+    device.open_direct(FD, DIRECT_FD);
+}

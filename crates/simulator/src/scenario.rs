@@ -1,0 +1,279 @@
+//! What is done in one run, drawn from a seed.
+
+use crate::{canary::Canary, op::Op};
+use nowait_cache::{Durable, FRAME_BYTES};
+use nowait_sim::{Config, Faults, Model, Prng};
+
+/// Below what the cache lies.
+#[derive(Clone, Debug)]
+pub enum Below {
+    /// A simulated device.
+    Sim(Config),
+    /// An array of so many bytes, and a queue of so many bios.
+    Mem {
+        /// Longest file.
+        bytes: usize,
+        /// Most bios in flight.
+        depth: usize,
+    },
+}
+
+/// The world of one run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The device.
+    pub below: Below,
+    /// Frames of the cache, of 4 KiB.
+    pub frames: u32,
+    /// Size of the file at first.
+    pub size: u64,
+    /// Alignment of direct requests.
+    pub block_bytes: u32,
+    /// Most operations in flight.
+    pub in_flight_max: usize,
+    /// All offsets, lengths and sizes are multiples of it; above 1, an oracle judges.
+    pub granule: u64,
+    /// Most pages to read ahead; 0: none.
+    pub readahead_pages: u32,
+    /// A mistake to be caught.
+    pub canary: Option<Canary>,
+}
+
+impl Setup {
+    /// Tells whether operations may fail.
+    pub fn is_faulty(&self) -> bool {
+        matches!(&self.below, Below::Sim(config) if config.faults != quiet(&config.faults))
+    }
+}
+
+/// Returns these faults without those that happen while the device runs.
+pub fn quiet(faults: &Faults) -> Faults {
+    let Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, .. } = *faults;
+    Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, ..Faults::none() }
+}
+
+/// What kind of runs to draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// A device without faults but short transfers: every operation succeeds, every byte is known.
+    Exact,
+    /// As exact, on an array in memory.
+    Memory,
+    /// A device that fails.
+    Faulty,
+    /// A small file, for power cuts: a volatile cache, what is written aligned to 64 bytes.
+    Power,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Profile; 4] =
+        [Profile::Exact, Profile::Memory, Profile::Faulty, Profile::Power];
+}
+
+/// A list of operations and the world they run in.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// How it is run.
+    pub profile: Profile,
+    /// What it was drawn from.
+    pub seed: u64,
+    /// Decides the order in which things happen; the seed, except while shrinking.
+    pub order: u64,
+    /// The world.
+    pub setup: Setup,
+    /// What is done, in order of submission.
+    pub ops: Vec<Op>,
+}
+
+/// How often each kind of operation is drawn, by the order in [`Draw::op`].
+const WEIGHTS: [u32; 12] = [40, 40, 12, 12, 12, 10, 16, 8, 8, 10, 8, 3];
+const CANCEL: usize = 10;
+const DIRECT_WRITE: usize = 4;
+
+impl Scenario {
+    /// Draws `count` operations and their world from `seed`.
+    pub fn draw(seed: u64, count: usize, profile: Profile) -> Scenario {
+        let mut prng = Prng::new(seed);
+        let setup = draw_setup(&mut prng, seed, profile);
+        let spans: &[u64] = match profile {
+            Profile::Power => &[8, 32],
+            _ => &[8, 32, 64, 256],
+        };
+        let span = spans[prng.index(spans.len())] << 10;
+        let lens: &[u64] = match profile {
+            Profile::Power => &[512, 9000],
+            _ => &[100, 512, 5000, 9000, 40_000],
+        };
+        let len_max = lens[prng.index(lens.len())].min(span);
+        let mut weights = WEIGHTS;
+        for weight in &mut weights[2..] {
+            // Some off, the others at wild rates.
+            *weight = if prng.chance(350_000) { 0 } else { *weight << prng.index(3) };
+        }
+        let swap = prng.index(3);
+        (weights[0], weights[1]) = (weights[0] << swap, weights[1] << prng.index(3));
+        if profile == Profile::Memory {
+            // A truncation that is dropped would leave a file longer than the array.
+            weights[CANCEL] = 0;
+        }
+        if setup.readahead_pages > 0 {
+            // What is read ahead is not locked: it may be read while a direct write changes it.
+            weights[DIRECT_WRITE] = 0;
+        }
+        let mut setup = setup;
+        if let Below::Mem { bytes, .. } = &mut setup.below {
+            *bytes = (4 * span + (1 << 17)) as usize;
+        }
+        let block = u64::from(setup.block_bytes);
+        let mut draw =
+            Draw { prng, span, len_max, granule: setup.granule, block, size: setup.size };
+        let ops = (0..count).map(|_| draw.op(&weights)).collect();
+        Scenario { profile, seed, order: seed, setup, ops }
+    }
+}
+
+fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
+    let sector_bytes = if prng.chance(800_000) { 4096 } else { 512 };
+    // A faulty device comes short at the end of a sector, which then must be one of a block.
+    let large = prng.chance(500_000) && profile != Profile::Faulty;
+    let block_bytes = if large { 4096 } else { sector_bytes as u32 };
+    let models = [Model::any_order(), Model::constant(1_000), Model::flash(), Model::disk()];
+    let model = models[prng.index(models.len())].clone();
+    let depth = [1, 2, 4, 16, 64][prng.index(5)];
+    let faults = match profile {
+        Profile::Faulty => Faults { bad_sector_ppm: 0, ..Faults::swarm(prng) },
+        Profile::Power => Faults::volatile_cache(),
+        Profile::Exact | Profile::Memory => Faults::none(),
+    };
+    let below = match profile {
+        Profile::Memory => Below::Mem { bytes: 0, depth },
+        _ => Below::Sim(Config { sector_bytes, model, depth, faults, ..Config::new(seed) }),
+    };
+    let granule = if profile == Profile::Power { 64 } else { 1 };
+    let size = if prng.chance(300_000) { 0 } else { prng.below(20_000) / granule * granule };
+    let frames = [8, 16, 24, 64, 512][prng.index(5)];
+    let readahead_pages = [0, 0, 4, 32][prng.index(4)];
+    let in_flight_max = [1, 2, 4, 8, 16][prng.index(5)];
+    Setup {
+        below,
+        frames,
+        size,
+        block_bytes,
+        in_flight_max,
+        granule,
+        readahead_pages,
+        canary: None,
+    }
+}
+
+/// Draws operations.
+struct Draw {
+    prng: Prng,
+    /// Where most of it happens: the first so many bytes.
+    span: u64,
+    len_max: u64,
+    granule: u64,
+    block: u64,
+    /// What the file will have, if all goes well.
+    size: u64,
+}
+
+impl Draw {
+    fn op(&mut self, weights: &[u32]) -> Op {
+        if self.size > 2 * self.span {
+            return self.truncate();
+        }
+        match self.prng.weighted(weights) {
+            0 => {
+                let (offset, len) = self.range();
+                Op::Read { offset, len, pieces: self.pieces() }
+            }
+            1 => {
+                let (offset, len) = self.range();
+                self.size = self.size.max(offset + len as u64);
+                Op::Write { offset: Some(offset), len, pieces: self.pieces(), durable: self.sync() }
+            }
+            2 => {
+                let (_, len) = self.range();
+                self.size += len as u64;
+                Op::Write { offset: None, len, pieces: self.pieces(), durable: self.sync() }
+            }
+            3 => {
+                let (offset, len) = self.blocks();
+                Op::DirectRead { offset, len }
+            }
+            4 => {
+                let (offset, len) = self.blocks();
+                self.size = self.size.max(offset + len as u64);
+                Op::DirectWrite { offset, len, sync: self.prng.chance(200_000) }
+            }
+            5 => self.truncate(),
+            6 => self.fsync(),
+            7 => {
+                let (from, last) = self.pages();
+                Op::Forget { from, last }
+            }
+            8 => Op::Reclaim,
+            9 => Op::Clean { pages: self.prng.range(1..=16) },
+            10 => Op::Cancel { nth: self.prng.index(16) },
+            _ => Op::Reopen,
+        }
+    }
+
+    /// Draws a range: any, or one that begins or ends with a page, or at the end of the file.
+    fn range(&mut self) -> (u64, usize) {
+        let page = FRAME_BYTES as u64;
+        let mut offset = self.prng.below(self.span);
+        let mut len = self.prng.range(1..=self.len_max);
+        match self.prng.index(6) {
+            0 => offset = offset / page * page,
+            1 => (offset, len) = (offset / page * page, len.next_multiple_of(page)),
+            2 => offset = self.size.min(2 * self.span),
+            3 => len = self.prng.range(1..=64.min(self.len_max)),
+            _ => {}
+        }
+        let granule = self.granule;
+        (offset / granule * granule, len.next_multiple_of(granule) as usize)
+    }
+
+    fn blocks(&mut self) -> (u64, usize) {
+        let (offset, len) = self.range();
+        (offset / self.block * self.block, (len as u64).next_multiple_of(self.block) as usize)
+    }
+
+    fn pages(&mut self) -> (u64, u64) {
+        let pages = self.span / FRAME_BYTES as u64;
+        let from = self.prng.below(pages);
+        (from, from + self.prng.below(pages))
+    }
+
+    fn pieces(&mut self) -> usize {
+        if self.prng.chance(750_000) { 1 } else { 2 + self.prng.index(7) }
+    }
+
+    fn sync(&mut self) -> Option<Durable> {
+        match self.prng.index(16) {
+            0 => Some(Durable::Data),
+            1 => Some(Durable::All),
+            _ => None,
+        }
+    }
+
+    fn truncate(&mut self) -> Op {
+        let (offset, _) = self.range();
+        self.size = offset.min(self.span);
+        Op::Truncate { size: self.size / self.granule * self.granule }
+    }
+
+    fn fsync(&mut self) -> Op {
+        let durable = match self.prng.index(8) {
+            0 => Durable::Written,
+            1..4 => Durable::Data,
+            _ => Durable::All,
+        };
+        let whole = self.prng.chance(700_000);
+        let (from, last) = if whole { (0, u64::MAX) } else { self.pages() };
+        Op::Sync { from, last, durable }
+    }
+}
