@@ -54,8 +54,9 @@ fn seen_by_others(path: &Path) -> Vec<u8> {
 
 fn written_by_others(path: &Path, byte: u8, blocks: usize) {
     let script = format!("head -c {} /dev/zero | tr '\\0' '\\{byte:o}' > \"$0\"", blocks * BLOCK);
-    let status = Command::new("sh").args(["-c", &script]).arg(path).env_remove("LD_PRELOAD");
-    assert!({ status }.status().unwrap().success());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).arg(path).env_remove("LD_PRELOAD");
+    assert!(shell.status().unwrap().success());
 }
 
 fn others_see_it_after_a_close(path: &Path) {
