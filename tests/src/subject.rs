@@ -208,6 +208,8 @@ impl Subject {
         }
         let served: Vec<&Report> = output.reports.iter().filter(|it| it.requests() > 0).collect();
         assert!(!served.is_empty(), "no report with requests > 0 by {self}\n{output}");
+        let cached = served.iter().any(|it| it.cached_pages() > 0);
+        assert!(self.cache == Cache::Host || cached, "nothing was cached by {self}\n{output}");
         for report in served {
             let named = self.backend == Backend::Auto || report.backend() == self.backend.name();
             assert!(named, "served by {} ({})", report.backend(), report.backend_reason());

@@ -44,7 +44,6 @@ claims! {
     FD_LIFETIME:
     appends_land_in_submission_order = "append";
     overlapping_requests_take_effect_in_order = "overlap";
-    posix_locks_survive_requests = "posix-lock";
 }
 
 for_each_subject!(no_end_of_the_process_loses_a_write, ends, [preload]);
@@ -59,6 +58,17 @@ fn ends(subject: Subject) {
         let wrong = (0..64 << 16).find(|at| bytes.get(*at) != Some(&((*at >> 16) as u8)));
         assert_eq!(wrong, None, "{way}: the first byte that is not there\n{output}");
     }
+}
+
+for_each_subject!(files_with_posix_locks_stay_with_the_kernel, locks, [preload]);
+
+fn locks(subject: Subject) {
+    let scratch = Scratch::new("posix-lock");
+    let program = subject.cache(Cache::User).launch(FD_LIFETIME).arg("posix-lock");
+    let output = program.arg(scratch.file("file")).succeed();
+    subject.assert_served(&output);
+    // To close a descriptor of ours would drop the lock.
+    assert!(output.reports.iter().all(|report| report.cached_pages() == 0), "{output}");
 }
 
 for_each_subject!(a_reused_descriptor_never_reaches_the_other_file, reuse, [preload]);

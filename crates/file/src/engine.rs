@@ -19,7 +19,7 @@ use nowait_block::{
         uring::Uring,
     },
 };
-use nowait_cache::Cache;
+use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
 use nowait_sys::{Errno, cred::Credentials, fdtable, file::Stat, uring::Issuer};
 use parking_lot::Mutex;
@@ -248,6 +248,11 @@ impl Engine {
     /// is cached here, every request of the engine on it goes through the cache (M6).
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
         self.users.find(fd)
+    }
+
+    /// Returns what the page cache asked of the devices, if a user file was ever opened.
+    pub fn cache_counts(&self) -> Option<IoCounts> {
+        self.cache_in_use().map(|cache| cache.io_counts())
     }
 
     /// Returns the page cache if a user file was ever opened.
