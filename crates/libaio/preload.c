@@ -3,11 +3,10 @@
  * close and its kin: what was remembered of the number is forgotten, and our few descriptors in
  * the application's table survive a program that closes everything. _exit and exec: what was
  * submitted is in the file first, as if io_submit had written it. syscall: programs that call
- * io_getevents and the like through it.
+ * io_getevents and the like through it. Reads and writes are in plain.c.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -15,52 +14,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define HIDDEN __attribute__((visibility("hidden")))
+#include "raw.h"
 
 extern void nowait_watches(void) HIDDEN;
-extern bool nowait_closing(int fd) HIDDEN;
+/* Negative: it is ours, with the errno to answer; positive: the errno for close, once closed. */
+extern int nowait_closing(int fd) HIDDEN;
 extern void nowait_settle(void) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
-
-static long raw(long nr, const long a[6])
-{
-#if defined(__x86_64__)
-	register long r10 __asm__("r10") = a[3];
-	register long r8 __asm__("r8") = a[4];
-	register long r9 __asm__("r9") = a[5];
-	long ret;
-	__asm__ volatile("syscall"
-			 : "=a"(ret)
-			 : "a"(nr), "D"(a[0]), "S"(a[1]), "d"(a[2]), "r"(r10), "r"(r8), "r"(r9)
-			 : "rcx", "r11", "memory");
-	return ret;
-#elif defined(__aarch64__)
-	register long x8 __asm__("x8") = nr;
-	register long x0 __asm__("x0") = a[0];
-	register long x1 __asm__("x1") = a[1];
-	register long x2 __asm__("x2") = a[2];
-	register long x3 __asm__("x3") = a[3];
-	register long x4 __asm__("x4") = a[4];
-	register long x5 __asm__("x5") = a[5];
-	__asm__ volatile("svc 0"
-			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-			 : "memory");
-	return x0;
-#else
-#error "system calls of this architecture are not known"
-#endif
-}
-
-static long checked(long ret)
-{
-	if (ret < 0 && ret > -4096) {
-		errno = (int)-ret;
-		return -1;
-	}
-	return ret;
-}
 
 __attribute__((constructor)) static void begin(void) { nowait_watches(); }
 
@@ -69,21 +30,23 @@ extern int __close(int fd);
 
 int close(int fd)
 {
-	if (nowait_closing(fd))
-		return (int)checked(-EBADF);
-	return __close(fd);
+	int lost = nowait_closing(fd);
+	int ret = lost < 0 ? (int)checked(lost) : __close(fd);
+
+	/* As on a network file system: closed, and what was written to it is not in the file. */
+	return ret == 0 && lost > 0 ? (int)checked(-lost) : ret;
 }
 
 int dup3(int from, int to, int flags)
 {
-	if (nowait_closing(to))
+	if (nowait_closing(to) < 0)
 		return (int)checked(-EBADF);
 	return (int)checked(raw(SYS_dup3, (long[6]){ from, to, flags }));
 }
 
 int dup2(int from, int to)
 {
-	if (nowait_closing(to))
+	if (nowait_closing(to) < 0)
 		return (int)checked(-EBADF);
 	/* dup3 refuses equal numbers; dup2 then only checks that the descriptor is open. */
 	if (from == to)
@@ -187,7 +150,7 @@ long syscall(long nr, ...)
 			return checked(result);
 		break;
 	case SYS_close:
-		if (nowait_closing((int)args[0]))
+		if (nowait_closing((int)args[0]) < 0)
 			return checked(-EBADF);
 		break;
 	case SYS_close_range:

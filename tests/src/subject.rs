@@ -42,6 +42,15 @@ pub enum Submit {
     Offload,
 }
 
+/// Whose page cache serves buffered files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// The kernel's.
+    Host,
+    /// nowait's own; only the preload library has it.
+    User,
+}
+
 /// One way to launch a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject {
@@ -51,6 +60,8 @@ pub struct Subject {
     pub backend: Backend,
     /// Which submit mode; likewise.
     pub submit: Submit,
+    /// Which page cache; likewise.
+    pub cache: Cache,
 }
 
 impl Library {
@@ -93,6 +104,16 @@ impl Backend {
     }
 }
 
+impl Cache {
+    /// Its name in `NOWAIT_CACHE`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::User => "user",
+        }
+    }
+}
+
 impl Submit {
     /// Its name in `NOWAIT_SUBMIT`.
     pub fn name(self) -> &'static str {
@@ -106,8 +127,12 @@ impl Submit {
 
 impl Subject {
     /// The system's library: the reference.
-    pub const SYSTEM: Self =
-        Self { library: Library::System, backend: Backend::Auto, submit: Submit::Auto };
+    pub const SYSTEM: Self = Self {
+        library: Library::System,
+        backend: Backend::Auto,
+        submit: Submit::Auto,
+        cache: Cache::Host,
+    };
 
     /// The subject for this library and backend in this run; `None` if it is not part of it.
     ///
@@ -124,12 +149,17 @@ impl Subject {
         if backend != Backend::Auto && !backends.contains(&backend) {
             return None;
         }
-        Some(Self { library, backend, submit: Submit::Auto })
+        Some(Self { library, backend, submit: Submit::Auto, cache: Cache::Host })
     }
 
     /// The same, with this submit mode.
     pub fn submit(self, submit: Submit) -> Self {
         Self { submit, ..self }
+    }
+
+    /// The same, with this page cache.
+    pub fn cache(self, cache: Cache) -> Self {
+        Self { cache, ..self }
     }
 
     /// Whether this is the system's own library.
@@ -154,6 +184,8 @@ impl Subject {
         program
             .env("NOWAIT_BACKEND", self.backend.name())
             .env("NOWAIT_SUBMIT", self.submit.name())
+            .env("NOWAIT_CACHE", self.cache.name())
+            .env("NOWAIT_CACHE_SIZE", "16M")
             .report_to(report_file())
     }
 
@@ -176,6 +208,8 @@ impl Subject {
         }
         let served: Vec<&Report> = output.reports.iter().filter(|it| it.requests() > 0).collect();
         assert!(!served.is_empty(), "no report with requests > 0 by {self}\n{output}");
+        let cached = served.iter().any(|it| it.cached_pages() > 0);
+        assert!(self.cache == Cache::Host || cached, "nothing was cached by {self}\n{output}");
         for report in served {
             let named = self.backend == Backend::Auto || report.backend() == self.backend.name();
             assert!(named, "served by {} ({})", report.backend(), report.backend_reason());
@@ -188,7 +222,8 @@ impl std::fmt::Display for Subject {
         if self.is_system() {
             return f.write_str("system");
         }
-        write!(f, "{}/{}/{}", self.library.name(), self.backend.name(), self.submit.name())
+        let (library, backend) = (self.library.name(), self.backend.name());
+        write!(f, "{library}/{backend}/{}/{}", self.submit.name(), self.cache.name())
     }
 }
 

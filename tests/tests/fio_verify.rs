@@ -9,10 +9,15 @@ use nowait_tests::fio::{Job, Mode};
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::pairwise;
 use nowait_tests::skip;
-use nowait_tests::subject::{Backend, Library, Subject, Submit};
+use nowait_tests::subject::{Backend, Cache, Library, Subject, Submit};
 
 const KINDS: [Kind; 4] = [Kind::Ext4, Kind::Xfs, Kind::Btrfs, Kind::Tmpfs];
-const LIBRARIES: [Library; 2] = [Library::Libaio, Library::Preload];
+/// Only the preload library has a cache of its own.
+const LIBRARIES: [(Library, Cache); 3] = [
+    (Library::Libaio, Cache::Host),
+    (Library::Preload, Cache::User),
+    (Library::Preload, Cache::Host),
+];
 const SUBMITS: [Submit; 3] = [Submit::Auto, Submit::Inline, Submit::Offload];
 const MODES: [Mode; 3] = [Mode::Buffered, Mode::Direct, Mode::Sync];
 const PATTERNS: [&str; 3] = ["randrw", "randwrite", "write"];
@@ -51,7 +56,10 @@ fn verify_on(kind: Kind) {
         assert!(!output.stderr.contains("verify:"), "{what}\n{output}");
         // Jobs that are processes leave by _exit: only threads promise a report.
         if job.threads {
-            subject.assert_served(&output);
+            // Nothing is cached of direct files and of what is in memory anyway.
+            let cached = kind != Kind::Tmpfs && job.mode != Mode::Direct;
+            let served = if cached { subject } else { subject.cache(Cache::Host) };
+            served.assert_served(&output);
         }
         fs::remove_dir_all(&folder).expect("the job's files");
     }
@@ -95,13 +103,13 @@ fn crossed(what: &[usize], how: &[usize]) -> Vec<Vec<usize>> {
 }
 
 fn subject(row: &[usize], backends: &[Backend]) -> Option<Subject> {
-    let wanted = LIBRARIES[row[8]];
+    let (wanted, cache) = LIBRARIES[row[8]];
     match std::env::var("NOWAIT_TEST_SUBJECT").ok().as_deref().and_then(Library::named) {
         Some(Library::System) => return Some(Subject::SYSTEM),
         Some(only) if only != wanted => return None,
         _ => {}
     }
-    Some(Subject { library: wanted, backend: backends[row[2]], submit: SUBMITS[row[7]] })
+    Some(Subject { library: wanted, backend: backends[row[2]], submit: SUBMITS[row[7]], cache })
 }
 
 fn job(row: &[usize]) -> Job {

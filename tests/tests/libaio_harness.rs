@@ -5,9 +5,14 @@ use std::sync::OnceLock;
 use nowait_tests::for_each_subject;
 use nowait_tests::harness::{self, Harness, Verdict};
 use nowait_tests::skip;
-use nowait_tests::subject::{Library, Subject};
+use nowait_tests::subject::{Cache, Library, Subject};
 
 for_each_subject!(cases_that_pass_with_the_system_pass, check, [libaio, preload]);
+for_each_subject!(cases_pass_with_a_cache_of_our_own, check_cached, [preload]);
+
+fn check_cached(subject: Subject) {
+    check(subject.cache(Cache::User));
+}
 
 fn check(subject: Subject) {
     let Some(built) = skip::unless(Harness::ready()) else { return };

@@ -4,7 +4,7 @@
 //!   crates/cli ─────────► dist/bin/nowait
 //!   crates/libaio (Rust) ─► libnowait_libaio.a ─┐
 //!   exports.c, libaio.map ──────────────────────┼─► dist/lib/libaio.so.1
-//!   exports.c, preload.c, preload.map ──────────┴─► dist/lib/libnowait_preload.so
+//!   exports.c, preload.c, plain.c, preload.map ─┴─► dist/lib/libnowait_preload.so
 //! ```
 //!
 //! The C compiler links because rustc cannot: two versions of one symbol need `symver` directives
@@ -63,7 +63,7 @@ const LIBRARIES: &[Library] = &[
     },
     Library {
         soname: "libnowait_preload.so",
-        sources: &["exports.c", "preload.c"],
+        sources: &["exports.c", "preload.c", "plain.c"],
         version_script: "preload.map",
         define: "-DNOWAIT_PRELOAD=1",
         check_exports: symbols::check_preload,

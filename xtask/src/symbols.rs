@@ -42,6 +42,12 @@ const PRELOAD: &[&str] = &[
     "dup3",
     "close_range",
     "closefrom",
+    "read",
+    "write",
+    "fsync",
+    "ftruncate",
+    "fstat",
+    "mmap",
 ];
 
 /// How names begin that must stay inside: Rust's own, and the functions that the C files call.

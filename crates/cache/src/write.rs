@@ -32,6 +32,8 @@ pub struct WriteOperation {
     pos: u64,
     end: u64,
     begun: bool,
+    /// The offset is the size of the file when the first byte is copied.
+    appends: bool,
     waited: Option<u64>,
     durable: Option<Durable>,
     sync: Option<SyncOperation>,
@@ -47,13 +49,31 @@ impl WriteOperation {
     ) -> WriteOperation {
         let end = offset.saturating_add(user.len() as u64);
         let (start, pos, begun, waited, sync) = (offset, offset, false, None, None);
-        WriteOperation { file, user, start, pos, end, begun, waited, durable, sync }
+        let appends = false;
+        WriteOperation { file, user, start, pos, end, begun, appends, waited, durable, sync }
+    }
+
+    /// Makes a write of all of `user` at the end that the file has when it begins: the caller
+    /// lets no other write run between that and its end.
+    pub fn append(file: Arc<CachedFile>, user: User, durable: Option<Durable>) -> WriteOperation {
+        WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
+    }
+
+    /// Learns where an append goes.
+    fn find_end(&mut self) {
+        if core::mem::take(&mut self.appends) {
+            let len = self.end - self.start;
+            self.start = self.file.size();
+            self.pos = self.start;
+            self.end = self.start.saturating_add(len);
+        }
     }
 
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is the number
     /// of bytes; `EIO`: a page at an edge could not be read, or what a durable write failed with;
     /// `ENOMEM`: all memory holds what could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
+        self.find_end();
         if self.sync.is_none() {
             let copied = self.copy_all(plug, wait);
             self.file.cache().progress.notice();
@@ -82,6 +102,7 @@ impl WriteOperation {
         if self.durable.is_some() {
             return None;
         }
+        self.find_end();
         while self.pos < self.end {
             let cache = self.file.cache();
             let due = cache.unwritten_frames() > cache.dirty_background();

@@ -100,7 +100,7 @@ pub(crate) struct RunArgs {
     /// Most threads that work at once on what nothing else can carry.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: Option<u32>,
-    /// Size of nowait's own cache, with K, M or G.
+    /// Size of nowait's own cache, with K, M or G; at least 8M [default: 256M].
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(crate) cache_size: Option<String>,
     /// How much the library says on standard error [default: warn].
@@ -164,7 +164,7 @@ choice!(
     Cache {
         /// The kernel's page cache.
         Host = "host",
-        /// A cache of nowait's own (not in this version).
+        /// A cache of nowait's own, in the process: for files that nobody else uses meanwhile.
         User = "user"
     }
 );

@@ -1,6 +1,6 @@
 //! `nowait run`: sets the environment and becomes the program.
 
-use crate::args::{Backend, Cache, RunArgs};
+use crate::args::{Backend, Cache, RunArgs, Via};
 use crate::error::{Failure, Result};
 use crate::{libraries, program};
 use nowait_block::probe::{self, Probe};
@@ -18,8 +18,8 @@ pub(crate) fn run(args: &RunArgs) -> Failure {
 }
 
 fn prepare(args: &RunArgs) -> Result<Command> {
-    if args.cache == Some(Cache::User) {
-        return Err(Failure::usage("--cache user is not there yet in this version; use host"));
+    if args.cache == Some(Cache::User) && args.via == Via::Libaio {
+        return Err(Failure::usage("--cache user needs closes to be seen: use --via preload"));
     }
     let [name, rest @ ..] = args.command.as_slice() else {
         return Err(Failure::usage("no PROGRAM given (see --help)"));
@@ -106,6 +106,15 @@ mod tests {
         let values: Vec<_> = variables(&args).into_iter().map(|(_, value)| value).collect();
         assert_eq!(values, expected);
         assert_eq!(args.command, ["x", "-y"]);
+    }
+
+    #[test]
+    fn a_cache_of_our_own_needs_the_preload_library() {
+        let args = parsed("nowait run --cache user --cache-size 64M -- x");
+        let values: Vec<_> = variables(&args).into_iter().map(|(_, value)| value).collect();
+        assert_eq!(values, ["user", "64M"]);
+        let failure = prepare(&parsed("nowait run --cache user --via libaio -- true")).unwrap_err();
+        assert!(failure.to_string().contains("--via preload"), "{failure}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     operation::{FileOperation, Route},
     order::Orders,
     plug::{Place, Plug},
-    user::{UserFile, UserOperation, Users},
+    user::{UserFile, Users},
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
@@ -19,9 +19,9 @@ use nowait_block::{
         uring::Uring,
     },
 };
-use nowait_cache::{Cache, Durable};
+use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
-use nowait_sys::{Errno, cred::Credentials, fdtable, uring::Issuer};
+use nowait_sys::{Errno, cred::Credentials, fdtable, file::Stat, uring::Issuer};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
@@ -176,7 +176,9 @@ impl Engine {
 
     /// Returns the descriptors the engine has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
-        vec![self.holds.near_fd()]
+        let mut ours = vec![self.holds.near_fd()];
+        self.users.all().iter().for_each(|file| ours.extend(file.descriptors()));
+        ours
     }
 
     pub(crate) fn cpus(&self) -> u32 {
@@ -222,6 +224,18 @@ impl Engine {
         &self.users
     }
 
+    /// Returns the user file of the inode behind a `stat`, if one is open.
+    pub fn user_file(&self, stat: &Stat) -> Option<Arc<UserFile>> {
+        self.users.with_key((stat.dev, stat.ino))
+    }
+
+    /// Tells whether a page cache of ours can serve the file behind `fd`, which has this `stat`: a
+    /// regular file that is not in memory already.
+    pub fn may_cache(&self, stat: &Stat, fd: i32) -> bool {
+        let on_a_device = || self.filesystems.of(stat.dev, fd).is_ok_and(|fs| !fs.in_memory);
+        stat.is_regular() && on_a_device()
+    }
+
     /// Returns the page cache, made at first use.
     ///
     /// # Errors
@@ -234,6 +248,11 @@ impl Engine {
     /// is cached here, every request of the engine on it goes through the cache (M6).
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
         self.users.find(fd)
+    }
+
+    /// Returns what the page cache asked of the devices, if a user file was ever opened.
+    pub fn cache_counts(&self) -> Option<IoCounts> {
+        self.cache_in_use().map(|cache| cache.io_counts())
     }
 
     /// Returns the page cache if a user file was ever opened.
@@ -327,7 +346,7 @@ impl Engine {
     /// Writes what user files have to write, and waits for it; errors stay with the files.
     pub fn write_back(self: &Arc<Self>) {
         for file in self.users.all() {
-            let _ = UserOperation::sync(&file, Durable::Written).run(self);
+            let _ = file.settle(self);
         }
     }
 

@@ -16,7 +16,7 @@
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
-//! * [`user`]: files cached by the engine's own page cache
+//! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
 //! * [`order`]: overlapping requests take effect in submission order
 //! * [`history`]: whether inline attempts on a file have been worth it
 //! * [`filesystem`]: what file systems can do without waiting
@@ -27,6 +27,7 @@ pub mod context;
 mod direct;
 pub mod driver;
 pub mod engine;
+pub mod exclusion;
 pub mod filesystem;
 pub mod history;
 pub mod hold;
@@ -42,6 +43,7 @@ pub use command::{Command, Kind};
 pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
+pub use exclusion::Exclusion;
 pub use submit_user::Lookahead;
 pub use target::Target;
 pub use user::{UserFile, UserOperation};

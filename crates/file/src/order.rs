@@ -118,6 +118,21 @@ impl Orders {
         (Ticket { key, id, waits_for }, inode.lane.clone())
     }
 
+    /// Registers a change of the whole inode, if nothing at all is under way on it: then it waits
+    /// for nothing, and what comes later waits for it.
+    pub fn enter_if_free(&self, key: InodeKey) -> Option<Ticket> {
+        let id = self.next_id.fetch_add(1, Relaxed) as u64;
+        let mut inodes = self.inodes.lock();
+        if inodes.contains_key(&key) {
+            return None;
+        }
+        self.count.fetch_add(1, AcqRel);
+        let (range, access) = (0..u64::MAX, Access::Write);
+        let entries = vec![Entry { id, range, access, blocked: Vec::new() }];
+        inodes.insert(key, Inode { entries, lane: Lane::new() });
+        Some(Ticket { key, id, waits_for: None })
+    }
+
     /// Ends a request's part in the order and kicks those that waited for it alone.
     pub fn leave(&self, ticket: &Ticket) {
         let mut inodes = self.inodes.lock();

@@ -11,7 +11,9 @@ use crate::{
     operation::{FileKind, FileOperation, Route, transfer_now},
     order::{Access, InodeKey},
     plug::{Place, Plug},
+    user::BothTables,
 };
+use nowait_block::bio::Descriptor;
 use nowait_retry::{
     Request,
     stats::{Counter, Counters},
@@ -48,10 +50,12 @@ pub struct Submission<'a> {
     inline_left: usize,
     /// The event counter of this submission's requests, as the engine's threads will know it.
     event_counter: Option<(i32, Arc<HeldFile>)>,
+    /// The same for requests that end on any thread.
+    pub(crate) counter_everywhere: Option<(i32, Arc<BothTables>)>,
     own_used: bool,
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
-    completed: bool,
+    pub(crate) completed: bool,
 }
 
 /// What an inline attempt came to.
@@ -76,6 +80,7 @@ impl<'a> Submission<'a> {
             plug: None,
             inline_left: INLINE_BYTES_MAX,
             event_counter: None,
+            counter_everywhere: None,
             own_used: false,
             own_queued: false,
             completed: false,
@@ -90,10 +95,7 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
-            if let Some(bytes) = self.start_on(&file, command, &reply)? {
-                self.end(&reply, Ok(bytes));
-            }
-            return Ok(());
+            return self.start_cached(&file, command, &reply);
         }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
@@ -511,7 +513,7 @@ impl<'a> Submission<'a> {
         let context = self.context;
         let eventfd = self.hold_event_counter(&reply)?;
         let mut operation = FileOperation::new(command, context, (reply.data, reply.obj), route);
-        operation.target.eventfd = eventfd;
+        operation.target.eventfd = eventfd.map(|held| held as Arc<dyn Descriptor>);
         operation.inode = stat.map(|stat| (stat.dev, stat.ino));
         operation.registers = stat.is_some();
         set(&mut operation);

@@ -1,28 +1,55 @@
 //! From a command to what a user file does with it: the copy of what is cached, or a request.
 
 use crate::{
-    Command, Kind, UserFile,
+    Command, Kind, Target, UserFile,
     operation::{FileOperation, Route},
     order::Access,
     plug::{Place, Plug},
     submit::{Reply, Submission, reach},
-    user::UserOperation,
+    user::{BothTables, UserOperation},
 };
+use nowait_block::bio::Descriptor;
 use nowait_cache::{FRAME_BYTES, copy::User};
 use nowait_retry::Request;
-use nowait_sys::Errno;
+use nowait_sys::{Errno, fd};
 use std::sync::Arc;
 
 /// How many requests before its own the bytes of a request are asked for.
 const AHEAD: usize = 4;
 
 impl Submission<'_> {
+    /// Starts a command on a user file, with an event for each, also for those over at once.
+    ///
+    /// # Errors
+    /// As [`Submission::start_on`]. `EOPNOTSUPP`: a write that must not wait.
+    pub fn start_cached(
+        &mut self,
+        file: &Arc<UserFile>,
+        command: Command,
+        reply: &Reply,
+    ) -> Result<(), Errno> {
+        if command.wants_nowait() && command.kind == Kind::Write {
+            return Err(Errno::OPNOTSUPP); // as ext4 says
+        }
+        let nowait = command.wants_nowait();
+        let result = match self.start_on(file, command, reply) {
+            Ok(None) => return Ok(()),
+            Ok(Some(bytes)) => Ok(bytes),
+            Err(Errno::AGAIN) if nowait => Err(Errno::AGAIN),
+            Err(errno) => return Err(errno),
+        };
+        Target::deliver_inline(self.context, reply, result);
+        self.completed = true;
+        Ok(())
+    }
+
     /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC and
     /// O_DIRECT (a write is on disk when it ends) do not matter. `Some`: it was over at once, there
     /// will be no event, and the slot is still the caller's.
     ///
     /// # Errors
     /// As [`Submission::start`]. `EBADF`: a write to a file that could not be opened for that.
+    /// `EAGAIN` also: a read that must not wait, and nothing of it is cached.
     pub fn start_on(
         &mut self,
         file: &Arc<UserFile>,
@@ -46,8 +73,12 @@ impl Submission<'_> {
                     self.count_inline();
                     return Ok(Some(done as u32));
                 }
+                if command.wants_nowait() {
+                    return if done > 0 { Ok(Some(done as u32)) } else { Err(Errno::AGAIN) };
+                }
                 UserOperation::rest_of_read(file, offset, done, user)
             }
+            Kind::Read if command.wants_nowait() => return Err(Errno::AGAIN),
             _ => {
                 // SAFETY: as above.
                 let mut operation = unsafe { UserOperation::of(file, &command) }?;
@@ -64,6 +95,25 @@ impl Submission<'_> {
         Ok(None)
     }
 
+    /// Holds the event counter for the engine's threads, and keeps a number of it in the
+    /// application's table for the requests that end in one of its calls.
+    fn event_counter_everywhere(
+        &mut self,
+        reply: &Reply,
+    ) -> Result<Option<Arc<BothTables>>, Errno> {
+        let Some(number) = reply.eventfd else { return Ok(None) };
+        if let Some((known, both)) = &self.counter_everywhere
+            && *known == number
+        {
+            return Ok(Some(both.clone()));
+        }
+        let engine = self.context.engine();
+        engine.users().graves.clear();
+        let both = BothTables::new(engine, fd::duplicate(number, fd::high_floor())?)?;
+        self.counter_everywhere = Some((number, both.clone()));
+        Ok(Some(both))
+    }
+
     fn count_inline(&self) {
         let stats = self.context.io().stats();
         stats.add(|c| &c.iterations, 1);
@@ -77,7 +127,7 @@ impl Submission<'_> {
         user: UserOperation,
         reply: &Reply,
     ) -> Result<(), Errno> {
-        let eventfd = self.hold_event_counter(reply)?;
+        let eventfd = self.event_counter_everywhere(reply)?;
         let (context, (range, access)) = (self.context, reach(&command));
         let engine = context.engine();
         if access == Access::Write {
@@ -85,7 +135,7 @@ impl Submission<'_> {
         }
         let place = (reply.data, reply.obj);
         let mut operation = FileOperation::new(command, context, place, Route::Own);
-        operation.target.eventfd = eventfd;
+        operation.target.eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         operation.user = Some(Box::new(user));
         let request = Request::new(operation, engine.kicked().clone());
         request.prepare(|operation, wait| {

@@ -1,6 +1,6 @@
 //! Where the event of a request goes.
 
-use crate::{Context, hold::HeldFile, submit::Reply};
+use crate::{Context, submit::Reply};
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, aio::IoEvent, eventfd};
 use std::sync::Arc;
@@ -15,13 +15,12 @@ pub struct Target {
     pub data: u64,
     /// Address of the iocb; it is never read again.
     pub obj: u64,
-    /// The event counter as it was at submission, in the engine's table.
-    pub eventfd: Option<Arc<HeldFile>>,
+    /// The event counter as it was at submission, for the threads on which the request may end.
+    pub eventfd: Option<Arc<dyn Descriptor>>,
 }
 
 impl Target {
-    /// Delivers the result and wakes who waits for it. A request with an event counter ends on a
-    /// thread of the engine.
+    /// Delivers the result and wakes who waits for it.
     pub fn deliver(&self, result: Result<u32, Errno>) {
         let (data, obj) = (self.data, self.obj);
         self.context.io().complete_quietly(event(data, obj, result));

@@ -45,9 +45,14 @@ pub struct UserFile {
     /// What reading ahead remembers; it tells several streams apart, so that all opens share it.
     reads: Arc<OpenFile>,
     writable: bool,
+    /// Its blocks go past the kernel's cache.
+    direct: bool,
+    /// Nothing is cached any more, for as long as it is open.
+    given_up: AtomicBool,
     /// The file as it was when its pages were known to be those on disk.
     seen: Mutex<Stat>,
-    /// For looks at the file itself.
+    direct_open: Arc<BothTables>,
+    /// For looks at the file itself, too.
     tail: Arc<BothTables>,
     cuts: Mutex<Cuts>,
 }
@@ -64,7 +69,7 @@ struct Cuts {
 
 /// A descriptor of ours that works on both sides: in the application's table and the engine's.
 #[derive(Debug)]
-struct BothTables {
+pub(crate) struct BothTables {
     here: Option<Fd>,
     there: Arc<HeldFile>,
     graves: Arc<Graves>,
@@ -100,7 +105,8 @@ impl Drop for BothTables {
 }
 
 impl BothTables {
-    fn new(engine: &Engine, here: Fd) -> Result<Arc<BothTables>, Errno> {
+    /// Brings a descriptor of the application's table into the engine's, too.
+    pub(crate) fn new(engine: &Engine, here: Fd) -> Result<Arc<BothTables>, Errno> {
         let there = engine.hold_for_good(here.raw())?;
         let graves = engine.users().graves.clone();
         Ok(Arc::new(BothTables { here: Some(here), there, graves }))
@@ -123,12 +129,17 @@ impl Users {
             return None;
         }
         let stat = file::stat(fd).ok()?;
-        self.files.lock().get(&(stat.dev, stat.ino))?.upgrade()
+        self.with_key((stat.dev, stat.ino)).filter(|file| !file.is_given_up())
     }
 
     /// Returns all that are open.
     pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
         self.files.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the one with this identity, if it is open.
+    pub(crate) fn with_key(&self, key: InodeKey) -> Option<Arc<UserFile>> {
+        self.files.lock().get(&key).and_then(Weak::upgrade)
     }
 }
 
@@ -139,7 +150,7 @@ impl UserFile {
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
     /// and `EAGAIN`: too many files are under way to the engine's threads.
-    pub fn open(engine: &Engine, fd: i32) -> Result<Arc<UserFile>, Errno> {
+    pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         engine.users().graves.clear();
         let stat = file::stat(fd)?;
         if !stat.is_regular() {
@@ -149,7 +160,9 @@ impl UserFile {
         // Held to the end: two opens at once must not make two caches of one file.
         let mut files = engine.users().files.lock();
         if let Some(open) = files.get(&key).and_then(Weak::upgrade) {
-            open.look_again(&stat);
+            drop(files);
+            open.look_again(engine, &stat);
+            engine.run_kicked();
             return Ok(open);
         }
         let made = Arc::new(UserFile::make(engine, fd, key, stat)?);
@@ -168,20 +181,30 @@ impl UserFile {
             Err(errno) => return Err(errno),
         };
         let mode = if writable { O_RDWR } else { O_RDONLY };
-        let direct = match file::reopen(fd, mode | O_DIRECT) {
+        let (past_kernel, direct) = match file::reopen(fd, mode | O_DIRECT) {
             // No direct I/O there: through the kernel's cache.
-            Err(Errno::INVAL) => file::reopen(fd, mode)?,
-            direct => direct?,
+            Err(Errno::INVAL) => (false, file::reopen(fd, mode)?),
+            direct => (true, direct?),
         };
-        let direct = BothTables::new(engine, direct)?;
-        let tail = BothTables::new(engine, tail)?;
+        // Out of the way of the numbers that the application's own opens would get.
+        let direct = BothTables::new(engine, direct.moved_high())?;
+        let tail = BothTables::new(engine, tail.moved_high())?;
         let target = |file: &Arc<BothTables>| Target { fd: -1, file: Some(file.clone()) };
         let backing =
             Backing { direct: target(&direct), tail: target(&tail), block_bytes: BLOCK_BYTES };
         let cached = CachedFile::new(&engine.cache()?, backing, stat.size as u64);
-        let (reads, seen) = (Arc::new(OpenFile::new(WINDOW_PAGES_MAX)), Mutex::new(stat));
-        let cuts = Mutex::default();
-        Ok(UserFile { key, cached, reads, writable, seen, tail, cuts })
+        Ok(UserFile {
+            key,
+            cached,
+            reads: Arc::new(OpenFile::new(WINDOW_PAGES_MAX)),
+            writable,
+            direct: past_kernel,
+            given_up: AtomicBool::new(false),
+            seen: Mutex::new(stat),
+            direct_open: direct,
+            tail,
+            cuts: Mutex::default(),
+        })
     }
 
     /// Returns the file's pages.
@@ -192,6 +215,16 @@ impl UserFile {
     /// Returns device and inode.
     pub fn key(&self) -> InodeKey {
         self.key
+    }
+
+    /// Tells whether its blocks go past the kernel's cache: the file system has direct I/O.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Tells whether [`UserFile::give_up`] was called: requests go to the kernel's cache.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Acquire)
     }
 
     /// Tells whether the engine could open it for writing.
@@ -238,18 +271,42 @@ impl UserFile {
     }
 
     /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
-    /// be written.
-    fn look_again(&self, now: &Stat) {
+    /// be written, and no request is under way on it.
+    fn look_again(&self, engine: &Engine, now: &Stat) {
         let mut seen = self.seen.lock();
-        if !seen.has_changed(now) || self.cached.is_dirty() {
+        if !seen.has_changed(now) {
             return;
         }
-        self.cached.reopen(now.size as u64);
-        *seen = *now;
+        // Nobody makes it longer between the look and the change of its size.
+        let alone = engine.orders().enter_if_free(self.key);
+        if let Some(ticket) = alone {
+            if !self.cached.is_dirty() {
+                self.cached.reopen(now.size as u64);
+                *seen = *now;
+            }
+            engine.orders().leave(&ticket);
+        }
+    }
+
+    /// Takes the file as somebody else has left it: nothing of ours waits to be written.
+    pub(crate) fn take_as_it_is(&self) {
+        if let Ok(now) = self.tail.number().and_then(file::stat) {
+            self.cached.reopen(now.size as u64);
+            *self.seen.lock() = now;
+        }
+    }
+
+    pub(crate) fn note_given_up(&self) {
+        self.given_up.store(true, Release);
+    }
+
+    /// Returns its descriptors in the application's table.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
+        [&self.direct_open, &self.tail].into_iter().filter_map(|it| it.here.as_ref().map(Fd::raw))
     }
 
     /// Remembers the file as it is now: what is cached is on disk.
-    fn remember(&self) {
+    pub(crate) fn remember(&self) {
         if let Ok(now) = self.tail.number().and_then(file::stat) {
             *self.seen.lock() = now;
         }
@@ -333,6 +390,22 @@ impl UserOperation {
         UserOperation::new(file, UserKind::Write(write), durable)
     }
 
+    /// Makes a write of all segments at the end of the file. Between its first iteration and its
+    /// end no other write may run: a place in the order sees to that.
+    ///
+    /// # Safety
+    /// The segments are valid until the operation is dropped.
+    pub unsafe fn append(
+        file: &Arc<UserFile>,
+        segments: Segments,
+        durable: Option<Durable>,
+    ) -> UserOperation {
+        // SAFETY: promised above.
+        let user = unsafe { User::new(segments) };
+        let write = WriteOperation::append(file.cached.clone(), user, durable);
+        UserOperation::new(file, UserKind::Write(write), durable)
+    }
+
     /// Makes a sync of the whole file.
     pub fn sync(file: &Arc<UserFile>, durable: Durable) -> UserOperation {
         let kind = UserKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
@@ -393,6 +466,9 @@ impl UserOperation {
         Ok(unsafe {
             match command.kind {
                 Kind::Read => UserOperation::read(file, offset, segments),
+                Kind::Write if command.is_append() => {
+                    UserOperation::append(file, segments, durable)
+                }
                 Kind::Write => UserOperation::write(file, offset, segments, durable),
                 Kind::Fsync => UserOperation::sync(file, Durable::All),
                 Kind::Fdatasync => UserOperation::sync(file, Durable::Data),
@@ -432,17 +508,17 @@ impl UserOperation {
 }
 
 /// A thread that sleeps until it is kicked.
-struct Parker {
+pub(crate) struct Parker {
     kicked: AtomicBool,
     thread: Thread,
 }
 
 impl Parker {
-    fn new() -> Arc<Parker> {
+    pub(crate) fn new() -> Arc<Parker> {
         Arc::new(Parker { kicked: AtomicBool::new(false), thread: std::thread::current() })
     }
 
-    fn sleep(&self) {
+    pub(crate) fn sleep(&self) {
         while !self.kicked.swap(false, Acquire) {
             std::thread::park();
         }

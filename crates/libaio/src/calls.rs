@@ -1,11 +1,12 @@
 //! Each call of libaio, with the kernel's order of errors.
 
 use crate::{
+    cached::Looks,
     decode::{Decoded, decode},
     memory,
     process::{Process, ring_header, with_context},
 };
-use nowait::{Context, Submission};
+use nowait::{Context, Kind, Submission};
 use nowait_sys::{
     Errno,
     aio::{IoEvent, Iocb},
@@ -89,11 +90,12 @@ pub fn submit(context: usize, nr: i64, iocbs: usize) -> Result<i64, Errno> {
 fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Errno> {
     let granted = context.io().reserve(nr.min(context.io().ring().capacity()))?;
     let mut submission = Submission::new(context);
+    let mut looks = Looks::new(context);
     let mut started = 0;
     let mut refused = None;
     while started < granted {
         let slot = iocbs.wrapping_add(started * size_of::<usize>());
-        match start(context, &mut submission, slot) {
+        match start(&mut looks, &mut submission, slot) {
             Ok(()) => started += 1,
             Err(errno) => {
                 refused = Some(errno);
@@ -111,11 +113,17 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
     }
 }
 
-fn start(context: &Context, submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
+fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
     // SAFETY: an address is plain data.
     let iocb: usize = unsafe { memory::read(slot) }?;
-    let Decoded { command, reply } = decode(context, iocb)?;
-    submission.start(command, reply)
+    let Decoded { command, reply } = decode(looks, iocb)?;
+    match command.kind {
+        Kind::Poll(_) => submission.start(command, reply),
+        _ => match looks.file(&command) {
+            Some(file) => submission.start_cached(&file, command, &reply),
+            None => submission.start(command, reply),
+        },
+    }
 }
 
 /// io_getevents(2).

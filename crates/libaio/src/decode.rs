@@ -1,11 +1,11 @@
 //! From the application's iocb to a command, with the kernel's checks in the kernel's order
 //! (`io_submit_one` and what it calls, fs/aio.c).
 
-use crate::memory;
+use crate::{cached::Looks, memory};
 use core::cell::Cell;
 use nowait::{
-    Command, Context, Kind, Reply, Segments,
-    command::{LEN_MAX, check_mode, open_for},
+    Command, Kind, Reply, Segments,
+    command::{LEN_MAX, check_mode},
 };
 use nowait_sys::{
     Errno,
@@ -29,7 +29,7 @@ pub struct Decoded {
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EPERM`, as io_submit(2).
-pub fn decode(context: &Context, address: usize) -> Result<Decoded, Errno> {
+pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<Decoded, Errno> {
     // SAFETY: an iocb is plain data.
     let iocb: Iocb = unsafe { memory::read(address) }?;
     if iocb.reserved2 != 0 || (iocb.nbytes as i64) < 0 {
@@ -37,9 +37,9 @@ pub fn decode(context: &Context, address: usize) -> Result<Decoded, Errno> {
     }
     let fd = iocb.fildes as i32;
     let (flags, hinted) = match iocb.opcode {
-        cmd::PREAD | cmd::PREADV => context.status_flags(Kind::Read, fd)?,
-        cmd::PWRITE | cmd::PWRITEV => context.status_flags(Kind::Write, fd)?,
-        _ => (open_for(fd)?, false),
+        cmd::PREAD | cmd::PREADV => looks.status_flags(Kind::Read, fd)?,
+        cmd::PWRITE | cmd::PWRITEV => looks.status_flags(Kind::Write, fd)?,
+        _ => looks.status_flags(Kind::Fsync, fd)?,
     };
     let file = (fd, flags);
     let eventfd = event_counter(&iocb)?;

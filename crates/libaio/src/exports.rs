@@ -1,6 +1,10 @@
 //! What the C files call. Panics and `errno` end here.
 
-use crate::{calls, process, watch};
+use crate::{
+    cached, calls, process,
+    watch::{self, Closing},
+};
+use nowait::Exclusion;
 use nowait_sys::{Errno, errno};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -96,15 +100,75 @@ pub extern "C" fn nowait_watches() {
     watch::begin();
 }
 
-/// Says that the application closes or replaces `fd`; true: it is ours, and must not.
+/// Says that the application closes or replaces `fd`. Negative: it is ours, and must not, for
+/// this errno; positive: the errno for close(2) to report when it has closed it.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_closing(fd: i32) -> bool {
-    let mut ours = false;
+pub extern "C" fn nowait_closing(fd: i32) -> i32 {
+    let value = guarded(|| match watch::closing(fd) {
+        Closing::Free => Ok(0),
+        Closing::Ours => Err(Errno::BADF),
+        Closing::Lost(errno) => Ok(i64::from(errno.raw())),
+    });
+    value as i32
+}
+
+/// Writes what is cached of the file behind `fd`, for a plain call that looks at it; 0 or negative
+/// errno.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_settle_file(fd: i32) -> i32 {
+    guarded(|| cached::settle(fd).map(|()| 0)) as i32
+}
+
+/// Looks at a descriptor just opened, for a file that is cached.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_opened(fd: i32, is_cut: bool) {
     guarded(|| {
-        ours = watch::closing(fd);
+        cached::opened(fd, is_cut);
         Ok(0)
     });
-    ours
+}
+
+/// Writes what is cached of all files.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_settle_files() {
+    guarded(|| {
+        cached::settle_all();
+        Ok(0)
+    });
+}
+
+/// Keeps requests to the file behind `fd` from running until [`nowait_readmit`] gets what is left
+/// in `exclusion` (null: it is not cached); 0 or negative errno.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_exclude(fd: i32, exclusion: &mut *mut Exclusion) -> i32 {
+    *exclusion = core::ptr::null_mut();
+    guarded(|| {
+        if let Some(made) = cached::exclude(fd)? {
+            *exclusion = Box::into_raw(Box::new(made));
+        }
+        Ok(0)
+    }) as i32
+}
+
+/// Ends an exclusion, or nothing.
+///
+/// # Safety
+/// `exclusion` is from [`nowait_exclude`] and was not given here before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_readmit(exclusion: *mut Exclusion) {
+    guarded(|| {
+        if !exclusion.is_null() {
+            // SAFETY: it was made by `Box::into_raw` in `nowait_exclude`, and is the caller's.
+            drop(unsafe { Box::from_raw(exclusion) });
+        }
+        Ok(0)
+    });
+}
+
+/// Leaves the file behind `fd` to the kernel's cache; 0 or negative errno.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_give_up(fd: i32) -> i32 {
+    guarded(|| cached::give_up(fd).map(|()| 0)) as i32
 }
 
 /// Waits until what was submitted is in the files, before the process's memory goes.

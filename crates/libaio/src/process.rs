@@ -1,9 +1,16 @@
 //! The one engine of the process, its contexts, fork and exit: the only global state.
 
-use crate::watch;
+use crate::{
+    cached::{self, CachedFiles},
+    watch,
+};
 use core::{
     cell::RefCell,
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release},
+    ops::RangeInclusive,
+    sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+        Ordering::Release,
+    },
 };
 use nowait::{
     Context, Engine, Options,
@@ -29,6 +36,8 @@ pub struct Process {
     /// Contexts by the address the application knows.
     contexts: RwLock<HashMap<usize, Arc<Context>>>,
     ids: Mutex<Ids>,
+    /// Where the engine's page cache is used.
+    cached: Option<CachedFiles>,
     /// What contexts that are gone did.
     ended: Mutex<Vec<Summary>>,
     /// Whose state this is: a vfork child shares the memory, but not the contexts.
@@ -44,6 +53,8 @@ struct Ids {
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context goes away: what a thread remembered may be wrong.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
+/// This process was forked from one that had an engine, and may use its files with it.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// The context this thread used last, not kept alive by that, and the generation in which it
@@ -61,7 +72,7 @@ impl Process {
         let new = Box::into_raw(Box::new(Process::new()));
         match CURRENT.compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => {
-                nowait_sys::thread::at_fork_in_child(forget_parent);
+                nowait_sys::thread::at_fork(settle_files, forget_parent);
                 // SAFETY: it was just made and is never freed: threads may use it to the end.
                 let process = unsafe { &*new };
                 process.complain();
@@ -84,8 +95,15 @@ impl Process {
 
     fn new() -> Process {
         let mut options = Options::from_env();
-        options.config.closes_are_watched = watch::is_watched();
+        let is_watched = watch::is_watched();
+        options.config.closes_are_watched = is_watched;
+        if options.user_cache && !is_watched {
+            let line = "NOWAIT_CACHE=user: needs the preload library (nowait run): host is used";
+            options.complaints.push(line.to_owned());
+        }
+        let cached = options.user_cache && is_watched && !IS_FORKED.load(Relaxed);
         Process {
+            cached: cached.then(CachedFiles::default),
             options,
             engine: OnceLock::new(),
             contexts: RwLock::default(),
@@ -105,6 +123,22 @@ impl Process {
         if self.options.log >= level {
             let _ = std::io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
         }
+    }
+
+    /// Returns the state of the process that calls: not that of its parent, whose memory a vfork
+    /// child shares.
+    pub fn of_caller() -> Option<&'static Process> {
+        Process::existing().filter(|it| it.pid == nowait_sys::thread::process_id())
+    }
+
+    /// Returns the descriptors that the engine's page cache serves, where it is used.
+    pub fn cached_files(&self) -> Option<&CachedFiles> {
+        self.cached.as_ref()
+    }
+
+    /// The same, with the engine, if that was ever needed.
+    pub fn cached_and_engine(&self) -> Option<(&CachedFiles, &Arc<Engine>)> {
+        Some((self.cached.as_ref()?, self.engine.get()?.as_ref().ok()?))
     }
 
     /// Returns the engine, started at first use.
@@ -181,6 +215,20 @@ impl Process {
         Some(context)
     }
 
+    /// Writes what is cached of the files behind these descriptors, which are being closed.
+    ///
+    /// # Errors
+    /// That of a write to one of the files.
+    pub fn close_cached(&self, range: RangeInclusive<i32>) -> Result<(), Errno> {
+        match self.cached_and_engine() {
+            // The descriptors of a vfork child are its own.
+            Some((files, engine)) if self.pid == nowait_sys::thread::process_id() => {
+                files.close(engine, range)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Says that `fd` is closed or replaced.
     pub fn forget_descriptor(&self, fd: i32) {
         self.contexts.read().values().for_each(|context| context.forget_descriptor(fd));
@@ -207,6 +255,9 @@ impl Process {
         let contexts: Vec<_> = self.contexts.read().values().cloned().collect();
         for context in &contexts {
             let _ = context.destroy();
+        }
+        if let Some((_, engine)) = self.cached_and_engine() {
+            engine.write_back();
         }
         if let Some(to) = &self.options.report {
             self.report(to, &contexts);
@@ -271,8 +322,15 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
 /// Runs in a forked child: the parent's threads, rings and locks are not there. Its contexts are
 /// unknown here (EINVAL), new ones get a new engine.
 extern "C" fn forget_parent() {
+    IS_FORKED.store(true, Relaxed);
+    cached::clear_marks();
     CURRENT.store(core::ptr::null_mut(), Release);
     GENERATION.fetch_add(1, AcqRel);
+}
+
+/// Runs before a fork: the child looks at files without the parent's cache.
+extern "C" fn settle_files() {
+    cached::settle_all();
 }
 
 /// Waits until the files have what was submitted, as if io_submit had written it: before
@@ -282,6 +340,7 @@ pub fn settle() {
     if process.pid == nowait_sys::thread::process_id() {
         let contexts: Vec<_> = process.contexts.read().values().cloned().collect();
         contexts.iter().for_each(|context| context.io().settle());
+        cached::settle_all();
     }
 }
 

@@ -23,12 +23,30 @@ pub fn is_watched() -> bool {
     WATCHED.load(Relaxed)
 }
 
-/// Forgets what is known of `fd`, which is being closed or replaced. True: it is ours.
-pub fn closing(fd: i32) -> bool {
-    let Some(process) = Process::existing() else { return false };
+/// What becomes of a descriptor that the application closes or replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Nothing keeps it.
+    Free,
+    /// It is ours, and stays.
+    Ours,
+    /// Nothing keeps it, but what was cached of its file could not be written.
+    Lost(Errno),
+}
+
+/// Forgets what is known of `fd`, which is being closed or replaced, and writes what is cached of
+/// its file.
+pub fn closing(fd: i32) -> Closing {
+    let Some(process) = Process::existing() else { return Closing::Free };
     process.forget_descriptor(fd);
     // Ours are at high numbers: an ordinary close does not look further.
-    fd >= fd::high_floor() && descriptors().binary_search(&fd).is_ok()
+    if fd >= fd::high_floor() && descriptors().binary_search(&fd).is_ok() {
+        return Closing::Ours;
+    }
+    match process.close_cached(fd..=fd) {
+        Ok(()) => Closing::Free,
+        Err(errno) => Closing::Lost(errno),
+    }
 }
 
 fn descriptors() -> Vec<i32> {
@@ -40,8 +58,13 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if first > last {
         return Err(Errno::INVAL);
     }
+    const CLOEXEC: u32 = 4; // CLOSE_RANGE_CLOEXEC: nothing is closed now
     if let Some(process) = Process::existing() {
         process.forget_all_descriptors();
+        if flags & CLOEXEC == 0 {
+            let number = |fd: u32| i32::try_from(fd).unwrap_or(i32::MAX);
+            let _ = process.close_cached(number(first)..=number(last));
+        }
     }
     let mut from = first;
     for ours in descriptors().into_iter().map(|fd| fd as u32) {

@@ -61,7 +61,7 @@ pub use nowait_block::Segments;
 pub use nowait_cache::PinnedRange as Lent;
 pub use nowait_file::command;
 pub use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode, Target,
+    BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, SubmitMode, Target, UserFile,
     submit::{Reply, Submission},
 };
 pub use options::Options;

@@ -39,6 +39,8 @@ pub struct Options {
     pub config: Config,
     /// Whether and where to report.
     pub report: Option<ReportTo>,
+    /// Whether buffered files go through the page cache of the engine, not the kernel's.
+    pub user_cache: bool,
     /// How much to say.
     pub log: LogLevel,
     /// One line for each invalid value.
@@ -76,10 +78,18 @@ impl Options {
             config.workers_max = count.ok_or("a number from 1 to 1024")?;
             Ok(())
         });
-        read("NOWAIT_CACHE", &mut |value| match value {
-            "host" => Ok(()),
-            "user" => Err("host (the user-space page cache is not in this version)"),
-            _ => Err("host"),
+        read("NOWAIT_CACHE", &mut |value| {
+            options.user_cache = match value {
+                "host" => false,
+                "user" => true,
+                _ => return Err("host or user"),
+            };
+            Ok(())
+        });
+        read("NOWAIT_CACHE_SIZE", &mut |value| {
+            let bytes = bytes(value).filter(|bytes| CACHE_BYTES.contains(bytes));
+            config.cache_bytes = bytes.ok_or("8M to 8192G: bytes, or K, M or G")?;
+            Ok(())
         });
         read("NOWAIT_REPORT", &mut |value| {
             options.report = match value {
@@ -97,6 +107,21 @@ impl Options {
         options.complaints = complaints;
         options
     }
+}
+
+/// What a page cache may take: room for the requests of one context at least; below the cache's own
+/// limit of 16 TiB.
+const CACHE_BYTES: core::ops::RangeInclusive<u64> = 8 << 20..=8 << 40;
+
+/// Reads a size in bytes, with K, M or G at its end if wanted.
+fn bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn submit_mode(name: &str) -> Option<SubmitMode> {
@@ -141,16 +166,34 @@ mod tests {
             ("NOWAIT_BACKEND", "kaio"),
             ("NOWAIT_SUBMIT", "offload"),
             ("NOWAIT_WORKERS", "7"),
+            ("NOWAIT_CACHE", "user"),
+            ("NOWAIT_CACHE_SIZE", "64m"),
             ("NOWAIT_REPORT", "/tmp/r.json"),
             ("NOWAIT_LOG", "debug"),
         ]);
         assert_eq!(options.config.backend, BackendChoice::Kaio);
         assert_eq!(options.config.submit, SubmitMode::Offload);
         assert_eq!(options.config.workers_max, 7);
-        assert!(options.config.stats);
+        assert!(options.user_cache && options.config.stats);
+        assert_eq!(options.config.cache_bytes, 64 << 20);
         assert_eq!(options.report, Some(ReportTo::File("/tmp/r.json".into())));
         assert_eq!(options.log, LogLevel::Debug);
         assert!(options.complaints.is_empty());
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_have_a_unit() {
+        assert_eq!(bytes("4096"), Some(4096));
+        assert_eq!(bytes("3K"), Some(3 << 10));
+        assert_eq!(bytes("2g"), Some(2 << 30));
+        for wrong in ["", "M", "1MG", "-1", "1.5G", "18446744073709551615K", "ä"] {
+            assert_eq!(bytes(wrong), None, "{wrong}");
+        }
+        for wrong in ["1M", "0", "9999G", "lots"] {
+            let options = parse(&[("NOWAIT_CACHE_SIZE", wrong)]);
+            assert_eq!(options.config, Config::default());
+            assert_eq!(options.complaints.len(), 1, "{wrong}");
+        }
     }
 
     #[test]
@@ -159,9 +202,10 @@ mod tests {
             ("NOWAIT_BACKEND", "fast"),
             ("NOWAIT_SUBMIT", ""),
             ("NOWAIT_WORKERS", "0"),
-            ("NOWAIT_CACHE", "user"),
+            ("NOWAIT_CACHE", "none"),
         ]);
         assert_eq!(options.config, Config::default());
+        assert!(!options.user_cache);
         assert_eq!(options.complaints.len(), 3);
         assert!(options.complaints[0].starts_with("NOWAIT_BACKEND=fast: expected auto"));
     }

@@ -94,6 +94,11 @@ fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
         "program": program(),
         "backend": backend,
         "backend_reason": reason,
+        "cache": engine.and_then(Engine::cache_counts).map(|counts| json!({
+            "pages_read": counts.pages_read,
+            "pages_written": counts.pages_written,
+            "flushes": counts.flushes,
+        })),
         "contexts": contexts.iter().map(Summary::to_json).collect::<Vec<_>>(),
     });
     format!("{object}\n")
@@ -106,6 +111,13 @@ fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
         program(),
         std::process::id()
     );
+    if let Some(counts) = engine.and_then(Engine::cache_counts) {
+        let (read, written, flushes) = (counts.pages_read, counts.pages_written, counts.flushes);
+        let _ = writeln!(
+            text,
+            "nowait: cache: {read} pages read, {written} written, {flushes} flushes"
+        );
+    }
     for (index, context) in contexts.iter().enumerate() {
         let _ = writeln!(text, "nowait: context {index}, {} slots", context.slots);
         for (name, value) in context.counters.iter().filter(|(_, value)| *value != 0) {

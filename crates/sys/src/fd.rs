@@ -76,6 +76,11 @@ pub fn nofile_limit() -> u64 {
     rlimit(libc::RLIMIT_NOFILE).0
 }
 
+/// Tells whether the process may make files of any size (RLIMIT_FSIZE).
+pub fn file_size_is_free() -> bool {
+    rlimit(libc::RLIMIT_FSIZE).0 == u64::MAX
+}
+
 /// Returns the soft and hard limit of `resource`; `u64::MAX` stands for no limit.
 pub fn rlimit(resource: libc::__rlimit_resource_t) -> (u64, u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

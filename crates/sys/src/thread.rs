@@ -64,10 +64,12 @@ pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
 }
 
-/// Runs `child` in every child that fork(2) makes from now on. Source: pthread_atfork(3).
-pub fn at_fork_in_child(child: extern "C" fn()) {
-    // SAFETY: the handler is a plain function that lives as long as the library.
-    let _ = unsafe { libc::pthread_atfork(None, None, Some(as_unsafe(child))) };
+/// Runs `before` before every fork(2) from now on, on the thread that forks, and `child` in every
+/// child. Source: pthread_atfork(3).
+pub fn at_fork(before: extern "C" fn(), child: extern "C" fn()) {
+    let (before, child) = (Some(as_unsafe(before)), Some(as_unsafe(child)));
+    // SAFETY: the handlers are plain functions that live as long as the library.
+    let _ = unsafe { libc::pthread_atfork(before, None, child) };
 }
 
 fn as_unsafe(f: extern "C" fn()) -> unsafe extern "C" fn() {

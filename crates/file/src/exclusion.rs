@@ -1,0 +1,118 @@
+//! A user file and what is done to it past its cache: plain system calls, a close, a mapping.
+//!
+//! ```text
+//! settle      what was written is in the file: before somebody looks at it elsewhere
+//! exclude     the same, and no request runs until the file has been changed elsewhere
+//! give_up     the same, and never again: the kernel's cache serves the file from then on
+//! ```
+//! All of it waits: for calls that wait anyway.
+
+use crate::{
+    Engine, UserFile, UserOperation,
+    order::{Access, Ticket},
+    user::Parker,
+};
+use nowait_cache::Durable;
+use nowait_retry::WaitEntry;
+use nowait_sys::Errno;
+use std::{sync::Arc, task::Waker};
+
+/// Keeps requests to a user file waiting while something else changes it. When it is dropped, the
+/// file is taken as it is then.
+pub struct Exclusion {
+    engine: Arc<Engine>,
+    file: Arc<UserFile>,
+    ticket: Ticket,
+}
+
+impl UserFile {
+    /// Waits for the writes submitted before, and until what they wrote is in the file.
+    ///
+    /// # Errors
+    /// That of a write to the file: what it could not take stays cached.
+    pub fn settle(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
+        if !engine.orders().conflicts(self.key(), &WHOLE, Access::Sync) && !self.is_dirty() {
+            return Ok(());
+        }
+        let ticket = wait_for_turn(engine, self, Access::Sync);
+        let written = UserOperation::sync(self, Durable::Written).run(engine);
+        leave(engine, &ticket);
+        written.map(drop)
+    }
+
+    /// Waits for all requests submitted before, and until what they wrote is in the file; those
+    /// that come later wait for the end of the exclusion.
+    ///
+    /// # Errors
+    /// That of a write to the file: nothing is excluded.
+    pub fn exclude(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<Exclusion, Errno> {
+        let ticket = wait_for_turn(engine, self, Access::Write);
+        if let Err(errno) = UserOperation::sync(self, Durable::Written).run(engine) {
+            leave(engine, &ticket);
+            return Err(errno);
+        }
+        Ok(Exclusion { engine: engine.clone(), file: self.clone(), ticket })
+    }
+
+    /// Waits for all requests submitted before, and takes the file as empty, which somebody has
+    /// just made it.
+    ///
+    /// # Errors
+    /// Those of [`UserFile::set_len`].
+    pub fn empty(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
+        let ticket = wait_for_turn(engine, self, Access::Write);
+        let cut = self.set_len(engine, 0);
+        leave(engine, &ticket);
+        cut
+    }
+
+    /// Writes what is cached and drops it: the file is the kernel's as long as it is open.
+    ///
+    /// # Errors
+    /// That of a write to the file, which then stays cached.
+    pub fn give_up(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
+        if !self.is_given_up() {
+            let _exclusion = self.exclude(engine)?;
+            self.note_given_up();
+        }
+        Ok(())
+    }
+
+    /// Tells whether the file is not what the cache says.
+    fn is_dirty(&self) -> bool {
+        self.cached().is_dirty() || self.cached().size() != self.cached().disk_size()
+    }
+}
+
+impl core::fmt::Debug for Exclusion {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Exclusion of {:?}", self.file.key())
+    }
+}
+
+impl Drop for Exclusion {
+    fn drop(&mut self) {
+        self.file.take_as_it_is();
+        leave(&self.engine, &self.ticket);
+    }
+}
+
+const WHOLE: std::ops::Range<u64> = 0..u64::MAX;
+
+/// Registers behind all requests that are under way, and sleeps until they are over.
+fn wait_for_turn(engine: &Arc<Engine>, file: &UserFile, access: Access) -> Ticket {
+    let parker = Parker::new();
+    let waker = Waker::from(parker.clone());
+    let entry = || WaitEntry::from(waker.clone());
+    let (ticket, _) = engine.orders().enter(file.key(), WHOLE, access, entry);
+    while ticket.is_blocked() {
+        engine.run_kicked();
+        parker.sleep();
+    }
+    ticket
+}
+
+fn leave(engine: &Arc<Engine>, ticket: &Ticket) {
+    engine.orders().leave(ticket);
+    engine.run_kicked();
+}

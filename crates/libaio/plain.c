@@ -1,0 +1,382 @@
+/* Plain calls on descriptors whose files are in nowait's page cache (NOWAIT_CACHE=user).
+ *
+ *   opens the file         what is cached is written, so that the new descriptor sees it
+ *   looks at the file      what is cached is written first, then the call goes on
+ *   makes it durable       the same, and an error of that is the call's
+ *   changes the file       requests wait meanwhile, and what is cached is dropped after it
+ *   maps the file          the file is the kernel's from then on
+ *
+ * For all other descriptors each is a look at one bit. Not seen: stdio, which calls the system
+ * directly, sendfile, copy_file_range and splice.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "raw.h"
+
+#define WORDS 1024
+
+extern unsigned long nowait_cached_bits[WORDS] HIDDEN;
+extern unsigned nowait_cached_any HIDDEN;
+extern void nowait_opened(int fd, bool is_cut) HIDDEN;
+extern int nowait_settle_file(int fd) HIDDEN;
+extern void nowait_settle_files(void) HIDDEN;
+extern int nowait_exclude(int fd, void **exclusion) HIDDEN;
+extern void nowait_readmit(void *exclusion) HIDDEN;
+extern int nowait_give_up(int fd) HIDDEN;
+
+static bool is_cached(int fd)
+{
+	if ((unsigned)fd >= WORDS * 64)
+		return false;
+	return __atomic_load_n(&nowait_cached_bits[fd / 64], __ATOMIC_RELAXED) >> (fd % 64) & 1;
+}
+
+/* The C library's own of a name, found at its first use. */
+static void *found(void **slot, const char *name)
+{
+	void *next = __atomic_load_n(slot, __ATOMIC_RELAXED);
+
+	if (!next) {
+		next = dlsym(RTLD_NEXT, name);
+		__atomic_store_n(slot, next, __ATOMIC_RELAXED);
+	}
+	return next;
+}
+
+#define NEXT(name)                                                                             \
+	({                                                                                     \
+		static void *slot;                                                             \
+		(__typeof__(&name))found(&slot, #name);                                        \
+	})
+
+/* --- opens the file ---------------------------------------------------------------------- */
+
+static int open_at(int dir, const char *path, int flags, mode_t mode)
+{
+	int fd = NEXT(openat64)(dir, path, flags, mode);
+
+	if (fd >= 0 && __atomic_load_n(&nowait_cached_any, __ATOMIC_RELAXED))
+		nowait_opened(fd, flags & O_TRUNC);
+	return fd;
+}
+
+/* The mode is there only where a file may be made. */
+#define OPEN(dir, path, flags)                                                                 \
+	mode_t mode = 0;                                                                       \
+	if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {                             \
+		va_list list;                                                                  \
+		va_start(list, flags);                                                         \
+		mode = va_arg(list, mode_t);                                                   \
+		va_end(list);                                                                  \
+	}                                                                                      \
+	return open_at(dir, path, flags, mode)
+
+int open(const char *path, int flags, ...) { OPEN(AT_FDCWD, path, flags); }
+int open64(const char *path, int flags, ...) { OPEN(AT_FDCWD, path, flags); }
+int openat(int dir, const char *path, int flags, ...) { OPEN(dir, path, flags); }
+int openat64(int dir, const char *path, int flags, ...) { OPEN(dir, path, flags); }
+int __open_2(const char *path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
+int __open64_2(const char *path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
+int __openat_2(int dir, const char *path, int flags) { return open_at(dir, path, flags, 0); }
+int __openat64_2(int dir, const char *path, int flags) { return open_at(dir, path, flags, 0); }
+
+int creat64(const char *path, mode_t mode)
+{
+	return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+int creat(const char *path, mode_t mode) { return creat64(path, mode); }
+
+/* --- looks at the file ------------------------------------------------------------------- */
+
+/* An error stays with the file, for who makes it durable. */
+static void settle(int fd)
+{
+	if (is_cached(fd))
+		nowait_settle_file(fd);
+}
+
+/* The C library's own: cancellation points, as the public ones are. */
+extern ssize_t __read(int fd, void *buffer, size_t len);
+extern ssize_t __write(int fd, const void *buffer, size_t len);
+extern ssize_t __pread64(int fd, void *buffer, size_t len, off64_t offset);
+extern ssize_t __pwrite64(int fd, const void *buffer, size_t len, off64_t offset);
+extern void __chk_fail(void) __attribute__((noreturn));
+
+ssize_t read(int fd, void *buffer, size_t len)
+{
+	settle(fd);
+	return __read(fd, buffer, len);
+}
+
+ssize_t pread64(int fd, void *buffer, size_t len, off64_t offset)
+{
+	settle(fd);
+	return __pread64(fd, buffer, len, offset);
+}
+
+ssize_t pread(int fd, void *buffer, size_t len, off_t offset)
+{
+	return pread64(fd, buffer, len, offset);
+}
+
+ssize_t readv(int fd, const struct iovec *iov, int count)
+{
+	settle(fd);
+	return NEXT(readv)(fd, iov, count);
+}
+
+ssize_t preadv64(int fd, const struct iovec *iov, int count, off64_t offset)
+{
+	settle(fd);
+	return NEXT(preadv64)(fd, iov, count, offset);
+}
+
+ssize_t preadv(int fd, const struct iovec *iov, int count, off_t offset)
+{
+	return preadv64(fd, iov, count, offset);
+}
+
+ssize_t preadv64v2(int fd, const struct iovec *iov, int count, off64_t offset, int flags)
+{
+	settle(fd);
+	return NEXT(preadv64v2)(fd, iov, count, offset, flags);
+}
+
+ssize_t preadv2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
+{
+	return preadv64v2(fd, iov, count, offset, flags);
+}
+
+/* What fortified programs call: the size of the buffer comes with it. */
+ssize_t __read_chk(int fd, void *buffer, size_t len, size_t size)
+{
+	if (len > size)
+		__chk_fail();
+	return read(fd, buffer, len);
+}
+
+ssize_t __pread64_chk(int fd, void *buffer, size_t len, off64_t offset, size_t size)
+{
+	if (len > size)
+		__chk_fail();
+	return pread64(fd, buffer, len, offset);
+}
+
+ssize_t __pread_chk(int fd, void *buffer, size_t len, off_t offset, size_t size)
+{
+	return __pread64_chk(fd, buffer, len, offset, size);
+}
+
+off64_t lseek64(int fd, off64_t offset, int whence)
+{
+	/* Only the end, data and holes depend on the file. */
+	if (whence != SEEK_SET && whence != SEEK_CUR)
+		settle(fd);
+	return checked(raw(SYS_lseek, (long[6]){ fd, offset, whence }));
+}
+
+off_t lseek(int fd, off_t offset, int whence) { return lseek64(fd, offset, whence); }
+
+int fstat64(int fd, struct stat64 *stat)
+{
+	settle(fd);
+	return (int)checked(raw(SYS_fstat, (long[6]){ fd, (long)stat }));
+}
+
+int fstat(int fd, struct stat *stat)
+{
+	settle(fd);
+	return (int)checked(raw(SYS_fstat, (long[6]){ fd, (long)stat }));
+}
+
+int statx(int fd, const char *restrict path, int flags, unsigned mask,
+	  struct statx *restrict stat)
+{
+	if (flags & AT_EMPTY_PATH)
+		settle(fd);
+	return (int)checked(raw(SYS_statx, (long[6]){ fd, (long)path, flags, mask, (long)stat }));
+}
+
+/* Programs built with a C library before 2.33. */
+#if defined(__x86_64__)
+int __fxstat64(int version, int fd, struct stat64 *stat)
+{
+	return version == 1 || version == 0 ? fstat64(fd, stat) : (int)checked(-EINVAL);
+}
+
+int __fxstat(int version, int fd, struct stat *stat)
+{
+	return version == 1 || version == 0 ? fstat(fd, stat) : (int)checked(-EINVAL);
+}
+#endif
+
+/* --- makes it durable -------------------------------------------------------------------- */
+
+int fsync(int fd)
+{
+	int err = is_cached(fd) ? nowait_settle_file(fd) : 0;
+	int ret = NEXT(fsync)(fd);
+
+	return ret == 0 ? (int)checked(err) : ret;
+}
+
+int fdatasync(int fd)
+{
+	int err = is_cached(fd) ? nowait_settle_file(fd) : 0;
+	int ret = NEXT(fdatasync)(fd);
+
+	return ret == 0 ? (int)checked(err) : ret;
+}
+
+int sync_file_range(int fd, off64_t offset, off64_t len, unsigned flags)
+{
+	int err = is_cached(fd) ? nowait_settle_file(fd) : 0;
+	int ret = NEXT(sync_file_range)(fd, offset, len, flags);
+
+	return ret == 0 ? (int)checked(err) : ret;
+}
+
+int syncfs(int fd)
+{
+	nowait_settle_files();
+	return NEXT(syncfs)(fd);
+}
+
+void sync(void)
+{
+	nowait_settle_files();
+	NEXT(sync)();
+}
+
+/* --- changes the file -------------------------------------------------------------------- */
+
+/* By the system call itself, which no cancellation of the thread ends half way. */
+static long excluding(int fd, long nr, const long args[6])
+{
+	void *exclusion;
+	long ret = nowait_exclude(fd, &exclusion);
+
+	if (ret < 0)
+		return ret;
+	ret = raw(nr, args);
+	nowait_readmit(exclusion);
+	return ret;
+}
+
+ssize_t write(int fd, const void *buffer, size_t len)
+{
+	if (is_cached(fd))
+		return checked(excluding(fd, SYS_write, (long[6]){ fd, (long)buffer, len }));
+	return __write(fd, buffer, len);
+}
+
+ssize_t pwrite64(int fd, const void *buffer, size_t len, off64_t offset)
+{
+	if (is_cached(fd))
+		return checked(excluding(fd, SYS_pwrite64,
+					 (long[6]){ fd, (long)buffer, len, offset }));
+	return __pwrite64(fd, buffer, len, offset);
+}
+
+ssize_t pwrite(int fd, const void *buffer, size_t len, off_t offset)
+{
+	return pwrite64(fd, buffer, len, offset);
+}
+
+ssize_t writev(int fd, const struct iovec *iov, int count)
+{
+	if (is_cached(fd))
+		return checked(excluding(fd, SYS_writev, (long[6]){ fd, (long)iov, count }));
+	return NEXT(writev)(fd, iov, count);
+}
+
+ssize_t pwritev64(int fd, const struct iovec *iov, int count, off64_t offset)
+{
+	if (is_cached(fd))
+		return checked(excluding(fd, SYS_pwritev,
+					 (long[6]){ fd, (long)iov, count, offset, 0 }));
+	return NEXT(pwritev64)(fd, iov, count, offset);
+}
+
+ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset)
+{
+	return pwritev64(fd, iov, count, offset);
+}
+
+ssize_t pwritev64v2(int fd, const struct iovec *iov, int count, off64_t offset, int flags)
+{
+	if (is_cached(fd))
+		return checked(excluding(fd, SYS_pwritev2,
+					 (long[6]){ fd, (long)iov, count, offset, 0, flags }));
+	return NEXT(pwritev64v2)(fd, iov, count, offset, flags);
+}
+
+ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
+{
+	return pwritev64v2(fd, iov, count, offset, flags);
+}
+
+int ftruncate64(int fd, off64_t len)
+{
+	const long args[6] = { fd, len };
+
+	return (int)checked(is_cached(fd) ? excluding(fd, SYS_ftruncate, args)
+					  : raw(SYS_ftruncate, args));
+}
+
+int ftruncate(int fd, off_t len) { return ftruncate64(fd, len); }
+
+int fallocate64(int fd, int mode, off64_t offset, off64_t len)
+{
+	if (is_cached(fd))
+		return (int)checked(excluding(fd, SYS_fallocate,
+					      (long[6]){ fd, mode, offset, len }));
+	return NEXT(fallocate64)(fd, mode, offset, len);
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t len)
+{
+	return fallocate64(fd, mode, offset, len);
+}
+
+/* Where the file system cannot allocate, the C library writes a byte to each block. */
+int posix_fallocate64(int fd, off64_t offset, off64_t len)
+{
+	void *exclusion = NULL;
+	int err = is_cached(fd) ? nowait_exclude(fd, &exclusion) : 0;
+
+	if (err < 0)
+		return -err;
+	err = NEXT(posix_fallocate64)(fd, offset, len);
+	nowait_readmit(exclusion);
+	return err;
+}
+
+int posix_fallocate(int fd, off_t offset, off_t len) { return posix_fallocate64(fd, offset, len); }
+
+/* --- maps the file ----------------------------------------------------------------------- */
+
+void *mmap64(void *address, size_t len, int protection, int flags, int fd, off64_t offset)
+{
+	if (!(flags & MAP_ANONYMOUS) && is_cached(fd))
+		nowait_give_up(fd);
+	return (void *)checked(raw(SYS_mmap, (long[6]){ (long)address, len, protection, flags, fd,
+							offset }));
+}
+
+void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t offset)
+{
+	return mmap64(address, len, protection, flags, fd, offset);
+}

@@ -1,0 +1,275 @@
+//! Which descriptors of the application go through the page cache of the engine
+//! (`NOWAIT_CACHE=user`), and what a plain call on one of them does first.
+//!
+//! A descriptor is looked at once in every io_submit that names it: a number can be closed unseen
+//! (by stdio, or the system call itself), and a request must never reach another file. What is
+//! known of it goes when the close is seen, after what is cached of the file has been written.
+
+use crate::process::Process;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use nowait::{Command, Context, Engine, Exclusion, Kind, UserFile, command::open_for};
+use nowait_sys::{
+    Errno, fd,
+    file::{self, O_ACCMODE, O_DIRECT, O_RDONLY, Stat},
+};
+use parking_lot::RwLock;
+use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
+
+/// One bit for each descriptor that is cached, so that the C side passes all other calls on
+/// without another look. Of this process: a forked child clears them.
+#[unsafe(export_name = "nowait_cached_bits")]
+static MARKS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+const WORDS: usize = 1024;
+/// Not zero when a file was ever cached: opens are looked at from then on.
+#[unsafe(export_name = "nowait_cached_any")]
+static ANY: AtomicU32 = AtomicU32::new(0);
+const BITS: i32 = 64;
+
+/// Nothing is written from this byte on by way of the cache.
+const WRITE_END: i64 = 1 << 40;
+
+fn mark(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+    let word = MARKS.get(usize::try_from(fd / BITS).ok()?)?;
+    Some((word, 1 << (fd % BITS)))
+}
+
+/// Clears all marks, in a forked child.
+pub fn clear_marks() {
+    MARKS.iter().for_each(|word| word.store(0, Relaxed));
+    ANY.store(0, Relaxed);
+}
+
+/// The descriptors that were looked at.
+#[derive(Debug, Default)]
+pub struct CachedFiles(RwLock<HashMap<i32, Entry>>);
+
+/// What was behind a descriptor.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// Device and inode.
+    key: (u64, u64),
+    /// `None`: left to the kernel's cache.
+    file: Option<Arc<UserFile>>,
+}
+
+impl CachedFiles {
+    /// Returns the file behind a descriptor with these status flags, if it is to be cached. The
+    /// first look opens it, which may wait for the disk.
+    fn find(&self, engine: &Arc<Engine>, fd: i32, flags: i32) -> Option<Arc<UserFile>> {
+        let known = self.0.read().get(&fd).cloned();
+        // Before the look at the file: its size never falls behind what we know to be in it.
+        let size = known.iter().flat_map(|entry| &entry.file).map(|file| file.cached().disk_size());
+        let size = size.max().unwrap_or(0);
+        let stat = file::stat(fd).ok()?;
+        let file = match known {
+            Some(entry) if entry.key == (stat.dev, stat.ino) => entry.file,
+            _ => self.enter(engine, fd, flags, &stat),
+        };
+        let file = file.filter(|file| !file.is_given_up())?;
+        if (stat.size as u64) < size && file.key() == (stat.dev, stat.ino) {
+            drop(file.exclude(engine)); // somebody has cut it off
+        }
+        Some(file)
+    }
+
+    fn enter(
+        &self,
+        engine: &Arc<Engine>,
+        fd: i32,
+        flags: i32,
+        stat: &Stat,
+    ) -> Option<Arc<UserFile>> {
+        let key = (stat.dev, stat.ino);
+        let file = self.choose(engine, fd, flags, stat);
+        if file.is_none() && flags & O_DIRECT != 0 {
+            return None; // may be cached when another descriptor has begun to be
+        }
+        if let (Some(_), Some((word, bit))) = (&file, mark(fd)) {
+            word.fetch_or(bit, Relaxed);
+            ANY.store(1, Relaxed);
+        }
+        let before = self.0.write().insert(fd, Entry { key, file: file.clone() });
+        // Closed unseen, and the number was used again.
+        if let Some(stale) = before.and_then(|entry| entry.file) {
+            let _ = stale.settle(engine);
+        }
+        file
+    }
+
+    /// Opens the file through the cache, unless something speaks against it.
+    fn choose(
+        &self,
+        engine: &Arc<Engine>,
+        fd: i32,
+        flags: i32,
+        stat: &Stat,
+    ) -> Option<Arc<UserFile>> {
+        mark(fd)?;
+        if engine.user_file(stat).is_none() {
+            let key = (stat.dev, stat.ino);
+            let left = |entry: &Entry| entry.key == key && entry.file.is_none();
+            // Locks: others use the file too, or our opening and closing it would drop those of
+            // this process. Another descriptor of it goes to the kernel's cache.
+            let against = flags & O_DIRECT != 0
+                || !engine.may_cache(stat, fd)
+                || !fd::file_size_is_free() // the cache would find out too late
+                || file::is_locked(fd)
+                || self.0.read().values().any(left);
+            if against {
+                return None;
+            }
+        }
+        let file = UserFile::open(engine, fd).ok()?;
+        let writes = flags & O_ACCMODE != O_RDONLY;
+        if !file.is_direct() || (writes && !file.is_writable()) {
+            // Kept open all the same: to close it would drop the process's locks.
+            let _ = file.give_up(engine);
+        }
+        Some(file)
+    }
+
+    /// Forgets the descriptors in a range, which are being closed; what is cached of their files
+    /// is written first.
+    ///
+    /// # Errors
+    /// That of a write to a file.
+    pub fn close(&self, engine: &Arc<Engine>, range: RangeInclusive<i32>) -> Result<(), Errno> {
+        if self.0.read().is_empty() {
+            return Ok(());
+        }
+        let mut closed = Vec::new();
+        self.0.write().retain(|fd, entry| {
+            let stays = !range.contains(fd);
+            if !stays {
+                closed.extend(entry.file.take());
+                mark(*fd).map(|(word, bit)| word.fetch_and(!bit, Relaxed));
+            }
+            stays
+        });
+        closed.iter().map(|file| file.settle(engine)).fold(Ok(()), Result::and)
+    }
+
+    /// Returns the file of a descriptor that is cached.
+    fn get(&self, fd: i32) -> Option<Arc<UserFile>> {
+        self.0.read().get(&fd).and_then(|entry| entry.file.clone())
+    }
+}
+
+/// What one call of submit has found behind its descriptors.
+pub struct Looks<'a> {
+    context: &'a Context,
+    cached: Option<(&'a CachedFiles, &'a Arc<Engine>)>,
+    seen: Vec<Look>,
+    last: Option<Look>,
+}
+
+#[derive(Clone)]
+struct Look {
+    fd: i32,
+    flags: i32,
+    file: Option<Arc<UserFile>>,
+}
+
+impl<'a> Looks<'a> {
+    /// Begins a submission to `context`.
+    pub fn new(context: &'a Arc<Context>) -> Looks<'a> {
+        let files = Process::existing().and_then(Process::cached_files);
+        let cached = files.map(|files| (files, context.engine()));
+        Looks { context, cached, seen: Vec::new(), last: None }
+    }
+
+    /// Returns the status flags of a descriptor for a request of this kind, and whether they are
+    /// only remembered.
+    ///
+    /// # Errors
+    /// `EBADF`: not open.
+    pub fn status_flags(&mut self, kind: Kind, fd: i32) -> Result<(i32, bool), Errno> {
+        if self.cached.is_none() {
+            return match kind {
+                Kind::Read | Kind::Write => self.context.status_flags(kind, fd),
+                _ => Ok((open_for(fd)?, false)),
+            };
+        }
+        self.look(fd).map(|look| (look.flags, false))
+    }
+
+    /// Returns the file through which a request goes, if that is cached.
+    pub fn file(&mut self, command: &Command) -> Option<Arc<UserFile>> {
+        let (_, engine) = self.cached?;
+        let file = self.look(command.fd).ok()?.file.clone()?;
+        if command.kind == Kind::Write && command.offset >= WRITE_END {
+            // How long a file may be is known to its file system: EFBIG is for that to say.
+            let _ = file.give_up(engine);
+            return None;
+        }
+        Some(file)
+    }
+
+    fn look(&mut self, fd: i32) -> Result<&Look, Errno> {
+        if self.last.as_ref().is_none_or(|last| last.fd != fd) {
+            let known = self.seen.iter().find(|look| look.fd == fd).cloned();
+            let look = match known {
+                Some(look) => look,
+                None => {
+                    let flags = open_for(fd)?;
+                    let find = |(files, engine): (&CachedFiles, _)| files.find(engine, fd, flags);
+                    Look { fd, flags, file: self.cached.and_then(find) }
+                }
+            };
+            self.seen.extend(self.last.replace(look).filter(|last| last.fd != fd));
+        }
+        self.last.as_ref().ok_or(Errno::BADF)
+    }
+}
+
+/// Writes what is cached of the file behind `fd`, after the requests submitted so far: before a
+/// plain call that reads it, or asks for its size.
+///
+/// # Errors
+/// That of a write to the file.
+pub fn settle(fd: i32) -> Result<(), Errno> {
+    with_file(fd, |file, engine| file.settle(engine)).unwrap_or(Ok(()))
+}
+
+/// Looks at a descriptor just opened: what is cached of its file is written first, or dropped if
+/// the open has cut the file off.
+pub fn opened(fd: i32, is_cut: bool) {
+    let Some((files, engine)) = Process::of_caller().and_then(Process::cached_and_engine) else {
+        return;
+    };
+    let (Ok(stat), Ok(flags)) = (file::stat(fd), file::status_flags(fd)) else { return };
+    let Some(file) = engine.user_file(&stat).filter(|file| !file.is_given_up()) else { return };
+    let _ = if is_cut { file.empty(engine) } else { file.settle(engine) };
+    files.enter(engine, fd, flags, &stat);
+}
+
+/// Writes what is cached of all files.
+pub fn settle_all() {
+    if let Some((_, engine)) = Process::of_caller().and_then(Process::cached_and_engine) {
+        engine.write_back();
+    }
+}
+
+/// Keeps requests to the file behind `fd` waiting until the exclusion is dropped: around a plain
+/// call that changes it. `None`: it is not cached any more.
+///
+/// # Errors
+/// That of a write to the file.
+pub fn exclude(fd: i32) -> Result<Option<Exclusion>, Errno> {
+    with_file(fd, |file, engine| file.exclude(engine)).transpose()
+}
+
+/// Leaves the file behind `fd` to the kernel's cache: a mapping of it follows.
+///
+/// # Errors
+/// That of a write to the file.
+pub fn give_up(fd: i32) -> Result<(), Errno> {
+    with_file(fd, |file, engine| file.give_up(engine)).unwrap_or(Ok(()))
+}
+
+fn with_file<T>(fd: i32, f: impl FnOnce(&Arc<UserFile>, &Arc<Engine>) -> T) -> Option<T> {
+    // Not in a vfork child: the memory is the parent's, the descriptors are not.
+    let (files, engine) = Process::of_caller()?.cached_and_engine()?;
+    let file = files.get(fd).filter(|file| !file.is_given_up())?;
+    Some(f(&file, engine))
+}

@@ -1,0 +1,167 @@
+//! Programs about a cache in the process: what it and others see of a file, and when.
+//!
+//! `user-cache CASE FILE`; exits 0 when the claim holds, else panics with what it saw. Every claim
+//! holds with the kernel's cache too.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use nowait_tests::request::{Context, Request};
+
+const BLOCK: usize = 4096;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["close", file] => others_see_it_after_a_close(Path::new(file)),
+        ["open", file] => an_open_sees_what_others_wrote(Path::new(file)),
+        ["plain", file] => plain_calls_are_coherent(Path::new(file)),
+        ["mapping", file] => a_mapping_is_coherent(Path::new(file)),
+        ["fork", file] => a_child_sees_what_was_written(Path::new(file)),
+        ["size", file] => the_size_is_that_of_the_cache(Path::new(file)),
+        _ => panic!("unknown case {args:?}"),
+    }
+}
+
+fn open(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn write(context: &Context, file: &File, bytes: &[u8], offset: usize) {
+    let done = context.run(vec![Request::write(file.as_fd(), bytes, offset as u64)]);
+    assert_eq!(done[0].res, bytes.len() as i64);
+}
+
+fn read(context: &Context, file: &File, len: usize, offset: usize) -> Vec<u8> {
+    let done = context.run(vec![Request::read(file.as_fd(), len, offset as u64)]);
+    assert!(done[0].res >= 0, "{:?}", done[0]);
+    done[0].request.bytes()[..done[0].res as usize].to_vec()
+}
+
+/// What another process finds in the file: it has no part in a cache of ours.
+fn seen_by_others(path: &Path) -> Vec<u8> {
+    let output = Command::new("cat").arg(path).env_remove("LD_PRELOAD").output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+fn written_by_others(path: &Path, byte: u8, blocks: usize) {
+    let script = format!("head -c {} /dev/zero | tr '\\0' '\\{byte:o}' > \"$0\"", blocks * BLOCK);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).arg(path).env_remove("LD_PRELOAD");
+    assert!(shell.status().unwrap().success());
+}
+
+fn others_see_it_after_a_close(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    for round in 1..20u8 {
+        let file = open(path);
+        let bytes = vec![round; BLOCK * 3 + 100 * usize::from(round)];
+        let requests = bytes.chunks(BLOCK).enumerate();
+        let requests =
+            requests.map(|(at, part)| Request::write(file.as_fd(), part, (at * BLOCK) as u64));
+        // Not reaped before the close: a submitted write counts.
+        let count = context.submit(requests.collect());
+        drop(file);
+        assert!(seen_by_others(path) == bytes, "round {round}");
+        context.reap_all(count as usize);
+    }
+}
+
+fn an_open_sees_what_others_wrote(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    for round in 1..20u8 {
+        written_by_others(path, round, 16 + usize::from(round));
+        let file = open(path);
+        let bytes = read(&context, &file, BLOCK * 64, 0);
+        let expected = vec![round; (16 + usize::from(round)) * BLOCK];
+        assert!(bytes == expected, "round {round}: {} bytes", bytes.len());
+    }
+}
+
+/// Each plain call finds what requests wrote, and requests find what plain calls wrote.
+fn plain_calls_are_coherent(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    let mut file = open(path);
+    for round in 0..50u8 {
+        write(&context, &file, &[round; BLOCK * 4], 0);
+        let mut back = [0; BLOCK];
+        file.read_exact_at(&mut back, 100).unwrap();
+        assert_eq!(back, [round; BLOCK], "pread in round {round}");
+        file.write_all_at(&[!round; 100], 50).unwrap();
+        assert_eq!(
+            read(&context, &file, 200, 0)[50..150],
+            [!round; 100],
+            "pwrite in round {round}"
+        );
+        write(&context, &file, &[7; 10], 60);
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(&[9; 20]).unwrap();
+        file.read_exact(&mut back[..70]).unwrap();
+        assert_eq!(back[40..50], [7; 10], "read in round {round}");
+        assert_eq!(read(&context, &file, BLOCK, 0)[..20], [9; 20], "write in round {round}");
+        file.sync_data().unwrap();
+        file.set_len(BLOCK as u64 + 1).unwrap();
+        let bytes = read(&context, &file, BLOCK * 4, 0);
+        assert_eq!(bytes.len(), BLOCK + 1, "ftruncate in round {round}");
+        assert_eq!(std::fs::read(path).unwrap(), bytes, "another open in round {round}");
+    }
+    write(&context, &file, &[1; BLOCK * 2], 0);
+    drop(File::create(path).unwrap());
+    assert!(read(&context, &file, BLOCK, 0).is_empty(), "cut off by an open");
+}
+
+fn a_mapping_is_coherent(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    let file = open(path);
+    write(&context, &file, &[1; BLOCK * 2], 0);
+    // SAFETY: a new mapping, of a file that stays as long as this process.
+    let mapped = unsafe {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let fd = file.as_raw_fd();
+        let base = libc::mmap(std::ptr::null_mut(), BLOCK * 2, protection, flags, fd, 0);
+        assert_ne!(base, libc::MAP_FAILED);
+        std::slice::from_raw_parts_mut(base.cast::<u8>(), BLOCK * 2)
+    };
+    assert!(mapped.iter().all(|byte| *byte == 1), "what was written before");
+    write(&context, &file, &[2; BLOCK], 0);
+    assert!(mapped[..BLOCK].iter().all(|byte| *byte == 2), "what was written after");
+    mapped[BLOCK..].fill(3);
+    assert_eq!(read(&context, &file, BLOCK, BLOCK), [3; BLOCK], "what the mapping wrote");
+}
+
+fn a_child_sees_what_was_written(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    let file = open(path);
+    write(&context, &file, &[5; BLOCK * 2], 0);
+    // SAFETY: the child only makes system calls, and leaves.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut bytes = [0; BLOCK * 2];
+        let same = file.read_exact_at(&mut bytes, 0).is_ok() && bytes == [5; BLOCK * 2];
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(i32::from(!same)) };
+    }
+    let mut status = 0;
+    // SAFETY: a live integer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child saw something else");
+    assert_eq!(read(&context, &file, BLOCK, 0), [5; BLOCK]);
+}
+
+fn the_size_is_that_of_the_cache(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    let mut file = open(path);
+    for round in 1..20usize {
+        write(&context, &file, &[1; 1000], (round - 1) * 1000);
+        assert_eq!(file.metadata().unwrap().len(), round as u64 * 1000, "fstat");
+        assert_eq!(file.seek(SeekFrom::End(0)).unwrap(), round as u64 * 1000, "lseek");
+    }
+}
