@@ -306,8 +306,8 @@ pub(crate) const CASES: [Case; 13] = [
     Case {
         name: "g-overwrite",
         title: "4 KiB random writes over cached pages, in batches of 32",
-        about: "Less than what makes either cache write back. The kernel's has folios of one page, and \
-                for the last peer those of a sequential read.",
+        about: "Less than what makes either cache write back. The kernel's has folios of one \
+                page, and for the last peer those of a sequential read.",
         work: Work { write: true, set: Share(1, 4), warm: Warm::All, ..CACHED },
         subjects: &[
             NOWAIT,

@@ -4,7 +4,6 @@ use super::spec::Access;
 use crate::stats::SplitMix;
 
 /// The offsets of a run, without end: every block once, then all of them again; or any of them.
-
 pub(crate) struct Offsets {
     access: Access,
     block_bytes: u64,

@@ -7,7 +7,7 @@ use std::path::Path;
 use comfy_table::Cell;
 use serde::Serialize;
 
-use super::cases::{Case, Subject};
+use super::cases::{Case, Subject, Target};
 use super::results::{CachedResults, CaseResults};
 use crate::error::{Context, Result};
 use crate::metric::Metric;
@@ -89,7 +89,7 @@ pub(crate) fn list(selection: &[(&'static Case, Vec<Subject>)]) -> String {
     let mut table = new_table(&["case", "what", "engines", "targets"]);
     for (case, subjects) in selection {
         let names: Vec<&str> = subjects.iter().map(|subject| subject.name).collect();
-        let targets: Vec<String> = case.targets.iter().map(|target| target.text()).collect();
+        let targets: Vec<String> = case.targets.iter().map(Target::text).collect();
         table.add_row([case.name, case.title, &names.join("\n"), &targets.join("\n")]);
     }
     table.to_string()

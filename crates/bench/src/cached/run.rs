@@ -210,7 +210,7 @@ fn summarize(spec: &Spec, before: Used, lanes: &[Lane]) -> Result<Outcome> {
         let index = (submit_ns.len() as f64 * share) as usize;
         submit_ns.get(index.min(submit_ns.len().saturating_sub(1))).map(|ns| f64::from(*ns) / 1e3)
     };
-    let submit_us = [at(0.5), at(0.99), at(0.999), at(1.0)].map(|us| us.unwrap_or_default());
+    let submit_us = [at(0.5), at(0.99), at(0.999), at(1.0)].map(Option::unwrap_or_default);
     Ok(Outcome {
         requests,
         bytes: requests * spec.block_bytes as u64,

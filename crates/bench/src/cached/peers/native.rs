@@ -102,6 +102,7 @@ impl Peer for NativePeer {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn explain(error: nowait::Error) -> BenchError {
     BenchError::failed(error.to_string())
 }
