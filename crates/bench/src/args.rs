@@ -11,7 +11,7 @@ use crate::subject::Subject;
 use crate::units::{parse_duration, parse_size};
 
 /// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
-const FOLDER: &str = "/var/tmp";
+pub(crate) const FOLDER: &str = "/var/tmp";
 
 const SUBMIT_EXAMPLES: &str = "\
 Examples:

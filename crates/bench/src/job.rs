@@ -46,6 +46,16 @@ pub(crate) enum Comparison {
     AtLeast,
 }
 
+impl Comparison {
+    /// Returns the mathematical sign.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Self::AtMost => "≤",
+            Self::AtLeast => "≥",
+        }
+    }
+}
+
 /// A target: `metric` of `subject` against `against`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Criterion {

@@ -26,17 +26,26 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Left free on the file system, so that a measurement never fills it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
+/// Fills a part of a file, which begins at this offset.
+pub(crate) type Fill = fn(u64, &mut [u8]);
+
 /// A laid-out file; removed when dropped, unless kept.
 #[derive(Debug)]
 pub(crate) struct TestFile {
     path: PathBuf,
     keep: bool,
+    fill: Fill,
 }
 
 impl TestFile {
     /// Claims a path, whether a file is there or not.
     pub(crate) fn new(path: PathBuf, keep: bool) -> Self {
-        Self { path, keep }
+        Self { path, keep, fill: fill_at_random }
+    }
+
+    /// The same, with contents that can be recognized.
+    pub(crate) fn with_contents(path: PathBuf, keep: bool, fill: Fill) -> Self {
+        Self { path, keep, fill }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -64,14 +73,11 @@ impl TestFile {
         check_space(&self.path, size_bytes.saturating_add(spare_bytes))?;
         let what = || format!("write {}", self.path.display());
         let mut file = File::create_new(&self.path).context(what)?;
-        let mut random = SplitMix(size_bytes);
         let mut chunk = vec![0_u8; CHUNK_BYTES];
         let mut written = 0;
         while written < size_bytes && more(written) {
             interrupt::check()?;
-            for word in chunk.chunks_exact_mut(8) {
-                word.copy_from_slice(&random.next().to_le_bytes());
-            }
+            (self.fill)(written, &mut chunk);
             let len = (size_bytes - written).min(CHUNK_BYTES as u64) as usize;
             file.write_all(&chunk[..len]).context(what)?;
             written += len as u64;
@@ -89,6 +95,14 @@ impl TestFile {
             File::create_new(&self.path).context(what)?.set_len(hole_bytes).context(what)?;
         }
         Ok(())
+    }
+}
+
+/// Bytes that do not compress.
+fn fill_at_random(offset: u64, bytes: &mut [u8]) {
+    let mut random = SplitMix(offset);
+    for word in bytes.chunks_exact_mut(8) {
+        word.copy_from_slice(&random.next().to_le_bytes());
     }
 }
 

@@ -11,13 +11,17 @@
 //!                              └─ results ─► stats ─► verdict ─► table, report (JSON, HTML)
 //! ```
 //!
-//! The command-line tool embeds [`SubmitArgs`] and [`DemoArgs`] and calls [`run_submit`] and
-//! [`run_demo`]; the binary `nowait-bench` of this package does the same with nothing around it.
+//! Our own page cache is measured by programs of ours, in the same way: `cached`.
+//!
+//! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
+//! [`run_submit`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
+//! the same with nothing around it.
 
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
 mod args;
 mod cache;
+mod cached;
 mod demo;
 mod error;
 mod fio;
@@ -44,6 +48,7 @@ mod units;
 mod verdict;
 
 pub use args::{DemoArgs, SubmitArgs};
+pub use cached::{CachedArgs, CachedResults, run_cached};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
 pub use results::Results;

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub(crate) enum Metric {
     /// Requests completed per second.
     Iops,
+    /// Requests completed per second of processor time, which others cannot take away.
+    IopsPerCore,
     /// Bytes moved per second.
     BytesPerS,
     /// Mean time from the prepared request to the return of `io_submit`.
@@ -19,6 +21,8 @@ pub(crate) enum Metric {
     SubmitUsP999,
     /// The longest call.
     SubmitUsMax,
+    /// How often the submitting thread slept inside the calls, in all of the run.
+    SubmitSleeps,
     /// Median time from the return of `io_submit` to the completion.
     LatencyUsP50,
     /// 99 % of the completions were faster.
@@ -36,14 +40,16 @@ pub(crate) type Sample = BTreeMap<Metric, f64>;
 
 impl Metric {
     /// Every metric, in the order of the report.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Iops,
+        Self::IopsPerCore,
         Self::BytesPerS,
         Self::SubmitUsMean,
         Self::SubmitUsP50,
         Self::SubmitUsP99,
         Self::SubmitUsP999,
         Self::SubmitUsMax,
+        Self::SubmitSleeps,
         Self::LatencyUsP50,
         Self::LatencyUsP99,
         Self::CpuUsPerIo,
@@ -55,12 +61,14 @@ impl Metric {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Iops => "iops",
+            Self::IopsPerCore => "iops_per_core",
             Self::BytesPerS => "bytes_per_s",
             Self::SubmitUsMean => "submit_us_mean",
             Self::SubmitUsP50 => "submit_us_p50",
             Self::SubmitUsP99 => "submit_us_p99",
             Self::SubmitUsP999 => "submit_us_p999",
             Self::SubmitUsMax => "submit_us_max",
+            Self::SubmitSleeps => "submit_sleeps",
             Self::LatencyUsP50 => "latency_us_p50",
             Self::LatencyUsP99 => "latency_us_p99",
             Self::CpuUsPerIo => "cpu_us_per_io",
@@ -72,9 +80,9 @@ impl Metric {
     /// Returns the unit used in the JSON.
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Self::Iops => "1/s",
+            Self::Iops | Self::IopsPerCore => "1/s",
             Self::BytesPerS => "B/s",
-            Self::ContextSwitchesPerIo => "1",
+            Self::ContextSwitchesPerIo | Self::SubmitSleeps => "1",
             Self::OtherBusyCores => "cores",
             _ => "us",
         }
@@ -84,12 +92,14 @@ impl Metric {
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Iops => "IOPS",
+            Self::IopsPerCore => "IOPS a core",
             Self::BytesPerS => "throughput",
             Self::SubmitUsMean => "submit mean",
             Self::SubmitUsP50 => "submit p50",
             Self::SubmitUsP99 => "submit p99",
             Self::SubmitUsP999 => "submit p99.9",
             Self::SubmitUsMax => "submit max",
+            Self::SubmitSleeps => "sleeps in submit",
             Self::LatencyUsP50 => "latency p50",
             Self::LatencyUsP99 => "latency p99",
             Self::CpuUsPerIo => "CPU per I/O",
@@ -100,7 +110,7 @@ impl Metric {
 
     /// Tells whether a larger figure is the better one.
     pub(crate) fn more_is_better(self) -> bool {
-        matches!(self, Self::Iops | Self::BytesPerS)
+        matches!(self, Self::Iops | Self::IopsPerCore | Self::BytesPerS)
     }
 }
 

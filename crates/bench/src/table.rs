@@ -38,7 +38,7 @@ const DEMO_LINES: [(Metric, &str); 5] = [
 /// Prints a figure in the unit of its metric.
 pub(crate) fn figure(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Iops => units::count(value),
+        Metric::Iops | Metric::IopsPerCore | Metric::SubmitSleeps => units::count(value),
         Metric::BytesPerS => format!("{}/s", units::bytes(value)),
         Metric::ContextSwitchesPerIo | Metric::OtherBusyCores => format!("{value:.2}"),
         _ => units::time_us(value),
@@ -46,7 +46,7 @@ pub(crate) fn figure(metric: Metric, value: f64) -> String {
 }
 
 /// Prints a median with its spread, such as `83.0 µs ±2 %`.
-fn with_spread(metric: Metric, summary: &Summary) -> String {
+pub(crate) fn with_spread(metric: Metric, summary: &Summary) -> String {
     let text = figure(metric, summary.median);
     let percent = 100.0 * summary.mad / summary.median;
     if percent.is_finite() {
@@ -55,7 +55,7 @@ fn with_spread(metric: Metric, summary: &Summary) -> String {
     text
 }
 
-fn new_table(header: &[&str]) -> Table {
+pub(crate) fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);
@@ -66,7 +66,7 @@ fn new_table(header: &[&str]) -> Table {
     table
 }
 
-fn right(text: impl ToString) -> Cell {
+pub(crate) fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
@@ -120,13 +120,18 @@ fn targets(results: &Results) -> Table {
 }
 
 fn target_row(case: &str, verdict: &Verdict) -> Vec<Cell> {
-    let outcome = Cell::new(verdict.outcome.name());
-    let outcome = match verdict.outcome {
-        Outcome::Met => outcome.fg(Color::Green),
-        Outcome::Missed => outcome.fg(Color::Red),
-        _ => outcome.fg(Color::Yellow),
-    };
-    vec![Cell::new(case), Cell::new(verdict.target()), right(verdict.measured()), outcome]
+    let (target, measured) = (Cell::new(verdict.target()), right(verdict.measured()));
+    vec![Cell::new(case), target, measured, outcome_cell(verdict.outcome)]
+}
+
+/// Prints a verdict in the colour of its meaning.
+pub(crate) fn outcome_cell(outcome: Outcome) -> Cell {
+    let cell = Cell::new(outcome.name());
+    match outcome {
+        Outcome::Met => cell.fg(Color::Green),
+        Outcome::Missed => cell.fg(Color::Red),
+        _ => cell.fg(Color::Yellow),
+    }
 }
 
 /// Prints the cases and their targets.

@@ -50,10 +50,7 @@ impl Verdict {
     /// Returns the target in words, such as `submit mean of nowait ≤ 0.10 × system`.
     pub(crate) fn target(&self) -> String {
         let criterion = &self.criterion;
-        let sign = match criterion.comparison {
-            Comparison::AtMost => "≤",
-            Comparison::AtLeast => "≥",
-        };
+        let sign = criterion.comparison.sign();
         format!(
             "{} of {} {sign} {:.2} × {}",
             criterion.metric.label(),
@@ -77,17 +74,19 @@ pub(crate) fn ratio_text(ratio: &Ratio) -> String {
 
 /// Holds a ratio against its target.
 pub(crate) fn judge(criterion: Criterion, ratio: Option<Ratio>) -> Verdict {
-    let outcome = ratio.as_ref().map_or(Outcome::NotMeasured, |ratio| outcome(criterion, ratio));
+    let outcome = outcome(criterion.comparison, criterion.ratio, ratio.as_ref());
     Verdict { criterion, ratio, outcome }
 }
 
-fn outcome(criterion: Criterion, ratio: &Ratio) -> Outcome {
+/// Tells what a ratio says about the target to be at least, or at most, `target`.
+pub(crate) fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcome {
+    let Some(ratio) = ratio else { return Outcome::NotMeasured };
     if ratio.rounds.len() < ROUNDS_MIN {
         return Outcome::TooFewRounds;
     }
-    let good = |value: f64| match criterion.comparison {
-        Comparison::AtMost => value <= criterion.ratio,
-        Comparison::AtLeast => value >= criterion.ratio,
+    let good = |value: f64| match comparison {
+        Comparison::AtMost => value <= target,
+        Comparison::AtLeast => value >= target,
     };
     match (good(ratio.low), good(ratio.high)) {
         (true, true) => Outcome::Met,

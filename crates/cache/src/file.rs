@@ -90,7 +90,11 @@ impl CachedFile {
 
     /// Makes the file at least `size` bytes long. What is read there is zero.
     pub(crate) fn grow(&self, size: u64) {
-        self.size.fetch_max(size, AcqRel);
+        // Mostly it is as long already: a look shares what a locked instruction would take away,
+        // and does not wait for the bytes just copied to reach the cache.
+        if self.size.load(Acquire) < size {
+            self.size.fetch_max(size, AcqRel);
+        }
     }
 
     /// Notes that the file has been written up to byte `end`.

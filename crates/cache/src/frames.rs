@@ -40,6 +40,8 @@ pub struct FrameCounts {
 #[derive(Debug)]
 pub struct Frames {
     memory: HugeMemory,
+    total: u32,
+    /// Not in the order of frames, see [`Frames::place`].
     folios: Box<[Folio]>,
     buddy: Mutex<Buddy>,
     room: Room,
@@ -63,9 +65,11 @@ impl Frames {
     /// Maps a pool of so many frames: tests have small ones.
     pub(crate) fn with_frames(frames: u32) -> Result<Frames, Errno> {
         let bytes = frames as usize * FRAME_BYTES;
+        let headers = frames.next_multiple_of(1 << ORDER_MAX);
         Ok(Frames {
             memory: HugeMemory::new(bytes.next_multiple_of(HUGE_PAGE_SIZE))?,
-            folios: (0..frames).map(|_| Folio::new()).collect(),
+            total: frames,
+            folios: (0..headers).map(|_| Folio::new()).collect(),
             buddy: Mutex::new(Buddy::new(frames)),
             room: Room::default(),
             smaller: AtomicU64::new(0),
@@ -75,7 +79,7 @@ impl Frames {
 
     /// Returns the number of frames.
     pub fn total(&self) -> u32 {
-        self.folios.len() as u32
+        self.total
     }
 
     /// Takes a run of 2^`order` frames or, if there is none, the largest smaller one. The folio
@@ -130,14 +134,27 @@ impl Frames {
     /// Returns the header of a folio of this pool.
     #[inline]
     pub fn folio(&self, id: FolioId) -> &Folio {
-        &self.folios[id.frame() as usize]
+        &self.folios[self.place(id.frame() as usize)]
     }
 
     /// Returns the folio with this number, if there can be one: stale look-ups find anything.
     #[inline]
     pub(crate) fn candidate(&self, number: u32) -> Option<(FolioId, &Folio)> {
         let id = FolioId::new(number)?;
-        Some((id, self.folios.get(id.frame() as usize)?))
+        let folio = self.folios.get(self.place(id.frame() as usize))?;
+        (id.frame() < self.total).then_some((id, folio))
+    }
+
+    /// Returns where the header of a frame lies: first those of all frames that begin a block of
+    /// 256 KiB, then those of all second frames of a block, and so on.
+    ///
+    /// Large folios use one header in 64. In the order of frames each of those would be alone on
+    /// its page, and all in the same few sets of the processor's caches: a look-up in a 2 GiB pool
+    /// would miss the TLB and two levels of cache on every header.
+    #[inline]
+    fn place(&self, frame: usize) -> usize {
+        let rows = self.folios.len() >> ORDER_MAX;
+        (frame & ((1 << ORDER_MAX) - 1)) * rows + (frame >> ORDER_MAX)
     }
 
     /// Returns the address of a folio's memory, 2^order frames long.
@@ -149,8 +166,8 @@ impl Frames {
     /// Asks the processor to bring the header near. Any number is allowed.
     #[inline]
     pub(crate) fn prefetch_header(&self, number: u32) {
-        let address = self.folios.as_ptr().wrapping_add(number as usize).wrapping_sub(1);
-        prefetch(address.cast());
+        let place = self.place((number as usize).wrapping_sub(1));
+        prefetch(self.folios.as_ptr().wrapping_add(place).cast());
     }
 
     /// Asks the processor to bring the memory `offset` bytes into a folio near. Any number is

@@ -48,6 +48,8 @@ pub(crate) enum Command {
 pub(crate) enum Bench {
     /// Measure the time inside io_submit, case by case, and check it against the targets.
     Submit(nowait_bench::SubmitArgs),
+    /// Measure our own page cache against every peer, and check it against the targets.
+    Cached(nowait_bench::CachedArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
@@ -55,7 +57,8 @@ pub(crate) enum Bench {
 const BENCH_EXAMPLES: &str = "\
 Examples:
   nowait bench demo                      one table in under 90 seconds
-  nowait bench submit --quick --case a   one case, short";
+  nowait bench submit --quick --case a   one case, short
+  nowait bench cached --quick            our own page cache, every case";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

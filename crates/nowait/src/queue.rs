@@ -296,7 +296,8 @@ impl<T, B> Queue<T, B> {
         let cached = |prepared: &(u64, Command)| {
             let (key, command) = prepared;
             let file = requests.get(*key)?.cached()?;
-            (command.kind == Kind::Read).then_some((file.as_ref(), command.offset as u64))
+            let moves = matches!(command.kind, Kind::Read | Kind::Write);
+            moves.then_some((file.as_ref(), command.offset as u64))
         };
         let lookahead = Lookahead::new(self.prepared.iter().map(cached));
         for (index, (key, command)) in self.prepared.iter().enumerate() {

@@ -14,18 +14,19 @@ use crate::stats;
 use crate::submit::REFERENCES;
 
 /// Raised when a reader of an older schema would misunderstand a newer file.
-const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
+/// What every benchmark writes; `P`: how it was made.
 #[derive(Serialize)]
-struct Document<'a> {
-    schema: u32,
-    host: &'a Host,
-    workload: &'a str,
-    params: Params<'a>,
-    rows: Vec<Row>,
-    ratios: Vec<RatioRow>,
-    verdicts: Vec<VerdictRow>,
-    notes: &'a [String],
+pub(crate) struct Document<'a, P> {
+    pub(crate) schema: u32,
+    pub(crate) host: &'a Host,
+    pub(crate) workload: &'a str,
+    pub(crate) params: P,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) ratios: Vec<RatioRow>,
+    pub(crate) verdicts: Vec<VerdictRow>,
+    pub(crate) notes: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -52,8 +53,9 @@ struct CaseParams {
     runtime_s: f64,
 }
 
+/// One metric of one engine in one case.
 #[derive(Serialize)]
-struct Row {
+pub(crate) struct Row {
     engine: &'static str,
     case: &'static str,
     metric: &'static str,
@@ -66,9 +68,32 @@ struct Row {
     mad: f64,
 }
 
+impl Row {
+    /// Sums up the runs; `None` of nothing.
+    pub(crate) fn of(
+        case: &'static str,
+        engine: &'static str,
+        metric: Metric,
+        runs: Vec<f64>,
+    ) -> Option<Self> {
+        let summary = stats::summarize(&runs)?;
+        Some(Self {
+            engine,
+            case,
+            metric: metric.name(),
+            unit: metric.unit(),
+            runs,
+            median: summary.median,
+            min: summary.min,
+            max: summary.max,
+            mad: summary.mad,
+        })
+    }
+}
+
 /// How many times the figure of `a` is the figure of `b`: `b / a`, taken within the rounds.
 #[derive(Serialize)]
-struct RatioRow {
+pub(crate) struct RatioRow {
     case: &'static str,
     metric: &'static str,
     a: &'static str,
@@ -79,14 +104,23 @@ struct RatioRow {
     runs: Vec<f64>,
 }
 
+/// A target and what became of it.
 #[derive(Serialize)]
-struct VerdictRow {
-    case: &'static str,
-    target: String,
-    median: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-    verdict: &'static str,
+pub(crate) struct VerdictRow {
+    pub(crate) case: &'static str,
+    pub(crate) target: String,
+    pub(crate) median: Option<f64>,
+    pub(crate) low: Option<f64>,
+    pub(crate) high: Option<f64>,
+    pub(crate) verdict: &'static str,
+}
+
+impl<P: Serialize> Document<'_, P> {
+    /// Returns it as text.
+    pub(crate) fn text(&self) -> Result<String> {
+        let text = serde_json::to_string_pretty(self);
+        text.map(|text| text + "\n").map_err(|error| BenchError::failed(format!("JSON: {error}")))
+    }
 }
 
 /// Writes the JSON of a measurement.
@@ -106,8 +140,7 @@ pub(crate) fn json_text(results: &Results) -> Result<String> {
         verdicts: results.cases.iter().flat_map(verdicts).collect(),
         notes: &results.notes,
     };
-    let text = serde_json::to_string_pretty(&document);
-    text.map(|text| text + "\n").map_err(|error| BenchError::failed(format!("JSON: {error}")))
+    document.text()
 }
 
 fn params(results: &Results) -> Params<'_> {
@@ -144,18 +177,7 @@ fn rows(results: &CaseResults) -> Vec<Row> {
     for subject in results.subjects() {
         for metric in Metric::ALL {
             let Some(runs) = results.figures(subject, metric) else { continue };
-            let Some(summary) = stats::summarize(&runs) else { continue };
-            rows.push(Row {
-                engine: subject.name(),
-                case: results.case.name,
-                metric: metric.name(),
-                unit: metric.unit(),
-                runs,
-                median: summary.median,
-                min: summary.min,
-                max: summary.max,
-                mad: summary.mad,
-            });
+            rows.extend(Row::of(results.case.name, subject.name(), metric, runs));
         }
     }
     rows

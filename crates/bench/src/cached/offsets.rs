@@ -1,0 +1,87 @@
+//! Where requests go.
+
+use super::spec::Access;
+use crate::stats::SplitMix;
+
+/// The offsets of a run, without end: every block once, then all of them again; or any of them.
+pub(crate) struct Offsets {
+    access: Access,
+    block_bytes: u64,
+    blocks: u64,
+    /// Bits of an index, for the permutation.
+    bits: u32,
+    seed: u64,
+    next: u64,
+    random: SplitMix,
+}
+
+impl Offsets {
+    /// Visits the whole blocks of the first `set_bytes` of a file; at least one.
+    pub(crate) fn new(access: Access, set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
+        let blocks = (set_bytes / block_bytes).max(1);
+        let bits = blocks.next_power_of_two().trailing_zeros().max(1);
+        Self { access, block_bytes, blocks, bits, seed, next: 0, random: SplitMix(seed) }
+    }
+
+    /// Returns how many blocks there are.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Returns the next offset in bytes.
+    #[inline]
+    pub(crate) fn next(&mut self) -> u64 {
+        if self.access == Access::Uniform {
+            return self.random.next() % self.blocks * self.block_bytes;
+        }
+        loop {
+            let index = self.next;
+            self.next = (self.next + 1) & ((1 << self.bits) - 1);
+            let block = match self.access {
+                Access::Random => self.permute(index),
+                Access::Uniform | Access::Sequential => index,
+            };
+            if block < self.blocks {
+                return block * self.block_bytes;
+            }
+        }
+    }
+
+    /// A bijection on `bits` bits: each step can be undone.
+    #[inline]
+    fn permute(&self, index: u64) -> u64 {
+        let mask = (1 << self.bits) - 1;
+        let half = self.bits.div_ceil(2);
+        let mut x = index ^ (self.seed & mask);
+        for factor in [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9_u64, 0x94d0_49bb_1331_11eb] {
+            x = x.wrapping_mul(factor) & mask;
+            x ^= x >> half;
+        }
+        x
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_is_visited_once_a_lap() {
+        for (blocks, seed) in [(1, 1), (2, 5), (1000, 7), (4096, 3)] {
+            let mut offsets = Offsets::new(Access::Random, blocks * 512 + 100, 512, seed);
+            for _lap in 0..2 {
+                let mut seen: Vec<u64> = (0..blocks).map(|_| offsets.next() / 512).collect();
+                seen.sort_unstable();
+                assert!(seen.iter().copied().eq(0..blocks), "{blocks} blocks");
+            }
+        }
+    }
+
+    #[test]
+    fn random_offsets_do_not_ascend() {
+        let mut offsets = Offsets::new(Access::Random, 1 << 20, 4096, 1);
+        let order: Vec<u64> = (0..256).map(|_| offsets.next()).collect();
+        let ascents = order.windows(2).filter(|pair| pair[1] == pair[0] + 4096).count();
+        assert!(ascents < 16, "{ascents}");
+    }
+}

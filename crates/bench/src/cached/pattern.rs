@@ -1,0 +1,67 @@
+//! What test files hold: every word tells its place, so that a read can be checked for nothing.
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
+/// The words that are checked, and stamped by writes, are this far apart.
+pub(crate) const STAMP_BYTES: usize = 4096;
+
+/// Returns what stands at byte `offset` of a file, in generation `generation`: 0 is as laid out.
+pub(crate) fn word(offset: u64, generation: u32) -> u64 {
+    let place = (offset / WORD as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    place ^ (place >> 29) ^ u64::from(generation).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+/// Fills `bytes`, which begin at byte `offset` of a file; both multiples of 8.
+pub(crate) fn fill(offset: u64, bytes: &mut [u8]) {
+    for (index, slot) in bytes.chunks_exact_mut(WORD).enumerate() {
+        slot.copy_from_slice(&word(offset + (index * WORD) as u64, 0).to_le_bytes());
+    }
+}
+
+/// Writes the generation into the first word of each page.
+pub(crate) fn stamp(offset: u64, bytes: &mut [u8], generation: u32) {
+    for (index, page) in bytes.chunks_mut(STAMP_BYTES).enumerate() {
+        let word = word(offset + (index * STAMP_BYTES) as u64, generation);
+        page[..WORD].copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// Tells whether the first word of each page is of this generation.
+pub(crate) fn is_stamped(offset: u64, bytes: &[u8], generation: u32) -> bool {
+    bytes.chunks(STAMP_BYTES).enumerate().all(|(index, page)| {
+        let expected = word(offset + (index * STAMP_BYTES) as u64, generation);
+        page[..WORD] == expected.to_le_bytes()
+    })
+}
+
+/// Tells whether bytes that were read are as laid out, by the first word of each page and the last
+/// of all.
+pub(crate) fn is_laid_out(offset: u64, bytes: &[u8]) -> bool {
+    let last = bytes.len() - WORD;
+    is_stamped(offset, bytes, 0) && bytes[last..] == word(offset + last as u64, 0).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_filled_is_recognized_at_its_place_only() {
+        let mut bytes = vec![0; 3 * STAMP_BYTES];
+        fill(8192, &mut bytes);
+        assert!(is_laid_out(8192, &bytes));
+        assert!(!is_laid_out(4096, &bytes));
+        assert!(is_laid_out(8192 + 512, &bytes[512..1024]));
+        bytes[STAMP_BYTES] ^= 1;
+        assert!(!is_laid_out(8192, &bytes), "the first word of the second page");
+    }
+
+    #[test]
+    fn a_stamp_tells_its_generation() {
+        let mut bytes = vec![0; 2 * STAMP_BYTES];
+        stamp(0, &mut bytes, 7);
+        assert!(is_stamped(0, &bytes, 7) && !is_stamped(0, &bytes, 8));
+        assert!(!is_stamped(4096, &bytes, 7));
+    }
+}

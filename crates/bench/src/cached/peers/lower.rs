@@ -1,0 +1,178 @@
+//! Our page cache one level below the native API: no table of buffers, or no buffer at all.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use nowait::{BackendChoice, Command, Config, Context, Kind, Reply, Segments, Submission, choice};
+use nowait_file::{Lookahead, UserFile};
+use nowait_sys::time::Deadline;
+
+use super::slots::Slots;
+use super::{Engine, Peer, Request, failed, require_whole};
+use crate::cached::spec::Spec;
+use crate::error::{BenchError, Result};
+
+/// An engine of ours and the file in its cache.
+pub(crate) struct Lower {
+    engine: Arc<nowait::Engine>,
+    file: Arc<UserFile>,
+    /// Lend pages instead of copying them, for blocks up to this size.
+    lend_bytes_max: usize,
+}
+
+/// A context, with buffers, or without.
+pub(crate) struct LowerPeer {
+    context: Arc<Context>,
+    file: Arc<UserFile>,
+    slots: Slots,
+    block_bytes: usize,
+    lend: bool,
+    /// Ended in submit: the slot.
+    over: Vec<usize>,
+    commands: Vec<(usize, Command)>,
+    /// To be lent.
+    wanted: Vec<Request>,
+}
+
+impl Lower {
+    /// `lend_bytes_max` is 0 for copies.
+    pub(crate) fn open(spec: &Spec, lend_bytes_max: usize) -> Result<Self> {
+        if spec.write {
+            return Err(BenchError::usage("this engine only reads"));
+        }
+        let backend = if spec.kaio { BackendChoice::Kaio } else { BackendChoice::Uring };
+        let config = Config { backend, cache_bytes: spec.pool_bytes, ..Config::default() };
+        let engine = choice::start_exactly(&config)
+            .map_err(|(errno, reason)| BenchError::failed(format!("{errno} {reason}")))?;
+        let opened = super::open(spec)?;
+        let file = UserFile::open(&engine, opened.as_raw_fd()).map_err(failed("open"))?;
+        Ok(Self { engine, file, lend_bytes_max })
+    }
+}
+
+impl Drop for Lower {
+    fn drop(&mut self) {
+        self.engine.shutdown();
+    }
+}
+
+impl Engine for Lower {
+    type Peer = LowerPeer;
+
+    fn peer(&self, block_bytes: usize, depth: usize) -> Result<LowerPeer> {
+        let context = Context::new(&self.engine, 0, depth as u32).map_err(failed("context"))?;
+        Ok(LowerPeer {
+            context,
+            file: self.file.clone(),
+            slots: Slots::new(block_bytes, depth),
+            block_bytes,
+            lend: block_bytes <= self.lend_bytes_max,
+            over: Vec::with_capacity(depth),
+            commands: Vec::with_capacity(depth),
+            wanted: Vec::with_capacity(depth),
+        })
+    }
+
+    fn has_own_cache(&self) -> bool {
+        true
+    }
+}
+
+impl Peer for LowerPeer {
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        if self.lend {
+            self.wanted.extend_from_slice(requests);
+            return Ok(());
+        }
+        for request in requests {
+            let Some(slot) = self.slots.take(*request) else { break };
+            let segments = Segments::One(self.slots.memory(slot));
+            // SAFETY: the memory of a slot stays in place until the slot is given back, which is
+            // after the request is over; `drop` waits for the others.
+            let command =
+                unsafe { Command::new(Kind::Read, (-1, 0), segments, request.offset as i64) };
+            self.commands.push((slot, command));
+        }
+        self.start()
+    }
+
+    fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        if self.lend {
+            return self.lend_all(each);
+        }
+        let need = min.saturating_sub(self.over.len());
+        let over = self.over.len();
+        for slot in self.over.drain(..) {
+            self.slots.give_back(slot, each);
+        }
+        let deadline = if over >= min { Deadline::NOW } else { Deadline::NEVER };
+        let mut ended = Vec::new();
+        let waited = self.context.wait_events(need, usize::MAX >> 1, deadline, None, |_, event| {
+            ended.push((event.data as usize, event.res));
+            Ok(())
+        });
+        waited.map_err(failed("wait"))?;
+        for (slot, result) in ended {
+            let bytes = usize::try_from(result).map_err(|_| nowait::Errno::IO);
+            require_whole(bytes, self.block_bytes)?;
+            self.slots.give_back(slot, each);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl LowerPeer {
+    /// Starts the commands that were made, as the native queue does.
+    fn start(&mut self) -> Result<()> {
+        let io = self.context.io();
+        let count = self.commands.len();
+        if io.reserve(count).map_err(failed("submit"))? < count {
+            return Err(BenchError::failed("the context is full"));
+        }
+        let mut submission = Submission::new(&self.context);
+        let file = &self.file;
+        let read = |command: &(usize, Command)| Some((file.as_ref(), command.1.offset as u64));
+        let lookahead = Lookahead::new(self.commands.iter().map(read));
+        let mut free = 0;
+        for (index, (slot, command)) in self.commands.iter().enumerate() {
+            lookahead.step(index, |index| self.commands.get(index).and_then(read));
+            let reply = Reply { data: *slot as u64, obj: *slot as u64, eventfd: None };
+            let started = submission.start_on(file, command.clone(), &reply);
+            if let Some(bytes) = started.map_err(failed("submit"))? {
+                require_whole(Ok(bytes as usize), self.block_bytes)?;
+                self.over.push(*slot);
+                free += 1;
+            }
+        }
+        self.commands.clear();
+        io.release(free);
+        submission.finish();
+        Ok(())
+    }
+
+    fn lend_all(&mut self, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        for request in self.wanted.drain(..) {
+            let lent = self.file.cached().pin_range(request.offset, self.block_bytes);
+            let Some(range) = lent else {
+                return Err(BenchError::failed("a page was not in the cache"));
+            };
+            require_whole(Ok(range.len()), self.block_bytes)?;
+            for chunk in range.chunks() {
+                each(request, chunk);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LowerPeer {
+    fn drop(&mut self) {
+        // Waits for what is under way; the only error is that somebody else does it.
+        let _ = self.context.destroy();
+        self.context.io().ring().memory().unmap_theirs(self.context.address());
+    }
+}

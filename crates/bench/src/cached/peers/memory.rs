@@ -1,0 +1,129 @@
+//! Copies from memory: a mapping of the file, and the ceiling.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
+
+use super::slots::Slots;
+use super::{Engine, Peer, Request, failed};
+use crate::cached::spec::Spec;
+use crate::error::{BenchError, Context, Result};
+
+/// Memory that holds the bytes of the set.
+pub(crate) struct Memory {
+    source: Arc<Source>,
+}
+
+/// Where they lie.
+enum Source {
+    Huge(HugeMemory),
+    Mapped(Mapping),
+}
+
+/// A shared, populated mapping of the beginning of a file.
+struct Mapping {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: nobody writes to the mapping while a run only reads.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// The memory with a buffer.
+pub(crate) struct MemoryPeer {
+    source: Arc<Source>,
+    slots: Slots,
+    wanted: Vec<Request>,
+}
+
+impl Memory {
+    /// Maps the set.
+    pub(crate) fn map(spec: &Spec) -> Result<Self> {
+        let file = open(spec)?;
+        let len = spec.set_bytes as usize;
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_POPULATE);
+        let null = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe { libc::mmap(null, len, protection, flags, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error()).context(|| "mmap".to_owned());
+        }
+        let mapping = Mapping { base: base.cast(), len };
+        Ok(Self { source: Arc::new(Source::Mapped(mapping)) })
+    }
+
+    /// Copies the set into huge pages.
+    pub(crate) fn copy(spec: &Spec) -> Result<Self> {
+        let len = spec.set_bytes as usize;
+        let memory = HugeMemory::new(len.next_multiple_of(HUGE_PAGE_SIZE));
+        let memory = memory.map_err(failed("mmap"))?;
+        // SAFETY: the mapping is that long, zeroed, and nobody else has it yet.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base(), len) };
+        open(spec)?.read_exact(bytes).context(|| format!("read {}", spec.path.display()))?;
+        Ok(Self { source: Arc::new(Source::Huge(memory)) })
+    }
+}
+
+fn open(spec: &Spec) -> Result<File> {
+    if spec.write {
+        return Err(BenchError::usage("this engine only reads"));
+    }
+    super::open(spec)
+}
+
+impl Source {
+    fn base(&self) -> *const u8 {
+        match self {
+            Self::Huge(memory) => memory.base(),
+            Self::Mapped(mapping) => mapping.base,
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this very length, and not used after this.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
+
+impl Engine for Memory {
+    type Peer = MemoryPeer;
+
+    fn peer(&self, block_bytes: usize, depth: usize) -> Result<MemoryPeer> {
+        let slots = Slots::new(block_bytes, 1);
+        Ok(MemoryPeer { source: self.source.clone(), slots, wanted: Vec::with_capacity(depth) })
+    }
+}
+
+impl Peer for MemoryPeer {
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        self.wanted.extend_from_slice(requests);
+        Ok(())
+    }
+
+    fn reap(&mut self, _min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        let base = self.source.base();
+        for request in self.wanted.drain(..) {
+            let Some(slot) = self.slots.take(request) else { break };
+            let memory = self.slots.memory(slot);
+            // SAFETY: offsets are whole blocks within the set, which the memory holds; the buffer
+            // is another allocation of one block.
+            unsafe {
+                let from = base.add(request.offset as usize);
+                from.copy_to_nonoverlapping(memory.base, memory.len);
+            }
+            self.slots.give_back(slot, each);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! The ways to read and write a file, one in each file, all driven by the same loop.
+//!
+//! ```text
+//! native   our page cache: a queue of the native API
+//! lower    our page cache: a submission, and pages that are lent
+//! psync    pread, pwrite, preadv2
+//! ring     io_uring             libaio   the kernel's native AIO
+//! memory   a mapping of the file; memory that holds a copy of it
+//! ```
+
+pub(crate) mod libaio;
+pub(crate) mod lower;
+pub(crate) mod memory;
+pub(crate) mod native;
+pub(crate) mod psync;
+pub(crate) mod ring;
+mod slots;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nowait_sys::Errno;
+
+use super::spec::Spec;
+use crate::error::{BenchError, Context, Result};
+
+/// One read or write of a whole block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) offset: u64,
+    /// What a write stamps into its buffer; reads have 0.
+    pub(crate) generation: u32,
+}
+
+/// What a process sets up once.
+pub(crate) trait Engine: Sync {
+    type Peer: Peer;
+
+    /// Makes what one thread works with: for up to `depth` requests of `block_bytes` at a time.
+    fn peer(&self, block_bytes: usize, depth: usize) -> Result<Self::Peer>;
+
+    /// Tells whether the pages lie in a cache of this process, which has to be filled through it.
+    fn has_own_cache(&self) -> bool {
+        false
+    }
+
+    /// Fills such a cache with the first `bytes` of another file.
+    fn fill(&self, _other: &Path, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What one thread works with.
+pub(crate) trait Peer {
+    /// Starts requests, at most as many as fit beside those under way.
+    fn submit(&mut self, requests: &[Request]) -> Result<()>;
+
+    /// Waits until `min` requests are over; hands over each one that is, with its bytes.
+    fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()>;
+
+    /// Makes durable what was written.
+    fn sync(&mut self) -> Result<()>;
+}
+
+/// Opens the file of a run for a peer.
+fn open(spec: &Spec) -> Result<File> {
+    let direct = if spec.direct { libc::O_DIRECT } else { 0 };
+    let sync = if spec.sync { libc::O_DSYNC } else { 0 };
+    let mut options = OpenOptions::new();
+    options.read(true).write(spec.write).custom_flags(direct | sync);
+    options.open(&spec.path).context(|| format!("open {}", spec.path.display()))
+}
+
+/// Fails unless a request has moved all of its block.
+fn require_whole(result: core::result::Result<usize, Errno>, block_bytes: usize) -> Result<()> {
+    match result {
+        Ok(bytes) if bytes == block_bytes => Ok(()),
+        Ok(bytes) => Err(BenchError::failed(format!("{bytes} of {block_bytes} bytes were moved"))),
+        Err(errno) => Err(BenchError::failed(format!("a request failed: {errno}"))),
+    }
+}
+
+fn failed(what: &str) -> impl Fn(Errno) -> BenchError + '_ {
+    move |errno| BenchError::failed(format!("{what}: {errno}"))
+}

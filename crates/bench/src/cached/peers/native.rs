@@ -1,0 +1,108 @@
+//! Our page cache through the native API.
+
+use std::path::Path;
+
+use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue};
+
+use super::{Engine, Peer, Request};
+use crate::cached::pattern;
+use crate::cached::spec::Spec;
+use crate::error::{BenchError, Result};
+
+/// Read at once to fill the pool.
+const FILL_BYTES: usize = 1 << 20;
+
+/// An engine of ours and the file, opened for the user cache.
+pub(crate) struct Native {
+    nowait: Nowait,
+    file: File,
+}
+
+/// A queue with its spare buffers.
+pub(crate) struct NativePeer {
+    queue: Queue<Request, AlignedBuffer>,
+    file: File,
+    spare: Vec<AlignedBuffer>,
+}
+
+impl Native {
+    pub(crate) fn open(spec: &Spec) -> Result<Self> {
+        let backend = if spec.kaio { BackendChoice::Kaio } else { BackendChoice::Uring };
+        let builder = Nowait::builder().backend(backend).cache_bytes(spec.pool_bytes);
+        let nowait = builder.build().map_err(explain)?;
+        let options = OpenOptions::new().read(true).write(spec.write).sync(spec.sync);
+        let file = options.cache(CacheMode::User).open(&nowait, &spec.path).map_err(explain)?;
+        Ok(Self { nowait, file })
+    }
+}
+
+impl Engine for Native {
+    type Peer = NativePeer;
+
+    fn peer(&self, block_bytes: usize, depth: usize) -> Result<NativePeer> {
+        let queue = self.nowait.queue(depth).map_err(explain)?;
+        let buffer = || {
+            let mut buffer = AlignedBuffer::zeroed(block_bytes);
+            buffer.fill(0x5a);
+            buffer
+        };
+        let spare = (0..depth).map(|_| buffer()).collect();
+        Ok(NativePeer { queue, file: self.file.clone(), spare })
+    }
+
+    fn has_own_cache(&self) -> bool {
+        true
+    }
+
+    fn fill(&self, other: &Path, bytes: u64) -> Result<()> {
+        let file = File::open(&self.nowait, other).map_err(explain)?;
+        let mut buffer = AlignedBuffer::zeroed(FILL_BYTES);
+        for offset in (0..bytes).step_by(FILL_BYTES) {
+            file.read_at(&mut buffer, offset).map_err(explain)?;
+        }
+        Ok(())
+    }
+}
+
+impl Peer for NativePeer {
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        for request in requests {
+            let Some(mut buffer) = self.spare.pop() else { break };
+            let (offset, generation) = (request.offset, request.generation);
+            let taken = if generation > 0 {
+                pattern::stamp(offset, &mut buffer, generation);
+                self.queue.write(&self.file, buffer, offset, *request)
+            } else {
+                self.queue.read(&self.file, buffer, offset, *request)
+            };
+            taken.map_err(|refused| explain(refused.into()))?;
+        }
+        self.queue.submit();
+        Ok(())
+    }
+
+    fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        let mut wrong = None;
+        let spare = &mut self.spare;
+        let reaped = self.queue.reap(min, None, |completion| {
+            let Some(buffer) = completion.buffers.one() else { return };
+            match completion.result {
+                Ok(bytes) if bytes == buffer.len() => each(completion.tag, &buffer),
+                Ok(bytes) => wrong = Some(format!("{bytes} bytes were moved")),
+                Err(error) => wrong = Some(error.to_string()),
+            }
+            spare.push(buffer);
+        });
+        reaped.map_err(explain)?;
+        wrong.map_or(Ok(()), |message| Err(BenchError::failed(message)))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_all().map_err(explain)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn explain(error: nowait::Error) -> BenchError {
+    BenchError::failed(error.to_string())
+}

@@ -1,0 +1,86 @@
+//! One request at a time, into one buffer that stays in the processor's cache.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use nowait_sys::Errno;
+use nowait_sys::file::{preadv2, pwritev2, rwf};
+
+use super::slots::Slots;
+use super::{Engine, Peer, Request, require_whole};
+use crate::cached::spec::Spec;
+use crate::error::{BenchError, Context, Result};
+
+/// The file, for pread(2), pwrite(2) or preadv2(2).
+pub(crate) struct Psync {
+    file: Arc<File>,
+    rw_flags: u32,
+}
+
+/// The same with a buffer.
+pub(crate) struct PsyncPeer {
+    file: Arc<File>,
+    rw_flags: u32,
+    slots: Slots,
+    block_bytes: usize,
+    wanted: Vec<Request>,
+}
+
+impl Psync {
+    /// `nowait`: ask not to wait first.
+    pub(crate) fn open(spec: &Spec, nowait: bool) -> Result<Self> {
+        let rw_flags = if nowait { rwf::NOWAIT } else { 0 };
+        Ok(Self { file: Arc::new(super::open(spec)?), rw_flags })
+    }
+}
+
+impl Engine for Psync {
+    type Peer = PsyncPeer;
+
+    fn peer(&self, block_bytes: usize, depth: usize) -> Result<PsyncPeer> {
+        Ok(PsyncPeer {
+            file: self.file.clone(),
+            rw_flags: self.rw_flags,
+            slots: Slots::new(block_bytes, 1),
+            block_bytes,
+            wanted: Vec::with_capacity(depth),
+        })
+    }
+}
+
+impl Peer for PsyncPeer {
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        self.wanted.extend_from_slice(requests);
+        Ok(())
+    }
+
+    fn reap(&mut self, _min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        for request in self.wanted.drain(..) {
+            let slot = self.slots.take(request);
+            let slot = slot.ok_or_else(|| BenchError::failed("the only buffer is in use"))?;
+            let memory = [self.slots.memory(slot)];
+            let (fd, offset) = (self.file.as_raw_fd(), request.offset as i64);
+            let call = |flags| {
+                // SAFETY: the buffer is ours and lives through the call.
+                unsafe {
+                    match request.generation {
+                        0 => preadv2(fd, &memory, offset, flags),
+                        _ => pwritev2(fd, &memory, offset, flags),
+                    }
+                }
+            };
+            let done = match call(self.rw_flags) {
+                Err(Errno::AGAIN) => call(0),
+                done => done,
+            };
+            require_whole(done, self.block_bytes)?;
+            self.slots.give_back(slot, each);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_all().context(|| "fsync".to_owned())
+    }
+}

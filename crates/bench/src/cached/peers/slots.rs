@@ -1,0 +1,46 @@
+//! The buffers of requests under way.
+
+use nowait_sys::aligned::AlignedBuffer;
+use nowait_sys::file::IoVec;
+
+use super::Request;
+use crate::cached::pattern;
+
+/// Buffers of one size, each with the request that has it. A buffer keeps its place.
+pub(super) struct Slots {
+    buffers: Vec<AlignedBuffer>,
+    requests: Vec<Request>,
+    free: Vec<usize>,
+}
+
+impl Slots {
+    pub(super) fn new(block_bytes: usize, depth: usize) -> Self {
+        let mut buffers: Vec<_> = (0..depth).map(|_| AlignedBuffer::zeroed(block_bytes)).collect();
+        // Memory is there, and differs from zero, before the clock starts.
+        buffers.iter_mut().for_each(|buffer| buffer.fill(0x5a));
+        let requests = vec![Request { offset: 0, generation: 0 }; depth];
+        Self { buffers, requests, free: (0..depth).rev().collect() }
+    }
+
+    /// Gives the request a slot, whose buffer is stamped if it is a write.
+    pub(super) fn take(&mut self, request: Request) -> Option<usize> {
+        let slot = self.free.pop()?;
+        self.requests[slot] = request;
+        if request.generation > 0 {
+            pattern::stamp(request.offset, &mut self.buffers[slot], request.generation);
+        }
+        Some(slot)
+    }
+
+    /// Returns the memory of a slot.
+    pub(super) fn memory(&mut self, slot: usize) -> IoVec {
+        let buffer = &mut self.buffers[slot];
+        IoVec { base: buffer.as_mut_ptr(), len: buffer.len() }
+    }
+
+    /// Takes the slot back, and shows what it held.
+    pub(super) fn give_back(&mut self, slot: usize, each: &mut impl FnMut(Request, &[u8])) {
+        each(self.requests[slot], &self.buffers[slot]);
+        self.free.push(slot);
+    }
+}
