@@ -34,6 +34,8 @@ pub struct WriteOperation {
     begun: bool,
     /// The offset is the size of the file when the first byte is copied.
     appends: bool,
+    /// Up to where [`WriteOperation::tell_progress`] was called.
+    told: u64,
     waited: Option<u64>,
     durable: Option<Durable>,
     sync: Option<SyncOperation>,
@@ -49,8 +51,8 @@ impl WriteOperation {
     ) -> WriteOperation {
         let end = offset.saturating_add(user.len() as u64);
         let (start, pos, begun, waited, sync) = (offset, offset, false, None, None);
-        let appends = false;
-        WriteOperation { file, user, start, pos, end, begun, appends, waited, durable, sync }
+        let (appends, told) = (false, offset);
+        WriteOperation { file, user, start, pos, end, begun, appends, told, waited, durable, sync }
     }
 
     /// Makes a write of all of `user` at the end that the file has when it begins: the caller
@@ -64,7 +66,7 @@ impl WriteOperation {
         if core::mem::take(&mut self.appends) {
             let len = self.end - self.start;
             self.start = self.file.size();
-            self.pos = self.start;
+            (self.pos, self.told) = (self.start, self.start);
             self.end = self.start.saturating_add(len);
         }
     }
@@ -76,7 +78,7 @@ impl WriteOperation {
         self.find_end();
         if self.sync.is_none() {
             let copied = self.copy_all(plug, wait);
-            self.file.cache().progress.notice();
+            self.tell_progress();
             match copied {
                 Some(Step::Done(Ok(bytes))) if self.durable.is_some() && bytes > 0 => {}
                 Some(step) => return step,
@@ -162,11 +164,12 @@ impl WriteOperation {
 
     /// Waits until less is dirty. Before that, some of it is on its way to the disk.
     fn throttle(
-        &self,
+        &mut self,
         plug: &mut Vec<Bio>,
         wait: &dyn Fn() -> WaitEntry,
     ) -> Result<Attempt, Errno> {
-        let cache = self.file.cache();
+        let file = self.file.clone();
+        let cache = file.cache();
         // Only by what nobody writes yet: small writes are then cleaned in large runs.
         if cache.unwritten_frames() > cache.dirty_background() {
             // Not what failed before: this write may be waiting for the end of that very page.
@@ -179,8 +182,18 @@ impl WriteOperation {
         if let Some(errno) = self.file.mapping().write_error(0, u64::MAX) {
             return Err(errno);
         }
+        // Before the entry is left: it would kick this very write, for ever.
+        self.tell_progress();
         cache.progress.arm(wait());
         Ok(if cache.is_too_dirty() { Attempt::Wait } else { Attempt::Again })
+    }
+
+    /// Kicks who waits until less is dirty, if this write has given folios back since the last
+    /// time: they can be cleaned now.
+    fn tell_progress(&mut self) {
+        if core::mem::replace(&mut self.told, self.pos) != self.pos {
+            self.file.cache().progress.notice();
+        }
     }
 
     /// Has the pages at both ends read at once, if they will be needed and are missing.

@@ -150,3 +150,69 @@ fn requests_of_a_context_complete_once_each() {
         context.destroy().unwrap();
     });
 }
+
+#[test]
+fn a_write_larger_than_the_cache_ends_as_a_request_of_a_context() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let plain = file(&folder, "f");
+        let user = UserFile::open(engine, plain.as_raw_fd()).unwrap();
+        let context = Context::new(engine, 0, 64).unwrap();
+        let data = pattern(24 * MIB, 3);
+        assert_eq!(context.io().reserve(1), Ok(1));
+        let mut submission = Submission::new(&context);
+        // SAFETY: the data live until the event has come.
+        let write = unsafe { Command::new(Kind::Write, (-1, 0), segments(&data), 0) };
+        let reply = Reply { data: 7, obj: 0, eventfd: None };
+        submission.start_cached(&user, write, &reply).unwrap();
+        submission.finish();
+        let sink = |_: usize, event: nowait_sys::aio::IoEvent| {
+            assert_eq!((event.data, event.res), (7, data.len() as i64));
+            Ok(())
+        };
+        assert_eq!(context.wait_events(1, 1, Deadline::NEVER, None, sink), Ok(1));
+        user.settle(engine).unwrap();
+        assert!(std::fs::read(folder.path().join("f")).unwrap() == data);
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn appends_go_to_the_end_that_earlier_requests_made() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let user = UserFile::open(engine, file(&folder, "f").as_raw_fd()).unwrap();
+        let mut expected = Vec::new();
+        for part in 0..20u8 {
+            let data = pattern(1 + 997 * usize::from(part), part);
+            // SAFETY: `run` returns when the operation is over.
+            let append = unsafe { UserOperation::append(&user, segments(&data), None) };
+            assert_eq!(append.run(engine), Ok(data.len() as u32));
+            expected.extend(data);
+        }
+        user.settle(engine).unwrap();
+        assert!(std::fs::read(folder.path().join("f")).unwrap() == expected);
+    });
+}
+
+#[test]
+fn a_change_past_the_cache_is_seen_by_the_next_request() {
+    use std::os::unix::fs::FileExt;
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let plain = file(&folder, "f");
+        let user = UserFile::open(engine, plain.as_raw_fd()).unwrap();
+        write(engine, &user, 0, &pattern(10_000, 1));
+        let exclusion = user.exclude(engine).unwrap();
+        plain.write_all_at(b"plain", 5_000).unwrap();
+        drop(exclusion);
+        let mut back = [0; 5];
+        read(engine, &user, 5_000, &mut back);
+        assert_eq!(&back, b"plain");
+        write(engine, &user, 5_001, b"L");
+        user.give_up(engine).unwrap();
+        assert!(user.is_given_up() && engine.cached(plain.as_raw_fd()).is_none());
+        plain.read_exact_at(&mut back, 5_000).unwrap();
+        assert_eq!(&back, b"pLain");
+    });
+}

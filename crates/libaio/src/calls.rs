@@ -120,7 +120,12 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
     match command.kind {
         Kind::Poll(_) => submission.start(command, reply),
         _ => match looks.file(&command) {
-            Some(file) => submission.start_cached(&file, command, &reply),
+            Some(file) => {
+                for part in command.segments.as_slice() {
+                    memory::check(part.base as usize, part.len, command.kind == Kind::Read)?;
+                }
+                submission.start_cached(&file, command, &reply)
+            }
             None => submission.start(command, reply),
         },
     }

@@ -42,6 +42,15 @@ pub unsafe fn write<T: Copy>(address: usize, value: T) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Checks the first and the last byte of memory that will be read or, if `writable`, written here
+/// and not by the kernel.
+///
+/// # Errors
+/// `EFAULT`: one of them is not there.
+pub fn check(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
+    if len == 0 { Ok(()) } else { require(address, len, writable) }
+}
+
 fn require(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
     let last = address.checked_add(len - 1).ok_or(Errno::FAULT)?;
     require_page(address, address / PAGE_SIZE, writable)?;
