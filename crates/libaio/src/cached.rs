@@ -208,13 +208,12 @@ impl<'a> Looks<'a> {
     fn look(&mut self, fd: i32) -> Result<&Look, Errno> {
         if self.last.as_ref().is_none_or(|last| last.fd != fd) {
             let known = self.seen.iter().find(|look| look.fd == fd).cloned();
-            let look = match known {
-                Some(look) => look,
-                None => {
-                    let flags = open_for(fd)?;
-                    let find = |(files, engine): (&CachedFiles, _)| files.find(engine, fd, flags);
-                    Look { fd, flags, file: self.cached.and_then(find) }
-                }
+            let look = if let Some(look) = known {
+                look
+            } else {
+                let flags = open_for(fd)?;
+                let find = |(files, engine): (&CachedFiles, _)| files.find(engine, fd, flags);
+                Look { fd, flags, file: self.cached.and_then(find) }
             };
             self.seen.extend(self.last.replace(look).filter(|last| last.fd != fd));
         }
@@ -228,7 +227,7 @@ impl<'a> Looks<'a> {
 /// # Errors
 /// That of a write to the file.
 pub fn settle(fd: i32) -> Result<(), Errno> {
-    with_file(fd, |file, engine| file.settle(engine)).unwrap_or(Ok(()))
+    with_file(fd, UserFile::settle).unwrap_or(Ok(()))
 }
 
 /// Looks at a descriptor just opened: what is cached of its file is written first, or dropped if
@@ -256,7 +255,7 @@ pub fn settle_all() {
 /// # Errors
 /// That of a write to the file.
 pub fn exclude(fd: i32) -> Result<Option<Exclusion>, Errno> {
-    with_file(fd, |file, engine| file.exclude(engine)).transpose()
+    with_file(fd, UserFile::exclude).transpose()
 }
 
 /// Leaves the file behind `fd` to the kernel's cache: a mapping of it follows.
@@ -264,7 +263,7 @@ pub fn exclude(fd: i32) -> Result<Option<Exclusion>, Errno> {
 /// # Errors
 /// That of a write to the file.
 pub fn give_up(fd: i32) -> Result<(), Errno> {
-    with_file(fd, |file, engine| file.give_up(engine)).unwrap_or(Ok(()))
+    with_file(fd, UserFile::give_up).unwrap_or(Ok(()))
 }
 
 fn with_file<T>(fd: i32, f: impl FnOnce(&Arc<UserFile>, &Arc<Engine>) -> T) -> Option<T> {
