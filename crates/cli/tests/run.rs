@@ -104,7 +104,8 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
     let cases: &[&[&str]] = &[
         &["run"],
         &["run", "--backend", "fast", "--", "true"],
-        &["run", "--cache", "user", "--", "true"],
+        &["run", "--cache", "mine", "--", "true"],
+        &["run", "--cache", "user", "--via", "libaio", "--", "true"],
         &["run", "--cache-size", "lots", "--", "true"],
         &["run", "--workers", "0", "--", "true"],
         &["doctor", "--yaml"],
