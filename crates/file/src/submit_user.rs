@@ -156,6 +156,7 @@ impl Submission<'_> {
 ///
 /// Memory is slower than a look-up: the lines of all headers are asked for at once, those of the
 /// bytes just before their turn.
+#[derive(Debug, Default)]
 pub struct Lookahead {
     /// Folio numbers by the request's index.
     folios: Vec<u32>,
@@ -163,13 +164,14 @@ pub struct Lookahead {
 
 impl Lookahead {
     /// Looks at all requests of a batch: file and byte offset of each, `None` for those that are
-    /// no reads of user files.
-    pub fn new<'f>(reads: impl Iterator<Item = Option<(&'f UserFile, u64)>>) -> Lookahead {
+    /// no transfers of user files. The memory of the last batch serves again.
+    pub fn look<'f>(&mut self, reads: impl Iterator<Item = Option<(&'f UserFile, u64)>>) {
         let look = |read: Option<(&UserFile, u64)>| match read {
             Some((file, at)) => file.cached().mapping().prefetch(at / FRAME_BYTES as u64),
             None => 0,
         };
-        Lookahead { folios: reads.map(look).collect() }
+        self.folios.clear();
+        self.folios.extend(reads.map(look));
     }
 
     /// Before the request with this index: asks for the bytes of one some requests later. `at`

@@ -77,6 +77,8 @@ pub struct Queue<T, B = Vec<u8>> {
     requests: Slab<Request<T, B>>,
     /// Taken, not submitted.
     prepared: Vec<(u64, Command)>,
+    /// Kept for its memory: a submission of cached requests allocates nothing.
+    lookahead: Lookahead,
     /// Submitted, and their event not yet taken.
     under_way: usize,
     /// Ended, not yet given back.
@@ -182,6 +184,7 @@ impl<T, B> Queue<T, B> {
             context: Context::new(nowait.engine(), 0, depth as u32).map_err(failed)?,
             requests: Slab::new(depth),
             prepared: Vec::new(),
+            lookahead: Lookahead::default(),
             under_way: 0,
             over: VecDeque::new(),
             depth,
@@ -299,9 +302,9 @@ impl<T, B> Queue<T, B> {
             let moves = matches!(command.kind, Kind::Read | Kind::Write);
             moves.then_some((file.as_ref(), command.offset as u64))
         };
-        let lookahead = Lookahead::new(self.prepared.iter().map(cached));
+        self.lookahead.look(self.prepared.iter().map(cached));
         for (index, (key, command)) in self.prepared.iter().enumerate() {
-            lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
+            self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
             let (key, command) = (*key, command.clone());
             let reply = Reply { data: key, obj: key, eventfd: None };
             let outcome = if index >= slots {

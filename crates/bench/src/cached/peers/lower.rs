@@ -30,6 +30,7 @@ pub(crate) struct LowerPeer {
     /// Ended in submit: the slot.
     over: Vec<usize>,
     commands: Vec<(usize, Command)>,
+    lookahead: Lookahead,
     /// To be lent.
     wanted: Vec<Request>,
 }
@@ -62,6 +63,7 @@ impl Engine for Lower {
     fn peer(&self, block_bytes: usize, depth: usize) -> Result<LowerPeer> {
         let context = Context::new(&self.engine, 0, depth as u32).map_err(failed("context"))?;
         Ok(LowerPeer {
+            lookahead: Lookahead::default(),
             context,
             file: self.file.clone(),
             slots: Slots::new(block_bytes, depth),
@@ -136,10 +138,10 @@ impl LowerPeer {
         let mut submission = Submission::new(&self.context);
         let file = &self.file;
         let read = |command: &(usize, Command)| Some((file.as_ref(), command.1.offset as u64));
-        let lookahead = Lookahead::new(self.commands.iter().map(read));
+        self.lookahead.look(self.commands.iter().map(read));
         let mut free = 0;
         for (index, (slot, command)) in self.commands.iter().enumerate() {
-            lookahead.step(index, |index| self.commands.get(index).and_then(read));
+            self.lookahead.step(index, |index| self.commands.get(index).and_then(read));
             let reply = Reply { data: *slot as u64, obj: *slot as u64, eventfd: None };
             let started = submission.start_on(file, command.clone(), &reply);
             if let Some(bytes) = started.map_err(failed("submit"))? {
