@@ -56,6 +56,8 @@ pub struct Submission<'a> {
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
+    /// Requests that ended in their first iteration, and are not counted yet.
+    pub(crate) inline: u64,
 }
 
 /// What an inline attempt came to.
@@ -84,6 +86,7 @@ impl<'a> Submission<'a> {
             own_used: false,
             own_queued: false,
             completed: false,
+            inline: 0,
         }
     }
 
@@ -123,6 +126,11 @@ impl<'a> Submission<'a> {
         }
         if self.completed {
             self.context.io().notify();
+        }
+        if self.inline > 0 {
+            let stats = self.context.io().stats();
+            stats.add(|c| &c.iterations, self.inline);
+            stats.add(|c| &c.completed_inline, self.inline);
         }
     }
 

@@ -127,7 +127,7 @@ fn requests_of_a_context_complete_once_each() {
                 // SAFETY: the memory lives to the end of the round, when all have completed.
                 let read = unsafe { Command::new(Kind::Read, (-1, 0), segments(memory), at) };
                 let reply = Reply { data, obj: 0, eventfd: None };
-                if let Some(bytes) = submission.start_on(&user, read, &reply).unwrap() {
+                if let Some(bytes) = submission.start_on(&user, &read, &reply).unwrap() {
                     assert_eq!(bytes, 65_536);
                     context.io().release(1);
                     seen[i as usize] += 1;

@@ -300,19 +300,19 @@ impl<T, B> Queue<T, B> {
             let (key, command) = prepared;
             let file = requests.get(*key)?.cached()?;
             let moves = matches!(command.kind, Kind::Read | Kind::Write);
-            moves.then_some((file.as_ref(), command.offset as u64))
+            moves.then_some((file.as_ref(), command.offset as u64, command.len as usize))
         };
         self.lookahead.look(self.prepared.iter().map(cached));
         for (index, (key, command)) in self.prepared.iter().enumerate() {
             self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
-            let (key, command) = (*key, command.clone());
+            let key = *key;
             let reply = Reply { data: key, obj: key, eventfd: None };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
             } else if let Some(file) = requests.get(key).and_then(Request::cached) {
                 submission.start_on(file, command, &reply)
             } else {
-                submission.start(command, reply).map(|()| None)
+                submission.start(command.clone(), reply).map(|()| None)
             };
             match outcome {
                 Ok(None) => started += 1,
