@@ -98,7 +98,7 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
-            return self.start_cached(&file, command, &reply);
+            return self.start_cached(&file, &command, &reply);
         }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),

@@ -12,18 +12,13 @@ use nowait_block::bio::Descriptor;
 use nowait_cache::{FRAME_BYTES, copy::User};
 use nowait_retry::Request;
 use nowait_sys::{Errno, fd};
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 /// How many requests before its own the bytes of a request are asked for.
-const AHEAD: usize = 4;
+const AHEAD: usize = 2;
 
-/// What the first attempt came to.
-enum Start {
-    /// Over, with so many bytes.
-    Over(u32),
-    /// This is left to do.
-    Rest(UserOperation),
-}
+/// What the first attempt came to: over, with so many bytes, or what is left to do.
+type Start = ControlFlow<u32, UserOperation>;
 
 impl Submission<'_> {
     /// Starts a command on a user file, with an event for each, also for those over at once.
@@ -33,14 +28,14 @@ impl Submission<'_> {
     pub fn start_cached(
         &mut self,
         file: &Arc<UserFile>,
-        command: Command,
+        command: &Command,
         reply: &Reply,
     ) -> Result<(), Errno> {
         if command.wants_nowait() && command.kind == Kind::Write {
             return Err(Errno::OPNOTSUPP); // as ext4 says
         }
         let nowait = command.wants_nowait();
-        let result = match self.start_on(file, &command, reply) {
+        let result = match self.start_on(file, command, reply) {
             Ok(None) => return Ok(()),
             Ok(Some(bytes)) => Ok(bytes),
             Err(Errno::AGAIN) if nowait => Err(Errno::AGAIN),
@@ -72,15 +67,15 @@ impl Submission<'_> {
         let waits = !orders.is_empty() && orders.conflicts(file.key(), &range, access);
         let operation = match command.kind {
             Kind::Read if !waits => match self.read_now(file, command)? {
-                Start::Over(bytes) => return Ok(Some(bytes)),
-                Start::Rest(operation) => operation,
+                Start::Break(bytes) => return Ok(Some(bytes)),
+                Start::Continue(operation) => operation,
             },
             Kind::Read if command.wants_nowait() => return Err(Errno::AGAIN),
             // An append has to know that no other write runs: it takes its place in the order.
             Kind::Write if !waits && !command.is_append() && command.durable().is_none() => {
                 match self.write_now(file, command) {
-                    Start::Over(bytes) => return Ok(Some(bytes)),
-                    Start::Rest(operation) => operation,
+                    Start::Break(bytes) => return Ok(Some(bytes)),
+                    Start::Continue(operation) => operation,
                 }
             }
             // SAFETY: whoever made the command promised that its segments live until the end.
@@ -97,12 +92,12 @@ impl Submission<'_> {
         let done = file.cached().read_cached(offset, &mut user);
         if done == len || offset + done as u64 >= file.cached().size() {
             self.inline += 1;
-            return Ok(Start::Over(done as u32));
+            return Ok(Start::Break(done as u32));
         }
         match command.wants_nowait() {
-            true if done > 0 => Ok(Start::Over(done as u32)),
+            true if done > 0 => Ok(Start::Break(done as u32)),
             true => Err(Errno::AGAIN),
-            false => Ok(Start::Rest(UserOperation::rest_of_read(file, offset, done, user))),
+            false => Ok(Start::Continue(UserOperation::rest_of_read(file, offset, done, user))),
         }
     }
 
@@ -116,10 +111,10 @@ impl Submission<'_> {
             self.context.engine().run_kicked();
         }
         if done < len {
-            return Start::Rest(UserOperation::rest_of_write(file, offset, done, user));
+            return Start::Continue(UserOperation::rest_of_write(file, offset, done, user));
         }
         self.inline += 1;
-        Start::Over(done as u32)
+        Start::Break(done as u32)
     }
 
     /// Holds the event counter for the engine's threads, and keeps a number of it in the

@@ -156,9 +156,9 @@ impl File {
         Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)))
     }
 
-    /// Lends many ranges, offset and length each, as [`File::lend`] does one: gives `each` the index
-    /// of the range and what is lent of it. Faster than one by one: while a range is looked at, the
-    /// processor fetches the next ones from memory.
+    /// Lends many ranges, offset and length each, as [`File::lend`] does one: gives `each` the
+    /// index of the range and what is lent of it. Faster than one by one: while a range is looked
+    /// at, the processor fetches the next ones from memory.
     ///
     /// # Errors
     /// Those of [`File::lend`]; nothing was lent then.

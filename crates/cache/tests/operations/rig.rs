@@ -99,7 +99,8 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies to what is cached, as a submit does; returns what is left to do, and how much is done.
+    /// Copies to what is cached, as a submit does; returns what is left to do, and how much is
+    /// done.
     pub(crate) fn write_cached(
         &self,
         offset: u64,
