@@ -56,6 +56,8 @@ pub struct Submission<'a> {
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
+    /// Requests that ended in their first iteration, and are not counted yet.
+    pub(crate) inline: u64,
 }
 
 /// What an inline attempt came to.
@@ -84,6 +86,7 @@ impl<'a> Submission<'a> {
             own_used: false,
             own_queued: false,
             completed: false,
+            inline: 0,
         }
     }
 
@@ -95,7 +98,7 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
-            return self.start_cached(&file, command, &reply);
+            return self.start_cached(&file, &command, &reply);
         }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
@@ -123,6 +126,11 @@ impl<'a> Submission<'a> {
         }
         if self.completed {
             self.context.io().notify();
+        }
+        if self.inline > 0 {
+            let stats = self.context.io().stats();
+            stats.add(|c| &c.iterations, self.inline);
+            stats.add(|c| &c.completed_inline, self.inline);
         }
     }
 
