@@ -50,6 +50,10 @@ pub(crate) enum Bench {
     Submit(nowait_bench::SubmitArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(nowait_bench::CachedArgs),
+    /// Measure one request of many segments against many requests, on a direct file.
+    Vector(nowait_bench::VectorArgs),
+    /// Measure what single requests wait for beside a context with thousands.
+    Fairness(nowait_bench::FairnessArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }

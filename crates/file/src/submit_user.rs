@@ -144,6 +144,7 @@ impl Submission<'_> {
         reply: &Reply,
     ) -> Result<(), Errno> {
         let eventfd = self.event_counter_everywhere(reply)?;
+        self.context.admit(command.len)?;
         let (context, (range, access)) = (self.context, reach(&command));
         let engine = context.engine();
         if access == Access::Write {
@@ -153,6 +154,7 @@ impl Submission<'_> {
         let mut operation = FileOperation::new(command, context, place, Route::Own);
         operation.target.eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         operation.user = Some(Box::new(user));
+        operation.admitted = true;
         let request = Request::new(operation, engine.kicked().clone());
         request.prepare(|operation, wait| {
             let (ticket, _) = engine.orders().enter(file.key(), range, access, || wait.entry());

@@ -14,6 +14,18 @@ impl EventFd {
         Ok(EventFd(Fd::from_raw(fd as i32)))
     }
 
+    /// Creates a counter at zero whose readers wait while it is zero.
+    pub fn new_blocking() -> Result<EventFd, Errno> {
+        // SAFETY: no memory is involved.
+        let fd = unsafe { sys!(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC) }?;
+        Ok(EventFd(Fd::from_raw(fd as i32)))
+    }
+
+    /// Gives up ownership of the descriptor.
+    pub fn into_raw(self) -> i32 {
+        self.0.into_raw()
+    }
+
     /// Moves the descriptor to a high number, see [`Fd::moved_high`].
     #[must_use]
     pub fn moved_high(self) -> EventFd {
