@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Our own page cache is measured by programs of ours, in the same way: `cached`. What no fio job
-//! can ask is asked of an engine in this process (`rig`): `vector`, `fairness`.
+//! can ask is asked of an engine in this process (`rig`): `vector`,
+//! `fairness`, `mixed`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
@@ -34,6 +35,7 @@ mod job;
 mod launch;
 mod layout;
 mod metric;
+mod mixed;
 mod prepare;
 mod progress;
 mod report;
@@ -56,6 +58,7 @@ pub use cached::{CachedArgs, CachedResults, run_cached};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
 pub use fairness::{FairnessArgs, run_fairness};
+pub use mixed::{MixedArgs, run_mixed};
 pub use results::Results;
 pub use submit::run_submit;
 pub use vector::{VectorArgs, run_vector};

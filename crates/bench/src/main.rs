@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nowait_bench::{
-    CachedArgs, DemoArgs, FairnessArgs, SubmitArgs, VectorArgs, run_cached, run_demo, run_fairness,
-    run_submit, run_vector,
+    CachedArgs, DemoArgs, FairnessArgs, MixedArgs, SubmitArgs, VectorArgs, run_cached, run_demo,
+    run_fairness, run_mixed, run_submit, run_vector,
 };
 
 #[derive(Parser)]
@@ -25,6 +25,8 @@ enum Command {
     Vector(VectorArgs),
     /// Measure what single requests wait for beside a context with thousands.
     Fairness(FairnessArgs),
+    /// Serve sockets, a file and a timer from one context, against epoll with threads.
+    Mixed(MixedArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(DemoArgs),
 }
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Cached(args) => run_cached(&args).map(drop),
         Command::Vector(args) => run_vector(&args),
         Command::Fairness(args) => run_fairness(&args),
+        Command::Mixed(args) => run_mixed(&args),
         Command::Demo(args) => run_demo(&args).map(drop),
     };
     match outcome {

@@ -84,6 +84,20 @@ impl Rig {
     }
 }
 
+impl Rig {
+    /// Waits for at least one event, and takes up to `max`: names and results.
+    pub(crate) fn reap_results(&self, max: usize, ended: &mut Vec<(u64, i64)>) -> Result<()> {
+        let taken = self.context.wait_events(1, max, Deadline::NEVER, None, |_, event| {
+            ended.push((event.data, event.res));
+            Ok(())
+        });
+        match taken {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(failed("wait")(errno)),
+        }
+    }
+}
+
 impl Drop for Rig {
     fn drop(&mut self) {
         // Before the memory goes.
@@ -99,11 +113,27 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// Returns what the process has used.
     pub(crate) fn now() -> Usage {
+        Usage::of(libc::RUSAGE_SELF)
+    }
+
+    /// Returns what the calling thread has used.
+    pub(crate) fn of_thread() -> Usage {
+        Usage::of(libc::RUSAGE_THREAD)
+    }
+
+    /// Leaves out what a thread has used that began after the other figures were taken.
+    pub(crate) fn without(self, thread: Usage) -> Usage {
+        let (cpu_us, switches) = (self.cpu_us - thread.cpu_us, self.switches - thread.switches);
+        Usage { cpu_us, switches }
+    }
+
+    fn of(whom: libc::c_int) -> Usage {
         // SAFETY: plain data, for which zeroes are valid.
         let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
         // SAFETY: a live local of the type the call fills.
-        unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+        unsafe { libc::getrusage(whom, &raw mut usage) };
         let us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
         Usage {
             cpu_us: us(usage.ru_utime) + us(usage.ru_stime),

@@ -54,6 +54,8 @@ pub(crate) enum Bench {
     Vector(nowait_bench::VectorArgs),
     /// Measure what single requests wait for beside a context with thousands.
     Fairness(nowait_bench::FairnessArgs),
+    /// Serve sockets, a file and a timer from one context, against epoll with threads.
+    Mixed(nowait_bench::MixedArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }

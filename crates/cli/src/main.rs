@@ -48,6 +48,7 @@ fn bench(which: &Bench) -> Result<ExitCode> {
         Bench::Cached(args) => nowait_bench::run_cached(args).map(drop),
         Bench::Vector(args) => nowait_bench::run_vector(args),
         Bench::Fairness(args) => nowait_bench::run_fairness(args),
+        Bench::Mixed(args) => nowait_bench::run_mixed(args),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };
     let failure = |error: nowait_bench::BenchError| {

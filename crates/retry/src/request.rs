@@ -173,7 +173,7 @@ mod loom_tests {
             device.join().unwrap();
             canceller.join().unwrap();
             run_all(&home);
-            assert_eq!(shared.ended.load(SeqCst), 1, "one end, neither lost nor doubled");
+            assert_eq!(shared.ended.load(SeqCst), 1, "its end came neither late nor twice");
         });
     }
 
@@ -186,7 +186,7 @@ mod loom_tests {
     }
 
     #[test]
-    #[should_panic(expected = "run after its end")]
+    #[should_panic(expected = "its end")]
     fn loom_canary_running_without_the_right_is_caught() {
         storm(|request, _| request.clone().run(&mut (), None));
     }

@@ -8,7 +8,8 @@
 //! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
 //! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
 //! thread   signals, names, identities
-//! epoll    many descriptors at once       socket   sockets asked without waiting
+//! epoll    many descriptors at once
+//! timer, tty, pipe, socket: files without offsets
 //! inspect  what this system allows
 //! ```
 //!
@@ -35,6 +36,7 @@ pub mod raw;
 pub mod socket;
 pub mod thread;
 pub mod time;
+pub mod timer;
 pub mod tty;
 pub mod uring;
 
