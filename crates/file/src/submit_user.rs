@@ -9,7 +9,7 @@ use crate::{
     user::{BothTables, UserOperation},
 };
 use nowait_block::bio::Descriptor;
-use nowait_cache::{FRAME_BYTES, copy::User};
+use nowait_cache::{Ahead, FRAME_BYTES, copy::User};
 use nowait_retry::Request;
 use nowait_sys::{Errno, fd};
 use std::{ops::ControlFlow, sync::Arc};
@@ -175,13 +175,19 @@ pub type Transfer<'f> = (&'f UserFile, u64, usize);
 ///
 /// Memory is slower than a look-up: the lines of all headers are asked for at once, those of the
 /// bytes just before their turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Lookahead {
     /// Folio numbers by the request's index.
     folios: Vec<u32>,
+    what: Ahead,
 }
 
 impl Lookahead {
+    /// Makes one for batches that are copied, or lent.
+    pub const fn of(what: Ahead) -> Lookahead {
+        Lookahead { folios: Vec::new(), what }
+    }
+
     /// Looks at all requests of a batch, `None` for those that are no transfers of user files. The
     /// memory of the last batch serves again.
     pub fn look<'f>(&mut self, transfers: impl Iterator<Item = Option<Transfer<'f>>>) {
@@ -202,7 +208,7 @@ impl Lookahead {
         };
         for index in ahead {
             if let (Some(folio), Some((file, at, len))) = (self.folios.get(index), at(index)) {
-                file.cached().mapping().prefetch_data(*folio, at, len);
+                file.cached().mapping().prefetch_data(*folio, at, len, self.what);
             }
         }
     }

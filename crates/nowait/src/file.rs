@@ -3,7 +3,7 @@
 use crate::{Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
 use nowait_block::Segments;
 use nowait_cache::Durable;
-use nowait_file::{Command, Kind, Lookahead, UserFile, UserOperation, command::LEN_MAX};
+use nowait_file::{Ahead, Command, Kind, Lookahead, UserFile, UserOperation, command::LEN_MAX};
 use nowait_sys::{
     Errno,
     file::{self, IOV_MAX, IoVec},
@@ -175,7 +175,7 @@ impl File {
             return Ok(());
         };
         let transfer = |&(offset, len): &(u64, usize)| Some((user.as_ref(), offset, len));
-        let mut lookahead = Lookahead::default();
+        let mut lookahead = Lookahead::of(Ahead::Look);
         lookahead.look(ranges.iter().map(transfer));
         for (index, (offset, len)) in ranges.iter().enumerate() {
             lookahead.step(index, |index| ranges.get(index).and_then(transfer));

@@ -22,8 +22,9 @@
 use crate::{Error, File, IoBuffer, IoBufferMut, Nowait};
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
+
 use nowait_file::{
-    Command, Context, Kind, Lookahead, UserFile,
+    Ahead, Command, Context, Kind, Lookahead, UserFile,
     command::{LEN_MAX, open_for},
     submit::{Reply, Submission},
 };
@@ -184,7 +185,7 @@ impl<T, B> Queue<T, B> {
             context: Context::new(nowait.engine(), 0, depth as u32).map_err(failed)?,
             requests: Slab::new(depth),
             prepared: Vec::new(),
-            lookahead: Lookahead::default(),
+            lookahead: Lookahead::of(Ahead::Copy),
             under_way: 0,
             over: VecDeque::new(),
             depth,
