@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Mutex, Relaxed};
 use nowait_retry::WaitEntry;
 use nowait_sys::{
     Errno,
-    memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE, prefetch},
+    memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE, huge_vec, prefetch},
 };
 
 /// Bytes of a frame, which are those of a page.
@@ -79,11 +79,13 @@ impl Frames {
     /// Maps a pool of so many frames: tests have small ones.
     pub(crate) fn with_frames(frames: u32) -> Result<Frames, Errno> {
         let bytes = frames as usize * FRAME_BYTES;
-        let headers = frames.next_multiple_of(1 << ORDER_MAX);
+        let headers = frames.next_multiple_of(1 << ORDER_MAX) as usize;
+        let mut folios = huge_vec(headers);
+        folios.resize_with(headers, Folio::new);
         Ok(Frames {
             memory: HugeMemory::new(bytes.next_multiple_of(HUGE_PAGE_SIZE))?,
             total: frames,
-            folios: (0..headers).map(|_| Folio::new()).collect(),
+            folios: folios.into_boxed_slice(),
             buddy: Mutex::new(Buddy::new(frames)),
             room: Room::default(),
             smaller: AtomicU64::new(0),
