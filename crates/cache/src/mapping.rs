@@ -183,8 +183,9 @@ impl Mapping {
         number
     }
 
-    /// Second step: asks the processor for what is wanted first of the `len` bytes from byte `offset` of the
-    /// file on, which are in the folio with this number. The header should be near by now.
+    /// Second step: asks the processor for what is wanted first of the `len` bytes from byte
+    /// `offset` of the file on, which are in the folio with this number. The header should be near
+    /// by now.
     #[inline]
     pub fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         self.cache.frames.prefetch_data(number, offset, len, what);

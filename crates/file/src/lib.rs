@@ -49,4 +49,4 @@ pub use exclusion::Exclusion;
 pub use nowait_cache::Ahead;
 pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;
-pub use user::{UserFile, UserOperation};
+pub use user::{Opened, UserFile, UserOperation};
