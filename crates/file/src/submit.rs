@@ -56,6 +56,9 @@ pub struct Submission<'a> {
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
+    /// What ends inside submit is told, and has no event.
+    tells: bool,
+    told: Option<Result<u32, Errno>>,
 }
 
 /// What an inline attempt came to.
@@ -84,6 +87,8 @@ impl<'a> Submission<'a> {
             own_used: false,
             own_queued: false,
             completed: false,
+            tells: false,
+            told: None,
         }
     }
 
@@ -104,6 +109,20 @@ impl<'a> Submission<'a> {
             Kind::Write if !command.is_direct() => self.buffered_write(command, reply),
             _ => self.direct(command, reply),
         }
+    }
+
+    /// Starts a command as [`Submission::start`] does. `Some`: it was over at once, there will be no
+    /// event, and the slot is still the caller's.
+    ///
+    /// # Errors
+    /// As [`Submission::start`], and those of commands that were over at once.
+    pub fn start_or_end(&mut self, command: Command, reply: Reply) -> Result<Option<u32>, Errno> {
+        self.tells = true;
+        let started = self.start(command, reply);
+        self.tells = false;
+        let told = self.told.take();
+        started?;
+        told.transpose()
     }
 
     /// Hands over what was started; the last word of a submission.
@@ -445,6 +464,15 @@ impl<'a> Submission<'a> {
         let stats = self.context.io().stats();
         stats.add(|c| &c.iterations, 1);
         stats.add(|c| &c.completed_inline, 1);
+        self.deliver(reply, result);
+    }
+
+    /// Delivers the result of what was over at once.
+    pub(crate) fn deliver(&mut self, reply: &Reply, result: Result<u32, Errno>) {
+        if self.tells {
+            self.told = Some(result);
+            return;
+        }
         Target::deliver_inline(self.context, reply, result);
         self.completed = true;
     }

@@ -1,7 +1,7 @@
 //! From a command to what a user file does with it: the copy of what is cached, or a request.
 
 use crate::{
-    Command, Kind, Target, UserFile,
+    Command, Kind, UserFile,
     operation::{FileOperation, Route},
     order::Access,
     plug::{Place, Plug},
@@ -38,8 +38,7 @@ impl Submission<'_> {
             Err(Errno::AGAIN) if nowait => Err(Errno::AGAIN),
             Err(errno) => return Err(errno),
         };
-        Target::deliver_inline(self.context, reply, result);
-        self.completed = true;
+        self.deliver(reply, result);
         Ok(())
     }
 

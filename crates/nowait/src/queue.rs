@@ -19,20 +19,18 @@
 //! Moving the queue moves no buffer: the table is on the heap, and an
 //! [`IoBuffer`] keeps its address even if it is moved.
 
-use crate::{Error, File, IoBuffer, IoBufferMut, Nowait};
+use crate::{
+    Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
+    request::{Held, Request, outcome, readable, writable},
+};
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
 use nowait_file::{
-    Command, Context, Kind, Lookahead, UserFile,
-    command::{LEN_MAX, open_for},
+    Command, Context, Kind, Lookahead,
     submit::{Reply, Submission},
 };
-use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
-use std::{
-    collections::VecDeque,
-    os::fd::{AsFd, AsRawFd},
-    sync::Arc,
-};
+use nowait_sys::{Errno, time::Deadline};
+use std::{collections::VecDeque, os::fd::AsFd, sync::Arc};
 
 /// Readiness to be read, for [`Queue::poll`] (`POLLIN`).
 pub const POLL_IN: u16 = 1;
@@ -88,52 +86,6 @@ pub struct Queue<T, B = Vec<u8>> {
     nowait: Nowait,
 }
 
-/// What the queue keeps of a request.
-struct Request<T, B> {
-    tag: T,
-    buffers: Buffers<B>,
-    file: Held,
-    kind: Kind,
-    offset: u64,
-    /// Bytes asked for.
-    len: u64,
-}
-
-/// What keeps the descriptor of a request open.
-enum Held {
-    File(File),
-    Other(Box<dyn AsFd + Send>),
-}
-
-/// The memory of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Buffers<B> {
-    /// The request transfers nothing.
-    None,
-    /// One buffer.
-    One(B),
-    /// Several, filled or written in order.
-    Many(Vec<B>),
-}
-
-impl<B> Buffers<B> {
-    /// Returns the buffer of a request that had one.
-    pub fn one(self) -> Option<B> {
-        match self {
-            Buffers::One(buffer) => Some(buffer),
-            _ => None,
-        }
-    }
-
-    /// Returns the buffers of a vectored request.
-    pub fn many(self) -> Option<Vec<B>> {
-        match self {
-            Buffers::Many(buffers) => Some(buffers),
-            _ => None,
-        }
-    }
-}
-
 /// The end of a request.
 #[derive(Debug)]
 pub struct Completion<T, B = Vec<u8>> {
@@ -159,6 +111,12 @@ pub struct Refused<T, B = Vec<u8>> {
 impl<T, B> fmt::Debug for Refused<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "refused: {}", self.error)
+    }
+}
+
+impl<T, B> Refused<T, B> {
+    fn of(request: Request<T, B>, error: Error) -> Refused<T, B> {
+        Refused { error, tag: request.tag, buffers: request.buffers }
     }
 }
 
@@ -237,8 +195,7 @@ impl<T, B> Queue<T, B> {
     pub fn poll(&mut self, source: impl AsFd + Send + 'static, events: u16, tag: T) -> Taken<T, B> {
         let file = Held::Other(Box::new(source));
         let kind = Kind::Poll(events);
-        let request = Request { tag, buffers: Buffers::None, file, kind, offset: 0, len: 0 };
-        self.prepare(request, |_| Segments::NONE)
+        self.prepare(Request::on_other(file, kind, Buffers::None, tag), |_| Segments::NONE)
     }
 
     /// Takes a request in and makes its command. `segments` is called when the buffers are at
@@ -252,27 +209,19 @@ impl<T, B> Queue<T, B> {
             Ok(key) => key,
             Err(request) => {
                 let error = request.failed(Errno::AGAIN);
-                return Err(request.refused(error.because("the queue is full: reap first")));
+                return Err(Refused::of(request, error.because("the queue is full: reap first")));
             }
         };
-        let made = match self.requests.get_mut(key) {
-            Some(request) => {
-                let segments = bounded(segments(&mut request.buffers));
-                request.len = segments.len() as u64;
-                request.check(&segments).map(|(file, offset)| {
-                    // SAFETY: the segments are memory of the buffers, which stay in the table and
-                    // untouched until the event has been taken: `pop` is the only way out, and
-                    // `drop` waits. They were made for this kind, exclusively if it is a read.
-                    unsafe { Command::new(request.kind, file, segments, offset) }
-                })
-            }
-            None => return Ok(()),
-        };
+        let Some(request) = self.requests.get_mut(key) else { return Ok(()) };
+        // SAFETY: the request stays in the table until its event has been taken: `pop` is the only
+        // way out, and `drop` waits. The segments are made for this kind, exclusively if it is a
+        // read.
+        let made = unsafe { request.command(segments) };
         match made {
             Ok(command) => self.prepared.push((key, command)),
             Err(error) => {
                 if let Some(request) = self.requests.remove(key) {
-                    return Err(request.refused(error));
+                    return Err(Refused::of(request, error));
                 }
             }
         }
@@ -371,8 +320,7 @@ impl<T, B> Queue<T, B> {
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
-        let result = outcome.map(|value| value as usize);
-        let result = result.map_err(|errno| request.failed(errno));
+        let result = request.result(outcome);
         Some(Completion { tag: request.tag, buffers: request.buffers, result })
     }
 
@@ -451,50 +399,6 @@ impl<T, B: IoBuffer> Queue<T, B> {
     }
 }
 
-impl<T, B> Request<T, B> {
-    fn on(file: &File, kind: Kind, buffers: Buffers<B>, offset: u64, tag: T) -> Request<T, B> {
-        Request { tag, buffers, file: Held::File(file.clone()), kind, offset, len: 0 }
-    }
-
-    /// Finds out whether the request is possible; returns descriptor, status flags, and offset.
-    fn check(&self, segments: &Segments) -> Result<((i32, i32), i64), Error> {
-        match &self.file {
-            Held::File(file) => {
-                let signed = match self.kind {
-                    Kind::Read | Kind::Write => {
-                        file.check(self.kind, segments.as_slice(), self.offset)?
-                    }
-                    _ => 0,
-                };
-                Ok(((file.fd(), file.status_flags()), signed))
-            }
-            Held::Other(source) => {
-                let fd = source.as_fd().as_raw_fd();
-                let flags = open_for(fd).map_err(|errno| self.failed(errno))?;
-                Ok(((fd, flags), 0))
-            }
-        }
-    }
-
-    fn cached(&self) -> Option<&Arc<UserFile>> {
-        match &self.file {
-            Held::File(file) => file.opened_cached(),
-            Held::Other(_) => None,
-        }
-    }
-
-    fn failed(&self, errno: Errno) -> Error {
-        match &self.file {
-            Held::File(file) => file.refused(self.kind, errno, self.len, self.offset),
-            Held::Other(_) => Error::new(errno, "poll"),
-        }
-    }
-
-    fn refused(self, error: Error) -> Refused<T, B> {
-        Refused { error, tag: self.tag, buffers: self.buffers }
-    }
-}
-
 impl<T, B> Drop for Queue<T, B> {
     /// Waits until nothing is under way; polls are cancelled.
     fn drop(&mut self) {
@@ -514,30 +418,5 @@ impl<T, B> fmt::Debug for Queue<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (len, depth) = (self.len(), self.depth);
         write!(f, "Queue of {len}/{depth} requests, {} under way", self.under_way)
-    }
-}
-
-fn outcome(event: IoEvent) -> Result<u32, Errno> {
-    u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32))
-}
-
-/// Cuts off what the kernel would not transfer in one request.
-fn bounded(segments: Segments) -> Segments {
-    if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }
-}
-
-fn writable<B: IoBufferMut>(buffers: &mut Buffers<B>) -> Segments {
-    segments(buffers, |buffer| IoVec { base: buffer.as_mut_ptr(), len: buffer.len() })
-}
-
-fn readable<B: IoBuffer>(buffers: &mut Buffers<B>) -> Segments {
-    segments(buffers, |buffer| IoVec { base: buffer.as_ptr().cast_mut(), len: buffer.len() })
-}
-
-fn segments<B>(buffers: &mut Buffers<B>, one: impl Fn(&mut B) -> IoVec) -> Segments {
-    match buffers {
-        Buffers::None => Segments::NONE,
-        Buffers::One(buffer) => Segments::One(one(buffer)),
-        Buffers::Many(buffers) => Segments::Many(buffers.iter_mut().map(one).collect()),
     }
 }
