@@ -44,6 +44,6 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
-pub use submit_user::Lookahead;
+pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;
 pub use user::{UserFile, UserOperation};

@@ -59,6 +59,8 @@ pub struct Submission<'a> {
     /// What ends inside submit is told, and has no event.
     tells: bool,
     told: Option<Result<u32, Errno>>,
+    /// Requests that ended in their first iteration, and are not counted yet.
+    pub(crate) inline: u64,
 }
 
 /// What an inline attempt came to.
@@ -89,6 +91,7 @@ impl<'a> Submission<'a> {
             completed: false,
             tells: false,
             told: None,
+            inline: 0,
         }
     }
 
@@ -100,7 +103,7 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
-            return self.start_cached(&file, command, &reply);
+            return self.start_cached(&file, &command, &reply);
         }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
@@ -142,6 +145,11 @@ impl<'a> Submission<'a> {
         }
         if self.completed {
             self.context.io().notify();
+        }
+        if self.inline > 0 {
+            let stats = self.context.io().stats();
+            stats.add(|c| &c.iterations, self.inline);
+            stats.add(|c| &c.completed_inline, self.inline);
         }
     }
 

@@ -124,7 +124,7 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
                 for part in command.segments.as_slice() {
                     memory::check(part.base as usize, part.len, command.kind == Kind::Read)?;
                 }
-                submission.start_cached(&file, command, &reply)
+                submission.start_cached(&file, &command, &reply)
             }
             None => submission.start(command, reply),
         },

@@ -3,7 +3,7 @@
 use crate::{Error, Queue, calls::Calls, choice, reactor::Reactor, timer::Timer};
 use core::fmt;
 use nowait_file::{BackendChoice, Config, Engine, SubmitMode};
-use nowait_sys::{Errno, thread};
+use nowait_sys::{Errno, fork::ForkMark};
 use std::sync::{Arc, OnceLock};
 
 /// An engine: backend, threads, held files. Cheap to clone.
@@ -20,7 +20,7 @@ struct Started {
     calls: Arc<Calls>,
     timer: Timer,
     /// Whose threads they are: a forked child has none of them.
-    process: i32,
+    process: ForkMark,
 }
 
 /// What [`Builder::workers`] takes.
@@ -82,7 +82,7 @@ impl Nowait {
     /// Tells whether the engine is that of the process this one was forked from: its threads do
     /// not exist here, and its requests never end.
     pub(crate) fn is_the_parents(&self) -> bool {
-        self.0.process != thread::process_id()
+        !self.0.process.is_here()
     }
 }
 
@@ -94,7 +94,7 @@ impl fmt::Debug for Nowait {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if self.process == thread::process_id() {
+        if self.process.is_here() {
             self.timer.stop();
             if let Some(Ok(reactor)) = self.reactor.get() {
                 reactor.stop();
@@ -165,7 +165,7 @@ impl Builder {
             reactor: OnceLock::new(),
             calls: Arc::default(),
             timer: Timer::default(),
-            process: thread::process_id(),
+            process: ForkMark::new(),
         })))
     }
 }

@@ -225,7 +225,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         let reply = Reply { data: key, obj: key, eventfd: None };
         let mut submission = Submission::new(context);
         let started = match cached {
-            Some(file) => submission.start_on(&file, command, &reply),
+            Some(file) => submission.start_on(&file, &command, &reply),
             None => submission.start_or_end(command, reply),
         };
         if !matches!(started, Ok(None)) {

@@ -205,27 +205,25 @@ impl<T, B> Queue<T, B> {
         request: Request<T, B>,
         segments: impl FnOnce(&mut Buffers<B>) -> Segments,
     ) -> Taken<T, B> {
-        let key = match self.requests.insert(request) {
-            Ok(key) => key,
-            Err(request) => {
-                let error = request.failed(Errno::AGAIN);
-                return Err(Refused::of(request, error.because("the queue is full: reap first")));
-            }
-        };
-        let Some(request) = self.requests.get_mut(key) else { return Ok(()) };
-        // SAFETY: the request stays in the table until its event has been taken: `pop` is the only
-        // way out, and `drop` waits. The segments are made for this kind, exclusively if it is a
-        // read.
-        let made = unsafe { request.command(segments) };
-        match made {
-            Ok(command) => self.prepared.push((key, command)),
-            Err(error) => {
-                if let Some(request) = self.requests.remove(key) {
-                    return Err(Refused::of(request, error));
-                }
-            }
+        if self.is_full() {
+            let error = request.failed(Errno::AGAIN);
+            return Err(Refused::of(request, error.because("the queue is full: reap first")));
         }
-        Ok(())
+        let Ok(key) = self.requests.insert(request) else { unreachable!("there was room") };
+        let Some(request) = self.requests.get_mut(key) else { unreachable!("just put in") };
+        // SAFETY: the request stays in the table, untouched, until its event has been taken: `pop`
+        // is the only way out, and `drop` waits. The segments are made for this kind, exclusively
+        // if it is a read.
+        match unsafe { request.command(segments) } {
+            Ok(command) => {
+                self.prepared.push((key, command));
+                Ok(())
+            }
+            Err(error) => match self.requests.remove(key) {
+                Some(request) => Err(Refused::of(request, error)),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Hands all prepared requests over, together; returns how many. Never waits.
@@ -249,19 +247,19 @@ impl<T, B> Queue<T, B> {
             let (key, command) = prepared;
             let file = requests.get(*key)?.cached()?;
             let moves = matches!(command.kind, Kind::Read | Kind::Write);
-            moves.then_some((file.as_ref(), command.offset as u64))
+            moves.then_some((file.as_ref(), command.offset as u64, command.len as usize))
         };
         self.lookahead.look(self.prepared.iter().map(cached));
         for (index, (key, command)) in self.prepared.iter().enumerate() {
             self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
-            let (key, command) = (*key, command.clone());
+            let key = *key;
             let reply = Reply { data: key, obj: key, eventfd: None };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
             } else if let Some(file) = requests.get(key).and_then(Request::cached) {
                 submission.start_on(file, command, &reply)
             } else {
-                submission.start(command, reply).map(|()| None)
+                submission.start(command.clone(), reply).map(|()| None)
             };
             match outcome {
                 Ok(None) => started += 1,

@@ -107,6 +107,7 @@ impl<T, B> Request<T, B> {
     /// # Safety
     /// The request stays where it is, untouched, until the command's event has been taken; the
     /// segments are made for its kind.
+    #[inline]
     pub(crate) unsafe fn command(
         &mut self,
         segments: impl FnOnce(&mut Buffers<B>) -> Segments,
@@ -184,6 +185,7 @@ pub(crate) fn outcome(event: IoEvent) -> Result<u32, Errno> {
 }
 
 /// Cuts off what the kernel would not transfer in one request.
+#[inline]
 fn bounded(segments: Segments) -> Segments {
     if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }
 }
