@@ -73,6 +73,11 @@ impl<T> Slab<T> {
         Some(u64::from(self.slots[index].generation) << 32 | index as u64)
     }
 
+    /// Returns the values, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
     /// Returns how many values are inside.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -37,7 +37,7 @@ const LOW_DEPTH: usize = 4;
 pub struct Reply {
     /// `data` of the iocb.
     pub data: u64,
-    /// Address of the iocb.
+    /// Address of the iocb; what [`Context::cancel`] finds the request by.
     pub obj: u64,
     /// The application's event counter to signal.
     pub eventfd: Option<i32>,
@@ -279,7 +279,8 @@ impl<'a> Submission<'a> {
         inode: Option<InodeKey>,
     ) -> Result<(), Errno> {
         self.context.io().stats().add(|c| &c.iterations, 1);
-        let request = DirectRequest { command, data: reply.data, obj: reply.obj, inode };
+        let request =
+            DirectRequest { command, data: reply.data, obj: reply.obj, inode, cancelled: false };
         match self.context.queue_direct(request) {
             Ok(()) => {
                 self.own_queued = true;
@@ -555,7 +556,7 @@ impl<'a> Submission<'a> {
         set(&mut operation);
         let is_poll = matches!(operation.command.kind, Kind::Poll(_));
         operation.registers &= !is_poll && operation.kind == FileKind::Seekable;
-        let watches = is_poll || operation.polling;
+        let endless = is_poll || operation.kind == FileKind::Stream;
         if let Some(stat) = stat.filter(|_| route != Route::Own) {
             operation.hold(context.engine(), stat)?;
         }
@@ -563,9 +564,7 @@ impl<'a> Submission<'a> {
         if let Some(stat) = stat {
             request.prepare(|operation, wait| take_place(operation, wait, context, stat))?;
         }
-        if watches {
-            context.remember_poll(&request, reply.obj);
-        }
+        context.under_way.add(&request, reply.obj, endless);
         if route == Route::Own {
             self.own_used = true;
         } else {

@@ -161,6 +161,7 @@ impl Submission<'_> {
                 operation.promised = true;
             }
         });
+        context.under_way.add(&request, reply.obj, false);
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
         request.run(plug, None);
         Ok(())
