@@ -63,7 +63,8 @@ impl Submission<'_> {
         if access == Access::Write && !file.is_writable() {
             return Err(Errno::BADF);
         }
-        let waits = !orders.is_empty() && orders.conflicts(file.key(), &range, access);
+        let waits = self.native.is_later()
+            || !orders.is_empty() && orders.conflicts(file.key(), &range, access);
         let operation = match command.kind {
             Kind::Read if !waits => match self.read_now(file, command)? {
                 Start::Break(bytes) => return Ok(Some(bytes)),
@@ -152,6 +153,7 @@ impl Submission<'_> {
         let mut operation = FileOperation::new(command, context, place, Route::Own);
         operation.target.eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         operation.user = Some(Box::new(user));
+        operation.links = self.native.links.take();
         let request = Request::new(operation, engine.kicked().clone());
         request.prepare(|operation, wait| {
             let (ticket, _) = engine.orders().enter(file.key(), range, access, || wait.entry());

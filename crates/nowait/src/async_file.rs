@@ -139,12 +139,12 @@ impl AsyncFile {
     ) -> (Result<(), Error>, B) {
         let len = buffer.len();
         let (result, buffer) = self.read_at(buffer, offset).await;
-        let whole = result.and_then(|count| match count == len {
-            true => Ok(()),
-            false => {
-                let error = self.file().refused(Kind::Read, Errno::NODATA, len as u64, offset);
-                Err(error.because(format!("the file ends after {count} bytes of it")))
+        let whole = result.and_then(|count| {
+            if count == len {
+                return Ok(());
             }
+            let error = self.file().refused(Kind::Read, Errno::NODATA, len as u64, offset);
+            Err(error.because(format!("the file ends after {count} bytes of it")))
         });
         (whole, buffer)
     }

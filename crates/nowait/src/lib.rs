@@ -67,7 +67,7 @@ pub use file::File;
 pub use nowait_sys::Errno;
 pub use open::{CacheMode, OpenOptions};
 pub use operation::{FileSync, Operation, Readiness, Transfer, VectoredTransfer};
-pub use queue::{Completion, POLL_IN, POLL_OUT, Queue, Refused};
+pub use queue::{Completion, POLL_IN, POLL_OUT, Queue, Refused, RequestId};
 pub use request::Buffers;
 pub use stream::Stream;
 

@@ -158,7 +158,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     fn cancel_request(&self, key: u64) {
         if let Ok(reactor) = self.nowait.reactor() {
             // Its error is that the request is over already.
-            let _ = reactor.context().cancel_poll(key);
+            let _ = reactor.context().cancel(key);
         }
     }
 

@@ -32,6 +32,10 @@ use nowait_file::{
 use nowait_sys::{Errno, time::Deadline};
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc};
 
+mod control;
+
+use control::Control;
+
 /// Readiness to be read, for [`Queue::poll`] (`POLLIN`).
 pub const POLL_IN: u16 = 1;
 /// Readiness to be written, for [`Queue::poll`] (`POLLOUT`).
@@ -82,6 +86,7 @@ pub struct Queue<T, B = Vec<u8>> {
     /// Ended, not yet given back.
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
+    control: Control,
     /// After the context: that needs the engine to the end.
     nowait: Nowait,
 }
@@ -94,7 +99,8 @@ pub struct Completion<T, B = Vec<u8>> {
     /// The memory given with the request, always.
     pub buffers: Buffers<B>,
     /// Bytes transferred, fewer than asked for at the end of the file only; ready events of a
-    /// poll, 0 if it was cancelled; 0 for a sync.
+    /// poll; 0 for a sync. `ECANCELED`: it was cancelled, or the request failed that it was linked
+    /// to. `ETIMEDOUT`: its time was over.
     pub result: Result<usize, Error>,
 }
 
@@ -127,7 +133,12 @@ impl<T, B> From<Refused<T, B>> for Error {
     }
 }
 
-type Taken<T, B> = Result<(), Refused<T, B>>;
+type Taken<T, B> = Result<RequestId, Refused<T, B>>;
+
+/// Names a request of a queue from its preparation to its end. Never used twice by one queue, so
+/// that a late [`Queue::cancel`] finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
 
 impl<T, B> Queue<T, B> {
     pub(crate) fn new(nowait: &Nowait, depth: usize) -> Result<Queue<T, B>, Error> {
@@ -146,6 +157,7 @@ impl<T, B> Queue<T, B> {
             under_way: 0,
             over: VecDeque::new(),
             depth,
+            control: Control::default(),
             nowait: nowait.clone(),
         })
     }
@@ -217,11 +229,11 @@ impl<T, B> Queue<T, B> {
         match unsafe { request.command(segments) } {
             Ok(command) => {
                 self.prepared.push((key, command));
-                Ok(())
+                Ok(RequestId(key))
             }
             Err(error) => match self.requests.remove(key) {
                 Some(request) => Err(Refused::of(request, error)),
-                None => Ok(()),
+                None => unreachable!("just put in"),
             },
         }
     }
@@ -234,10 +246,11 @@ impl<T, B> Queue<T, B> {
         if count == 0 {
             return 0;
         }
+        self.before_submit();
         let granted = if self.nowait.is_the_parents() {
             Err(Errno::INVAL)
         } else {
-            self.context.io().reserve(count)
+            self.context.io().reserve(self.prepared.len())
         };
         let slots = *granted.as_ref().unwrap_or(&0);
         let mut submission = Submission::new(&self.context);
@@ -253,13 +266,16 @@ impl<T, B> Queue<T, B> {
         for (index, (key, command)) in self.prepared.iter().enumerate() {
             self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
             let key = *key;
-            let reply = Reply { data: key, obj: key, eventfd: None };
+            let reply = Reply { data: key, obj: key, eventfd: self.control.eventfd() };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
+            } else if self.control.is_special(key) {
+                let file = requests.get(key).and_then(Request::cached);
+                submission.start_linked(file, command.clone(), reply, self.control.links(key))
             } else if let Some(file) = requests.get(key).and_then(Request::cached) {
                 submission.start_on(file, command, &reply)
             } else {
-                submission.start(command.clone(), reply).map(|()| None)
+                submission.start_or_end(command.clone(), reply)
             };
             match outcome {
                 Ok(None) => started += 1,
@@ -274,6 +290,7 @@ impl<T, B> Queue<T, B> {
         }
         self.under_way += started;
         submission.finish();
+        self.after_submit();
         count
     }
 
@@ -291,6 +308,7 @@ impl<T, B> Queue<T, B> {
             Some(Duration::ZERO) => Deadline::NOW,
             Some(t) => Deadline::after_ns(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
         };
+        self.control.drain();
         while self.under_way > 0 {
             let need = min.saturating_sub(self.over.len()).min(self.under_way);
             let until = if need == 0 { Deadline::NOW } else { deadline };
@@ -318,6 +336,7 @@ impl<T, B> Queue<T, B> {
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
+        self.control.forget(key, &self.nowait);
         let result = request.result(outcome);
         Some(Completion { tag: request.tag, buffers: request.buffers, result })
     }
@@ -406,6 +425,7 @@ impl<T, B> Drop for Queue<T, B> {
             mem::forget((self.context.clone(), mem::replace(&mut self.requests, Slab::new(0))));
             return;
         }
+        self.control.forget_all(&self.nowait);
         // The only error is that somebody destroys the context, and nobody else has it.
         let _ = self.context.destroy();
         self.context.io().ring().memory().unmap_theirs(self.context.address());

@@ -34,7 +34,6 @@ pub(crate) trait Land: Send + Sync {
 pub(crate) struct Reactor {
     context: Arc<Context>,
     flights: Arc<Flights>,
-    calls: Arc<Calls>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -113,7 +112,7 @@ impl Reactor {
     ) -> Result<Reactor, Errno> {
         let context = Context::new(engine, 0, DEPTH as u32)?;
         let (flights, calls) = (Arc::new(Flights::new(DEPTH)), calls.clone());
-        let serving = (context.clone(), flights.clone(), calls.clone());
+        let serving = (context.clone(), flights.clone(), calls);
         let spawned = thread::Builder::new().name("nowait-reactor".to_owned()).spawn(move || {
             block_signals();
             never_preempt_on_wakeup();
@@ -121,7 +120,7 @@ impl Reactor {
             serve(&context, &flights, &calls);
         });
         let thread = Mutex::new(Some(spawned.map_err(|_| Errno::AGAIN)?));
-        Ok(Reactor { context, flights, calls, thread })
+        Ok(Reactor { context, flights, thread })
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -130,10 +129,6 @@ impl Reactor {
 
     pub(crate) fn flights(&self) -> &Flights {
         &self.flights
-    }
-
-    pub(crate) fn calls(&self) -> &Calls {
-        &self.calls
     }
 
     /// Ends the context and the thread. Nothing is under way: a request has a handle of the engine.

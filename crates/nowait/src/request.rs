@@ -122,8 +122,6 @@ impl<T, B> Request<T, B> {
     /// Makes the result from what the engine says.
     pub(crate) fn result(&self, outcome: Result<u32, Errno>) -> Result<usize, Error> {
         let errno = match outcome {
-            // A poll is ready for something, or has been cancelled.
-            Ok(0) if matches!(self.kind, Kind::Poll(_)) => Errno::CANCELED,
             Ok(value) => return Ok(value as usize),
             Err(errno) => errno,
         };
@@ -151,6 +149,17 @@ impl<T, B> Request<T, B> {
                 Ok(((fd, flags), 0))
             }
         }
+    }
+
+    /// Returns what a success returns; `None`: whatever is no error.
+    pub(crate) fn whole(&self) -> Option<u64> {
+        let transfers = matches!(self.kind, Kind::Read | Kind::Write);
+        transfers.then_some(self.len)
+    }
+
+    /// Tells whether it transfers without an offset.
+    pub(crate) fn is_stream_transfer(&self) -> bool {
+        self.whole().is_some() && !matches!(self.file, Held::File(_))
     }
 
     /// Gives the buffers back, and lets go of the file without blocking.

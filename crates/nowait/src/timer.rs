@@ -157,7 +157,7 @@ impl Late {
     /// Its error is that the request is over already.
     fn cancel(self) {
         if let Some(context) = self.context.upgrade() {
-            let _ = context.cancel_poll(self.key);
+            let _ = context.cancel(self.key);
         }
     }
 }

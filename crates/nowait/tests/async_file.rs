@@ -111,7 +111,7 @@ fn transfers_bring_their_buffers_back() {
             file.sync_data().await.unwrap();
         });
         let bytes = std::fs::read(folder.path().join("file")).unwrap();
-        assert_eq!(bytes, [0xaa; BLOCKS * BLOCK]);
+        assert_eq!(bytes, vec![0xaa; BLOCKS * BLOCK]);
     });
 }
 
