@@ -51,6 +51,7 @@ pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
 pub use link::{Link, Links};
+pub use nowait_cache::Ahead;
 pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;
-pub use user::{UserFile, UserOperation};
+pub use user::{Opened, UserFile, UserOperation};

@@ -2,12 +2,12 @@
 //! was over at once, and links.
 
 use crate::{
-    Command, Kind, UserFile,
+    Command, Kind,
     link::Links,
     submit::{Reply, Submission},
+    user::Opened,
 };
 use nowait_sys::{Errno, file};
-use std::sync::Arc;
 
 /// The state of a submission that only native requests use.
 #[derive(Debug, Default)]
@@ -49,15 +49,15 @@ impl Submission<'_> {
     /// Those of these. `EOPNOTSUPP`: a stream cannot begin after another request.
     pub fn start_linked(
         &mut self,
-        file: Option<&Arc<UserFile>>,
+        opened: Option<Opened<'_>>,
         command: Command,
         reply: Reply,
         links: Links,
     ) -> Result<Option<u32>, Errno> {
         let end = links.end.clone();
         self.native.links = Some(Box::new(links));
-        let started = match file {
-            Some(file) => self.start_on(file, &command, &reply),
+        let started = match opened {
+            Some(opened) => self.start_on(opened, &command, &reply),
             None => self.start_or_end(command, reply),
         };
         self.native.links = None;

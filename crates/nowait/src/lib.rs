@@ -64,7 +64,7 @@ pub use builder::{Builder, Nowait};
 pub use cursor::Cursor;
 pub use error::Error;
 pub use file::File;
-pub use nowait_sys::Errno;
+pub use nowait_sys::{Errno, file::Advice};
 pub use open::{CacheMode, OpenOptions};
 pub use operation::{FileSync, Operation, Readiness, Transfer, VectoredTransfer};
 pub use queue::{Completion, POLL_IN, POLL_OUT, Queue, Refused, RequestId};

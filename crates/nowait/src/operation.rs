@@ -12,7 +12,7 @@
 //! engine may touch its buffers: a future can be dropped or forgotten at any time.
 
 use crate::{
-    Buffers, Error, Nowait,
+    Buffers, Error, File, Nowait,
     calls::Calls,
     reactor::{Land, Reactor},
     request::Request,
@@ -215,7 +215,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         // SAFETY: the flight is on the heap and in the reactor's table until the event has been
         // taken; the request leaves it only then, or when the engine has not taken it (below).
         let command = unsafe { request.command(self.segments) }?;
-        let cached = request.cached().cloned();
+        let file = request.file().cloned();
         // The event may come before the submission returns.
         drop(state);
         let context = reactor.context();
@@ -224,8 +224,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
         let reply = Reply { data: key, obj: key, eventfd: None };
         let mut submission = Submission::new(context);
-        let started = match cached {
-            Some(file) => submission.start_on(&file, &command, &reply),
+        let started = match file.as_ref().and_then(File::opened_cached) {
+            Some(opened) => submission.start_on(opened, &command, &reply),
             None => submission.start_or_end(command, reply),
         };
         if !matches!(started, Ok(None)) {

@@ -26,7 +26,7 @@ use crate::{
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
 use nowait_file::{
-    Command, Context, Kind, Lookahead,
+    Ahead, Command, Context, Kind, Lookahead,
     submit::{Reply, Submission},
 };
 use nowait_sys::{Errno, time::Deadline};
@@ -153,7 +153,7 @@ impl<T, B> Queue<T, B> {
             context: Context::new(nowait.engine(), 0, depth as u32).map_err(failed)?,
             requests: Slab::new(depth),
             prepared: Vec::new(),
-            lookahead: Lookahead::default(),
+            lookahead: Lookahead::of(Ahead::Copy),
             under_way: 0,
             over: VecDeque::new(),
             depth,
@@ -258,9 +258,9 @@ impl<T, B> Queue<T, B> {
         let requests = &self.requests;
         let cached = |prepared: &(u64, Command)| {
             let (key, command) = prepared;
-            let file = requests.get(*key)?.cached()?;
+            let opened = requests.get(*key)?.cached()?;
             let moves = matches!(command.kind, Kind::Read | Kind::Write);
-            moves.then_some((file.as_ref(), command.offset as u64, command.len as usize))
+            moves.then_some((opened.file.as_ref(), command.offset as u64, command.len as usize))
         };
         self.lookahead.look(self.prepared.iter().map(cached));
         for (index, (key, command)) in self.prepared.iter().enumerate() {
@@ -270,10 +270,10 @@ impl<T, B> Queue<T, B> {
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
             } else if self.control.is_special(key) {
-                let file = requests.get(key).and_then(Request::cached);
-                submission.start_linked(file, command.clone(), reply, self.control.links(key))
-            } else if let Some(file) = requests.get(key).and_then(Request::cached) {
-                submission.start_on(file, command, &reply)
+                let opened = requests.get(key).and_then(Request::cached);
+                submission.start_linked(opened, command.clone(), reply, self.control.links(key))
+            } else if let Some(opened) = requests.get(key).and_then(Request::cached) {
+                submission.start_on(opened, command, &reply)
             } else {
                 submission.start_or_end(command.clone(), reply)
             };

@@ -4,7 +4,7 @@
 use crate::{Error, File, IoBuffer, IoBufferMut};
 use nowait_block::Segments;
 use nowait_file::{
-    Command, Kind, UserFile,
+    Command, Kind, Opened,
     command::{LEN_MAX, check_mode, open_for},
 };
 use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
@@ -151,6 +151,14 @@ impl<T, B> Request<T, B> {
         }
     }
 
+    /// Returns the file, if it is one.
+    pub(crate) fn file(&self) -> Option<&File> {
+        match &self.file {
+            Held::File(file) => Some(file),
+            _ => None,
+        }
+    }
+
     /// Returns what a success returns; `None`: whatever is no error.
     pub(crate) fn whole(&self) -> Option<u64> {
         let transfers = matches!(self.kind, Kind::Read | Kind::Write);
@@ -170,11 +178,8 @@ impl<T, B> Request<T, B> {
         self.buffers
     }
 
-    pub(crate) fn cached(&self) -> Option<&Arc<UserFile>> {
-        match &self.file {
-            Held::File(file) => file.opened_cached(),
-            _ => None,
-        }
+    pub(crate) fn cached(&self) -> Option<Opened<'_>> {
+        self.file().and_then(File::opened_cached)
     }
 
     pub(crate) fn failed(&self, errno: Errno) -> Error {
