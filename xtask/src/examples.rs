@@ -51,6 +51,7 @@ fn run_in(folder: &Path, cargo: impl Fn(&[&str]) -> Command) -> Result {
     if fs::read(&to).ok().as_ref() != Some(&bytes) {
         return Err(String::from("example tokio_copy made a copy that differs"));
     }
+    example("tokio_random", &[&from, "50"], "Direct, pool")?;
     // The last line has no end.
     let all = 2 * (lines + 1);
     example("smol_lines", &[&from, &to], &format!("{all} lines"))?;
