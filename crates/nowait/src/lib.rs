@@ -5,12 +5,16 @@
 //!  one engine:       │
 //!  backend, threads  └── Queue ───── read, write, sync, poll             takes a buffer
 //!                          ├──────── submit                              never waits
-//!                          └──────── wait, pop, reap                     gives it back
+//!                          ├──────── wait, pop, reap                     gives it back
+//!                          └──────── cancel, timeout, link               never wait
+//!            AsyncFile, Stream ────── read_at, write_at, read, ready …    futures
 //! ```
 //!
 //! * [`Nowait`]: an engine, started by its [`Builder`]; ends with its last handle
 //! * [`File`], [`OpenOptions`], [`CacheMode`]: open files, and requests that block
 //! * [`Queue`]: many requests at a time, each with a buffer that the queue owns meanwhile
+//! * [`AsyncFile`], [`Stream`]: the same requests as futures, for every executor; each is an
+//!   [`Operation`]
 //! * [`IoBuffer`], [`IoBufferMut`], [`AlignedBuffer`]: what a buffer can be
 //! * [`Error`]: what was done, and why it failed
 //!
