@@ -12,7 +12,10 @@ use crate::{
     hold::{self, HeldFile},
     order::InodeKey,
 };
-use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Release},
+};
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
     Backing, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target, WriteOperation,
@@ -46,6 +49,8 @@ pub struct UserFile {
     /// What reading ahead remembers of requests that come without an open of their own; it tells
     /// several streams apart.
     reads: Arc<OpenFile>,
+    /// Opens that count themselves; not by references, which requests and the driver have too.
+    opens: AtomicUsize,
     writable: bool,
     /// Its blocks go past the kernel's cache.
     direct: bool,
@@ -235,6 +240,7 @@ impl UserFile {
             key,
             cached,
             reads: UserFile::new_open(),
+            opens: AtomicUsize::new(0),
             writable,
             direct: past_kernel,
             given_up: AtomicBool::new(false),
@@ -248,6 +254,16 @@ impl UserFile {
     /// Makes the state of a new open, see [`Opened`].
     pub fn new_open() -> Arc<OpenFile> {
         Arc::new(OpenFile::new(WINDOW_PAGES_MAX))
+    }
+
+    /// Counts an open that will call [`UserFile::leave`].
+    pub fn enter(&self) {
+        self.opens.fetch_add(1, AcqRel);
+    }
+
+    /// Ends an open; true: it was the last one, who writes back what nobody has synced.
+    pub fn leave(&self) -> bool {
+        self.opens.fetch_sub(1, AcqRel) == 1
     }
 
     /// Returns the file's pages.

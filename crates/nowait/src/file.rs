@@ -69,6 +69,7 @@ impl File {
         user: Option<Arc<UserFile>>,
     ) -> File {
         let (path, nowait, reads) = (path.into(), nowait.clone(), UserFile::new_open());
+        user.iter().for_each(|user| user.enter());
         File(Arc::new(Open { file, path, status_flags, access, alignment, user, reads, nowait }))
     }
 
@@ -416,10 +417,8 @@ impl Drop for Open {
     /// The last open of a cached file writes back what nobody has synced; errors stay with who
     /// asks for a sync.
     fn drop(&mut self) {
-        let last = |user: &Arc<UserFile>| Arc::strong_count(user) == 1 && user.cached().is_dirty();
-        if let Some(user) = self.user.take().filter(last)
-            && !self.nowait.is_the_parents()
-        {
+        let Some(user) = self.user.take() else { return };
+        if user.leave() && !self.nowait.is_the_parents() && user.cached().is_dirty() {
             let _ = UserOperation::sync(&user, Durable::Written).run(self.nowait.engine());
         }
     }
