@@ -203,6 +203,7 @@ impl Context {
             deadline,
             patient: min == 0 && max > 0 && timed,
             mask: make.as_ref().map(|make| make as &dyn Fn() -> Mask),
+            dedicated: false,
         };
         self.io.wait_events(&wanted, sink)
     }
@@ -231,6 +232,21 @@ impl Context {
         });
         self.io.notify(); // what is there already
         Ok(number)
+    }
+
+    /// Takes events, at least one, as [`Context::wait_events`] does; for a thread that does nothing
+    /// else, and need not be woken when a request starts.
+    ///
+    /// # Errors
+    /// Those of [`IoContext::wait_events`].
+    pub fn serve(
+        &self,
+        sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+        self.engine_driven.store(false, Relaxed);
+        let wanted = Wanted { dedicated: true, ..Wanted::new(1, usize::MAX, Deadline::NEVER) };
+        self.io.wait_events(&wanted, sink)
     }
 
     /// Makes a bell that can be rung from both descriptor tables.

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{BACKENDS, BLOCK, everywhere, folder, open};
-use nowait::{AlignedBuffer, BackendChoice, CacheMode, Errno, File, Nowait, OpenOptions};
+use nowait::{
+    AlignedBuffer, AsyncFile, BackendChoice, CacheMode, Errno, File, Nowait, OpenOptions, POLL_IN,
+    Stream,
+};
 use std::{
     io::{self, IoSlice, IoSliceMut},
     time::{Duration, Instant},
@@ -159,6 +162,33 @@ fn alone_the_last_handle_ends_the_threads() {
         drop(queue);
         assert!(no_thread_is_left(), "{backend:?}");
         assert_eq!(descriptors(), before, "{backend:?}");
+        let path = folder.path().join("file");
+        // A thread that has submitted keeps what it may use again, until it ends.
+        let futures = std::thread::spawn(move || futures_end_their_threads(backend, &path));
+        futures.join().unwrap();
+        assert!(no_thread_is_left(), "{backend:?}");
+        assert_eq!(descriptors(), before, "{backend:?}");
+    }
+}
+
+/// Makes an engine start all threads that futures need, and drops it: once with nothing under way,
+/// once with a request whose future is gone.
+fn futures_end_their_threads(backend: BackendChoice, path: &std::path::Path) {
+    use futures_lite::future::{block_on, poll_once};
+    for abandons in [false, true] {
+        let nowait = Nowait::builder().backend(backend).build().unwrap();
+        block_on(async {
+            let file = AsyncFile::open(&nowait, path).await.unwrap();
+            let limit = Duration::from_secs(1000);
+            let (result, _) = file.read_at(vec![0; BLOCK], 0).timeout(limit).await;
+            assert_eq!(result.unwrap(), BLOCK);
+            let (reader, _writer) = std::io::pipe().unwrap();
+            let mut wait = Stream::new(&nowait, reader).ready(POLL_IN).timeout(limit);
+            assert!(poll_once(&mut wait).await.is_none());
+            let mut read = file.read_at(vec![0; BLOCK], BLOCK as u64);
+            let first = if abandons { poll_once(&mut read).await } else { Some(read.await) };
+            drop(first);
+        });
     }
 }
 
