@@ -44,6 +44,7 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
+pub use nowait_retry::Sink;
 pub use submit_user::Lookahead;
 pub use target::Target;
 pub use user::{UserFile, UserOperation};

@@ -30,7 +30,7 @@ pub mod sync;
 pub mod wait;
 pub mod waiters;
 
-pub use context::{IoContext, Pump, Wanted};
+pub use context::{IoContext, Pump, Sink, Wanted};
 pub use operation::{Operation, Step};
 pub use request::Request;
 pub use run_list::RunList;
