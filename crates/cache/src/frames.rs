@@ -13,6 +13,11 @@ use nowait_sys::{
 /// Bytes of a frame, which are those of a page.
 pub const FRAME_BYTES: usize = PAGE_SIZE;
 
+/// How much of a copy is asked for ahead of it: the processor's own prefetcher follows a stream
+/// only after its first lines have missed.
+const PREFETCH_BYTES: usize = 512;
+const CACHE_LINE: usize = 64;
+
 /// Why there is no run of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames;
@@ -170,12 +175,17 @@ impl Frames {
         prefetch(self.folios.as_ptr().wrapping_add(place).cast());
     }
 
-    /// Asks the processor to bring the memory `offset` bytes into a folio near. Any number is
-    /// allowed.
+    /// Asks the processor to bring the first of the `len` bytes near that follow byte `offset` of
+    /// the file, of which the folio holds a page. Any numbers are allowed.
     #[inline]
-    pub(crate) fn prefetch_data(&self, number: u32, offset: usize) {
-        let frame = (number as usize).wrapping_sub(1);
-        prefetch(self.memory.base().wrapping_add(frame.wrapping_mul(FRAME_BYTES) + offset));
+    pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize) {
+        let Some((id, folio)) = self.candidate(number) else { return };
+        // A guess, if the folio is another by now.
+        let bytes = (FRAME_BYTES as u64) << (folio.order() & ORDER_MAX);
+        let first = self.data(id).wrapping_add((offset & (bytes - 1)) as usize);
+        for line in (0..len.min(PREFETCH_BYTES)).step_by(CACHE_LINE) {
+            prefetch(first.wrapping_add(line));
+        }
     }
 
     /// Returns the whole memory, for registering it with a backend.

@@ -357,6 +357,18 @@ impl UserOperation {
         UserOperation::new(file, UserKind::Read(read), None)
     }
 
+    /// Makes what is left of a write that need not be durable, of which the first `done` bytes were
+    /// copied to cached pages.
+    pub(crate) fn rest_of_write(
+        file: &Arc<UserFile>,
+        offset: u64,
+        done: usize,
+        user: User,
+    ) -> UserOperation {
+        let write = WriteOperation::resume(file.cached.clone(), offset, done, user);
+        UserOperation::new(file, UserKind::Write(write), None)
+    }
+
     fn new(file: &Arc<UserFile>, kind: UserKind, durable: Option<Durable>) -> UserOperation {
         let durable = durable.map(|durable| (durable, file.cuts.lock().count));
         UserOperation { kind, file: file.clone(), durable, written: None }
@@ -410,18 +422,6 @@ impl UserOperation {
     pub fn sync(file: &Arc<UserFile>, durable: Durable) -> UserOperation {
         let kind = UserKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
         UserOperation::new(file, kind, Some(durable))
-    }
-
-    /// Does what can be done without waiting for anything: a write whose pages are there and
-    /// free, which need not be durable. `Some`: that was all.
-    pub(crate) fn try_now(&mut self) -> Option<Result<u32, Errno>> {
-        match &mut self.kind {
-            UserKind::Write(write) if self.file.writable => match write.try_now()? {
-                Step::Done(result) => Some(result),
-                Step::Queued | Step::Retry => None,
-            },
-            _ => None,
-        }
     }
 
     /// Runs an iteration; see [`ReadOperation::iterate`].

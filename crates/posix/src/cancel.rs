@@ -2,7 +2,7 @@
 
 use crate::{aiocb::Block, posix::Posix};
 use nowait::command::open_for;
-use nowait_sys::Errno;
+use nowait_sys::{Errno, time::Deadline};
 
 /// What became of the requests (aio.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,10 @@ pub enum Cancelled {
     /// All were over before.
     Over = 2,
 }
+
+/// How long to wait for the end of a request that was asked to end, in nanoseconds. What only waits
+/// ends at once; what a device has in hand ends in its own time, within this or not.
+const PATIENCE_NS: u64 = 100_000_000;
 
 /// Cancels the requests under way on `fd`, or only that of `block`. Returns when those that can be
 /// cancelled have ended.
@@ -27,17 +31,17 @@ pub fn cancel(fd: i32, block: Option<Block>) -> Result<Cancelled, Errno> {
     }
     let Some(posix) = Posix::existing() else { return Ok(Cancelled::Over) };
     let watched = posix.shared.watch(fd, block);
-    let asked: Vec<bool> =
-        watched.iter().map(|(obj, _)| posix.context.cancel_poll(*obj).is_ok()).collect();
-    let mut outcome = Cancelled::Over;
-    for ((_, watch), asked) in watched.iter().zip(asked) {
-        if !asked {
-            if !watch.is_over() {
-                return Ok(Cancelled::NotAll);
-            }
-        } else if watch.was_cancelled() {
-            outcome = Cancelled::All;
-        }
+    for (obj, _) in &watched {
+        // One that has ended meanwhile is unknown; its watch says so.
+        let _ = posix.context.cancel(*obj);
     }
-    Ok(outcome)
+    let deadline = Deadline::after_ns(PATIENCE_NS);
+    let ends: Vec<_> = watched.iter().map(|(_, watch)| watch.was_cancelled(deadline)).collect();
+    Ok(if ends.contains(&None) {
+        Cancelled::NotAll
+    } else if ends.contains(&Some(true)) {
+        Cancelled::All
+    } else {
+        Cancelled::Over
+    })
 }

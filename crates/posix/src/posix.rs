@@ -55,16 +55,19 @@ impl Watch {
         futex::wake(&self.0, u32::MAX);
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.0.load(Acquire) != 0
-    }
-
-    /// Waits for the end; tells whether the request was cancelled.
-    pub(crate) fn was_cancelled(&self) -> bool {
-        while self.0.load(Acquire) == 0 {
-            let _ = futex::wait(&self.0, 0, Deadline::NEVER);
+    /// Waits for the end until `deadline`; tells whether the request was cancelled, `None` when it
+    /// has not ended.
+    pub(crate) fn was_cancelled(&self, deadline: Deadline) -> Option<bool> {
+        loop {
+            let how = self.0.load(Acquire);
+            if how != 0 {
+                return Some(how == CANCELLED);
+            }
+            if deadline.has_passed() {
+                return None;
+            }
+            let _ = futex::wait(&self.0, 0, deadline);
         }
-        self.0.load(Acquire) == CANCELLED
     }
 }
 
