@@ -175,6 +175,24 @@ CASE(exit, does_not_wait_for_what_never_ends, CONFORMING)
 	EQUAL(run_child(has_a_read_of_a_pipe), 0);
 }
 
+static void has_a_read_on_the_stack(void)
+{
+	struct aiocb block;
+	char byte;
+	int ends[2];
+
+	EQUAL(pipe(ends), 0);
+	block = transfer(ends[0], &byte, 1, 0);
+	EQUAL(aio_read(&block), 0);
+}
+
+/* The exit handlers run where the block was. */
+CASE(exit, may_come_after_the_return_of_the_function_with_the_block, CONFORMING)
+{
+	for (int i = 0; i < 20; i++)
+		has_a_read_on_the_stack();
+}
+
 /* A signal whose default is to end a process, for which the next program is not prepared. */
 static void becomes_another_with_signals_to_come(void)
 {

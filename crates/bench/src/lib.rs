@@ -14,7 +14,7 @@
 //! Our own page cache is measured by programs of ours, in the same way: `cached`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
-//! [`run_submit`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
+//! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
 //! the same with nothing around it.
 
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
@@ -47,9 +47,9 @@ mod table;
 mod units;
 mod verdict;
 
-pub use args::{DemoArgs, SubmitArgs};
+pub use args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
 pub use results::Results;
-pub use submit::run_submit;
+pub use submit::{run_posix, run_submit};

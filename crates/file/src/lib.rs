@@ -46,7 +46,7 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
-pub use nowait_retry::Sink;
+pub use nowait_retry::{Sink, outcome};
 pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;
 pub use user::{UserFile, UserOperation};

@@ -62,7 +62,7 @@ pub use nowait_cache::PinnedRange as Lent;
 pub use nowait_file::command;
 pub use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, Sink, SubmitMode, Target,
-    UserFile,
+    UserFile, outcome,
     submit::{Reply, Submission},
 };
 pub use options::Options;

@@ -6,9 +6,8 @@ use crate::{
     cancel,
     list::start_all,
     notice::{Call, SigEvent},
-    posix::{PRIO_DELTA_MAX, REQUESTS_MAX},
+    posix::{PRIO_DELTA_MAX, REQUESTS_MAX, SLEEPERS},
     submit,
-    waiters::WAITERS,
 };
 use core::sync::atomic::AtomicU32;
 use nowait::Kind;
@@ -92,19 +91,19 @@ unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> 
 /// Claims a slot for a thread that will wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_waiter_claim() -> u32 {
-    WAITERS.claim()
+    SLEEPERS.claim()
 }
 
 /// Gives it back.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_waiter_give_back(slot: u32) {
-    WAITERS.give_back(slot);
+    SLEEPERS.give_back(slot);
 }
 
 /// Returns the word on which the thread in `slot` sleeps.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
-    WAITERS.word(slot)
+    SLEEPERS.word(slot)
 }
 
 /// Asks that the thread in `slot` be woken when one of the requests ends; false: one is over, or

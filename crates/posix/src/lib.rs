@@ -7,12 +7,12 @@
 //! [`submit`]     aio_read, aio_write, aio_fsync; [`list`]: lio_listio
 //! [`posix`]      the one context of the process, and what is under way in it
 //!      │ every end, on the thread that ended the request
-//! [`aiocb`]      the state word in the application's block ── [`waiters`]: who sleeps for it
+//! [`aiocb`]      the outcome in the application's block, and who sleeps for it
 //! [`notice`]     signals; functions for threads in [`notifiers`]
 //! ```
 //!
 //! What a signal handler may call (aio_error, aio_return, aio_suspend) takes no lock and no memory:
-//! it looks at the state words of the blocks, and sleeps on a word of [`waiters`].
+//! it looks at the words of the blocks, and sleeps on one of its own ([`nowait::outcome`]).
 
 pub mod aiocb;
 pub mod cancel;
@@ -22,6 +22,5 @@ pub mod notice;
 pub mod notifiers;
 pub mod posix;
 pub mod submit;
-pub mod waiters;
 
 pub use posix::Posix;

@@ -4,12 +4,11 @@ use crate::{
     aiocb::Block,
     notice::{Ending, Notice},
     notifiers::Notifiers,
-    waiters::WAITERS,
 };
 use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
-use nowait::{Context, Sink};
+use nowait::{Context, Sink, outcome::Sleepers};
 use nowait_process::Process;
-use nowait_sys::{Errno, aio::IoEvent, futex, time::Deadline};
+use nowait_sys::{Errno, aio::IoEvent, futex, signal, time::Deadline};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::{any::Any, sync::Arc};
@@ -18,6 +17,10 @@ use std::{any::Any, sync::Arc};
 pub const REQUESTS_MAX: usize = 65_536;
 /// Most by which a priority can be lowered: AIO_PRIO_DELTA_MAX, glibc's.
 pub const PRIO_DELTA_MAX: i32 = 20;
+
+/// The threads that wait in aio_suspend and lio_listio; one static, because a signal handler may be
+/// one of them.
+pub static SLEEPERS: Sleepers = Sleepers::new();
 
 /// POSIX AIO in one process. A forked child starts with none.
 pub struct Posix {
@@ -133,7 +136,7 @@ impl Shared {
         under_way.remove(&block.address());
         let slots = block.finish(Err(errno));
         drop(under_way);
-        WAITERS.wake(slots);
+        SLEEPERS.wake(slots);
     }
 
     fn ended(&self, event: IoEvent) {
@@ -153,12 +156,19 @@ impl Shared {
         ending: Option<Box<Ending>>,
         result: Result<u32, Errno>,
     ) {
+        if let Err(errno) = result {
+            // Raised here if the write was tried here, with signals blocked.
+            signal::take_back(errno);
+        }
         // Both under the lock: aio_cancel sees a request either under way or with its outcome.
         let mut under_way = self.under_way.lock();
         let request = under_way.remove(&block.address());
+        if self.process.is_ending() {
+            return; // nobody asks any more, and the block may be gone
+        }
         let slots = block.finish(result);
         drop(under_way);
-        WAITERS.wake(slots);
+        SLEEPERS.wake(slots);
         if let Some(watch) = request.and_then(|request| request.watch) {
             watch.ended(result);
         }

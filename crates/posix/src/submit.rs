@@ -123,7 +123,7 @@ fn hand_over(
     for part in command.segments.as_slice() {
         memory::check(part.base as usize, part.len, kind == Kind::Read)?;
     }
-    submission.start_cached(&file, command, &reply)
+    submission.start_cached(&file, &command, &reply)
 }
 
 /// The kernel's AIO says EINVAL of a read of a directory, read(2) says EISDIR.

@@ -42,6 +42,8 @@ pub struct Process {
     face: OnceLock<Face>,
     /// The process ends, or becomes another program.
     is_leaving: AtomicBool,
+    /// The process ends by exit(3).
+    is_ending: AtomicBool,
     /// Whose state this is: a vfork child shares the memory, but not the contexts.
     pid: i32,
 }
@@ -119,6 +121,7 @@ impl Process {
             ended: Mutex::default(),
             face: OnceLock::new(),
             is_leaving: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             pid: nowait_sys::thread::process_id(),
         }
     }
@@ -209,6 +212,12 @@ impl Process {
     /// announced.
     pub fn is_leaving(&self) -> bool {
         self.is_leaving.load(Acquire)
+    }
+
+    /// Tells whether the process ends by exit(3): its main function may have returned, so blocks and
+    /// buffers on its stack are not there any more.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Acquire)
     }
 
     /// Says that the process goes on after all: it did not become another program.
@@ -303,6 +312,7 @@ impl Process {
     /// Completes what was accepted, as the kernel does when a process ends, and reports.
     fn end(&self) {
         self.is_leaving.store(true, Release);
+        self.is_ending.store(true, Release);
         let contexts: Vec<_> = self.contexts.read().values().cloned().collect();
         for context in &contexts {
             let _ = context.destroy();

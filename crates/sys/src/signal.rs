@@ -49,3 +49,19 @@ pub fn tell_completion(signal: i32, value: usize) -> Result<(), Errno> {
         queued => queued.map(drop),
     }
 }
+
+/// Takes back the signal that a failed write has raised on this thread, which blocks it; nothing for
+/// other errors.
+/// Source: rt_sigtimedwait(2); write(2), EPIPE and EFBIG.
+pub fn take_back(error: Errno) {
+    let signal = match error {
+        Errno::PIPE => libc::SIGPIPE,
+        Errno::FBIG => libc::SIGXFSZ,
+        _ => return,
+    };
+    let set = 1u64 << (signal - 1);
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let (set, at_once) = (core::ptr::from_ref(&set), core::ptr::from_ref(&at_once));
+    // SAFETY: both are live locals, the set of the kernel's 8 bytes; no info is asked for.
+    let _ = unsafe { sys!(libc::SYS_rt_sigtimedwait, set, 0, at_once, 8) };
+}
