@@ -1,5 +1,5 @@
-/* A claim of the standard, or of nowait, is a case: `conformance PAGE NAME FOLDER` runs one, and ends
- * with 0, with 1 and what was seen, or with 77 when this machine cannot show it.
+/* A claim of the standard, or of nowait, is a case: `conformance PAGE NAME FOLDER` runs one, and
+ * ends with 0, with 1 and what was seen, or with 77 when this machine cannot show it.
  */
 #ifndef CHECK_H
 #define CHECK_H

@@ -307,7 +307,7 @@ CASE(aio_return, a_block_may_be_freed_after_it, NOWAIT)
 	int fd = new_file("file", BLOCK, O_DIRECT);
 
 	(void)buffer;
-	for (int i = 0; i < 2000; i++) {
+	for (int i = 0; i < 300; i++) {
 		struct aiocb *block = malloc(sizeof *block);
 		char *memory = aligned_alloc(BLOCK, BLOCK);
 

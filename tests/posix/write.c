@@ -164,7 +164,10 @@ static void sync_after_writes(int flags, int operation)
 	}
 }
 
-CASE(aio_fsync, o_sync_waits_for_what_was_queued_before, CONFORMING) { sync_after_writes(0, O_SYNC); }
+CASE(aio_fsync, o_sync_waits_for_what_was_queued_before, CONFORMING)
+{
+	sync_after_writes(0, O_SYNC);
+}
 CASE(aio_fsync, o_dsync_waits_for_what_was_queued_before, CONFORMING)
 {
 	sync_after_writes(0, O_DSYNC);

@@ -14,8 +14,8 @@
 //! Our own page cache is measured by programs of ours, in the same way: `cached`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
-//! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
-//! the same with nothing around it.
+//! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of
+//! this package does the same with nothing around it.
 
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 

@@ -16,8 +16,8 @@ use nowait_sys::{Errno, thread};
 
 /// Runs a call with signals blocked: the value or the negative errno.
 ///
-/// A call holds locks that the ends of requests need. A signal handler that interrupted it and waits
-/// for such an end, as it may by aio_suspend, would wait for ever.
+/// A call holds locks that the ends of requests need. A signal handler that interrupted it and
+/// waits for such an end, as it may by aio_suspend, would wait for ever.
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
     let value = guarded(call) as i32;

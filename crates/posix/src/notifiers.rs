@@ -2,8 +2,8 @@
 //!
 //! They are made by C code in posix.c, on threads of the application: those of the engine have
 //! another descriptor table, which a new thread would inherit. A function may block for ever or end
-//! its thread, so one thread always stands by: who takes a call away from the last one makes another
-//! first. While functions return quickly, two threads do all of them.
+//! its thread, so one thread always stands by: who takes a call away from the last one makes
+//! another first. While functions return quickly, two threads do all of them.
 
 use crate::notice::Call;
 use parking_lot::{Condvar, Mutex};

@@ -214,8 +214,8 @@ impl Process {
         self.is_leaving.load(Acquire)
     }
 
-    /// Tells whether the process ends by exit(3): its main function may have returned, so blocks and
-    /// buffers on its stack are not there any more.
+    /// Tells whether the process ends by exit(3): its main function may have returned, so blocks
+    /// and buffers on its stack are not there any more.
     pub fn is_ending(&self) -> bool {
         self.is_ending.load(Acquire)
     }

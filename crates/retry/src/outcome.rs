@@ -12,9 +12,10 @@
 //! The step from EINPROGRESS to the outcome is the last access to the word, and brings back who
 //! sleeps for it: the application may free the memory as soon as it sees the outcome.
 //!
-//! A thread that waits claims one of 32 slots, and leaves its bit in each word it waits for. Who ends
-//! a request wakes the threads of those bits and nobody else (M12). More than 31 threads at a time
-//! share the last slot, and are woken for each other. No lock, no memory: signal handlers may wait.
+//! A thread that waits claims one of 32 slots, and leaves its bit in each word it waits for. Who
+//! ends a request wakes the threads of those bits and nobody else (M12). More than 31 threads at a
+//! time share the last slot, and are woken for each other. No lock, no memory: signal handlers may
+//! wait.
 
 use crate::sync::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
@@ -43,8 +44,8 @@ impl Outcome {
         self.0.store(Errno::INPROGRESS.raw() as u64, Release);
     }
 
-    /// Stores the outcome, 0 or an error, and returns the slots of who sleeps for it (a bit for each),
-    /// to be woken. What was written before is visible to who sees the outcome.
+    /// Stores the outcome, 0 or an error, and returns the slots of who sleeps for it (a bit for
+    /// each), to be woken. What was written before is visible to who sees the outcome.
     #[must_use]
     pub fn end(&self, error: i32) -> u32 {
         // Acquire: the slots belong to threads that have read their word before.
@@ -127,8 +128,8 @@ impl Sleepers {
         }
     }
 
-    /// Returns the word of a slot, to sleep on: read it, arm what to wait for, sleep while it is the
-    /// same.
+    /// Returns the word of a slot, to sleep on: read it, arm what to wait for, sleep while it is
+    /// the same.
     pub fn word(&self, slot: u32) -> &AtomicU32 {
         &self.words[slot as usize % self.words.len()]
     }

@@ -12,8 +12,8 @@ pub fn block_signals() {
     };
 }
 
-/// Every signal but those that an instruction of the thread itself raises: the kernel ends a process
-/// that blocks them then, whatever handler it has.
+/// Every signal but those that an instruction of the thread itself raises: the kernel ends a
+/// process that blocks them then, whatever handler it has.
 pub const ALL_BUT_FAULTS: u64 = {
     const fn bit(signal: i32) -> u64 {
         1 << (signal - 1)
