@@ -20,6 +20,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(OLD_SYMBOLS) && defined(__x86_64__)
+/* What programs bind to that were linked with the librt of before glibc 2.34. */
+__asm__(".symver aio_read,aio_read@GLIBC_2.2.5");
+__asm__(".symver aio_write,aio_write@GLIBC_2.2.5");
+__asm__(".symver aio_fsync,aio_fsync@GLIBC_2.2.5");
+__asm__(".symver aio_error,aio_error@GLIBC_2.2.5");
+__asm__(".symver aio_return,aio_return@GLIBC_2.2.5");
+__asm__(".symver aio_suspend,aio_suspend@GLIBC_2.2.5");
+__asm__(".symver aio_cancel,aio_cancel@GLIBC_2.2.5");
+__asm__(".symver aio_init,aio_init@GLIBC_2.2.5");
+__asm__(".symver lio_listio,lio_listio@GLIBC_2.4");
+#endif
+
 /* Who keeps the claim: everybody who conforms, or nowait beyond glibc. */
 enum who { CONFORMING, NOWAIT };
 

@@ -31,24 +31,28 @@ pub struct Case {
     pub glibc: bool,
 }
 
-/// How the program is compiled: programs of either kind bind to other names.
+/// How the program is compiled: each kind binds to other symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offsets {
-    /// `aio_read` and its like.
-    Plain,
+pub enum Symbols {
+    /// `aio_read` and its like, of the version that the C library has now.
+    Usual,
     /// `aio_read64` and its like.
     Large,
+    /// `aio_read` and its like, as they were in librt before glibc 2.34.
+    Old,
 }
 
 impl Conformance {
-    /// Builds the program, once for each kind of offsets.
-    pub fn built(offsets: Offsets) -> Result<&'static Self, Skip> {
-        static PLAIN: OnceLock<Conformance> = OnceLock::new();
+    /// Builds the program, once for each kind of symbols.
+    pub fn built(symbols: Symbols) -> Result<&'static Self, Skip> {
+        static USUAL: OnceLock<Conformance> = OnceLock::new();
         static LARGE: OnceLock<Conformance> = OnceLock::new();
+        static OLD: OnceLock<Conformance> = OnceLock::new();
         skip::missing_program(&["cc"])?;
-        Ok(match offsets {
-            Offsets::Plain => PLAIN.get_or_init(|| Self::build(&[])),
-            Offsets::Large => LARGE.get_or_init(|| Self::build(&["-D_FILE_OFFSET_BITS=64"])),
+        Ok(match symbols {
+            Symbols::Usual => USUAL.get_or_init(|| Self::build(&[])),
+            Symbols::Large => LARGE.get_or_init(|| Self::build(&["-D_FILE_OFFSET_BITS=64"])),
+            Symbols::Old => OLD.get_or_init(|| Self::build(&["-DOLD_SYMBOLS"])),
         })
     }
 

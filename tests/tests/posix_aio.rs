@@ -3,7 +3,7 @@
 
 use nowait_tests::fio::{Job, Mode};
 use nowait_tests::for_each_subject;
-use nowait_tests::posix::{Conformance, Offsets};
+use nowait_tests::posix::{Conformance, Symbols};
 use nowait_tests::program::Program;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
@@ -38,12 +38,14 @@ pages! {
     exec_completes_writes_and_keeps_quiet = "exec";
 }
 
+/// Depends on the backend, see `few_threads_serve_many_reads`.
+const THREADS: &str = "threads";
 /// 65,536 requests wait for one pipe: the watcher of the threads looks at all of them for each that
 /// comes or ends, which takes minutes.
 const LONG_BY_THREADS: &str = "eagain_is_too_many_requests";
 
 fn page_holds(subject: Subject, page: &str) {
-    let Some(built) = skip::unless(Conformance::built(Offsets::Plain)) else { return };
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
     let mut cases = built.cases(page);
     cases.retain(|case| case.glibc || !subject.is_system());
     cases.retain(|case| subject.backend != Backend::Threads || case.name != LONG_BY_THREADS);
@@ -54,29 +56,48 @@ fn page_holds(subject: Subject, page: &str) {
 
 #[test]
 fn no_page_is_forgotten() {
-    let Some(built) = skip::unless(Conformance::built(Offsets::Plain)) else { return };
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
     let forgotten: Vec<&str> =
-        built.pages().into_iter().filter(|page| !PAGES.contains(page)).collect();
+        built.pages().into_iter().filter(|it| !PAGES.contains(it) && *it != THREADS).collect();
     assert!(forgotten.is_empty(), "{forgotten:?}");
 }
 
 /// Otherwise the cases would be about nowait, not about the standard.
 #[test]
 fn glibc_keeps_the_claims_it_is_said_to_keep() {
-    let Some(built) = skip::unless(Conformance::built(Offsets::Plain)) else { return };
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
     let mut cases = built.cases("*");
     cases.retain(|case| case.glibc);
     built.demand(Subject::SYSTEM, &cases);
 }
 
-/// Programs built with 64-bit offsets bind to other names.
+/// Programs built with 64-bit offsets, and those of old distributions, bind to other symbols.
 #[test]
-fn the_64_names_are_the_same() {
+fn the_64_names_and_the_old_versions_are_the_same() {
     let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
-    let Some(built) = skip::unless(Conformance::built(Offsets::Large)) else { return };
-    let mut cases = built.cases("*");
-    cases.retain(|case| case.glibc || !subject.is_system());
-    built.demand(subject, &cases);
+    for symbols in [Symbols::Large, Symbols::Old] {
+        let Some(built) = skip::unless(Conformance::built(symbols)) else { return };
+        let mut cases = built.cases("*");
+        cases.retain(|case| case.glibc || !subject.is_system());
+        built.demand(subject, &cases);
+    }
+}
+
+/// The threads backend has one for each blocking call; the others need none.
+#[test]
+fn few_threads_serve_many_reads() {
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
+    for (backend, name) in [
+        (Backend::Uring, "at_most_four_serve_64_buffered_reads"),
+        (Backend::Uring, "at_most_four_serve_64_direct_reads"),
+        (Backend::Kaio, "at_most_four_serve_64_direct_reads"),
+    ] {
+        let Some(subject) = Subject::chosen(Library::Preload, backend) else { continue };
+        if !subject.is_system() {
+            let cases = built.cases(THREADS).into_iter().filter(|case| case.name == name);
+            built.demand(subject, &cases.collect::<Vec<_>>());
+        }
+    }
 }
 
 // --- programs -----------------------------------------------------------------------------------
