@@ -199,6 +199,8 @@ impl Run {
                 self.plug.end_cancelled();
             }
             self.plug.flush(None);
+            // What ended here without a bio may have been waited for.
+            self.plug.run_kicked(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();
             if self.next_tick.has_passed() {
