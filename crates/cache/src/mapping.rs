@@ -19,7 +19,7 @@
 use crate::buddy::ORDER_MAX;
 use crate::cache::Cache;
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, UPTODATE, WRITEBACK};
-use crate::frames::NoFrames;
+use crate::frames::{Ahead, NoFrames};
 use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
@@ -183,11 +183,12 @@ impl Mapping {
         number
     }
 
-    /// Second step: asks the processor for the first of the `len` bytes from byte `offset` of the
-    /// file on, which are in the folio with this number. The header should be near by now.
+    /// Second step: asks the processor for what is wanted first of the `len` bytes from byte
+    /// `offset` of the file on, which are in the folio with this number. The header should be near
+    /// by now.
     #[inline]
-    pub fn prefetch_data(&self, number: u32, offset: u64, len: usize) {
-        self.cache.frames.prefetch_data(number, offset, len);
+    pub fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
+        self.cache.frames.prefetch_data(number, offset, len, what);
     }
 
     /// Last step, as [`Mapping::find`]: pins the folio with this number if it holds page `index`.

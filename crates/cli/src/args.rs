@@ -53,6 +53,12 @@ pub(crate) enum Bench {
     Posix(nowait_bench::SubmitArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(nowait_bench::CachedArgs),
+    /// Measure one request of many segments against many requests, on a direct file.
+    Vector(nowait_bench::VectorArgs),
+    /// Measure what single requests wait for beside a context with thousands.
+    Fairness(nowait_bench::FairnessArgs),
+    /// Serve sockets, a file and a timer from one context, against epoll with threads.
+    Mixed(nowait_bench::MixedArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }

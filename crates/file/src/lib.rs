@@ -13,11 +13,12 @@
 //! * [`submit`]: validation, the inline attempt, the choice of a route
 //! * `direct`: direct requests on an own queue, carried whole
 //! * [`operation`]: the retry iterations of what was not done inline
+//! * `stream`: attempts at files without offsets, and their turns
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
-//! * `under_way`: what can be cancelled
+//! * `under_way`: what can be cancelled; [`throttle`]: how much may be under way
 //! * [`order`]: overlapping requests take effect in submission order
 //! * [`history`]: whether inline attempts on a file have been worth it
 //! * [`filesystem`]: what file systems can do without waiting
@@ -35,9 +36,12 @@ pub mod hold;
 pub mod operation;
 pub mod order;
 pub mod plug;
+mod stream;
 pub mod submit;
+mod submit_stream;
 mod submit_user;
 pub mod target;
+pub mod throttle;
 mod under_way;
 pub mod user;
 
@@ -46,7 +50,8 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
+pub use nowait_cache::Ahead;
 pub use nowait_retry::{Sink, outcome};
 pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;
-pub use user::{UserFile, UserOperation};
+pub use user::{Opened, UserFile, UserOperation};

@@ -6,10 +6,10 @@ use crate::{
     order::Access,
     plug::{Place, Plug},
     submit::{Reply, Submission, reach},
-    user::{BothTables, UserOperation},
+    user::{BothTables, Opened, UserOperation},
 };
 use nowait_block::bio::Descriptor;
-use nowait_cache::{FRAME_BYTES, copy::User};
+use nowait_cache::{Ahead, FRAME_BYTES, copy::User};
 use nowait_retry::Request;
 use nowait_sys::{Errno, fd};
 use std::{ops::ControlFlow, sync::Arc};
@@ -53,12 +53,14 @@ impl Submission<'_> {
     /// # Errors
     /// As [`Submission::start`]. `EBADF`: a write to a file that could not be opened for that.
     /// `EAGAIN` also: a read that must not wait, and nothing of it is cached.
-    pub fn start_on(
+    pub fn start_on<'a>(
         &mut self,
-        file: &Arc<UserFile>,
+        opened: impl Into<Opened<'a>>,
         command: &Command,
         reply: &Reply,
     ) -> Result<Option<u32>, Errno> {
+        let opened = opened.into();
+        let file = opened.file;
         let orders = self.context.engine().orders();
         let (range, access) = reach(command);
         if access == Access::Write && !file.is_writable() {
@@ -66,7 +68,7 @@ impl Submission<'_> {
         }
         let waits = !orders.is_empty() && orders.conflicts(file.key(), &range, access);
         let operation = match command.kind {
-            Kind::Read if !waits => match self.read_now(file, command)? {
+            Kind::Read if !waits => match self.read_now(opened, command)? {
                 Start::Break(bytes) => return Ok(Some(bytes)),
                 Start::Continue(operation) => operation,
             },
@@ -79,13 +81,14 @@ impl Submission<'_> {
                 }
             }
             // SAFETY: whoever made the command promised that its segments live until the end.
-            _ => unsafe { UserOperation::of(file, command) }?,
+            _ => unsafe { UserOperation::of(opened, command) }?,
         };
         self.user_request(file, command.clone(), operation, reply)?;
         Ok(None)
     }
 
-    fn read_now(&mut self, file: &Arc<UserFile>, command: &Command) -> Result<Start, Errno> {
+    fn read_now(&mut self, opened: Opened<'_>, command: &Command) -> Result<Start, Errno> {
+        let file = opened.file;
         // SAFETY: as above.
         let mut user = unsafe { User::new(command.segments.clone()) };
         let (offset, len) = (command.offset as u64, user.len());
@@ -97,7 +100,7 @@ impl Submission<'_> {
         match command.wants_nowait() {
             true if done > 0 => Ok(Start::Break(done as u32)),
             true => Err(Errno::AGAIN),
-            false => Ok(Start::Continue(UserOperation::rest_of_read(file, offset, done, user))),
+            false => Ok(Start::Continue(UserOperation::rest_of_read(opened, offset, done, user))),
         }
     }
 
@@ -144,6 +147,7 @@ impl Submission<'_> {
         reply: &Reply,
     ) -> Result<(), Errno> {
         let eventfd = self.event_counter_everywhere(reply)?;
+        self.context.admit(command.len)?;
         let (context, (range, access)) = (self.context, reach(&command));
         let engine = context.engine();
         if access == Access::Write {
@@ -153,6 +157,7 @@ impl Submission<'_> {
         let mut operation = FileOperation::new(command, context, place, Route::Own);
         operation.target.eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         operation.user = Some(Box::new(user));
+        operation.admitted = true;
         let request = Request::new(operation, engine.kicked().clone());
         request.prepare(|operation, wait| {
             let (ticket, _) = engine.orders().enter(file.key(), range, access, || wait.entry());
@@ -176,13 +181,19 @@ pub type Transfer<'f> = (&'f UserFile, u64, usize);
 ///
 /// Memory is slower than a look-up: the lines of all headers are asked for at once, those of the
 /// bytes just before their turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Lookahead {
     /// Folio numbers by the request's index.
     folios: Vec<u32>,
+    what: Ahead,
 }
 
 impl Lookahead {
+    /// Makes one for batches that are copied, or lent.
+    pub const fn of(what: Ahead) -> Lookahead {
+        Lookahead { folios: Vec::new(), what }
+    }
+
     /// Looks at all requests of a batch, `None` for those that are no transfers of user files. The
     /// memory of the last batch serves again.
     pub fn look<'f>(&mut self, transfers: impl Iterator<Item = Option<Transfer<'f>>>) {
@@ -203,7 +214,7 @@ impl Lookahead {
         };
         for index in ahead {
             if let (Some(folio), Some((file, at, len))) = (self.folios.get(index), at(index)) {
-                file.cached().mapping().prefetch_data(*folio, at, len);
+                file.cached().mapping().prefetch_data(*folio, at, len, self.what);
             }
         }
     }

@@ -22,8 +22,9 @@
 use crate::{Error, File, IoBuffer, IoBufferMut, Nowait};
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
+
 use nowait_file::{
-    Command, Context, Kind, Lookahead, UserFile,
+    Ahead, Command, Context, Kind, Lookahead, Opened,
     command::{LEN_MAX, open_for},
     submit::{Reply, Submission},
 };
@@ -184,7 +185,7 @@ impl<T, B> Queue<T, B> {
             context: Context::new(nowait.engine(), 0, depth as u32).map_err(failed)?,
             requests: Slab::new(depth),
             prepared: Vec::new(),
-            lookahead: Lookahead::default(),
+            lookahead: Lookahead::of(Ahead::Copy),
             under_way: 0,
             over: VecDeque::new(),
             depth,
@@ -291,9 +292,9 @@ impl<T, B> Queue<T, B> {
         let requests = &self.requests;
         let cached = |prepared: &(u64, Command)| {
             let (key, command) = prepared;
-            let file = requests.get(*key)?.cached()?;
+            let opened = requests.get(*key)?.cached()?;
             let moves = matches!(command.kind, Kind::Read | Kind::Write);
-            moves.then_some((file.as_ref(), command.offset as u64, command.len as usize))
+            moves.then_some((opened.file.as_ref(), command.offset as u64, command.len as usize))
         };
         self.lookahead.look(self.prepared.iter().map(cached));
         for (index, (key, command)) in self.prepared.iter().enumerate() {
@@ -302,8 +303,8 @@ impl<T, B> Queue<T, B> {
             let reply = Reply { data: key, obj: key, eventfd: None };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
-            } else if let Some(file) = requests.get(key).and_then(Request::cached) {
-                submission.start_on(file, command, &reply)
+            } else if let Some(opened) = requests.get(key).and_then(Request::cached) {
+                submission.start_on(opened, command, &reply)
             } else {
                 submission.start(command.clone(), reply).map(|()| None)
             };
@@ -469,7 +470,7 @@ impl<T, B> Request<T, B> {
         }
     }
 
-    fn cached(&self) -> Option<&Arc<UserFile>> {
+    fn cached(&self) -> Option<Opened<'_>> {
         match &self.file {
             Held::File(file) => file.opened_cached(),
             Held::Other(_) => None,

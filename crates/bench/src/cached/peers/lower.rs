@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use nowait::{BackendChoice, Command, Config, Context, Kind, Reply, Segments, Submission, choice};
-use nowait_file::{Lookahead, UserFile};
+use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
@@ -62,13 +62,14 @@ impl Engine for Lower {
 
     fn peer(&self, block_bytes: usize, depth: usize) -> Result<LowerPeer> {
         let context = Context::new(&self.engine, 0, depth as u32).map_err(failed("context"))?;
+        let lend = block_bytes <= self.lend_bytes_max;
         Ok(LowerPeer {
-            lookahead: Lookahead::default(),
+            lookahead: Lookahead::of(if lend { Ahead::Look } else { Ahead::Copy }),
             context,
             file: self.file.clone(),
             slots: Slots::new(block_bytes, depth),
             block_bytes,
-            lend: block_bytes <= self.lend_bytes_max,
+            lend,
             over: Vec::with_capacity(depth),
             commands: Vec::with_capacity(depth),
             wanted: Vec::with_capacity(depth),
