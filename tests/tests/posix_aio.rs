@@ -40,7 +40,7 @@ pages! {
 
 /// Depends on the backend, see `few_threads_serve_many_reads`.
 const THREADS: &str = "threads";
-/// 65,536 requests wait for one pipe: the watcher of the threads looks at all of them for each that
+/// 65,536 requests wait for pipes: the watcher of the threads looks at all of them for each that
 /// comes or ends, which takes minutes.
 const LONG_BY_THREADS: &str = "eagain_is_too_many_requests";
 

@@ -49,7 +49,7 @@ impl Outcome {
     #[must_use]
     pub fn end(&self, error: i32) -> u32 {
         // Acquire: the slots belong to threads that have read their word before.
-        (self.0.swap(error as u32 as u64, AcqRel) >> SLOTS_SHIFT) as u32
+        (self.0.swap(u64::from(error as u32), AcqRel) >> SLOTS_SHIFT) as u32
     }
 
     /// Returns the error: EINPROGRESS while the request is under way.
