@@ -20,6 +20,8 @@ extern void nowait_watches(void) HIDDEN;
 /* Negative: it is ours, with the errno to answer; positive: the errno for close, once closed. */
 extern int nowait_closing(int fd) HIDDEN;
 extern void nowait_settle(void) HIDDEN;
+/* It did not become another program: what completed meanwhile is announced now. */
+extern void nowait_stays(void) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
@@ -75,10 +77,16 @@ __attribute__((noreturn)) void _exit(int status)
 
 __attribute__((noreturn)) void _Exit(int status) { _exit(status); }
 
+static int not_executed(long err)
+{
+	nowait_stays();
+	return (int)checked(err);
+}
+
 int execve(const char *path, char *const argv[], char *const envp[])
 {
 	nowait_settle();
-	return (int)checked(raw(SYS_execve, (long[6]){ (long)path, (long)argv, (long)envp }));
+	return not_executed(raw(SYS_execve, (long[6]){ (long)path, (long)argv, (long)envp }));
 }
 
 int execv(const char *path, char *const argv[]) { return execve(path, argv, environ); }
@@ -86,8 +94,8 @@ int execv(const char *path, char *const argv[]) { return execve(path, argv, envi
 int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	nowait_settle();
-	return (int)checked(raw(SYS_execveat, (long[6]){ fd, (long)"", (long)argv, (long)envp,
-							  AT_EMPTY_PATH }));
+	return not_executed(raw(SYS_execveat, (long[6]){ fd, (long)"", (long)argv, (long)envp,
+							 AT_EMPTY_PATH }));
 }
 
 /* The search along PATH is the C library's. */
@@ -97,7 +105,9 @@ int execvpe(const char *file, char *const argv[], char *const envp[])
 		(int (*)(const char *, char *const[], char *const[]))dlsym(RTLD_NEXT, "execvpe");
 
 	nowait_settle();
-	return next ? next(file, argv, envp) : (int)checked(-ENOSYS);
+	if (next)
+		next(file, argv, envp);
+	return not_executed(next ? -errno : -ENOSYS);
 }
 
 int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }

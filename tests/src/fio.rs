@@ -1,4 +1,4 @@
-//! fio with its stock libaio engine, verifying what it wrote.
+//! fio with its stock engines, verifying what it wrote.
 
 use std::path::Path;
 
@@ -18,6 +18,8 @@ pub enum Mode {
 /// One verified job.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
+    /// fio's `ioengine`: `libaio` or `posixaio`.
+    pub engine: &'static str,
     /// fio's `rw`: `write`, `randwrite`, `randrw`.
     pub pattern: &'static str,
     /// How the files are opened.
@@ -37,6 +39,7 @@ pub struct Job {
 impl Job {
     /// Something of everything; a base to vary.
     pub const BASIC: Self = Self {
+        engine: "libaio",
         pattern: "randrw",
         mode: Mode::Buffered,
         block: "4k",
@@ -60,7 +63,8 @@ impl Job {
         let flag = |name: &str, value: bool| format!("--{name}={}", u8::from(value));
         let fio = fio
             .dir(folder)
-            .args(["--name=verify", "--ioengine=libaio", "--output-format=terse"])
+            .args(["--name=verify", "--output-format=terse"])
+            .arg(format!("--ioengine={}", self.engine))
             .args(["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--fallocate=none"])
             .args(["--group_reporting", "--allow_file_create=1", "--verify_state_save=0"])
             .arg(format!("--directory={}", folder.display()))
@@ -71,9 +75,11 @@ impl Job {
             .arg(format!("--numjobs={}", self.jobs))
             .arg(flag("direct", self.mode == Mode::Direct))
             .arg(flag("sync", self.mode == Mode::Sync))
-            .arg(flag("userspace_reap", self.userspace_reap))
             .arg(flag("thread", self.threads));
         // The ring can only be looked at, not waited on: fio must be told not to insist.
-        if self.userspace_reap { fio.arg("--iodepth_batch_complete_min=0") } else { fio }
+        match self.userspace_reap {
+            true => fio.args(["--userspace_reap=1", "--iodepth_batch_complete_min=0"]),
+            false => fio,
+        }
     }
 }

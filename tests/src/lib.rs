@@ -29,6 +29,7 @@ pub mod hang;
 pub mod harness;
 pub mod mount;
 pub mod pairwise;
+pub mod posix;
 pub mod program;
 pub mod qemu;
 pub mod ready;

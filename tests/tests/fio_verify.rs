@@ -114,6 +114,7 @@ fn subject(row: &[usize], backends: &[Backend]) -> Option<Subject> {
 
 fn job(row: &[usize]) -> Job {
     Job {
+        engine: Job::BASIC.engine,
         depth: DEPTHS[row[1]],
         mode: MODES[row[3]],
         pattern: PATTERNS[row[4]],

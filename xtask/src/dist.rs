@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   crates/cli ─────────► dist/bin/nowait
-//!   crates/libaio (Rust) ─► libnowait_libaio.a ─┐
-//!   exports.c, libaio.map ──────────────────────┼─► dist/lib/libaio.so.1
-//!   exports.c, preload.c, plain.c, preload.map ─┴─► dist/lib/libnowait_preload.so
+//!   crates/faces (Rust) ──────────► libnowait_faces.a ─┐
+//!   exports.c, libaio.map ─────────────────────────────┼─► dist/lib/libaio.so.1
+//!   exports.c, preload.c, plain.c, posix.c, preload.map ┴─► dist/lib/libnowait_preload.so
 //! ```
 //!
 //! The C compiler links because rustc cannot: two versions of one symbol need `symver` directives
@@ -18,7 +18,7 @@ use crate::process::{self, Result};
 use crate::symbols;
 
 /// Where the C files and the version scripts lie.
-const SOURCES: &str = "crates/libaio";
+const SOURCES: &str = "crates";
 
 /// What all shared objects are linked with.
 ///
@@ -56,15 +56,15 @@ struct Library {
 const LIBRARIES: &[Library] = &[
     Library {
         soname: "libaio.so.1",
-        sources: &["exports.c"],
-        version_script: "libaio.map",
+        sources: &["libaio/exports.c"],
+        version_script: "libaio/libaio.map",
         define: "-DNOWAIT_LIBAIO=1",
         check_exports: symbols::check_libaio,
     },
     Library {
         soname: "libnowait_preload.so",
-        sources: &["exports.c", "preload.c", "plain.c"],
-        version_script: "preload.map",
+        sources: &["libaio/exports.c", "libaio/preload.c", "libaio/plain.c", "posix/posix.c"],
+        version_script: "libaio/preload.map",
         define: "-DNOWAIT_PRELOAD=1",
         check_exports: symbols::check_preload,
     },
@@ -102,7 +102,7 @@ fn build_tool(dist: &Path) -> Result {
 /// Builds the static archive; returns the system libraries that it says it needs.
 fn build_archive() -> Result<Vec<String>> {
     const NATIVES: &str = "native-static-libs: ";
-    let mut args = vec!["rustc", "--release", "-p", "nowait-libaio", "--lib"];
+    let mut args = vec!["rustc", "--release", "-p", "nowait-faces", "--lib"];
     args.extend(["--crate-type", "staticlib", "--", "--print", "native-static-libs"]);
     let mut natives = None;
     process::stream(process::command("cargo", &args), |line| {
@@ -118,7 +118,7 @@ fn build_archive() -> Result<Vec<String>> {
 fn link(library: &Library, natives: &[String], folder: &Path) -> Result {
     let sources = process::root().join(SOURCES);
     let script = sources.join(library.version_script);
-    let archive = process::target().join("release/libnowait_libaio.a");
+    let archive = process::target().join("release/libnowait_faces.a");
     create_folder(folder)?;
     let temporary = temporary(&folder.join(library.soname));
     let compiler = std::env::var("CC").unwrap_or_else(|_| String::from("cc"));

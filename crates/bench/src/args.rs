@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::error::{BenchError, Result};
-use crate::job::{CASES, Case};
+use crate::job::Case;
 use crate::subject::Subject;
 use crate::units::{parse_duration, parse_size};
 
@@ -21,6 +21,13 @@ Examples:
   nowait bench submit --engine system,nowait-threads --case a
   nowait bench submit --list                   the cases and their targets, nothing run";
 
+/// Examples of `bench posix`, which has the same options.
+pub const POSIX_EXAMPLES: &str = "\
+Examples:
+  nowait bench posix --quick                   both cases, short: about two minutes
+  nowait bench posix --case buffered --rounds 9
+  nowait bench posix --list                    the cases and their targets, nothing run";
+
 const DEMO_EXAMPLES: &str = "\
 Examples:
   nowait bench demo                            one table, and nowait-demo.html
@@ -34,7 +41,7 @@ pub struct SubmitArgs {
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]
     pub cases: Vec<String>,
 
-    /// Ways to launch fio, such as system,nowait,io_uring (default: those of each case)
+    /// Ways to launch fio, such as system,nowait,io_uring,posixaio (default: those of each case)
     #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',')]
     pub engines: Vec<String>,
 
@@ -152,11 +159,14 @@ impl Places {
 }
 
 impl SubmitArgs {
-    /// Returns the cases asked for, each with the subjects asked for.
-    pub(crate) fn selection(&self) -> Result<Vec<(&'static Case, Vec<Subject>)>> {
+    /// Returns those of `cases` that were asked for, each with the subjects asked for.
+    pub(crate) fn selection(
+        &self,
+        cases: &'static [Case],
+    ) -> Result<Vec<(&'static Case, Vec<Subject>)>> {
         for name in &self.cases {
-            if !CASES.iter().any(|case| case.answers_to(name)) {
-                let known: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+            if !cases.iter().any(|case| case.answers_to(name)) {
+                let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
                 let known = known.join(", ");
                 return Err(BenchError::usage(format!("no case '{name}'; there are {known}")));
             }
@@ -170,13 +180,14 @@ impl SubmitArgs {
             [] => case.subjects.to_vec(),
             engines => engines.to_vec(),
         };
-        Ok(CASES.iter().filter(asked).map(|case| (case, subjects(case))).collect())
+        Ok(cases.iter().filter(asked).map(|case| (case, subjects(case))).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::CASES;
     use clap::{CommandFactory, Parser};
 
     #[derive(Parser)]
@@ -201,7 +212,7 @@ mod tests {
 
     #[test]
     fn everything_is_the_default() {
-        let selection = submit(&[]).selection().expect("valid");
+        let selection = submit(&[]).selection(&CASES).expect("valid");
         assert_eq!(selection.len(), CASES.len());
         assert_eq!(selection[0].1, CASES[0].subjects);
     }
@@ -209,11 +220,14 @@ mod tests {
     #[test]
     fn cases_and_engines_can_be_chosen() {
         let args = submit(&["--case", "b,f", "--engine", "libaio,nowait-threads"]);
-        let selection = args.selection().expect("valid");
+        let selection = args.selection(&CASES).expect("valid");
         let names: Vec<&str> = selection.iter().map(|(case, _)| case.name).collect();
         assert_eq!(names, ["b", "b-tmpfs", "f"]);
         assert_eq!(selection[0].1, [Subject::System, Subject::NowaitThreads]);
-        assert_eq!(submit(&["--case", "zz"]).selection().map_err(|e| e.exit_code()).err(), Some(2));
+        assert_eq!(
+            submit(&["--case", "zz"]).selection(&CASES).map_err(|e| e.exit_code()).err(),
+            Some(2)
+        );
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The job table: what is measured, on what, and what it must show.
 
 use crate::metric::Metric;
-use crate::subject::Subject::{self, IoUring, Nowait, NowaitNoUring, NowaitOffload, System};
+use crate::subject::Subject::{
+    self, IoUring, Nowait, NowaitNoUring, NowaitOffload, NowaitPosix, NowaitPosixUser, PosixAio,
+    System,
+};
 
 /// Where the file of a case lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,6 +223,33 @@ pub(crate) const CASES: [Case; 9] = [
     },
 ];
 
+/// The cases of POSIX AIO, in the order of the report.
+pub(crate) const POSIX_CASES: [Case; 2] = [
+    Case {
+        name: "direct",
+        title: "64 KiB random reads, O_DIRECT, 64 in flight on one file",
+        about: "The C library runs the requests of a descriptor one after another, in a thread.",
+        place: Place::Disk,
+        start: Start::Cold,
+        job: Job { block_bytes: 64 << 10, depth: 64, ..DIRECT },
+        subjects: &[PosixAio, NowaitPosix],
+        criteria: &[at_least(Metric::Iops, NowaitPosix, 2.0, PosixAio)],
+    },
+    Case {
+        name: "buffered",
+        title: "64 KiB random reads, uncached, 64 in flight on one file",
+        about: "As above, through the kernel's page cache or nowait's own.",
+        place: Place::Disk,
+        start: Start::Cold,
+        job: Job { block_bytes: 64 << 10, depth: 64, ..BUFFERED },
+        subjects: &[PosixAio, NowaitPosix, NowaitPosixUser],
+        criteria: &[
+            at_least(Metric::Iops, NowaitPosix, 1.2, PosixAio),
+            at_least(Metric::Iops, NowaitPosixUser, 2.0, PosixAio),
+        ],
+    },
+];
+
 impl Case {
     /// Tells whether `name` on the command line means this case: its name, or its letter.
     pub(crate) fn answers_to(&self, name: &str) -> bool {
@@ -254,8 +284,9 @@ mod tests {
 
     #[test]
     fn every_target_is_about_subjects_of_its_case() {
-        for case in &CASES {
-            assert!(case.subjects.contains(&System), "{}", case.name);
+        for case in CASES.iter().chain(&POSIX_CASES) {
+            let reference = case.subjects.contains(&System) || case.subjects.contains(&PosixAio);
+            assert!(reference, "{}", case.name);
             for criterion in case.criteria {
                 assert!(case.subjects.contains(&criterion.subject), "{}", case.name);
                 assert!(case.subjects.contains(&criterion.against), "{}", case.name);

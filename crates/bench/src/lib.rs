@@ -16,8 +16,8 @@
 //! `fairness`, `mixed`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
-//! [`run_submit`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
-//! the same with nothing around it.
+//! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of
+//! this package does the same with nothing around it.
 
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
@@ -53,12 +53,12 @@ mod units;
 mod vector;
 mod verdict;
 
-pub use args::{DemoArgs, SubmitArgs};
+pub use args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
 pub use fairness::{FairnessArgs, run_fairness};
 pub use mixed::{MixedArgs, run_mixed};
 pub use results::Results;
-pub use submit::run_submit;
+pub use submit::{run_posix, run_submit};
 pub use vector::{VectorArgs, run_vector};

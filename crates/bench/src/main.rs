@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nowait_bench::{
-    CachedArgs, DemoArgs, FairnessArgs, MixedArgs, SubmitArgs, VectorArgs, run_cached, run_demo,
-    run_fairness, run_mixed, run_submit, run_vector,
+    CachedArgs, DemoArgs, FairnessArgs, MixedArgs, POSIX_EXAMPLES, SubmitArgs, VectorArgs,
+    run_cached, run_demo, run_fairness, run_mixed, run_posix, run_submit, run_vector,
 };
 
 #[derive(Parser)]
@@ -19,6 +19,9 @@ struct Cli {
 enum Command {
     /// Measure the time inside `io_submit`, case by case, and check it against the targets.
     Submit(SubmitArgs),
+    /// Measure POSIX AIO under fio's posixaio engine, and check it against the targets.
+    #[command(after_help = POSIX_EXAMPLES)]
+    Posix(SubmitArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(CachedArgs),
     /// Measure one request of many segments against many requests, on a direct file.
@@ -34,6 +37,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Submit(args) => run_submit(&args).map(drop),
+        Command::Posix(args) => run_posix(&args).map(drop),
         Command::Cached(args) => run_cached(&args).map(drop),
         Command::Vector(args) => run_vector(&args),
         Command::Fairness(args) => run_fairness(&args),

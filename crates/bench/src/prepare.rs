@@ -14,7 +14,8 @@ use crate::subject::Subject;
 use crate::suite::Plan;
 
 /// Without these there is nothing to compare.
-const REQUIRED: [Subject; 2] = [Subject::System, Subject::Nowait];
+const REQUIRED: [Subject; 4] =
+    [Subject::System, Subject::Nowait, Subject::PosixAio, Subject::NowaitPosix];
 
 /// The folders of the test files.
 ///

@@ -21,11 +21,17 @@ pub(crate) enum Subject {
     NowaitOffload,
     /// fio's own `io_uring` engine, nothing preloaded: the peer that a rewrite would reach.
     IoUring,
+    /// fio's `posixaio` engine on the C library's threads; the reference of `bench posix`.
+    PosixAio,
+    /// The same engine with nowait preloaded.
+    NowaitPosix,
+    /// The same, with nowait's own page cache.
+    NowaitPosixUser,
 }
 
 impl Subject {
     /// Every subject, the reference first.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::System,
         Self::Nowait,
         Self::NowaitNoUring,
@@ -34,6 +40,9 @@ impl Subject {
         Self::NowaitInline,
         Self::NowaitOffload,
         Self::IoUring,
+        Self::PosixAio,
+        Self::NowaitPosix,
+        Self::NowaitPosixUser,
     ];
 
     /// Returns the name used on the command line, in tables and in the JSON.
@@ -47,6 +56,9 @@ impl Subject {
             Self::NowaitInline => "nowait-inline",
             Self::NowaitOffload => "nowait-offload",
             Self::IoUring => "io_uring",
+            Self::PosixAio => "posixaio",
+            Self::NowaitPosix => "nowait-posixaio",
+            Self::NowaitPosixUser => "nowait-posixaio-user",
         }
     }
 
@@ -70,17 +82,24 @@ impl Subject {
             Self::NowaitInline => "nowait, NOWAIT_SUBMIT=inline",
             Self::NowaitOffload => "nowait, NOWAIT_SUBMIT=offload",
             Self::IoUring => "fio's own io_uring engine",
+            Self::PosixAio => "fio's posixaio engine on the C library's POSIX AIO",
+            Self::NowaitPosix => "the same fio with libnowait_preload.so",
+            Self::NowaitPosixUser => "the same with NOWAIT_CACHE=user",
         }
     }
 
     /// Returns fio's name of the engine.
     pub(crate) fn engine(self) -> &'static str {
-        if self == Self::IoUring { "io_uring" } else { "libaio" }
+        match self {
+            Self::IoUring => "io_uring",
+            Self::PosixAio | Self::NowaitPosix | Self::NowaitPosixUser => "posixaio",
+            _ => "libaio",
+        }
     }
 
     /// Tells whether the library is preloaded.
     pub(crate) fn preloads(self) -> bool {
-        !matches!(self, Self::System | Self::IoUring)
+        !matches!(self, Self::System | Self::IoUring | Self::PosixAio)
     }
 
     /// Tells whether the `io_uring` system calls are refused.
@@ -91,8 +110,9 @@ impl Subject {
     /// Returns the settings of the library.
     pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::System | Self::IoUring => &[],
-            Self::Nowait | Self::NowaitNoUring => &[("NOWAIT_BACKEND", "auto")],
+            Self::System | Self::IoUring | Self::PosixAio => &[],
+            Self::NowaitPosixUser => &[("NOWAIT_CACHE", "user")],
+            Self::Nowait | Self::NowaitNoUring | Self::NowaitPosix => &[("NOWAIT_BACKEND", "auto")],
             Self::NowaitKaio => &[("NOWAIT_BACKEND", "kaio")],
             Self::NowaitThreads => &[("NOWAIT_BACKEND", "threads")],
             Self::NowaitInline => &[("NOWAIT_SUBMIT", "inline")],

@@ -1,4 +1,5 @@
-//! `bench submit`: the time inside `io_submit`, case by case, against the targets.
+//! `bench submit`: the time inside `io_submit`, case by case, against the targets; and
+//! `bench posix`, the same for POSIX AIO.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use crate::args::SubmitArgs;
 use crate::cache;
 use crate::error::Result;
 use crate::fio::Fio;
+use crate::job::{CASES, Case, POSIX_CASES};
 use crate::report;
 use crate::results::Results;
 use crate::subject::Subject;
@@ -21,11 +23,27 @@ use crate::table;
 /// Something is missing, a run failed, a report cannot be written, or `--check` was given and
 /// a target is not met.
 pub fn run_submit(args: &SubmitArgs) -> Result<Option<Results>> {
+    run(args, "submit", &CASES)
+}
+
+/// The same with fio's `posixaio` engine, on the C library's POSIX AIO and on nowait's.
+///
+/// # Errors
+/// Those of [`run_submit`].
+pub fn run_posix(args: &SubmitArgs) -> Result<Option<Results>> {
+    run(args, "posix", &POSIX_CASES)
+}
+
+fn run(
+    args: &SubmitArgs,
+    workload: &'static str,
+    cases: &'static [Case],
+) -> Result<Option<Results>> {
     if args.list {
-        println!("{}", table::cases(&args.selection()?));
+        println!("{}", table::cases(&args.selection(cases)?));
         return Ok(None);
     }
-    let plan = plan(args)?;
+    let plan = plan(args, workload, cases)?;
     report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     let results = suite::measure(&plan)?;
     println!("{}", table::results(&results));
@@ -43,14 +61,14 @@ pub fn run_submit(args: &SubmitArgs) -> Result<Option<Results>> {
     Ok(Some(results))
 }
 
-fn plan(args: &SubmitArgs) -> Result<Plan> {
-    let cases = args.selection()?;
+fn plan(args: &SubmitArgs, workload: &'static str, cases: &'static [Case]) -> Result<Plan> {
+    let cases = args.selection(cases)?;
     let preloads = cases.iter().any(|(_, subjects)| subjects.iter().any(|s| s.preloads()));
     let preload = if preloads { Some(args.places.preload()?) } else { None };
     let (runtime_s, size_gib) = if args.quick { (1, 2) } else { (3, 8) };
     let cold_bytes = args.size.unwrap_or(size_gib << 30).max(4 << 20);
     Ok(Plan {
-        workload: "submit",
+        workload,
         cases,
         rounds: usize::from(args.rounds),
         runtime: args.runtime.unwrap_or(Duration::from_secs(runtime_s)),
@@ -67,15 +85,32 @@ fn plan(args: &SubmitArgs) -> Result<Plan> {
 }
 
 /// Subjects whose results are compared with those of the second.
-pub(crate) const REFERENCES: [Subject; 2] = [Subject::System, Subject::IoUring];
+pub(crate) const REFERENCES: [Subject; 3] = [Subject::System, Subject::IoUring, Subject::PosixAio];
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::Places;
-    use crate::job::CASES;
     use crate::report::json_text;
     use crate::skip::skip;
+
+    #[test]
+    fn the_posix_cases_run_small() {
+        let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+        if let Err(error) = Fio::find("fio".as_ref(), None) {
+            return skip("the_posix_cases_run_small", &error.to_string());
+        }
+        let args = SubmitArgs { engines: vec!["posixaio".to_owned()], ..tiny(folder.path()) };
+        match run_posix(&args) {
+            Ok(results) => {
+                assert_eq!(results.expect("not a list").cases.len(), POSIX_CASES.len());
+            }
+            Err(error) if error.to_string().contains("O_DIRECT") => {
+                skip("the_posix_cases_run_small", &error.to_string());
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 
     fn tiny(folder: &std::path::Path) -> SubmitArgs {
         SubmitArgs {

@@ -48,6 +48,9 @@ pub(crate) enum Command {
 pub(crate) enum Bench {
     /// Measure the time inside io_submit, case by case, and check it against the targets.
     Submit(nowait_bench::SubmitArgs),
+    /// Measure POSIX AIO under fio's posixaio engine, and check it against the targets.
+    #[command(after_help = nowait_bench::POSIX_EXAMPLES)]
+    Posix(nowait_bench::SubmitArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(nowait_bench::CachedArgs),
     /// Measure one request of many segments against many requests, on a direct file.
@@ -64,6 +67,7 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   nowait bench demo                      one table in under 90 seconds
   nowait bench submit --quick --case a   one case, short
+  nowait bench posix --quick             POSIX AIO against the C library's
   nowait bench cached --quick            our own page cache, every case
   nowait bench vector                    one request of many segments against many
   nowait bench fairness                  single requests beside thousands

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
 fn bench(which: &Bench) -> Result<ExitCode> {
     let outcome = match which {
         Bench::Submit(args) => nowait_bench::run_submit(args).map(drop),
+        Bench::Posix(args) => nowait_bench::run_posix(args).map(drop),
         Bench::Cached(args) => nowait_bench::run_cached(args).map(drop),
         Bench::Vector(args) => nowait_bench::run_vector(args),
         Bench::Fairness(args) => nowait_bench::run_fairness(args),

@@ -23,7 +23,7 @@ pub(crate) struct Program {
 /// Whether nowait can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Help {
-    /// It does, by either library.
+    /// It does.
     Yes,
     /// It may.
     Perhaps,
@@ -131,7 +131,8 @@ fn judge(elf: &Elf) -> (Help, String) {
     }
     let posix = |name: &&String| POSIX_AIO.contains(&name.trim_end_matches("64"));
     if let Some(name) = elf.imports.iter().find(posix) {
-        return (Help::No, format!("it uses POSIX AIO ({name}), which is not in this version"));
+        let by = "served by the preload library, which `nowait run` takes";
+        return (Help::Yes, format!("it uses POSIX AIO ({name}): {by}"));
     }
     let uring = elf.needed.iter().any(|name| name.starts_with("liburing"));
     let uring = if uring { "it links liburing, which needs no help; " } else { "" };
@@ -159,8 +160,8 @@ mod tests {
     fn what_a_program_links_decides() {
         assert_eq!(linked(&["libaio.so.1"], &[]).0, Help::Yes);
         assert_eq!(linked(&["libaio.so.1t64", "libc.so.6"], &[]).0, Help::Yes);
-        assert_eq!(linked(&["libc.so.6"], &["aio_read64"]).0, Help::No);
-        assert_eq!(linked(&["libc.so.6"], &["lio_listio"]).0, Help::No);
+        assert_eq!(linked(&["libc.so.6"], &["aio_read64"]).0, Help::Yes);
+        assert_eq!(linked(&["libc.so.6"], &["lio_listio"]).0, Help::Yes);
         let (help, why) = linked(&["liburing.so.2"], &["syscall"]);
         assert_eq!(help, Help::Perhaps);
         assert!(why.contains("liburing") && why.contains("syscall()"), "{why}");

@@ -14,7 +14,7 @@ use crate::{
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_block::{BlockBackend, Completion, bio::Descriptor};
 use nowait_retry::{
-    IoContext, Pump, Request, Wanted,
+    IoContext, Pump, Request, Sink, Wanted,
     stats::Stats,
     waiters::{Bell, Mask},
 };
@@ -64,20 +64,7 @@ impl Context {
         engine.clear_graves();
         let stats = Stats::new(engine.config().stats);
         let io = IoContext::new(id, slots(nr, engine.cpus()), stats)?;
-        let context = Arc::new(Context {
-            io,
-            engine: engine.clone(),
-            own: engine.own_queue(),
-            direct: DirectRequests::default(),
-            history: History::default(),
-            mode: engine.config().submit,
-            under_way: UnderWay::default(),
-            throttle: Throttle::new(engine.config().context_limits),
-            engine_driven: AtomicBool::new(false),
-            watched: AtomicBool::new(false),
-            waits: AtomicU64::new(0),
-            counter: OnceLock::new(),
-        });
+        let context = Context::make(engine, io, engine.own_queue());
         if let Some(queue) = &context.own {
             context.io.set_pump(Box::new(OwnPump {
                 queue: queue.clone(),
@@ -87,6 +74,42 @@ impl Context {
             }));
         }
         Ok(context)
+    }
+
+    /// Makes a context whose completions go to `sink`, on the threads of the engine: nobody waits
+    /// in it. A sync covers every write submitted before it, direct ones too.
+    ///
+    /// # Errors
+    /// Those of [`Context::new`].
+    pub fn with_sink(engine: &Arc<Engine>, id: u32, sink: Sink) -> Result<Arc<Context>, Errno> {
+        let stats = Stats::new(engine.config().stats);
+        Ok(Context::make(engine, IoContext::with_sink(id, stats, sink)?, None))
+    }
+
+    fn make(
+        engine: &Arc<Engine>,
+        io: IoContext,
+        own: Option<Arc<dyn BlockBackend>>,
+    ) -> Arc<Context> {
+        Arc::new(Context {
+            io,
+            engine: engine.clone(),
+            own,
+            direct: DirectRequests::default(),
+            history: History::default(),
+            mode: engine.config().submit,
+            under_way: UnderWay::default(),
+            throttle: Throttle::new(engine.config().context_limits),
+            engine_driven: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
+            counter: OnceLock::new(),
+        })
+    }
+
+    /// Tells whether syncs wait for all earlier writes, those too that nothing else orders.
+    pub(crate) fn syncs_cover_all(&self) -> bool {
+        self.io.face().is_some()
     }
 
     /// Returns the slots, the ring and the waiters.

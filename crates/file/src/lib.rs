@@ -56,6 +56,7 @@ pub use engine::Engine;
 pub use exclusion::Exclusion;
 pub use link::{Link, Links};
 pub use nowait_cache::Ahead;
+pub use nowait_retry::{Sink, outcome};
 pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;
 pub use user::{Opened, UserFile, UserOperation};

@@ -257,7 +257,8 @@ impl<'a> Submission<'a> {
             return self.whole(command, reply, inode);
         }
         let stat = *about.stat()?;
-        let set = |op: &mut FileOperation| op.registers = ordered;
+        let registers = ordered || (command.kind == Kind::Write && self.context.syncs_cover_all());
+        let set = |op: &mut FileOperation| op.registers = registers;
         self.request(command, reply, Some(&stat), route, set, reason)
     }
 

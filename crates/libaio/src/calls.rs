@@ -1,12 +1,12 @@
 //! Each call of libaio, with the kernel's order of errors.
 
-use crate::{
+use crate::decode::{Decoded, decode};
+use nowait::{Context, Kind, Submission};
+use nowait_process::{
     cached::Looks,
-    decode::{Decoded, decode},
     memory,
     process::{Process, ring_header, with_context},
 };
-use nowait::{Context, Kind, Submission};
 use nowait_sys::{
     Errno,
     aio::{IoEvent, Iocb},

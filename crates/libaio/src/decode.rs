@@ -1,12 +1,12 @@
 //! From the application's iocb to a command, with the kernel's checks in the kernel's order
 //! (`io_submit_one` and what it calls, fs/aio.c).
 
-use crate::{cached::Looks, memory};
 use core::cell::Cell;
 use nowait::{
     Command, Kind, Reply, Segments,
     command::{LEN_MAX, check_mode},
 };
+use nowait_process::{cached::Looks, memory};
 use nowait_sys::{
     Errno,
     aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd},

@@ -1,22 +1,12 @@
 //! What the C files call. Panics and `errno` end here.
 
 use crate::{
-    cached, calls, process,
+    calls,
     watch::{self, Closing},
 };
 use nowait::Exclusion;
-use nowait_sys::{Errno, errno};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// Runs a call: the result or the negative errno, with the C library's `errno` left alone.
-fn guarded(call: impl FnOnce() -> Result<i64, Errno>) -> i64 {
-    let caught = errno::preserved(|| catch_unwind(AssertUnwindSafe(call)));
-    match caught {
-        Ok(Ok(value)) => value,
-        Ok(Err(errno)) => -i64::from(errno.raw()),
-        Err(_) => -i64::from(Errno::IO.raw()), // the panic's message is on standard error
-    }
-}
+use nowait_process::{cached, guarded, process};
+use nowait_sys::Errno;
 
 /// io_setup(2).
 #[unsafe(no_mangle)]
@@ -97,7 +87,7 @@ pub extern "C" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -
 /// Says that this library watches the C library's close and its kin.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_watches() {
-    watch::begin();
+    process::watches_closes();
 }
 
 /// Says that the application closes or replaces `fd`. Negative: it is ours, and must not, for

@@ -4,24 +4,9 @@
 //! protected are the few descriptors of ours in the application's table (the way to that table,
 //! one ring per context), which a daemon's "close everything" would take away.
 
-use crate::{
-    calls,
-    process::{Process, with_context},
-};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::calls;
+use nowait_process::process::{Process, with_context};
 use nowait_sys::{Errno, fd};
-
-static WATCHED: AtomicBool = AtomicBool::new(false);
-
-/// Says that the calls are watched in this process.
-pub fn begin() {
-    WATCHED.store(true, Relaxed);
-}
-
-/// Tells whether closed descriptors are noticed.
-pub fn is_watched() -> bool {
-    WATCHED.load(Relaxed)
-}
 
 /// What becomes of a descriptor that the application closes or replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,8 @@ const SCHEMA: u32 = 1;
 /// What one context did; kept after the context is gone.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// Which calls it served: `libaio`, or what its sink says.
+    face: &'static str,
     slots: usize,
     counters: Vec<(&'static str, u64)>,
     submit_ns: Vec<(&'static str, f64)>,
@@ -24,7 +26,8 @@ impl Summary {
         let submit = stats.submit_histogram()?;
         let at = |quantile| submit.value_at_quantile(quantile) as f64;
         Some(Summary {
-            slots: context.io().ring().capacity(),
+            face: context.io().face().unwrap_or("libaio"),
+            slots: context.io().capacity(),
             counters: stats.counters()?.all(),
             submit_ns: vec![
                 ("count", submit.len() as f64),
@@ -40,6 +43,7 @@ impl Summary {
     fn to_json(&self) -> Value {
         let mut object = Map::new();
         let mut punts = Map::new();
+        object.insert("face".into(), json!(self.face));
         object.insert("slots".into(), json!(self.slots));
         for (name, value) in &self.counters {
             match name.strip_prefix("punt_") {
@@ -119,11 +123,12 @@ fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
         );
     }
     for (index, context) in contexts.iter().enumerate() {
-        let _ = writeln!(text, "nowait: context {index}, {} slots", context.slots);
+        let (face, slots) = (context.face, context.slots);
+        let _ = writeln!(text, "nowait: context {index} ({face}), {slots} slots");
         for (name, value) in context.counters.iter().filter(|(_, value)| *value != 0) {
             let _ = writeln!(text, "nowait:   {:<20} {value:>12}", name.replace('_', " "));
         }
-        let _ = write!(text, "nowait:   inside io_submit, µs:");
+        let _ = write!(text, "nowait:   inside submit, µs:");
         for (name, value) in &context.submit_ns[1..] {
             let _ = write!(text, "  {name} {:.1}", value / 1000.0);
         }

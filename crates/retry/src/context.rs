@@ -27,12 +27,24 @@ pub trait Pump: Send + Sync {
 /// The context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
 
+/// Takes the completions of a context as they come, instead of its ring.
+pub struct Sink {
+    /// What reports call the context's requests.
+    pub face: &'static str,
+    /// Most requests outstanding.
+    pub limit: usize,
+    /// Called once for each request, on the thread that ended it. Must not wait, and must not
+    /// submit.
+    pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
+}
+
 /// Accepts requests, takes their completions, lets callers wait for them.
 ///
 /// Every request accepted by [`IoContext::reserve`] ends in one [`IoContext::complete`]; its
-/// slot is free again when its event has been read.
+/// slot is free again when its event has been read, or when its sink has returned.
 pub struct IoContext {
     ring: EventRing,
+    sink: Option<Sink>,
     waiters: Waiters,
     /// Accepted, not completed; and [`DEAD`], in one word so that neither can be missed.
     outstanding: AtomicUsize,
@@ -76,8 +88,21 @@ impl IoContext {
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
     pub fn new(id: u32, nr_min: u32, stats: Stats) -> Result<IoContext, Errno> {
+        IoContext::make(id, nr_min, stats, None)
+    }
+
+    /// Makes a context that gives its completions to `sink`: nobody waits for them here.
+    ///
+    /// # Errors
+    /// Those of [`IoContext::new`].
+    pub fn with_sink(id: u32, stats: Stats, sink: Sink) -> Result<IoContext, Errno> {
+        IoContext::make(id, 1, stats, Some(sink))
+    }
+
+    fn make(id: u32, nr_min: u32, stats: Stats, sink: Option<Sink>) -> Result<IoContext, Errno> {
         Ok(IoContext {
             ring: EventRing::new(id, nr_min)?,
+            sink,
             waiters: Waiters::default(),
             outstanding: AtomicUsize::new(0),
             drained: AtomicU32::new(0),
@@ -109,6 +134,16 @@ impl IoContext {
         &self.stats
     }
 
+    /// Returns how many requests may be outstanding, or over and not taken.
+    pub fn capacity(&self) -> usize {
+        self.sink.as_ref().map_or(self.ring.capacity(), |sink| sink.limit)
+    }
+
+    /// Returns what reports call the requests, where a sink takes their completions.
+    pub fn face(&self) -> Option<&'static str> {
+        self.sink.as_ref().map(|sink| sink.face)
+    }
+
     /// Returns how many requests are accepted and not completed.
     pub fn outstanding(&self) -> usize {
         self.outstanding.load(SeqCst) & !DEAD
@@ -126,7 +161,7 @@ impl IoContext {
         }
         // `before` was read first, so an event that moved to the ring meanwhile counts twice:
         // too careful, never too bold.
-        let free = self.ring.capacity().saturating_sub(before + self.ring.unread());
+        let free = self.capacity().saturating_sub(before + self.ring.unread());
         if count <= free {
             return Ok(count);
         }
@@ -152,8 +187,15 @@ impl IoContext {
     /// last of a batch.
     pub fn complete_quietly(&self, event: IoEvent) {
         self.stats.add(|c| &c.completions, 1);
-        self.ring.push(&[event]);
+        self.publish(&[event]);
         self.release(1);
+    }
+
+    fn publish(&self, events: &[IoEvent]) {
+        match &self.sink {
+            Some(sink) => events.iter().for_each(|event| (sink.deliver)(*event)),
+            None => self.ring.push(events),
+        }
     }
 
     /// Delivers the events of several requests, each of which holds a slot, in one step.
@@ -162,7 +204,7 @@ impl IoContext {
             return;
         }
         self.stats.add(|c| &c.completions, events.len() as u64);
-        self.ring.push(events);
+        self.publish(events);
         self.release(events.len());
         self.notify();
     }
@@ -386,6 +428,26 @@ mod tests {
         assert_eq!(context.reserve(1), Err(Errno::AGAIN), "an unread event keeps its slot");
         assert_eq!(take(&context, 0, Deadline::NOW), Ok(vec![1]));
         assert_eq!(context.reserve(2), Ok(1));
+    }
+
+    #[test]
+    fn a_sink_gets_each_event_once_and_its_limit_holds() {
+        let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let taken = seen.clone();
+        let deliver = Box::new(move |event: IoEvent| taken.lock().unwrap().push(event.data));
+        let sink = Sink { face: "test", limit: 3, deliver };
+        let context = IoContext::with_sink(0, Stats::new(true), sink).unwrap();
+        assert_eq!(context.reserve(5), Ok(3));
+        assert_eq!(context.reserve(1), Err(Errno::AGAIN));
+        context.complete(event(1));
+        assert_eq!(context.reserve(2), Ok(1), "the slot is free at once");
+        context.complete_batch(&[event(2), event(3)]);
+        context.complete(event(4));
+        assert_eq!(
+            (seen.lock().unwrap().as_slice(), context.outstanding()),
+            (&[1, 2, 3, 4][..], 0)
+        );
+        context.destroy(|| {}).unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! * [`request`]: an operation with its kick; [`run_list`]: requests that were kicked
 //! * [`event_ring`]: completions, laid out as the kernel's user-mapped ring
 //! * [`waiters`]: threads that wait for completions
+//! * [`outcome`]: how a request ended, in the application's memory, and who sleeps for that
 //! * [`context`]: slots, completions, waiting, destruction
 //! * [`stats`]: counters and the histogram of a report
 
@@ -22,6 +23,7 @@ pub mod context;
 pub mod event_ring;
 pub mod kick;
 pub mod operation;
+pub mod outcome;
 pub mod request;
 pub mod ring_memory;
 pub mod run_list;
@@ -30,7 +32,7 @@ pub mod sync;
 pub mod wait;
 pub mod waiters;
 
-pub use context::{IoContext, Pump, Wanted};
+pub use context::{IoContext, Pump, Sink, Wanted};
 pub use operation::{Operation, Step};
 pub use request::Request;
 pub use run_list::RunList;

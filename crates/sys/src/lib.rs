@@ -7,7 +7,7 @@
 //! uring    one io_uring                       eventfd, futex, poll: how threads wait
 //! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
 //! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
-//! thread   signals, names, identities
+//! thread   signals, names, identities     signal   what tells a process of a completion
 //! epoll    many descriptors at once
 //! timer, tty, pipe, socket: files without offsets
 //! inspect  what this system allows
@@ -33,6 +33,7 @@ pub mod memory;
 pub mod pipe;
 pub mod poll;
 pub mod raw;
+pub mod signal;
 pub mod socket;
 pub mod thread;
 pub mod time;

@@ -12,6 +12,16 @@ pub fn block_signals() {
     };
 }
 
+/// Every signal but those that an instruction of the thread itself raises: the kernel ends a
+/// process that blocks them then, whatever handler it has.
+pub const ALL_BUT_FAULTS: u64 = {
+    const fn bit(signal: i32) -> u64 {
+        1 << (signal - 1)
+    }
+    !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))
+        & !(bit(libc::SIGTRAP) | bit(libc::SIGSYS) | bit(libc::SIGABRT))
+};
+
 /// Sets this thread's signal mask and returns the one before.
 pub fn swap_signal_mask(mask: u64) -> u64 {
     let mut before = 0u64;
@@ -38,6 +48,12 @@ pub fn thread_id() -> i32 {
 pub fn process_id() -> i32 {
     // SAFETY: no memory is involved.
     unsafe { sys!(libc::SYS_getpid) }.unwrap_or(0) as i32
+}
+
+/// Returns the real user id of this thread.
+pub fn user_id() -> u32 {
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_getuid) }.unwrap_or(0) as u32
 }
 
 /// Sends `signal` to one thread of this process. Source: tgkill(2).

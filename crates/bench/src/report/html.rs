@@ -180,8 +180,13 @@ fn case_section(results: &CaseResults, rounds: usize) -> String {
 /// Tells in a sentence what nowait changes.
 fn changes(results: &CaseResults) -> String {
     let metrics = [Metric::SubmitUsMean, Metric::SubmitUsP999, Metric::Iops, Metric::CpuUsPerIo];
+    let posix = results.subjects().any(|subject| subject == Subject::PosixAio);
+    let (before, after) = match posix {
+        true => (Subject::PosixAio, Subject::NowaitPosix),
+        false => (Subject::System, Subject::Nowait),
+    };
     let part = |metric: Metric| {
-        let ratio = results.ratio(metric, Subject::System, Subject::Nowait)?;
+        let ratio = results.ratio(metric, before, after)?;
         Some(format!("{}: {}", metric.label(), change_text(&ratio)))
     };
     let parts: Vec<String> = metrics.into_iter().filter_map(part).collect();

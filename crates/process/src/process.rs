@@ -1,9 +1,6 @@
 //! The one engine of the process, its contexts, fork and exit: the only global state.
 
-use crate::{
-    cached::{self, CachedFiles},
-    watch,
-};
+use crate::cached::{self, CachedFiles};
 use core::{
     cell::RefCell,
     ops::RangeInclusive,
@@ -13,7 +10,7 @@ use core::{
     },
 };
 use nowait::{
-    Context, Engine, Options,
+    Context, Engine, Options, Sink,
     options::{LogLevel, ReportTo},
     report::{self, Summary},
     start_engine,
@@ -24,6 +21,7 @@ use nowait_sys::{
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
+    any::Any,
     collections::HashMap,
     io::Write,
     sync::{Arc, OnceLock, Weak},
@@ -40,9 +38,18 @@ pub struct Process {
     cached: Option<CachedFiles>,
     /// What contexts that are gone did.
     ended: Mutex<Vec<Summary>>,
+    /// The state of a face that has one of its own.
+    face: OnceLock<Face>,
+    /// The process ends, or becomes another program.
+    is_leaving: AtomicBool,
+    /// The process ends by exit(3).
+    is_ending: AtomicBool,
     /// Whose state this is: a vfork child shares the memory, but not the contexts.
     pid: i32,
 }
+
+/// What a face knows of one process: ends with it, and is not inherited by a forked child.
+pub type Face = Box<dyn Any + Send + Sync>;
 
 #[derive(Default)]
 struct Ids {
@@ -50,6 +57,8 @@ struct Ids {
     free: Vec<u32>,
 }
 
+/// The application's closes are seen: the preload library is in the process.
+static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context goes away: what a thread remembered may be wrong.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
@@ -95,7 +104,7 @@ impl Process {
 
     fn new() -> Process {
         let mut options = Options::from_env();
-        let is_watched = watch::is_watched();
+        let is_watched = CLOSES_ARE_WATCHED.load(Relaxed);
         options.config.closes_are_watched = is_watched;
         options.config.cancelled_polls_are_zero = true;
         if options.user_cache && !is_watched {
@@ -110,6 +119,9 @@ impl Process {
             contexts: RwLock::default(),
             ids: Mutex::default(),
             ended: Mutex::default(),
+            face: OnceLock::new(),
+            is_leaving: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             pid: nowait_sys::thread::process_id(),
         }
     }
@@ -164,12 +176,58 @@ impl Process {
     /// # Errors
     /// `ENOMEM`, and those of [`Process::engine`].
     pub fn new_context(&self, nr: u32) -> Result<usize, Errno> {
+        self.enter_context(|engine, id| Context::new(engine, id, nr)).map(|it| it.address())
+    }
+
+    /// Makes a context whose completions go to `sink`, for as long as the process lives.
+    ///
+    /// # Errors
+    /// Those of [`Process::new_context`].
+    pub fn new_sink_context(&self, sink: Sink) -> Result<Arc<Context>, Errno> {
+        self.enter_context(|engine, id| Context::with_sink(engine, id, sink))
+    }
+
+    fn enter_context(
+        &self,
+        make: impl FnOnce(&Arc<Engine>, u32) -> Result<Arc<Context>, Errno>,
+    ) -> Result<Arc<Context>, Errno> {
         let engine = self.engine()?;
         let id = self.ids.lock().take();
-        let context = Context::new(&engine, id, nr).inspect_err(|_| self.ids.lock().give(id))?;
-        let address = context.address();
-        self.contexts.write().insert(address, context);
-        Ok(address)
+        let context = make(&engine, id).inspect_err(|_| self.ids.lock().give(id))?;
+        self.contexts.write().insert(context.address(), context.clone());
+        Ok(context)
+    }
+
+    /// Returns the state of the face that keeps one here, which `begin` makes at its first use.
+    pub fn face(&'static self, begin: impl FnOnce(&'static Process) -> Face) -> &'static Face {
+        self.face.get_or_init(|| begin(self))
+    }
+
+    /// Returns the same if it was made.
+    pub fn existing_face(&self) -> Option<&Face> {
+        self.face.get()
+    }
+
+    /// Tells whether the process ends or becomes another program: what completes now is not
+    /// announced.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Acquire)
+    }
+
+    /// Tells whether the process ends by exit(3): its main function may have returned, so blocks
+    /// and buffers on its stack are not there any more.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Acquire)
+    }
+
+    /// Says that the process goes on after all: it did not become another program.
+    pub fn stays(&self) {
+        self.is_leaving.store(false, Release);
+    }
+
+    /// Returns the number of the process in the kernel.
+    pub fn pid(&self) -> i32 {
+        self.pid
     }
 
     /// Returns the context at `address`, also if the application has moved its ring there.
@@ -253,6 +311,8 @@ impl Process {
 
     /// Completes what was accepted, as the kernel does when a process ends, and reports.
     fn end(&self) {
+        self.is_leaving.store(true, Release);
+        self.is_ending.store(true, Release);
         let contexts: Vec<_> = self.contexts.read().values().cloned().collect();
         for context in &contexts {
             let _ = context.destroy();
@@ -320,6 +380,11 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     Some(f(&context))
 }
 
+/// Says that the application's closes are seen in this process.
+pub fn watches_closes() {
+    CLOSES_ARE_WATCHED.store(true, Relaxed);
+}
+
 /// Runs in a forked child: the parent's threads, rings and locks are not there. Its contexts are
 /// unknown here (EINVAL), new ones get a new engine.
 extern "C" fn forget_parent() {
@@ -339,6 +404,7 @@ extern "C" fn settle_files() {
 pub fn settle() {
     let Some(process) = Process::existing() else { return };
     if process.pid == nowait_sys::thread::process_id() {
+        process.is_leaving.store(true, Release);
         let contexts: Vec<_> = process.contexts.read().values().cloned().collect();
         contexts.iter().for_each(|context| context.io().settle());
         cached::settle_all();

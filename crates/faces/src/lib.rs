@@ -1,0 +1,6 @@
+//! Everything that C programs reach, in one archive: `libaio.so.1` and `libnowait_preload.so` are
+//! linked from it, each with the C files that export its symbols (`xtask/src/dist.rs`). What one of
+//! them does not export is not in it.
+
+pub use nowait_libaio;
+pub use nowait_posix;

@@ -1,0 +1,47 @@
+//! aio_cancel.
+
+use crate::{aiocb::Block, posix::Posix};
+use nowait::command::open_for;
+use nowait_sys::{Errno, time::Deadline};
+
+/// What became of the requests (aio.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// All were cancelled: their error is ECANCELED.
+    All = 0,
+    /// Some go on.
+    NotAll = 1,
+    /// All were over before.
+    Over = 2,
+}
+
+/// How long to wait for the end of a request that was asked to end, in nanoseconds. What only waits
+/// ends at once; what a device has in hand ends in its own time, within this or not.
+const PATIENCE_NS: u64 = 100_000_000;
+
+/// Cancels the requests under way on `fd`, or only that of `block`. Returns when those that can be
+/// cancelled have ended.
+///
+/// # Errors
+/// `EBADF`: not open. `EINVAL`: the block is about another descriptor.
+pub fn cancel(fd: i32, block: Option<Block>) -> Result<Cancelled, Errno> {
+    open_for(fd)?;
+    if block.is_some_and(|block| block.fd() != fd) {
+        return Err(Errno::INVAL);
+    }
+    let Some(posix) = Posix::existing() else { return Ok(Cancelled::Over) };
+    let watched = posix.shared.watch(fd, block);
+    for (obj, _) in &watched {
+        // One that has ended meanwhile is unknown; its watch says so.
+        let _ = posix.context.cancel(*obj);
+    }
+    let deadline = Deadline::after_ns(PATIENCE_NS);
+    let ends: Vec<_> = watched.iter().map(|(_, watch)| watch.was_cancelled(deadline)).collect();
+    Ok(if ends.contains(&None) {
+        Cancelled::NotAll
+    } else if ends.contains(&Some(true)) {
+        Cancelled::All
+    } else {
+        Cancelled::Over
+    })
+}

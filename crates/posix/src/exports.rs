@@ -1,0 +1,176 @@
+//! What posix.c calls. Panics and `errno` end here.
+
+use crate::{
+    Posix,
+    aiocb::Block,
+    cancel,
+    list::start_all,
+    notice::{Call, SigEvent},
+    posix::{PRIO_DELTA_MAX, REQUESTS_MAX, SLEEPERS},
+    submit,
+};
+use core::sync::atomic::AtomicU32;
+use nowait::Kind;
+use nowait_process::{Process, guarded};
+use nowait_sys::{Errno, thread};
+
+/// Runs a call with signals blocked: the value or the negative errno.
+///
+/// A call holds locks that the ends of requests need. A signal handler that interrupted it and
+/// waits for such an end, as it may by aio_suspend, would wait for ever.
+fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
+    let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
+    let value = guarded(call) as i32;
+    thread::swap_signal_mask(before);
+    value
+}
+
+/// Runs a call on the block at `address`: 0 or the negative errno.
+fn on_block(address: usize, call: impl FnOnce(Block) -> Result<(), Errno>) -> i32 {
+    // SAFETY: the application gives the address of a block, which it keeps until the outcome.
+    let block = unsafe { Block::at(address) };
+    unsignalled(|| block.ok_or(Errno::INVAL).and_then(call).map(|()| 0))
+}
+
+/// aio_read(3).
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_aio_read(block: usize) -> i32 {
+    on_block(block, |block| submit::start(block, Kind::Read))
+}
+
+/// aio_write(3).
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_aio_write(block: usize) -> i32 {
+    on_block(block, |block| submit::start(block, Kind::Write))
+}
+
+/// aio_fsync(3), of the data alone or not.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_aio_fsync(data_only: bool, block: usize) -> i32 {
+    on_block(block, |block| submit::sync(block, data_only))
+}
+
+/// aio_cancel(3): 0, 1, 2 as in aio.h, or the negative errno.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_aio_cancel(fd: i32, block: usize) -> i32 {
+    // SAFETY: as in `on_block`, or null.
+    let block = unsafe { Block::at(block) };
+    unsignalled(|| cancel::cancel(fd, block).map(|cancelled| cancelled as i64))
+}
+
+/// Begins lio_listio(3): the requests are under way, or have their error. `event` may be null.
+///
+/// # Safety
+/// `list` has `len` addresses of blocks or nulls; `event` is null or a sigevent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_lio_listio(
+    list: *const usize,
+    len: usize,
+    event: *const SigEvent,
+) -> i32 {
+    unsignalled(|| {
+        // SAFETY: promised above.
+        let blocks = unsafe { blocks(list, len) }.collect::<Vec<_>>();
+        // SAFETY: promised above.
+        start_all(&blocks, unsafe { event.as_ref() }).map(|()| 0)
+    })
+}
+
+/// Returns the blocks of a list, without the nulls.
+///
+/// # Safety
+/// `list` has `len` addresses of blocks or nulls.
+unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> {
+    // SAFETY: promised above. A block is looked at one after another: no slice is made, because
+    // the list may be null when it is empty.
+    (0..len).filter_map(move |index| unsafe { Block::at(list.add(index).read()) })
+}
+
+// --- waiting: no lock, no memory, no panic; a signal handler may call these ---------------------
+
+/// Claims a slot for a thread that will wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_waiter_claim() -> u32 {
+    SLEEPERS.claim()
+}
+
+/// Gives it back.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_waiter_give_back(slot: u32) {
+    SLEEPERS.give_back(slot);
+}
+
+/// Returns the word on which the thread in `slot` sleeps.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
+    SLEEPERS.word(slot)
+}
+
+/// Asks that the thread in `slot` be woken when one of the requests ends; false: one is over, or
+/// there is none.
+///
+/// # Safety
+/// `list` has `len` addresses of blocks or nulls.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_waiter_arm(list: *const usize, len: usize, slot: u32) -> bool {
+    // SAFETY: promised above.
+    let mut blocks = unsafe { blocks(list, len) }.peekable();
+    blocks.peek().is_some() && blocks.all(|block| block.arm(slot))
+}
+
+// --- threads that call the application ----------------------------------------------------------
+
+/// Tells whether a thread must be made for the application's functions: the caller has promised it.
+/// Negative errno: there is no POSIX AIO here.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_notifier_must_come() -> i32 {
+    unsignalled(|| Ok(i64::from(Posix::current()?.notifiers().must_come())))
+}
+
+/// Takes the promise back.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_notifier_comes_not() {
+    guarded(|| {
+        if let Some(posix) = Posix::existing() {
+            posix.notifiers().comes_not();
+        }
+        Ok(0)
+    });
+}
+
+/// Waits for a call to be made; negative: this thread ends. 1: another thread must be made first.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> i32 {
+    let taken = guarded(|| {
+        let posix = Posix::existing().ok_or(Errno::SRCH)?;
+        let taken = posix.notifiers().take(is_new).ok_or(Errno::SRCH)?;
+        *call = taken.call;
+        Ok(i64::from(taken.makes_another))
+    });
+    taken as i32
+}
+
+/// Says that the process did not become another program.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_stays() {
+    guarded(|| {
+        match (Posix::existing(), Process::existing()) {
+            (Some(posix), _) => posix.stays(),
+            (None, Some(process)) => process.stays(),
+            _ => {}
+        }
+        Ok(0)
+    });
+}
+
+/// Returns AIO_MAX, which is AIO_LISTIO_MAX.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_aio_max() -> i64 {
+    REQUESTS_MAX as i64
+}
+
+/// Returns AIO_PRIO_DELTA_MAX.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_aio_prio_delta_max() -> i64 {
+    i64::from(PRIO_DELTA_MAX)
+}

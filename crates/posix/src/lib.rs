@@ -1,0 +1,26 @@
+//! POSIX AIO (`aio_read` and its like) on the engine, for the preload library.
+//!
+//! ```text
+//! posix.c        symbols, cancellation points, the threads of SIGEV_THREAD
+//!      │ extern "C"
+//! [`exports`]    panics and errno end here
+//! [`submit`]     aio_read, aio_write, aio_fsync; [`list`]: lio_listio
+//! [`posix`]      the one context of the process, and what is under way in it
+//!      │ every end, on the thread that ended the request
+//! [`aiocb`]      the outcome in the application's block, and who sleeps for it
+//! [`notice`]     signals; functions for threads in [`notifiers`]
+//! ```
+//!
+//! What a signal handler may call (aio_error, aio_return, aio_suspend) takes no lock and no memory:
+//! it looks at the words of the blocks, and sleeps on one of its own ([`nowait::outcome`]).
+
+pub mod aiocb;
+pub mod cancel;
+pub mod exports;
+pub mod list;
+pub mod notice;
+pub mod notifiers;
+pub mod posix;
+pub mod submit;
+
+pub use posix::Posix;

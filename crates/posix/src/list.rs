@@ -1,0 +1,52 @@
+//! lio_listio: several requests in one submission, and one notice for all of them.
+
+use crate::{
+    aiocb::Block,
+    notice::{Group, Notice, SigEvent},
+    posix::{Posix, REQUESTS_MAX},
+    submit::{Order, submit},
+};
+use nowait::Kind;
+use nowait_sys::Errno;
+
+const LIO_READ: i32 = 0;
+const LIO_WRITE: i32 = 1;
+const LIO_NOP: i32 = 2;
+
+/// Starts the requests of `blocks`, whose outcome each block then has; `notice`, if any, is told
+/// when the last has ended. Waiting for that is the caller's.
+///
+/// # Errors
+/// `EAGAIN`: some were not queued, their error says so. `EIO`: some could not be begun. `EINVAL`:
+/// too many.
+pub fn start_all(blocks: &[Block], notice: Option<&SigEvent>) -> Result<(), Errno> {
+    if blocks.len() > REQUESTS_MAX {
+        return Err(Errno::INVAL);
+    }
+    let posix = Posix::current()?;
+    let group = notice.map(|event| Group::new(Notice::of(event)));
+    let mut outcome = Ok(());
+    let mut orders = Vec::with_capacity(blocks.len());
+    for &block in blocks {
+        let kind = match block.opcode() {
+            LIO_READ => Kind::Read,
+            LIO_WRITE => Kind::Write,
+            LIO_NOP => continue,
+            _ => {
+                posix.shared.begins_not(block, Errno::INVAL);
+                outcome = Err(Errno::IO);
+                continue;
+            }
+        };
+        orders.push(Order { block, kind, group: group.as_ref().map(Group::join) });
+    }
+    submit(posix, orders.into_iter(), |_, begun| match begun {
+        Err(Errno::AGAIN) => outcome = Err(Errno::AGAIN),
+        Err(_) if outcome.is_ok() => outcome = Err(Errno::IO),
+        _ => {}
+    });
+    if let Some(group) = group {
+        group.leave(&posix.shared);
+    }
+    outcome
+}

@@ -1,0 +1,202 @@
+//! The one context of the process, and what is under way in it.
+
+use crate::{
+    aiocb::Block,
+    notice::{Ending, Notice},
+    notifiers::Notifiers,
+};
+use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use nowait::{Context, Sink, outcome::Sleepers};
+use nowait_process::Process;
+use nowait_sys::{Errno, aio::IoEvent, futex, signal, time::Deadline};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::{any::Any, sync::Arc};
+
+/// Most requests under way, and most of one lio_listio: AIO_MAX and AIO_LISTIO_MAX of sysconf(3).
+pub const REQUESTS_MAX: usize = 65_536;
+/// Most by which a priority can be lowered: AIO_PRIO_DELTA_MAX, glibc's.
+pub const PRIO_DELTA_MAX: i32 = 20;
+
+/// The threads that wait in aio_suspend and lio_listio; one static, because a signal handler may be
+/// one of them.
+pub static SLEEPERS: Sleepers = Sleepers::new();
+
+/// POSIX AIO in one process. A forked child starts with none.
+pub struct Posix {
+    pub(crate) context: Arc<Context>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the ends of requests need, on whatever thread.
+pub struct Shared {
+    process: &'static Process,
+    under_way: Mutex<FxHashMap<usize, UnderWay>>,
+    notifiers: Notifiers,
+    /// Kept while the process may be about to become another program.
+    kept: Mutex<Vec<Notice>>,
+}
+
+/// A request that has not ended.
+struct UnderWay {
+    fd: i32,
+    /// Who cancels it wants to know how it ended.
+    watch: Option<Arc<Watch>>,
+}
+
+/// How a request ended, for who cancels it.
+#[derive(Debug, Default)]
+pub(crate) struct Watch(AtomicU32);
+
+const ENDED: u32 = 1;
+const CANCELLED: u32 = 2;
+
+impl Watch {
+    fn ended(&self, result: Result<u32, Errno>) {
+        let how = if result == Err(Errno::CANCELED) { CANCELLED } else { ENDED };
+        self.0.store(how, Release);
+        futex::wake(&self.0, u32::MAX);
+    }
+
+    /// Waits for the end until `deadline`; tells whether the request was cancelled, `None` when it
+    /// has not ended.
+    pub(crate) fn was_cancelled(&self, deadline: Deadline) -> Option<bool> {
+        loop {
+            let how = self.0.load(Acquire);
+            if how != 0 {
+                return Some(how == CANCELLED);
+            }
+            if deadline.has_passed() {
+                return None;
+            }
+            let _ = futex::wait(&self.0, 0, deadline);
+        }
+    }
+}
+
+impl Posix {
+    /// Returns the process's POSIX AIO, begun at first use.
+    ///
+    /// # Errors
+    /// `EAGAIN`: no descriptors, threads or memory for the engine.
+    pub fn current() -> Result<&'static Posix, Errno> {
+        let begin = |process| Box::new(Posix::begin(process)) as Box<dyn Any + Send + Sync>;
+        let face = Process::current().face(begin);
+        let begun = face.downcast_ref::<Result<Posix, Errno>>().ok_or(Errno::AGAIN)?;
+        begun.as_ref().map_err(|_| Errno::AGAIN)
+    }
+
+    /// Returns the same if it was ever used in this process.
+    pub fn existing() -> Option<&'static Posix> {
+        let face = Process::existing()?.existing_face()?;
+        face.downcast_ref::<Result<Posix, Errno>>()?.as_ref().ok()
+    }
+
+    fn begin(process: &'static Process) -> Result<Posix, Errno> {
+        let shared = Arc::new(Shared {
+            process,
+            under_way: Mutex::default(),
+            notifiers: Notifiers::default(),
+            kept: Mutex::default(),
+        });
+        let ends = shared.clone();
+        let sink = Sink {
+            face: "POSIX AIO",
+            limit: REQUESTS_MAX,
+            deliver: Box::new(move |event| ends.ended(event)),
+        };
+        let context = process.new_sink_context(sink)?;
+        Ok(Posix { context, shared })
+    }
+
+    /// Returns the threads that call the application's functions.
+    pub fn notifiers(&self) -> &Notifiers {
+        &self.shared.notifiers
+    }
+
+    /// Tells what was kept back: the process did not become another program.
+    pub fn stays(&self) {
+        self.shared.process.stays();
+        let kept = core::mem::take(&mut *self.shared.kept.lock());
+        kept.into_iter().for_each(|notice| self.shared.announce(notice));
+    }
+}
+
+impl Shared {
+    /// Notes that a request begins: from here on its end will come to [`Shared::end`].
+    pub(crate) fn begins(&self, block: Block) {
+        block.begin();
+        let request = UnderWay { fd: block.fd(), watch: None };
+        self.under_way.lock().insert(block.address(), request);
+    }
+
+    /// Forgets a request that was not queued after all.
+    pub(crate) fn begins_not(&self, block: Block, errno: Errno) {
+        let mut under_way = self.under_way.lock();
+        under_way.remove(&block.address());
+        let slots = block.finish(Err(errno));
+        drop(under_way);
+        SLEEPERS.wake(slots);
+    }
+
+    fn ended(&self, event: IoEvent) {
+        let result =
+            u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32));
+        // SAFETY: the context was given the address with a request that began and ends just now.
+        let block = unsafe { Block::under_way(event.obj as usize) };
+        // SAFETY: as above, the word comes from `Ending::word`; a request ends once.
+        let ending = unsafe { Ending::from_word(event.data) };
+        self.end(block, ending, result);
+    }
+
+    /// Ends a request: the outcome first, then whoever waits, then the notice.
+    pub(crate) fn end(
+        &self,
+        block: Block,
+        ending: Option<Box<Ending>>,
+        result: Result<u32, Errno>,
+    ) {
+        if let Err(errno) = result {
+            // Raised here if the write was tried here, with signals blocked.
+            signal::take_back(errno);
+        }
+        // Both under the lock: aio_cancel sees a request either under way or with its outcome.
+        let mut under_way = self.under_way.lock();
+        let request = under_way.remove(&block.address());
+        if self.process.is_ending() {
+            return; // nobody asks any more, and the block may be gone
+        }
+        let slots = block.finish(result);
+        drop(under_way);
+        SLEEPERS.wake(slots);
+        if let Some(watch) = request.and_then(|request| request.watch) {
+            watch.ended(result);
+        }
+        if let Some(ending) = ending {
+            ending.tell(self);
+        }
+    }
+
+    /// Gives a notice to the application, unless the process is about to end.
+    pub(crate) fn announce(&self, notice: Notice) {
+        if notice.is_none() {
+            return;
+        }
+        if self.process.is_leaving() {
+            return self.kept.lock().push(notice);
+        }
+        notice.tell(&self.notifiers);
+    }
+
+    /// Returns the requests under way on `fd`, or only that of `block`, each with what tells its
+    /// end.
+    pub(crate) fn watch(&self, fd: i32, block: Option<Block>) -> Vec<(u64, Arc<Watch>)> {
+        let mut under_way = self.under_way.lock();
+        let wanted = under_way.iter_mut().filter(|(address, request)| match block {
+            Some(block) => **address == block.address(),
+            None => request.fd == fd,
+        });
+        let watch = |request: &mut UnderWay| request.watch.get_or_insert_default().clone();
+        wanted.map(|(address, request)| (*address as u64, watch(request))).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! aio_read, aio_write, aio_fsync: from the application's block to a command of the engine.
+
+use crate::{
+    aiocb::Block,
+    notice::{Ending, Group, Notice},
+    posix::{PRIO_DELTA_MAX, Posix},
+};
+use nowait::{
+    Command, Kind, Reply, Segments, Submission,
+    command::{check_mode, open_for},
+};
+use nowait_process::{cached::Looks, memory};
+use nowait_sys::{
+    Errno,
+    file::{self, IoVec},
+    time,
+};
+use std::sync::Arc;
+
+/// What to do with a block, beside what it says.
+pub(crate) struct Order {
+    pub(crate) block: Block,
+    pub(crate) kind: Kind,
+    pub(crate) group: Option<Arc<Group>>,
+}
+
+/// Starts one request.
+///
+/// # Errors
+/// As aio_read(3) and aio_fsync(3) say at the call: `EINVAL`: the priority. `EAGAIN`: too many
+/// requests. Everything else is the outcome of the request, which has then begun.
+pub fn start(block: Block, kind: Kind) -> Result<(), Errno> {
+    let posix = Posix::current()?;
+    let mut outcome = Err(Errno::AGAIN);
+    let order = Order { block, kind, group: None };
+    submit(posix, core::iter::once(order), |_, result| outcome = result);
+    outcome
+}
+
+/// Makes data durable; `data_only` leaves out what is not needed to find them again.
+///
+/// # Errors
+/// `EBADF`: not open. Those of [`start`].
+pub fn sync(block: Block, data_only: bool) -> Result<(), Errno> {
+    let kind = if data_only { Kind::Fdatasync } else { Kind::Fsync };
+    open_for(block.fd())?;
+    start(block, kind)
+}
+
+/// Starts requests in one submission, and says of each whether it has begun.
+pub(crate) fn submit(
+    posix: &Posix,
+    orders: impl ExactSizeIterator<Item = Order>,
+    mut begun: impl FnMut(Block, Result<(), Errno>),
+) {
+    let io = posix.context.io();
+    let before = if io.stats().enabled() { time::now_ns() } else { 0 };
+    let slots = io.reserve(orders.len()).unwrap_or(0);
+    let mut submission = Submission::new(&posix.context);
+    let mut looks = Looks::new(&posix.context);
+    let mut started = 0;
+    for (index, order) in orders.enumerate() {
+        let block = order.block;
+        let result = match block.lowered_priority() {
+            _ if index >= slots => refuse(posix, block, Errno::AGAIN),
+            0..=PRIO_DELTA_MAX => begin(posix, &mut looks, &mut submission, order, &mut started),
+            _ => refuse(posix, block, Errno::INVAL),
+        };
+        begun(block, result);
+    }
+    if slots > started {
+        io.release(slots - started);
+    }
+    submission.finish();
+    if io.stats().enabled() {
+        io.stats().submit_took(time::now_ns() - before);
+        io.stats().add(|c| &c.submits, 1);
+        io.stats().add(|c| &c.requests, started as u64);
+    }
+}
+
+/// Leaves the block with an error, as glibc does where the call itself fails.
+fn refuse(posix: &Posix, block: Block, errno: Errno) -> Result<(), Errno> {
+    posix.shared.begins_not(block, errno);
+    Err(errno)
+}
+
+/// Begins a request. What the engine refuses is its outcome, except that there is no room for it.
+fn begin(
+    posix: &Posix,
+    looks: &mut Looks<'_>,
+    submission: &mut Submission<'_>,
+    order: Order,
+    started: &mut usize,
+) -> Result<(), Errno> {
+    let Order { block, kind, group } = order;
+    let ending = Ending::word(Notice::of(&block.sigevent()), group);
+    posix.shared.begins(block);
+    let reply = Reply { data: ending, obj: block.address() as u64, eventfd: None };
+    let result = hand_over(looks, submission, block, kind, reply);
+    // SAFETY: the engine has refused the request, so no event will bring the word back.
+    let refused = result.map_err(|errno| (errno, unsafe { Ending::from_word(ending) }));
+    match refused {
+        Ok(()) => *started += 1,
+        Err((Errno::AGAIN, _)) => return refuse(posix, block, Errno::AGAIN),
+        Err((errno, ending)) => posix.shared.end(block, ending, Err(errno)),
+    }
+    Ok(())
+}
+
+fn hand_over(
+    looks: &mut Looks<'_>,
+    submission: &mut Submission<'_>,
+    block: Block,
+    kind: Kind,
+    reply: Reply,
+) -> Result<(), Errno> {
+    let command = command(looks, block, kind)?;
+    let directory = |errno| if is_directory(&command, errno) { Errno::ISDIR } else { errno };
+    let Some(file) = looks.file(&command) else {
+        return submission.start(command.clone(), reply).map_err(directory);
+    };
+    for part in command.segments.as_slice() {
+        memory::check(part.base as usize, part.len, kind == Kind::Read)?;
+    }
+    submission.start_cached(&file, &command, &reply)
+}
+
+/// The kernel's AIO says EINVAL of a read of a directory, read(2) says EISDIR.
+fn is_directory(command: &Command, errno: Errno) -> bool {
+    const S_IFDIR: u32 = 0o040_000;
+    let is_one = || file::stat(command.fd).is_ok_and(|stat| stat.file_type() == S_IFDIR);
+    errno == Errno::INVAL && command.kind == Kind::Read && is_one()
+}
+
+fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, Errno> {
+    let fd = block.fd();
+    let (flags, hinted) = looks.status_flags(kind, fd)?;
+    check_mode(kind, flags)?;
+    let (segments, offset) = match kind {
+        Kind::Read | Kind::Write => {
+            let (base, len) = block.buffer();
+            let end = block.offset().checked_add_unsigned(len as u64);
+            if block.offset() < 0 || len > isize::MAX as usize || end.is_none() {
+                return Err(Errno::INVAL);
+            }
+            (Segments::One(IoVec { base, len }), block.offset())
+        }
+        _ => (Segments::NONE, 0),
+    };
+    // SAFETY: the buffer is the application's until it sees the outcome, as the standard demands.
+    let mut command = unsafe { Command::new(kind, (fd, flags), segments, offset) };
+    command.hinted = hinted;
+    command.priority = priority(block.lowered_priority());
+    Ok(command)
+}
+
+/// Returns the I/O priority for a request lowered by so much: 0, that of the thread, if it is not;
+/// else best effort, whose levels 4 (that of other threads) to 7 share the range.
+fn priority(lowered: i32) -> u16 {
+    const BEST_EFFORT: u16 = 2 << 13;
+    const USUAL: i32 = 4;
+    const LOWEST: i32 = 7;
+    match lowered {
+        0 => 0,
+        lowered => BEST_EFFORT | (USUAL + lowered * (LOWEST - USUAL) / PRIO_DELTA_MAX) as u16,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lowered_priority_is_never_above_the_usual_one() {
+        assert_eq!(priority(0), 0);
+        let levels: Vec<u16> = [1, 6, 7, 14, 20].map(|lowered| priority(lowered) & 7).into();
+        assert_eq!(levels, [4, 4, 5, 6, 7]);
+        assert!((1..=PRIO_DELTA_MAX).all(|lowered| priority(lowered) >> 13 == 2));
+    }
+}

@@ -1,0 +1,14 @@
+//! Where panics and `errno` end, for every function that C calls.
+
+use nowait_sys::{Errno, errno};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a call: the result or the negative errno, with the C library's `errno` left alone.
+pub fn guarded(call: impl FnOnce() -> Result<i64, Errno>) -> i64 {
+    let caught = errno::preserved(|| catch_unwind(AssertUnwindSafe(call)));
+    match caught {
+        Ok(Ok(value)) => value,
+        Ok(Err(errno)) => -i64::from(errno.raw()),
+        Err(_) => -i64::from(Errno::IO.raw()), // the panic's message is on standard error
+    }
+}

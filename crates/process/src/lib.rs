@@ -1,0 +1,14 @@
+//! What the C faces of a process share, whichever of them a program calls: one engine.
+//!
+//! * [`process`]: the one engine of the process, its contexts, fork and exit
+//! * [`cached`]: descriptors that go through the cache of the engine, and plain calls on them
+//! * [`memory`]: pointers of the application, which may be anything
+//! * [`guard`]: panics and `errno` end here
+
+pub mod cached;
+pub mod guard;
+pub mod memory;
+pub mod process;
+
+pub use guard::guarded;
+pub use process::Process;

@@ -1,0 +1,251 @@
+//! How a request ended, in memory of the application, and who sleeps for it.
+//!
+//! One word, changed in one step:
+//!
+//! ```text
+//!  63          32 31           0
+//! ┌──────────────┬──────────────┐
+//! │ slots        │  error       │   EINPROGRESS, then 0 or an error, for good
+//! └──────────────┴──────────────┘
+//! ```
+//!
+//! The step from EINPROGRESS to the outcome is the last access to the word, and brings back who
+//! sleeps for it: the application may free the memory as soon as it sees the outcome.
+//!
+//! A thread that waits claims one of 32 slots, and leaves its bit in each word it waits for. Who
+//! ends a request wakes the threads of those bits and nobody else (M12). More than 31 threads at a
+//! time share the last slot, and are woken for each other. No lock, no memory: signal handlers may
+//! wait.
+
+use crate::sync::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release, futex_wait, futex_wake,
+};
+use nowait_sys::{Errno, time::Deadline};
+
+const SLOTS_SHIFT: u32 = 32;
+/// The slot that threads share when the others are taken.
+const SHARED: u32 = 31;
+
+/// The word of one request; zero, an outcome, before its first.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Outcome(AtomicU64);
+
+impl Default for Outcome {
+    fn default() -> Outcome {
+        Outcome(AtomicU64::new(0))
+    }
+}
+
+impl Outcome {
+    /// Says that the request is under way. Nobody waits for it yet.
+    pub fn begin(&self) {
+        self.0.store(Errno::INPROGRESS.raw() as u64, Release);
+    }
+
+    /// Stores the outcome, 0 or an error, and returns the slots of who sleeps for it (a bit for
+    /// each), to be woken. What was written before is visible to who sees the outcome.
+    #[must_use]
+    pub fn end(&self, error: i32) -> u32 {
+        // Acquire: the slots belong to threads that have read their word before.
+        (self.0.swap(u64::from(error as u32), AcqRel) >> SLOTS_SHIFT) as u32
+    }
+
+    /// Returns the error: EINPROGRESS while the request is under way.
+    pub fn error(&self) -> i32 {
+        self.0.load(Acquire) as u32 as i32
+    }
+
+    /// Tells whether the request is under way.
+    pub fn is_under_way(&self) -> bool {
+        self.error() == Errno::INPROGRESS.raw()
+    }
+
+    /// Asks for the thread in `slot` to be woken at the end; false: it is over already.
+    pub fn arm(&self, slot: u32) -> bool {
+        let bit = 1 << (SLOTS_SHIFT + slot);
+        let mut word = self.0.load(Acquire);
+        // Never written once the outcome is there: the memory may be something else by then.
+        while word as u32 as i32 == Errno::INPROGRESS.raw() {
+            if word & bit != 0 {
+                return true;
+            }
+            match self.0.compare_exchange(word, word | bit, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+}
+
+/// The slots of threads that wait.
+///
+/// A forked child keeps what its parent's threads had claimed: they share the sooner.
+#[derive(Debug)]
+pub struct Sleepers {
+    claimed: AtomicU32,
+    /// Changes when a request ends for which a thread of the slot waits.
+    words: [AtomicU32; 32],
+}
+
+impl Sleepers {
+    /// Makes slots that nobody has claimed.
+    #[cfg(not(loom))]
+    #[allow(clippy::new_without_default, reason = "a static needs a constant")]
+    pub const fn new() -> Sleepers {
+        Sleepers { claimed: AtomicU32::new(0), words: [const { AtomicU32::new(0) }; 32] }
+    }
+
+    /// Makes slots that nobody has claimed.
+    #[cfg(loom)]
+    pub fn new() -> Sleepers {
+        let words = core::array::from_fn(|_| AtomicU32::new(0));
+        Sleepers { claimed: AtomicU32::new(0), words }
+    }
+
+    /// Claims a slot for the calling thread.
+    pub fn claim(&self) -> u32 {
+        let mut claimed = self.claimed.load(Relaxed);
+        loop {
+            let free = claimed.trailing_ones();
+            if free >= SHARED {
+                return SHARED;
+            }
+            let taken = claimed | 1 << free;
+            match self.claimed.compare_exchange(claimed, taken, AcqRel, Relaxed) {
+                Ok(_) => return free,
+                Err(now) => claimed = now,
+            }
+        }
+    }
+
+    /// Gives a slot back. Outcomes may still name it: that wakes its next owner for nothing.
+    pub fn give_back(&self, slot: u32) {
+        if slot != SHARED {
+            self.claimed.fetch_and(!(1 << slot), AcqRel);
+        }
+    }
+
+    /// Returns the word of a slot, to sleep on: read it, arm what to wait for, sleep while it is
+    /// the same.
+    pub fn word(&self, slot: u32) -> &AtomicU32 {
+        &self.words[slot as usize % self.words.len()]
+    }
+
+    /// Wakes the threads in these slots (a bit for each).
+    pub fn wake(&self, mut slots: u32) {
+        while slots != 0 {
+            let word = self.word(slots.trailing_zeros());
+            word.fetch_add(1, AcqRel);
+            futex_wake(word, u32::MAX);
+            slots &= slots - 1;
+        }
+    }
+
+    /// Sleeps in `slot` until `is_over`, which arms what it waits for.
+    pub fn wait_until(&self, slot: u32, mut is_over: impl FnMut() -> bool) {
+        loop {
+            let seen = self.word(slot).load(Acquire);
+            if is_over() {
+                return;
+            }
+            let _ = futex_wait(self.word(slot), seen, Deadline::NEVER);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_names_those_who_wait_and_later_ones_see_the_outcome() {
+        let outcome = Outcome::default();
+        assert!(!outcome.arm(1), "nothing is under way");
+        outcome.begin();
+        assert!(outcome.is_under_way() && outcome.arm(0) && outcome.arm(31) && outcome.arm(31));
+        assert_eq!(outcome.end(0), 1 << 31 | 1);
+        assert!(!outcome.is_under_way() && !outcome.arm(2));
+        assert_eq!(outcome.0.load(Relaxed), 0, "no trace of the waiters");
+        outcome.begin();
+        assert_eq!(outcome.end(Errno::IO.raw()), 0);
+        assert_eq!(outcome.error(), Errno::IO.raw());
+    }
+
+    #[test]
+    fn slots_are_exclusive_until_they_run_out() {
+        let sleepers = Sleepers::new();
+        let claimed: Vec<u32> = (0..34).map(|_| sleepers.claim()).collect();
+        assert_eq!(claimed[..31], (0..31).collect::<Vec<u32>>());
+        assert_eq!(claimed[31..], [SHARED; 3]);
+        sleepers.give_back(SHARED);
+        sleepers.give_back(7);
+        assert_eq!((sleepers.claim(), sleepers.claim()), (7, SHARED));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sleeps in a system call")]
+    fn a_thread_is_woken_by_the_end_it_waits_for() {
+        let sleepers = Sleepers::new();
+        for _ in 0..2000 {
+            let outcome = Outcome::default();
+            outcome.begin();
+            std::thread::scope(|scope| {
+                let slot = sleepers.claim();
+                scope.spawn(|| sleepers.wake(outcome.end(0)));
+                sleepers.wait_until(slot, || !outcome.arm(slot));
+                sleepers.give_back(slot);
+            });
+            assert!(!outcome.is_under_way());
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    /// Two requests, a thread that waits for one of both; `end` by two others.
+    fn one_of_two(end: fn(&Outcome, &Sleepers)) {
+        loom::model(move || {
+            let all = Arc::new((Sleepers::new(), [Outcome::default(), Outcome::default()]));
+            all.1.iter().for_each(Outcome::begin);
+            let ends: Vec<_> = (0..2)
+                .map(|index| {
+                    let all = all.clone();
+                    thread::spawn(move || end(&all.1[index], &all.0))
+                })
+                .collect();
+            let (sleepers, outcomes) = (&all.0, &all.1);
+            let slot = sleepers.claim();
+            sleepers.wait_until(slot, || !outcomes.iter().all(|outcome| outcome.arm(slot)));
+            sleepers.give_back(slot);
+            assert!(!outcomes.iter().all(Outcome::is_under_way));
+            for end in ends {
+                end.join().unwrap();
+            }
+            assert!(outcomes.iter().all(|outcome| outcome.0.load(Relaxed) == 0));
+        });
+    }
+
+    #[test]
+    fn loom_a_sleeper_does_not_miss_the_end() {
+        one_of_two(|outcome, sleepers| sleepers.wake(outcome.end(0)));
+    }
+
+    /// To look who waits, and then to store the outcome: a thread that comes between is not woken,
+    /// and its bit stays in memory that is the application's.
+    #[test]
+    #[should_panic]
+    fn loom_canary_looking_before_the_end_is_caught() {
+        one_of_two(|outcome, sleepers| {
+            let slots = (outcome.0.load(Acquire) >> SLOTS_SHIFT) as u32;
+            outcome.0.fetch_and(!u64::from(u32::MAX), AcqRel);
+            sleepers.wake(slots);
+        });
+    }
+}

@@ -1,0 +1,250 @@
+/* Requests under way when a descriptor is closed, a thread or the process ends, forks, or becomes
+ * another program.
+ */
+#include "check.h"
+
+#define BLOCK 4096
+#define MANY 64
+
+static struct aiocb blocks[MANY];
+
+static char *filled(char byte)
+{
+	char *memory = aligned_alloc(BLOCK, BLOCK);
+
+	CHECK(memory);
+	return memset(memory, byte, BLOCK);
+}
+
+static void start_writes(int fd)
+{
+	for (int i = 0; i < MANY; i++) {
+		blocks[i] = transfer(fd, filled((char)i), BLOCK, (off_t)i * BLOCK);
+		EQUAL(aio_write(&blocks[i]), 0);
+	}
+}
+
+/* Every block of the file is full of its number. */
+static void check_file(const char *name)
+{
+	int fd = open(path(name), O_RDONLY);
+	char bytes[BLOCK];
+
+	CHECK(fd >= 0);
+	for (int i = 0; i < MANY; i++) {
+		EQUAL(pread(fd, bytes, BLOCK, (off_t)i * BLOCK), BLOCK);
+		EQUAL(bytes[0], i);
+		EQUAL(bytes[BLOCK - 1], i);
+	}
+	close(fd);
+}
+
+static int run_child(void (*child)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		child();
+		_exit(0);
+	}
+	EQUAL(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+/* glibc's requests of a closed number are EBADF, or reach the next file of that number. */
+CASE(close, does_not_hinder_requests_under_way, NOWAIT)
+{
+	for (int round = 0; round < 20; round++) {
+		int flags = round % 2 ? O_DIRECT : 0;
+		int fd = new_file("file", MANY * BLOCK, flags);
+
+		start_writes(fd);
+		close(fd);
+		EQUAL(new_file("other", 10, 0), fd);
+		for (int i = 0; i < MANY; i++) {
+			EQUAL(value_at_end(&blocks[i]), BLOCK);
+			free((void *)blocks[i].aio_buf);
+		}
+		check_file("file");
+		EQUAL(lseek(fd, 0, SEEK_END), 10);
+		close(fd);
+	}
+}
+
+static int thread_fd;
+
+static void *starts_and_ends(void *unused)
+{
+	(void)unused;
+	start_writes(thread_fd);
+	return NULL;
+}
+
+CASE(pthread_exit, does_not_hinder_requests_under_way, CONFORMING)
+{
+	for (int round = 0; round < 10; round++) {
+		thread_fd = new_file("file", MANY * BLOCK, round % 2 ? O_DIRECT : 0);
+		pthread_join(thread_of(starts_and_ends, NULL), NULL);
+		for (int i = 0; i < MANY; i++)
+			EQUAL(value_at_end(&blocks[i]), BLOCK);
+		check_file("file");
+		close(thread_fd);
+	}
+}
+
+static void uses_its_own(void)
+{
+	char *bytes = filled(0);
+	struct aiocb block = transfer(open(path("file"), O_RDONLY), bytes, BLOCK, 9 * BLOCK);
+	struct aiocb other = block;
+
+	EQUAL(aio_read(&block), 0);
+	EQUAL(value_at_end(&block), BLOCK);
+	EQUAL(bytes[0], 9);
+	EQUAL(aio_cancel(block.aio_fildes, NULL), AIO_ALLDONE);
+	block_signal(SIGRTMIN);
+	by_signal(&other, SIGRTMIN, 3);
+	EQUAL(aio_read(&other), 0);
+	EQUAL(take_signal(SIGRTMIN).si_pid, getpid());
+}
+
+/* A child of glibc believes in the threads of its parent. */
+CASE(fork, leaves_requests_to_the_parent, NOWAIT)
+{
+	int fd = new_file("file", MANY * BLOCK, 0), ends[2];
+	char byte;
+
+	EQUAL(pipe(ends), 0);
+	struct aiocb pending = transfer(ends[0], &byte, 1, 0);
+	EQUAL(aio_read(&pending), 0);
+	for (int round = 0; round < 10; round++) {
+		start_writes(fd);
+		EQUAL(run_child(uses_its_own), 0);
+		for (int i = 0; i < MANY; i++)
+			EQUAL(value_at_end(&blocks[i]), BLOCK);
+		check_file("file");
+	}
+	EQUAL(aio_error(&pending), EINPROGRESS);
+	EQUAL(write(ends[1], "x", 1), 1);
+	EQUAL(value_at_end(&pending), 1);
+}
+
+static void writes_and_exits(void) { start_writes(thread_fd), exit(0); }
+static void writes_and_leaves(void) { start_writes(thread_fd), _exit(0); }
+
+static void writes_and_becomes_another(void)
+{
+	start_writes(thread_fd);
+	execl("/bin/true", "true", (char *)NULL);
+	_exit(1);
+}
+
+/* The standard lets an implementation cancel them; glibc's threads die with the process. */
+CASE(exit, of_the_process_completes_writes, NOWAIT)
+{
+	void (*const ways[])(void) = { writes_and_exits, writes_and_leaves,
+				       writes_and_becomes_another };
+
+	for (size_t i = 0; i < 3; i++) {
+		for (int flags = 0; flags <= O_DIRECT; flags += O_DIRECT) {
+			thread_fd = new_file("file", MANY * BLOCK, flags);
+			EQUAL(pwrite(thread_fd, filled(-1), BLOCK, 5 * BLOCK), BLOCK);
+			EQUAL(run_child(ways[i]), 0);
+			check_file("file");
+			close(thread_fd);
+		}
+	}
+}
+
+static void has_a_read_of_a_pipe(void)
+{
+	static struct aiocb block;
+	static char byte;
+	int ends[2];
+
+	EQUAL(pipe(ends), 0);
+	block = transfer(ends[0], &byte, 1, 0);
+	EQUAL(aio_read(&block), 0);
+	exit(0);
+}
+
+CASE(exit, does_not_wait_for_what_never_ends, CONFORMING)
+{
+	EQUAL(run_child(has_a_read_of_a_pipe), 0);
+}
+
+static void has_a_read_on_the_stack(void)
+{
+	struct aiocb block;
+	char byte;
+	int ends[2];
+
+	EQUAL(pipe(ends), 0);
+	block = transfer(ends[0], &byte, 1, 0);
+	EQUAL(aio_read(&block), 0);
+}
+
+/* The exit handlers run where the block was. */
+CASE(exit, may_come_after_the_return_of_the_function_with_the_block, CONFORMING)
+{
+	for (int i = 0; i < 20; i++)
+		has_a_read_on_the_stack();
+}
+
+/* A signal whose default is to end a process, for which the next program is not prepared. */
+static void becomes_another_with_signals_to_come(void)
+{
+	start_writes(thread_fd);
+	for (int i = 0; i < MANY; i++) {
+		static struct aiocb told[MANY];
+
+		told[i] = blocks[i];
+		by_signal(&told[i], SIGUSR1, i);
+		EQUAL(aio_write(&told[i]), 0);
+	}
+	execl("/bin/sleep", "sleep", "0.05", (char *)NULL);
+	_exit(1);
+}
+
+CASE(exec, suppresses_the_notices_of_what_completes_meanwhile, NOWAIT)
+{
+	for (int round = 0; round < 10; round++) {
+		sigset_t set;
+		pid_t pid;
+		int status;
+
+		thread_fd = new_file("file", MANY * BLOCK, 0);
+		sigemptyset(&set);
+		sigaddset(&set, SIGUSR1);
+		pid = fork();
+		if (pid == 0) {
+			/* Those before the exec are handled. */
+			signal(SIGUSR1, SIG_IGN);
+			becomes_another_with_signals_to_come();
+		}
+		EQUAL(waitpid(pid, &status, 0), pid);
+		EQUAL(status, 0);
+		check_file("file");
+		close(thread_fd);
+	}
+}
+
+CASE(exec, that_fails_loses_no_notice, NOWAIT)
+{
+	static struct aiocb told[MANY];
+
+	thread_fd = new_file("file", MANY * BLOCK, 0);
+	block_signal(SIGRTMIN);
+	for (int i = 0; i < MANY; i++) {
+		told[i] = transfer(thread_fd, filled((char)i), BLOCK, (off_t)i * BLOCK);
+		by_signal(&told[i], SIGRTMIN, i);
+		EQUAL(aio_write(&told[i]), 0);
+	}
+	FAILS(execl("/nonexistent", "nothing", (char *)NULL), ENOENT);
+	for (int i = 0; i < MANY; i++)
+		take_signal(SIGRTMIN);
+	for (int i = 0; i < MANY; i++)
+		EQUAL(aio_error(&told[i]), 0);
+}

@@ -1,0 +1,134 @@
+//! Our conformance programs of POSIX AIO (`tests/posix`), built with the system's compiler and
+//! headers: one program, a case for each claim.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::program::Program;
+use crate::scratch::Scratch;
+use crate::skip::{self, Skip};
+use crate::subject::Subject;
+
+/// What a case ends with when the machine cannot show it.
+const SKIPPED: i32 = 77;
+
+/// The built program.
+#[derive(Debug)]
+pub struct Conformance {
+    program: PathBuf,
+    cases: Vec<Case>,
+    _folder: Scratch,
+}
+
+/// One claim.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// The page of the standard, or the call, that it is about.
+    pub page: String,
+    /// The claim.
+    pub name: String,
+    /// Whether glibc keeps it too.
+    pub glibc: bool,
+}
+
+/// How the program is compiled: each kind binds to other symbols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Symbols {
+    /// `aio_read` and its like, of the version that the C library has now.
+    Usual,
+    /// `aio_read64` and its like.
+    Large,
+    /// `aio_read` and its like, as they were in librt before glibc 2.34.
+    Old,
+}
+
+impl Conformance {
+    /// Builds the program, once for each kind of symbols.
+    pub fn built(symbols: Symbols) -> Result<&'static Self, Skip> {
+        static USUAL: OnceLock<Conformance> = OnceLock::new();
+        static LARGE: OnceLock<Conformance> = OnceLock::new();
+        static OLD: OnceLock<Conformance> = OnceLock::new();
+        skip::missing_program(&["cc"])?;
+        Ok(match symbols {
+            Symbols::Usual => USUAL.get_or_init(|| Self::build(&[])),
+            Symbols::Large => LARGE.get_or_init(|| Self::build(&["-D_FILE_OFFSET_BITS=64"])),
+            Symbols::Old => OLD.get_or_init(|| Self::build(&["-DOLD_SYMBOLS"])),
+        })
+    }
+
+    fn build(options: &[&str]) -> Self {
+        let folder = Scratch::new("posix");
+        let program = folder.file("conformance");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("posix");
+        let entries = std::fs::read_dir(&sources).expect("the folder of the sources");
+        let paths = entries.flatten().map(|entry| entry.path());
+        let c_files = paths.filter(|path| path.extension().is_some_and(|it| it == "c"));
+        Program::new("cc")
+            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+            .args(options)
+            .args(c_files)
+            .arg("-o")
+            .arg(&program)
+            .succeed();
+        let listed = Program::new(&program).arg("--list").succeed();
+        let cases = listed.stdout.lines().map(Case::parse).collect();
+        Self { program, cases, _folder: folder }
+    }
+
+    /// The cases of a page; all of them for `*`.
+    ///
+    /// # Panics
+    /// There is no such page.
+    pub fn cases(&self, page: &str) -> Vec<&Case> {
+        let wanted = |case: &&Case| page == "*" || case.page == page;
+        let cases: Vec<&Case> = self.cases.iter().filter(wanted).collect();
+        assert!(!cases.is_empty(), "no case of {page}");
+        cases
+    }
+
+    /// The pages, each once.
+    pub fn pages(&self) -> Vec<&str> {
+        let mut pages: Vec<&str> = self.cases.iter().map(|case| case.page.as_str()).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages
+    }
+
+    /// Runs a case in a folder of its own; says what went wrong.
+    pub fn run(&self, subject: Subject, case: &Case) -> Result<(), String> {
+        let scratch = Scratch::new("posix-case");
+        let program = subject.launch(&self.program).arg(&case.page).arg(&case.name);
+        let what = format!("{} {} by {subject}", case.page, case.name);
+        let output = program.arg(scratch.path()).try_run();
+        let output = output.map_err(|hang| format!("{what}\n{hang}"))?;
+        match output.status.code() {
+            Some(0) => Ok(()),
+            Some(SKIPPED) => {
+                skip::note(&format!("{what}: {}", output.stdout.trim()));
+                Ok(())
+            }
+            _ => Err(format!("{what}\n{output}")),
+        }
+    }
+
+    /// Runs cases, and demands that each holds.
+    ///
+    /// # Panics
+    /// One does not; the message has all of those.
+    pub fn demand(&self, subject: Subject, cases: &[&Case]) {
+        let failed: Vec<String> =
+            cases.iter().filter_map(|case| self.run(subject, case).err()).collect();
+        let (failures, all) = (failed.len(), cases.len());
+        assert!(failed.is_empty(), "{failures} of {all} do not hold\n{}", failed.join("\n"));
+    }
+}
+
+impl Case {
+    /// Reads a line of `--list`.
+    fn parse(line: &str) -> Self {
+        let mut words = line.split(' ').map(str::to_owned);
+        let mut next = || words.next().unwrap_or_else(|| panic!("not a case: {line}"));
+        let (page, name, who) = (next(), next(), next());
+        Self { page, name, glibc: who == "conforming" }
+    }
+}

@@ -1,0 +1,172 @@
+//! POSIX AIO: every claim of the standard's pages that can be tested, by every backend, with the
+//! kernel's page cache and with ours; and unmodified programs that use it.
+
+use nowait_tests::fio::{Job, Mode};
+use nowait_tests::for_each_subject;
+use nowait_tests::posix::{Conformance, Symbols};
+use nowait_tests::program::Program;
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip;
+use nowait_tests::subject::{Backend, Cache, Library, Subject};
+
+const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
+
+/// Declares a test per page and backend.
+macro_rules! pages {
+    ($($name:ident = $page:literal;)+) => {
+        const PAGES: &[&str] = &[$($page),+];
+        $(for_each_subject!($name, |subject| page_holds(subject, $page), [preload]);)+
+    };
+}
+
+pages! {
+    aio_read_is_as_the_standard_says = "aio_read";
+    aio_write_is_as_the_standard_says = "aio_write";
+    aio_fsync_is_as_the_standard_says = "aio_fsync";
+    aio_error_is_as_the_standard_says = "aio_error";
+    aio_return_is_as_the_standard_says = "aio_return";
+    aio_suspend_is_as_the_standard_says = "aio_suspend";
+    aio_cancel_is_as_the_standard_says = "aio_cancel";
+    lio_listio_is_as_the_standard_says = "lio_listio";
+    notices_are_as_the_standard_says = "aio_h";
+    limits_are_as_the_standard_says = "sysconf";
+    aio_init_does_no_harm = "aio_init";
+    close_does_not_hinder_requests = "close";
+    the_end_of_a_thread_does_not_hinder_requests = "pthread_exit";
+    fork_leaves_requests_to_the_parent = "fork";
+    the_end_of_the_process_completes_writes = "exit";
+    exec_completes_writes_and_keeps_quiet = "exec";
+}
+
+/// Depends on the backend, see `few_threads_serve_many_reads`.
+const THREADS: &str = "threads";
+/// 65,536 requests wait for pipes: the watcher of the threads looks at all of them for each that
+/// comes or ends, which takes minutes.
+const LONG_BY_THREADS: &str = "eagain_is_too_many_requests";
+
+fn page_holds(subject: Subject, page: &str) {
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
+    let mut cases = built.cases(page);
+    cases.retain(|case| case.glibc || !subject.is_system());
+    cases.retain(|case| subject.backend != Backend::Threads || case.name != LONG_BY_THREADS);
+    for cache in [Cache::Host, Cache::User] {
+        built.demand(subject.cache(cache), &cases);
+    }
+}
+
+#[test]
+fn no_page_is_forgotten() {
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
+    let forgotten: Vec<&str> =
+        built.pages().into_iter().filter(|it| !PAGES.contains(it) && *it != THREADS).collect();
+    assert!(forgotten.is_empty(), "{forgotten:?}");
+}
+
+/// Otherwise the cases would be about nowait, not about the standard.
+#[test]
+fn glibc_keeps_the_claims_it_is_said_to_keep() {
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
+    let mut cases = built.cases("*");
+    cases.retain(|case| case.glibc);
+    built.demand(Subject::SYSTEM, &cases);
+}
+
+/// Programs built with 64-bit offsets, and those of old distributions, bind to other symbols.
+#[test]
+fn the_64_names_and_the_old_versions_are_the_same() {
+    let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
+    for symbols in [Symbols::Large, Symbols::Old] {
+        let Some(built) = skip::unless(Conformance::built(symbols)) else { return };
+        let mut cases = built.cases("*");
+        cases.retain(|case| case.glibc || !subject.is_system());
+        built.demand(subject, &cases);
+    }
+}
+
+/// The threads backend has one for each blocking call; the others need none.
+#[test]
+fn few_threads_serve_many_reads() {
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
+    for (backend, name) in [
+        (Backend::Uring, "at_most_four_serve_64_buffered_reads"),
+        (Backend::Uring, "at_most_four_serve_64_direct_reads"),
+        (Backend::Kaio, "at_most_four_serve_64_direct_reads"),
+    ] {
+        let Some(subject) = Subject::chosen(Library::Preload, backend) else { continue };
+        if !subject.is_system() {
+            let cases = built.cases(THREADS).into_iter().filter(|case| case.name == name);
+            built.demand(subject, &cases.collect::<Vec<_>>());
+        }
+    }
+}
+
+// --- programs -----------------------------------------------------------------------------------
+
+for_each_subject!(fio_verifies, |subject| fio(subject, None), [preload]);
+
+/// Buffered, direct and durable; in both caches where that matters.
+fn fio(subject: Subject, profile: Option<&str>) {
+    let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
+    for mode in [Mode::Buffered, Mode::Direct, Mode::Sync] {
+        for cache in [Cache::Host, Cache::User] {
+            let scratch = Scratch::new("fio");
+            let job = Job { engine: "posixaio", mode, ..Job::BASIC };
+            let program = launched(subject.cache(cache), profile, "fio");
+            let output = job.arguments(program, scratch.path()).succeed();
+            assert!(!output.stderr.contains("verify:"), "{subject} {job:?}\n{output}");
+            // Direct files are not cached.
+            let cache = if mode == Mode::Direct { Cache::Host } else { cache };
+            subject.cache(cache).assert_served(&output);
+        }
+    }
+}
+
+for_each_subject!(stress_ng_verifies, |subject| stress(subject, None), [preload]);
+
+fn stress(subject: Subject, profile: Option<&str>) {
+    let Some(()) = skip::unless(skip::missing_program(&["stress-ng"])) else { return };
+    let scratch = Scratch::new("stress");
+    let output = launched(subject, profile, "stress-ng")
+        .args(["--aio", "2", "--aio-requests", "64", "--aio-ops", "4000", "--verify"])
+        .arg("--temp-path")
+        .arg(scratch.path())
+        .env("NOWAIT_LOG", "info")
+        .succeed();
+    assert!(!output.stdout.contains("fail:") && !output.stderr.contains("fail:"), "{output}");
+    // Its workers leave by _exit, without a report, but say which backend they have.
+    let said = format!("{}{}", output.stdout, output.stderr);
+    let served = said.contains(&format!("nowait: backend {}", subject.backend.name()));
+    assert!(subject.is_system() || served, "{subject}\n{output}");
+}
+
+fn launched(subject: Subject, profile: Option<&str>, program: &str) -> Program {
+    match profile {
+        Some(profile) => {
+            let subject = Subject { backend: Backend::Auto, ..subject };
+            subject.launch(SECCOMP_RUN).args(["--profile", profile, "--", program])
+        }
+        None => subject.launch(program),
+    }
+}
+
+/// The profile, and the backend that is left.
+const CONTAINERS: [(&str, Backend); 2] = [("docker", Backend::Kaio), ("bare", Backend::Threads)];
+
+#[test]
+fn fio_verifies_in_containers_without_io_uring() {
+    in_containers(fio);
+}
+
+#[test]
+fn stress_ng_verifies_in_containers_without_io_uring() {
+    in_containers(stress);
+}
+
+fn in_containers(run: fn(Subject, Option<&str>)) {
+    for (profile, left) in CONTAINERS {
+        let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
+        if !subject.is_system() {
+            run(Subject { backend: left, ..subject }, Some(profile));
+        }
+    }
+}
