@@ -268,9 +268,14 @@ impl Plug {
         }
     }
 
+    /// Tells whether this is the token of a bio of the page cache.
+    pub(crate) fn is_of_cache(token: u64) -> bool {
+        token & CACHE == CACHE
+    }
+
     /// Continues the request or the page cache's I/O behind `token` with the result of its bio.
     pub fn complete(&mut self, token: u64, result: Result<u32, Errno>) {
-        if token & CACHE == CACHE {
+        if Plug::is_of_cache(token) {
             return self.complete_cache_bio(token, result);
         }
         // SAFETY: every token given to a backend was made by `Wait::token` of a FileOperation

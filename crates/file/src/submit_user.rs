@@ -2,6 +2,7 @@
 
 use crate::{
     Command, Kind, Target, UserFile,
+    context::{REQUEST_BYTES, RUN_BYTES_MAX},
     operation::{FileOperation, Route},
     order::Access,
     plug::{Place, Plug},
@@ -128,6 +129,7 @@ impl Submission<'_> {
         reply: &Reply,
     ) -> Result<(), Errno> {
         let eventfd = self.event_counter_everywhere(reply)?;
+        self.plugged_bytes += command.len as usize + REQUEST_BYTES;
         let (context, (range, access)) = (self.context, reach(&command));
         let engine = context.engine();
         if access == Access::Write {
@@ -148,6 +150,11 @@ impl Submission<'_> {
         });
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
         request.run(plug, None);
+        // The device works while the next ones are made.
+        if self.plugged_bytes >= RUN_BYTES_MAX {
+            self.plugged_bytes = 0;
+            plug.flush(Some(context));
+        }
         Ok(())
     }
 }

@@ -161,6 +161,28 @@ fn a_queue_may_be_dropped_with_requests_under_way() {
 }
 
 #[test]
+fn what_a_dropped_queue_was_reading_ahead_is_there_for_others() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        let bytes: Vec<u8> = (0..2 << 20).map(|at| (at / BLOCK) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = open(nowait, mode, &path);
+        let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(4).unwrap();
+        for at in 0..4 {
+            let offset = at * 16 * BLOCK as u64;
+            queue.read(&file, filled(16 * BLOCK, 0), offset, at).unwrap();
+        }
+        queue.submit();
+        queue.reap(1, None, |_| {}).unwrap();
+        drop(queue);
+        let mut rest = filled(bytes.len(), 0);
+        assert_eq!(file.read_at(&mut rest, 0).unwrap(), bytes.len());
+        assert!(*rest == bytes[..]);
+    });
+}
+
+#[test]
 fn a_panic_in_reap_loses_nothing_but_its_own() {
     everywhere(|nowait, mode| {
         let folder = folder();
