@@ -227,7 +227,13 @@ impl Plug {
         }
         let caller = self.place == Place::Caller && !hold::in_engine_table();
         match served {
-            Some(context) if caller && context.is_caller_driven() && context.own_has_room() => {
+            // One that is being destroyed waits until its queue is empty.
+            Some(context)
+                if caller
+                    && context.is_caller_driven()
+                    && context.own_has_room()
+                    && !context.io().is_dead() =>
+            {
                 Route::Own
             }
             _ => Route::Driver,
