@@ -405,3 +405,20 @@ fn count_of_run(completions: &[Completion]) -> usize {
     });
     full.map_or(completions.len(), |last| last + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completions(token: u64, bytes: u32) -> Vec<Completion> {
+        vec![Completion { token, result: Ok(bytes) }; 100]
+    }
+
+    #[test]
+    fn a_run_is_short_only_where_pages_are_copied() {
+        assert_eq!(count_of_run(&completions(1, 1 << 20)), 1);
+        assert_eq!(count_of_run(&completions(1, 64 << 10)), 2);
+        assert_eq!(count_of_run(&completions(1, 4 << 10)), 8);
+        assert_eq!(count_of_run(&completions(4, 1 << 20)), 100, "a request's own bio");
+    }
+}

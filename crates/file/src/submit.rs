@@ -47,7 +47,7 @@ pub struct Reply {
 pub struct Submission<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) plug: Option<Box<Plug>>,
-    inline_left: usize,
+    pub(crate) inline_left: usize,
     /// What the requests to user files on the plug move.
     pub(crate) plugged_bytes: usize,
     /// The event counter of this submission's requests, as the engine's threads will know it.
