@@ -48,7 +48,9 @@ pub struct Reply {
 pub struct Submission<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) plug: Option<Box<Plug>>,
-    inline_left: usize,
+    pub(crate) inline_left: usize,
+    /// What the requests to user files on the plug move.
+    pub(crate) plugged_bytes: usize,
     /// The event counter of this submission's requests, as the engine's threads will know it.
     event_counter: Option<(i32, Arc<HeldFile>)>,
     /// The same for requests that end on any thread.
@@ -83,6 +85,7 @@ impl<'a> Submission<'a> {
             context,
             plug: None,
             inline_left: INLINE_BYTES_MAX,
+            plugged_bytes: 0,
             event_counter: None,
             counter_everywhere: None,
             own_used: false,

@@ -2,6 +2,7 @@
 
 use crate::{
     Command, Kind, UserFile,
+    context::{REQUEST_BYTES, RUN_BYTES_MAX},
     operation::{FileOperation, Route},
     order::Access,
     plug::{Place, Plug},
@@ -148,6 +149,9 @@ impl Submission<'_> {
     ) -> Result<(), Errno> {
         let eventfd = self.event_counter_everywhere(reply)?;
         self.context.admit(command.len)?;
+        let cost = command.len as usize + REQUEST_BYTES;
+        // A plain write is over when it is copied: nobody else would be quicker.
+        let waits = command.kind == Kind::Read || command.durable().is_some();
         let (context, (range, access)) = (self.context, reach(&command));
         let engine = context.engine();
         if access == Access::Write {
@@ -170,7 +174,19 @@ impl Submission<'_> {
         });
         context.under_way.add(&request, reply.obj, false);
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
+        if waits && self.inline_left == 0 && engine.driver().is_some() {
+            context.io().stats().add(|c| &c.punt_large, 1);
+            plug.hand_to_driver(request);
+            return Ok(());
+        }
+        self.inline_left = self.inline_left.saturating_sub(cost);
         request.run(plug, None);
+        // The device works while the next ones are made.
+        self.plugged_bytes += cost;
+        if self.plugged_bytes >= RUN_BYTES_MAX {
+            self.plugged_bytes = 0;
+            plug.flush(Some(context));
+        }
         Ok(())
     }
 }

@@ -504,7 +504,7 @@ impl UserOperation {
             let mut now = self.file.cuts.lock();
             if now.count == cuts && cuts.is_multiple_of(2) {
                 drop(now);
-                self.file.remember();
+                self.remember_sync();
                 return Step::Done(Ok(value));
             }
             // The file was cut meanwhile: once more, so that the cut is durable too.
@@ -514,6 +514,16 @@ impl UserOperation {
                 now.waiting.push(wait());
                 return Step::Retry;
             }
+        }
+    }
+
+    /// After a sync, remembers the file as it is. Not after each durable write: the kernel gives a
+    /// time that was looked at a new value at the next write, in the journal, and io_uring has that
+    /// done by a worker (64 KiB O_DSYNC writes, 64 in flight: 13 k IOPS instead of 20 k). An open
+    /// that comes before the next sync drops what is clean.
+    fn remember_sync(&self) {
+        if let UserKind::Sync(_) = self.kind {
+            self.file.remember();
         }
     }
 

@@ -160,6 +160,85 @@ fn a_queue_may_be_dropped_with_requests_under_way() {
     });
 }
 
+/// A file that is not cached, and what is in it; each block differs from its neighbours.
+fn uncached(
+    nowait: &Nowait,
+    mode: CacheMode,
+    folder: &tempfile::TempDir,
+    blocks: usize,
+) -> (File, Vec<u8>) {
+    let path = folder.path().join("file");
+    let bytes: Vec<u8> = (0..blocks * BLOCK).map(|at| (at / BLOCK) as u8).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    (open(nowait, mode, &path), bytes)
+}
+
+#[test]
+fn what_a_dropped_queue_was_reading_ahead_is_there_for_others() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let (file, bytes) = uncached(nowait, mode, &folder, 512);
+        let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(4).unwrap();
+        for at in 0..4 {
+            let offset = at * 16 * BLOCK as u64;
+            queue.read(&file, filled(16 * BLOCK, 0), offset, at).unwrap();
+        }
+        queue.submit();
+        queue.reap(1, None, |_| {}).unwrap();
+        drop(queue);
+        let mut rest = filled(bytes.len(), 0);
+        assert_eq!(file.read_at(&mut rest, 0).unwrap(), bytes.len());
+        assert!(*rest == bytes[..]);
+    });
+}
+
+#[test]
+fn pages_of_requests_that_nobody_reaps_are_there_for_others() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let (file, bytes) = uncached(nowait, mode, &folder, 512);
+        let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(32).unwrap();
+        for at in (0..32).rev() {
+            let offset = at * 16 * BLOCK as u64;
+            queue.read(&file, filled(16 * BLOCK, 0), offset, at).unwrap();
+        }
+        queue.submit();
+        let taken = queue.reap(1, None, |_| {}).unwrap();
+        let mut all = filled(bytes.len(), 0);
+        assert_eq!(file.read_at(&mut all, 0).unwrap(), bytes.len());
+        assert!(*all == bytes[..]);
+        let rest = queue.reap(32 - taken, None, |done| {
+            let from = done.tag as usize * 16 * BLOCK;
+            assert_eq!(done.result.unwrap(), 16 * BLOCK);
+            assert!(*done.buffers.one().unwrap() == bytes[from..][..16 * BLOCK]);
+        });
+        assert_eq!(rest.unwrap(), 32 - taken);
+    });
+}
+
+#[test]
+fn a_batch_of_durable_writes_is_in_the_file_when_it_ends() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![0xee; 512 * BLOCK]).unwrap();
+        let options = OpenOptions::new().read(true).write(true).sync(true).cache(mode);
+        let file = options.open(nowait, &path).unwrap();
+        let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(32).unwrap();
+        for at in 0..32u8 {
+            let buffer = filled(16 * BLOCK, at);
+            queue.write(&file, buffer, u64::from(at) * 16 * BLOCK as u64, at).unwrap();
+        }
+        queue.submit();
+        let reaped = queue.reap(32, None, |done| assert_eq!(done.result.unwrap(), 16 * BLOCK));
+        assert_eq!(reaped.unwrap(), 32);
+        let bytes = std::fs::read(&path).unwrap();
+        for (page, bytes) in bytes.chunks(BLOCK).enumerate() {
+            assert!(bytes.iter().all(|byte| *byte == (page / 16) as u8), "page {page}");
+        }
+    });
+}
+
 #[test]
 fn a_panic_in_reap_loses_nothing_but_its_own() {
     everywhere(|nowait, mode| {

@@ -377,6 +377,14 @@ impl IoContext {
         }
     }
 
+    /// Waits until nothing is under way in the own queue: what belongs to no request. For after
+    /// [`IoContext::destroy`].
+    pub fn drain_pump(&self) {
+        while self.pump.get().is_some_and(|pump| pump.is_busy()) {
+            self.drain_once(self.drained.load(SeqCst));
+        }
+    }
+
     /// Waits for some completion, by leading the own queue or for the word to change.
     fn drain_once(&self, seen: u32) {
         match self.pump.get() {
