@@ -1,6 +1,9 @@
 //! The handle of an engine, and how it is started.
 
-use crate::{Error, Queue, choice};
+use crate::{
+    Error, Queue, choice,
+    report::{self, Summary},
+};
 use core::fmt;
 use nowait_file::{BackendChoice, Config, Engine, SubmitMode};
 use nowait_sys::thread;
@@ -54,6 +57,12 @@ impl Nowait {
         self.0.engine.reason()
     }
 
+    /// Returns a report in one line of JSON, as NOWAIT_REPORT makes it: backend, page cache, and
+    /// what is given of queues.
+    pub fn report(&self, queues: &[Summary]) -> String {
+        report::as_json(Some(self.engine()), queues)
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.0.engine
     }
@@ -79,6 +88,14 @@ impl Drop for Started {
             // The parent's threads and rings are not ours to end.
             core::mem::forget(self.engine.clone());
         }
+    }
+}
+
+impl From<Config> for Builder {
+    /// Begins with a configuration, such as that of the environment
+    /// ([`Options::from_env`](crate::Options::from_env)).
+    fn from(config: Config) -> Builder {
+        Builder(config)
     }
 }
 
@@ -117,6 +134,14 @@ impl Builder {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Builder {
         self.0.cache_bytes = bytes;
+        self
+    }
+
+    /// Counts what queues do, for [`Queue::summary`](crate::Queue::summary) and
+    /// [`Nowait::report`]; off by default.
+    #[must_use]
+    pub fn stats(mut self, yes: bool) -> Builder {
+        self.0.stats = yes;
         self
     }
 

@@ -19,7 +19,7 @@
 //! Moving the queue moves no buffer: the table is on the heap, and an
 //! [`IoBuffer`] keeps its address even if it is moved.
 
-use crate::{Error, File, IoBuffer, IoBufferMut, Nowait};
+use crate::{Error, File, IoBuffer, IoBufferMut, Nowait, report::Summary};
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
 use nowait_file::{
@@ -27,10 +27,16 @@ use nowait_file::{
     command::{LEN_MAX, open_for},
     submit::{Reply, Submission},
 };
-use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    eventfd::EventFd,
+    file::IoVec,
+    time::{self, Deadline},
+};
 use std::{
     collections::VecDeque,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::Arc,
 };
 
@@ -83,6 +89,8 @@ pub struct Queue<T, B = Vec<u8>> {
     under_way: usize,
     /// Ended, not yet given back.
     over: VecDeque<(u64, Result<u32, Errno>)>,
+    /// Signalled when something is over, once a program has asked for it.
+    counter: Option<EventFd>,
     depth: usize,
     /// After the context: that needs the engine to the end.
     nowait: Nowait,
@@ -187,6 +195,7 @@ impl<T, B> Queue<T, B> {
             lookahead: Lookahead::default(),
             under_way: 0,
             over: VecDeque::new(),
+            counter: None,
             depth,
             nowait: nowait.clone(),
         })
@@ -210,6 +219,49 @@ impl<T, B> Queue<T, B> {
     /// Tells whether the next request finds the queue full.
     pub fn is_full(&self) -> bool {
         self.len() == self.depth
+    }
+
+    /// Tells how many requests are over and can be popped at once.
+    pub fn ready(&self) -> usize {
+        self.over.len()
+    }
+
+    /// Returns what the queue did; `None`: the engine does not count, see
+    /// [`Builder::stats`](crate::Builder::stats).
+    pub fn summary(&self) -> Option<Summary> {
+        Summary::of(&self.context)
+    }
+
+    /// Returns a descriptor that poll(2) and its kin find readable when requests have ended, for
+    /// programs with an event loop of their own.
+    ///
+    /// [`Queue::wait`] resets it: wait with `min` 0, then pop all. Only poll it. It is made at the
+    /// first call; from then on requests that are not cached end on the engine's threads, at the
+    /// price of a thread switch each.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor. `EINPROGRESS`: requests are under way that were
+    /// submitted before it was made.
+    pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
+        if self.counter.is_none() {
+            let failed = |errno| Error::new(errno, "event counter of a queue");
+            if self.under_way > 0 {
+                return Err(failed(Errno::INPROGRESS).because("ask for it before the first submit"));
+            }
+            let counter = EventFd::new().map_err(failed)?;
+            if !self.over.is_empty() {
+                counter.signal();
+            }
+            self.counter = Some(counter);
+        }
+        let number = self.counter.as_ref().map_or(-1, EventFd::raw);
+        // SAFETY: the counter is there, and is kept as long as the queue.
+        Ok(unsafe { BorrowedFd::borrow_raw(number) })
+    }
+
+    /// Tells whether [`Queue::event_fd`] was asked for.
+    pub fn has_event_fd(&self) -> bool {
+        self.counter.is_some()
     }
 
     /// Prepares [`File::sync_all`]; it covers the writes submitted before it.
@@ -283,6 +335,19 @@ impl<T, B> Queue<T, B> {
     ///
     /// What the engine refuses ends at once, and is over with its error like any other.
     pub fn submit(&mut self) -> usize {
+        if !self.context.io().stats().enabled() {
+            return self.start_prepared();
+        }
+        let before = time::now_ns();
+        let count = self.start_prepared();
+        let stats = self.context.io().stats();
+        stats.submit_took(time::now_ns() - before);
+        stats.add(|c| &c.submits, 1);
+        stats.add(|c| &c.requests, count as u64);
+        count
+    }
+
+    fn start_prepared(&mut self) -> usize {
         let count = self.prepared.len();
         if count == 0 {
             return 0;
@@ -294,7 +359,8 @@ impl<T, B> Queue<T, B> {
         };
         let slots = *granted.as_ref().unwrap_or(&0);
         let mut submission = Submission::new(&self.context);
-        let mut started = 0;
+        let (mut started, over_before) = (0, self.over.len());
+        let eventfd = self.counter.as_ref().map(EventFd::raw);
         let requests = &self.requests;
         let cached = |prepared: &(u64, Command)| {
             let (key, command) = prepared;
@@ -306,7 +372,7 @@ impl<T, B> Queue<T, B> {
         for (index, (key, command)) in self.prepared.iter().enumerate() {
             self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
             let (key, command) = (*key, command.clone());
-            let reply = Reply { data: key, obj: key, eventfd: None };
+            let reply = Reply { data: key, obj: key, eventfd };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
             } else if let Some(file) = requests.get(key).and_then(Request::cached) {
@@ -327,6 +393,9 @@ impl<T, B> Queue<T, B> {
         }
         self.under_way += started;
         submission.finish();
+        if let Some(counter) = self.counter.as_ref().filter(|_| self.over.len() > over_before) {
+            counter.signal();
+        }
         count
     }
 
@@ -344,6 +413,10 @@ impl<T, B> Queue<T, B> {
             Some(Duration::ZERO) => Deadline::NOW,
             Some(t) => Deadline::after_ns(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
         };
+        if let Some(counter) = &self.counter {
+            // Before the look: what ends after it makes the descriptor readable again.
+            counter.drain();
+        }
         while self.under_way > 0 {
             let need = min.saturating_sub(self.over.len()).min(self.under_way);
             let until = if need == 0 { Deadline::NOW } else { deadline };
