@@ -13,6 +13,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-file", 4),
     ("nowait", 5),
     ("nowait-libaio", 6),
+    ("nowait-capi", 6),
     ("nowait-cli", 6),
     ("nowait-bench", 6),
     ("nowait-server", 6),
