@@ -266,6 +266,30 @@ int nowait_file_datasync(nowait_file *file);
  */
 int nowait_file_sync_range(nowait_file *file, uint64_t offset, uint64_t length);
 
+/** How a part of a file will be used, as for posix_fadvise(2). */
+enum {
+	/** Nothing special: what is read in order is read ahead. */
+	NOWAIT_ADVICE_NORMAL = 0,
+	/** Only what is asked for is worth reading. */
+	NOWAIT_ADVICE_RANDOM = 1,
+	/** It will be read in order: read far ahead. */
+	NOWAIT_ADVICE_SEQUENTIAL = 2,
+	/** It will be needed soon: begin to read it. */
+	NOWAIT_ADVICE_WILLNEED = 3,
+	/** It will not be needed: what is cached and not changed may go. */
+	NOWAIT_ADVICE_DONTNEED = 4
+};
+
+/**
+ * Says how `length` bytes at `offset` will be used, NOWAIT_ADVICE_*; with length 0 all from
+ * `offset` on. A hint, which changes no result. Never waits for a file in NOWAIT_CACHE_USER.
+ *
+ * NORMAL, RANDOM and SEQUENTIAL hold for all of this open file, whatever the part, except in
+ * NOWAIT_CACHE_HOST.
+ * Errors: -EINVAL: no such advice. Those of posix_fadvise(2).
+ */
+int nowait_file_advise(nowait_file *file, uint64_t offset, uint64_t length, int advice);
+
 /**
  * Reads up to `length` bytes at `offset`. Blocks, and goes on after a signal.
  *
@@ -327,6 +351,23 @@ typedef struct nowait_loan nowait_loan;
  * reading.
  */
 int nowait_lend(nowait_file *file, uint64_t offset, size_t length, nowait_loan **loan);
+
+/** A part of a file, in bytes. */
+typedef struct nowait_range {
+	uint64_t offset;
+	uint64_t length;
+} nowait_range;
+
+/**
+ * Lends `count` ranges as nowait_lend() does one: stores a loan for each at `loans`, or NULL where
+ * that would say -EAGAIN. Faster than one by one: the processor fetches the next ones from memory
+ * meanwhile. Never waits, reads nothing.
+ *
+ * Returns how many were lent.
+ * Errors, and then all are NULL: -EBADF: not open for reading. -EINVAL: an offset beyond every file.
+ */
+int nowait_lend_many(nowait_file *file, const nowait_range *ranges, size_t count,
+		     nowait_loan **loans);
 
 /** Returns how many bytes are lent: fewer than asked for at the end of the file only. */
 size_t nowait_loan_length(const nowait_loan *loan);

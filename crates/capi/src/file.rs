@@ -5,7 +5,7 @@ use crate::{
     guard::{Failure, ending, guarded, making},
 };
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use nowait::{CacheMode, Errno, OpenOptions};
+use nowait::{Advice, CacheMode, Errno, OpenOptions};
 use nowait_sys::file::{
     IOV_MAX, IoVec, O_ACCMODE, O_APPEND, O_CLOEXEC, O_CREAT, O_DIRECT, O_DSYNC, O_EXCL, O_NOATIME,
     O_NOCTTY, O_NOFOLLOW, O_RDWR, O_SYNC, O_TRUNC, O_WRONLY,
@@ -124,6 +124,30 @@ pub unsafe extern "C" fn nowait_file_sync_range(
 ) -> c_int {
     // SAFETY: the caller's file.
     call(|| unsafe { &*file }.0.sync_range(offset, length))
+}
+
+/// Says how a range will be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_file_advise(
+    file: *mut File,
+    offset: u64,
+    length: u64,
+    advice: c_int,
+) -> c_int {
+    guarded(|| {
+        let advice = match advice {
+            0 => Advice::Normal,
+            1 => Advice::Random,
+            2 => Advice::Sequential,
+            3 => Advice::WillNeed,
+            4 => Advice::DontNeed,
+            _ => return Err(Failure::new(Errno::INVAL, "advise", "none of NOWAIT_ADVICE_*")),
+        };
+        let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
+        // SAFETY: the caller's file.
+        unsafe { &*file }.0.advise(offset..end, advice)?;
+        Ok(0)
+    }) as c_int
 }
 
 /// Reads.

@@ -2,7 +2,7 @@
 
 use crate::{
     File,
-    guard::{Failure, ending, making},
+    guard::{Failure, ending, guarded, making},
 };
 use core::ffi::c_int;
 use nowait::{Errno, Lent};
@@ -29,6 +29,48 @@ pub unsafe extern "C" fn nowait_lend(
             })
         })
     }
+}
+
+/// `nowait_range`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// Of the first byte.
+    pub offset: u64,
+    /// In bytes.
+    pub length: u64,
+}
+
+/// Lends what is cached of many ranges.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_lend_many(
+    file: *mut File,
+    ranges: *const Range,
+    count: usize,
+    loans: *mut *mut Loan,
+) -> c_int {
+    let result = guarded(|| {
+        let mut wanted = Vec::with_capacity(count);
+        for index in 0..count {
+            // SAFETY: the caller's arrays have `count` elements.
+            let range = unsafe {
+                loans.add(index).write(core::ptr::null_mut());
+                ranges.add(index).read()
+            };
+            wanted.push((range.offset, range.length as usize));
+        }
+        let mut lent_count = 0;
+        // SAFETY: the caller's file.
+        unsafe { &*file }.0.lend_each(&wanted, |index, lent| {
+            if let Some(lent) = lent {
+                lent_count += 1;
+                // SAFETY: as above.
+                unsafe { loans.add(index).write(Box::into_raw(Box::new(Loan(lent)))) };
+            }
+        })?;
+        Ok(lent_count)
+    });
+    result as c_int
 }
 
 /// Returns how many bytes are lent.

@@ -140,6 +140,10 @@ fn what_is_written_is_read_by_requests_that_block() {
             assert_eq!(nowait_file_sync_range(file, BLOCK as u64, 1), 0);
             assert_eq!(nowait_file_sync_range(file, 0, 0), 0);
             assert_eq!((nowait_file_datasync(file), nowait_file_sync(file)), (0, 0));
+            for advice in 0..5 {
+                assert_eq!(nowait_file_advise(file, 0, 0, advice), 0, "{}", error_text());
+            }
+            assert_eq!(nowait_file_advise(file, 0, 0, 5), negative(Errno::INVAL));
             let (mut size, mut memory, mut offset) = (0, 0, 0);
             assert_eq!(nowait_file_size(file, &raw mut size), 0);
             assert_eq!(size, 3 * BLOCK as u64);
@@ -322,9 +326,14 @@ fn cached_bytes_are_lent_and_others_are_not() {
                 assert_eq!(nowait_loan_pieces(loan, pieces.as_mut_ptr(), count), count);
                 let bytes = pieces.iter().map(|piece| piece.len).sum::<usize>();
                 assert_eq!((bytes, *pieces[0].base), (6000, 3));
-                // It keeps what it needs.
+                let ranges = [(0, 10), (90_000, 10), (5000, 5000)];
+                let ranges = ranges.map(|(offset, length)| Range { offset, length });
+                let mut loans = [ptr::dangling_mut(); 3];
+                assert_eq!(nowait_lend_many(file, ranges.as_ptr(), 3, loans.as_mut_ptr()), 3);
+                assert_eq!(loans.map(|loan| nowait_loan_length(loan)), [10, 0, 5000]);
+                // They keep what they need.
                 nowait_file_close(file);
-                nowait_loan_return(loan);
+                loans.into_iter().chain([loan]).for_each(|loan| nowait_loan_return(loan));
             } else {
                 nowait_file_close(file);
             }

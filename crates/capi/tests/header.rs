@@ -1,6 +1,6 @@
 //! The header says what the library does: functions, structures, constants, versions.
 
-use nowait_capi::{Completion, Options, Request, op};
+use nowait_capi::{Completion, Options, Range, Request, op};
 use std::{collections::BTreeSet, fmt::Write, fs, mem::offset_of, path::PathBuf, process::Command};
 
 fn folder() -> PathBuf {
@@ -106,6 +106,7 @@ fn the_declarations_are_those_of_the_library() {
         ("Options", "nowait_options"),
         ("Request", "nowait_request"),
         ("Completion", "nowait_completion"),
+        ("Range", "nowait_range"),
         ("IoVec", "iovec_t"),
     ];
     let mut config = cbindgen::Config {
@@ -150,6 +151,7 @@ fn structures_and_constants_are_those_of_the_library() {
     layout!("nowait_options", Options, size backend submit workers flags cache_bytes);
     layout!("nowait_request", Request,
         op flags fd file buffer length offset events reserved_events user_data reserved);
+    layout!("nowait_range", Range, offset length);
     layout!("nowait_completion", Completion, user_data result reserved);
     for (name, value) in [
         ("NOWAIT_OP_READ", op::READ),

@@ -39,6 +39,8 @@ pub struct Config {
     pub cache_bytes: u64,
     /// Whether contexts count what they do.
     pub stats: bool,
+    /// A cancelled poll ends with 0, as the kernel's AIO reports it, not with ECANCELED.
+    pub cancelled_polls_are_zero: bool,
     /// Whether the face says when the application closes a descriptor.
     pub closes_are_watched: bool,
 }
@@ -51,6 +53,7 @@ impl Default for Config {
             workers_max: 32,
             cache_bytes: 256 << 20,
             stats: false,
+            cancelled_polls_are_zero: false,
             closes_are_watched: false,
         }
     }

@@ -37,7 +37,7 @@ const LOW_DEPTH: usize = 4;
 pub struct Reply {
     /// `data` of the iocb.
     pub data: u64,
-    /// Address of the iocb.
+    /// Address of the iocb; what [`Context::cancel`] finds the request by.
     pub obj: u64,
     /// The application's event counter to signal.
     pub eventfd: Option<i32>,
@@ -56,6 +56,8 @@ pub struct Submission<'a> {
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
+    /// Requests that ended in their first iteration, and are not counted yet.
+    pub(crate) inline: u64,
 }
 
 /// What an inline attempt came to.
@@ -84,6 +86,7 @@ impl<'a> Submission<'a> {
             own_used: false,
             own_queued: false,
             completed: false,
+            inline: 0,
         }
     }
 
@@ -95,7 +98,7 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
-            return self.start_cached(&file, command, &reply);
+            return self.start_cached(&file, &command, &reply);
         }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
@@ -123,6 +126,11 @@ impl<'a> Submission<'a> {
         }
         if self.completed {
             self.context.io().notify();
+        }
+        if self.inline > 0 {
+            let stats = self.context.io().stats();
+            stats.add(|c| &c.iterations, self.inline);
+            stats.add(|c| &c.completed_inline, self.inline);
         }
     }
 
@@ -252,7 +260,8 @@ impl<'a> Submission<'a> {
         inode: Option<InodeKey>,
     ) -> Result<(), Errno> {
         self.context.io().stats().add(|c| &c.iterations, 1);
-        let request = DirectRequest { command, data: reply.data, obj: reply.obj, inode };
+        let request =
+            DirectRequest { command, data: reply.data, obj: reply.obj, inode, cancelled: false };
         match self.context.queue_direct(request) {
             Ok(()) => {
                 self.own_queued = true;
@@ -519,7 +528,7 @@ impl<'a> Submission<'a> {
         set(&mut operation);
         let is_poll = matches!(operation.command.kind, Kind::Poll(_));
         operation.registers &= !is_poll && operation.kind == FileKind::Seekable;
-        let watches = is_poll || operation.polling;
+        let endless = is_poll || operation.kind == FileKind::Stream;
         if let Some(stat) = stat.filter(|_| route != Route::Own) {
             operation.hold(context.engine(), stat)?;
         }
@@ -527,9 +536,7 @@ impl<'a> Submission<'a> {
         if let Some(stat) = stat {
             request.prepare(|operation, wait| take_place(operation, wait, context, stat))?;
         }
-        if watches {
-            context.remember_poll(&request, reply.obj);
-        }
+        context.under_way.add(&request, reply.obj, endless);
         if route == Route::Own {
             self.own_used = true;
         } else {

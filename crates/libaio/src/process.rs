@@ -97,6 +97,7 @@ impl Process {
         let mut options = Options::from_env();
         let is_watched = watch::is_watched();
         options.config.closes_are_watched = is_watched;
+        options.config.cancelled_polls_are_zero = true;
         if options.user_cache && !is_watched {
             let line = "NOWAIT_CACHE=user: needs the preload library (nowait run): host is used";
             options.complaints.push(line.to_owned());
