@@ -364,7 +364,8 @@ typedef struct nowait_range {
  * meanwhile. Never waits, reads nothing.
  *
  * Returns how many were lent.
- * Errors, and then all are NULL: -EBADF: not open for reading. -EINVAL: an offset beyond every file.
+ * Errors, and then all are NULL: -EBADF: not open for reading. -EINVAL: an offset beyond the end of
+ * every file.
  */
 int nowait_lend_many(nowait_file *file, const nowait_range *ranges, size_t count,
 		     nowait_loan **loans);
