@@ -18,8 +18,8 @@ use core::sync::atomic::{
 };
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
-    Backing, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target, WriteOperation,
-    copy::User, readahead::Advice as Pattern,
+    Backing, CachedFile, Durable, FRAME_BYTES, OpenFile, ReadOperation, SyncOperation, Target,
+    WriteOperation, copy::User, readahead::Advice as Pattern,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{
@@ -486,6 +486,17 @@ impl UserOperation {
     pub fn sync(file: &Arc<UserFile>, durable: Durable) -> UserOperation {
         let kind = UserKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
         UserOperation::new(file, kind, Some(durable))
+    }
+
+    /// Makes a sync of the data of `len` bytes from `offset` on; of all from there if `len` is 0.
+    pub fn sync_range(file: &Arc<UserFile>, offset: u64, len: u64) -> UserOperation {
+        let page = |at: u64| at / FRAME_BYTES as u64;
+        let last = match len {
+            0 => u64::MAX,
+            _ => page(offset.saturating_add(len - 1)),
+        };
+        let sync = SyncOperation::new(file.cached.clone(), page(offset), last, Durable::Data);
+        UserOperation::new(file, UserKind::Sync(sync), Some(Durable::Data))
     }
 
     /// Runs an iteration; see [`ReadOperation::iterate`].

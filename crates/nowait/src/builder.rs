@@ -1,6 +1,13 @@
 //! The handle of an engine, and how it is started.
 
-use crate::{Error, Queue, calls::Calls, choice, reactor::Reactor, timer::Timer};
+use crate::{
+    Error, Queue,
+    calls::Calls,
+    choice,
+    reactor::Reactor,
+    report::{self, Summary},
+    timer::Timer,
+};
 use core::fmt;
 use nowait_file::{BackendChoice, Config, Engine, SubmitMode};
 use nowait_sys::{Errno, fork::ForkMark};
@@ -75,6 +82,12 @@ impl Nowait {
         &self.0.timer
     }
 
+    /// Returns a report in one line of JSON, as NOWAIT_REPORT makes it: backend, page cache, and
+    /// what is given of queues.
+    pub fn report(&self, queues: &[Summary]) -> String {
+        report::as_json(Some(self.engine()), queues)
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.0.engine
     }
@@ -104,6 +117,14 @@ impl Drop for Started {
             // The parent's threads and rings are not ours to end.
             core::mem::forget((self.engine.clone(), self.calls.clone()));
         }
+    }
+}
+
+impl From<Config> for Builder {
+    /// Begins with a configuration, such as that of the environment
+    /// ([`Options::from_env`](crate::Options::from_env)).
+    fn from(config: Config) -> Builder {
+        Builder(config)
     }
 }
 
@@ -142,6 +163,14 @@ impl Builder {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Builder {
         self.0.cache_bytes = bytes;
+        self
+    }
+
+    /// Counts what queues do, for [`Queue::summary`](crate::Queue::summary) and
+    /// [`Nowait::report`]; off by default.
+    #[must_use]
+    pub fn stats(mut self, yes: bool) -> Builder {
+        self.0.stats = yes;
         self
     }
 

@@ -134,9 +134,27 @@ impl File {
         self.0.file.sync_data().map_err(|error| self.failed("sync_data", &error))
     }
 
+    /// Makes `len` bytes from `offset` on durable, and what is needed to read them; with `len` 0
+    /// all from `offset` on. Where the kernel has no such call the whole file is.
+    ///
+    /// # Errors
+    /// Those of [`File::sync_data`].
+    pub fn sync_range(&self, offset: u64, len: u64) -> Result<(), Error> {
+        match self.user() {
+            Some(user) => {
+                self.run_sync(UserOperation::sync_range(&user, offset, len), Kind::Fdatasync)
+            }
+            None => self.sync_data(),
+        }
+    }
+
     fn sync_cached(&self, user: &Arc<UserFile>, durable: Durable) -> Result<(), Error> {
         let kind = if durable == Durable::All { Kind::Fsync } else { Kind::Fdatasync };
-        let synced = UserOperation::sync(user, durable).run(self.0.nowait.engine());
+        self.run_sync(UserOperation::sync(user, durable), kind)
+    }
+
+    fn run_sync(&self, sync: UserOperation, kind: Kind) -> Result<(), Error> {
+        let synced = sync.run(self.0.nowait.engine());
         synced.map(drop).map_err(|errno| self.refused(kind, errno, 0, 0))
     }
 

@@ -21,6 +21,7 @@
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
+    report::Summary,
     request::{Held, Request, outcome, readable, writable},
 };
 use core::{fmt, mem, time::Duration};
@@ -29,7 +30,10 @@ use nowait_file::{
     Ahead, Command, Context, Kind, Lookahead,
     submit::{Reply, Submission},
 };
-use nowait_sys::{Errno, time::Deadline};
+use nowait_sys::{
+    Errno,
+    time::{self, Deadline},
+};
 use std::{collections::VecDeque, os::fd::AsFd, sync::Arc};
 
 mod control;
@@ -182,6 +186,17 @@ impl<T, B> Queue<T, B> {
         self.len() == self.depth
     }
 
+    /// Tells how many requests are over and can be popped at once.
+    pub fn ready(&self) -> usize {
+        self.over.len()
+    }
+
+    /// Returns what the queue did; `None`: the engine does not count, see
+    /// [`Builder::stats`](crate::Builder::stats).
+    pub fn summary(&self) -> Option<Summary> {
+        Summary::of(&self.context)
+    }
+
     /// Prepares [`File::sync_all`]; it covers the writes submitted before it.
     ///
     /// # Errors
@@ -242,6 +257,19 @@ impl<T, B> Queue<T, B> {
     ///
     /// What the engine refuses ends at once, and is over with its error like any other.
     pub fn submit(&mut self) -> usize {
+        if !self.context.io().stats().enabled() {
+            return self.start_prepared();
+        }
+        let before = time::now_ns();
+        let count = self.start_prepared();
+        let stats = self.context.io().stats();
+        stats.submit_took(time::now_ns() - before);
+        stats.add(|c| &c.submits, 1);
+        stats.add(|c| &c.requests, count as u64);
+        count
+    }
+
+    fn start_prepared(&mut self) -> usize {
         let count = self.prepared.len();
         if count == 0 {
             return 0;

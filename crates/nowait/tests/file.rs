@@ -230,3 +230,35 @@ fn cached_bytes_are_lent_and_a_write_to_them_waits_for_their_return() {
     let host = open(&nowait, CacheMode::Host, &folder.path().join("file"));
     assert!(host.lend(0, 10).unwrap().is_none(), "nobody has it cached any more");
 }
+
+#[test]
+fn a_synced_range_is_in_the_file_for_others_to_see() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        let file = open(nowait, mode, &path);
+        let mut bytes = AlignedBuffer::zeroed(8 * BLOCK);
+        bytes.fill(7);
+        file.write_all_at(&bytes, 0).unwrap();
+        file.sync_range(3 * BLOCK as u64 - 1, 2).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[2 * BLOCK..4 * BLOCK], bytes[..2 * BLOCK]);
+        file.sync_range(4 * BLOCK as u64, 0).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[4 * BLOCK..], bytes[..4 * BLOCK]);
+        file.sync_range(u64::MAX, u64::MAX).unwrap();
+    });
+}
+
+#[test]
+fn permissions_and_flags_go_to_open() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let (folder, nowait) = (folder(), Nowait::new().unwrap());
+    let path = folder.path().join("file");
+    let options = OpenOptions::new().write(true).create(true).mode(0o600);
+    options.open(&nowait, &path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let link = folder.path().join("link");
+    symlink(&path, &link).unwrap();
+    options.open(&nowait, &link).unwrap();
+    let options = options.flags(nowait_sys::file::O_NOFOLLOW);
+    assert_eq!(options.open(&nowait, &link).unwrap_err().errno(), Errno::new(40)); // ELOOP
+}

@@ -4,9 +4,11 @@ mod common;
 
 use common::{BLOCK, everywhere, folder, open};
 use nowait::{AlignedBuffer, CacheMode, Errno, File, Nowait, OpenOptions, POLL_IN, Queue};
+use nowait_sys::{poll, time::Deadline};
 use proptest::prelude::*;
 use std::{
     io::Write,
+    os::fd::AsRawFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -434,4 +436,62 @@ proptest! {
             assert!(std::fs::read(&path).unwrap() == model.bytes);
         });
     }
+}
+
+#[test]
+fn the_descriptor_is_readable_when_requests_have_ended() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let file = numbered(nowait, mode, &folder);
+        let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(16).unwrap();
+        let fd = queue.event_fd().unwrap().as_raw_fd();
+        assert!(queue.has_event_fd());
+        assert_eq!(poll::ready(fd, POLL_IN as i16), Ok(0));
+        for round in 0..3 {
+            for block in 0..16 {
+                let offset = u64::from(block) * BLOCK as u64;
+                queue.read(&file, filled(BLOCK, 0xff), offset, block).unwrap();
+            }
+            assert_eq!(queue.submit(), 16);
+            let mut ended = 0;
+            while ended < 16 {
+                let deadline = Deadline::after_ns(20_000_000_000);
+                let events = poll::ppoll(fd, POLL_IN as i16, deadline, None).unwrap();
+                assert_ne!(events, 0, "{round}: lost at {ended}");
+                queue.wait(0, None).unwrap();
+                while let Some(done) = queue.pop() {
+                    assert_eq!(done.result.unwrap(), BLOCK);
+                    assert_eq!(done.buffers.one().unwrap()[0], done.tag);
+                    ended += 1;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_descriptor_for_requests_that_are_under_way_is_refused() {
+    let nowait = Nowait::new().unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut queue: Queue<u8> = nowait.queue(1).unwrap();
+    queue.poll(reader, POLL_IN, 0).unwrap();
+    queue.submit();
+    assert_eq!(queue.event_fd().unwrap_err().errno(), Errno::INPROGRESS);
+    writer.write_all(b"x").unwrap();
+    queue.reap(1, None, |done| assert!(done.result.is_ok())).unwrap();
+    queue.event_fd().unwrap();
+}
+
+#[test]
+fn a_queue_counts_what_it_did_if_asked_to() {
+    assert!(Nowait::new().unwrap().queue::<u8, Vec<u8>>(1).unwrap().summary().is_none());
+    let nowait = Nowait::builder().stats(true).build().unwrap();
+    let folder = folder();
+    let file = numbered(&nowait, CacheMode::User, &folder);
+    let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(1).unwrap();
+    queue.read(&file, filled(BLOCK, 0), 0, 0).unwrap();
+    queue.submit();
+    queue.reap(1, None, |done| assert!(done.result.is_ok())).unwrap();
+    let report = nowait.report(queue.summary().as_slice());
+    assert!(report.contains("\"requests\":1") && report.contains("\"submits\":1"), "{report}");
 }

@@ -144,18 +144,22 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Returns a descriptor for epoll(7) and its like, readable when requests have ended since the
-    /// last [`Queue::wait`]: call that, and pop until nothing is left. Sometimes it is readable for
-    /// nothing.
+    /// last [`Queue::wait`]: call that with `min` 0, and pop until nothing is left. Only poll it.
+    /// Sometimes it is readable for nothing.
     ///
     /// From the first call on, requests go by the engine's threads rather than by the queue of
     /// whoever waits, which costs a thread switch for each that is not over at once.
     /// # Errors
-    /// `EMFILE`: no descriptors left.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor. `EINPROGRESS`: requests are under way that were
+    /// submitted before the first call; their ends would not be told.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
         if self.control.event.is_none() {
-            let counter =
-                EventFd::new().map_err(|errno| Error::new(errno, "event counter of a queue"))?;
-            if !self.over.is_empty() || self.under_way > 0 {
+            let failed = |errno| Error::new(errno, "event counter of a queue");
+            if self.under_way > 0 {
+                return Err(failed(Errno::INPROGRESS).because("ask for it before the first submit"));
+            }
+            let counter = EventFd::new().map_err(failed)?;
+            if !self.over.is_empty() {
                 counter.signal();
             }
             self.control.event = Some(counter);
@@ -164,6 +168,11 @@ impl<T, B> Queue<T, B> {
             Some(event) => Ok(event.as_fd()),
             None => unreachable!("just made"),
         }
+    }
+
+    /// Tells whether [`Queue::event_fd`] was asked for.
+    pub fn has_event_fd(&self) -> bool {
+        self.control.event.is_some()
     }
 
     /// Ends a request that was not started, and those that were to begin after it.

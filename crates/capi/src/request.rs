@@ -1,0 +1,160 @@
+//! What a request asks for, and its memory.
+
+use crate::{File, file::vector, guard::Failure};
+use core::ffi::c_void;
+use nowait::{Errno, IoBuffer, IoBufferMut, Queue};
+use nowait_sys::file::IoVec;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// `NOWAIT_OP_*`.
+pub mod op {
+    /// Read to one buffer.
+    pub const READ: u16 = 1;
+    /// Write from one buffer.
+    pub const WRITE: u16 = 2;
+    /// Read to several buffers.
+    pub const READV: u16 = 3;
+    /// Write from several buffers.
+    pub const WRITEV: u16 = 4;
+    /// Make data and metadata durable.
+    pub const SYNC: u16 = 5;
+    /// Make the data durable.
+    pub const DATASYNC: u16 = 6;
+    /// Wait for readiness.
+    pub const POLL: u16 = 7;
+}
+
+/// `nowait_request`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// One of [`op`].
+    pub op: u16,
+    /// None yet.
+    pub flags: u16,
+    /// Of a poll.
+    pub fd: i32,
+    /// Of everything else.
+    pub file: *mut File,
+    /// The memory, or the array of vectors.
+    pub buffer: *mut c_void,
+    /// Bytes, or vectors.
+    pub length: u64,
+    /// In bytes.
+    pub offset: u64,
+    /// Of a poll.
+    pub events: u32,
+    /// Zero.
+    pub reserved_events: u32,
+    /// Given back.
+    pub user_data: u64,
+    /// Zero.
+    pub reserved: [u64; 3],
+}
+
+/// Memory of the caller, lent until the completion of its request was given out.
+#[derive(Clone, Copy, Debug)]
+pub struct Borrowed(IoVec);
+
+// SAFETY: the caller lends the memory: it stays valid and as it is until the queue gives the value
+// back (nowait.h, BUFFERS). The value is only its address.
+unsafe impl IoBuffer for Borrowed {
+    fn as_ptr(&self) -> *const u8 {
+        self.0.base
+    }
+
+    fn len(&self) -> usize {
+        self.0.len
+    }
+}
+
+// SAFETY: as above, and the memory of a read is nobody else's meanwhile. That of a write is never
+// written: the queue asks for this address for reads only.
+unsafe impl IoBufferMut for Borrowed {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.base
+    }
+}
+
+/// A descriptor of the caller, who keeps it open until it is submitted; the engine holds the open
+/// file from then on.
+struct Source(i32);
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: used while the request is prepared only, and open until then. A number that is
+        // not open, other than -1, is an error of the system, not a fault.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl Request {
+    /// Puts the request into the queue, to be submitted.
+    ///
+    /// # Safety
+    /// File and memory are as the header asks for them.
+    pub(crate) unsafe fn prepare(&self, queue: &mut Queue<u64, Borrowed>) -> Result<(), Failure> {
+        if queue.is_full() {
+            return Err(Failure::new(Errno::AGAIN, "submit", "the queue is full: reap first"));
+        }
+        self.check()?;
+        let tag = self.user_data;
+        if self.op == op::POLL {
+            return Ok(queue.poll(Source(self.fd), self.events as u16, tag).map(drop)?);
+        }
+        // SAFETY: the caller's file; `check` has found it not null.
+        let file = unsafe { &(*self.file).0 };
+        // SAFETY: for these operations the caller's memory, as promised.
+        let taken = unsafe {
+            match self.op {
+                op::READ => queue.read(file, self.memory(), self.offset, tag),
+                op::WRITE => queue.write(file, self.memory(), self.offset, tag),
+                op::READV => queue.read_vectored(file, self.memories()?, self.offset, tag),
+                op::WRITEV => queue.write_vectored(file, self.memories()?, self.offset, tag),
+                op::SYNC => queue.sync_all(file, tag),
+                _ => queue.sync_data(file, tag),
+            }
+        };
+        Ok(taken.map(drop)?)
+    }
+
+    fn memory(&self) -> Borrowed {
+        Borrowed(IoVec { base: self.buffer.cast(), len: self.length as usize })
+    }
+
+    /// Copies the array of vectors.
+    ///
+    /// # Safety
+    /// At `buffer` are `length` vectors.
+    unsafe fn memories(&self) -> Result<Vec<Borrowed>, Failure> {
+        // SAFETY: promised above.
+        let parts = unsafe { vector(self.buffer.cast(), self.length as usize) }?;
+        Ok(parts.iter().copied().map(Borrowed).collect())
+    }
+
+    /// Finds fields that this operation does not have: a later version may give them a meaning.
+    fn check(&self) -> Result<(), Failure> {
+        let refused = |because: &str| {
+            let doing = format!("submit of a request {:#x}", self.user_data);
+            Err(Failure::new(Errno::INVAL, &doing, because))
+        };
+        let moves = (op::READ..=op::WRITEV).contains(&self.op);
+        if !(op::READ..=op::POLL).contains(&self.op) {
+            return refused("op is none of NOWAIT_OP_*");
+        }
+        if self.op == op::POLL && self.fd < 0 {
+            let doing = format!("submit of a request {:#x}", self.user_data);
+            return Err(Failure::new(Errno::BADF, &doing, "fd is negative"));
+        }
+        if self.file.is_null() != (self.op == op::POLL) {
+            return refused("this operation needs a file, or a poll has one");
+        }
+        let only_moves = moves || (self.buffer.is_null() && self.length == 0 && self.offset == 0);
+        let only_polls = self.op == op::POLL || (self.fd == 0 && self.events == 0);
+        let unused = self.flags == 0 && self.reserved_events == 0 && self.reserved == [0; 3];
+        if !(only_moves && only_polls && unused && u16::try_from(self.events).is_ok()) {
+            return refused("a field that this operation does not have is not 0");
+        }
+        Ok(())
+    }
+}
