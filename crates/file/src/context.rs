@@ -196,7 +196,23 @@ impl Context {
             deadline,
             patient: min == 0 && max > 0 && timed,
             mask: make.as_ref().map(|make| make as &dyn Fn() -> Mask),
+            dedicated: false,
         };
+        self.io.wait_events(&wanted, sink)
+    }
+
+    /// Takes events, at least one, as [`Context::wait_events`] does; for a thread that does nothing
+    /// else, and need not be woken when a request starts.
+    ///
+    /// # Errors
+    /// Those of [`IoContext::wait_events`].
+    pub fn serve(
+        &self,
+        sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+        self.engine_driven.store(false, Relaxed);
+        let wanted = Wanted { dedicated: true, ..Wanted::new(1, usize::MAX, Deadline::NEVER) };
         self.io.wait_events(&wanted, sink)
     }
 

@@ -199,6 +199,8 @@ impl Run {
                 self.plug.end_cancelled();
             }
             self.plug.flush(None);
+            // A request may end here without a bio: cancelled, or its file is gone.
+            self.plug.run_kicked(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();
             if self.next_tick.has_passed() {

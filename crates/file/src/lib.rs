@@ -17,6 +17,8 @@
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
+//! * [`link`]: requests that begin when another has succeeded
+//! * `native`: what the native faces ask of a submission beyond the kernel's interface
 //! * `under_way`: what can be cancelled
 //! * [`order`]: overlapping requests take effect in submission order
 //! * [`history`]: whether inline attempts on a file have been worth it
@@ -32,6 +34,8 @@ pub mod exclusion;
 pub mod filesystem;
 pub mod history;
 pub mod hold;
+pub mod link;
+mod native;
 pub mod operation;
 pub mod order;
 pub mod plug;
@@ -46,6 +50,7 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
+pub use link::{Link, Links};
 pub use nowait_cache::Ahead;
 pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;

@@ -9,6 +9,7 @@
 use crate::{
     Command, Context, Engine, Kind, Target,
     hold::HeldFile,
+    link::Links,
     order::{InodeKey, Ticket},
     plug::{Place, Plug},
     user::UserOperation,
@@ -68,6 +69,8 @@ pub struct FileOperation {
     queued_in_pass: u64,
     /// Its key among the context's requests.
     pub(crate) under_way: Option<u64>,
+    /// Requests it begins after, and that begin after it.
+    pub(crate) links: Option<Box<Links>>,
 }
 
 impl FileOperation {
@@ -99,6 +102,7 @@ impl FileOperation {
             promised: false,
             queued_in_pass: 0,
             under_way: None,
+            links: None,
         }
     }
 
@@ -244,6 +248,18 @@ impl Operation for FileOperation {
 
     fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         self.stats().add(|c| &c.iterations, 1);
+        if let Some(links) = &mut self.links
+            && let Some(after) = &links.after
+        {
+            match after.look(|| wait.entry()) {
+                Some(true) => links.after = None,
+                Some(false) => return Step::Done(Err(Errno::CANCELED)),
+                None => {
+                    self.stats().add(|c| &c.retries, 1);
+                    return Step::Retry;
+                }
+            }
+        }
         if self.ticket.as_ref().is_some_and(Ticket::is_blocked) {
             self.stats().add(|c| &c.retries, 1);
             if self.waited_for_order {
@@ -306,6 +322,9 @@ impl Operation for FileOperation {
             plug.engine().orders().leave(&ticket);
         }
         self.target.deliver(result);
+        if let Some(end) = self.links.take().and_then(|links| links.end) {
+            end.end(result);
+        }
         if self.promised {
             self.target.context.io().keep_promise();
         }

@@ -8,6 +8,7 @@ use crate::{
     direct::DirectRequest,
     filesystem::FileSystem,
     hold::HeldFile,
+    native::Native,
     operation::{FileKind, FileOperation, Route, transfer_now},
     order::{Access, InodeKey},
     plug::{Place, Plug},
@@ -56,6 +57,7 @@ pub struct Submission<'a> {
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
+    pub(crate) native: Native,
     /// Requests that ended in their first iteration, and are not counted yet.
     pub(crate) inline: u64,
 }
@@ -86,6 +88,7 @@ impl<'a> Submission<'a> {
             own_used: false,
             own_queued: false,
             completed: false,
+            native: Native::default(),
             inline: 0,
         }
     }
@@ -99,6 +102,9 @@ impl<'a> Submission<'a> {
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
             return self.start_cached(&file, &command, &reply);
+        }
+        if self.native.is_later() {
+            return self.start_later(command, reply);
         }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
@@ -243,7 +249,7 @@ impl<'a> Submission<'a> {
                 }
             }
         }
-        if route == Route::Own && !ordered {
+        if route == Route::Own && !ordered && self.native.links.is_none() {
             let inode = about.stat.map(|stat| (stat.dev, stat.ino));
             return self.whole(command, reply, inode);
         }
@@ -278,7 +284,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    fn sync(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+    pub(crate) fn sync(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         let stat = file::stat(command.fd)?;
         if !matches!(stat.file_type(), S_IFREG | S_IFBLK | S_IFDIR) {
             return Err(Errno::INVAL);
@@ -454,6 +460,15 @@ impl<'a> Submission<'a> {
         let stats = self.context.io().stats();
         stats.add(|c| &c.iterations, 1);
         stats.add(|c| &c.completed_inline, 1);
+        self.deliver(reply, result);
+    }
+
+    /// Delivers the result of what was over at once.
+    pub(crate) fn deliver(&mut self, reply: &Reply, result: Result<u32, Errno>) {
+        if self.native.tells {
+            self.native.told = Some(result);
+            return;
+        }
         Target::deliver_inline(self.context, reply, result);
         self.completed = true;
     }
@@ -484,7 +499,7 @@ impl<'a> Submission<'a> {
         if own { Route::Own } else { self.context.engine().async_route() }
     }
 
-    fn write_request(
+    pub(crate) fn write_request(
         &mut self,
         command: Command,
         reply: Reply,
@@ -510,7 +525,7 @@ impl<'a> Submission<'a> {
 
     /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
     /// file and takes its place in the order.
-    fn request(
+    pub(crate) fn request(
         &mut self,
         command: Command,
         reply: Reply,
@@ -525,6 +540,7 @@ impl<'a> Submission<'a> {
         operation.target.eventfd = eventfd.map(|held| held as Arc<dyn Descriptor>);
         operation.inode = stat.map(|stat| (stat.dev, stat.ino));
         operation.registers = stat.is_some();
+        operation.links = self.native.links.take();
         set(&mut operation);
         let is_poll = matches!(operation.command.kind, Kind::Poll(_));
         operation.registers &= !is_poll && operation.kind == FileKind::Seekable;

@@ -1,7 +1,7 @@
 //! From a command to what a user file does with it: the copy of what is cached, or a request.
 
 use crate::{
-    Command, Kind, Target, UserFile,
+    Command, Kind, UserFile,
     operation::{FileOperation, Route},
     order::Access,
     plug::{Place, Plug},
@@ -41,8 +41,7 @@ impl Submission<'_> {
             Err(Errno::AGAIN) if nowait => Err(Errno::AGAIN),
             Err(errno) => return Err(errno),
         };
-        Target::deliver_inline(self.context, reply, result);
-        self.completed = true;
+        self.deliver(reply, result);
         Ok(())
     }
 
@@ -66,7 +65,8 @@ impl Submission<'_> {
         if access == Access::Write && !file.is_writable() {
             return Err(Errno::BADF);
         }
-        let waits = !orders.is_empty() && orders.conflicts(file.key(), &range, access);
+        let waits = self.native.is_later()
+            || !orders.is_empty() && orders.conflicts(file.key(), &range, access);
         let operation = match command.kind {
             Kind::Read if !waits => match self.read_now(opened, command)? {
                 Start::Break(bytes) => return Ok(Some(bytes)),
@@ -156,6 +156,7 @@ impl Submission<'_> {
         let mut operation = FileOperation::new(command, context, place, Route::Own);
         operation.target.eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         operation.user = Some(Box::new(user));
+        operation.links = self.native.links.take();
         let request = Request::new(operation, engine.kicked().clone());
         request.prepare(|operation, wait| {
             let (ticket, _) = engine.orders().enter(file.key(), range, access, || wait.entry());

@@ -390,6 +390,22 @@ impl File {
         Error::from_io(error, format!("{doing} of {}", self.path().display()))
     }
 
+    pub(crate) fn nowait(&self) -> &Nowait {
+        &self.0.nowait
+    }
+
+    /// Drops this handle where that does not block: the last one of a cached file writes back.
+    pub(crate) fn release(self) {
+        let is_dirty = |user: &Arc<UserFile>| user.cached().is_dirty();
+        if Arc::strong_count(&self.0) == 1
+            && self.0.user.as_ref().is_some_and(is_dirty)
+            && !self.0.nowait.is_the_parents()
+        {
+            let nowait = self.0.nowait.clone();
+            nowait.calls().bury(self);
+        }
+    }
+
     pub(crate) fn fd(&self) -> i32 {
         self.0.file.as_raw_fd()
     }

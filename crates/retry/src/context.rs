@@ -56,12 +56,15 @@ pub struct Wanted<'a> {
     pub patient: bool,
     /// Makes the signal mask that is in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
+    /// Wait in the own queue also while nothing is under way there: a thread that does nothing
+    /// else need not be woken when something starts.
+    pub dedicated: bool,
 }
 
 impl Wanted<'_> {
     /// Asks for events without a mask.
     pub fn new(min: usize, max: usize, deadline: Deadline) -> Wanted<'static> {
-        Wanted { min, max, deadline, patient: false, mask: None }
+        Wanted { min, max, deadline, patient: false, mask: None, dedicated: false }
     }
 }
 
@@ -256,7 +259,8 @@ impl IoContext {
     }
 
     fn sleep(&self, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
-        let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && pump.is_busy());
+        let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
+        let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
         match pump {
             Some(pump) if self.waiters.try_lead() => {
                 self.lead(pump.as_ref(), need, wanted.deadline)

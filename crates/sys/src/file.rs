@@ -73,6 +73,11 @@ impl Stat {
         self.file_type() == libc::S_IFREG
     }
 
+    /// Tells whether transfers have an offset: a regular file, or a block device.
+    pub fn has_offsets(&self) -> bool {
+        matches!(self.file_type(), libc::S_IFREG | libc::S_IFBLK)
+    }
+
     /// Tells whether the file's contents may differ from those at the time of `later`.
     pub fn has_changed(&self, later: &Stat) -> bool {
         (self.size, self.mtime_ns, self.ctime_ns) != (later.size, later.mtime_ns, later.ctime_ns)
