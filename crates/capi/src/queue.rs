@@ -70,9 +70,9 @@ pub unsafe extern "C" fn nowait_submit(
     let owner = unsafe { &*queue };
     let result = used(owner, |queue| {
         let count = count.min(c_int::MAX as usize);
-        // SAFETY: the caller's requests; without any the address does not matter.
         let requests = match count {
-            0 => &[],
+            0 => &[], // then the address does not matter
+            // SAFETY: the caller's requests.
             _ => unsafe { core::slice::from_raw_parts(requests, count) },
         };
         // SAFETY: the caller's promise for each.
