@@ -404,18 +404,33 @@ enum {
 	/** Make the data durable; covers the writes submitted before. */
 	NOWAIT_OP_DATASYNC = 6,
 	/** Wait until `fd` is ready for one of `events`, those of poll(2), once. */
-	NOWAIT_OP_POLL = 7
+	NOWAIT_OP_POLL = 7,
+	/** Read up to `length` bytes to `buffer` from the pipe, socket or terminal `fd`, waiting for
+	 * the first one, as read(2) does; the descriptor need not be non-blocking. */
+	NOWAIT_OP_READ_STREAM = 8,
+	/** Write up to `length` bytes from `buffer` to the pipe, socket or terminal `fd`, waiting for
+	 * room for the first one, as write(2) does. */
+	NOWAIT_OP_WRITE_STREAM = 9
 };
+
+/**
+ * In nowait_request.flags: the next request of the same call begins when this one has succeeded; a
+ * sync after its write, for example. If this one fails, is short, or is cancelled, the next one
+ * ends with -ECANCELED, and so do those linked to it. Chains that find too little room in the queue
+ * are not begun. A transfer of a stream cannot begin after another request.
+ */
+#define NOWAIT_LINK 1u
 
 /** A request; fields that its operation does not name must be 0. Filled in by nowait_prep_*(). */
 typedef struct nowait_request {
 	/** NOWAIT_OP_*. */
 	uint16_t op;
-	/** None yet. */
+	/** NOWAIT_LINK. */
 	uint16_t flags;
-	/** NOWAIT_OP_POLL: a descriptor, to be kept open until nowait_submit() has returned. */
+	/** NOWAIT_OP_POLL and streams: a descriptor, to be kept open until nowait_submit() has
+	 * returned. */
 	int32_t fd;
-	/** The file; NULL for NOWAIT_OP_POLL. */
+	/** The file; NULL where there is a descriptor. */
 	nowait_file *file;
 	/** The memory, or the array of struct iovec. That of a write is only read. */
 	void *buffer;
@@ -428,7 +443,10 @@ typedef struct nowait_request {
 	uint32_t reserved_events;
 	/** Given back with the completion: what the program knows the request by. */
 	uint64_t user_data;
-	uint64_t reserved[3];
+	/** 0, or: cancelled if it has not ended so many nanoseconds after nowait_submit(). It then
+	 * ends with -ETIMEDOUT, as far as nowait_cancel() can stop it. */
+	uint64_t timeout_ns;
+	uint64_t reserved[2];
 } nowait_request;
 
 /** The end of a request. */
@@ -473,7 +491,8 @@ void nowait_queue_destroy(nowait_queue *queue);
  * write, take effect in the order in which they were submitted.
  * Errors, if the first one cannot be accepted: -EAGAIN: the queue is full: reap. -EBADF: the file
  * is not open for this. -EINVAL: malformed, not aligned as direct I/O needs it, or more than 1024
- * buffers; or the queue is the parent process's. -EBUSY: another thread uses the queue.
+ * buffers; a link to nothing, or a chain longer than the queue is deep. -EBUSY: another thread uses
+ * the queue.
  */
 int nowait_submit(nowait_queue *queue, const nowait_request *requests, size_t count);
 
@@ -488,6 +507,17 @@ int nowait_submit(nowait_queue *queue, const nowait_request *requests, size_t co
  */
 int nowait_reap(nowait_queue *queue, nowait_completion *completions, size_t max, size_t min,
 		int64_t timeout_ns);
+
+/**
+ * Asks for an early end of the request with this `user_data`; if several have it, of one of them.
+ * Never waits.
+ *
+ * Returns 0: it ends as every other, once: with -ECANCELED if it had not begun, waits for another
+ * request, for readiness, or for its turn; else as it would have, for example what the device works
+ * on.
+ * Errors: -ENOENT: there is none, or it has ended. -EBUSY: another thread uses the queue.
+ */
+int nowait_cancel(nowait_queue *queue, uint64_t user_data);
 
 /** Returns how many requests the queue has: under way, and ended but not reaped. -EBUSY: another
  * thread uses it. */
@@ -588,6 +618,26 @@ static inline void nowait_prep_poll(nowait_request *request, int fd, uint32_t ev
 	nowait_prep(request, NOWAIT_OP_POLL, NULL, user_data);
 	request->fd = fd;
 	request->events = events;
+}
+
+/** A read of up to `length` bytes from the pipe, socket or terminal `fd`. */
+static inline void nowait_prep_read_stream(nowait_request *request, int fd, void *buffer,
+					   size_t length, uint64_t user_data)
+{
+	nowait_prep(request, NOWAIT_OP_READ_STREAM, NULL, user_data);
+	request->fd = fd;
+	request->buffer = buffer;
+	request->length = length;
+}
+
+/** A write of up to `length` bytes to the pipe, socket or terminal `fd`. */
+static inline void nowait_prep_write_stream(nowait_request *request, int fd, const void *buffer,
+					    size_t length, uint64_t user_data)
+{
+	nowait_prep(request, NOWAIT_OP_WRITE_STREAM, NULL, user_data);
+	request->fd = fd;
+	request->buffer = (void *)(uintptr_t)buffer;
+	request->length = length;
 }
 
 #ifdef __cplusplus

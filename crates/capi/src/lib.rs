@@ -30,5 +30,5 @@ pub use file::*;
 pub use guard::{nowait_error_text, nowait_strerror};
 pub use loan::*;
 pub use queue::*;
-pub use request::{Borrowed, Request, op};
+pub use request::{Borrowed, LINK, Request, op};
 pub use version::*;

@@ -66,20 +66,61 @@ pub unsafe extern "C" fn nowait_submit(
     requests: *const Request,
     count: usize,
 ) -> c_int {
-    // SAFETY: the caller's queue, and `count` requests.
-    let result = used(unsafe { &*queue }, |queue| unsafe {
-        let mut taken = 0;
-        while taken < count.min(c_int::MAX as usize) {
-            match (*requests.add(taken)).prepare(queue) {
-                Ok(()) => taken += 1,
-                Err(failure) if taken == 0 => return Err(failure),
-                Err(_) => break,
-            }
-        }
+    // SAFETY: the caller's queue.
+    let owner = unsafe { &*queue };
+    let result = used(owner, |queue| {
+        let count = count.min(c_int::MAX as usize);
+        let requests = match count {
+            0 => &[], // then the address does not matter
+            // SAFETY: the caller's requests.
+            _ => unsafe { core::slice::from_raw_parts(requests, count) },
+        };
+        // SAFETY: the caller's promise for each.
+        let taken = unsafe { prepare_all(requests, queue, &owner.nowait) }?;
         queue.submit();
         Ok(taken as i64)
     });
     result as c_int
+}
+
+/// Puts requests into the queue up to the first that cannot be accepted; returns how many.
+///
+/// # Safety
+/// Files and memory are as the header asks for them.
+unsafe fn prepare_all(
+    requests: &[Request],
+    queue: &mut nowait::Queue<u64, Borrowed>,
+    nowait: &Nowait,
+) -> Result<usize, Failure> {
+    let mut before = None;
+    for (index, request) in requests.iter().enumerate() {
+        let accepted = match before {
+            None => check_room(&requests[index..], queue),
+            Some(_) => Ok(()), // with its chain
+        };
+        // SAFETY: promised above.
+        match accepted.and_then(|()| unsafe { request.prepare(queue, nowait, before) }) {
+            Ok(id) => before = request.is_linked().then_some(id),
+            Err(failure) if index == 0 => return Err(failure),
+            Err(_) => return Ok(index),
+        }
+    }
+    Ok(requests.len())
+}
+
+/// Finds out whether there is room for the first request and those linked to it.
+fn check_room(requests: &[Request], queue: &nowait::Queue<u64, Borrowed>) -> Result<(), Failure> {
+    let refused = |errno, because| Err(Failure::new(errno, "submit", because));
+    let Some(last) = requests.iter().position(|request| !request.is_linked()) else {
+        return refused(Errno::INVAL, "the last request of the call is linked to nothing");
+    };
+    if last >= queue.depth() {
+        return refused(Errno::INVAL, "the chain is longer than the queue is deep");
+    }
+    if last >= queue.depth() - queue.len() {
+        return refused(Errno::AGAIN, "the queue is full: reap first");
+    }
+    Ok(())
 }
 
 /// Takes completions.
@@ -114,6 +155,19 @@ pub unsafe extern "C" fn nowait_reap(
             eventfd::signal(queue.event_fd()?.as_raw_fd());
         }
         Ok(count as i64)
+    });
+    result as c_int
+}
+
+/// Asks for an early end of a request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_cancel(queue: *mut Queue, user_data: u64) -> c_int {
+    // SAFETY: the caller's queue.
+    let result = used(unsafe { &*queue }, |queue| {
+        match queue.find(|tag| *tag == user_data).is_some_and(|id| queue.cancel(id)) {
+            true => Ok(0),
+            false => Err(Failure::new(Errno::NOENT, "cancel", "no such request is under way")),
+        }
     });
     result as c_int
 }

@@ -1,8 +1,8 @@
 //! What a request asks for, and its memory.
 
 use crate::{File, file::vector, guard::Failure};
-use core::ffi::c_void;
-use nowait::{Errno, IoBuffer, IoBufferMut, Queue};
+use core::{ffi::c_void, time::Duration};
+use nowait::{Errno, IoBuffer, IoBufferMut, Nowait, Queue, RequestId, Stream};
 use nowait_sys::file::IoVec;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -22,6 +22,10 @@ pub mod op {
     pub const DATASYNC: u16 = 6;
     /// Wait for readiness.
     pub const POLL: u16 = 7;
+    /// Read without an offset.
+    pub const READ_STREAM: u16 = 8;
+    /// Write without an offset.
+    pub const WRITE_STREAM: u16 = 9;
 }
 
 /// `nowait_request`.
@@ -30,9 +34,9 @@ pub mod op {
 pub struct Request {
     /// One of [`op`].
     pub op: u16,
-    /// None yet.
+    /// [`LINK`].
     pub flags: u16,
-    /// Of a poll.
+    /// Of a poll, or a stream.
     pub fd: i32,
     /// Of everything else.
     pub file: *mut File,
@@ -48,9 +52,14 @@ pub struct Request {
     pub reserved_events: u32,
     /// Given back.
     pub user_data: u64,
+    /// Cancelled after so many nanoseconds; 0: never.
+    pub timeout_ns: u64,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
+
+/// `NOWAIT_LINK`.
+pub const LINK: u16 = 1;
 
 /// Memory of the caller, lent until the completion of its request was given out.
 #[derive(Clone, Copy, Debug)]
@@ -82,25 +91,64 @@ struct Source(i32);
 
 impl AsFd for Source {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: used while the request is prepared only, and open until then. A number that is
-        // not open, other than -1, is an error of the system, not a fault.
+        // SAFETY: used while the request is prepared and submitted only, and open until then. A
+        // number that is not open, other than -1, is an error of the system, not a fault.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
 
 impl Request {
-    /// Puts the request into the queue, to be submitted.
+    /// Tells whether the next request begins when this one has succeeded.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.flags & LINK != 0
+    }
+
+    /// Puts the request into the queue, to be submitted, and to begin after `first` if there is
+    /// one.
     ///
     /// # Safety
     /// File and memory are as the header asks for them.
-    pub(crate) unsafe fn prepare(&self, queue: &mut Queue<u64, Borrowed>) -> Result<(), Failure> {
-        if queue.is_full() {
-            return Err(Failure::new(Errno::AGAIN, "submit", "the queue is full: reap first"));
+    pub(crate) unsafe fn prepare(
+        &self,
+        queue: &mut Queue<u64, Borrowed>,
+        nowait: &Nowait,
+        first: Option<RequestId>,
+    ) -> Result<RequestId, Failure> {
+        self.check(first.is_some())?;
+        // SAFETY: promised above.
+        let id = unsafe { self.take(queue, nowait) }?;
+        if let Some(first) = first
+            && queue.link(first, id).is_err()
+        {
+            queue.cancel(id); // not run without what it was to follow
         }
-        self.check()?;
-        let tag = self.user_data;
-        if self.op == op::POLL {
-            return Ok(queue.poll(Source(self.fd), self.events as u16, tag).map(drop)?);
+        if self.timeout_ns != 0 {
+            queue.timeout(id, Duration::from_nanos(self.timeout_ns))?;
+        }
+        Ok(id)
+    }
+
+    /// Puts the request into the queue.
+    ///
+    /// # Safety
+    /// File and memory are as the header asks for them.
+    unsafe fn take(
+        &self,
+        queue: &mut Queue<u64, Borrowed>,
+        nowait: &Nowait,
+    ) -> Result<RequestId, Failure> {
+        let (tag, source) = (self.user_data, Source(self.fd));
+        match self.op {
+            op::POLL => return Ok(queue.poll(source, self.events as u16, tag)?),
+            op::READ_STREAM => {
+                let stream = Stream::new(nowait, source);
+                return Ok(queue.read_stream(&stream, self.memory(), tag)?);
+            }
+            op::WRITE_STREAM => {
+                let stream = Stream::new(nowait, source);
+                return Ok(queue.write_stream(&stream, self.memory(), tag)?);
+            }
+            _ => {}
         }
         // SAFETY: the caller's file; `check` has found it not null.
         let file = unsafe { &(*self.file).0 };
@@ -115,7 +163,7 @@ impl Request {
                 _ => queue.sync_data(file, tag),
             }
         };
-        Ok(taken.map(drop)?)
+        Ok(taken?)
     }
 
     fn memory(&self) -> Borrowed {
@@ -133,27 +181,36 @@ impl Request {
     }
 
     /// Finds fields that this operation does not have: a later version may give them a meaning.
-    fn check(&self) -> Result<(), Failure> {
-        let refused = |because: &str| {
+    fn check(&self, is_later: bool) -> Result<(), Failure> {
+        let refused = |errno: Errno, because: &str| {
             let doing = format!("submit of a request {:#x}", self.user_data);
-            Err(Failure::new(Errno::INVAL, &doing, because))
+            Err(Failure::new(errno, &doing, because))
         };
-        let moves = (op::READ..=op::WRITEV).contains(&self.op);
-        if !(op::READ..=op::POLL).contains(&self.op) {
-            return refused("op is none of NOWAIT_OP_*");
+        let is_stream = matches!(self.op, op::READ_STREAM | op::WRITE_STREAM);
+        let has_fd = is_stream || self.op == op::POLL;
+        let at_offset = (op::READ..=op::WRITEV).contains(&self.op);
+        if !(op::READ..=op::WRITE_STREAM).contains(&self.op) {
+            return refused(Errno::INVAL, "op is none of NOWAIT_OP_*");
         }
-        if self.op == op::POLL && self.fd < 0 {
-            let doing = format!("submit of a request {:#x}", self.user_data);
-            return Err(Failure::new(Errno::BADF, &doing, "fd is negative"));
+        if has_fd && self.fd < 0 {
+            return refused(Errno::BADF, "fd is negative");
         }
-        if self.file.is_null() != (self.op == op::POLL) {
-            return refused("this operation needs a file, or a poll has one");
+        if self.file.is_null() != has_fd {
+            return refused(Errno::INVAL, "it needs a file, or has one and a descriptor");
         }
-        let only_moves = moves || (self.buffer.is_null() && self.length == 0 && self.offset == 0);
-        let only_polls = self.op == op::POLL || (self.fd == 0 && self.events == 0);
-        let unused = self.flags == 0 && self.reserved_events == 0 && self.reserved == [0; 3];
-        if !(only_moves && only_polls && unused && u16::try_from(self.events).is_ok()) {
-            return refused("a field that this operation does not have is not 0");
+        let memory = at_offset || is_stream || (self.buffer.is_null() && self.length == 0);
+        let place = at_offset || self.offset == 0;
+        let source = has_fd || self.fd == 0;
+        let events = self.op == op::POLL || self.events == 0;
+        let unused = self.flags & !LINK == 0
+            && self.reserved_events == 0
+            && self.reserved == [0; 2]
+            && u16::try_from(self.events).is_ok();
+        if !(memory && place && source && events && unused) {
+            return refused(Errno::INVAL, "a field that this operation does not have is not 0");
+        }
+        if is_later && is_stream {
+            return refused(Errno::OPNOTSUPP, "a stream cannot begin after another request");
         }
         Ok(())
     }

@@ -110,7 +110,8 @@ fn request(op: u16, file: *mut File, memory: &mut [u8], offset: usize, user_data
         events: 0,
         reserved_events: 0,
         user_data,
-        reserved: [0; 3],
+        timeout_ns: 0,
+        reserved: [0; 2],
     }
 }
 
@@ -359,8 +360,9 @@ fn malformed_requests_are_refused_before_they_start() {
     refuse(Errno::INVAL, "NOWAIT_OP", &|r| r.op = 0);
     refuse(Errno::INVAL, "NOWAIT_OP", &|r| r.op = 999);
     refuse(Errno::INVAL, "needs a file", &|r| r.file = null_mut());
-    refuse(Errno::INVAL, "is not 0", &|r| r.flags = 1);
-    refuse(Errno::INVAL, "is not 0", &|r| r.reserved[2] = 1);
+    refuse(Errno::INVAL, "is not 0", &|r| r.flags = 2);
+    refuse(Errno::INVAL, "linked to nothing", &|r| r.flags = LINK);
+    refuse(Errno::INVAL, "is not 0", &|r| r.reserved[1] = 1);
     refuse(Errno::INVAL, "is not 0", &|r| r.events = 1);
     refuse(Errno::INVAL, "is not 0", &|r| r.op = op::SYNC);
     refuse(Errno::INVAL, "at most 1024", &|r| (r.op, r.length) = (op::WRITEV, 1025));
@@ -460,4 +462,92 @@ fn errors_have_texts() {
     assert_eq!((text(5), text(0).as_str()), (text(-5), "Success"));
     assert!(!text(i32::MIN).is_empty() && !text(4095).is_empty());
     thread::spawn(|| assert_eq!(error_text(), "")).join().unwrap();
+}
+
+#[test]
+fn a_request_is_cancelled_or_its_time_is_over_and_it_ends_once() {
+    everywhere(|engine, _, _| {
+        let (never, queue) = (EventFd::new().unwrap(), engine.queue(2));
+        let mut poll = request(op::POLL, null_mut(), &mut [], 0, 1);
+        (poll.fd, poll.events) = (never.raw(), POLL_IN as u32);
+        let limited = Request { user_data: 2, timeout_ns: 1_000_000, ..poll };
+        assert_eq!(submit(queue, &[poll, limited]), 2);
+        // SAFETY: a queue.
+        unsafe {
+            assert_eq!(nowait_cancel(queue, 1), 0);
+            assert_eq!(nowait_cancel(queue, 3), negative(Errno::NOENT));
+        }
+        let mut done = reap(queue, 3, 2, FOREVER);
+        done.sort_by_key(|done| done.user_data);
+        let results: Vec<_> = done.iter().map(|done| done.result as i32).collect();
+        assert_eq!(results, [negative(Errno::CANCELED), negative(Errno::TIMEDOUT)]);
+        // SAFETY: ours, and not used again.
+        unsafe {
+            assert_eq!(nowait_cancel(queue, 1), negative(Errno::NOENT));
+            nowait_queue_destroy(queue);
+        }
+    });
+}
+
+#[test]
+fn a_linked_request_begins_after_a_success_only_and_a_chain_is_not_cut() {
+    everywhere(|engine, folder, cache| {
+        let file = engine.open(&folder.join("file"), O_RDWR | O_CREAT, cache).unwrap();
+        let (queue, mut blocks) = (engine.queue(3), [Block([8; BLOCK]), Block([0; BLOCK])]);
+        let [from, to] = &mut blocks;
+        let linked = |request: Request| Request { flags: LINK, ..request };
+        let write = linked(request(op::WRITE, file, &mut from.0, 0, 1));
+        let sync = linked(request(op::DATASYNC, file, &mut [], 0, 2));
+        let read = request(op::READ, file, &mut to.0, 0, 3);
+        let results = || {
+            let mut done = reap(queue, 4, 4, FOREVER);
+            done.sort_by_key(|done| done.user_data);
+            done.iter().map(|done| done.result).collect::<Vec<_>>()
+        };
+        assert_eq!(submit(queue, &[write, sync, read]), 3);
+        assert_eq!(results(), [BLOCK as i64, 0, BLOCK as i64]);
+        assert_eq!(to.0, [8; BLOCK]);
+
+        // Short at the end of the file: what follows is not done.
+        let short = linked(request(op::READ, file, &mut to.0, BLOCK, 1));
+        let canceled = i64::from(negative(Errno::CANCELED));
+        assert_eq!(submit(queue, &[short, sync, read]), 3);
+        assert_eq!(results(), [0, canceled, canceled]);
+
+        assert_eq!(submit(queue, &[read, write, sync, read]), 1, "no room for the chain");
+        assert_eq!(submit(queue, &[write, sync, read]), negative(Errno::AGAIN));
+        assert_eq!(results(), [BLOCK as i64]);
+        assert_eq!(submit(queue, &[write, sync, sync, read]), negative(Errno::INVAL));
+        assert!(error_text().contains("longer"), "{}", error_text());
+        // SAFETY: ours, and not used again.
+        unsafe {
+            nowait_queue_destroy(queue);
+            nowait_file_close(file);
+        }
+    });
+}
+
+#[test]
+fn streams_move_what_is_there() {
+    use std::os::fd::AsRawFd;
+    everywhere(|engine, _, _| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (queue, mut bytes) = (engine.queue(2), [0; 16]);
+        let mut read = request(op::READ_STREAM, null_mut(), &mut bytes, 0, 1);
+        read.fd = reader.as_raw_fd();
+        let mut hello = *b"hello";
+        let mut write = request(op::WRITE_STREAM, null_mut(), &mut hello, 0, 2);
+        write.fd = writer.as_raw_fd();
+        let after = Request { flags: LINK, ..write };
+        assert_eq!(submit(queue, &[after, read]), 1, "streams do not begin after another");
+        assert_eq!(reap(queue, 1, 1, FOREVER)[0].result, 5);
+        assert_eq!(submit(queue, &[read]), 1);
+        assert_eq!(reap(queue, 1, 1, FOREVER)[0].result, 5);
+        assert_eq!(submit(queue, &[read, write]), 2);
+        let mut tags: Vec<_> = reap(queue, 2, 2, FOREVER).iter().map(|d| d.user_data).collect();
+        tags.sort_unstable();
+        assert_eq!((tags, &bytes[..6]), (vec![1, 2], &b"hello\0"[..]));
+        // SAFETY: ours, and not used again.
+        unsafe { nowait_queue_destroy(queue) };
+    });
 }

@@ -1,6 +1,6 @@
 //! The header says what the library does: functions, structures, constants, versions.
 
-use nowait_capi::{Completion, Options, Range, Request, op};
+use nowait_capi::{Completion, LINK, Options, Range, Request, op};
 use std::{collections::BTreeSet, fmt::Write, fs, mem::offset_of, path::PathBuf, process::Command};
 
 fn folder() -> PathBuf {
@@ -150,7 +150,8 @@ fn structures_and_constants_are_those_of_the_library() {
     }
     layout!("nowait_options", Options, size backend submit workers flags cache_bytes);
     layout!("nowait_request", Request,
-        op flags fd file buffer length offset events reserved_events user_data reserved);
+        op flags fd file buffer length offset events reserved_events user_data timeout_ns
+        reserved);
     layout!("nowait_range", Range, offset length);
     layout!("nowait_completion", Completion, user_data result reserved);
     for (name, value) in [
@@ -161,6 +162,9 @@ fn structures_and_constants_are_those_of_the_library() {
         ("NOWAIT_OP_SYNC", op::SYNC),
         ("NOWAIT_OP_DATASYNC", op::DATASYNC),
         ("NOWAIT_OP_POLL", op::POLL),
+        ("NOWAIT_OP_READ_STREAM", op::READ_STREAM),
+        ("NOWAIT_OP_WRITE_STREAM", op::WRITE_STREAM),
+        ("NOWAIT_LINK", LINK),
     ] {
         assert_equal(name, value.into());
     }

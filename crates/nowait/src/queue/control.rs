@@ -89,6 +89,11 @@ impl<T, B> Queue<T, B> {
         self.context.cancel(key).is_ok()
     }
 
+    /// Returns the name of a request whose tag `is` accepts, until it is popped; looks at all.
+    pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
+        self.requests.find(|request| is(&request.tag)).map(RequestId)
+    }
+
     /// Has a request cancelled if it is not over `after` this call: it then ends with `ETIMEDOUT`,
     /// as far as [`Queue::cancel`] can stop it. A later call counts instead of an earlier one. The
     /// time is kept by a thread of the engine, whether or not somebody waits.
