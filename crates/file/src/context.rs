@@ -428,8 +428,11 @@ impl Pump for OwnPump {
         if self.unrun.load(Relaxed) != 0 {
             return self.queue.reap(&mut self.collected.lock().completions, 0, Deadline::NOW);
         }
-        // A bio of the page cache is not an event: what comes next may be started by its end.
-        let need = if self.engine.cache_in_use().is_some() { need.min(1) } else { need };
+        // The end of a bio of the page cache, or of a request that others wait for in the order,
+        // may start what comes next: it must not lie in the queue until `need` have ended.
+        let starts_others =
+            self.engine.cache_in_use().is_some() || !self.engine.orders().is_empty();
+        let need = if starts_others { need.min(1) } else { need };
         self.queue.reap(&mut self.collected.lock().completions, need, deadline)
     }
 
