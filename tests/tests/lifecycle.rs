@@ -31,6 +31,8 @@ claims! {
     eventfd_counts_completions = "eventfd" with "file";
     poll_reports_readiness = "poll";
     cancelled_polls_still_complete = "poll-cancel";
+    cancelled_reads_of_streams_complete_once = "stream-cancel";
+    reads_of_a_stream_take_their_turns = "stream-turns";
     an_empty_pipe_does_not_delay_others = "pipe";
     many_threads_share_a_context = "shared" with "file";
     every_waiter_is_woken = "waiters" with "file";

@@ -11,7 +11,9 @@
 //!                              └─ results ─► stats ─► verdict ─► table, report (JSON, HTML)
 //! ```
 //!
-//! Our own page cache is measured by programs of ours, in the same way: `cached`.
+//! Our own page cache is measured by programs of ours, in the same way: `cached`. What no fio job
+//! can ask is asked of an engine in this process (`rig`): `vector`,
+//! `fairness`, `mixed`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
@@ -24,6 +26,7 @@ mod cache;
 mod cached;
 mod demo;
 mod error;
+mod fairness;
 mod fio;
 mod host;
 mod interleave;
@@ -32,10 +35,12 @@ mod job;
 mod launch;
 mod layout;
 mod metric;
+mod mixed;
 mod prepare;
 mod progress;
 mod report;
 mod results;
+mod rig;
 mod seccomp;
 #[cfg(test)]
 mod skip;
@@ -45,11 +50,15 @@ mod submit;
 mod suite;
 mod table;
 mod units;
+mod vector;
 mod verdict;
 
 pub use args::{DemoArgs, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
+pub use fairness::{FairnessArgs, run_fairness};
+pub use mixed::{MixedArgs, run_mixed};
 pub use results::Results;
 pub use submit::run_submit;
+pub use vector::{VectorArgs, run_vector};

@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use nowait_bench::{CachedArgs, DemoArgs, SubmitArgs, run_cached, run_demo, run_submit};
+use nowait_bench::{
+    CachedArgs, DemoArgs, FairnessArgs, MixedArgs, SubmitArgs, VectorArgs, run_cached, run_demo,
+    run_fairness, run_mixed, run_submit, run_vector,
+};
 
 #[derive(Parser)]
 #[command(version, about = "Measure an unmodified fio with and without nowait")]
@@ -18,6 +21,12 @@ enum Command {
     Submit(SubmitArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(CachedArgs),
+    /// Measure one request of many segments against many requests, on a direct file.
+    Vector(VectorArgs),
+    /// Measure what single requests wait for beside a context with thousands.
+    Fairness(FairnessArgs),
+    /// Serve sockets, a file and a timer from one context, against epoll with threads.
+    Mixed(MixedArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(DemoArgs),
 }
@@ -26,6 +35,9 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Submit(args) => run_submit(&args).map(drop),
         Command::Cached(args) => run_cached(&args).map(drop),
+        Command::Vector(args) => run_vector(&args),
+        Command::Fairness(args) => run_fairness(&args),
+        Command::Mixed(args) => run_mixed(&args),
         Command::Demo(args) => run_demo(&args).map(drop),
     };
     match outcome {

@@ -55,6 +55,12 @@ pub trait BlockBackend: Send + Sync {
         Vec::new()
     }
 
+    /// Tells whether `queue` takes this many bios more. Where readiness costs no request of a
+    /// device ([`Bio::is_endless`]), bios that wait for it have no part in the depth.
+    fn has_room(&self, more: usize) -> bool {
+        self.in_flight() + more <= self.limits().depth
+    }
+
     /// Returns how many bios are between `queue` and `reap`.
     fn in_flight(&self) -> usize;
 }

@@ -132,6 +132,8 @@ pub struct Bio {
     pub priority: u16,
     /// Comes back in the completion.
     pub token: u64,
+    /// Whose it is: where bios wait for a worker, those of one flow do not delay those of others.
+    pub flow: u64,
     /// The rights to act with, where another thread does the work; `None`: the worker's own.
     pub credentials: Option<Arc<Credentials>>,
     /// Bios of one lane run one after another in the order queued (threads only).
@@ -156,10 +158,16 @@ impl Bio {
             rw_flags: 0,
             priority: 0,
             token,
+            flow: 0,
             credentials: None,
             lane: None,
             upfront: false,
         }
+    }
+
+    /// Tells whether it waits for somebody else's doing, not for a device: a poll, a stream.
+    pub fn is_endless(&self) -> bool {
+        self.offset == -1 || matches!(self.op, BioOp::Poll(_))
     }
 
     /// Returns the descriptor to use on the calling thread.

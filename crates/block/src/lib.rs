@@ -6,6 +6,7 @@
 //! backends/  uring · aio · threads · mem          talk to the system (mem: to memory)
 //! stacked/   delay · error · throttle · trace     wrap another backend
 //! conformance   the one suite that all of them pass
+//! fair       whose turn it is when more waits than can be carried
 //! probe      which of them work on this machine, found by using them
 //! ```
 
@@ -13,6 +14,7 @@ pub mod backend;
 pub mod backends;
 pub mod bio;
 pub mod conformance;
+pub mod fair;
 mod gate;
 mod inbox;
 pub mod probe;
@@ -21,4 +23,5 @@ pub mod stacked;
 
 pub use backend::{BlockBackend, Limits};
 pub use bio::{Bio, BioOp, Completion, Segments};
+pub use fair::Fair;
 pub use slab::Slab;

@@ -50,6 +50,12 @@ pub(crate) enum Bench {
     Submit(nowait_bench::SubmitArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(nowait_bench::CachedArgs),
+    /// Measure one request of many segments against many requests, on a direct file.
+    Vector(nowait_bench::VectorArgs),
+    /// Measure what single requests wait for beside a context with thousands.
+    Fairness(nowait_bench::FairnessArgs),
+    /// Serve sockets, a file and a timer from one context, against epoll with threads.
+    Mixed(nowait_bench::MixedArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
@@ -58,7 +64,10 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   nowait bench demo                      one table in under 90 seconds
   nowait bench submit --quick --case a   one case, short
-  nowait bench cached --quick            our own page cache, every case";
+  nowait bench cached --quick            our own page cache, every case
+  nowait bench vector                    one request of many segments against many
+  nowait bench fairness                  single requests beside thousands
+  nowait bench mixed                     sockets, a file and a timer on one thread";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

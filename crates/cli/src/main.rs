@@ -46,6 +46,9 @@ fn bench(which: &Bench) -> Result<ExitCode> {
     let outcome = match which {
         Bench::Submit(args) => nowait_bench::run_submit(args).map(drop),
         Bench::Cached(args) => nowait_bench::run_cached(args).map(drop),
+        Bench::Vector(args) => nowait_bench::run_vector(args),
+        Bench::Fairness(args) => nowait_bench::run_fairness(args),
+        Bench::Mixed(args) => nowait_bench::run_mixed(args),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };
     let failure = |error: nowait_bench::BenchError| {

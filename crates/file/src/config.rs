@@ -1,5 +1,11 @@
 //! How an engine is set up.
 
+use crate::throttle::Limits;
+
+/// Requests of an engine under way at a time, if nothing else is said: half of what the workers
+/// take, so that submit always finds room with them.
+const REQUESTS_MAX: usize = 1 << 19;
+
 /// Which backend carries requests that need not block a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BackendChoice {
@@ -37,6 +43,10 @@ pub struct Config {
     pub workers_max: usize,
     /// Size of the page cache for user files, in bytes; taken from the system as it is used.
     pub cache_bytes: u64,
+    /// What may be under way at a time in the whole engine; more is refused with EAGAIN.
+    pub limits: Limits,
+    /// The same for each context, besides its slots.
+    pub context_limits: Limits,
     /// Whether contexts count what they do.
     pub stats: bool,
     /// A cancelled poll ends with 0, as the kernel's AIO reports it, not with ECANCELED.
@@ -52,6 +62,8 @@ impl Default for Config {
             submit: SubmitMode::Auto,
             workers_max: 32,
             cache_bytes: 256 << 20,
+            limits: Limits { requests: REQUESTS_MAX, ..Limits::NONE },
+            context_limits: Limits::NONE,
             stats: false,
             cancelled_polls_are_zero: false,
             closes_are_watched: false,

@@ -8,6 +8,7 @@ use crate::{
     hold,
     operation::FileOperation,
     plug::{Place, Plug},
+    throttle::Throttle,
     under_way::UnderWay,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -26,7 +27,7 @@ use nowait_sys::{
     time::Deadline,
 };
 use parking_lot::Mutex;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What a program submits to and reaps from.
 pub struct Context {
@@ -39,10 +40,13 @@ pub struct Context {
     pub(crate) history: History,
     pub(crate) mode: SubmitMode,
     pub(crate) under_way: UnderWay,
+    throttle: Throttle,
     /// Nobody calls for the events (the ring is read directly): the driver must bring them.
     engine_driven: AtomicBool,
     watched: AtomicBool,
     waits: AtomicU64,
+    /// The number of the event counter that tells of events.
+    counter: OnceLock<i32>,
 }
 
 impl core::fmt::Debug for Context {
@@ -68,9 +72,11 @@ impl Context {
             history: History::default(),
             mode: engine.config().submit,
             under_way: UnderWay::default(),
+            throttle: Throttle::new(engine.config().context_limits),
             engine_driven: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waits: AtomicU64::new(0),
+            counter: OnceLock::new(),
         });
         if let Some(queue) = &context.own {
             context.io.set_pump(Box::new(OwnPump {
@@ -133,7 +139,8 @@ impl Context {
 
     /// Returns the descriptors this context has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
-        self.own.as_ref().map(|own| own.descriptors()).unwrap_or_default()
+        let own = self.own.as_ref().map(|own| own.descriptors()).unwrap_or_default();
+        own.into_iter().chain(self.counter.get().copied()).collect()
     }
 
     pub(crate) fn own(&self) -> Option<&Arc<dyn BlockBackend>> {
@@ -149,12 +156,12 @@ impl Context {
     }
 
     pub(crate) fn own_has_room(&self) -> bool {
-        self.own.as_ref().is_some_and(|own| own.in_flight() < own.limits().depth)
+        self.own.as_ref().is_some_and(|own| own.has_room(1))
     }
 
     /// Tells whether the own queue should be used: some caller will come for its completions.
     pub(crate) fn is_caller_driven(&self) -> bool {
-        self.own.is_some() && !self.engine_driven.load(Relaxed)
+        self.own.is_some() && !self.engine_driven.load(Relaxed) && self.counter.get().is_none()
     }
 
     /// Says that requests went into the own queue: the driver looks after them if no caller
@@ -216,6 +223,32 @@ impl Context {
         self.io.wait_events(&wanted, sink)
     }
 
+    /// Returns the number of an event counter in the application's table that becomes readable when
+    /// events are there: for epoll, poll or select, whoever reads it resets it. Made by the first
+    /// call; from then on requests do not wait for a caller to bring them on.
+    ///
+    /// The counter belongs to the context. Reset it first, take all events then without waiting,
+    /// and none is missed.
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are under way.
+    pub fn event_counter(&self) -> Result<i32, Errno> {
+        if let Some(number) = self.counter.get() {
+            return Ok(*number);
+        }
+        let bell = self.bell()?;
+        let number = *self.counter.get_or_init(|| {
+            let Bell { eventfd, ring } = bell;
+            let number = eventfd.raw();
+            self.io.set_bell(Box::new(move || {
+                let _kept = &eventfd;
+                ring();
+            }));
+            number
+        });
+        self.io.notify(); // what is there already
+        Ok(number)
+    }
+
     /// Makes a bell that can be rung from both descriptor tables.
     fn bell(&self) -> Result<Bell, Errno> {
         let eventfd = EventFd::new()?;
@@ -226,6 +259,21 @@ impl Context {
             false => eventfd::signal(number),
         };
         Ok(Bell { eventfd, ring: Box::new(ring) })
+    }
+
+    /// Counts a request that will not end inside submit and uses `bytes` of the program's memory.
+    ///
+    /// # Errors
+    /// `EAGAIN`: so much may not be under way, in this context or the engine.
+    pub(crate) fn admit(&self, bytes: u64) -> Result<(), Errno> {
+        self.throttle.enter(bytes)?;
+        self.engine.throttle.enter(bytes).inspect_err(|_| self.throttle.leave(1, bytes))
+    }
+
+    /// Counts requests that have ended, before their events are visible.
+    pub(crate) fn dismiss(&self, requests: usize, bytes: u64) {
+        self.throttle.leave(requests, bytes);
+        self.engine.throttle.leave(requests, bytes);
     }
 
     /// Asks for the end of the request named `obj` ([`crate::submit::Reply::obj`]), one of
@@ -345,7 +393,8 @@ impl Pump for OwnPump {
             return;
         }
         let Some(context) = self.context.upgrade() else { return completions.clear() };
-        context.direct.end(completions, events, unfinished);
+        let bytes = context.direct.end(completions, events, unfinished);
+        context.dismiss(events.len(), bytes);
         context.io.stats().add(|c| &c.iterations, events.len() as u64);
         context.io.complete_batch(events);
         events.clear();

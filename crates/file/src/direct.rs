@@ -75,14 +75,15 @@ impl DirectRequests {
     }
 
     /// Takes its own out of `completions`: those that are over into `events`, the others into
-    /// `unfinished`.
+    /// `unfinished`. Returns the bytes of memory of those that are over.
     pub(crate) fn end(
         &self,
         completions: &mut Vec<Completion>,
         events: &mut Vec<IoEvent>,
         unfinished: &mut Vec<Unfinished>,
-    ) {
+    ) -> u64 {
         let mut table = self.0.lock();
+        let mut bytes_over = 0;
         completions.retain(|completion| {
             if completion.token & MARKS != DIRECT {
                 return true;
@@ -93,15 +94,18 @@ impl DirectRequests {
                 match completion.result {
                     Ok(bytes) if u64::from(bytes) == request.command.len => {
                         events.push(event(i64::from(bytes)));
+                        bytes_over += request.command.len;
                     }
                     Err(Errno::CANCELED) if request.cancelled => {
                         events.push(event(-i64::from(Errno::CANCELED.raw())));
+                        bytes_over += request.command.len;
                     }
                     result => unfinished.push((request, result)),
                 }
             }
             false
         });
+        bytes_over
     }
 }
 
@@ -111,6 +115,7 @@ impl DirectRequest {
         let (data, obj) = (self.data, self.obj);
         let mut operation = FileOperation::new(self.command, context, (data, obj), Route::Own);
         operation.inode = self.inode;
+        operation.admitted = true;
         Request::new(operation, context.engine().kicked().clone())
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     plug::{Place, Plug},
 };
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-use nowait_block::{Bio, BlockBackend, Completion};
+use nowait_block::{Bio, BlockBackend, Completion, Fair};
 use nowait_retry::{Request, RunList};
 use nowait_sys::{Errno, thread, time::Deadline};
 use parking_lot::Mutex;
@@ -161,10 +161,17 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
     }
 }
 
+/// Tells requests of different contexts apart. The driver has the right to run what it was handed.
+fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
+    request.prepare(|operation, _| Arc::as_ptr(&operation.target.context) as u64)
+}
+
 struct Run {
     engine: Arc<Engine>,
     queue: Arc<dyn BlockBackend>,
     plug: Plug,
+    /// Handed over, not started.
+    waiting: Fair<Arc<Request<FileOperation>>>,
     done: Vec<Completion>,
     next_tick: Deadline,
     next_clean: Deadline,
@@ -177,6 +184,7 @@ impl Run {
             engine,
             queue,
             plug,
+            waiting: Fair::default(),
             done: Vec::new(),
             next_tick: Deadline::NEVER,
             next_clean: Deadline::NEVER,
@@ -189,11 +197,11 @@ impl Run {
         let mut batch = Vec::new();
         while !driver.stop.load(Relaxed) {
             self.plug.next_pass();
-            driver.inbox.take(&mut batch, CHUNK);
-            let started = !batch.is_empty();
+            driver.inbox.take(&mut batch, usize::MAX);
             for request in batch.drain(..) {
-                request.run(&mut self.plug, None);
+                self.waiting.push(flow(&request), request);
             }
+            let started = self.start_some();
             let started = self.take_bios(driver) || started;
             if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
                 self.plug.end_cancelled();
@@ -211,6 +219,21 @@ impl Run {
                 self.sleep(driver);
             }
         }
+    }
+
+    /// Starts a few of the requests that wait, those of different contexts in turn, if the queue
+    /// has room for them: one that is in the queue cannot be overtaken any more.
+    fn start_some(&mut self) -> bool {
+        let mut started = false;
+        for _ in 0..CHUNK {
+            if self.plug.is_backed_up() || !self.queue.has_room(CHUNK) {
+                break;
+            }
+            let Some(request) = self.waiting.pop() else { break };
+            request.run(&mut self.plug, None);
+            started = true;
+        }
+        started
     }
 
     fn take_bios(&mut self, driver: &Driver) -> bool {

@@ -8,6 +8,7 @@ use crate::{
     operation::{FileOperation, Route},
     order::Orders,
     plug::{Place, Plug},
+    throttle::Throttle,
     user::{UserFile, Users},
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -44,6 +45,7 @@ pub struct Engine {
     holds: Holds,
     orders: Orders,
     filesystems: FileSystems,
+    pub(crate) throttle: Throttle,
     /// The rights of the engine's threads.
     rights: OnceLock<Option<Credentials>>,
     own_queues: AtomicUsize,
@@ -77,6 +79,7 @@ impl Engine {
             holds: Holds::new(near.moved_high(), far.raw()),
             orders: Orders::default(),
             filesystems: FileSystems::default(),
+            throttle: Throttle::new(config.limits),
             rights: OnceLock::new(),
             own_queues: AtomicUsize::new(0),
             cache: OnceLock::new(),
@@ -150,7 +153,7 @@ impl Engine {
     }
 
     /// Drops buried queues; on a thread of the application.
-    pub(crate) fn clear_graves(&self) {
+    pub fn clear_graves(&self) {
         let graves = core::mem::take(&mut *self.graves.lock());
         drop(graves);
     }
@@ -181,6 +184,12 @@ impl Engine {
         ours
     }
 
+    /// Returns how many requests are under way in all contexts, those that end inside submit not
+    /// counted.
+    pub fn requests(&self) -> usize {
+        self.throttle.requests()
+    }
+
     pub(crate) fn cpus(&self) -> u32 {
         self.cpus
     }
@@ -201,6 +210,12 @@ impl Engine {
     /// Returns where a request goes that must not use its context's own queue.
     pub(crate) fn async_route(&self) -> Route {
         if self.driver.is_some() { Route::Driver } else { Route::Workers }
+    }
+
+    /// Returns who waits for polls and streams outside of a context's own queue: a ring, or the
+    /// workers' watcher. The kernel's AIO would take one of its few requests for each.
+    pub(crate) fn stream_route(&self) -> Route {
+        if self.backend == BackendChoice::Uring { Route::Driver } else { Route::Workers }
     }
 
     /// Tells whether reads of the kernel's page cache wait without a thread.

@@ -9,7 +9,7 @@ use core::sync::atomic::{
     AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use nowait_block::bio::Descriptor;
-use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
+use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat, poll, time::Deadline};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::{
@@ -227,6 +227,14 @@ impl Holds {
         };
         let held = HeldFile { identity, tag, fd: AtomicI32::new(fd), way: self.way.clone() };
         Ok(Arc::new(held))
+    }
+
+    /// Waits for a moment, at most two milliseconds, until the engine's threads have taken in
+    /// files that are under way to them.
+    pub(crate) fn wait_for_room(&self) {
+        const POLLOUT: i16 = 4;
+        const MOMENT_NS: u64 = 2_000_000;
+        let _ = poll::ppoll(self.way.near.raw(), POLLOUT, Deadline::after_ns(MOMENT_NS), None);
     }
 
     /// Returns the near end of the way, a descriptor in the application's table.

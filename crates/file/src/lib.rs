@@ -13,13 +13,14 @@
 //! * [`submit`]: validation, the inline attempt, the choice of a route
 //! * `direct`: direct requests on an own queue, carried whole
 //! * [`operation`]: the retry iterations of what was not done inline
+//! * `stream`: attempts at files without offsets, and their turns
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
 //! * [`link`]: requests that begin when another has succeeded
 //! * `native`: what the native faces ask of a submission beyond the kernel's interface
-//! * `under_way`: what can be cancelled
+//! * `under_way`: what can be cancelled; [`throttle`]: how much may be under way
 //! * [`order`]: overlapping requests take effect in submission order
 //! * [`history`]: whether inline attempts on a file have been worth it
 //! * [`filesystem`]: what file systems can do without waiting
@@ -39,9 +40,12 @@ mod native;
 pub mod operation;
 pub mod order;
 pub mod plug;
+mod stream;
 pub mod submit;
+mod submit_stream;
 mod submit_user;
 pub mod target;
+pub mod throttle;
 mod under_way;
 pub mod user;
 

@@ -12,11 +12,12 @@ use crate::{
     link::Links,
     order::{InodeKey, Ticket},
     plug::{Place, Plug},
+    stream::{self, Attempt, Way},
     user::UserOperation,
 };
 use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
 use nowait_retry::{Operation, Step, wait::Wait};
-use nowait_sys::{Errno, cred::Credentials, file, file::rwf};
+use nowait_sys::{Errno, cred::Credentials, file};
 use std::sync::Arc;
 
 /// Which backend carries the bios of a request.
@@ -55,8 +56,12 @@ pub struct FileOperation {
     pub(crate) ticket: Option<Ticket>,
     pub(crate) lane: Option<Arc<Lane>>,
     pub(crate) credentials: Option<Arc<Credentials>>,
-    /// A stream that is polled, so the completion is its readiness.
-    pub(crate) polling: bool,
+    /// How a stream is waited for.
+    pub(crate) way: Way,
+    /// By what a request on a stream takes its turn.
+    pub(crate) turn: Option<InodeKey>,
+    /// The bio under way asks whether the stream is ready.
+    asks: bool,
     pub(crate) waited_for_order: bool,
     /// Takes a place in the order of requests on its inode.
     pub(crate) registers: bool,
@@ -67,6 +72,8 @@ pub struct FileOperation {
     /// The driver's pass in which its bio was queued: a completion in the same pass did not
     /// wait for anything.
     queued_in_pass: u64,
+    /// Counts as under way ([`Context::admit`]).
+    pub(crate) admitted: bool,
     /// Its key among the context's requests.
     pub(crate) under_way: Option<u64>,
     /// Requests it begins after, and that begin after it.
@@ -95,12 +102,15 @@ impl FileOperation {
             ticket: None,
             lane: None,
             credentials: None,
-            polling: false,
+            way: Way::Ready,
+            turn: None,
+            asks: false,
             waited_for_order: false,
             registers: false,
             wants_lane: false,
             promised: false,
             queued_in_pass: 0,
+            admitted: false,
             under_way: None,
             links: None,
         }
@@ -109,7 +119,12 @@ impl FileOperation {
     /// Holds the file, which has this `stat` now.
     pub(crate) fn hold(&mut self, engine: &Engine, stat: &file::Stat) -> Result<(), Errno> {
         let (number, flags) = (self.command.fd, self.command.status_flags);
-        self.held = Some(engine.holds().hold(number, stat, flags)?);
+        let held = match stat.names_one_file() {
+            true => engine.holds().hold(number, stat, flags)?,
+            // The inode does not tell whether the number still means the file it meant before.
+            false => engine.holds().hold_afresh(number)?,
+        };
+        self.held = Some(held);
         Ok(())
     }
 
@@ -120,24 +135,42 @@ impl FileOperation {
     fn bio(&self, fd: i32, wait: &Wait<'_, Self>) -> Bio {
         let mut bio = self.command.bio(fd, self.done, wait.token());
         if self.kind == FileKind::Stream {
-            bio.offset = -1;
+            self.adapt_to_stream(&mut bio);
         }
+        bio.flow = Arc::as_ptr(&self.target.context) as u64;
         bio.credentials.clone_from(&self.credentials);
         bio.lane.clone_from(&self.lane);
         bio.upfront = self.command.kind == Kind::Read && self.kind == FileKind::Seekable;
         bio
     }
 
+    fn adapt_to_stream(&self, bio: &mut Bio) {
+        bio.offset = -1;
+        if self.asks {
+            bio.op = BioOp::Poll(match self.command.kind {
+                Kind::Write => POLLOUT,
+                _ => POLLIN,
+            });
+            bio.segments = Segments::NONE;
+        } else if self.way == Way::Worker && self.command.kind == Kind::Write {
+            bio.segments = bio.segments.first(stream::BLOCKING_WRITE_MAX);
+        }
+    }
+
     /// Puts the bio of the next step on the plug, or the request on the driver's list.
     fn dispatch(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        self.dispatch_by(self.route, plug, wait)
+    }
+
+    fn dispatch_by(&mut self, route: Route, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         if wait.is_cancelled() {
             return Step::Done(Err(Errno::CANCELED)); // a part is done: no more of it
         }
-        if self.route == Route::Driver && plug.place() != Place::Driver {
+        if route == Route::Driver && plug.place() != Place::Driver {
             plug.hand_to_driver(wait.request());
             return Step::Queued;
         }
-        let fd = match (&self.held, self.route) {
+        let fd = match (&self.held, route) {
             (Some(held), Route::Driver) => held.number(),
             _ => Ok(self.command.fd),
         };
@@ -145,14 +178,14 @@ impl FileOperation {
             Ok(fd) => fd,
             Err(errno) => return self.end(Err(errno)),
         };
-        let mut bio = self.next_bio(fd, wait);
-        if self.route == Route::Workers {
+        let mut bio = self.bio(fd, wait);
+        if route == Route::Workers {
             bio.file = self.held.clone().map(|held| held as Arc<dyn Descriptor>);
         }
-        if let BioOp::Poll(_) = bio.op {
+        if bio.is_endless() {
             plug.watch_cancel(wait.request(), bio.token);
         }
-        match self.route {
+        match route {
             Route::Own => plug.queue_own(bio),
             Route::Driver => {
                 self.queued_in_pass = plug.pass();
@@ -163,29 +196,58 @@ impl FileOperation {
         Step::Queued
     }
 
-    fn next_bio(&mut self, fd: i32, wait: &Wait<'_, Self>) -> Bio {
-        let mut bio = self.bio(fd, wait);
-        if self.polling {
-            bio.op = BioOp::Poll(match self.command.kind {
-                Kind::Write => POLLOUT,
-                _ => POLLIN,
-            });
-            bio.segments = Segments::NONE;
+    /// Goes on with a stream that had to be waited for.
+    fn stream_complete(
+        &mut self,
+        plug: &mut Plug,
+        wait: &Wait<'_, Self>,
+        result: Result<u32, Errno>,
+    ) -> Step {
+        let asked = core::mem::take(&mut self.asks);
+        match result {
+            Ok(ready) if asked => self.stream_is_ready(ready, plug, wait),
+            Ok(bytes) => {
+                self.done += u64::from(bytes);
+                let over = self.command.kind == Kind::Read || bytes == 0;
+                if over || self.done >= self.command.len {
+                    return Step::Done(Ok(self.done as u32));
+                }
+                self.wait_for_stream(plug, wait)
+            }
+            // A ring that does not wait for this file.
+            Err(Errno::AGAIN) if self.way == Way::Ring && self.held.is_some() => {
+                self.way = Way::Ready;
+                self.wait_for_stream(plug, wait)
+            }
+            result => self.end(result),
         }
-        bio
     }
 
-    /// Tries a stream without waiting, on an engine thread.
-    fn try_stream(&mut self) -> Option<Step> {
-        let fd = match self.held.as_ref().map(|held| held.number()) {
-            Some(Ok(fd)) => fd,
-            Some(Err(errno)) => return Some(self.end(Err(errno))),
-            None => self.command.fd,
-        };
-        match transfer_now(&self.command, fd, -1) {
-            Err(Errno::AGAIN) => None,
-            result => Some(self.end(result)),
+    /// Begins to wait for a stream, or goes on waiting.
+    fn wait_for_stream(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        self.asks = self.way != Way::Ring;
+        self.dispatch(plug, wait)
+    }
+
+    /// Attempts what a stream says it is ready for.
+    fn stream_is_ready(&mut self, ready: u32, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        if self.way == Way::Ready {
+            let number = self.held.as_ref().map_or(Ok(self.command.fd), |held| held.number());
+            let attempt = match number {
+                Ok(fd) => stream::attempt(&self.command, fd, &mut self.done),
+                Err(errno) => return self.end(Err(errno)),
+            };
+            match attempt {
+                Attempt::Over(result) => return Step::Done(result),
+                // Somebody else was faster.
+                Attempt::Waits if ready & u32::from(POLLIN | POLLOUT) != 0 => {
+                    return self.wait_for_stream(plug, wait);
+                }
+                // In error, but not for this request: asking again would never wait.
+                Attempt::Waits | Attempt::Impossible => {}
+            }
         }
+        self.dispatch_by(Route::Workers, plug, wait)
     }
 
     fn end(&self, result: Result<u32, Errno>) -> Step {
@@ -212,6 +274,22 @@ impl FileOperation {
             self.route = plug.engine().async_route();
         }
         self.dispatch(plug, wait)
+    }
+
+    /// Waits for somebody else's doing.
+    pub(crate) fn is_endless(&self) -> bool {
+        self.kind == FileKind::Stream || matches!(self.command.kind, Kind::Poll(_))
+    }
+
+    /// Returns where it goes when it must leave the own queue.
+    pub(crate) fn other_route(&self, engine: &Engine) -> Route {
+        if self.is_endless() { engine.stream_route() } else { engine.async_route() }
+    }
+
+    /// A request on the own queue whose submitting thread is gone: io_uring gave up what it had
+    /// begun for that thread, and has not changed anything by it.
+    fn may_be_asked_again(&self) -> bool {
+        self.route == Route::Own && (self.command.kind == Kind::Read || self.is_endless())
     }
 
     /// Returns the result of a cancelled request.
@@ -279,7 +357,10 @@ impl Operation for FileOperation {
             }
             return step;
         }
-        self.dispatch(plug, wait)
+        match self.kind {
+            FileKind::Seekable => self.dispatch(plug, wait),
+            FileKind::Stream => self.wait_for_stream(plug, wait),
+        }
     }
 
     fn complete(
@@ -289,20 +370,16 @@ impl Operation for FileOperation {
         result: Result<u32, Errno>,
     ) -> Step {
         self.stats().add(|c| &c.iterations, 1);
+        let given_up = matches!(result, Err(Errno::CANCELED | Errno::FAULT));
+        if given_up && self.may_be_asked_again() && !wait.is_cancelled() && self.hold_late(plug) {
+            self.route = self.other_route(plug.engine());
+            return self.dispatch(plug, wait);
+        }
+        if self.kind == FileKind::Stream {
+            return self.stream_complete(plug, wait, result);
+        }
         match (self.command.kind, result) {
-            (_, Ok(_)) if self.polling => match self.try_stream() {
-                Some(step) => step,
-                None => self.dispatch(plug, wait), // somebody else took the data
-            },
             (Kind::Read | Kind::Write, Ok(bytes)) => self.transferred(bytes, plug, wait),
-            // The thread that had submitted it is gone, and io_uring gave the rest of the read
-            // up with it: ask again from the driver.
-            (Kind::Read, Err(Errno::CANCELED | Errno::FAULT))
-                if self.route == Route::Own && !wait.is_cancelled() && self.hold_late(plug) =>
-            {
-                self.route = plug.engine().async_route();
-                self.dispatch(plug, wait)
-            }
             (_, result) => self.end(result),
         }
     }
@@ -311,6 +388,9 @@ impl Operation for FileOperation {
         let mut result = result;
         if let Some(key) = self.under_way {
             self.target.context.under_way.remove(key);
+        }
+        if core::mem::take(&mut self.admitted) {
+            self.target.context.dismiss(1, self.command.len);
         }
         if result == Err(Errno::CANCELED) {
             result = self.cancelled(plug.engine());
@@ -329,18 +409,4 @@ impl Operation for FileOperation {
             self.target.context.io().keep_promise();
         }
     }
-}
-
-/// Reads or writes a stream now, without waiting.
-pub(crate) fn transfer_now(command: &Command, fd: i32, offset: i64) -> Result<u32, Errno> {
-    let segments = command.segments.as_slice();
-    let flags = command.rw_flags | rwf::NOWAIT;
-    // SAFETY: the command's maker promised that its segments are valid until its event.
-    let done = unsafe {
-        match command.kind {
-            Kind::Read => file::preadv2(fd, segments, offset, flags),
-            _ => file::pwritev2(fd, segments, offset, flags),
-        }
-    };
-    done.map(|bytes| bytes as u32)
 }

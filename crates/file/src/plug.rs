@@ -108,7 +108,7 @@ impl Plug {
     /// Tells whether the own queue of `context` takes another bio.
     pub fn own_has_room(&self, context: &Context) -> bool {
         let own = context.own();
-        own.is_some_and(|own| own.in_flight() + self.own_bios.len() < own.limits().depth)
+        own.is_some_and(|own| own.has_room(self.own_bios.len() + 1))
     }
 
     /// Adds a bio for the own queue of the context being served.
@@ -125,6 +125,11 @@ impl Plug {
     pub fn queue_driver(&mut self, bio: Bio) {
         debug_assert_eq!(self.place, Place::Driver);
         self.driver_bios.push_back(bio);
+    }
+
+    /// Tells whether bios for the driver's queue found no room there.
+    pub fn is_backed_up(&self) -> bool {
+        !self.driver_bios.is_empty()
     }
 
     /// Adds a bio for the workers.

@@ -9,9 +9,10 @@ use crate::{
     filesystem::FileSystem,
     hold::HeldFile,
     native::Native,
-    operation::{FileKind, FileOperation, Route, transfer_now},
+    operation::{FileOperation, Route},
     order::{Access, InodeKey},
     plug::{Place, Plug},
+    stream,
     user::BothTables,
 };
 use nowait_block::bio::Descriptor;
@@ -22,8 +23,7 @@ use nowait_retry::{
 };
 use nowait_sys::{
     Errno,
-    file::{self, O_NONBLOCK, Stat, rwf},
-    poll,
+    file::{self, Stat, rwf},
 };
 use std::{ops::Range, sync::Arc};
 
@@ -228,6 +228,9 @@ impl<'a> Submission<'a> {
         }
         let mut reason: Reason = |c| &c.punt_driver;
         let mut route = self.async_route(&reply);
+        if about.stat.as_ref().is_some_and(|stat| !stat.has_offsets()) {
+            return self.stream(command, reply); // a pipe in packet mode
+        }
         let ordered = self.must_wait(&mut about)?;
         if ordered {
             route = self.context.engine().async_route();
@@ -265,6 +268,8 @@ impl<'a> Submission<'a> {
         reply: Reply,
         inode: Option<InodeKey>,
     ) -> Result<(), Errno> {
+        let len = command.len;
+        self.context.admit(len)?;
         self.context.io().stats().add(|c| &c.iterations, 1);
         let request =
             DirectRequest { command, data: reply.data, obj: reply.obj, inode, cancelled: false };
@@ -275,6 +280,7 @@ impl<'a> Submission<'a> {
                 Ok(())
             }
             Err(DirectRequest { command, .. }) => {
+                self.context.dismiss(1, len);
                 // Another thread took the last place.
                 let route = self.context.engine().async_route();
                 let stat = file::stat(command.fd)?;
@@ -291,47 +297,6 @@ impl<'a> Submission<'a> {
         }
         let reason: Reason = |c| &c.punt_fsync;
         self.request(command, reply, Some(&stat), Route::Workers, |_| {}, reason)
-    }
-
-    fn poll(&mut self, events: u16, command: Command, reply: Reply) -> Result<(), Errno> {
-        match poll::ready(command.fd, events as i16) {
-            Ok(ready) if events != 0 && ready != 0 => {
-                self.end(&reply, Ok(u32::from(ready as u16)));
-                return Ok(());
-            }
-            _ => {}
-        }
-        // Not in the own queue: io_uring cancels the polls of a thread that ends, and a request
-        // belongs to the process.
-        let route = self.context.engine().async_route();
-        let stat = file::stat(command.fd)?;
-        self.request(command, reply, Some(&stat), route, |_| {}, |c| &c.punt_driver)
-    }
-
-    /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
-    fn stream(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
-        let nonblocking = command.status_flags & O_NONBLOCK != 0 || command.wants_nowait();
-        let mut polling = true;
-        match transfer_now(&command, command.fd, -1) {
-            Err(Errno::AGAIN) if !nonblocking => {}
-            // Cannot be tried: a blocking call once it says it is ready.
-            Err(Errno::OPNOTSUPP) if !command.wants_nowait() => {
-                polling = poll::ready(command.fd, POLL_ANY)? == 0;
-            }
-            Err(errno @ (Errno::INVAL | Errno::BADF | Errno::OPNOTSUPP)) => return Err(errno),
-            Err(Errno::ISDIR) => return Err(Errno::INVAL),
-            result => {
-                self.end(&reply, result);
-                return Ok(());
-            }
-        }
-        let stat = file::stat(command.fd)?;
-        let route = if polling { self.context.engine().async_route() } else { Route::Workers };
-        let set = |op: &mut FileOperation| {
-            op.kind = FileKind::Stream;
-            op.polling = polling;
-        };
-        self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
     }
 
     // --- inline attempts ---------------------------------------------------------------------
@@ -372,7 +337,9 @@ impl<'a> Submission<'a> {
         }
         let stat = *about.stat()?;
         let fs = self.context.engine().filesystems().of(stat.dev, fd)?;
-        history.is_in_memory(fd, fs.in_memory);
+        if stat.has_offsets() {
+            history.is_in_memory(fd, fs.in_memory);
+        }
         Ok(fs.in_memory)
     }
 
@@ -456,7 +423,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    fn end(&mut self, reply: &Reply, result: Result<u32, Errno>) {
+    pub(crate) fn end(&mut self, reply: &Reply, result: Result<u32, Errno>) {
         let stats = self.context.io().stats();
         stats.add(|c| &c.iterations, 1);
         stats.add(|c| &c.completed_inline, 1);
@@ -488,7 +455,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    fn async_route(&self, reply: &Reply) -> Route {
+    pub(crate) fn async_route(&self, reply: &Reply) -> Route {
         let own = self.context.is_caller_driven()
             && reply.eventfd.is_none()
             && self.context.mode != SubmitMode::Offload
@@ -534,6 +501,21 @@ impl<'a> Submission<'a> {
         set: impl FnOnce(&mut FileOperation),
         reason: Reason,
     ) -> Result<(), Errno> {
+        let (context, len) = (self.context, command.len);
+        context.admit(len)?;
+        let made = self.admitted(command, reply, stat, route, set, reason);
+        made.inspect_err(|_| context.dismiss(1, len))
+    }
+
+    fn admitted(
+        &mut self,
+        command: Command,
+        reply: Reply,
+        stat: Option<&Stat>,
+        route: Route,
+        set: impl FnOnce(&mut FileOperation),
+        reason: Reason,
+    ) -> Result<(), Errno> {
         let context = self.context;
         let eventfd = self.hold_event_counter(&reply)?;
         let mut operation = FileOperation::new(command, context, (reply.data, reply.obj), route);
@@ -541,12 +523,12 @@ impl<'a> Submission<'a> {
         operation.inode = stat.map(|stat| (stat.dev, stat.ino));
         operation.registers = stat.is_some();
         operation.links = self.native.links.take();
+        operation.admitted = true;
         set(&mut operation);
-        let is_poll = matches!(operation.command.kind, Kind::Poll(_));
-        operation.registers &= !is_poll && operation.kind == FileKind::Seekable;
-        let endless = is_poll || operation.kind == FileKind::Stream;
+        let endless = operation.is_endless();
+        operation.registers &= !endless || operation.turn.is_some();
         if let Some(stat) = stat.filter(|_| route != Route::Own) {
-            operation.hold(context.engine(), stat)?;
+            self.hold(&mut operation, stat)?;
         }
         let request = Request::new(operation, context.engine().kicked().clone());
         if let Some(stat) = stat {
@@ -561,6 +543,24 @@ impl<'a> Submission<'a> {
         let plug = self.plug.get_or_insert_with(|| Plug::take(context.engine(), Place::Caller));
         request.run(plug, None);
         Ok(())
+    }
+
+    /// Holds the file of a request. The way to the engine's threads has room for some hundred
+    /// files: with more at once, those threads get what makes them take files in, and a moment.
+    fn hold(&mut self, operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
+        const MOMENTS: usize = 10;
+        let engine = self.context.engine();
+        for _ in 0..MOMENTS {
+            match operation.hold(engine, stat) {
+                Err(Errno::AGAIN) => {}
+                held => return held,
+            }
+            if let Some(plug) = &mut self.plug {
+                plug.flush(Some(self.context));
+            }
+            engine.holds().wait_for_room();
+        }
+        Err(Errno::AGAIN)
     }
 
     /// Holds the event counter that engine threads will signal; once for a submission.
@@ -591,13 +591,15 @@ fn take_place(
         return Ok(());
     }
     let engine = context.engine();
-    let (range, access) = reach(&operation.command);
-    let (ticket, lane) =
-        engine.orders().enter((stat.dev, stat.ino), range, access, || wait.entry());
+    let (key, (range, access)) = match operation.turn {
+        Some(turn) => (turn, stream::ALONE),
+        None => ((stat.dev, stat.ino), reach(&operation.command)),
+    };
+    let (ticket, lane) = engine.orders().enter(key, range, access, || wait.entry());
     // Kicked by whoever ends the earlier request, on a thread that does not serve this context's
     // queue and does not see the application's descriptors.
     if ticket.is_blocked() && operation.route == Route::Own {
-        operation.route = engine.async_route();
+        operation.route = operation.other_route(engine);
         if let Err(errno) = operation.hold(engine, stat) {
             engine.orders().leave(&ticket);
             return Err(errno);
@@ -605,7 +607,7 @@ fn take_place(
     }
     operation.ticket = Some(ticket);
     operation.lane = operation.wants_lane.then_some(lane);
-    if access != Access::Sync {
+    if access != Access::Sync && operation.turn.is_none() {
         context.io().promise();
         operation.promised = true;
     }
@@ -665,4 +667,3 @@ const S_IFMT_SHIFT: u32 = 12;
 const S_IFDIR: u32 = 0o04 << S_IFMT_SHIFT;
 const S_IFBLK: u32 = 0o06 << S_IFMT_SHIFT;
 const S_IFREG: u32 = 0o10 << S_IFMT_SHIFT;
-const POLL_ANY: i16 = 1 | 4;

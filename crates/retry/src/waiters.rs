@@ -172,3 +172,24 @@ impl Waiters {
         true
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_youngest_waiter_that_has_enough_is_woken_alone() {
+        let waiters = Waiters::default();
+        let woken = |waiter: &Waiter| waiter.word.load(Acquire) != 0;
+        let all: Vec<_> = [1, 3, 1, 2].map(|need| waiters.add(need, false, None)).into();
+        let state = || all.iter().map(|waiter| woken(waiter)).collect::<Vec<_>>();
+        waiters.notify(|| 1, || panic!("nobody leads"));
+        assert_eq!(state(), [false, false, true, false], "the last one needs two");
+        waiters.notify(|| 1, || panic!("nobody leads"));
+        assert_eq!(state(), [true, false, true, false]);
+        waiters.notify(|| 1, || panic!("nobody leads"));
+        assert_eq!(state(), [true, false, true, false], "one event, and nobody it is enough for");
+        waiters.notify(|| 3, || panic!("nobody leads"));
+        assert_eq!(state(), [true, false, true, true], "in order of age, the youngest first");
+    }
+}

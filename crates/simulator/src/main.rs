@@ -33,6 +33,8 @@ enum Kind {
     Memory,
     /// A device that fails
     Faulty,
+    /// A device that fails, a third of all operations are cancellations
+    Storm,
     /// A small file, power cuts at every request
     Power,
 }
@@ -43,6 +45,7 @@ impl Kind {
             Kind::Exact => Profile::Exact,
             Kind::Memory => Profile::Memory,
             Kind::Faulty => Profile::Faulty,
+            Kind::Storm => Profile::Storm,
             Kind::Power => Profile::Power,
         }
     }

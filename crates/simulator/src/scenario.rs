@@ -61,14 +61,17 @@ pub enum Profile {
     Memory,
     /// A device that fails.
     Faulty,
+    /// A device that fails, and a storm of cancellations: a third of all that is done, and up to 64
+    /// operations in flight.
+    Storm,
     /// A small file, for power cuts: a volatile cache, what is written aligned to 64 bytes.
     Power,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 4] =
-        [Profile::Exact, Profile::Memory, Profile::Faulty, Profile::Power];
+    pub const ALL: [Profile; 5] =
+        [Profile::Exact, Profile::Memory, Profile::Faulty, Profile::Storm, Profile::Power];
 }
 
 /// A list of operations and the world they run in.
@@ -113,6 +116,9 @@ impl Scenario {
         }
         let swap = prng.index(3);
         (weights[0], weights[1]) = (weights[0] << swap, weights[1] << prng.index(3));
+        if profile == Profile::Storm {
+            weights[CANCEL] = weights.iter().sum::<u32>() / 2;
+        }
         if profile == Profile::Memory {
             // A truncation that is dropped would leave a file longer than the array.
             weights[CANCEL] = 0;
@@ -136,13 +142,13 @@ impl Scenario {
 fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     let sector_bytes = if prng.chance(800_000) { 4096 } else { 512 };
     // A faulty device comes short at the end of a sector, which then must be one of a block.
-    let large = prng.chance(500_000) && profile != Profile::Faulty;
+    let large = prng.chance(500_000) && !matches!(profile, Profile::Faulty | Profile::Storm);
     let block_bytes = if large { 4096 } else { sector_bytes as u32 };
     let models = [Model::any_order(), Model::constant(1_000), Model::flash(), Model::disk()];
     let model = models[prng.index(models.len())].clone();
     let depth = [1, 2, 4, 16, 64][prng.index(5)];
     let faults = match profile {
-        Profile::Faulty => Faults { bad_sector_ppm: 0, ..Faults::swarm(prng) },
+        Profile::Faulty | Profile::Storm => Faults { bad_sector_ppm: 0, ..Faults::swarm(prng) },
         Profile::Power => Faults::volatile_cache(),
         Profile::Exact | Profile::Memory => Faults::none(),
     };
@@ -154,7 +160,10 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     let size = if prng.chance(300_000) { 0 } else { prng.below(20_000) / granule * granule };
     let frames = [8, 16, 24, 64, 512][prng.index(5)];
     let readahead_pages = [0, 0, 4, 32][prng.index(4)];
-    let in_flight_max = [1, 2, 4, 8, 16][prng.index(5)];
+    let mut in_flight_max = [1, 2, 4, 8, 16][prng.index(5)];
+    if profile == Profile::Storm {
+        in_flight_max *= 4;
+    }
     Setup {
         below,
         frames,

@@ -22,6 +22,7 @@ parts! {
     a_file_on_the_device_is_the_models_4: Exact, 750..1_000;
     a_file_in_memory_is_the_models_1: Memory, 0..500;
     a_file_in_memory_is_the_models_2: Memory, 500..1_000;
+    a_storm_of_cancellations_loses_and_doubles_nothing: Storm, 0..250;
     a_file_on_a_failing_device_is_the_models_1: Faulty, 0..250;
     a_file_on_a_failing_device_is_the_models_2: Faulty, 250..500;
     a_file_on_a_failing_device_is_the_models_3: Faulty, 500..750;

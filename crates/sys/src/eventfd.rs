@@ -15,6 +15,18 @@ impl EventFd {
         Ok(EventFd(Fd::from_raw(fd as i32)))
     }
 
+    /// Creates a counter at zero whose readers wait while it is zero.
+    pub fn new_blocking() -> Result<EventFd, Errno> {
+        // SAFETY: no memory is involved.
+        let fd = unsafe { sys!(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC) }?;
+        Ok(EventFd(Fd::from_raw(fd as i32)))
+    }
+
+    /// Gives up ownership of the descriptor.
+    pub fn into_raw(self) -> i32 {
+        self.0.into_raw()
+    }
+
     /// Moves the descriptor to a high number, see [`Fd::moved_high`].
     #[must_use]
     pub fn moved_high(self) -> EventFd {
@@ -33,11 +45,7 @@ impl EventFd {
 
     /// Resets to zero; returns the count, zero when there was none.
     pub fn drain(&self) -> u64 {
-        let mut count = 0u64;
-        // SAFETY: the buffer is a live local of the 8 bytes the call fills.
-        let read =
-            unsafe { sys!(libc::SYS_read, self.0.raw(), core::ptr::from_mut(&mut count), 8) };
-        if read == Ok(8) { count } else { 0 }
+        drain(self.0.raw())
     }
 }
 
@@ -46,6 +54,14 @@ impl AsFd for EventFd {
         // SAFETY: the descriptor is open as long as `self` is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.0.raw()) }
     }
+}
+
+/// Resets the counter or timer behind `fd` to zero; returns the count, zero when there was none.
+pub(crate) fn drain(fd: i32) -> u64 {
+    let mut count = 0u64;
+    // SAFETY: the buffer is a live local of the 8 bytes the call fills.
+    let read = unsafe { sys!(libc::SYS_read, fd, core::ptr::from_mut(&mut count), 8) };
+    if read == Ok(8) { count } else { 0 }
 }
 
 /// Adds one to the counter behind `fd`. A full counter (`EAGAIN`) is readable anyway, and a

@@ -68,14 +68,20 @@ impl Stat {
         self.mode & libc::S_IFMT
     }
 
+    /// Tells whether it is read and written at offsets: a regular file or a block device.
+    pub fn has_offsets(&self) -> bool {
+        matches!(self.file_type(), libc::S_IFREG | libc::S_IFBLK)
+    }
+
+    /// Tells whether two descriptors of this inode mean the same file. Those of anonymous files
+    /// (event counters) and of character devices (network tunnels) need not.
+    pub fn names_one_file(&self) -> bool {
+        self.file_type() != 0 && self.file_type() != libc::S_IFCHR
+    }
+
     /// Tells whether it is a regular file.
     pub fn is_regular(&self) -> bool {
         self.file_type() == libc::S_IFREG
-    }
-
-    /// Tells whether transfers have an offset: a regular file, or a block device.
-    pub fn has_offsets(&self) -> bool {
-        matches!(self.file_type(), libc::S_IFREG | libc::S_IFBLK)
     }
 
     /// Tells whether the file's contents may differ from those at the time of `later`.

@@ -8,6 +8,8 @@
 //! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
 //! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
 //! thread   signals, names, identities
+//! epoll    many descriptors at once
+//! timer, tty, pipe, socket: files without offsets
 //! inspect  what this system allows
 //! ```
 //!
@@ -18,6 +20,7 @@
 pub mod aio;
 pub mod aligned;
 pub mod cred;
+pub mod epoll;
 pub mod errno;
 pub mod eventfd;
 pub mod fd;
@@ -27,10 +30,14 @@ pub mod fork;
 pub mod futex;
 pub mod inspect;
 pub mod memory;
+pub mod pipe;
 pub mod poll;
 pub mod raw;
+pub mod socket;
 pub mod thread;
 pub mod time;
+pub mod timer;
+pub mod tty;
 pub mod uring;
 
 pub use errno::Errno;

@@ -27,26 +27,3 @@ pub fn ppoll(
 pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
     ppoll(fd, events, Deadline::NOW, None)
 }
-
-/// One descriptor to watch, laid out as the kernel's `struct pollfd`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct PollFd {
-    /// Which descriptor.
-    pub fd: i32,
-    /// The events waited for; errors and hang-ups are always among them.
-    pub events: u16,
-    /// The events found, or `POLLNVAL` (0x20) when `fd` is not open.
-    pub ready: u16,
-}
-
-/// Waits until one of `fds` is ready or the deadline; returns how many are. Source: ppoll(2).
-///
-/// # Errors
-/// `EINTR`: a signal handler ran. `ENOMEM`. `EINVAL`: more descriptors than RLIMIT_NOFILE.
-pub fn poll_many(fds: &mut [PollFd], deadline: Deadline) -> Result<usize, Errno> {
-    let left = deadline.remaining();
-    let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the descriptors are a live slice, the timespec a live local or null.
-    unsafe { sys!(libc::SYS_ppoll, fds.as_mut_ptr(), fds.len(), left, 0, 8) }
-}

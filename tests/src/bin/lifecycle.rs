@@ -36,6 +36,8 @@ fn main() {
         ["eventfd", file] => eventfd_counts_completions(Path::new(file)),
         ["poll"] => poll_reports_readiness(),
         ["poll-cancel"] => cancelled_polls_still_complete(),
+        ["stream-cancel"] => cancelled_reads_of_streams_complete_once(),
+        ["stream-turns"] => reads_of_a_stream_take_their_turns(),
         ["pipe"] => an_empty_pipe_does_not_delay_others(),
         ["shared", file] => many_threads_share_a_context(Path::new(file)),
         ["waiters", file] => every_waiter_is_woken(Path::new(file)),
@@ -282,6 +284,41 @@ fn cancelled_polls_still_complete() {
     }
     let more = context.reap(0, 8, Some(Duration::ZERO)).unwrap();
     assert!(more.is_empty(), "a completion too many");
+}
+
+/// A read that waits for data (the kernel's own would wait inside `io_submit`) is cancelled as a
+/// poll is, and takes nothing of what comes later.
+fn cancelled_reads_of_streams_complete_once() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let context = Context::new(8).expect("io_setup");
+    for round in 0..200 {
+        assert_eq!(context.submit(vec![Request::read(reader.as_fd(), 4, 0)]), 1);
+        assert_eq!(context.cancel(0), -libc::EINPROGRESS, "round {round}");
+        assert_eq!(context.cancel(0), EINVAL, "twice, round {round}");
+        assert_eq!(context.reap_all(1)[0].res, i64::from(-libc::ECANCELED), "round {round}");
+        writer.write_all(b"here").unwrap();
+        let mut seen = [0; 4];
+        (&reader).read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"here");
+    }
+    assert_eq!(context.submit(vec![Request::read(reader.as_fd(), 4, 0)]), 1);
+    assert_eq!(context.destroy(), 0, "what waits for ever does not hold it up");
+}
+
+/// One after another, and all of them when the peer hangs up.
+fn reads_of_a_stream_take_their_turns() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let context = Context::new(64).expect("io_setup");
+    let read = || Request::read(reader.as_fd(), 1, 0);
+    assert_eq!(context.submit((0..40).map(|_| read()).collect()), 40);
+    for byte in 0..30 {
+        writer.write_all(&[byte]).unwrap();
+    }
+    for done in context.reap_all(30) {
+        assert_eq!((done.res, done.request.bytes()), (1, &[done.tag as u8][..]));
+    }
+    drop(writer);
+    assert!(context.reap_all(10).iter().all(|done| done.res == 0), "the end of the stream");
 }
 
 /// A poll of a silent pipe stays pending while other requests come and go.

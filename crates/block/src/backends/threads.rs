@@ -75,7 +75,7 @@ pub struct Threads {
 }
 
 /// Most bios between `queue` and `reap`.
-const DEPTH: usize = 65_536;
+const DEPTH: usize = 1 << 20;
 
 impl Threads {
     /// Starts the first worker.

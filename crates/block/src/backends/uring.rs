@@ -47,6 +47,8 @@ pub struct Uring {
     requests: Mutex<Slab<Request>>,
     /// What `requests` holds, for looks without the lock; written under it.
     in_flight: AtomicUsize,
+    /// How many of them wait for a device: only these are limited. Written under the lock.
+    on_devices: AtomicUsize,
     /// Keys of requests to cancel, until somebody who may enter comes by.
     cancels: Mutex<Vec<u64>>,
     cancels_wait: AtomicBool,
@@ -63,6 +65,7 @@ pub struct Uring {
 struct Request {
     token: u64,
     cancelled: bool,
+    endless: bool,
     _segments: Option<Arc<[IoVec]>>,
 }
 
@@ -111,7 +114,8 @@ impl Uring {
             ring,
             completion: Mutex::new(()),
             in_flight: AtomicUsize::new(0),
-            requests: Mutex::new(Slab::new(depth)),
+            on_devices: AtomicUsize::new(0),
+            requests: Mutex::new(Slab::new(usize::MAX)),
             cancels: Mutex::new(Vec::new()),
             cancels_wait: AtomicBool::new(false),
             starved: AtomicBool::new(false),
@@ -261,13 +265,20 @@ impl Uring {
                 entry::ALARM => self.alarm.gone_off(completion.result),
                 entry::CANCEL => {}
                 key => {
-                    let request = requests.remove(key);
+                    let request = self.take_out(&mut requests, key);
                     done.extend(request.map(|request| finish(&request, completion)));
                 }
             }
         }
         self.in_flight.store(requests.len(), Release);
         taken
+    }
+
+    fn take_out(&self, requests: &mut Slab<Request>, key: u64) -> Option<Request> {
+        let request = requests.remove(key)?;
+        let on_devices = self.on_devices.load(Relaxed) - usize::from(!request.endless);
+        self.on_devices.store(on_devices, Relaxed);
+        Some(request)
     }
 
     /// Does without waiting what brings completions in.
@@ -341,11 +352,21 @@ impl BlockBackend for Uring {
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
-        let request =
-            Request { token: bio.token, cancelled: false, _segments: bio.segments.list().cloned() };
+        let endless = bio.is_endless();
+        let request = Request {
+            token: bio.token,
+            cancelled: false,
+            endless,
+            _segments: bio.segments.list().cloned(),
+        };
         let mut requests = self.requests.lock();
+        let on_devices = self.on_devices.load(Relaxed);
+        if !endless && on_devices >= self.depth {
+            return Err(bio);
+        }
         let Ok(key) = requests.insert(request) else { return Err(bio) };
         let entry = entry::of_bio(&bio, key);
+        self.on_devices.store(on_devices + usize::from(!endless), Relaxed);
         self.in_flight.store(requests.len(), Release);
         let pushed = self.push_now(&requests, &entry);
         drop(requests);
@@ -353,7 +374,7 @@ impl BlockBackend for Uring {
             return Ok(());
         }
         let mut requests = self.requests.lock();
-        requests.remove(key);
+        self.take_out(&mut requests, key);
         self.in_flight.store(requests.len(), Release);
         Err(bio)
     }
@@ -408,6 +429,10 @@ impl BlockBackend for Uring {
 
     fn in_flight(&self) -> usize {
         self.in_flight.load(Acquire)
+    }
+
+    fn has_room(&self, more: usize) -> bool {
+        self.on_devices.load(Relaxed) + more <= self.depth
     }
 }
 

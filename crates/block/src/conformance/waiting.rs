@@ -87,7 +87,9 @@ fn wake_during_the_wait_ends_it(fixture: &Fixture) {
             });
             let mut done = Vec::new();
             for _ in 0..20 {
-                fixture.backend.reap(&mut done, 1, Deadline::NEVER).unwrap();
+                // A debugger or a freezer interrupts it, too.
+                let reaped = fixture.backend.reap(&mut done, 1, Deadline::NEVER);
+                assert!(matches!(reaped, Ok(()) | Err(Errno::INTR)), "{reaped:?}");
             }
             assert_eq!(done, []);
             returned.store(true, SeqCst);

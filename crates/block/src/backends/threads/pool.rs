@@ -1,9 +1,14 @@
 //! Who works on what: the ready list, the idle workers, and how they are called.
 
-use super::{Deliver, Lane, ThreadsConfig, run::Hands, watch::Watches};
+use super::{
+    Deliver, Lane, ThreadsConfig,
+    run::Hands,
+    watch::{Begun, Eyes, Watches},
+};
 use crate::{
     Completion,
     bio::{Bio, BioOp},
+    fair::Fair,
     inbox::Inbox,
 };
 use core::sync::atomic::{
@@ -13,13 +18,14 @@ use core::sync::atomic::{
 use nowait_sys::{Errno, futex, thread as sys_thread, time::Deadline};
 use parking_lot::Mutex;
 use std::{
-    collections::VecDeque,
     sync::Arc,
     thread::{Builder, JoinHandle},
 };
 
 /// How long a worker stays idle when another one is idle too.
 const IDLE_NS_MAX: u64 = 3_000_000_000;
+/// The flow of lanes that have had a turn and go on.
+const LANES: u64 = 1;
 /// How many bios of one lane run before others have their turn.
 const LANE_TURN: usize = 32;
 const STACK_BYTES: usize = 256 << 10;
@@ -51,7 +57,7 @@ impl Seat {
 
 #[derive(Default)]
 struct State {
-    ready: VecDeque<Work>,
+    ready: Fair<Work>,
     /// The last one in is the first one out: its caches are warm. The lowest sleeps for ever.
     idle: Vec<Arc<Seat>>,
     /// One was called and has not arrived: it will see to everything that is ready.
@@ -165,10 +171,11 @@ impl Pool {
         let mut state = self.state.lock();
         for mut bio in pending.bios.drain(..) {
             match bio.lane.take() {
-                None => state.ready.push_back(Work::Bio(bio)),
+                None => state.ready.push(bio.flow, Work::Bio(bio)),
                 Some(lane) => {
+                    let flow = bio.flow;
                     if lane.push(bio) {
-                        state.ready.push_back(Work::Lane(lane));
+                        state.ready.push(flow, Work::Lane(lane));
                     }
                 }
             }
@@ -213,10 +220,10 @@ impl Pool {
             match &self.deliver {
                 Deliver::Queue => self.inbox.add(&mut vec![completion]),
                 // On a worker, as promised: who cancels may hold locks the receiver takes.
-                Deliver::Call(_) => state.ready.push_front(Work::Done(completion)),
+                Deliver::Call(_) => state.ready.push_urgent(Work::Done(completion)),
             }
         } else if self.watches.cancel(token) {
-            state.ready.push_front(Work::Poke);
+            state.ready.push_urgent(Work::Poke);
         }
         let seat = state.call_idle();
         drop(state);
@@ -346,7 +353,7 @@ impl Pool {
             Work::Bio(bio) => batch.push(hands.run(&bio)),
             Work::Lane(lane) => self.drain(&lane, hands, batch),
             Work::Poll(bio, id) => self.watch(&bio, id, batch),
-            Work::Poke => self.poke(batch),
+            Work::Poke => self.watches.poke(batch),
             Work::Done(completion) => {
                 batch.push(completion);
                 take_done(&mut self.state.lock(), batch);
@@ -377,29 +384,26 @@ impl Pool {
             state.lanes.swap_remove(index);
         }
         if again {
-            state.ready.push_back(Work::Lane(lane.clone()));
+            state.ready.push(LANES, Work::Lane(lane.clone()));
         }
     }
 
     fn watch(self: &Arc<Pool>, bio: &Bio, id: u64, batch: &mut Vec<Completion>) {
         let BioOp::Poll(events) = bio.op else { return };
         match self.watches.begin(id, bio, events) {
-            Some(completion) => batch.push(completion),
-            None => self.poke(batch),
+            Some(Begun::Ended(completion)) => batch.push(completion),
+            Some(Begun::Unwatched(eyes)) => self.start_watcher(eyes, batch),
+            Some(Begun::Watched) | None => {}
         }
     }
 
-    /// Makes the watcher look again, or starts it.
-    fn poke(self: &Arc<Pool>, batch: &mut Vec<Completion>) {
-        let started = self.watches.poke().and_then(|missing| {
-            let Some(counter) = missing else { return Ok(()) };
-            let pool = self.clone();
-            self.spawn(format!("{}-poll", self.name), move || {
-                sys_thread::block_signals();
-                sys_thread::never_preempt_on_wakeup();
-                (pool.each)();
-                pool.watches.watch(&counter, |done| pool.deliver(done));
-            })
+    fn start_watcher(self: &Arc<Pool>, eyes: Arc<Eyes>, batch: &mut Vec<Completion>) {
+        let pool = self.clone();
+        let started = self.spawn(format!("{}-poll", self.name), move || {
+            sys_thread::block_signals();
+            sys_thread::never_preempt_on_wakeup();
+            (pool.each)();
+            pool.watches.watch(&eyes, |done| pool.deliver(done));
         });
         if let Err(errno) = started {
             // Nobody watches any of them: better said than waited for.
@@ -433,7 +437,7 @@ impl Pool {
 
 /// Takes the next work from the ready list.
 fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
-    let work = match state.ready.pop_front()? {
+    let work = match state.ready.pop()? {
         Work::Bio(bio) => match bio.op {
             BioOp::Poll(events) => {
                 let id = watches.add(&bio, events);
@@ -451,11 +455,11 @@ fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
 
 /// Adds what else is only to be delivered.
 fn take_done(state: &mut State, batch: &mut Vec<Completion>) {
-    while let Some(Work::Done(completion)) = state.ready.front()
-        && batch.len() < LANE_TURN
+    let is_done = |work: &Work| matches!(work, Work::Done(_));
+    while batch.len() < LANE_TURN
+        && let Some(Work::Done(completion)) = state.ready.pop_urgent_if(is_done)
     {
-        batch.push(*completion);
-        state.ready.pop_front();
+        batch.push(completion);
     }
 }
 
@@ -466,8 +470,7 @@ fn cancelled(token: u64) -> Work {
 /// Takes the bio with `token` out of the ready list or of a lane.
 fn take_ready(state: &mut State, token: u64) -> bool {
     let has = |work: &Work| matches!(work, Work::Bio(bio) if bio.token == token);
-    if let Some(index) = state.ready.iter().position(has) {
-        state.ready.remove(index);
+    if state.ready.remove(has).is_some() {
         return true;
     }
     let waiting = state.ready.iter().filter_map(|work| match work {
@@ -483,17 +486,17 @@ fn cancel_all(state: &mut State, pending: &mut Vec<Bio>) {
     for lane in &state.lanes {
         bios.extend(lane.clear());
     }
-    let mut kept = VecDeque::new();
-    for work in core::mem::take(&mut state.ready) {
+    let mut kept = Vec::new();
+    for work in state.ready.take_all() {
         match work {
             Work::Bio(bio) => bios.push(bio),
             Work::Lane(lane) => {
                 bios.extend(lane.clear());
                 lane.pause();
             }
-            work => kept.push_back(work),
+            work => kept.push(work),
         }
     }
     kept.extend(bios.iter().map(|bio| cancelled(bio.token)));
-    state.ready = kept;
+    kept.into_iter().for_each(|work| state.ready.push_urgent(work));
 }

@@ -1,4 +1,8 @@
 //! Polls: one thread watches for all of them.
+//!
+//! A descriptor is in the thread's epoll set while polls wait for it, for all their events at
+//! once. It leaves the set before its file is let go of: the set would go on with the file, under
+//! a number that means another.
 
 use crate::{
     Completion,
@@ -6,15 +10,22 @@ use crate::{
 };
 use nowait_sys::{
     Errno,
+    epoll::{Epoll, Ready},
     eventfd::EventFd,
-    poll::{self, PollFd},
+    poll,
     time::Deadline,
 };
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 const POLLIN: u16 = 0x1;
 const POLLNVAL: u16 = 0x20;
+/// Reported whether asked for or not (POLLERR, POLLHUP).
+const ALWAYS: u16 = 0x8 | 0x10;
+/// The number of the counter in the epoll set; descriptors have others.
+const COUNTER: u64 = 0;
+/// Descriptors that are looked at after one wait.
+const READY_MAX: usize = 64;
 
 /// The descriptors watched, and who watches them.
 #[derive(Debug, Default)]
@@ -24,17 +35,29 @@ pub(super) struct Watches {
 
 #[derive(Debug, Default)]
 struct Book {
-    watches: Vec<Watch>,
-    next_id: u64,
-    /// Rouses the watcher; lives in the workers' descriptor table.
-    counter: Option<Arc<EventFd>>,
+    watches: HashMap<u64, Watch>,
+    by_token: HashMap<u64, u64>,
+    by_fd: HashMap<i32, Watched>,
+    /// Which descriptor a number in the epoll set stands for.
+    fds: HashMap<u64, i32>,
+    /// Polls that the watcher has to end.
+    cancelled: Vec<u64>,
+    last_id: u64,
+    eyes: Option<Arc<Eyes>>,
     closing: bool,
+}
+
+/// What the watcher waits with; lives in the workers' descriptor table.
+#[derive(Debug)]
+pub(super) struct Eyes {
+    epoll: Epoll,
+    /// Rouses the watcher.
+    counter: EventFd,
 }
 
 /// One poll under way.
 #[derive(Debug)]
 struct Watch {
-    id: u64,
     /// `None` until a worker has found out the number.
     fd: Option<i32>,
     events: u16,
@@ -44,140 +67,248 @@ struct Watch {
     _file: Option<Arc<dyn Descriptor>>,
 }
 
+/// A descriptor in the epoll set.
+#[derive(Debug)]
+struct Watched {
+    number: u64,
+    polls: Vec<u64>,
+}
+
+/// How the watch of a poll begins.
+pub(super) enum Begun {
+    /// It has ended already, or cannot be watched.
+    Ended(Completion),
+    /// The watcher sees it.
+    Watched,
+    /// So it will when the caller has started one with these.
+    Unwatched(Arc<Eyes>),
+}
+
+impl Eyes {
+    fn new() -> Result<Arc<Eyes>, Errno> {
+        let eyes = Eyes { epoll: Epoll::new()?, counter: EventFd::new()?.moved_high() };
+        eyes.epoll.add(eyes.counter.raw(), POLLIN, COUNTER)?;
+        Ok(Arc::new(eyes))
+    }
+}
+
+impl Book {
+    /// Takes a poll out; on a thread with the workers' descriptor table. `None`: it has ended.
+    fn end(&mut self, id: u64, result: Result<u32, Errno>) -> Option<(Completion, Watch)> {
+        let watch = self.watches.remove(&id)?;
+        self.by_token.remove(&watch.token);
+        if let Some(fd) = watch.fd
+            && let Some(watched) = self.by_fd.get_mut(&fd)
+        {
+            watched.polls.retain(|other| *other != id);
+            if watched.polls.is_empty() {
+                let number = watched.number;
+                self.by_fd.remove(&fd);
+                self.fds.remove(&number);
+                self.eyes.iter().for_each(|eyes| eyes.epoll.remove(fd));
+            }
+        }
+        Some((Completion { token: watch.token, result }, watch))
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Waits for all events that polls of `fd` wait for.
+    fn arm(&self, fd: i32) -> Result<(), Errno> {
+        let (Some(eyes), Some(watched)) = (&self.eyes, self.by_fd.get(&fd)) else { return Ok(()) };
+        let wanted = watched.polls.iter().filter_map(|id| self.watches.get(id));
+        let events = wanted.fold(0, |events, watch| events | watch.events);
+        match eyes.epoll.rearm(fd, events, watched.number) {
+            Err(Errno::NOENT) => eyes.epoll.add_once(fd, events, watched.number),
+            armed => armed,
+        }
+    }
+
+    /// Begins to watch `fd` for a poll; returns what to watch with if nobody does yet.
+    fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<Eyes>>, Errno> {
+        if self.eyes.is_some() {
+            return self.register(id, fd).map(|()| None);
+        }
+        self.eyes = Some(Eyes::new()?);
+        let registered = self.register(id, fd);
+        if registered.is_err() {
+            self.eyes = None; // nobody will watch with it
+        }
+        registered.map(|()| self.eyes.clone())
+    }
+
+    /// Has the epoll set wait for what a poll waits for on `fd`, too.
+    fn register(&mut self, id: u64, fd: i32) -> Result<(), Errno> {
+        let number = self.next_id();
+        self.watches.get_mut(&id).ok_or(Errno::INVAL)?.fd = Some(fd);
+        let watched = self.by_fd.entry(fd).or_insert_with(|| Watched { number, polls: Vec::new() });
+        watched.polls.push(id);
+        self.fds.insert(watched.number, fd);
+        self.arm(fd)
+    }
+}
+
 impl Watches {
     /// Takes a poll in and returns its number; from now on [`Watches::cancel`] finds it.
     pub(super) fn add(&self, bio: &Bio, events: u16) -> u64 {
         let mut book = self.book.lock();
-        let (id, cancelled) = (book.next_id, book.closing);
-        book.next_id += 1;
+        let (id, cancelled) = (book.next_id(), book.closing);
         let (token, file) = (bio.token, bio.file.clone());
-        book.watches.push(Watch { id, fd: None, events, token, cancelled, _file: file });
+        book.watches.insert(id, Watch { fd: None, events, token, cancelled, _file: file });
+        book.by_token.insert(token, id);
+        if cancelled {
+            book.cancelled.push(id);
+        }
         id
     }
 
     /// Begins to watch a poll; on a thread with the workers' descriptor table.
-    ///
-    /// Returns its completion if it is ready now or cannot be watched; otherwise the caller
-    /// must see that the watcher looks again.
-    pub(super) fn begin(&self, id: u64, bio: &Bio, events: u16) -> Option<Completion> {
+    pub(super) fn begin(&self, id: u64, bio: &Bio, events: u16) -> Option<Begun> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
-        match ready {
-            Ok((fd, 0)) => {
-                let watches = &mut self.book.lock().watches;
-                let watch = watches.iter_mut().find(|watch| watch.id == id)?;
-                watch.fd = Some(fd);
-                None
-            }
-            Ok((_, ready)) => self.end(id, result_of(ready)),
-            Err(errno) => self.end(id, Err(errno)),
-        }
+        let fd = match ready {
+            Ok((fd, 0)) => fd,
+            Ok((_, ready)) => return self.end(id, result_of(ready)).map(Begun::Ended),
+            Err(errno) => return self.end(id, Err(errno)).map(Begun::Ended),
+        };
+        let mut book = self.book.lock();
+        let ended = match book.watches.get(&id)?.cancelled {
+            true => book.end(id, Err(Errno::CANCELED)),
+            false => match book.begin(id, fd) {
+                Ok(None) => return Some(Begun::Watched),
+                Ok(Some(eyes)) => return Some(Begun::Unwatched(eyes)),
+                // Cannot be waited for: it is always ready, although it has just not been.
+                Err(Errno::PERM) => book.end(id, Ok(u32::from(events))),
+                Err(errno) => book.end(id, Err(errno)),
+            },
+        };
+        drop(book);
+        ended.map(|(completion, _)| Begun::Ended(completion))
     }
 
     /// Ends a poll; `None`: it has ended otherwise meanwhile.
     fn end(&self, id: u64, result: Result<u32, Errno>) -> Option<Completion> {
-        let mut book = self.book.lock();
-        let index = book.watches.iter().position(|watch| watch.id == id)?;
-        let token = book.watches.swap_remove(index).token;
-        Some(Completion { token, result })
+        let ended = self.book.lock().end(id, result);
+        ended.map(|(completion, _)| completion)
     }
 
     /// Marks a poll as cancelled; true: it was found, and a worker must [`Watches::poke`].
     pub(super) fn cancel(&self, token: u64) -> bool {
-        let watches = &mut self.book.lock().watches;
-        let found = watches.iter_mut().find(|watch| watch.token == token && !watch.cancelled);
-        found.map(|watch| watch.cancelled = true).is_some()
+        let book = &mut *self.book.lock();
+        let Some(id) = book.by_token.get(&token) else { return false };
+        let Some(watch) = book.watches.get_mut(id).filter(|watch| !watch.cancelled) else {
+            return false;
+        };
+        watch.cancelled = true;
+        book.cancelled.push(*id);
+        true
     }
 
     /// Cancels all, now and in future.
     pub(super) fn close(&self) {
-        let mut book = self.book.lock();
+        let book = &mut *self.book.lock();
         book.closing = true;
-        for watch in &mut book.watches {
+        for (id, watch) in book.watches.iter_mut().filter(|(_, watch)| !watch.cancelled) {
             watch.cancelled = true;
+            book.cancelled.push(*id);
         }
     }
 
-    /// Makes the watcher look again. On a thread with the workers' descriptor table.
-    ///
-    /// Returns the counter if there is no watcher yet: the caller must start one with it.
-    /// # Errors
-    /// `EMFILE`, `ENFILE`: no descriptor for the counter.
-    pub(super) fn poke(&self) -> Result<Option<Arc<EventFd>>, Errno> {
-        let mut book = self.book.lock();
-        if let Some(counter) = &book.counter {
-            counter.signal();
-            return Ok(None);
+    /// Makes the watcher look at what was cancelled. On a thread with the workers' descriptor
+    /// table. Without a watcher the caller ends them itself.
+    pub(super) fn poke(&self, done: &mut Vec<Completion>) {
+        let book = self.book.lock();
+        if let Some(eyes) = &book.eyes {
+            return eyes.counter.signal();
         }
-        let counter = Arc::new(EventFd::new()?.moved_high());
-        book.counter = Some(counter.clone());
-        Ok(Some(counter))
+        drop(book);
+        self.take_cancelled(done);
     }
 
     /// As [`Watches::poke`], but only if there is a watcher.
     pub(super) fn rouse(&self) {
-        if let Some(counter) = &self.book.lock().counter {
-            counter.signal();
+        if let Some(eyes) = &self.book.lock().eyes {
+            eyes.counter.signal();
         }
     }
 
     /// Ends all polls with `errno`: no watcher could be started.
     pub(super) fn fail_all(&self, errno: Errno, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
-        book.counter = None;
-        let failed = book.watches.drain(..);
-        done.extend(failed.map(|watch| Completion { token: watch.token, result: Err(errno) }));
+        let ids: Vec<u64> = book.watches.keys().copied().collect();
+        let failed: Vec<_> = ids.iter().filter_map(|id| book.end(*id, Err(errno))).collect();
+        book.eyes = None;
+        drop(book);
+        done.extend(failed.iter().map(|(completion, _)| *completion));
     }
 
-    /// Ends the polls marked as cancelled.
+    /// Ends the polls marked as cancelled; on a thread with the workers' descriptor table.
     fn take_cancelled(&self, done: &mut Vec<Completion>) {
-        self.book.lock().watches.retain(|watch| {
-            if watch.cancelled {
-                done.push(Completion { token: watch.token, result: Err(Errno::CANCELED) });
-            }
-            !watch.cancelled
-        });
+        let mut book = self.book.lock();
+        let ids = core::mem::take(&mut book.cancelled);
+        let result = Err(Errno::CANCELED);
+        let ended: Vec<_> = ids.iter().filter_map(|id| book.end(*id, result)).collect();
+        drop(book);
+        done.extend(ended.iter().map(|(completion, _)| *completion));
     }
 
     /// Watches until closed; hands completions to `deliver`.
-    pub(super) fn watch(&self, counter: &EventFd, mut deliver: impl FnMut(&mut Vec<Completion>)) {
-        let (mut fds, mut ids, mut done) = (Vec::new(), Vec::new(), Vec::new());
+    pub(super) fn watch(&self, eyes: &Eyes, mut deliver: impl FnMut(&mut Vec<Completion>)) {
+        let mut room = [Ready::default(); READY_MAX];
+        let mut done = Vec::new();
         loop {
             self.take_cancelled(&mut done);
             if !done.is_empty() {
                 deliver(&mut done);
             }
-            if self.list(counter, &mut fds, &mut ids) {
+            if self.is_over() {
                 return;
             }
             // All signals are blocked; short of memory it just looks again.
-            let _ = poll::poll_many(&mut fds, Deadline::NEVER);
-            if fds[0].ready != 0 {
-                counter.drain();
+            let ready = eyes.epoll.wait(&mut room, Deadline::NEVER).unwrap_or(&[]);
+            for event in ready {
+                match event.data {
+                    COUNTER => drop(eyes.counter.drain()),
+                    number => self.found(number, event.events as u16, &mut done),
+                }
             }
-            let ready = fds[1..].iter().zip(&ids).filter(|(fd, _)| fd.ready != 0);
-            done.extend(ready.filter_map(|(fd, id)| self.end(*id, result_of(fd.ready))));
         }
     }
 
-    /// Lists what to watch, the counter first; true: closed.
-    fn list(&self, counter: &EventFd, fds: &mut Vec<PollFd>, ids: &mut Vec<u64>) -> bool {
+    /// Ends the polls that wait for one of the `ready` events of a descriptor in the set.
+    fn found(&self, number: u64, ready: u16, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
-        fds.clear();
-        ids.clear();
-        fds.push(PollFd { fd: counter.raw(), events: POLLIN, ready: 0 });
-        for watch in &book.watches {
-            if let Some(fd) = watch.fd {
-                fds.push(PollFd { fd, events: watch.events, ready: 0 });
-                ids.push(watch.id);
+        let Some(fd) = book.fds.get(&number).copied() else { return };
+        let polls = book.by_fd.get(&fd).map(|watched| watched.polls.clone()).unwrap_or_default();
+        let mut ended = Vec::new();
+        for id in polls {
+            let events = book.watches.get(&id).map_or(0, |watch| watch.events);
+            let ready = ready & (events | ALWAYS);
+            if ready != 0 {
+                ended.extend(book.end(id, result_of(ready)));
             }
         }
-        let closed = book.closing && book.watches.is_empty();
-        if closed {
-            // The watcher has the last reference, and the table in which its number means the
-            // counter: whoever drops the pool may have another.
-            book.counter = None;
+        if let Err(errno) = book.arm(fd) {
+            let left = book.by_fd.get(&fd).map(|watched| watched.polls.clone());
+            let left = left.unwrap_or_default();
+            ended.extend(left.into_iter().filter_map(|id| book.end(id, Err(errno))));
         }
-        closed
+        drop(book);
+        done.extend(ended.iter().map(|(completion, _)| *completion));
+    }
+
+    /// Tells whether all is closed.
+    fn is_over(&self) -> bool {
+        let mut book = self.book.lock();
+        let over = book.closing && book.watches.is_empty();
+        if over {
+            // The watcher has the last reference, and the table in which its numbers mean its
+            // descriptors: whoever drops the pool may have another.
+            book.eyes = None;
+        }
+        over
     }
 }
 

@@ -1,0 +1,152 @@
+//! An engine, a context and requests, driven in the same process: for what no fio job can ask.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use nowait::{
+    AlignedBuffer, Command, Context, Engine, Kind, Reply, Segments, Submission, command::open_for,
+};
+use nowait_file::{BackendChoice, Config};
+use nowait_sys::{Errno, file::IoVec, time::Deadline};
+
+use crate::error::{BenchError, Result};
+use crate::metric::{Metric, Sample};
+
+/// Turns an errno into an error that says what was being done.
+pub(crate) fn failed(what: &str) -> impl Fn(Errno) -> BenchError + '_ {
+    move |errno| BenchError::failed(format!("{what}: {errno}"))
+}
+
+/// Starts an engine with `backend`.
+pub(crate) fn engine(backend: BackendChoice) -> Result<Arc<Engine>> {
+    let config = Config { backend, ..Config::default() };
+    Engine::start(config, "named by the benchmark".to_owned()).map_err(failed("start an engine"))
+}
+
+/// A context and the memory of its requests.
+pub(crate) struct Rig {
+    pub(crate) context: Arc<Context>,
+    memory: AlignedBuffer,
+}
+
+impl Rig {
+    /// Makes a context for `requests` and `bytes` of memory, aligned for direct I/O.
+    pub(crate) fn new(engine: &Arc<Engine>, requests: usize, bytes: usize) -> Result<Rig> {
+        let context = Context::new(engine, 0, requests as u32).map_err(failed("make a context"))?;
+        Ok(Rig { context, memory: AlignedBuffer::zeroed(bytes) })
+    }
+
+    /// Returns a part of the memory.
+    pub(crate) fn segment(&self, offset: usize, len: usize) -> IoVec {
+        IoVec { base: self.memory.as_ptr().cast_mut().wrapping_add(offset), len }
+    }
+
+    /// Submits transfers between `file` and parts of this memory in one step; each has a name.
+    pub(crate) fn submit(
+        &self,
+        file: &File,
+        kind: Kind,
+        transfers: impl ExactSizeIterator<Item = (u64, Segments, u64)>,
+    ) -> Result<()> {
+        let fd = file.as_raw_fd();
+        let flags = open_for(fd).map_err(failed("the file"))?;
+        let count = transfers.len();
+        if self.context.io().reserve(count).map_err(failed("submit"))? < count {
+            return Err(BenchError::failed("submit: the context is full"));
+        }
+        let mut submission = Submission::new(&self.context);
+        for (name, segments, offset) in transfers {
+            // SAFETY: the segments are parts of this memory, which `Drop` keeps until the end.
+            let command = unsafe { Command::new(kind, (fd, flags), segments, offset as i64) };
+            let reply = Reply { data: name, obj: name, eventfd: None };
+            submission.start(command, reply).map_err(failed("submit"))?;
+        }
+        submission.finish();
+        Ok(())
+    }
+
+    /// Waits for at least one event, takes all that are there, and gives their names to `sink`.
+    pub(crate) fn reap(&self, max: usize, mut sink: impl FnMut(u64)) -> Result<usize> {
+        let mut bad = None;
+        let taken = self.context.wait_events(1, max, Deadline::NEVER, None, |_, event| {
+            if event.res <= 0 {
+                bad = Some(event.res);
+            }
+            sink(event.data);
+            Ok(())
+        });
+        match bad {
+            None => taken.map_err(failed("wait")),
+            Some(res) => Err(BenchError::failed(format!("a request ended with {res}"))),
+        }
+    }
+}
+
+impl Rig {
+    /// Waits for at least one event, and takes up to `max`: names and results.
+    pub(crate) fn reap_results(&self, max: usize, ended: &mut Vec<(u64, i64)>) -> Result<()> {
+        let taken = self.context.wait_events(1, max, Deadline::NEVER, None, |_, event| {
+            ended.push((event.data, event.res));
+            Ok(())
+        });
+        match taken {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(failed("wait")(errno)),
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // Before the memory goes.
+        let _ = self.context.destroy();
+    }
+}
+
+/// Processor time and switches of this process so far.
+#[derive(Clone, Copy)]
+pub(crate) struct Usage {
+    cpu_us: f64,
+    switches: f64,
+}
+
+impl Usage {
+    /// Returns what the process has used.
+    pub(crate) fn now() -> Usage {
+        Usage::of(libc::RUSAGE_SELF)
+    }
+
+    /// Returns what the calling thread has used.
+    pub(crate) fn of_thread() -> Usage {
+        Usage::of(libc::RUSAGE_THREAD)
+    }
+
+    /// Leaves out what a thread has used that began after the other figures were taken.
+    pub(crate) fn without(self, thread: Usage) -> Usage {
+        let (cpu_us, switches) = (self.cpu_us - thread.cpu_us, self.switches - thread.switches);
+        Usage { cpu_us, switches }
+    }
+
+    fn of(whom: libc::c_int) -> Usage {
+        // SAFETY: plain data, for which zeroes are valid.
+        let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+        // SAFETY: a live local of the type the call fills.
+        unsafe { libc::getrusage(whom, &raw mut usage) };
+        let us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
+        Usage {
+            cpu_us: us(usage.ru_utime) + us(usage.ru_stime),
+            switches: (usage.ru_nvcsw + usage.ru_nivcsw) as f64,
+        }
+    }
+
+    /// Adds what was used since `before` to the figures of a run of so many requests.
+    pub(crate) fn since(self, before: Usage, requests: f64, sample: &mut Sample) {
+        let figures = [
+            (Metric::CpuUsPerIo, (self.cpu_us - before.cpu_us) / requests),
+            (Metric::ContextSwitchesPerIo, (self.switches - before.switches) / requests),
+        ];
+        sample.extend(BTreeMap::from(figures));
+    }
+}

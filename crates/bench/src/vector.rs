@@ -1,0 +1,300 @@
+//! `bench vector`: one request with N segments against N requests, on a direct file.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use comfy_table::Cell;
+use nowait::{Kind, Segments};
+use nowait_file::BackendChoice;
+use nowait_sys::file::IoVec;
+use serde::Serialize;
+
+use crate::args::FOLDER;
+use crate::error::{BenchError, Context as _, Result};
+use crate::host::Host;
+use crate::interleave::interleave;
+use crate::job::Comparison;
+use crate::layout::TestFile;
+use crate::metric::{Metric, Sample};
+use crate::report::{self, Document, Row, SCHEMA, VerdictRow};
+use crate::rig::{Rig, Usage, engine};
+use crate::stats::{self, SplitMix};
+use crate::table::{new_table, outcome_cell, right, with_spread};
+use crate::units::{parse_duration, parse_size};
+use crate::verdict::{self, Outcome};
+
+const EXAMPLES: &str = "\
+Examples:
+  nowait bench vector                          8 and 16 segments, about a minute
+  nowait bench vector --runtime 300ms --rounds 5 --json vector.json";
+
+/// Measures one request of many segments against as many requests, on a direct file.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct VectorArgs {
+    /// Runs of each case; fewer than 5 give no verdict
+    #[arg(long, value_name = "N", default_value = "7")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: u16,
+
+    /// Time of one run
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub runtime: Duration,
+
+    /// Size of the file
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
+    pub size: u64,
+
+    /// Folder of the test file; the file system under test
+    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
+    pub dir: PathBuf,
+
+    /// Keep the laid-out file for the next measurement
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Write the figures to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Fail unless every target is met beyond the noise
+    #[arg(long)]
+    pub check: bool,
+}
+
+const BLOCK: usize = 4096;
+/// Chunks under way at a time.
+const CHUNKS: usize = 8;
+
+/// How a chunk of adjoining blocks is read.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// A request for each block.
+    Split,
+    /// One request with a segment for each block.
+    Vector,
+}
+
+const WAYS: [(Way, &str); 2] = [(Way::Split, "split"), (Way::Vector, "vector")];
+const CASES: [(usize, &str); 2] = [(8, "segments-8"), (16, "segments-16")];
+/// Of the vectored way against the split one.
+const TARGETS: [(Metric, Comparison, f64); 2] = [
+    (Metric::CpuUsPerIo, Comparison::AtMost, 1.0 / 2.5),
+    (Metric::BytesPerS, Comparison::AtLeast, 1.4),
+];
+
+struct Figures {
+    case: &'static str,
+    /// By way; one sample a round.
+    samples: Vec<Vec<Sample>>,
+}
+
+impl Figures {
+    fn of(&self, way: usize, metric: Metric) -> Vec<f64> {
+        self.samples[way].iter().filter_map(|sample| sample.get(&metric).copied()).collect()
+    }
+}
+
+/// Runs the cases, prints a table and the targets, and writes the JSON asked for.
+///
+/// # Errors
+/// No io_uring here, a run failed, or `--check` was given and a target is not met.
+pub fn run_vector(args: &VectorArgs) -> Result<()> {
+    report::prepare(args.json.iter().map(PathBuf::as_path))?;
+    let file = TestFile::new(args.dir.join("nowait-bench.vector"), args.keep);
+    let size = file.lay_out(args.size.max(16 << 20), 0, &|_| true, &|_| {})?;
+    let options = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(file.path());
+    let open = options.context(|| format!("open {} for direct I/O", file.path().display()))?;
+    let mut all = Vec::new();
+    for (segments, case) in CASES {
+        let samples = interleave(&WAYS, usize::from(args.rounds), |round, (way, _)| {
+            one_run(&open, size, *way, segments, args.runtime, round as u64)
+        })?;
+        all.push(Figures { case, samples });
+    }
+    let verdicts: Vec<_> = all.iter().flat_map(judge).collect();
+    print(&all, &verdicts);
+    if let Some(path) = &args.json {
+        write_json(args, &all, &verdicts, path)?;
+    }
+    match verdicts.iter().all(|verdict| verdict.outcome == Outcome::Met) {
+        false if args.check => Err(BenchError::failed("a target is not met")),
+        _ => Ok(()),
+    }
+}
+
+/// Reads random chunks for `runtime`, [`CHUNKS`] at a time.
+fn one_run(
+    file: &File,
+    size: u64,
+    way: Way,
+    segments: usize,
+    runtime: Duration,
+    seed: u64,
+) -> Result<Sample> {
+    let engine = engine(BackendChoice::Uring)?;
+    let chunk = segments * BLOCK;
+    let rig = Rig::new(&engine, CHUNKS * segments, CHUNKS * chunk)?;
+    let mut random = SplitMix(seed);
+    let mut left = [0usize; CHUNKS];
+    let mut free: Vec<usize> = (0..CHUNKS).collect();
+    let (mut blocks, mut under_way) = (0u64, 0);
+    let (before, start) = (Usage::now(), Instant::now());
+    loop {
+        if start.elapsed() < runtime {
+            let mut transfers = Vec::new();
+            for slot in free.drain(..) {
+                let at = random.next() % (size / chunk as u64) * chunk as u64;
+                let part = |index| rig.segment(slot * chunk + index * BLOCK, BLOCK);
+                let parts: Vec<IoVec> = (0..segments).map(part).collect();
+                match way {
+                    Way::Vector => transfers.push((slot as u64, Segments::Many(parts.into()), at)),
+                    Way::Split => {
+                        transfers.extend(parts.into_iter().enumerate().map(|(i, part)| {
+                            (slot as u64, Segments::One(part), at + (i * BLOCK) as u64)
+                        }));
+                    }
+                }
+                left[slot] = if way == Way::Vector { 1 } else { segments };
+                under_way += left[slot];
+            }
+            rig.submit(file, Kind::Read, transfers.into_iter())?;
+        }
+        if under_way == 0 {
+            break;
+        }
+        under_way -= rig.reap(under_way, |name| {
+            let slot = name as usize;
+            left[slot] -= 1;
+            if left[slot] == 0 {
+                free.push(slot);
+                blocks += segments as u64;
+            }
+        })?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let mut sample = Sample::new();
+    Usage::now().since(before, blocks as f64, &mut sample);
+    sample.insert(Metric::BytesPerS, (blocks * BLOCK as u64) as f64 / seconds);
+    drop(rig);
+    engine.shutdown();
+    Ok(sample)
+}
+
+struct Verdict {
+    case: &'static str,
+    target: String,
+    ratio: Option<stats::Ratio>,
+    outcome: Outcome,
+}
+
+fn judge(figures: &Figures) -> Vec<Verdict> {
+    let judge = |(metric, comparison, limit): (Metric, Comparison, f64)| {
+        let ratio = stats::ratio(&figures.of(0, metric), &figures.of(1, metric));
+        let outcome = verdict::outcome(comparison, limit, ratio.as_ref());
+        let sign = comparison.sign();
+        let target = format!("{} of vector {sign} {limit:.2} × split", metric.label());
+        Verdict { case: figures.case, target, ratio, outcome }
+    };
+    TARGETS.into_iter().map(judge).collect()
+}
+
+fn print(all: &[Figures], verdicts: &[Verdict]) {
+    const COLUMNS: [Metric; 2] = [Metric::BytesPerS, Metric::CpuUsPerIo];
+    let mut table = new_table(&["case", "way", COLUMNS[0].label(), "CPU a block"]);
+    for figures in all {
+        for (index, (_, way)) in WAYS.iter().enumerate() {
+            let mut row = vec![Cell::new(figures.case), Cell::new(way)];
+            row.extend(COLUMNS.iter().map(|metric| {
+                let summary = stats::summarize(&figures.of(index, *metric));
+                right(summary.map_or("–".to_owned(), |it| with_spread(*metric, &it)))
+            }));
+            table.add_row(row);
+        }
+    }
+    println!("{table}");
+    let mut table = new_table(&["case", "target", "measured", "verdict"]);
+    for verdict in verdicts {
+        let measured = verdict.ratio.as_ref().map_or("–".to_owned(), verdict::ratio_text);
+        let cells = [Cell::new(verdict.case), Cell::new(&verdict.target), right(measured)];
+        table.add_row(cells.into_iter().chain([outcome_cell(verdict.outcome)]));
+    }
+    println!("{table}");
+}
+
+#[derive(Serialize)]
+struct Params {
+    rounds: u16,
+    runtime_s: f64,
+    chunks: usize,
+    block_bytes: usize,
+    size_bytes: u64,
+}
+
+fn write_json(
+    args: &VectorArgs,
+    all: &[Figures],
+    verdicts: &[Verdict],
+    path: &std::path::Path,
+) -> Result<()> {
+    let rows = all.iter().flat_map(|figures| {
+        WAYS.iter().enumerate().flat_map(move |(index, (_, way))| {
+            let row = move |metric| Row::of(figures.case, way, metric, figures.of(index, metric));
+            [Metric::BytesPerS, Metric::CpuUsPerIo].into_iter().filter_map(row)
+        })
+    });
+    let verdict = |verdict: &Verdict| VerdictRow {
+        case: verdict.case,
+        target: verdict.target.clone(),
+        median: verdict.ratio.as_ref().map(|ratio| ratio.median),
+        low: verdict.ratio.as_ref().map(|ratio| ratio.low),
+        high: verdict.ratio.as_ref().map(|ratio| ratio.high),
+        verdict: verdict.outcome.name(),
+    };
+    let document = Document {
+        schema: SCHEMA,
+        host: &Host::describe(&args.dir, "none"),
+        workload: "vector",
+        params: Params {
+            rounds: args.rounds,
+            runtime_s: args.runtime.as_secs_f64(),
+            chunks: CHUNKS,
+            block_bytes: BLOCK,
+            size_bytes: args.size,
+        },
+        rows: rows.collect(),
+        ratios: Vec::new(),
+        verdicts: verdicts.iter().map(verdict).collect(),
+        notes: &[],
+    };
+    std::fs::write(path, document.text()?).context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_read_every_block() {
+        let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
+        let args = VectorArgs {
+            rounds: 1,
+            runtime: Duration::from_millis(5),
+            size: 16 << 20,
+            dir: folder.path().to_owned(),
+            keep: false,
+            json: Some(folder.path().join("vector.json")),
+            check: false,
+        };
+        if let Err(error) = run_vector(&args) {
+            return crate::skip::skip("bench vector", &error.to_string());
+        }
+        let text = std::fs::read_to_string(folder.path().join("vector.json")).expect("the figures");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(8));
+        assert!(json["rows"][0]["median"].as_f64().is_some_and(|figure| figure > 0.0));
+    }
+}

@@ -1,0 +1,156 @@
+//! Who is next when there is more to do than can be done at once.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Items of several flows, taken one of each flow in turn: a flow with ten thousand items delays
+/// one with a single item by one item, not by ten thousand. Within a flow the order is kept.
+#[derive(Debug)]
+pub struct Fair<T> {
+    /// Before all flows, oldest first.
+    urgent: VecDeque<T>,
+    flows: HashMap<u64, VecDeque<T>>,
+    /// The flows that have items, each once; the first one is next.
+    turns: VecDeque<u64>,
+    /// Emptied queues, kept for their memory.
+    spare: Vec<VecDeque<T>>,
+}
+
+/// Emptied queues that are kept.
+const SPARE_MAX: usize = 16;
+
+impl<T> Default for Fair<T> {
+    fn default() -> Fair<T> {
+        Fair {
+            urgent: VecDeque::new(),
+            flows: HashMap::new(),
+            turns: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+}
+
+impl<T> Fair<T> {
+    /// Adds an item at the end of its flow.
+    pub fn push(&mut self, flow: u64, item: T) {
+        let queue = self.flows.entry(flow).or_insert_with(|| {
+            self.turns.push_back(flow);
+            self.spare.pop().unwrap_or_default()
+        });
+        queue.push_back(item);
+    }
+
+    /// Adds an item that is taken before those of all flows.
+    pub fn push_urgent(&mut self, item: T) {
+        self.urgent.push_back(item);
+    }
+
+    /// Takes the next item.
+    pub fn pop(&mut self) -> Option<T> {
+        if let Some(item) = self.urgent.pop_front() {
+            return Some(item);
+        }
+        let flow = self.turns.pop_front()?;
+        let queue = self.flows.get_mut(&flow)?;
+        let item = queue.pop_front();
+        if queue.is_empty() {
+            self.forget(flow);
+        } else {
+            self.turns.push_back(flow);
+        }
+        item
+    }
+
+    /// Takes the next urgent item if `is` accepts it.
+    pub fn pop_urgent_if(&mut self, is: impl FnOnce(&T) -> bool) -> Option<T> {
+        self.urgent.front().is_some_and(is).then(|| self.urgent.pop_front()).flatten()
+    }
+
+    /// Takes out the first item that `is` accepts, looking at all of them.
+    pub fn remove(&mut self, is: impl Fn(&T) -> bool) -> Option<T> {
+        if let Some(index) = self.urgent.iter().position(&is) {
+            return self.urgent.remove(index);
+        }
+        let (flow, index) = self
+            .flows
+            .iter()
+            .find_map(|(flow, queue)| queue.iter().position(&is).map(|index| (*flow, index)))?;
+        let queue = self.flows.get_mut(&flow)?;
+        let item = queue.remove(index);
+        if queue.is_empty() {
+            self.turns.retain(|turn| *turn != flow);
+            self.forget(flow);
+        }
+        item
+    }
+
+    fn forget(&mut self, flow: u64) {
+        let emptied = self.flows.remove(&flow);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.extend(emptied);
+        }
+    }
+
+    /// Returns all items, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.urgent.iter().chain(self.flows.values().flatten())
+    }
+
+    /// Takes all items out.
+    pub fn take_all(&mut self) -> Vec<T> {
+        core::iter::from_fn(|| self.pop()).collect()
+    }
+
+    /// Tells whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && self.turns.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_flow_with_many_items_delays_another_by_one() {
+        let mut fair = Fair::default();
+        (0..10_000).for_each(|item| fair.push(1, item));
+        assert_eq!(fair.pop(), Some(0));
+        fair.push(2, -1);
+        let next: Vec<_> = (0..2).filter_map(|_| fair.pop()).collect();
+        assert!(next.contains(&-1), "{next:?}");
+        fair.push_urgent(-2);
+        assert_eq!((fair.pop(), fair.pop()), (Some(-2), Some(2)));
+    }
+
+    proptest! {
+        /// Nothing is lost, each flow keeps its order, and no flow has two turns while another
+        /// waits for its first.
+        #[test]
+        fn turns_go_round(steps in prop::collection::vec((0u64..4, 0u8..3), 0..200)) {
+            let (mut fair, mut model) = (Fair::default(), HashMap::<u64, VecDeque<u32>>::new());
+            let mut waited = HashMap::<u64, usize>::new();
+            for (number, (flow, step)) in steps.into_iter().enumerate() {
+                let number = number as u32;
+                if step < 2 {
+                    fair.push(flow, (flow, number));
+                    model.entry(flow).or_default().push_back(number);
+                    continue;
+                }
+                let Some((flow, item)) = fair.pop() else {
+                    prop_assert!(model.values().all(VecDeque::is_empty));
+                    continue;
+                };
+                prop_assert_eq!(model.get_mut(&flow).and_then(VecDeque::pop_front), Some(item));
+                for other in model.iter().filter(|(_, items)| !items.is_empty()) {
+                    *waited.entry(*other.0).or_default() += 1;
+                }
+                waited.insert(flow, 0);
+                prop_assert!(waited.values().all(|turns| *turns <= 4));
+            }
+            let left: usize = model.values().map(VecDeque::len).sum();
+            prop_assert_eq!(fair.take_all().len(), left);
+            prop_assert!(fair.is_empty());
+        }
+    }
+}

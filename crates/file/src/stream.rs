@@ -1,0 +1,205 @@
+//! Streams: pipes, sockets, terminals, event counters, whatever has no offsets.
+//!
+//! | file | attempted by | waits |
+//! |---|---|---|
+//! | pipe, socket, counter or timer that is read | `preadv2`, `pwritev2` with `RWF_NOWAIT` | in the ring, else for readiness |
+//! | socket where the kernel refuses that flag | `recvmsg`, `sendmsg` with `MSG_DONTWAIT` | for readiness |
+//! | FIFO, terminal, inotify, counter that is written | a blocking call, when it is ready | for readiness |
+//!
+//! The descriptor's own mode is never changed. A read ends with what there is; a write goes on
+//! until all is written, as write(2) on a blocking descriptor does. Requests on one pipe or socket
+//! take their turns in the order of submission, those that read apart from those that write.
+
+use crate::{
+    Command, Kind,
+    order::{Access, InodeKey},
+};
+use nowait_block::Segments;
+use nowait_sys::{
+    Errno,
+    file::{self, O_NONBLOCK, Stat, rwf},
+    socket,
+};
+
+/// How a stream that has nothing to give or no room is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The ring waits and transfers.
+    Ring,
+    /// Waits for readiness, then attempts.
+    Ready,
+    /// Waits for readiness, then makes a blocking call of a worker.
+    Worker,
+}
+
+/// What an attempt that does not wait came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The request is over.
+    Over(Result<u32, Errno>),
+    /// It must be waited for; `done` tells what was written so far.
+    Waits,
+    /// Such an attempt is not possible on this file.
+    Impossible,
+}
+
+/// Bytes that a blocking call writes to a stream that is ready: as many as there is room for at
+/// least, one page of a pipe.
+pub(crate) const BLOCKING_WRITE_MAX: usize = 4096;
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFIFO: u32 = 0o010_000;
+const S_IFSOCK: u32 = 0o140_000;
+
+/// Tells whether a request takes what is there instead of waiting.
+pub(crate) fn is_impatient(command: &Command) -> bool {
+    command.status_flags & O_NONBLOCK != 0 || command.wants_nowait()
+}
+
+/// Tells whether an inode is one stream: two descriptors of it mean the same. Those of anonymous
+/// files and of devices do not.
+pub(crate) fn is_one(mode: u32) -> bool {
+    matches!(mode & S_IFMT, S_IFIFO | S_IFSOCK)
+}
+
+/// Returns what a request on a stream takes its turn by: the inode and the direction. `None`: its
+/// inode does not say which stream it is, and it has no turn to wait for.
+pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
+    const READS: u64 = 1 << 63;
+    const WRITES: u64 = 1 << 62;
+    let direction = if kind == Kind::Read { READS } else { WRITES };
+    // Device numbers have 32 bits: these keys are not those of files.
+    is_one(stat.mode).then_some((stat.dev | direction, stat.ino))
+}
+
+/// Each request has its turn alone.
+pub(crate) const ALONE: (core::ops::Range<u64>, Access) = (0..u64::MAX, Access::Write);
+
+/// Reads once, or writes what there is room for, without waiting; `fd` is the command's file in the
+/// calling thread's table and `done` what was written of it so far.
+pub(crate) fn attempt(command: &Command, fd: i32, done: &mut u64) -> Attempt {
+    loop {
+        let moved = match transfer(command, fd, *done, rwf::NOWAIT) {
+            Err(Errno::OPNOTSUPP) if command.wants_nowait() => Err(Errno::OPNOTSUPP),
+            // Sockets are asked by their own calls on kernels before 6.4. A seccomp filter may
+            // refuse the flag, or the call.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
+                match ask_socket(command, fd, *done) {
+                    None => return Attempt::Impossible,
+                    Some(moved) => moved,
+                }
+            }
+            moved => moved,
+        };
+        match moved {
+            Ok(bytes) => {
+                *done += bytes as u64;
+                if command.kind == Kind::Read || bytes == 0 || *done >= command.len {
+                    return Attempt::Over(Ok(*done as u32));
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if !is_impatient(command) => return Attempt::Waits,
+            // Bytes already written win over an error, as in write(2).
+            Err(_) if *done > 0 => return Attempt::Over(Ok(*done as u32)),
+            Err(errno) => return Attempt::Over(Err(errno)),
+        }
+    }
+}
+
+/// Asks a non-blocking descriptor on which no other attempt is possible.
+pub(crate) fn ask_as_it_is(command: &Command) -> Result<u32, Errno> {
+    if command.status_flags & O_NONBLOCK == 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    transfer(command, command.fd, 0, 0).map(|bytes| bytes as u32)
+}
+
+/// Tells whether the kernel's AIO refuses a request at submission with which an attempt ended so.
+pub(crate) fn is_refusal(errno: Errno, command: &Command, stat: &Stat) -> bool {
+    /// Less than an event counter holds is a mistake in the request, not in the file.
+    const COUNTER_BYTES: u64 = 8;
+    match errno {
+        Errno::BADF | Errno::OPNOTSUPP | Errno::ISDIR => true,
+        Errno::INVAL => !is_one(stat.mode) && command.len >= COUNTER_BYTES,
+        _ => false,
+    }
+}
+
+fn transfer(command: &Command, fd: i32, done: u64, flags: u32) -> Result<usize, Errno> {
+    let (segments, flags) = (rest(command, done), command.rw_flags | flags);
+    // SAFETY: the command's maker promised that its segments are valid until its event.
+    unsafe {
+        match command.kind {
+            Kind::Read => file::preadv2(fd, segments.as_slice(), -1, flags),
+            _ => file::pwritev2(fd, segments.as_slice(), -1, flags),
+        }
+    }
+}
+
+/// The same by the calls of sockets; `None`: it is none.
+fn ask_socket(command: &Command, fd: i32, done: u64) -> Option<Result<usize, Errno>> {
+    let is_socket = file::stat(fd).is_ok_and(|stat| stat.mode & S_IFMT == S_IFSOCK);
+    // Reading nothing takes no message, as with read(2).
+    if !is_socket || command.kind == Kind::Read && command.len == 0 {
+        return is_socket.then_some(Ok(0));
+    }
+    let segments = rest(command, done);
+    // SAFETY: as above.
+    Some(unsafe {
+        match command.kind {
+            Kind::Read => socket::receive_now(fd, segments.as_slice()),
+            _ => socket::send_now(fd, segments.as_slice()),
+        }
+    })
+}
+
+/// Returns what is left of a command's memory, no more than one request moves.
+fn rest(command: &Command, done: u64) -> Segments {
+    let rest = command.segments.after(done as usize);
+    let left = (command.len - done) as usize;
+    if rest.len() > left { rest.first(left) } else { rest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nowait_sys::file::IoVec;
+    use std::os::{fd::AsRawFd, unix::net::UnixStream};
+
+    fn command(kind: Kind, fd: i32, memory: &mut [u8]) -> Command {
+        let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
+        // SAFETY: used up before the memory goes.
+        unsafe { Command::new(kind, (fd, 2), Segments::One(segment), 0) }
+    }
+
+    #[test]
+    fn sockets_can_be_asked_by_their_own_calls() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (fd, mut memory) = (one.as_raw_fd(), [7; 16]);
+        let read = command(Kind::Read, other.as_raw_fd(), &mut memory);
+        assert_eq!(ask_socket(&read, other.as_raw_fd(), 0), Some(Err(Errno::AGAIN)));
+        let mut sent = [3; 10];
+        let write = command(Kind::Write, fd, &mut sent);
+        assert_eq!(ask_socket(&write, fd, 4), Some(Ok(6)), "the rest of it");
+        assert_eq!(ask_socket(&read, other.as_raw_fd(), 0), Some(Ok(6)));
+        assert_eq!(memory[..7], [3, 3, 3, 3, 3, 3, 7]);
+        let none = command(Kind::Read, other.as_raw_fd(), &mut []);
+        assert_eq!(ask_socket(&none, other.as_raw_fd(), 0), Some(Ok(0)));
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let fd = reader.as_raw_fd();
+        let mut byte = [0];
+        assert_eq!(ask_socket(&command(Kind::Read, fd, &mut byte), fd, 0), None);
+    }
+
+    #[test]
+    fn the_two_directions_of_a_socket_have_turns_of_their_own() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let one = file::stat(one.as_raw_fd()).unwrap();
+        let other = file::stat(other.as_raw_fd()).unwrap();
+        assert_ne!(turn(&one, Kind::Read), turn(&one, Kind::Write));
+        assert_ne!(turn(&one, Kind::Read), turn(&other, Kind::Read));
+        let counter = nowait_sys::eventfd::EventFd::new().unwrap();
+        assert_eq!(turn(&file::stat(counter.raw()).unwrap(), Kind::Read), None);
+    }
+}

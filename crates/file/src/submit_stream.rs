@@ -1,0 +1,91 @@
+//! From a command to a wait for readiness, or to a transfer of a stream.
+
+use crate::{
+    Command, Kind,
+    operation::{FileKind, FileOperation, Route},
+    stream::{self, Attempt, Way},
+    submit::{Reply, Submission},
+};
+use nowait_sys::{Errno, file, poll};
+
+impl Submission<'_> {
+    pub(crate) fn poll(
+        &mut self,
+        events: u16,
+        command: Command,
+        reply: Reply,
+    ) -> Result<(), Errno> {
+        match poll::ready(command.fd, events as i16) {
+            Ok(ready) if events != 0 && ready != 0 => {
+                self.end(&reply, Ok(u32::from(ready as u16)));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let route = self.stream_route(&reply);
+        let stat = file::stat(command.fd)?;
+        self.request(command, reply, Some(&stat), route, |_| {}, |c| &c.punt_driver)
+    }
+
+    /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
+    pub(crate) fn stream(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
+        let stat = file::stat(command.fd)?;
+        let engine = self.context.engine();
+        let turn = stream::turn(&stat, command.kind);
+        let (range, access) = stream::ALONE;
+        let in_turn = engine.orders().is_empty()
+            || !turn.is_some_and(|turn| engine.orders().conflicts(turn, &range, access));
+        let (mut done, mut way) = (0, Way::Ready);
+        let attempt = match in_turn {
+            true => stream::attempt(&command, command.fd, &mut done),
+            false => Attempt::Waits,
+        };
+        match attempt {
+            Attempt::Over(Err(errno)) if stream::is_refusal(errno, &command, &stat) => {
+                return Err(if errno == Errno::ISDIR { Errno::INVAL } else { errno });
+            }
+            Attempt::Over(result) => {
+                self.end(&reply, result);
+                return Ok(());
+            }
+            Attempt::Waits if in_turn && engine.stream_route() == Route::Driver => way = Way::Ring,
+            Attempt::Waits => {}
+            Attempt::Impossible => way = Way::Worker,
+        }
+        // The status flags may be those of a while ago.
+        command.refresh()?;
+        if stream::is_impatient(&command) {
+            let result = match attempt {
+                Attempt::Impossible => stream::ask_as_it_is(&command),
+                _ => Err(Errno::AGAIN),
+            };
+            self.end(&reply, if done > 0 { Ok(done as u32) } else { result });
+            return Ok(());
+        }
+        // A write may go on after a part, and then needs the held file.
+        let route = match self.stream_route(&reply) {
+            Route::Own if way != Way::Ring || command.kind == Kind::Write => Route::Driver,
+            route => route,
+        };
+        let set = |op: &mut FileOperation| {
+            (op.kind, op.way, op.turn, op.done) = (FileKind::Stream, way, turn, done);
+        };
+        match self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver) {
+            // What was written cannot be taken back.
+            Err(_) if done > 0 => {
+                self.end(&reply, Ok(done as u32));
+                Ok(())
+            }
+            made => made,
+        }
+    }
+
+    /// Chooses who waits for readiness.
+    fn stream_route(&self, reply: &Reply) -> Route {
+        let by_ring = self.context.engine().stream_route();
+        match self.async_route(reply) {
+            Route::Own if by_ring == Route::Driver => Route::Own,
+            _ => by_ring,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Limits on what is under way: requests, and the bytes of the program's memory they use.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use nowait_sys::Errno;
+
+/// What may be under way at a time, apart from what ends inside submit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests.
+    pub requests: usize,
+    /// Bytes that they read or write.
+    pub bytes: u64,
+}
+
+impl Limits {
+    /// No limit.
+    pub const NONE: Limits = Limits { requests: usize::MAX, bytes: u64::MAX };
+}
+
+/// Requests under way, and their limit. Source: `aio_nr`, `reqs_available`, fs/aio.c.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    limits: Limits,
+    requests: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+impl Throttle {
+    pub(crate) fn new(limits: Limits) -> Throttle {
+        Throttle { limits, requests: AtomicUsize::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Counts a request of `bytes`. A limit on bytes lets the largest request pass alone: it
+    /// could never start otherwise.
+    ///
+    /// # Errors
+    /// `EAGAIN`: that would be too many. Nothing was counted.
+    pub(crate) fn enter(&self, bytes: u64) -> Result<(), Errno> {
+        if self.limits == Limits::NONE {
+            return Ok(());
+        }
+        let requests = self.requests.fetch_add(1, Relaxed);
+        let before = match self.limits.bytes {
+            u64::MAX => 0,
+            _ => self.bytes.fetch_add(bytes, Relaxed),
+        };
+        let too_many = requests >= self.limits.requests;
+        let too_large = before > 0 && before.saturating_add(bytes) > self.limits.bytes;
+        if too_many || too_large {
+            self.leave(1, bytes);
+            return Err(Errno::AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Counts requests that have ended, before their events are visible.
+    pub(crate) fn leave(&self, requests: usize, bytes: u64) {
+        if self.limits == Limits::NONE {
+            return;
+        }
+        self.requests.fetch_sub(requests, Relaxed);
+        if self.limits.bytes != u64::MAX {
+            self.bytes.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// Returns how many requests are counted; zero where there is no limit.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_limit_refuses_and_a_large_request_passes_alone() {
+        let throttle = Throttle::new(Limits { requests: 3, bytes: 100 });
+        assert_eq!(throttle.enter(60), Ok(()));
+        assert_eq!(throttle.enter(41), Err(Errno::AGAIN));
+        assert_eq!(throttle.enter(40), Ok(()));
+        assert_eq!(throttle.enter(0), Ok(()));
+        assert_eq!(throttle.enter(0), Err(Errno::AGAIN), "a fourth request");
+        throttle.leave(3, 100);
+        assert_eq!(throttle.enter(1000), Ok(()), "nothing else is under way");
+        assert_eq!(throttle.enter(1), Err(Errno::AGAIN));
+        throttle.leave(1, 1000);
+        assert_eq!(throttle.requests(), 0);
+    }
+}

@@ -1,0 +1,56 @@
+//! Contexts that come and go leave nothing behind. `SCALE=full` makes 10,000 of them.
+//!
+//! The only test of its file: other tests' files and threads would be counted.
+
+mod common;
+
+use common::*;
+use nowait_file::{BackendChoice, Context, Kind};
+use std::fs::File;
+
+const POLLIN: u16 = 1;
+
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// What a process has of everything that a context could leave behind.
+fn belongings() -> (usize, usize, usize) {
+    let entries = |folder: &str| std::fs::read_dir(folder).unwrap().count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let rings = maps.lines().filter(|line| line.contains("aio") || line.contains("io_uring"));
+    (entries("/proc/self/fd"), entries("/proc/self/task"), rings.count())
+}
+
+#[test]
+fn contexts_that_come_and_go_leave_nothing_behind() {
+    on_every_backend(|engine| {
+        let file = File::open("/proc/self/exe").unwrap();
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let one = |id: u64| {
+            let context = Context::new(engine, id as u32, 64).unwrap();
+            submit(&context, 1, command(Kind::Read, &file, leaked(64, 0), 0)).unwrap();
+            submit(&context, 2, poll(&reader, POLLIN)).unwrap();
+            submit(&context, 3, command(Kind::Read, &reader, leaked(8, 0), 0)).unwrap();
+            reap(&context, 1);
+            context.destroy().unwrap();
+        };
+        (0..100).for_each(one);
+        engine.clear_graves();
+        let (before, memory) = (belongings(), resident_bytes());
+        // The kernel takes some milliseconds to take each of its own contexts down.
+        let slow = engine.backend() == BackendChoice::Kaio;
+        let full = std::env::var_os("SCALE").is_some_and(|scale| scale == "full");
+        let count = if full { 10_000 } else { 200 };
+        (0..if slow { count / 10 } else { count }).for_each(one);
+        engine.clear_graves();
+        let ((files, threads, rings), after) = (before, belongings());
+        assert_eq!((after.0, after.2), (files, rings));
+        // Workers come as they are needed, and go seconds later.
+        let workers_max = engine.config().workers_max;
+        assert!(after.1 <= threads + workers_max, "{} threads, {threads} before", after.1);
+        let grown = resident_bytes().saturating_sub(memory);
+        assert!(grown < 32 << 20, "{grown} bytes");
+    });
+}

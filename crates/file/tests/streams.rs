@@ -1,0 +1,402 @@
+//! Requests on pipes, sockets, terminals and counters, and polls, on every backend.
+
+mod common;
+
+use common::*;
+use nowait_file::{Context, Engine, Kind};
+use nowait_sys::{Errno, file};
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+        unix::net::{UnixDatagram, UnixStream},
+    },
+    sync::Arc,
+};
+
+const POLLIN: u16 = 1;
+const POLLOUT: u16 = 4;
+const O_NONBLOCK: i32 = 0o4000;
+
+/// A reading and a writing end of each kind.
+fn pairs(folder: &std::path::Path) -> Vec<(&'static str, OwnedFd, OwnedFd)> {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let fifo = folder.join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let both = OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    let fifo_reader = File::open(&fifo).unwrap();
+    let (one, other) = UnixStream::pair().unwrap();
+    let (from, to) = UnixDatagram::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    sender.connect(datagrams.local_addr().unwrap()).unwrap();
+    let (terminal, master) = terminal();
+    vec![
+        ("pipe", reader.into(), writer.into()),
+        ("fifo", fifo_reader.into(), both.into()),
+        ("unix", one.into(), other.into()),
+        ("unix datagrams", from.into(), to.into()),
+        ("tcp", server.into(), client.into()),
+        ("udp", datagrams.into(), sender.into()),
+        ("terminal", terminal, master),
+    ]
+}
+
+/// A terminal and who sits at it, without echo.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let master = OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
+    let number = nowait_sys::tty::unlock(master.as_raw_fd()).unwrap();
+    let path = format!("/dev/pts/{number}");
+    let terminal = OwnedFd::from(OpenOptions::new().read(true).write(true).open(path).unwrap());
+    let mode = std::process::Command::new("stty")
+        .args(["-echo", "-icanon", "min", "1"])
+        .stdin(terminal.try_clone().unwrap())
+        .status();
+    assert!(mode.unwrap().success());
+    (terminal, master.into())
+}
+
+fn text(memory: *mut [u8], len: i64) -> &'static [u8] {
+    &bytes(memory)[..len as usize]
+}
+
+fn write_all(file: &OwnedFd, data: &[u8]) {
+    File::from(file.try_clone().unwrap()).write_all(data).unwrap();
+}
+
+#[test]
+fn a_read_waits_for_data_and_is_short_as_read_is() {
+    on_every_backend(|engine| {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context::new(engine, 0, 8).unwrap();
+        for (kind, reader, writer) in pairs(folder.path()) {
+            for round in 0..5 {
+                let memory = leaked(100, 0);
+                submit(&context, round, command(Kind::Read, &reader, memory, 0)).unwrap();
+                assert!(!has_event(&context), "{kind}: nothing is there yet");
+                write_all(&writer, b"short\n");
+                assert_eq!(reap(&context, 1), [(round, 6)], "{kind}");
+                assert_eq!(text(memory, 6), b"short\n", "{kind}");
+                // What is there already ends in submit.
+                write_all(&writer, b"there\n");
+                submit(&context, round, command(Kind::Read, &reader, memory, 0)).unwrap();
+                assert_eq!(reap(&context, 1), [(round, 6)], "{kind}");
+            }
+            let mode = file::status_flags(reader.as_raw_fd()).unwrap();
+            assert_eq!(mode & O_NONBLOCK, 0, "{kind}: the descriptor's mode is the program's");
+        }
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn reads_of_one_stream_take_their_turns() {
+    on_every_backend(|engine| {
+        const READS: u64 = 50;
+        let context = Context::new(engine, 0, 128).unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (one, mut other) = UnixStream::pair().unwrap();
+        for (end, source) in [
+            (reader.as_fd(), &mut writer as &mut dyn Write),
+            (one.as_fd(), &mut other as &mut dyn Write),
+        ] {
+            let memory: Vec<_> = (0..READS).map(|_| leaked(1, 0xff)).collect();
+            for (name, memory) in memory.iter().enumerate() {
+                submit(&context, name as u64, command(Kind::Read, &end, *memory, 0)).unwrap();
+            }
+            for byte in 0..READS {
+                source.write_all(&[byte as u8]).unwrap();
+                if byte.is_multiple_of(7) {
+                    std::thread::yield_now();
+                }
+            }
+            let events = reap(&context, READS as usize);
+            assert!(events.iter().all(|(_, res)| *res == 1));
+            for (name, memory) in memory.iter().enumerate() {
+                assert_eq!(bytes(*memory), [name as u8]);
+            }
+        }
+        context.destroy().unwrap();
+    });
+}
+
+/// As write(2) on a blocking descriptor, and one after another.
+#[test]
+fn writes_go_on_until_all_is_written_in_order() {
+    on_every_backend(|engine| {
+        const WRITES: usize = 4;
+        const BYTES: usize = 300_000;
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context::new(engine, 0, 16).unwrap();
+        for (kind, reader, writer) in pairs(folder.path()) {
+            if kind.contains("datagrams") || kind == "udp" || kind == "terminal" {
+                continue; // messages; and a terminal takes no lines that long
+            }
+            for name in 0..WRITES {
+                let memory = leaked(BYTES, name as u8);
+                submit(&context, name as u64, command(Kind::Write, &writer, memory, 0)).unwrap();
+            }
+            let mut seen = vec![0; WRITES * BYTES];
+            File::from(reader).read_exact(&mut seen).unwrap();
+            let expected: Vec<_> = (0..WRITES).map(|name| (name as u64, BYTES as i64)).collect();
+            assert_eq!(reap(&context, WRITES), expected, "{kind}");
+            let in_order = seen.chunks(BYTES).enumerate();
+            assert!(in_order.into_iter().all(|(n, c)| c.iter().all(|b| *b == n as u8)), "{kind}");
+        }
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn a_peer_that_hangs_up_ends_all_requests() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 64).unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (one, other) = UnixStream::pair().unwrap();
+        for name in 0..10 {
+            submit(&context, name, command(Kind::Read, &reader, leaked(8, 0), 0)).unwrap();
+            submit(&context, 10 + name, command(Kind::Read, &one, leaked(8, 0), 0)).unwrap();
+        }
+        submit(&context, 20, poll(&reader, POLLIN)).unwrap();
+        drop((writer, other));
+        let events = reap(&context, 21);
+        assert!(events[..20].iter().all(|(_, res)| *res == 0), "{events:?}");
+        assert_eq!(events[20].1 & 0x10, 0x10, "hung up");
+        // Nobody will read: first a full pipe, then none.
+        let (reader, writer) = std::io::pipe().unwrap();
+        for name in 0..5 {
+            submit(&context, name, command(Kind::Write, &writer, leaked(50_000, 0), 0)).unwrap();
+        }
+        drop(reader);
+        let results: Vec<i64> = reap(&context, 5).iter().map(|(_, res)| *res).collect();
+        assert_eq!(results[0], 50_000);
+        // What was written of the second counts; the others wrote nothing.
+        assert!(0 < results[1] && results[1] < 50_000, "{results:?}");
+        assert_eq!(results[2..], [failed(Errno::PIPE); 3]);
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn a_non_blocking_descriptor_says_eagain() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let (one, other) = UnixStream::pair().unwrap();
+        one.set_nonblocking(true).unwrap();
+        submit(&context, 1, command(Kind::Read, &one, leaked(8, 0), 0)).unwrap();
+        assert_eq!(reap(&context, 1), [(1, failed(Errno::AGAIN))]);
+        let mut impatient = command(Kind::Read, &other, leaked(8, 0), 0);
+        impatient.rw_flags = file::rwf::NOWAIT;
+        submit(&context, 2, impatient).unwrap();
+        assert_eq!(reap(&context, 1), [(2, failed(Errno::AGAIN))]);
+        let whole = leaked(8 << 20, 0);
+        submit(&context, 3, command(Kind::Write, &one, whole, 0)).unwrap();
+        let (_, written) = reap(&context, 1)[0];
+        assert!(0 < written && written < 8 << 20, "what there was room for: {written}");
+        context.destroy().unwrap();
+    });
+}
+
+/// Armed streams and polls take none of the places of files: those would wait for ever.
+#[test]
+fn a_thousand_silent_streams_delay_no_file() {
+    on_every_backend(|engine| {
+        const PIPES: u64 = 1000;
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![9; 400 * 4096]).unwrap();
+        let file = File::open(&path).unwrap();
+        let context = Context::new(engine, 0, 2048).unwrap();
+        let pipes: Vec<_> = (0..PIPES).map(|_| std::io::pipe().unwrap()).collect();
+        for (name, (reader, _)) in pipes.iter().enumerate() {
+            let wait = match name % 2 {
+                0 => poll(reader, POLLIN),
+                _ => command(Kind::Read, reader, leaked(4, 0), 0),
+            };
+            submit(&context, name as u64, wait).unwrap();
+        }
+        file::advise(file.as_raw_fd(), 0, 0, file::Advice::DontNeed).unwrap();
+        for block in 0..400 {
+            let read = command(Kind::Read, &file, leaked(4096, 0), block * 4096);
+            submit(&context, PIPES + block, read).unwrap();
+        }
+        assert!(reap(&context, 400).iter().all(|(name, res)| *name >= PIPES && *res == 4096));
+        for (_, writer) in &pipes {
+            (&*writer).write_all(b"data").unwrap();
+        }
+        for (name, res) in reap(&context, PIPES as usize) {
+            assert_eq!(res, if name % 2 == 0 { i64::from(POLLIN) } else { 4 });
+        }
+        context.destroy().unwrap();
+    });
+}
+
+fn counter() -> OwnedFd {
+    let counter = nowait_sys::eventfd::EventFd::new_blocking().unwrap();
+    // SAFETY: a new descriptor, owned by nobody else.
+    unsafe { OwnedFd::from_raw_fd(counter.into_raw()) }
+}
+
+/// All counters have one inode: the number alone must not decide which one is meant.
+#[test]
+fn a_counter_is_held_although_its_number_means_another() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let (first, memory) = (counter(), [leaked(8, 0), leaked(8, 0)]);
+        let number = first.as_raw_fd();
+        let kept = first.try_clone().unwrap();
+        submit(&context, 1, command(Kind::Read, &first, memory[0], 0)).unwrap();
+        drop(first);
+        let mut others: Vec<OwnedFd> = (0..50).map(|_| counter()).collect();
+        let second = others.iter().position(|other| other.as_raw_fd() == number);
+        let Some(second) = second.map(|index| others.swap_remove(index)) else { return };
+        submit(&context, 2, command(Kind::Read, &second, memory[1], 0)).unwrap();
+        write_all(&second, &7u64.to_ne_bytes());
+        assert_eq!(reap(&context, 1), [(2, 8)]);
+        write_all(&kept, &3u64.to_ne_bytes());
+        assert_eq!(reap(&context, 1), [(1, 8)]);
+        assert_eq!((bytes(memory[0])[0], bytes(memory[1])[0]), (3, 7));
+        // Too little room is the request's mistake, which its event says.
+        submit(&context, 3, command(Kind::Read, &second, leaked(4, 0), 0)).unwrap();
+        assert_eq!(reap(&context, 1), [(3, failed(Errno::INVAL))]);
+        context.destroy().unwrap();
+    });
+}
+
+/// io_uring gives up what it began for a thread that ends.
+#[test]
+fn requests_on_streams_outlive_their_thread() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (silent, mut speaker) = std::io::pipe().unwrap();
+        let memory = leaked(4, 0);
+        let (read, wait) = (command(Kind::Read, &reader, memory, 0), poll(&silent, POLLIN));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                submit(&context, 1, read).unwrap();
+                submit(&context, 2, wait).unwrap();
+            });
+        });
+        assert!(!has_event(&context));
+        writer.write_all(b"data").unwrap();
+        assert_eq!(reap(&context, 1), [(1, 4)]);
+        assert_eq!(bytes(memory), b"data");
+        speaker.write_all(b"x").unwrap();
+        assert_eq!(reap(&context, 1), [(2, i64::from(POLLIN))]);
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn polls_of_files_and_of_room_end_at_once() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let file = File::open("/proc/self/exe").unwrap();
+        let (_reader, writer) = std::io::pipe().unwrap();
+        submit(&context, 1, poll(&file, POLLIN | POLLOUT)).unwrap();
+        submit(&context, 2, poll(&writer, POLLIN | POLLOUT)).unwrap();
+        assert!(has_event(&context));
+        let always = i64::from(POLLIN | POLLOUT);
+        assert_eq!(reap(&context, 2), [(1, always), (2, i64::from(POLLOUT))]);
+        context.destroy().unwrap();
+    });
+}
+
+/// Several polls of one descriptor, each for its own events.
+fn polls_of_one_descriptor(engine: &Arc<Engine>) {
+    let context = Context::new(engine, 0, 16).unwrap();
+    let (one, mut other) = UnixStream::pair().unwrap();
+    while context.io().outstanding() == 0 {
+        // Full at last: then there is no room to wait for.
+        submit(&context, 0, command(Kind::Write, &one, leaked(1 << 20, 0), 0)).unwrap();
+        if has_event(&context) {
+            reap(&context, 1);
+        }
+    }
+    for name in 1..4 {
+        submit(&context, name, poll(&one, POLLIN)).unwrap();
+        submit(&context, 10 + name, poll(&one, POLLOUT)).unwrap();
+    }
+    assert!(!has_event(&context));
+    other.write_all(b"x").unwrap();
+    let readable: Vec<_> = (1..4).map(|name| (name, i64::from(POLLIN))).collect();
+    assert_eq!(reap(&context, 3), readable);
+    context.cancel(12).unwrap();
+    assert_eq!(reap(&context, 1), [(12, failed(Errno::CANCELED))]);
+    other.set_nonblocking(true).unwrap();
+    let mut sink = vec![0; 1 << 16];
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        while other.read(&mut sink).is_ok_and(|bytes| bytes > 0) {}
+        if has_event(&context) {
+            seen.extend(reap(&context, 1));
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [(0, 1 << 20), (11, i64::from(POLLOUT)), (13, i64::from(POLLOUT))]);
+    context.destroy().unwrap();
+}
+
+#[test]
+fn polls_of_one_descriptor_wait_for_their_own_events() {
+    on_every_backend(polls_of_one_descriptor);
+}
+
+/// epoll, poll or select on one descriptor instead of io_getevents.
+#[test]
+fn the_counter_of_a_context_tells_of_its_events() {
+    use nowait_sys::{poll::ppoll, time::Deadline};
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 64).unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let counter = context.event_counter().unwrap();
+        assert_eq!(context.event_counter(), Ok(counter));
+        let is_readable = |deadline| ppoll(counter, 1, deadline, None).unwrap() != 0;
+        assert!(!is_readable(Deadline::NOW));
+        for round in 0..50 {
+            submit(&context, round, command(Kind::Read, &reader, leaked(1, 0), 0)).unwrap();
+            writer.write_all(b"x").unwrap();
+            assert!(is_readable(Deadline::NEVER));
+            let mut count = [0; 8];
+            let mut file = std::mem::ManuallyDrop::new(
+                // SAFETY: the context's descriptor, which is not closed here.
+                unsafe { File::from_raw_fd(counter) },
+            );
+            file.read_exact(&mut count).unwrap();
+            assert_eq!(reap(&context, 1), [(round, 1)]);
+        }
+        context.destroy().unwrap();
+    });
+}
+
+/// A pipe in packet mode has the flag of direct files.
+#[test]
+fn a_pipe_of_packets_is_a_stream() {
+    on_every_backend(|engine| {
+        let (reader, writer) = nowait_sys::pipe::packets().unwrap();
+        let (reader, writer) = (owned(reader), owned(writer));
+        let context = Context::new(engine, 0, 8).unwrap();
+        let memory = leaked(100, 0);
+        for round in 0..3 {
+            submit(&context, round, command(Kind::Read, &reader, memory, 0)).unwrap();
+            submit(&context, 9, command(Kind::Write, &writer, leaked(5, 1), 0)).unwrap();
+            submit(&context, 10, command(Kind::Write, &writer, leaked(5, 2), 0)).unwrap();
+            assert_eq!(reap(&context, 3), [(round, 5), (9, 5), (10, 5)]);
+            submit(&context, round, command(Kind::Read, &reader, memory, 0)).unwrap();
+            assert_eq!(reap(&context, 1), [(round, 5)]);
+        }
+        context.destroy().unwrap();
+    });
+}
+
+fn owned(fd: nowait_sys::Fd) -> OwnedFd {
+    // SAFETY: its only owner gives it up.
+    unsafe { OwnedFd::from_raw_fd(fd.into_raw()) }
+}
