@@ -24,7 +24,7 @@ $(STAMP):
 	@bash xtask/setup.sh
 	@mkdir -p $(@D) && rm -f $(@D)/setup-* && touch $@
 
-dist: setup ## Build dist/: the tool, libaio.so.1, libnowait_preload.so
+dist: setup ## Build dist/: the tool, libaio.so.1, libnowait_preload.so, the C API
 	@$(X) dist
 
 demo: dist ## Show an unmodified fio with and without nowait (under 90 seconds)

@@ -130,12 +130,14 @@ fn dist_job(_: &Context) -> Result<End> {
 }
 
 fn clippy(context: &Context) -> Result<End> {
-    plain(context.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    let args = ["clippy", "--workspace", "--all-targets", "--features", examples::FEATURES];
+    plain(context.cargo(&[&args[..], &["--", "-D", "warnings"]].concat()))
 }
 
 /// Only libraries: the tool's name is that of the facade, and its files would collide.
 fn doc(context: &Context) -> Result<End> {
-    let mut command = context.cargo(&["doc", "--workspace", "--no-deps", "--lib"]);
+    let args = ["doc", "--workspace", "--no-deps", "--lib", "--features", examples::FEATURES];
+    let mut command = context.cargo(&args);
     command.env("RUSTDOCFLAGS", "-D warnings");
     plain(command)
 }
@@ -143,7 +145,8 @@ fn doc(context: &Context) -> Result<End> {
 /// A test that skipped itself ended as "ok" for cargo: here it counts as skipped, not passed.
 fn test(context: &Context) -> Result<End> {
     drop(std::fs::remove_file(skips::file()));
-    let mut command = context.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    let args = ["test", "--workspace", "--no-fail-fast", "--features", examples::FEATURES];
+    let mut command = context.cargo(&args);
     command.env("NOWAIT_SKIPS", skips::file());
     if !context.quick {
         command.env("NOWAIT_FULL", "1");
@@ -198,13 +201,18 @@ fn miri(context: &Context) -> Result<End> {
         true => &["buddy", "frames", "page_wait", "lend", "mapping::tests::trunc", "threads"],
         false => &["--skip", "inode_lock", "--skip", "policy", "--skip", "readahead"],
     };
-    match (run("nowait-retry", &[])?, run("nowait-cache", cache)?) {
-        (End::Tests(mut retry), End::Tests(cache)) => {
-            retry.add(cache);
-            Ok(End::Tests(retry))
+    // Buffers between a future and the engine.
+    let futures = &["operation", "reactor", "calls"];
+    let mut all = Outcome::default();
+    for (package, filter) in
+        [("nowait-retry", &[][..]), ("nowait-cache", cache), ("nowait", futures)]
+    {
+        match run(package, filter)? {
+            End::Tests(outcome) => all.add(outcome),
+            end => return Ok(end),
         }
-        (retry, _) => Ok(retry),
     }
+    Ok(End::Tests(all))
 }
 
 fn asan(context: &Context) -> Result<End> {
@@ -222,9 +230,11 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     let host = host()?;
     // The standard library is built with the sanitizer too, else its atomics look like races.
     let mut args = vec!["test", "-Zbuild-std", "--target", &host, "--lib", "--test", "storm"];
-    for package in ["nowait-retry", "nowait-block", "nowait-cache", "nowait-file"] {
+    for package in ["nowait-retry", "nowait-block", "nowait-cache", "nowait-file", "nowait"] {
         args.extend(["-p", package]);
     }
+    // Futures that are dropped, and requests that are cancelled, on the real backends.
+    args.extend(["--test", "async_file", "--test", "control"]);
     let mut command = context.nightly(&args);
     command
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))

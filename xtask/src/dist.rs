@@ -1,7 +1,8 @@
-//! Fills dist/: the tool, and the two shared objects linked by the C compiler.
+//! Fills dist/: the tool, the two shared objects linked by the C compiler, and the C API.
 //!
 //! ```text
 //!   crates/cli ─────────► dist/bin/nowait
+//!   crates/capi ────────► dist/lib/libnowait.so, libnowait.a …               (c_api.rs)
 //!   crates/faces (Rust) ──────────► libnowait_faces.a ─┐
 //!   exports.c, libaio.map ─────────────────────────────┼─► dist/lib/libaio.so.1
 //!   exports.c, preload.c, plain.c, posix.c, preload.map ┴─► dist/lib/libnowait_preload.so
@@ -15,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::{self, Result};
-use crate::symbols;
+use crate::{c_api, symbols};
 
 /// Where the C files and the version scripts lie.
 const SOURCES: &str = "crates";
@@ -23,9 +24,8 @@ const SOURCES: &str = "crates";
 /// What all shared objects are linked with.
 ///
 /// `nodelete`: the engine has threads, so a `dlclose` must not unmap their code. `gc-sections`
-/// and `exclude-libs` keep the Rust archive small and private. Debug information stays in, for
-/// backtraces, compressed.
-const LINK_FLAGS: &[&str] = &[
+/// keeps the Rust archive small. Debug information stays in, for backtraces, compressed.
+pub(crate) const LINK_FLAGS: &[&str] = &[
     "-shared",
     "-fPIC",
     "-O2",
@@ -35,7 +35,6 @@ const LINK_FLAGS: &[&str] = &[
     "-Wextra",
     "-Werror",
     "-ffunction-sections",
-    "-Wl,--exclude-libs,ALL",
     "-Wl,--gc-sections",
     "-Wl,-z,now,-z,relro,-z,nodelete,-z,noexecstack",
     "-Wl,--no-undefined",
@@ -84,11 +83,12 @@ const COMPLETIONS: &[(&str, &str)] = &[
 pub(crate) fn run() -> Result {
     let dist = process::root().join("dist");
     build_tool(&dist)?;
-    let natives = build_archive()?;
+    let natives = build_archive("nowait-faces")?;
     for library in LIBRARIES {
         link(library, &natives, &dist.join("lib"))?;
     }
-    link_alias(&dist.join("lib"))?;
+    link_alias(&dist.join("lib"), "libaio.so.1t64", "libaio.so.1")?;
+    c_api::install(&dist)?;
     share(&dist)?;
     list(&dist)
 }
@@ -99,10 +99,10 @@ fn build_tool(dist: &Path) -> Result {
     install(&process::target().join("release/nowait"), &dist.join("bin/nowait"))
 }
 
-/// Builds the static archive; returns the system libraries that it says it needs.
-fn build_archive() -> Result<Vec<String>> {
+/// Builds the static archive of a package; returns the system libraries that it says it needs.
+pub(crate) fn build_archive(package: &str) -> Result<Vec<String>> {
     const NATIVES: &str = "native-static-libs: ";
-    let mut args = vec!["rustc", "--release", "-p", "nowait-faces", "--lib"];
+    let mut args = vec!["rustc", "--release", "-p", package, "--lib"];
     args.extend(["--crate-type", "staticlib", "--", "--print", "native-static-libs"]);
     let mut natives = None;
     process::stream(process::command("cargo", &args), |line| {
@@ -123,7 +123,10 @@ fn link(library: &Library, natives: &[String], folder: &Path) -> Result {
     let temporary = temporary(&folder.join(library.soname));
     let compiler = std::env::var("CC").unwrap_or_else(|_| String::from("cc"));
     let mut command = process::command(&compiler, LINK_FLAGS);
-    command.arg(library.define).arg(format!("-Wl,-soname,{}", library.soname));
+    // The archive is private: only the C files export.
+    command
+        .args([library.define, "-Wl,--exclude-libs,ALL"])
+        .arg(format!("-Wl,-soname,{}", library.soname));
     command.arg(format!("-Wl,--version-script={}", script.display()));
     command.args(library.sources.iter().map(|name| sources.join(name)));
     command.arg(archive).args(natives).arg("-o").arg(&temporary);
@@ -142,12 +145,13 @@ fn check(library: &Library, file: &Path) -> Result {
     symbols::check_dynamic(&readelf(&["-d"])?, library.soname)
 }
 
-/// Adds the name that the library has on distributions with a 64-bit `time_t` transition.
-fn link_alias(folder: &Path) -> Result {
-    let alias = folder.join("libaio.so.1t64");
+/// Adds another name for a library: that of libaio on distributions with a 64-bit `time_t`
+/// transition, that of libnowait for the linker.
+pub(crate) fn link_alias(folder: &Path, alias: &str, library: &str) -> Result {
+    let alias = folder.join(alias);
     let temporary = temporary(&alias);
     drop(fs::remove_file(&temporary));
-    std::os::unix::fs::symlink("libaio.so.1", &temporary)
+    std::os::unix::fs::symlink(library, &temporary)
         .map_err(|error| format!("{}: {error}", alias.display()))?;
     rename(&temporary, &alias)
 }
@@ -178,28 +182,30 @@ fn write_if_offered(dist: &Path, args: &[&str], file: &Path) -> Result {
     fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn install(from: &Path, to: &Path) -> Result {
+pub(crate) fn install(from: &Path, to: &Path) -> Result {
     create_folder(to.parent().unwrap_or(to))?;
     let temporary = temporary(to);
     fs::copy(from, &temporary).map_err(|error| format!("{}: {error}", from.display()))?;
     rename(&temporary, to)
 }
 
-fn temporary(file: &Path) -> PathBuf {
+pub(crate) fn temporary(file: &Path) -> PathBuf {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     file.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
-fn create_folder(folder: &Path) -> Result {
+pub(crate) fn create_folder(folder: &Path) -> Result {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
-fn rename(from: &Path, to: &Path) -> Result {
+pub(crate) fn rename(from: &Path, to: &Path) -> Result {
     fs::rename(from, to).map_err(|error| format!("{}: {error}", to.display()))
 }
 
 fn list(dist: &Path) -> Result {
-    for file in ["bin/nowait", "lib/libaio.so.1", "lib/libnowait_preload.so"] {
+    let libraries = ["libaio.so.1", "libnowait_preload.so", "libnowait.so", "libnowait.a"]
+        .map(|n| format!("lib/{n}"));
+    for file in libraries.iter().map(String::as_str).chain(["bin/nowait"]) {
         let path = dist.join(file);
         let length = fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         println!("dist/{file:<26} {:>6} KiB", length.len().div_ceil(1024));

@@ -10,6 +10,9 @@ use crate::process::{self, Result};
 /// Not a multiple of a block, and more than the copy has under way at a time.
 const FILE_BYTES: usize = (9 << 20) + 123;
 
+/// What some of them need; the same for all, so that the library is built once.
+pub(crate) const FEATURES: &str = "nowait/futures-io,nowait/tokio";
+
 /// Runs each example with the command `cargo`, checks what it said and did.
 ///
 /// # Errors
@@ -28,7 +31,8 @@ fn run_in(folder: &Path, cargo: impl Fn(&[&str]) -> Command) -> Result {
     let lines = bytes.split(|byte| *byte == b'\n').count() - 1;
     fs::write(&from, &bytes).map_err(|error| format!("{from}: {error}"))?;
     let example = |name: &str, args: &[&str], said: &str| -> Result {
-        let mut words = vec!["run", "-q", "-p", "nowait", "--example", name, "--"];
+        let mut words = vec!["run", "-q", "-p", "nowait", "--features", FEATURES];
+        words.extend(["--example", name, "--"]);
         words.extend(args);
         let mut found = false;
         process::stream(cargo(&words), |line| {
@@ -42,6 +46,15 @@ fn run_in(folder: &Path, cargo: impl Fn(&[&str]) -> Command) -> Result {
     if fs::read(&to).ok().as_ref() != Some(&bytes) {
         return Err(String::from("example copy made a copy that differs"));
     }
+    fs::remove_file(&to).map_err(|error| format!("{to}: {error}"))?;
+    example("tokio_copy", &[&from, &to], &format!("{FILE_BYTES} bytes in "))?;
+    if fs::read(&to).ok().as_ref() != Some(&bytes) {
+        return Err(String::from("example tokio_copy made a copy that differs"));
+    }
+    example("tokio_random", &[&from, "50"], "Direct, pool")?;
+    // The last line has no end.
+    let all = 2 * (lines + 1);
+    example("smol_lines", &[&from, &to], &format!("{all} lines"))?;
     for number in 0..100 {
         let path = folder.join(format!("small-{number}"));
         fs::write(&path, &bytes[..number * 100]).map_err(|e| format!("{}: {e}", path.display()))?;

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   make test ── cargo x ci ──┬─ fmt, clippy, tidy, doc     (tidy.rs, tidy/)
-//!                             ├─ dist                       (dist.rs, symbols.rs)
+//!                             ├─ dist                       (dist.rs, c_api.rs, symbols.rs)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs)
 //!                             └─ loom, miri                 (ci.rs)
 //! ```
 
+mod c_api;
 mod ci;
 mod dist;
 mod examples;
@@ -24,7 +25,7 @@ Usage: cargo x COMMAND
 
   ci [--quick] [JOB...]
                 run these jobs, or the quick form of all; `cargo x ci --list` names them
-  dist          fill dist/ and check what was linked
+  dist [c-api]  fill dist/, or only what a C program needs, and check what was linked
   tidy          the rules that no other tool checks
   skips         fail when more tests were skipped than tests/skips.allowed permits
 ";
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["ci", jobs @ ..] => ci::run(jobs),
         ["dist"] => dist::run(),
+        ["dist", "c-api"] => c_api::install(&process::root().join("dist")),
         ["tidy"] => tidy::run(),
         ["skips"] => skips::run(),
         [] | ["help" | "--help" | "-h"] => {

@@ -101,6 +101,43 @@ pub(crate) fn check_preload(readelf: &str) -> Result {
     report("libnowait_preload.so", &missing, &surplus)
 }
 
+/// Checks that a library exports exactly what its version script names, at those versions.
+///
+/// # Errors
+/// A symbol is missing, or one too many is exported.
+pub(crate) fn check_script(library: &str, readelf: &str, script: &Script) -> Result {
+    let expected: Exports = script
+        .iter()
+        .flat_map(|(node, names)| {
+            let versioned = names.iter().map(move |name| format!("{name}@@{node}"));
+            versioned.chain([node.clone()])
+        })
+        .collect();
+    let found = exports(readelf);
+    let missing: Vec<_> = expected.difference(&found).cloned().collect();
+    let surplus: Vec<_> = found.difference(&expected).cloned().collect();
+    report(library, &missing, &surplus)
+}
+
+/// The nodes of a version script, each with its symbols.
+pub(crate) type Script = Vec<(String, Vec<String>)>;
+
+/// Reads a version script with one version for each symbol.
+pub(crate) fn read_script(text: &str) -> Script {
+    let code: String =
+        text.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
+    let mut script = Script::new();
+    for node in code.split('}') {
+        let Some((name, body)) = node.split_once('{') else { continue };
+        // What stands before the name is the parent of the node before.
+        let name = name.rsplit(';').next().unwrap_or(name).trim().to_owned();
+        let global = body.split("local:").next().unwrap_or(body).replace("global:", "");
+        let symbols = global.split(';').map(str::trim).filter(|symbol| !symbol.is_empty());
+        script.push((name, symbols.map(str::to_owned).collect()));
+    }
+    script
+}
+
 /// Checks the dynamic section, given as the output of `readelf -dW`.
 ///
 /// # Errors
@@ -201,6 +238,22 @@ mod tests {
         symbols.push("_ZN3std2io5stdio6_print");
         assert!(check_preload(&table(&symbols)).is_err());
         assert!(check_preload(&table(&PRELOAD[1..])).is_err());
+    }
+
+    #[test]
+    fn exports_are_compared_with_the_version_script() {
+        let text = "/* c */ V_1 {\n global: a; b;\n local: *;\n};\nV_2 { global: c; } V_1;\n";
+        let script = read_script(text);
+        let expected = [("V_1", vec!["a", "b"]), ("V_2", vec!["c"])];
+        let owned = |(node, names): (&str, Vec<&str>)| {
+            (node.to_owned(), names.into_iter().map(str::to_owned).collect())
+        };
+        assert_eq!(script, expected.map(owned));
+        let exported = ["a@@V_1", "b@@V_1", "c@@V_2", "V_1", "V_2"];
+        assert_eq!(check_script("x", &table(&exported), &script), Ok(()));
+        assert!(check_script("x", &table(&exported[1..]), &script).is_err());
+        let leaked = [&exported[..], &["d"]].concat();
+        assert!(check_script("x", &table(&leaked), &script).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::FRAME_BYTES;
 use crate::cache::Cache;
 use crate::copy;
-use crate::flush::Flush;
+use crate::flush::{Durable, Flush};
 use crate::folio::FolioId;
 use crate::mapping::{Busy, Mapping};
 use crate::sync::{AcqRel, Acquire, Arc, AtomicU64, Release};
@@ -112,7 +112,17 @@ impl CachedFile {
 
     /// Writes folios whose writeback the caller has started: one adjoining run.
     pub fn write_back(self: &Arc<Self>, run: Vec<FolioId>, plug: &mut Vec<Bio>) {
-        self.cache().start_write(self, run, plug);
+        self.write_back_durably(run, Durable::Written, plug);
+    }
+
+    /// As [`CachedFile::write_back`], and what is written is `durable` when the writeback ends.
+    pub(crate) fn write_back_durably(
+        self: &Arc<Self>,
+        run: Vec<FolioId>,
+        durable: Durable,
+        plug: &mut Vec<Bio>,
+    ) {
+        self.cache().start_write(self, run, durable, plug);
     }
 
     /// Notes that the file was written up to byte `end` past the cache: it is at least as long.

@@ -35,6 +35,10 @@ struct Book {
     wants_all: bool,
     /// A flush failed: what was written before may be lost, and nobody knows what.
     error: Option<Errno>,
+    /// Something was written since the last flush began, and not made durable by its own bio.
+    unflushed: bool,
+    /// Writes that failed.
+    failures: u64,
     waiting: Vec<WaitEntry>,
 }
 
@@ -76,7 +80,7 @@ impl Flush {
         if book.running {
             return Turn::Wait;
         }
-        book.running = true;
+        (book.running, book.unflushed) = (true, false);
         book.started += 1;
         let all = core::mem::take(&mut book.wants_all);
         Turn::Start(if all { BioOp::Fsync } else { BioOp::Fdatasync })
@@ -93,6 +97,30 @@ impl Flush {
         // Kept: a later flush that succeeds does not bring back what this one lost.
         book.error = book.error.or(result.err());
         woken.append(&mut book.waiting);
+    }
+
+    /// Hears that a bio wrote something which the device may still cache.
+    pub(crate) fn written(&self) {
+        self.0.lock().unflushed = true;
+    }
+
+    /// Hears that a bio failed which was to end `durable`.
+    ///
+    /// One that includes a flush does not tell whether it was that which failed. Its own pages are
+    /// written again, but what others had left in the device's cache may be lost.
+    pub(crate) fn write_failed(&self, durable: Durable, errno: Errno) {
+        let mut book = self.0.lock();
+        book.failures += 1;
+        let no_room = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
+        let maybe_the_flush = durable != Durable::Written && !no_room;
+        if maybe_the_flush && (book.unflushed || book.running) {
+            book.error = book.error.or(Some(errno));
+        }
+    }
+
+    /// Returns how many writes have failed so far.
+    pub(crate) fn failures(&self) -> u64 {
+        self.0.lock().failures
     }
 
     /// Forgets that a flush failed: the data was written again, or given up on purpose.

@@ -10,11 +10,12 @@ use crate::FRAME_BYTES;
 use crate::cache::Cache;
 use crate::copy;
 use crate::file::CachedFile;
+use crate::flush::Durable;
 use crate::folio::FolioId;
 use crate::sync::{Arc, Relaxed};
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_retry::WaitEntry;
-use nowait_sys::{Errno, file::IoVec};
+use nowait_sys::{Errno, file::IoVec, file::rwf};
 
 /// Most pages in one bio: beyond 1 MiB, devices gain nothing.
 pub(crate) const BIO_PAGES_MAX: u64 = 256;
@@ -42,8 +43,20 @@ pub(crate) struct CacheIo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Fill,
-    Write,
+    /// Each bio makes so much durable before it ends.
+    Write(Durable),
     Flush(BioOp),
+}
+
+impl Kind {
+    /// Returns the flags of its bios (`RWF_*`).
+    fn rw_flags(self) -> u32 {
+        match self {
+            Kind::Write(Durable::Data) => rwf::DSYNC,
+            Kind::Write(Durable::All) => rwf::SYNC,
+            _ => 0,
+        }
+    }
 }
 
 impl CacheIo {
@@ -84,12 +97,13 @@ impl CacheIo {
         let (op, segments, offset) = match self.kind {
             Kind::Flush(op) => (op, Segments::NONE, 0),
             Kind::Fill => (BioOp::Read, self.part(end), self.offset + self.done),
-            Kind::Write => (BioOp::Write, self.part(end), self.offset + self.done),
+            Kind::Write(_) => (BioOp::Write, self.part(end), self.offset + self.done),
         };
         // SAFETY: the segments are frames of folios that are locked (fill) or under writeback
         // until the completion, and so neither freed nor, for a fill, read by anybody.
         let mut bio = unsafe { Bio::new(op, target.fd, segments, offset as i64, token) };
         bio.file.clone_from(&target.file);
+        bio.rw_flags = self.kind.rw_flags();
         bio
     }
 
@@ -145,7 +159,12 @@ impl CacheIo {
     }
 
     /// Releases the folios of a writeback.
-    fn end_write(&self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+    fn end_write(&self, durable: Durable, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+        if let Err(errno) = result {
+            self.file.flush.write_failed(durable, errno);
+        } else if durable == Durable::Written {
+            self.file.flush.written();
+        }
         self.file.grown_on_disk(if self.done > 0 { self.offset + self.done } else { 0 });
         let mut end = 0;
         for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
@@ -194,11 +213,12 @@ impl Cache {
         &self,
         file: &Arc<CachedFile>,
         run: Vec<FolioId>,
+        durable: Durable,
         plug: &mut Vec<Bio>,
     ) {
         // Stable while it is written: bytes that come later make a folio behind it dirty, or
         // wait for this one.
-        let io = CacheIo::new(file, Kind::Write, run, file.size());
+        let io = CacheIo::new(file, Kind::Write(durable), run, file.size());
         if !io.is_done() {
             return self.issue(io, plug);
         }
@@ -245,10 +265,10 @@ impl Cache {
     fn end(&self, io: &CacheIo, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match io.kind {
             Kind::Fill => io.end_fill(result, woken),
-            Kind::Write => {
+            Kind::Write(durable) => {
                 let pages = io.done.div_ceil(FRAME_BYTES as u64);
                 self.pages_written.fetch_add(pages, Relaxed);
-                io.end_write(result, woken);
+                io.end_write(durable, result, woken);
             }
             Kind::Flush(op) => io.file.flush.end(op, result, woken),
         }

@@ -95,7 +95,7 @@ impl WriteOperation {
             }
             let (from, last) = (page(self.start), page(self.pos - 1));
             let durable = self.durable.unwrap_or(Durable::Data);
-            self.sync = Some(SyncOperation::new(self.file.clone(), from, last, durable));
+            self.sync = Some(SyncOperation::of_write(self.file.clone(), (from, last), durable));
         }
         // Never copied again: retries only wait.
         let sync = self.sync.as_mut().expect("made above");

@@ -18,6 +18,8 @@ use nowait_sys::Errno;
 /// lock is held meanwhile, and pages that become dirty later are not its business. A device flush
 /// that begins after that is shared with all syncs that wait for one (`flush.rs`).
 ///
+/// The sync of a small range, that of one write, has its bios made durable one by one (`Alone`).
+///
 /// A folio whose writeback failed stays dirty and marked: this sync, and each later one, tries
 /// it again, and reports the error if it fails again.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub struct SyncOperation {
     last: u64,
     durable: Durable,
     begun: bool,
+    alone: Alone,
     /// Everything before this page is written.
     at: u64,
     /// The folio whose writeback was waited for, and how many it had had by then.
@@ -36,11 +39,37 @@ pub struct SyncOperation {
     ticket: Option<u64>,
 }
 
+/// How the pages of a sync become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alone {
+    /// By a flush after they were written, shared with others.
+    No,
+    /// Each by its own bio, if this sync can start them all.
+    Wanted,
+    /// So it did; and so many writes of the file had failed before. A write that failed and was
+    /// repeated by somebody else is not durable, but shows no error any more.
+    Yes(u64),
+}
+
 impl SyncOperation {
     /// Makes a sync of the pages from `from` to `last`, inclusive.
     pub fn new(file: Arc<CachedFile>, from: u64, last: u64, durable: Durable) -> SyncOperation {
         let (begun, at, waited, written, ticket) = (false, from, None, None, None);
-        SyncOperation { file, from, last, durable, begun, at, waited, written, ticket }
+        let alone = Alone::No;
+        SyncOperation { file, from, last, durable, begun, alone, at, waited, written, ticket }
+    }
+
+    /// Makes the sync of a write, which has just made these pages dirty. Waiting for a flush that
+    /// many share would let all of them end together, and the device idle until they come again.
+    pub(crate) fn of_write(
+        file: Arc<CachedFile>,
+        (from, last): (u64, u64),
+        durable: Durable,
+    ) -> SyncOperation {
+        // More than one bio: one flush for all of it costs less.
+        let small = last - from < BIO_PAGES_MAX && durable != Durable::Written;
+        let alone = if small { Alone::Wanted } else { Alone::No };
+        SyncOperation { alone, ..SyncOperation::new(file, from, last, durable) }
     }
 
     /// Makes a sync of the whole file.
@@ -53,6 +82,7 @@ impl SyncOperation {
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         if !core::mem::replace(&mut self.begun, true) {
             self.file.mapping().tag_for_writeback(self.from, self.last);
+            self.begin_alone(plug);
         }
         if self.written.is_none() {
             if self.write_all(plug, wait) {
@@ -64,7 +94,18 @@ impl SyncOperation {
         match (self.written, self.durable) {
             (Some(Err(errno)), _) => Step::Done(Err(errno)),
             (_, Durable::Written) => Step::Done(Ok(0)),
+            _ if self.alone == Alone::Yes(self.file.flush.failures()) => Step::Done(Ok(0)),
             _ => self.flush(plug, wait),
+        }
+    }
+
+    /// Starts all pages by durable bios, if that is wanted. If some are locked or being written
+    /// by others, nothing is known of when those are durable: a flush follows as ever.
+    fn begin_alone(&mut self, plug: &mut Vec<Bio>) {
+        if self.alone == Alone::Wanted {
+            let failures = self.file.flush.failures();
+            let all = self.issue(self.durable, plug) == self.last - self.from + 1;
+            self.alone = if all { Alone::Yes(failures) } else { Alone::No };
         }
     }
 
@@ -72,14 +113,14 @@ impl SyncOperation {
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();
-        self.issue(plug);
+        self.issue(Durable::Written, plug);
         // Marked and not to be started: somebody changes it at this moment.
         while let Some((_, pin)) = mapping.next_tagged(self.at, self.last, Tag::Towrite) {
             if mapping.wait(&pin, Reason::Unlocked, wait) {
                 return true;
             }
             drop(pin);
-            self.issue(plug);
+            self.issue(Durable::Written, plug);
         }
         while let Some((_, pin)) = mapping.next_tagged(self.at, self.last, Tag::Writeback) {
             let folio = pin.folio();
@@ -103,17 +144,21 @@ impl SyncOperation {
         false
     }
 
-    /// Starts the writeback of all that is marked, in ascending runs.
-    fn issue(&self, plug: &mut Vec<Bio>) {
-        let (mut from, mapping) = (self.at, self.file.mapping());
+    /// Starts the writeback of all that is marked, in ascending runs by bios that end `durable`.
+    /// Returns how many pages of the range that are.
+    fn issue(&self, durable: Durable, plug: &mut Vec<Bio>) -> u64 {
+        let (mut from, mut pages, mapping) = (self.at, 0, self.file.mapping());
         while from <= self.last {
             let mut run = Vec::new();
             let most = BIO_PAGES_MAX;
             let next = mapping.start_writeback(from, self.last, Tag::Towrite, most, &mut run);
-            let Some(next) = next else { return };
-            self.file.write_back(run, plug);
+            let Some(next) = next else { break };
+            let first = mapping.first_of(&run).max(self.from);
+            pages += next.min(self.last.saturating_add(1)) - first;
+            self.file.write_back_durably(run, durable, plug);
             from = next;
         }
+        pages
     }
 
     fn flush(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {

@@ -68,7 +68,10 @@ Examples:
   nowait bench demo                      one table in under 90 seconds
   nowait bench submit --quick --case a   one case, short
   nowait bench posix --quick             POSIX AIO against the C library's
-  nowait bench cached --quick            our own page cache, every case";
+  nowait bench cached --quick            our own page cache, every case
+  nowait bench vector                    one request of many segments against many
+  nowait bench fairness                  single requests beside thousands
+  nowait bench mixed                     sockets, a file and a timer on one thread";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

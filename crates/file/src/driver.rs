@@ -207,7 +207,7 @@ impl Run {
                 self.plug.end_cancelled();
             }
             self.plug.flush(None);
-            // What ended here without a bio may have been waited for.
+            // A request may end here without a bio: cancelled, or its file is gone.
             self.plug.run_kicked(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();

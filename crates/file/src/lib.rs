@@ -18,6 +18,8 @@
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
+//! * [`link`]: requests that begin when another has succeeded
+//! * `native`: what the native faces ask of a submission beyond the kernel's interface
 //! * `under_way`: what can be cancelled; [`throttle`]: how much may be under way
 //! * [`order`]: overlapping requests take effect in submission order
 //! * [`history`]: whether inline attempts on a file have been worth it
@@ -33,6 +35,8 @@ pub mod exclusion;
 pub mod filesystem;
 pub mod history;
 pub mod hold;
+pub mod link;
+mod native;
 pub mod operation;
 pub mod order;
 pub mod plug;
@@ -50,6 +54,7 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
+pub use link::{Link, Links};
 pub use nowait_cache::Ahead;
 pub use nowait_retry::{Sink, outcome};
 pub use submit_user::{Lookahead, Transfer};

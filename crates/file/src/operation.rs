@@ -9,6 +9,7 @@
 use crate::{
     Command, Context, Engine, Kind, Target,
     hold::HeldFile,
+    link::Links,
     order::{InodeKey, Ticket},
     plug::{Place, Plug},
     stream::{self, Attempt, Way},
@@ -75,6 +76,8 @@ pub struct FileOperation {
     pub(crate) admitted: bool,
     /// Its key among the context's requests.
     pub(crate) under_way: Option<u64>,
+    /// Requests it begins after, and that begin after it.
+    pub(crate) links: Option<Box<Links>>,
 }
 
 impl FileOperation {
@@ -109,6 +112,7 @@ impl FileOperation {
             queued_in_pass: 0,
             admitted: false,
             under_way: None,
+            links: None,
         }
     }
 
@@ -322,6 +326,18 @@ impl Operation for FileOperation {
 
     fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         self.stats().add(|c| &c.iterations, 1);
+        if let Some(links) = &mut self.links
+            && let Some(after) = &links.after
+        {
+            match after.look(|| wait.entry()) {
+                Some(true) => links.after = None,
+                Some(false) => return Step::Done(Err(Errno::CANCELED)),
+                None => {
+                    self.stats().add(|c| &c.retries, 1);
+                    return Step::Retry;
+                }
+            }
+        }
         if self.ticket.as_ref().is_some_and(Ticket::is_blocked) {
             self.stats().add(|c| &c.retries, 1);
             if self.waited_for_order {
@@ -386,6 +402,9 @@ impl Operation for FileOperation {
             plug.engine().orders().leave(&ticket);
         }
         self.target.deliver(result);
+        if let Some(end) = self.links.take().and_then(|links| links.end) {
+            end.end(result);
+        }
         if self.promised {
             self.target.context.io().keep_promise();
         }

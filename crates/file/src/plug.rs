@@ -251,7 +251,13 @@ impl Plug {
         }
         let caller = self.place == Place::Caller && !hold::in_engine_table();
         match served {
-            Some(context) if caller && context.is_caller_driven() && context.own_has_room() => {
+            // One that is being destroyed waits until its queue is empty.
+            Some(context)
+                if caller
+                    && context.is_caller_driven()
+                    && context.own_has_room()
+                    && !context.io().is_dead() =>
+            {
                 Route::Own
             }
             _ => Route::Driver,
@@ -292,9 +298,14 @@ impl Plug {
         }
     }
 
+    /// Tells whether this is the token of a bio of the page cache.
+    pub(crate) fn is_of_cache(token: u64) -> bool {
+        token & CACHE == CACHE
+    }
+
     /// Continues the request or the page cache's I/O behind `token` with the result of its bio.
     pub fn complete(&mut self, token: u64, result: Result<u32, Errno>) {
-        if token & CACHE == CACHE {
+        if Plug::is_of_cache(token) {
             return self.complete_cache_bio(token, result);
         }
         // SAFETY: every token given to a backend was made by `Wait::token` of a FileOperation

@@ -8,6 +8,7 @@ use crate::{
     direct::DirectRequest,
     filesystem::FileSystem,
     hold::HeldFile,
+    native::Native,
     operation::{FileOperation, Route},
     order::{Access, InodeKey},
     plug::{Place, Plug},
@@ -47,7 +48,9 @@ pub struct Reply {
 pub struct Submission<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) plug: Option<Box<Plug>>,
-    inline_left: usize,
+    pub(crate) inline_left: usize,
+    /// What the requests to user files on the plug move.
+    pub(crate) plugged_bytes: usize,
     /// The event counter of this submission's requests, as the engine's threads will know it.
     event_counter: Option<(i32, Arc<HeldFile>)>,
     /// The same for requests that end on any thread.
@@ -56,6 +59,7 @@ pub struct Submission<'a> {
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
+    pub(crate) native: Native,
     /// Requests that ended in their first iteration, and are not counted yet.
     pub(crate) inline: u64,
 }
@@ -81,11 +85,13 @@ impl<'a> Submission<'a> {
             context,
             plug: None,
             inline_left: INLINE_BYTES_MAX,
+            plugged_bytes: 0,
             event_counter: None,
             counter_everywhere: None,
             own_used: false,
             own_queued: false,
             completed: false,
+            native: Native::default(),
             inline: 0,
         }
     }
@@ -99,6 +105,9 @@ impl<'a> Submission<'a> {
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
             return self.start_cached(&file, &command, &reply);
+        }
+        if self.native.is_later() {
+            return self.start_later(command, reply);
         }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
@@ -246,7 +255,7 @@ impl<'a> Submission<'a> {
                 }
             }
         }
-        if route == Route::Own && !ordered {
+        if route == Route::Own && !ordered && self.native.links.is_none() {
             let inode = about.stat.map(|stat| (stat.dev, stat.ino));
             return self.whole(command, reply, inode);
         }
@@ -285,7 +294,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    fn sync(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+    pub(crate) fn sync(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
         let stat = file::stat(command.fd)?;
         if !matches!(stat.file_type(), S_IFREG | S_IFBLK | S_IFDIR) {
             return Err(Errno::INVAL);
@@ -422,6 +431,15 @@ impl<'a> Submission<'a> {
         let stats = self.context.io().stats();
         stats.add(|c| &c.iterations, 1);
         stats.add(|c| &c.completed_inline, 1);
+        self.deliver(reply, result);
+    }
+
+    /// Delivers the result of what was over at once.
+    pub(crate) fn deliver(&mut self, reply: &Reply, result: Result<u32, Errno>) {
+        if self.native.tells {
+            self.native.told = Some(result);
+            return;
+        }
         Target::deliver_inline(self.context, reply, result);
         self.completed = true;
     }
@@ -452,7 +470,7 @@ impl<'a> Submission<'a> {
         if own { Route::Own } else { self.context.engine().async_route() }
     }
 
-    fn write_request(
+    pub(crate) fn write_request(
         &mut self,
         command: Command,
         reply: Reply,
@@ -509,6 +527,7 @@ impl<'a> Submission<'a> {
         operation.inode = stat.map(|stat| (stat.dev, stat.ino));
         operation.registers = stat.is_some();
         operation.admitted = true;
+        operation.links = self.native.links.take();
         set(&mut operation);
         let endless = operation.is_endless();
         operation.registers &= !endless || operation.turn.is_some();

@@ -1,7 +1,8 @@
 //! From a command to what a user file does with it: the copy of what is cached, or a request.
 
 use crate::{
-    Command, Kind, Target, UserFile,
+    Command, Kind, UserFile,
+    context::{REQUEST_BYTES, RUN_BYTES_MAX},
     operation::{FileOperation, Route},
     order::Access,
     plug::{Place, Plug},
@@ -41,8 +42,7 @@ impl Submission<'_> {
             Err(Errno::AGAIN) if nowait => Err(Errno::AGAIN),
             Err(errno) => return Err(errno),
         };
-        Target::deliver_inline(self.context, reply, result);
-        self.completed = true;
+        self.deliver(reply, result);
         Ok(())
     }
 
@@ -66,7 +66,8 @@ impl Submission<'_> {
         if access == Access::Write && !file.is_writable() {
             return Err(Errno::BADF);
         }
-        let waits = !orders.is_empty() && orders.conflicts(file.key(), &range, access);
+        let waits = self.native.is_later()
+            || !orders.is_empty() && orders.conflicts(file.key(), &range, access);
         let operation = match command.kind {
             Kind::Read if !waits => match self.read_now(opened, command)? {
                 Start::Break(bytes) => return Ok(Some(bytes)),
@@ -148,6 +149,9 @@ impl Submission<'_> {
     ) -> Result<(), Errno> {
         let eventfd = self.event_counter_everywhere(reply)?;
         self.context.admit(command.len)?;
+        let cost = command.len as usize + REQUEST_BYTES;
+        // A plain write is over when it is copied: nobody else would be quicker.
+        let waits = command.kind == Kind::Read || command.durable().is_some();
         let (context, (range, access)) = (self.context, reach(&command));
         let engine = context.engine();
         if access == Access::Write {
@@ -158,6 +162,7 @@ impl Submission<'_> {
         operation.target.eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         operation.user = Some(Box::new(user));
         operation.admitted = true;
+        operation.links = self.native.links.take();
         let request = Request::new(operation, engine.kicked().clone());
         request.prepare(|operation, wait| {
             let (ticket, _) = engine.orders().enter(file.key(), range, access, || wait.entry());
@@ -169,7 +174,19 @@ impl Submission<'_> {
         });
         context.under_way.add(&request, reply.obj, false);
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
+        if waits && self.inline_left == 0 && engine.driver().is_some() {
+            context.io().stats().add(|c| &c.punt_large, 1);
+            plug.hand_to_driver(request);
+            return Ok(());
+        }
+        self.inline_left = self.inline_left.saturating_sub(cost);
         request.run(plug, None);
+        // The device works while the next ones are made.
+        self.plugged_bytes += cost;
+        if self.plugged_bytes >= RUN_BYTES_MAX {
+            self.plugged_bytes = 0;
+            plug.flush(Some(context));
+        }
         Ok(())
     }
 }

@@ -18,8 +18,8 @@ use core::sync::atomic::{
 };
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
-    Backing, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target, WriteOperation,
-    copy::User, readahead::Advice as Pattern,
+    Backing, CachedFile, Durable, FRAME_BYTES, OpenFile, ReadOperation, SyncOperation, Target,
+    WriteOperation, copy::User, readahead::Advice as Pattern,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{
@@ -488,6 +488,17 @@ impl UserOperation {
         UserOperation::new(file, kind, Some(durable))
     }
 
+    /// Makes a sync of the data of `len` bytes from `offset` on; of all from there if `len` is 0.
+    pub fn sync_range(file: &Arc<UserFile>, offset: u64, len: u64) -> UserOperation {
+        let page = |at: u64| at / FRAME_BYTES as u64;
+        let last = match len {
+            0 => u64::MAX,
+            _ => page(offset.saturating_add(len - 1)),
+        };
+        let sync = SyncOperation::new(file.cached.clone(), page(offset), last, Durable::Data);
+        UserOperation::new(file, UserKind::Sync(sync), Some(Durable::Data))
+    }
+
     /// Runs an iteration; see [`ReadOperation::iterate`].
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         loop {
@@ -504,7 +515,7 @@ impl UserOperation {
             let mut now = self.file.cuts.lock();
             if now.count == cuts && cuts.is_multiple_of(2) {
                 drop(now);
-                self.file.remember();
+                self.remember_sync();
                 return Step::Done(Ok(value));
             }
             // The file was cut meanwhile: once more, so that the cut is durable too.
@@ -514,6 +525,16 @@ impl UserOperation {
                 now.waiting.push(wait());
                 return Step::Retry;
             }
+        }
+    }
+
+    /// After a sync, remembers the file as it is. Not after each durable write: the kernel gives a
+    /// time that was looked at a new value at the next write, in the journal, and io_uring has that
+    /// done by a worker (64 KiB O_DSYNC writes, 64 in flight: 13 k IOPS instead of 20 k). An open
+    /// that comes before the next sync drops what is clean.
+    fn remember_sync(&self) {
+        if let UserKind::Sync(_) = self.kind {
+            self.file.remember();
         }
     }
 

@@ -6,7 +6,10 @@ mod common;
 
 use common::*;
 use nowait_file::{BackendChoice, Context, Kind};
-use std::fs::File;
+use std::{
+    fs::File,
+    time::{Duration, Instant},
+};
 
 const POLLIN: u16 = 1;
 
@@ -45,8 +48,19 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         let count = if full { 10_000 } else { 200 };
         (0..if slow { count / 10 } else { count }).for_each(one);
         engine.clear_graves();
-        let ((files, threads, rings), after) = (before, belongings());
-        assert_eq!((after.0, after.2), (files, rings));
+        let (files, threads, rings) = before;
+        // The driver may have the last hold on a context that was destroyed just now: its queue is
+        // then closed by the next who makes one.
+        let begin = Instant::now();
+        let after = loop {
+            engine.clear_graves();
+            let after = belongings();
+            if (after.0 <= files && after.2 <= rings) || begin.elapsed() > Duration::from_secs(30) {
+                break after;
+            }
+            std::thread::yield_now();
+        };
+        assert!(after.0 <= files && after.2 <= rings, "{after:?}, {before:?} before");
         // Workers come as they are needed, and go seconds later.
         let workers_max = engine.config().workers_max;
         assert!(after.1 <= threads + workers_max, "{} threads, {threads} before", after.1);

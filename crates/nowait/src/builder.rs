@@ -1,10 +1,17 @@
 //! The handle of an engine, and how it is started.
 
-use crate::{Error, Queue, choice};
+use crate::{
+    Error, Queue,
+    calls::Calls,
+    choice,
+    reactor::Reactor,
+    report::{self, Summary},
+    timer::Timer,
+};
 use core::fmt;
 use nowait_file::{BackendChoice, Config, Engine, SubmitMode};
-use nowait_sys::fork::ForkMark;
-use std::sync::Arc;
+use nowait_sys::{Errno, fork::ForkMark};
+use std::sync::{Arc, OnceLock};
 
 /// An engine: backend, threads, held files. Cheap to clone.
 ///
@@ -15,6 +22,10 @@ pub struct Nowait(Arc<Started>);
 
 struct Started {
     engine: Arc<Engine>,
+    /// For futures: made with the first.
+    reactor: OnceLock<Result<Reactor, Errno>>,
+    calls: Arc<Calls>,
+    timer: Timer,
     /// Whose threads they are: a forked child has none of them.
     process: ForkMark,
 }
@@ -54,6 +65,29 @@ impl Nowait {
         self.0.engine.reason()
     }
 
+    /// Returns what serves futures, made at first use.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EAGAIN`: it could not be made.
+    pub(crate) fn reactor(&self) -> Result<&Reactor, Errno> {
+        let make = || Reactor::start(&self.0.engine, &self.0.calls);
+        self.0.reactor.get_or_init(make).as_ref().map_err(|errno| *errno)
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.0.calls
+    }
+
+    pub(crate) fn timer(&self) -> &Timer {
+        &self.0.timer
+    }
+
+    /// Returns a report in one line of JSON, as NOWAIT_REPORT makes it: backend, page cache, and
+    /// what is given of queues.
+    pub fn report(&self, queues: &[Summary]) -> String {
+        report::as_json(Some(self.engine()), queues)
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.0.engine
     }
@@ -74,11 +108,23 @@ impl fmt::Debug for Nowait {
 impl Drop for Started {
     fn drop(&mut self) {
         if self.process.is_here() {
+            self.timer.stop();
+            if let Some(Ok(reactor)) = self.reactor.get() {
+                reactor.stop();
+            }
             self.engine.shutdown();
         } else {
             // The parent's threads and rings are not ours to end.
-            core::mem::forget(self.engine.clone());
+            core::mem::forget((self.engine.clone(), self.calls.clone()));
         }
+    }
+}
+
+impl From<Config> for Builder {
+    /// Begins with a configuration, such as that of the environment
+    /// ([`Options::from_env`](crate::Options::from_env)).
+    fn from(config: Config) -> Builder {
+        Builder(config)
     }
 }
 
@@ -120,6 +166,14 @@ impl Builder {
         self
     }
 
+    /// Counts what queues do, for [`Queue::summary`](crate::Queue::summary) and
+    /// [`Nowait::report`]; off by default.
+    #[must_use]
+    pub fn stats(mut self, yes: bool) -> Builder {
+        self.0.stats = yes;
+        self
+    }
+
     /// Starts the engine; returns when its threads run.
     ///
     /// # Errors
@@ -135,6 +189,12 @@ impl Builder {
             let error = Error::new(errno, DOING);
             if reason.is_empty() { error } else { error.because(reason) }
         })?;
-        Ok(Nowait(Arc::new(Started { engine, process: ForkMark::new() })))
+        Ok(Nowait(Arc::new(Started {
+            engine,
+            reactor: OnceLock::new(),
+            calls: Arc::default(),
+            timer: Timer::default(),
+            process: ForkMark::new(),
+        })))
     }
 }

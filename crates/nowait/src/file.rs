@@ -134,9 +134,27 @@ impl File {
         self.0.file.sync_data().map_err(|error| self.failed("sync_data", &error))
     }
 
+    /// Makes `len` bytes from `offset` on durable, and what is needed to read them; with `len` 0
+    /// all from `offset` on. Where the kernel has no such call the whole file is.
+    ///
+    /// # Errors
+    /// Those of [`File::sync_data`].
+    pub fn sync_range(&self, offset: u64, len: u64) -> Result<(), Error> {
+        match self.user() {
+            Some(user) => {
+                self.run_sync(UserOperation::sync_range(&user, offset, len), Kind::Fdatasync)
+            }
+            None => self.sync_data(),
+        }
+    }
+
     fn sync_cached(&self, user: &Arc<UserFile>, durable: Durable) -> Result<(), Error> {
         let kind = if durable == Durable::All { Kind::Fsync } else { Kind::Fdatasync };
-        let synced = UserOperation::sync(user, durable).run(self.0.nowait.engine());
+        self.run_sync(UserOperation::sync(user, durable), kind)
+    }
+
+    fn run_sync(&self, sync: UserOperation, kind: Kind) -> Result<(), Error> {
+        let synced = sync.run(self.0.nowait.engine());
         synced.map(drop).map_err(|errno| self.refused(kind, errno, 0, 0))
     }
 
@@ -371,6 +389,22 @@ impl File {
 
     fn failed(&self, doing: &str, error: &std::io::Error) -> Error {
         Error::from_io(error, format!("{doing} of {}", self.path().display()))
+    }
+
+    pub(crate) fn nowait(&self) -> &Nowait {
+        &self.0.nowait
+    }
+
+    /// Drops this handle where that does not block: the last one of a cached file writes back.
+    pub(crate) fn release(self) {
+        let is_dirty = |user: &Arc<UserFile>| user.cached().is_dirty();
+        if Arc::strong_count(&self.0) == 1
+            && self.0.user.as_ref().is_some_and(is_dirty)
+            && !self.0.nowait.is_the_parents()
+        {
+            let nowait = self.0.nowait.clone();
+            nowait.calls().bury(self);
+        }
     }
 
     pub(crate) fn fd(&self) -> i32 {

@@ -5,12 +5,16 @@
 //!  one engine:       │
 //!  backend, threads  └── Queue ───── read, write, sync, poll             takes a buffer
 //!                          ├──────── submit                              never waits
-//!                          └──────── wait, pop, reap                     gives it back
+//!                          ├──────── wait, pop, reap                     gives it back
+//!                          └──────── cancel, timeout, link               never wait
+//!            AsyncFile, Stream ────── read_at, write_at, read, ready …    futures
 //! ```
 //!
 //! * [`Nowait`]: an engine, started by its [`Builder`]; ends with its last handle
 //! * [`File`], [`OpenOptions`], [`CacheMode`]: open files, and requests that block
 //! * [`Queue`]: many requests at a time, each with a buffer that the queue owns meanwhile
+//! * [`AsyncFile`], [`Stream`]: the same requests as futures, for every executor; each is an
+//!   [`Operation`]
 //! * [`IoBuffer`], [`IoBufferMut`], [`AlignedBuffer`]: what a buffer can be
 //! * [`Error`]: what was done, and why it failed
 //!
@@ -37,24 +41,39 @@
 //! and the engine itself.
 
 mod align;
+mod async_file;
 mod buffer;
 mod builder;
+mod calls;
 pub mod choice;
+#[cfg(any(feature = "futures-io", feature = "tokio"))]
+mod cursor;
 mod error;
 mod file;
 mod open;
+mod operation;
 pub mod options;
 mod queue;
+mod reactor;
 pub mod report;
+mod request;
+mod stream;
+mod timer;
 
 pub use align::Alignment;
+pub use async_file::AsyncFile;
 pub use buffer::{AlignedBuffer, IoBuffer, IoBufferMut};
 pub use builder::{Builder, Nowait};
+#[cfg(any(feature = "futures-io", feature = "tokio"))]
+pub use cursor::Cursor;
 pub use error::Error;
 pub use file::File;
 pub use nowait_sys::{Errno, file::Advice};
 pub use open::{CacheMode, OpenOptions};
-pub use queue::{Buffers, Completion, POLL_IN, POLL_OUT, Queue, Refused};
+pub use operation::{FileSync, Operation, Readiness, Transfer, VectoredTransfer};
+pub use queue::{Completion, POLL_IN, POLL_OUT, Queue, Refused, RequestId};
+pub use request::Buffers;
+pub use stream::Stream;
 
 pub use choice::start_engine;
 pub use nowait_block::Segments;

@@ -29,6 +29,7 @@ pub struct OpenOptions {
     std: fs::OpenOptions,
     cache: CacheMode,
     sync: bool,
+    flags: i32,
     access: Access,
 }
 
@@ -52,6 +53,7 @@ impl OpenOptions {
             std: fs::OpenOptions::new(),
             cache: CacheMode::default(),
             sync: false,
+            flags: 0,
             access: Access::default(),
         }
     }
@@ -100,6 +102,21 @@ impl OpenOptions {
         self
     }
 
+    /// Sets the permissions of a file that is made; 0o666 by default. The umask applies.
+    #[must_use]
+    pub fn mode(mut self, permissions: u32) -> OpenOptions {
+        self.std.mode(permissions);
+        self
+    }
+
+    /// Adds flags of open(2) that have no method here, such as O_NOFOLLOW or O_SYNC; those of the
+    /// last call count. The access mode in them is ignored.
+    #[must_use]
+    pub fn flags(mut self, flags: i32) -> OpenOptions {
+        self.flags = flags;
+        self
+    }
+
     /// Chooses the cache.
     #[must_use]
     pub fn cache(mut self, mode: CacheMode) -> OpenOptions {
@@ -115,7 +132,7 @@ impl OpenOptions {
     /// memory for the page cache.
     pub fn open(&self, nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
-        let mut flags = if self.sync { O_DSYNC } else { 0 };
+        let mut flags = self.flags | if self.sync { O_DSYNC } else { 0 };
         match self.cache {
             CacheMode::User | CacheMode::Host => {}
             CacheMode::Direct => flags |= O_DIRECT,

@@ -19,21 +19,26 @@
 //! Moving the queue moves no buffer: the table is on the heap, and an
 //! [`IoBuffer`] keeps its address even if it is moved.
 
-use crate::{Error, File, IoBuffer, IoBufferMut, Nowait};
+use crate::{
+    Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
+    report::Summary,
+    request::{Held, Request, outcome, readable, writable},
+};
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
-
 use nowait_file::{
-    Ahead, Command, Context, Kind, Lookahead, Opened,
-    command::{LEN_MAX, open_for},
+    Ahead, Command, Context, Kind, Lookahead,
     submit::{Reply, Submission},
 };
-use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
-use std::{
-    collections::VecDeque,
-    os::fd::{AsFd, AsRawFd},
-    sync::Arc,
+use nowait_sys::{
+    Errno,
+    time::{self, Deadline},
 };
+use std::{collections::VecDeque, os::fd::AsFd, sync::Arc};
+
+mod control;
+
+use control::Control;
 
 /// Readiness to be read, for [`Queue::poll`] (`POLLIN`).
 pub const POLL_IN: u16 = 1;
@@ -85,54 +90,9 @@ pub struct Queue<T, B = Vec<u8>> {
     /// Ended, not yet given back.
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
+    control: Control,
     /// After the context: that needs the engine to the end.
     nowait: Nowait,
-}
-
-/// What the queue keeps of a request.
-struct Request<T, B> {
-    tag: T,
-    buffers: Buffers<B>,
-    file: Held,
-    kind: Kind,
-    offset: u64,
-    /// Bytes asked for.
-    len: u64,
-}
-
-/// What keeps the descriptor of a request open.
-enum Held {
-    File(File),
-    Other(Box<dyn AsFd + Send>),
-}
-
-/// The memory of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Buffers<B> {
-    /// The request transfers nothing.
-    None,
-    /// One buffer.
-    One(B),
-    /// Several, filled or written in order.
-    Many(Vec<B>),
-}
-
-impl<B> Buffers<B> {
-    /// Returns the buffer of a request that had one.
-    pub fn one(self) -> Option<B> {
-        match self {
-            Buffers::One(buffer) => Some(buffer),
-            _ => None,
-        }
-    }
-
-    /// Returns the buffers of a vectored request.
-    pub fn many(self) -> Option<Vec<B>> {
-        match self {
-            Buffers::Many(buffers) => Some(buffers),
-            _ => None,
-        }
-    }
 }
 
 /// The end of a request.
@@ -143,7 +103,8 @@ pub struct Completion<T, B = Vec<u8>> {
     /// The memory given with the request, always.
     pub buffers: Buffers<B>,
     /// Bytes transferred, fewer than asked for at the end of the file only; ready events of a
-    /// poll, 0 if it was cancelled; 0 for a sync.
+    /// poll; 0 for a sync. `ECANCELED`: it was cancelled, or the request failed that it was linked
+    /// to. `ETIMEDOUT`: its time was over.
     pub result: Result<usize, Error>,
 }
 
@@ -163,6 +124,12 @@ impl<T, B> fmt::Debug for Refused<T, B> {
     }
 }
 
+impl<T, B> Refused<T, B> {
+    fn of(request: Request<T, B>, error: Error) -> Refused<T, B> {
+        Refused { error, tag: request.tag, buffers: request.buffers }
+    }
+}
+
 impl<T, B> From<Refused<T, B>> for Error {
     /// Drops tag and buffers.
     fn from(refused: Refused<T, B>) -> Error {
@@ -170,7 +137,12 @@ impl<T, B> From<Refused<T, B>> for Error {
     }
 }
 
-type Taken<T, B> = Result<(), Refused<T, B>>;
+type Taken<T, B> = Result<RequestId, Refused<T, B>>;
+
+/// Names a request of a queue from its preparation to its end. Never used twice by one queue, so
+/// that a late [`Queue::cancel`] finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
 
 impl<T, B> Queue<T, B> {
     pub(crate) fn new(nowait: &Nowait, depth: usize) -> Result<Queue<T, B>, Error> {
@@ -189,6 +161,7 @@ impl<T, B> Queue<T, B> {
             under_way: 0,
             over: VecDeque::new(),
             depth,
+            control: Control::default(),
             nowait: nowait.clone(),
         })
     }
@@ -211,6 +184,17 @@ impl<T, B> Queue<T, B> {
     /// Tells whether the next request finds the queue full.
     pub fn is_full(&self) -> bool {
         self.len() == self.depth
+    }
+
+    /// Tells how many requests are over and can be popped at once.
+    pub fn ready(&self) -> usize {
+        self.over.len()
+    }
+
+    /// Returns what the queue did; `None`: the engine does not count, see
+    /// [`Builder::stats`](crate::Builder::stats).
+    pub fn summary(&self) -> Option<Summary> {
+        Summary::of(&self.context)
     }
 
     /// Prepares [`File::sync_all`]; it covers the writes submitted before it.
@@ -238,8 +222,7 @@ impl<T, B> Queue<T, B> {
     pub fn poll(&mut self, source: impl AsFd + Send + 'static, events: u16, tag: T) -> Taken<T, B> {
         let file = Held::Other(Box::new(source));
         let kind = Kind::Poll(events);
-        let request = Request { tag, buffers: Buffers::None, file, kind, offset: 0, len: 0 };
-        self.prepare(request, |_| Segments::NONE)
+        self.prepare(Request::on_other(file, kind, Buffers::None, tag), |_| Segments::NONE)
     }
 
     /// Takes a request in and makes its command. `segments` is called when the buffers are at
@@ -251,24 +234,21 @@ impl<T, B> Queue<T, B> {
     ) -> Taken<T, B> {
         if self.is_full() {
             let error = request.failed(Errno::AGAIN);
-            return Err(request.refused(error.because("the queue is full: reap first")));
+            return Err(Refused::of(request, error.because("the queue is full: reap first")));
         }
         let Ok(key) = self.requests.insert(request) else { unreachable!("there was room") };
         let Some(request) = self.requests.get_mut(key) else { unreachable!("just put in") };
-        let segments = bounded(segments(&mut request.buffers));
-        request.len = segments.len() as u64;
-        match request.check(&segments) {
-            Ok((file, offset)) => {
-                // SAFETY: the segments are memory of the buffers, which stay in the table and
-                // untouched until the event has been taken: `pop` is the only way out, and
-                // `drop` waits. They were made for this kind, exclusively if it is a read.
-                let command = unsafe { Command::new(request.kind, file, segments, offset) };
+        // SAFETY: the request stays in the table, untouched, until its event has been taken: `pop`
+        // is the only way out, and `drop` waits. The segments are made for this kind, exclusively
+        // if it is a read.
+        match unsafe { request.command(segments) } {
+            Ok(command) => {
                 self.prepared.push((key, command));
-                Ok(())
+                Ok(RequestId(key))
             }
             Err(error) => match self.requests.remove(key) {
-                Some(request) => Err(request.refused(error)),
-                None => Ok(()),
+                Some(request) => Err(Refused::of(request, error)),
+                None => unreachable!("just put in"),
             },
         }
     }
@@ -277,14 +257,28 @@ impl<T, B> Queue<T, B> {
     ///
     /// What the engine refuses ends at once, and is over with its error like any other.
     pub fn submit(&mut self) -> usize {
+        if !self.context.io().stats().enabled() {
+            return self.start_prepared();
+        }
+        let before = time::now_ns();
+        let count = self.start_prepared();
+        let stats = self.context.io().stats();
+        stats.submit_took(time::now_ns() - before);
+        stats.add(|c| &c.submits, 1);
+        stats.add(|c| &c.requests, count as u64);
+        count
+    }
+
+    fn start_prepared(&mut self) -> usize {
         let count = self.prepared.len();
         if count == 0 {
             return 0;
         }
+        self.before_submit();
         let granted = if self.nowait.is_the_parents() {
             Err(Errno::INVAL)
         } else {
-            self.context.io().reserve(count)
+            self.context.io().reserve(self.prepared.len())
         };
         let slots = *granted.as_ref().unwrap_or(&0);
         let mut submission = Submission::new(&self.context);
@@ -300,13 +294,16 @@ impl<T, B> Queue<T, B> {
         for (index, (key, command)) in self.prepared.iter().enumerate() {
             self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
             let key = *key;
-            let reply = Reply { data: key, obj: key, eventfd: None };
+            let reply = Reply { data: key, obj: key, eventfd: self.control.eventfd() };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
+            } else if self.control.is_special(key) {
+                let opened = requests.get(key).and_then(Request::cached);
+                submission.start_linked(opened, command.clone(), reply, self.control.links(key))
             } else if let Some(opened) = requests.get(key).and_then(Request::cached) {
                 submission.start_on(opened, command, &reply)
             } else {
-                submission.start(command.clone(), reply).map(|()| None)
+                submission.start_or_end(command.clone(), reply)
             };
             match outcome {
                 Ok(None) => started += 1,
@@ -321,6 +318,7 @@ impl<T, B> Queue<T, B> {
         }
         self.under_way += started;
         submission.finish();
+        self.after_submit();
         count
     }
 
@@ -338,6 +336,7 @@ impl<T, B> Queue<T, B> {
             Some(Duration::ZERO) => Deadline::NOW,
             Some(t) => Deadline::after_ns(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
         };
+        self.control.drain();
         while self.under_way > 0 {
             let need = min.saturating_sub(self.over.len()).min(self.under_way);
             let until = if need == 0 { Deadline::NOW } else { deadline };
@@ -365,8 +364,8 @@ impl<T, B> Queue<T, B> {
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
-        let result = outcome.map(|value| value as usize);
-        let result = result.map_err(|errno| request.failed(errno));
+        self.control.forget(key, &self.nowait);
+        let result = request.result(outcome);
         Some(Completion { tag: request.tag, buffers: request.buffers, result })
     }
 
@@ -445,50 +444,6 @@ impl<T, B: IoBuffer> Queue<T, B> {
     }
 }
 
-impl<T, B> Request<T, B> {
-    fn on(file: &File, kind: Kind, buffers: Buffers<B>, offset: u64, tag: T) -> Request<T, B> {
-        Request { tag, buffers, file: Held::File(file.clone()), kind, offset, len: 0 }
-    }
-
-    /// Finds out whether the request is possible; returns descriptor, status flags, and offset.
-    fn check(&self, segments: &Segments) -> Result<((i32, i32), i64), Error> {
-        match &self.file {
-            Held::File(file) => {
-                let signed = match self.kind {
-                    Kind::Read | Kind::Write => {
-                        file.check(self.kind, segments.as_slice(), self.offset)?
-                    }
-                    _ => 0,
-                };
-                Ok(((file.fd(), file.status_flags()), signed))
-            }
-            Held::Other(source) => {
-                let fd = source.as_fd().as_raw_fd();
-                let flags = open_for(fd).map_err(|errno| self.failed(errno))?;
-                Ok(((fd, flags), 0))
-            }
-        }
-    }
-
-    fn cached(&self) -> Option<Opened<'_>> {
-        match &self.file {
-            Held::File(file) => file.opened_cached(),
-            Held::Other(_) => None,
-        }
-    }
-
-    fn failed(&self, errno: Errno) -> Error {
-        match &self.file {
-            Held::File(file) => file.refused(self.kind, errno, self.len, self.offset),
-            Held::Other(_) => Error::new(errno, "poll"),
-        }
-    }
-
-    fn refused(self, error: Error) -> Refused<T, B> {
-        Refused { error, tag: self.tag, buffers: self.buffers }
-    }
-}
-
 impl<T, B> Drop for Queue<T, B> {
     /// Waits until nothing is under way; polls are cancelled.
     fn drop(&mut self) {
@@ -498,6 +453,7 @@ impl<T, B> Drop for Queue<T, B> {
             mem::forget((self.context.clone(), mem::replace(&mut self.requests, Slab::new(0))));
             return;
         }
+        self.control.forget_all(&self.nowait);
         // The only error is that somebody destroys the context, and nobody else has it.
         let _ = self.context.destroy();
         self.context.io().ring().memory().unmap_theirs(self.context.address());
@@ -508,31 +464,5 @@ impl<T, B> fmt::Debug for Queue<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (len, depth) = (self.len(), self.depth);
         write!(f, "Queue of {len}/{depth} requests, {} under way", self.under_way)
-    }
-}
-
-fn outcome(event: IoEvent) -> Result<u32, Errno> {
-    u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32))
-}
-
-/// Cuts off what the kernel would not transfer in one request.
-#[inline]
-fn bounded(segments: Segments) -> Segments {
-    if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }
-}
-
-fn writable<B: IoBufferMut>(buffers: &mut Buffers<B>) -> Segments {
-    segments(buffers, |buffer| IoVec { base: buffer.as_mut_ptr(), len: buffer.len() })
-}
-
-fn readable<B: IoBuffer>(buffers: &mut Buffers<B>) -> Segments {
-    segments(buffers, |buffer| IoVec { base: buffer.as_ptr().cast_mut(), len: buffer.len() })
-}
-
-fn segments<B>(buffers: &mut Buffers<B>, one: impl Fn(&mut B) -> IoVec) -> Segments {
-    match buffers {
-        Buffers::None => Segments::NONE,
-        Buffers::One(buffer) => Segments::One(one(buffer)),
-        Buffers::Many(buffers) => Segments::Many(buffers.iter_mut().map(one).collect()),
     }
 }

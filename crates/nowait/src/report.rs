@@ -90,7 +90,7 @@ fn backend(engine: Option<&Engine>) -> (&'static str, String) {
 }
 
 /// One line, so that several processes can append to one file.
-fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
+pub(crate) fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
     let (backend, reason) = backend(engine);
     let object = json!({
         "schema": SCHEMA,

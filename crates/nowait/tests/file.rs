@@ -3,7 +3,10 @@
 mod common;
 
 use common::{BACKENDS, BLOCK, everywhere, folder, open};
-use nowait::{AlignedBuffer, BackendChoice, CacheMode, Errno, File, Nowait, OpenOptions};
+use nowait::{
+    AlignedBuffer, AsyncFile, BackendChoice, CacheMode, Errno, File, Nowait, OpenOptions, POLL_IN,
+    Stream,
+};
 use std::{
     io::{self, IoSlice, IoSliceMut},
     time::{Duration, Instant},
@@ -159,6 +162,33 @@ fn alone_the_last_handle_ends_the_threads() {
         drop(queue);
         assert!(no_thread_is_left(), "{backend:?}");
         assert_eq!(descriptors(), before, "{backend:?}");
+        let path = folder.path().join("file");
+        // A thread that has submitted keeps what it may use again, until it ends.
+        let futures = std::thread::spawn(move || futures_end_their_threads(backend, &path));
+        futures.join().unwrap();
+        assert!(no_thread_is_left(), "{backend:?}");
+        assert_eq!(descriptors(), before, "{backend:?}");
+    }
+}
+
+/// Makes an engine start all threads that futures need, and drops it: once with nothing under way,
+/// once with a request whose future is gone.
+fn futures_end_their_threads(backend: BackendChoice, path: &std::path::Path) {
+    use futures_lite::future::{block_on, poll_once};
+    for abandons in [false, true] {
+        let nowait = Nowait::builder().backend(backend).build().unwrap();
+        block_on(async {
+            let file = AsyncFile::open(&nowait, path).await.unwrap();
+            let limit = Duration::from_secs(1000);
+            let (result, _) = file.read_at(vec![0; BLOCK], 0).timeout(limit).await;
+            assert_eq!(result.unwrap(), BLOCK);
+            let (reader, _writer) = std::io::pipe().unwrap();
+            let mut wait = Stream::new(&nowait, reader).ready(POLL_IN).timeout(limit);
+            assert!(poll_once(&mut wait).await.is_none());
+            let mut read = file.read_at(vec![0; BLOCK], BLOCK as u64);
+            let first = if abandons { poll_once(&mut read).await } else { Some(read.await) };
+            drop(first);
+        });
     }
 }
 
@@ -199,4 +229,36 @@ fn cached_bytes_are_lent_and_a_write_to_them_waits_for_their_return() {
     drop(file);
     let host = open(&nowait, CacheMode::Host, &folder.path().join("file"));
     assert!(host.lend(0, 10).unwrap().is_none(), "nobody has it cached any more");
+}
+
+#[test]
+fn a_synced_range_is_in_the_file_for_others_to_see() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        let file = open(nowait, mode, &path);
+        let mut bytes = AlignedBuffer::zeroed(8 * BLOCK);
+        bytes.fill(7);
+        file.write_all_at(&bytes, 0).unwrap();
+        file.sync_range(3 * BLOCK as u64 - 1, 2).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[2 * BLOCK..4 * BLOCK], bytes[..2 * BLOCK]);
+        file.sync_range(4 * BLOCK as u64, 0).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[4 * BLOCK..], bytes[..4 * BLOCK]);
+        file.sync_range(u64::MAX, u64::MAX).unwrap();
+    });
+}
+
+#[test]
+fn permissions_and_flags_go_to_open() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let (folder, nowait) = (folder(), Nowait::new().unwrap());
+    let path = folder.path().join("file");
+    let options = OpenOptions::new().write(true).create(true).mode(0o600);
+    options.open(&nowait, &path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let link = folder.path().join("link");
+    symlink(&path, &link).unwrap();
+    options.open(&nowait, &link).unwrap();
+    let options = options.flags(nowait_sys::file::O_NOFOLLOW);
+    assert_eq!(options.open(&nowait, &link).unwrap_err().errno(), Errno::new(40)); // ELOOP
 }

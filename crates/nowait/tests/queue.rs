@@ -4,9 +4,11 @@ mod common;
 
 use common::{BLOCK, everywhere, folder, open};
 use nowait::{AlignedBuffer, CacheMode, Errno, File, Nowait, OpenOptions, POLL_IN, Queue};
+use nowait_sys::{poll, time::Deadline};
 use proptest::prelude::*;
 use std::{
     io::Write,
+    os::fd::AsRawFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -157,6 +159,85 @@ fn a_queue_may_be_dropped_with_requests_under_way() {
         let mut last = filled(BLOCK, 0);
         file.read_exact_at(&mut last, 15 * BLOCK as u64).unwrap();
         assert_eq!(last[..], [19; BLOCK], "what was submitted was done");
+    });
+}
+
+/// A file that is not cached, and what is in it; each block differs from its neighbours.
+fn uncached(
+    nowait: &Nowait,
+    mode: CacheMode,
+    folder: &tempfile::TempDir,
+    blocks: usize,
+) -> (File, Vec<u8>) {
+    let path = folder.path().join("file");
+    let bytes: Vec<u8> = (0..blocks * BLOCK).map(|at| (at / BLOCK) as u8).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    (open(nowait, mode, &path), bytes)
+}
+
+#[test]
+fn what_a_dropped_queue_was_reading_ahead_is_there_for_others() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let (file, bytes) = uncached(nowait, mode, &folder, 512);
+        let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(4).unwrap();
+        for at in 0..4 {
+            let offset = at * 16 * BLOCK as u64;
+            queue.read(&file, filled(16 * BLOCK, 0), offset, at).unwrap();
+        }
+        queue.submit();
+        queue.reap(1, None, |_| {}).unwrap();
+        drop(queue);
+        let mut rest = filled(bytes.len(), 0);
+        assert_eq!(file.read_at(&mut rest, 0).unwrap(), bytes.len());
+        assert!(*rest == bytes[..]);
+    });
+}
+
+#[test]
+fn pages_of_requests_that_nobody_reaps_are_there_for_others() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let (file, bytes) = uncached(nowait, mode, &folder, 512);
+        let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(32).unwrap();
+        for at in (0..32).rev() {
+            let offset = at * 16 * BLOCK as u64;
+            queue.read(&file, filled(16 * BLOCK, 0), offset, at).unwrap();
+        }
+        queue.submit();
+        let taken = queue.reap(1, None, |_| {}).unwrap();
+        let mut all = filled(bytes.len(), 0);
+        assert_eq!(file.read_at(&mut all, 0).unwrap(), bytes.len());
+        assert!(*all == bytes[..]);
+        let rest = queue.reap(32 - taken, None, |done| {
+            let from = done.tag as usize * 16 * BLOCK;
+            assert_eq!(done.result.unwrap(), 16 * BLOCK);
+            assert!(*done.buffers.one().unwrap() == bytes[from..][..16 * BLOCK]);
+        });
+        assert_eq!(rest.unwrap(), 32 - taken);
+    });
+}
+
+#[test]
+fn a_batch_of_durable_writes_is_in_the_file_when_it_ends() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![0xee; 512 * BLOCK]).unwrap();
+        let options = OpenOptions::new().read(true).write(true).sync(true).cache(mode);
+        let file = options.open(nowait, &path).unwrap();
+        let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(32).unwrap();
+        for at in 0..32u8 {
+            let buffer = filled(16 * BLOCK, at);
+            queue.write(&file, buffer, u64::from(at) * 16 * BLOCK as u64, at).unwrap();
+        }
+        queue.submit();
+        let reaped = queue.reap(32, None, |done| assert_eq!(done.result.unwrap(), 16 * BLOCK));
+        assert_eq!(reaped.unwrap(), 32);
+        let bytes = std::fs::read(&path).unwrap();
+        for (page, bytes) in bytes.chunks(BLOCK).enumerate() {
+            assert!(bytes.iter().all(|byte| *byte == (page / 16) as u8), "page {page}");
+        }
     });
 }
 
@@ -355,4 +436,62 @@ proptest! {
             assert!(std::fs::read(&path).unwrap() == model.bytes);
         });
     }
+}
+
+#[test]
+fn the_descriptor_is_readable_when_requests_have_ended() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let file = numbered(nowait, mode, &folder);
+        let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(16).unwrap();
+        let fd = queue.event_fd().unwrap().as_raw_fd();
+        assert!(queue.has_event_fd());
+        assert_eq!(poll::ready(fd, POLL_IN as i16), Ok(0));
+        for round in 0..3 {
+            for block in 0..16 {
+                let offset = u64::from(block) * BLOCK as u64;
+                queue.read(&file, filled(BLOCK, 0xff), offset, block).unwrap();
+            }
+            assert_eq!(queue.submit(), 16);
+            let mut ended = 0;
+            while ended < 16 {
+                let deadline = Deadline::after_ns(20_000_000_000);
+                let events = poll::ppoll(fd, POLL_IN as i16, deadline, None).unwrap();
+                assert_ne!(events, 0, "{round}: lost at {ended}");
+                queue.wait(0, None).unwrap();
+                while let Some(done) = queue.pop() {
+                    assert_eq!(done.result.unwrap(), BLOCK);
+                    assert_eq!(done.buffers.one().unwrap()[0], done.tag);
+                    ended += 1;
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_descriptor_for_requests_that_are_under_way_is_refused() {
+    let nowait = Nowait::new().unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut queue: Queue<u8> = nowait.queue(1).unwrap();
+    queue.poll(reader, POLL_IN, 0).unwrap();
+    queue.submit();
+    assert_eq!(queue.event_fd().unwrap_err().errno(), Errno::INPROGRESS);
+    writer.write_all(b"x").unwrap();
+    queue.reap(1, None, |done| assert!(done.result.is_ok())).unwrap();
+    queue.event_fd().unwrap();
+}
+
+#[test]
+fn a_queue_counts_what_it_did_if_asked_to() {
+    assert!(Nowait::new().unwrap().queue::<u8, Vec<u8>>(1).unwrap().summary().is_none());
+    let nowait = Nowait::builder().stats(true).build().unwrap();
+    let folder = folder();
+    let file = numbered(&nowait, CacheMode::User, &folder);
+    let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(1).unwrap();
+    queue.read(&file, filled(BLOCK, 0), 0, 0).unwrap();
+    queue.submit();
+    queue.reap(1, None, |done| assert!(done.result.is_ok())).unwrap();
+    let report = nowait.report(queue.summary().as_slice());
+    assert!(report.contains("\"requests\":1") && report.contains("\"submits\":1"), "{report}");
 }

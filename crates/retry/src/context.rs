@@ -70,12 +70,15 @@ pub struct Wanted<'a> {
     pub patient: bool,
     /// Makes the signal mask that is in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
+    /// Wait in the own queue also while nothing is under way there: a thread that does nothing
+    /// else need not be woken when something starts.
+    pub dedicated: bool,
 }
 
 impl Wanted<'_> {
     /// Asks for events without a mask.
     pub fn new(min: usize, max: usize, deadline: Deadline) -> Wanted<'static> {
-        Wanted { min, max, deadline, patient: false, mask: None }
+        Wanted { min, max, deadline, patient: false, mask: None, dedicated: false }
     }
 }
 
@@ -312,7 +315,8 @@ impl IoContext {
     }
 
     fn sleep(&self, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
-        let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && pump.is_busy());
+        let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
+        let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
         match pump {
             Some(pump) if self.waiters.try_lead() => {
                 self.lead(pump.as_ref(), need, wanted.deadline)
@@ -370,6 +374,14 @@ impl IoContext {
                 return Ok(());
             }
             self.drain_once(seen);
+        }
+    }
+
+    /// Waits until nothing is under way in the own queue: what belongs to no request. For after
+    /// [`IoContext::destroy`].
+    pub fn drain_pump(&self) {
+        while self.pump.get().is_some_and(|pump| pump.is_busy()) {
+            self.drain_once(self.drained.load(SeqCst));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Event counters that a thread, a ring or an application's event loop can wait on.
 
 use crate::{Errno, Fd, sys};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// A non-blocking event counter of our own. Source: eventfd(2).
 #[derive(Debug)]
@@ -54,6 +55,13 @@ pub(crate) fn drain(fd: i32) -> u64 {
     // SAFETY: the buffer is a live local of the 8 bytes the call fills.
     let read = unsafe { sys!(libc::SYS_read, fd, core::ptr::from_mut(&mut count), 8) };
     if read == Ok(8) { count } else { 0 }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as `self` is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.0.raw()) }
+    }
 }
 
 /// Adds one to the counter behind `fd`. A full counter (`EAGAIN`) is readable anyway, and a

@@ -302,3 +302,17 @@ pub const O_RDONLY: i32 = libc::O_RDONLY;
 pub const O_RDWR: i32 = libc::O_RDWR;
 /// May only be written.
 pub const O_WRONLY: i32 = libc::O_WRONLY;
+/// Make the file if it is missing.
+pub const O_CREAT: i32 = libc::O_CREAT;
+/// The file must not be there before.
+pub const O_EXCL: i32 = libc::O_EXCL;
+/// Empty the file.
+pub const O_TRUNC: i32 = libc::O_TRUNC;
+/// Close at exec.
+pub const O_CLOEXEC: i32 = libc::O_CLOEXEC;
+/// Do not make it the controlling terminal.
+pub const O_NOCTTY: i32 = libc::O_NOCTTY;
+/// Fail if the last part of the path is a symbolic link.
+pub const O_NOFOLLOW: i32 = libc::O_NOFOLLOW;
+/// Leave the time of the last access alone.
+pub const O_NOATIME: i32 = libc::O_NOATIME;

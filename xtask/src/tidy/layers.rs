@@ -16,6 +16,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-libaio", 7),
     ("nowait-posix", 7),
     ("nowait-faces", 8),
+    ("nowait-capi", 6),
     ("nowait-cli", 6),
     ("nowait-bench", 6),
     ("nowait-server", 6),

@@ -34,7 +34,8 @@ fn each_streaming_random_read_is_one_bio_and_two_iterations() {
             rig.check(read, at);
         }
     }
-    let expected = (0..120).map(|n| Made { op: BioOp::Read, offset: place(n), len: 16 * KIB });
+    let expected =
+        (0..120).map(|n| Made { op: BioOp::Read, offset: place(n), len: 16 * KIB, flags: 0 });
     assert_eq!(rig.made, expected.collect::<Vec<_>>());
     assert_eq!(rig.pages_read(), (480, 480), "no page twice");
 }

@@ -3,7 +3,10 @@
 use nowait_block::backends::mem::Mem;
 use nowait_block::{Bio, BioOp, BlockBackend, Segments};
 use nowait_cache::copy::User;
-use nowait_cache::{Backing, Cache, CachedFile, OpenFile, ReadOperation, Target, WriteOperation};
+use nowait_cache::{
+    Backing, Cache, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target,
+    WriteOperation,
+};
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 use std::collections::VecDeque;
@@ -24,6 +27,8 @@ pub(crate) struct Made {
     pub(crate) op: BioOp,
     pub(crate) offset: u64,
     pub(crate) len: u64,
+    /// `RWF_*`.
+    pub(crate) flags: u32,
 }
 
 /// Counts the kicks of one operation.
@@ -94,8 +99,18 @@ impl Rig {
     }
 
     pub(crate) fn write(&self, offset: u64, bytes: Vec<u8>) -> Task<WriteOperation> {
+        self.write_until(offset, bytes, None)
+    }
+
+    /// Makes a write that ends when it is durable.
+    pub(crate) fn write_until(
+        &self,
+        offset: u64,
+        bytes: Vec<u8>,
+        durable: Option<Durable>,
+    ) -> Task<WriteOperation> {
         let (user, buffer) = memory(bytes);
-        let operation = WriteOperation::new(self.file.clone(), offset, user, None);
+        let operation = WriteOperation::new(self.file.clone(), offset, user, durable);
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
@@ -123,12 +138,38 @@ impl Rig {
     }
 
     pub(crate) fn iterate_write(&mut self, write: &mut Task<WriteOperation>) -> Option<u32> {
+        result(self.step_write(write))
+    }
+
+    /// As [`Rig::iterate_write`], for one that may fail.
+    pub(crate) fn step_write(&mut self, write: &mut Task<WriteOperation>) -> Step {
         let mut plug = Vec::new();
         write.iterations += 1;
         let entry = entry_of(&write.kicks);
         let step = write.operation.iterate(&mut plug, &entry);
         self.queue(plug);
-        result(step)
+        step
+    }
+
+    /// Syncs the whole file.
+    pub(crate) fn sync(&mut self) -> Result<u32, Errno> {
+        let mut sync = SyncOperation::whole(self.file.clone(), Durable::Data);
+        loop {
+            let mut plug = Vec::new();
+            let step = sync.iterate(&mut plug, &|| WaitEntry::from(Waker::noop().clone()));
+            self.queue(plug);
+            match step {
+                Step::Done(result) => return result,
+                _ => self.complete_oldest(),
+            }
+        }
+    }
+
+    /// Starts the writeback of all that is dirty.
+    pub(crate) fn clean(&mut self) {
+        let mut plug = Vec::new();
+        self.cache.clean(u64::MAX, &mut plug);
+        self.queue(plug);
     }
 
     /// Runs a read of an open file to its end, and compares the bytes with the pattern. Before
@@ -157,7 +198,8 @@ impl Rig {
     pub(crate) fn queue(&mut self, plug: Vec<Bio>) {
         for bio in plug {
             let len = bio.segments.len() as u64;
-            let made = Made { op: bio.op, offset: bio.offset as u64, len };
+            let (op, offset, flags) = (bio.op, bio.offset as u64, bio.rw_flags);
+            let made = Made { op, offset, len, flags };
             self.made.push(made);
             self.under_way.push_back((bio, made));
         }
@@ -165,8 +207,18 @@ impl Rig {
 
     pub(crate) fn complete_oldest(&mut self) {
         let (bio, _) = self.under_way.pop_front().expect("it waits, and nothing will come");
-        let (token, mut plug) = (bio.token, Vec::new());
+        let token = bio.token;
         let result = perform(&self.device, bio);
+        self.complete(token, result);
+    }
+
+    pub(crate) fn fail_oldest(&mut self, errno: Errno) {
+        let (bio, _) = self.under_way.pop_front().expect("something to fail");
+        self.complete(bio.token, Err(errno));
+    }
+
+    fn complete(&mut self, token: u64, result: Result<u32, Errno>) {
+        let mut plug = Vec::new();
         self.cache.complete(token, result, &mut plug);
         self.queue(plug);
     }

@@ -3,6 +3,7 @@
 use nowait::{BackendChoice, CacheMode, File, Nowait, OpenOptions, SubmitMode};
 use std::path::Path;
 
+#[allow(dead_code, reason = "not every test file counts in blocks")]
 pub(crate) const BLOCK: usize = 4096;
 
 /// Small, so that files do not fit.

@@ -1,0 +1,141 @@
+/* Copies a file with 32 requests under way, each with a buffer that goes round: it is read into,
+ * written from, and read into again.
+ *
+ *   cc copy.c $(pkg-config --cflags --libs nowait) && ./a.out FROM TO
+ */
+#include <fcntl.h>
+#include <nowait.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DEPTH 32
+#define CHUNK (256u << 10)
+
+/* A buffer and what it is for at the moment; user_data of its requests is its number. */
+struct slot {
+	char *buffer;
+	uint64_t offset;
+	size_t length;
+	int writing;
+};
+
+struct copy {
+	nowait_file *from, *to;
+	nowait_queue *queue;
+	struct slot slots[DEPTH];
+	/* Where the next read begins, and how long the source is. */
+	uint64_t next, size;
+	uint64_t copied;
+	int under_way;
+};
+
+static int failed(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, nowait_error_text());
+	return -1;
+}
+
+static int submit(struct copy *copy, const nowait_request *request)
+{
+	/* There are as many buffers as places in the queue, so that it is never full. */
+	if (nowait_submit(copy->queue, request, 1) != 1)
+		return failed("submit");
+	copy->under_way++;
+	return 0;
+}
+
+static int read_next(struct copy *copy, unsigned number)
+{
+	struct slot *slot = &copy->slots[number];
+	nowait_request request;
+
+	if (copy->next >= copy->size)
+		return 0;
+	slot->offset = copy->next;
+	slot->writing = 0;
+	copy->next += CHUNK;
+	nowait_prep_read(&request, copy->from, slot->buffer, CHUNK, slot->offset, number);
+	return submit(copy, &request);
+}
+
+/* Goes on with a buffer whose request is over. */
+static int go_on(struct copy *copy, const nowait_completion *done)
+{
+	unsigned number = (unsigned)done->user_data;
+	struct slot *slot = &copy->slots[number];
+	nowait_request request;
+
+	copy->under_way--;
+	if (done->result < 0)
+		return failed(slot->writing ? "write" : "read");
+	if (slot->writing) {
+		if ((uint64_t)done->result != slot->length) {
+			fprintf(stderr, "a write that is short without an error\n");
+			return -1;
+		}
+		copy->copied += slot->length;
+		return read_next(copy, number);
+	}
+	/* Short at the end of the file only. */
+	slot->length = (size_t)done->result;
+	slot->writing = 1;
+	if (slot->length == 0)
+		return 0;
+	nowait_prep_write(&request, copy->to, slot->buffer, slot->length, slot->offset, number);
+	return submit(copy, &request);
+}
+
+static int run(struct copy *copy)
+{
+	nowait_completion done[DEPTH];
+	int count, index;
+	unsigned number;
+
+	for (number = 0; number < DEPTH; number++) {
+		copy->slots[number].buffer = (char *)malloc(CHUNK);
+		if (!copy->slots[number].buffer || read_next(copy, number))
+			return -1;
+	}
+	while (copy->under_way > 0) {
+		count = nowait_reap(copy->queue, done, DEPTH, 1, NOWAIT_FOREVER);
+		if (count < 0)
+			return failed("reap");
+		for (index = 0; index < count; index++)
+			if (go_on(copy, &done[index]))
+				return -1;
+	}
+	return nowait_file_sync(copy->to) ? failed("sync") : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct copy copy;
+	nowait_engine *engine = NULL;
+	unsigned number;
+	int result = -1;
+
+	if (argc != 3) {
+		fprintf(stderr, "usage: %s FROM TO\n", argv[0]);
+		return 2;
+	}
+	memset(&copy, 0, sizeof(copy));
+	if (nowait_engine_create(NULL, &engine) ||
+	    nowait_file_open(engine, argv[1], O_RDONLY, 0, NOWAIT_CACHE_USER, &copy.from) ||
+	    nowait_file_open(engine, argv[2], O_WRONLY | O_CREAT | O_TRUNC, 0666,
+			     NOWAIT_CACHE_USER, &copy.to) ||
+	    nowait_file_size(copy.from, &copy.size) ||
+	    nowait_queue_create(engine, DEPTH, &copy.queue))
+		failed("start");
+	else
+		result = run(&copy);
+	/* Waits for what is under way: only then are the buffers ours again. */
+	nowait_queue_destroy(copy.queue);
+	for (number = 0; number < DEPTH; number++)
+		free(copy.slots[number].buffer);
+	nowait_file_close(copy.from);
+	nowait_file_close(copy.to);
+	nowait_engine_destroy(engine);
+	if (result == 0)
+		printf("%llu bytes\n", (unsigned long long)copy.copied);
+	return result ? 1 : 0;
+}

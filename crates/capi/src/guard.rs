@@ -1,0 +1,128 @@
+//! What every function does: errors become negative numbers and a text of the thread, panics end
+//! here, the C library's `errno` stays.
+
+use core::ffi::{c_char, c_int};
+use nowait::{Errno, Refused};
+use nowait_sys::errno;
+use std::{
+    cell::RefCell,
+    ffi::CString,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+thread_local! {
+    /// What failed last on this thread.
+    static FAILED: RefCell<CString> = RefCell::default();
+    /// What [`nowait_strerror`] said last.
+    static EXPLAINED: RefCell<CString> = RefCell::default();
+}
+
+/// Why a call failed.
+pub(crate) struct Failure {
+    errno: Errno,
+    text: String,
+}
+
+impl Failure {
+    /// Says that `doing` failed with `errno`, and why or what to change.
+    pub(crate) fn new(errno: Errno, doing: &str, because: &str) -> Failure {
+        Failure { errno, text: format!("{doing}: {errno}: {because}") }
+    }
+}
+
+impl From<nowait::Error> for Failure {
+    fn from(error: nowait::Error) -> Failure {
+        Failure { errno: error.errno(), text: error.to_string() }
+    }
+}
+
+impl<T, B> From<Refused<T, B>> for Failure {
+    fn from(refused: Refused<T, B>) -> Failure {
+        refused.error.into()
+    }
+}
+
+/// Runs a call: its value, or the negative error number.
+pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
+    // A panic leaves a queue poisoned; everything else is changed by the native API only.
+    errno::preserved(|| match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(failure)) => {
+            remember(failure.text);
+            negative(failure.errno)
+        }
+        Err(_) => {
+            remember(String::from("internal failure: its message is on standard error"));
+            negative(Errno::IO)
+        }
+    })
+}
+
+/// Runs a call that makes something: `out` gets it, or null; 0 or the negative error number.
+///
+/// # Safety
+/// `out` is valid for writing.
+pub(crate) unsafe fn making<T>(
+    out: *mut *mut T,
+    call: impl FnOnce() -> Result<T, Failure>,
+) -> c_int {
+    let mut made = core::ptr::null_mut();
+    let result = guarded(|| {
+        made = Box::into_raw(Box::new(call()?));
+        Ok(0)
+    });
+    // SAFETY: promised by the caller.
+    unsafe { out.write(made) };
+    result as c_int
+}
+
+/// Ends something that [`making`] has made; null is nothing.
+///
+/// # Safety
+/// `made` is null or from [`making`], and was not ended before.
+pub(crate) unsafe fn ending<T>(made: *mut T) {
+    guarded(|| {
+        if !made.is_null() {
+            // SAFETY: made by `Box::into_raw`, and the caller's; promised.
+            drop(unsafe { Box::from_raw(made) });
+        }
+        Ok(0)
+    });
+}
+
+/// Returns the result for an error.
+pub(crate) fn negative(errno: Errno) -> i64 {
+    -i64::from(errno.raw())
+}
+
+/// Keeps the text of a failure for [`nowait_error_text`].
+pub(crate) fn remember(text: String) {
+    FAILED.with_borrow_mut(|last| *last = c_text(text));
+}
+
+/// Makes a C string; a path in the text may hold anything but a zero, and nothing else has one.
+pub(crate) fn c_text(text: String) -> CString {
+    CString::new(text).unwrap_or_default()
+}
+
+/// Returns what failed last on this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_error_text() -> *const c_char {
+    FAILED.with_borrow(|text| text.as_ptr())
+}
+
+/// Returns the text of an error number.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_strerror(error: c_int) -> *const c_char {
+    errno::preserved(|| {
+        let number = i32::try_from(error.unsigned_abs()).unwrap_or(0);
+        let text = match number {
+            0 => String::from("Success"),
+            _ => Errno::new(number).to_string(),
+        };
+        EXPLAINED.with_borrow_mut(|last| {
+            *last = c_text(text);
+            last.as_ptr()
+        })
+    })
+}

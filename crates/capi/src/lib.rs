@@ -1,0 +1,34 @@
+//! The C API: what stands behind `include/nowait.h`, which is its documentation.
+//!
+//! ```text
+//!  nowait.h ── engine.rs    Nowait and its options
+//!              file.rs      File, requests that block        each function: guard.rs, which turns
+//!              loan.rs      Lent                             errors into numbers and a text, and
+//!              queue.rs     Queue<u64, Borrowed>             stops panics
+//!              request.rs   what a request asks for
+//!              version.rs
+//! ```
+//!
+//! There is no second path: a queue is the one of the native API, and its buffers are [`Borrowed`]:
+//! addresses that the caller has promised to leave alone. The header is written by hand; the tests
+//! compile it together with what cbindgen makes of this crate, so that the two cannot differ.
+
+// What a caller promises stands in the header, for the one who reads it: the program's author.
+#![allow(clippy::missing_safety_doc)]
+
+mod engine;
+mod file;
+mod guard;
+mod loan;
+mod queue;
+mod request;
+mod text;
+mod version;
+
+pub use engine::*;
+pub use file::*;
+pub use guard::{nowait_error_text, nowait_strerror};
+pub use loan::*;
+pub use queue::*;
+pub use request::{Borrowed, LINK, Request, op};
+pub use version::*;

@@ -1,0 +1,106 @@
+//! Bytes of the page cache, lent.
+
+use crate::{
+    File,
+    guard::{Failure, ending, guarded, making},
+};
+use core::ffi::c_int;
+use nowait::{Errno, Lent};
+use nowait_sys::file::IoVec;
+
+/// `nowait_loan`.
+pub struct Loan(Lent);
+
+/// Lends what is cached.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_lend(
+    file: *mut File,
+    offset: u64,
+    length: usize,
+    loan: *mut *mut Loan,
+) -> c_int {
+    // SAFETY: the caller's pointers, as the header asks for them.
+    unsafe {
+        making(loan, || {
+            let lent = (*file).0.lend(offset, length)?;
+            lent.map(Loan).ok_or_else(|| {
+                let because = "not all of it is cached, or it is being changed: read it";
+                Failure::new(Errno::AGAIN, "loan of cached bytes", because)
+            })
+        })
+    }
+}
+
+/// `nowait_range`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// Of the first byte.
+    pub offset: u64,
+    /// In bytes.
+    pub length: u64,
+}
+
+/// Lends what is cached of many ranges.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_lend_many(
+    file: *mut File,
+    ranges: *const Range,
+    count: usize,
+    loans: *mut *mut Loan,
+) -> c_int {
+    let result = guarded(|| {
+        let mut wanted = Vec::with_capacity(count);
+        for index in 0..count {
+            // SAFETY: the caller's arrays have `count` elements.
+            let range = unsafe {
+                loans.add(index).write(core::ptr::null_mut());
+                ranges.add(index).read()
+            };
+            wanted.push((range.offset, range.length as usize));
+        }
+        let mut lent_count = 0;
+        // SAFETY: the caller's file.
+        unsafe { &*file }.0.lend_each(&wanted, |index, lent| {
+            if let Some(lent) = lent {
+                lent_count += 1;
+                // SAFETY: as above.
+                unsafe { loans.add(index).write(Box::into_raw(Box::new(Loan(lent)))) };
+            }
+        })?;
+        Ok(lent_count)
+    });
+    result as c_int
+}
+
+/// Returns how many bytes are lent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_loan_length(loan: *const Loan) -> usize {
+    // SAFETY: the caller's loan.
+    unsafe { &*loan }.0.len()
+}
+
+/// Stores where they are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_loan_pieces(
+    loan: *const Loan,
+    iov: *mut IoVec,
+    max: usize,
+) -> usize {
+    // SAFETY: the caller's loan.
+    let chunks = unsafe { &*loan }.0.chunks();
+    let count = chunks.len();
+    for (index, chunk) in chunks.take(max).enumerate() {
+        let piece = IoVec { base: chunk.as_ptr().cast_mut(), len: chunk.len() };
+        // SAFETY: the caller's array has `max` elements.
+        unsafe { iov.add(index).write(piece) };
+    }
+    count
+}
+
+/// Gives a loan back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_loan_return(loan: *mut Loan) {
+    // SAFETY: the caller's loan or null.
+    unsafe { ending(loan) }
+}

@@ -1,0 +1,238 @@
+//! Queues: submit, reap.
+
+use crate::{
+    Borrowed, Engine, Request,
+    guard::{Failure, ending, guarded, making, negative, remember},
+    text::copy_out,
+};
+use core::{
+    ffi::{c_char, c_int},
+    time::Duration,
+};
+use nowait::{Errno, Nowait};
+use nowait_sys::eventfd;
+use std::{
+    os::fd::AsRawFd,
+    sync::{Mutex, TryLockError},
+};
+
+/// `nowait_queue`.
+pub struct Queue {
+    /// Locked for the length of a call, never waited for; poisoned by a panic for good, since it is
+    /// then unknown which buffers are lent.
+    queue: Mutex<nowait::Queue<u64, Borrowed>>,
+    nowait: Nowait,
+}
+
+/// `nowait_completion`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Completion {
+    /// That of the request.
+    pub user_data: u64,
+    /// Its value, or a negative error number.
+    pub result: i64,
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+
+/// Makes a queue.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_queue_create(
+    engine: *mut Engine,
+    depth: u32,
+    queue: *mut *mut Queue,
+) -> c_int {
+    // SAFETY: the caller's pointers, as the header asks for them.
+    unsafe {
+        making(queue, || {
+            let nowait = (*engine).nowait.clone();
+            Ok(Queue { queue: Mutex::new(nowait.queue(depth as usize)?), nowait })
+        })
+    }
+}
+
+/// Gives a queue up.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_queue_destroy(queue: *mut Queue) {
+    // SAFETY: the caller's queue or null.
+    unsafe { ending(queue) }
+}
+
+/// Starts requests.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_submit(
+    queue: *mut Queue,
+    requests: *const Request,
+    count: usize,
+) -> c_int {
+    // SAFETY: the caller's queue.
+    let owner = unsafe { &*queue };
+    let result = used(owner, |queue| {
+        let count = count.min(c_int::MAX as usize);
+        let requests = match count {
+            0 => &[], // then the address does not matter
+            // SAFETY: the caller's requests.
+            _ => unsafe { core::slice::from_raw_parts(requests, count) },
+        };
+        // SAFETY: the caller's promise for each.
+        let taken = unsafe { prepare_all(requests, queue, &owner.nowait) }?;
+        queue.submit();
+        Ok(taken as i64)
+    });
+    result as c_int
+}
+
+/// Puts requests into the queue up to the first that cannot be accepted; returns how many.
+///
+/// # Safety
+/// Files and memory are as the header asks for them.
+unsafe fn prepare_all(
+    requests: &[Request],
+    queue: &mut nowait::Queue<u64, Borrowed>,
+    nowait: &Nowait,
+) -> Result<usize, Failure> {
+    let mut before = None;
+    for (index, request) in requests.iter().enumerate() {
+        let accepted = match before {
+            None => check_room(&requests[index..], queue),
+            Some(_) => Ok(()), // with its chain
+        };
+        // SAFETY: promised above.
+        match accepted.and_then(|()| unsafe { request.prepare(queue, nowait, before) }) {
+            Ok(id) => before = request.is_linked().then_some(id),
+            Err(failure) if index == 0 => return Err(failure),
+            Err(_) => return Ok(index),
+        }
+    }
+    Ok(requests.len())
+}
+
+/// Finds out whether there is room for the first request and those linked to it.
+fn check_room(requests: &[Request], queue: &nowait::Queue<u64, Borrowed>) -> Result<(), Failure> {
+    let refused = |errno, because| Err(Failure::new(errno, "submit", because));
+    let Some(last) = requests.iter().position(|request| !request.is_linked()) else {
+        return refused(Errno::INVAL, "the last request of the call is linked to nothing");
+    };
+    if last >= queue.depth() {
+        return refused(Errno::INVAL, "the chain is longer than the queue is deep");
+    }
+    if last >= queue.depth() - queue.len() {
+        return refused(Errno::AGAIN, "the queue is full: reap first");
+    }
+    Ok(())
+}
+
+/// Takes completions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_reap(
+    queue: *mut Queue,
+    completions: *mut Completion,
+    max: usize,
+    min: usize,
+    timeout_ns: i64,
+) -> c_int {
+    // SAFETY: the caller's queue, and room for `max` completions.
+    let result = used(unsafe { &*queue }, |queue| unsafe {
+        let max = max.min(c_int::MAX as usize);
+        queue.wait(min.min(max), u64::try_from(timeout_ns).ok().map(Duration::from_nanos))?;
+        let mut count = 0;
+        while count < max
+            && let Some(done) = queue.pop()
+        {
+            let result = match done.result {
+                Ok(value) => value as i64,
+                Err(error) => {
+                    remember(error.to_string());
+                    negative(error.errno())
+                }
+            };
+            let completion = Completion { user_data: done.tag, result, reserved: [0; 2] };
+            completions.add(count).write(completion);
+            count += 1;
+        }
+        if queue.ready() > 0 && queue.has_event_fd() {
+            eventfd::signal(queue.event_fd()?.as_raw_fd());
+        }
+        Ok(count as i64)
+    });
+    result as c_int
+}
+
+/// Asks for an early end of a request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_cancel(queue: *mut Queue, user_data: u64) -> c_int {
+    // SAFETY: the caller's queue.
+    let result = used(unsafe { &*queue }, |queue| {
+        match queue.find(|tag| *tag == user_data).is_some_and(|id| queue.cancel(id)) {
+            true => Ok(0),
+            false => Err(Failure::new(Errno::NOENT, "cancel", "no such request is under way")),
+        }
+    });
+    result as c_int
+}
+
+/// Returns how many requests the queue has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_queue_length(queue: *mut Queue) -> c_int {
+    // SAFETY: the caller's queue.
+    used(unsafe { &*queue }, |queue| Ok(queue.len() as i64)) as c_int
+}
+
+/// Returns a descriptor to wait for completions by.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_queue_fd(queue: *mut Queue) -> c_int {
+    // SAFETY: the caller's queue.
+    used(unsafe { &*queue }, |queue| Ok(i64::from(queue.event_fd()?.as_raw_fd()))) as c_int
+}
+
+/// Writes a report of the queue.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_queue_report(
+    queue: *mut Queue,
+    text: *mut c_char,
+    size: usize,
+) -> i64 {
+    // SAFETY: the caller's queue.
+    let owner = unsafe { &*queue };
+    used(owner, |queue| {
+        let summary = queue.summary();
+        let report = owner.nowait.report(summary.as_slice());
+        // SAFETY: the caller's memory.
+        Ok(unsafe { copy_out(report.trim_end(), text, size) })
+    })
+}
+
+/// Runs a call on a queue that nobody else uses at the moment.
+fn used(
+    queue: &Queue,
+    call: impl FnOnce(&mut nowait::Queue<u64, Borrowed>) -> Result<i64, Failure>,
+) -> i64 {
+    guarded(|| match queue.queue.try_lock() {
+        Ok(mut queue) => call(&mut queue),
+        Err(TryLockError::WouldBlock) => {
+            let because = "another thread uses it at this moment: make a queue for each";
+            Err(Failure::new(Errno::BUSY, "call on a queue", because))
+        }
+        Err(TryLockError::Poisoned(_)) => {
+            let because = "an internal failure before left it unusable: destroy it";
+            Err(Failure::new(Errno::IO, "call on a queue", because))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_an_internal_failure_a_queue_is_unusable_and_the_caller_lives() {
+        let nowait = Nowait::new().unwrap_or_else(|error| panic!("{error}"));
+        let native = nowait.queue(1).unwrap_or_else(|error| panic!("{error}"));
+        let queue = Queue { queue: Mutex::new(native), nowait };
+        assert_eq!(used(&queue, |queue| Ok(queue.len() as i64)), 0);
+        for _ in 0..2 {
+            assert_eq!(used(&queue, |_| panic!("on purpose")), negative(Errno::IO));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What a request asks for, and its memory.
+
+use crate::{File, file::vector, guard::Failure};
+use core::{ffi::c_void, time::Duration};
+use nowait::{Errno, IoBuffer, IoBufferMut, Nowait, Queue, RequestId, Stream};
+use nowait_sys::file::IoVec;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// `NOWAIT_OP_*`.
+pub mod op {
+    /// Read to one buffer.
+    pub const READ: u16 = 1;
+    /// Write from one buffer.
+    pub const WRITE: u16 = 2;
+    /// Read to several buffers.
+    pub const READV: u16 = 3;
+    /// Write from several buffers.
+    pub const WRITEV: u16 = 4;
+    /// Make data and metadata durable.
+    pub const SYNC: u16 = 5;
+    /// Make the data durable.
+    pub const DATASYNC: u16 = 6;
+    /// Wait for readiness.
+    pub const POLL: u16 = 7;
+    /// Read without an offset.
+    pub const READ_STREAM: u16 = 8;
+    /// Write without an offset.
+    pub const WRITE_STREAM: u16 = 9;
+}
+
+/// `nowait_request`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// One of [`op`].
+    pub op: u16,
+    /// [`LINK`].
+    pub flags: u16,
+    /// Of a poll, or a stream.
+    pub fd: i32,
+    /// Of everything else.
+    pub file: *mut File,
+    /// The memory, or the array of vectors.
+    pub buffer: *mut c_void,
+    /// Bytes, or vectors.
+    pub length: u64,
+    /// In bytes.
+    pub offset: u64,
+    /// Of a poll.
+    pub events: u32,
+    /// Zero.
+    pub reserved_events: u32,
+    /// Given back.
+    pub user_data: u64,
+    /// Cancelled after so many nanoseconds; 0: never.
+    pub timeout_ns: u64,
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+
+/// `NOWAIT_LINK`.
+pub const LINK: u16 = 1;
+
+/// Memory of the caller, lent until the completion of its request was given out.
+#[derive(Clone, Copy, Debug)]
+pub struct Borrowed(IoVec);
+
+// SAFETY: the caller lends the memory: it stays valid and as it is until the queue gives the value
+// back (nowait.h, BUFFERS). The value is only its address.
+unsafe impl IoBuffer for Borrowed {
+    fn as_ptr(&self) -> *const u8 {
+        self.0.base
+    }
+
+    fn len(&self) -> usize {
+        self.0.len
+    }
+}
+
+// SAFETY: as above, and the memory of a read is nobody else's meanwhile. That of a write is never
+// written: the queue asks for this address for reads only.
+unsafe impl IoBufferMut for Borrowed {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.base
+    }
+}
+
+/// A descriptor of the caller, who keeps it open until it is submitted; the engine holds the open
+/// file from then on.
+struct Source(i32);
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: used while the request is prepared and submitted only, and open until then. A
+        // number that is not open, other than -1, is an error of the system, not a fault.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl Request {
+    /// Tells whether the next request begins when this one has succeeded.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.flags & LINK != 0
+    }
+
+    /// Puts the request into the queue, to be submitted, and to begin after `first` if there is
+    /// one.
+    ///
+    /// # Safety
+    /// File and memory are as the header asks for them.
+    pub(crate) unsafe fn prepare(
+        &self,
+        queue: &mut Queue<u64, Borrowed>,
+        nowait: &Nowait,
+        first: Option<RequestId>,
+    ) -> Result<RequestId, Failure> {
+        self.check(first.is_some())?;
+        // SAFETY: promised above.
+        let id = unsafe { self.take(queue, nowait) }?;
+        if let Some(first) = first
+            && queue.link(first, id).is_err()
+        {
+            queue.cancel(id); // not run without what it was to follow
+        }
+        if self.timeout_ns != 0 {
+            queue.timeout(id, Duration::from_nanos(self.timeout_ns))?;
+        }
+        Ok(id)
+    }
+
+    /// Puts the request into the queue.
+    ///
+    /// # Safety
+    /// File and memory are as the header asks for them.
+    unsafe fn take(
+        &self,
+        queue: &mut Queue<u64, Borrowed>,
+        nowait: &Nowait,
+    ) -> Result<RequestId, Failure> {
+        let (tag, source) = (self.user_data, Source(self.fd));
+        match self.op {
+            op::POLL => return Ok(queue.poll(source, self.events as u16, tag)?),
+            op::READ_STREAM => {
+                let stream = Stream::new(nowait, source);
+                return Ok(queue.read_stream(&stream, self.memory(), tag)?);
+            }
+            op::WRITE_STREAM => {
+                let stream = Stream::new(nowait, source);
+                return Ok(queue.write_stream(&stream, self.memory(), tag)?);
+            }
+            _ => {}
+        }
+        // SAFETY: the caller's file; `check` has found it not null.
+        let file = unsafe { &(*self.file).0 };
+        // SAFETY: for these operations the caller's memory, as promised.
+        let taken = unsafe {
+            match self.op {
+                op::READ => queue.read(file, self.memory(), self.offset, tag),
+                op::WRITE => queue.write(file, self.memory(), self.offset, tag),
+                op::READV => queue.read_vectored(file, self.memories()?, self.offset, tag),
+                op::WRITEV => queue.write_vectored(file, self.memories()?, self.offset, tag),
+                op::SYNC => queue.sync_all(file, tag),
+                _ => queue.sync_data(file, tag),
+            }
+        };
+        Ok(taken?)
+    }
+
+    fn memory(&self) -> Borrowed {
+        Borrowed(IoVec { base: self.buffer.cast(), len: self.length as usize })
+    }
+
+    /// Copies the array of vectors.
+    ///
+    /// # Safety
+    /// At `buffer` are `length` vectors.
+    unsafe fn memories(&self) -> Result<Vec<Borrowed>, Failure> {
+        // SAFETY: promised above.
+        let parts = unsafe { vector(self.buffer.cast(), self.length as usize) }?;
+        Ok(parts.iter().copied().map(Borrowed).collect())
+    }
+
+    /// Finds fields that this operation does not have: a later version may give them a meaning.
+    fn check(&self, is_later: bool) -> Result<(), Failure> {
+        let refused = |errno: Errno, because: &str| {
+            let doing = format!("submit of a request {:#x}", self.user_data);
+            Err(Failure::new(errno, &doing, because))
+        };
+        let is_stream = matches!(self.op, op::READ_STREAM | op::WRITE_STREAM);
+        let has_fd = is_stream || self.op == op::POLL;
+        let at_offset = (op::READ..=op::WRITEV).contains(&self.op);
+        if !(op::READ..=op::WRITE_STREAM).contains(&self.op) {
+            return refused(Errno::INVAL, "op is none of NOWAIT_OP_*");
+        }
+        if has_fd && self.fd < 0 {
+            return refused(Errno::BADF, "fd is negative");
+        }
+        if self.file.is_null() != has_fd {
+            return refused(Errno::INVAL, "it needs a file, or has one and a descriptor");
+        }
+        let memory = at_offset || is_stream || (self.buffer.is_null() && self.length == 0);
+        let place = at_offset || self.offset == 0;
+        let source = has_fd || self.fd == 0;
+        let events = self.op == op::POLL || self.events == 0;
+        let unused = self.flags & !LINK == 0
+            && self.reserved_events == 0
+            && self.reserved == [0; 2]
+            && u16::try_from(self.events).is_ok();
+        if !(memory && place && source && events && unused) {
+            return refused(Errno::INVAL, "a field that this operation does not have is not 0");
+        }
+        if is_later && is_stream {
+            return refused(Errno::OPNOTSUPP, "a stream cannot begin after another request");
+        }
+        Ok(())
+    }
+}

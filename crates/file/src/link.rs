@@ -1,0 +1,110 @@
+//! Requests that begin when another has succeeded.
+//!
+//! The later one is made with the earlier, so that it holds its file and has its place in the order
+//! of its inode; its first iteration finds the link and leaves a wait entry in it. Whoever ends the
+//! earlier request kicks it: the retry engine knows nothing else.
+
+use nowait_retry::WaitEntry;
+use nowait_sys::Errno;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The end of a request, for those that begin after it.
+#[derive(Debug)]
+pub struct Link {
+    /// What a success returns; `None`: whatever is no error.
+    expected: Option<u64>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Under way, and who waits for it.
+    Open(Vec<WaitEntry>),
+    Succeeded,
+    Failed,
+}
+
+impl Link {
+    /// Makes the link of a request that has not begun; `expected` is the result that is a success,
+    /// the bytes of a transfer for example. `None`: all that are no errors.
+    pub fn new(expected: Option<u64>) -> Arc<Link> {
+        Arc::new(Link { expected, state: Mutex::new(State::Open(Vec::new())) })
+    }
+
+    /// Says how the request ended, and kicks those that waited for it; only once.
+    pub fn end(&self, result: Result<u32, Errno>) {
+        let success = match (result, self.expected) {
+            (Ok(value), Some(expected)) => u64::from(value) == expected,
+            (Ok(_), None) => true,
+            (Err(_), _) => false,
+        };
+        let end = if success { State::Succeeded } else { State::Failed };
+        let before = core::mem::replace(&mut *self.state.lock(), end);
+        if let State::Open(waiting) = before {
+            waiting.into_iter().for_each(WaitEntry::kick);
+        }
+    }
+
+    /// Tells whether the request has succeeded; `None`: it is under way, and its end kicks `entry`.
+    pub(crate) fn look(&self, entry: impl FnOnce() -> WaitEntry) -> Option<bool> {
+        match &mut *self.state.lock() {
+            State::Open(waiting) => {
+                waiting.push(entry());
+                None
+            }
+            State::Succeeded => Some(true),
+            State::Failed => Some(false),
+        }
+    }
+}
+
+/// The links of one request.
+#[derive(Clone, Debug, Default)]
+pub struct Links {
+    /// It begins when this has succeeded, and is cancelled if it fails.
+    pub after: Option<Arc<Link>>,
+    /// Its own end.
+    pub end: Option<Arc<Link>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::task::{Wake, Waker};
+
+    struct Kicks(AtomicU32);
+
+    impl Wake for Kicks {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn those_that_wait_are_kicked_once_and_later_ones_need_not_wait() {
+        let kicks = Arc::new(Kicks(AtomicU32::new(0)));
+        let entry = || WaitEntry::from(Waker::from(kicks.clone()));
+        let link = Link::new(Some(10));
+        assert_eq!((link.look(entry), link.look(entry)), (None, None));
+        link.end(Ok(10));
+        assert_eq!(kicks.0.load(SeqCst), 2);
+        assert_eq!(link.look(entry), Some(true));
+    }
+
+    #[test]
+    fn short_transfers_and_errors_are_failures() {
+        for (expected, result, success) in [
+            (Some(10), Ok(10), true),
+            (Some(10), Ok(9), false),
+            (Some(10), Err(Errno::IO), false),
+            (None, Ok(0), true),
+            (None, Err(Errno::CANCELED), false),
+        ] {
+            let link = Link::new(expected);
+            link.end(result);
+            assert_eq!(link.look(|| unreachable!()), Some(success));
+        }
+    }
+}

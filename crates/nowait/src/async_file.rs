@@ -1,0 +1,283 @@
+//! Open files, and requests on them as futures.
+
+use crate::{
+    Buffers, Error, File, IoBuffer, IoBufferMut, Nowait, OpenOptions,
+    operation::{FileSync, Operation, Transfer, VectoredTransfer},
+    request::{Request, readable, writable},
+};
+use nowait_block::Segments;
+use nowait_file::Kind;
+use nowait_sys::Errno;
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+};
+
+/// A [`File`] whose requests are futures, for every executor. Cheap to clone: all clones are the
+/// same open file.
+///
+/// Transfers and syncs take the way of a [`Queue`](crate::Queue)'s: what is cached is over in the
+/// first poll, the rest wakes the task; no poll blocks. Open, close, truncate and the size are
+/// calls that block, made on a helper thread. Requests that overlap on one buffered file, at least
+/// one of them a write, take effect in the order of their first polls.
+///
+/// ```
+/// # fn main() -> Result<(), nowait::Error> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("file");
+/// # futures_lite::future::block_on(async {
+/// use nowait::{AsyncFile, Nowait};
+///
+/// let nowait = Nowait::new()?;
+/// let file = AsyncFile::create(&nowait, &path).await?;
+/// let (written, buffer) = file.write_at(b"durable".to_vec(), 0).await;
+/// assert_eq!((written?, &buffer[..]), (7, &b"durable"[..]));
+/// file.sync_data().await?;
+///
+/// let file = AsyncFile::open(&nowait, &path).await?;
+/// let (count, buffer) = file.read_at(vec![0; 16], 3).await;
+/// assert_eq!(&buffer[..count?], b"able");
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AsyncFile(
+    /// Until it is dropped.
+    Option<File>,
+);
+
+impl Clone for AsyncFile {
+    fn clone(&self) -> AsyncFile {
+        AsyncFile::from(self.file().clone())
+    }
+}
+
+impl From<File> for AsyncFile {
+    fn from(file: File) -> AsyncFile {
+        AsyncFile(Some(file))
+    }
+}
+
+impl AsyncFile {
+    /// Opens an existing file for reading, in the default cache mode.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub async fn open(nowait: &Nowait, path: impl AsRef<Path>) -> Result<AsyncFile, Error> {
+        OpenOptions::new().read(true).open_async(nowait, path).await
+    }
+
+    /// Opens a file for writing that is new, or emptied; in the default cache mode.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub async fn create(nowait: &Nowait, path: impl AsRef<Path>) -> Result<AsyncFile, Error> {
+        OpenOptions::new().write(true).create(true).truncate(true).open_async(nowait, path).await
+    }
+
+    /// Returns the file, for requests that block, queues, alignment, lending.
+    pub fn file(&self) -> &File {
+        // Taken out by `drop` and `close` only.
+        self.0.as_ref().expect("an open file")
+    }
+
+    fn nowait(&self) -> &Nowait {
+        self.file().nowait()
+    }
+
+    /// Reads at `offset` into the whole of `buffer`; fewer bytes than asked for only at the end of
+    /// the file.
+    ///
+    /// Errors of the result: those of [`File::read_at`], `ECANCELED`, `ETIMEDOUT`.
+    pub fn read_at<B: IoBufferMut + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {
+        let request = Request::on(self.file(), Kind::Read, Buffers::One(buffer), offset, ());
+        Operation::new(self.nowait(), request, writable, one)
+    }
+
+    /// Writes the whole of `buffer` at `offset`.
+    ///
+    /// Errors of the result: those of [`File::write_at`], `ECANCELED`, `ETIMEDOUT`.
+    pub fn write_at<B: IoBuffer + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {
+        let request = Request::on(self.file(), Kind::Write, Buffers::One(buffer), offset, ());
+        Operation::new(self.nowait(), request, readable, one)
+    }
+
+    /// Reads at `offset` into several buffers, one after another.
+    ///
+    /// Errors of the result: those of [`AsyncFile::read_at`]; `EINVAL`: more than 1024 buffers.
+    pub fn read_vectored_at<B: IoBufferMut + Send>(
+        &self,
+        buffers: Vec<B>,
+        offset: u64,
+    ) -> VectoredTransfer<B> {
+        let request = Request::on(self.file(), Kind::Read, Buffers::Many(buffers), offset, ());
+        Operation::new(self.nowait(), request, writable, many)
+    }
+
+    /// Writes several buffers, one after another, at `offset`.
+    ///
+    /// Errors of the result: those of [`AsyncFile::write_at`]; `EINVAL`: more than 1024 buffers.
+    pub fn write_vectored_at<B: IoBuffer + Send>(
+        &self,
+        buffers: Vec<B>,
+        offset: u64,
+    ) -> VectoredTransfer<B> {
+        let request = Request::on(self.file(), Kind::Write, Buffers::Many(buffers), offset, ());
+        Operation::new(self.nowait(), request, readable, many)
+    }
+
+    /// Fills `buffer`, at most 2 GiB less 4 KiB, from `offset`.
+    ///
+    /// # Errors
+    /// Those of [`AsyncFile::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends
+    /// before.
+    pub async fn read_exact_at<B: IoBufferMut + Send>(
+        &self,
+        buffer: B,
+        offset: u64,
+    ) -> (Result<(), Error>, B) {
+        let len = buffer.len();
+        let (result, buffer) = self.read_at(buffer, offset).await;
+        let whole = result.and_then(|count| {
+            if count == len {
+                return Ok(());
+            }
+            let error = self.file().refused(Kind::Read, Errno::NODATA, len as u64, offset);
+            Err(error.because(format!("the file ends after {count} bytes of it")))
+        });
+        (whole, buffer)
+    }
+
+    /// Writes the whole of `buffer`, at most 2 GiB less 4 KiB, at `offset`.
+    ///
+    /// # Errors
+    /// Those of [`AsyncFile::write_at`]; `EIO`: a part was written, and no reason given.
+    pub async fn write_all_at<B: IoBuffer + Send>(
+        &self,
+        buffer: B,
+        offset: u64,
+    ) -> (Result<(), Error>, B) {
+        let len = buffer.len();
+        let (result, buffer) = self.write_at(buffer, offset).await;
+        let whole = result.and_then(|count| match count == len {
+            true => Ok(()),
+            false => Err(self.file().refused(Kind::Write, Errno::IO, len as u64, offset)),
+        });
+        (whole, buffer)
+    }
+
+    /// Makes data and metadata durable; covers the writes polled before it.
+    ///
+    /// Errors of the result: those of [`File::sync_all`], `ECANCELED`, `ETIMEDOUT`.
+    pub fn sync_all(&self) -> FileSync {
+        self.sync(Kind::Fsync)
+    }
+
+    /// Makes the data durable, and what is needed to read them; covers the writes polled before it.
+    ///
+    /// Errors of the result: those of [`File::sync_data`], `ECANCELED`, `ETIMEDOUT`.
+    pub fn sync_data(&self) -> FileSync {
+        self.sync(Kind::Fdatasync)
+    }
+
+    fn sync(&self, kind: Kind) -> FileSync {
+        let request = Request::on(self.file(), kind, Buffers::None, 0, ());
+        Operation::new(self.nowait(), request, |_| Segments::NONE, |result, _| result.map(drop))
+    }
+
+    /// Returns the size in bytes; 0 for devices. A helper thread asks, unless the file is in the
+    /// page cache of nowait.
+    ///
+    /// # Errors
+    /// Those of fstat(2).
+    pub async fn size(&self) -> Result<u64, Error> {
+        if self.file().opened_cached().is_some() {
+            return self.file().size();
+        }
+        self.call(File::size).await
+    }
+
+    /// Cuts the file off at `bytes`, or extends it with zeroes; on a helper thread, which goes on
+    /// if the future is dropped.
+    ///
+    /// # Errors
+    /// Those of ftruncate(2); `EINVAL` also if it is not open for writing.
+    pub async fn set_len(&self, bytes: u64) -> Result<(), Error> {
+        self.call(move |file| file.set_len(bytes)).await
+    }
+
+    /// Closes this handle. The last one writes back what is only in the page cache of nowait, on a
+    /// helper thread; sync before if you want to hear of errors. Dropping the handle does the same
+    /// without waiting for it.
+    pub async fn close(mut self) {
+        if let Some(file) = self.0.take() {
+            let nowait = file.nowait().clone();
+            nowait.calls().start(move || drop(file)).await;
+        }
+    }
+
+    /// Makes a reader and writer of a stream of bytes that begins at `position`.
+    #[cfg(any(feature = "futures-io", feature = "tokio"))]
+    pub fn cursor(&self, position: u64) -> crate::Cursor {
+        crate::Cursor::new(self.clone(), position)
+    }
+
+    async fn call<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&File) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        let file = self.file().clone();
+        if file.nowait().is_the_parents() {
+            return Err(Error::new(Errno::INVAL, "call on a file of the parent process"));
+        }
+        let nowait = file.nowait().clone();
+        nowait.calls().start(move || work(&file)).await
+    }
+}
+
+impl Drop for AsyncFile {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take() {
+            file.release();
+        }
+    }
+}
+
+impl AsFd for AsyncFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file().as_fd()
+    }
+}
+
+impl OpenOptions {
+    /// Opens as [`OpenOptions::open`] does, on a helper thread. A file that was opened for a future
+    /// which is gone is closed.
+    ///
+    /// # Errors
+    /// Those of [`OpenOptions::open`].
+    pub async fn open_async(
+        &self,
+        nowait: &Nowait,
+        path: impl AsRef<Path>,
+    ) -> Result<AsyncFile, Error> {
+        if nowait.is_the_parents() {
+            return Err(Error::new(Errno::INVAL, "open with the engine of the parent process"));
+        }
+        let (options, path): (OpenOptions, PathBuf) = (self.clone(), path.as_ref().to_owned());
+        let engine = nowait.clone();
+        nowait.calls().start(move || options.open(&engine, path)).await.map(AsyncFile::from)
+    }
+}
+
+/// Gives back one buffer.
+pub(crate) fn one<B>(
+    result: Result<usize, Error>,
+    buffers: Buffers<B>,
+) -> (Result<usize, Error>, B) {
+    (result, buffers.one().expect("a request with one buffer"))
+}
+
+fn many<B>(result: Result<usize, Error>, buffers: Buffers<B>) -> (Result<usize, Error>, Vec<B>) {
+    (result, buffers.many().expect("a request with several buffers"))
+}

@@ -1,0 +1,230 @@
+//! Threads for calls that have no asynchronous form: open, close, truncate.
+//!
+//! They are threads of the application: what they open has a number in its table of descriptors,
+//! which the engine's own threads do not share. They are started when they are needed, and end
+//! when there is nothing to do or the engine ends.
+
+use core::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use nowait_sys::thread::block_signals;
+use parking_lot::{Condvar, Mutex};
+use std::{
+    any::Any,
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
+
+/// Calls that block at the same time; more wait.
+const THREADS_MAX: usize = 8;
+/// How long a thread waits for another call before it ends.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The threads of an engine.
+#[derive(Default)]
+pub(crate) struct Calls(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Calls {
+    /// Has `work` done on one of the threads; on this one if none can be had.
+    pub(crate) fn start<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Call<R> {
+        let call = Arc::new(Mutex::new(Waiting { over: None, waker: None }));
+        let landing = call.clone();
+        self.push(Box::new(move || {
+            let over = catch_unwind(AssertUnwindSafe(work));
+            let mut waiting = landing.lock();
+            waiting.over = Some(over);
+            let waker = waiting.waker.take();
+            drop(waiting);
+            // What nobody waits for is dropped here: a file is closed, which may block.
+            drop(landing);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }));
+        Call(call)
+    }
+
+    /// Drops something whose drop may block.
+    pub(crate) fn bury(&self, remains: impl Send + 'static) {
+        self.push(Box::new(move || {
+            let _ = catch_unwind(AssertUnwindSafe(move || drop(remains)));
+        }));
+    }
+
+    fn push(&self, job: Job) {
+        let mut state = self.0.state.lock();
+        state.jobs.push_back(job);
+        let alone = state.threads == 0;
+        if state.idle < state.jobs.len() && state.threads < THREADS_MAX {
+            state.threads += 1;
+            drop(state);
+            if self.0.spawn() {
+                return;
+            }
+            let mut state = self.0.state.lock();
+            state.threads -= 1;
+            let job = if alone { state.jobs.pop_front() } else { None };
+            drop(state);
+            job.into_iter().for_each(|job| job());
+            return;
+        }
+        drop(state);
+        self.0.news.notify_one();
+    }
+}
+
+impl Shared {
+    fn spawn(self: &Arc<Shared>) -> bool {
+        let shared = self.clone();
+        let builder = std::thread::Builder::new().name("nowait-calls".to_owned());
+        let spawned = builder.stack_size(256 << 10).spawn(move || {
+            block_signals();
+            shared.run();
+        });
+        spawned.is_ok()
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.state.lock();
+                continue;
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let idle = self.news.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            if idle && state.jobs.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+}
+
+impl Drop for Calls {
+    /// Lets the threads end, which have no call any more: a call has a handle of the engine. One of
+    /// them may be the thread that does this, so none is waited for.
+    fn drop(&mut self) {
+        self.0.state.lock().closed = true;
+        self.0.news.notify_all();
+    }
+}
+
+/// A call under way, a future of its result. Dropped early, the call goes on, and what it returns
+/// is dropped where it was made.
+pub(crate) struct Call<R>(Arc<Mutex<Waiting<R>>>);
+
+struct Waiting<R> {
+    over: Option<Result<R, Box<dyn Any + Send>>>,
+    waker: Option<Waker>,
+}
+
+impl<R> Future for Call<R> {
+    type Output = R;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        let mut waiting = self.0.lock();
+        match waiting.over.take() {
+            Some(Ok(result)) => Poll::Ready(result),
+            Some(Err(panic)) => {
+                drop(waiting);
+                resume_unwind(panic)
+            }
+            None => {
+                waiting.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_lite::future::block_on;
+    use std::sync::{Barrier, mpsc};
+
+    #[test]
+    fn calls_run_beside_one_another_and_give_their_results() {
+        let calls = Calls::default();
+        let barrier = Arc::new(Barrier::new(THREADS_MAX));
+        let started: Vec<_> = (0..THREADS_MAX)
+            .map(|number| {
+                let barrier = barrier.clone();
+                calls.start(move || {
+                    barrier.wait();
+                    number
+                })
+            })
+            .collect();
+        for (number, call) in started.into_iter().enumerate() {
+            assert_eq!(block_on(call), number);
+        }
+    }
+
+    #[test]
+    fn more_calls_than_threads_all_end() {
+        let calls = Calls::default();
+        let started: Vec<_> = (0..100).map(|number| calls.start(move || number)).collect();
+        let sum: usize = started.into_iter().map(block_on).sum();
+        assert_eq!(sum, 99 * 100 / 2);
+    }
+
+    #[test]
+    fn a_panic_reaches_who_waits_and_harms_nobody_else() {
+        let calls = Calls::default();
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let call = calls.start(|| panic!("enough"));
+        let waited = catch_unwind(AssertUnwindSafe(|| block_on(call)));
+        std::panic::set_hook(hook);
+        assert!(waited.is_err());
+        assert_eq!(block_on(calls.start(|| 1)), 1);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_dropped_and_calls_outlive_the_handle() {
+        let (sender, receiver) = mpsc::channel();
+        let calls = Calls::default();
+        drop(calls.start(move || Tells(sender)));
+        drop(calls);
+        receiver.recv().unwrap();
+    }
+
+    struct Tells(mpsc::Sender<()>);
+
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What can be done to requests of a queue between their preparation and their end: cancel them,
+//! limit their time, link them; and the descriptor that tells of their ends.
+
+use super::{Queue, RequestId, Taken};
+use crate::{
+    Buffers, Error, IoBuffer, IoBufferMut, Nowait, Stream,
+    request::{Request, readable, writable},
+    timer::DeadlineId,
+};
+use core::time::Duration;
+use nowait_file::{Kind, Link, Links};
+use nowait_sys::{Errno, eventfd::EventFd, time::Deadline};
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+/// What few queues need; empty for the others.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// Signalled when requests end.
+    event: Option<EventFd>,
+    /// Of the requests that are prepared.
+    links: HashMap<u64, Links>,
+    /// Of those with a time limit.
+    timers: HashMap<u64, DeadlineId>,
+    /// Prepared requests with a time limit.
+    limited: Vec<u64>,
+}
+
+impl Control {
+    pub(super) fn eventfd(&self) -> Option<i32> {
+        self.event.as_ref().map(EventFd::raw)
+    }
+
+    pub(super) fn drain(&self) {
+        if let Some(event) = &self.event {
+            event.drain();
+        }
+    }
+
+    /// Tells whether a request has links.
+    #[inline]
+    pub(super) fn is_special(&self, key: u64) -> bool {
+        !self.links.is_empty() && self.links.contains_key(&key)
+    }
+
+    pub(super) fn links(&self, key: u64) -> Links {
+        self.links.get(&key).cloned().unwrap_or_default()
+    }
+
+    /// Forgets a request that has ended.
+    #[inline]
+    pub(super) fn forget(&mut self, key: u64, nowait: &Nowait) {
+        if !self.timers.is_empty()
+            && let Some(id) = self.timers.remove(&key)
+        {
+            nowait.timer().remove(id);
+        }
+    }
+
+    pub(super) fn forget_all(&mut self, nowait: &Nowait) {
+        for id in core::mem::take(&mut self.timers).into_values() {
+            nowait.timer().remove(id);
+        }
+    }
+}
+
+impl<T, B> Queue<T, B> {
+    /// Asks for an early end of a request; true: it was not over. Never waits.
+    ///
+    /// It comes back as every other: with `ECANCELED` if it had not begun, waits for another
+    /// request, for readiness, or for its turn; else as it would have ended, for example what the
+    /// device works on.
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        let RequestId(key) = id;
+        let Some(request) = self.requests.get_mut(key) else { return false };
+        if let Some(place) = self.prepared.iter().position(|(other, _)| *other == key) {
+            request.is_cancelled = true;
+            self.prepared.remove(place);
+            self.end_early(key);
+            return true;
+        }
+        if self.nowait.is_the_parents() || self.over.iter().any(|(other, _)| *other == key) {
+            return false;
+        }
+        request.is_cancelled = true;
+        // Its error is that the request is over already, and its event on the way.
+        self.context.cancel(key).is_ok()
+    }
+
+    /// Returns the name of a request whose tag `is` accepts, until it is popped; looks at all.
+    pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
+        self.requests.find(|request| is(&request.tag)).map(RequestId)
+    }
+
+    /// Has a request cancelled if it is not over `after` this call: it then ends with `ETIMEDOUT`,
+    /// as far as [`Queue::cancel`] can stop it. A later call counts instead of an earlier one. The
+    /// time is kept by a thread of the engine, whether or not somebody waits.
+    ///
+    /// # Errors
+    /// `EINVAL`: no such request. `EAGAIN`: there can be no thread.
+    pub fn timeout(&mut self, id: RequestId, after: Duration) -> Result<(), Error> {
+        let RequestId(key) = id;
+        let failed = |errno| Error::new(errno, "time limit of a request");
+        let request = self.requests.get_mut(key).ok_or_else(|| failed(Errno::INVAL))?;
+        if self.nowait.is_the_parents() {
+            return Err(failed(Errno::INVAL));
+        }
+        let ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        request.deadline = Deadline::after_ns(ns);
+        let at_ns = request.deadline.ns();
+        self.control.forget(key, &self.nowait);
+        if self.prepared.iter().any(|(other, _)| *other == key) {
+            self.control.limited.push(key);
+        } else if let Some(at_ns) = at_ns {
+            let id = self.nowait.timer().add(at_ns, &self.context, key).map_err(failed)?;
+            self.control.timers.insert(key, id);
+        }
+        Ok(())
+    }
+
+    /// Lets `then` begin when `first` has succeeded: a sync after its write, for example. If
+    /// `first` fails, is short or is cancelled, `then` ends with `ECANCELED`. Chains are possible,
+    /// and several requests after one.
+    ///
+    /// Both are prepared and not submitted, `first` before `then`.
+    /// # Errors
+    /// `EINVAL`: they are not, or `then` has a link already. `EOPNOTSUPP`: `then` transfers to or
+    /// from a stream.
+    pub fn link(&mut self, first: RequestId, then: RequestId) -> Result<(), Error> {
+        let failed = |errno, why: &str| Err(Error::new(errno, "link of two requests").because(why));
+        let place = |id: RequestId| self.prepared.iter().position(|(key, _)| *key == id.0);
+        match (place(first), place(then)) {
+            (Some(before), Some(after)) if before < after => {}
+            _ => return failed(Errno::INVAL, "prepare both, in this order, and submit then"),
+        }
+        if self.control.links.get(&then.0).is_some_and(|links| links.after.is_some()) {
+            return failed(Errno::INVAL, "it begins after another request already");
+        }
+        if self.requests.get(then.0).is_some_and(Request::is_stream_transfer) {
+            return failed(Errno::OPNOTSUPP, "streams cannot begin after another request");
+        }
+        let expected = self.requests.get(first.0).and_then(Request::whole);
+        let end = &mut self.control.links.entry(first.0).or_default().end;
+        let link = end.get_or_insert_with(|| Link::new(expected)).clone();
+        self.control.links.entry(then.0).or_default().after = Some(link);
+        Ok(())
+    }
+
+    /// Returns a descriptor for epoll(7) and its like, readable when requests have ended since the
+    /// last [`Queue::wait`]: call that with `min` 0, and pop until nothing is left. Only poll it.
+    /// Sometimes it is readable for nothing.
+    ///
+    /// From the first call on, requests go by the engine's threads rather than by the queue of
+    /// whoever waits, which costs a thread switch for each that is not over at once.
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor. `EINPROGRESS`: requests are under way that were
+    /// submitted before the first call; their ends would not be told.
+    pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
+        if self.control.event.is_none() {
+            let failed = |errno| Error::new(errno, "event counter of a queue");
+            if self.under_way > 0 {
+                return Err(failed(Errno::INPROGRESS).because("ask for it before the first submit"));
+            }
+            let counter = EventFd::new().map_err(failed)?;
+            if !self.over.is_empty() {
+                counter.signal();
+            }
+            self.control.event = Some(counter);
+        }
+        match &self.control.event {
+            Some(event) => Ok(event.as_fd()),
+            None => unreachable!("just made"),
+        }
+    }
+
+    /// Tells whether [`Queue::event_fd`] was asked for.
+    pub fn has_event_fd(&self) -> bool {
+        self.control.event.is_some()
+    }
+
+    /// Ends a request that was not started, and those that were to begin after it.
+    fn end_early(&mut self, key: u64) {
+        self.over.push_back((key, Err(Errno::CANCELED)));
+        if let Some(end) = self.control.links.get(&key).and_then(|links| links.end.clone()) {
+            end.end(Err(Errno::CANCELED));
+        }
+        if let Some(event) = &self.control.event {
+            event.signal();
+        }
+    }
+
+    /// Before a submission: ends what is late already.
+    pub(super) fn before_submit(&mut self) {
+        if self.control.limited.is_empty() {
+            return;
+        }
+        let requests = &self.requests;
+        let is_late = |key: u64| requests.get(key).is_some_and(|it| it.deadline.has_passed());
+        let (late, prepared) = self.prepared.drain(..).partition(|(key, _)| is_late(*key));
+        self.prepared = prepared;
+        let late: Vec<_> = late;
+        late.into_iter().for_each(|(key, _)| self.end_early(key));
+    }
+
+    /// After a submission: the links are the engine's now, time runs, and what was over at once
+    /// signals.
+    pub(super) fn after_submit(&mut self) {
+        self.control.links.clear();
+        if let Some(event) = self.control.event.as_ref().filter(|_| !self.over.is_empty()) {
+            event.signal();
+        }
+        for key in core::mem::take(&mut self.control.limited) {
+            let deadline = self.requests.get(key).and_then(|request| request.deadline.ns());
+            let timer = self.nowait.timer();
+            // Without a thread for it there is no time limit.
+            if let Some(Ok(id)) = deadline.map(|at_ns| timer.add(at_ns, &self.context, key)) {
+                self.control.timers.insert(key, id);
+            }
+        }
+    }
+}
+
+impl<T, B: IoBufferMut> Queue<T, B> {
+    /// Prepares a read of what is there, up to the whole of `buffer`, waiting for the first byte.
+    ///
+    /// # Errors
+    /// `EAGAIN`: the queue is full. `EBADF`: not open for reading.
+    pub fn read_stream(&mut self, stream: &Stream, buffer: B, tag: T) -> Taken<T, B> {
+        let buffers = Buffers::One(buffer);
+        self.prepare(Request::on_other(stream.held(), Kind::Read, buffers, tag), writable)
+    }
+}
+
+impl<T, B: IoBuffer> Queue<T, B> {
+    /// Prepares a write of up to the whole of `buffer`, waiting for room for the first byte.
+    ///
+    /// # Errors
+    /// `EAGAIN`: the queue is full. `EBADF`: not open for writing.
+    pub fn write_stream(&mut self, stream: &Stream, buffer: B, tag: T) -> Taken<T, B> {
+        let buffers = Buffers::One(buffer);
+        self.prepare(Request::on_other(stream.held(), Kind::Write, buffers, tag), readable)
+    }
+}

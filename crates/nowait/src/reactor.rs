@@ -1,0 +1,241 @@
+//! Brings the ends of requests to futures.
+//!
+//! A context of the engine, and one thread that does nothing but wait in its queue: it takes the
+//! events and wakes the tasks. The engine's own threads cannot: they have another table of
+//! descriptors, and an executor's waker writes to one of the application's. Started with the
+//! first future of an engine.
+
+use crate::{calls::Calls, request::outcome};
+use core::task::Waker;
+use nowait_block::Slab;
+use nowait_file::Context;
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    thread::{block_signals, never_preempt_on_wakeup},
+};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+/// Most futures of an engine that have a request under way; more wait for a place.
+const DEPTH: usize = 16_384;
+
+/// What waits for the end of a request.
+pub(crate) trait Land: Send + Sync {
+    /// Takes the result, and wakes whoever wants it. What nobody wants goes to `calls`.
+    fn land(&self, outcome: Result<u32, Errno>, calls: &Calls);
+}
+
+/// The context of an engine's futures, and the thread that serves it.
+pub(crate) struct Reactor {
+    context: Arc<Context>,
+    flights: Arc<Flights>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The requests under way, and the tasks that wait for a place among them.
+pub(crate) struct Flights(Mutex<Table>);
+
+struct Table {
+    under_way: Slab<Arc<dyn Land>>,
+    /// By their turn. One that was woken is not here; it comes back with the same number, or
+    /// passes its turn on.
+    waiting: BTreeMap<u64, Waker>,
+    next_turn: u64,
+}
+
+impl Flights {
+    fn new(depth: usize) -> Flights {
+        let (under_way, waiting) = (Slab::new(depth), BTreeMap::new());
+        Flights(Mutex::new(Table { under_way, waiting, next_turn: 0 }))
+    }
+
+    /// Gives `flight` a place and returns its key; `Err`: there is none, the waker is called when
+    /// it may be worth another attempt, which names the `turn` returned here.
+    pub(crate) fn enter(
+        &self,
+        flight: Arc<dyn Land>,
+        turn: Option<u64>,
+        waker: &Waker,
+    ) -> Result<u64, u64> {
+        let mut table = self.0.lock();
+        let table = &mut *table;
+        // Who comes later does not overtake.
+        let first = table.waiting.keys().next().is_none_or(|next| turn.is_some_and(|t| t < *next));
+        if first && let Ok(key) = table.under_way.insert(flight) {
+            return Ok(key);
+        }
+        let turn = turn.unwrap_or_else(|| {
+            table.next_turn += 1;
+            table.next_turn
+        });
+        table.waiting.insert(turn, waker.clone());
+        Err(turn)
+    }
+
+    /// Takes a request out, and wakes the next that waits for a place.
+    pub(crate) fn remove(&self, key: u64) -> Option<Arc<dyn Land>> {
+        let mut table = self.0.lock();
+        let flight = table.under_way.remove(key);
+        let next = flight.is_some().then(|| table.waiting.pop_first()).flatten();
+        drop(table);
+        if let Some((_, waker)) = next {
+            waker.wake();
+        }
+        flight
+    }
+
+    /// Gives up a turn; if it had been called, the next is.
+    pub(crate) fn give_up(&self, turn: u64) {
+        let mut table = self.0.lock();
+        let called = table.waiting.remove(&turn).is_none();
+        let next = called.then(|| table.waiting.pop_first()).flatten();
+        drop(table);
+        if let Some((_, waker)) = next {
+            waker.wake();
+        }
+    }
+}
+
+impl Reactor {
+    /// Makes the context and starts the thread.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EAGAIN`: no memory, no thread.
+    pub(crate) fn start(
+        engine: &Arc<nowait_file::Engine>,
+        calls: &Arc<Calls>,
+    ) -> Result<Reactor, Errno> {
+        let context = Context::new(engine, 0, DEPTH as u32)?;
+        let (flights, calls) = (Arc::new(Flights::new(DEPTH)), calls.clone());
+        let serving = (context.clone(), flights.clone(), calls);
+        let spawned = thread::Builder::new().name("nowait-reactor".to_owned()).spawn(move || {
+            block_signals();
+            never_preempt_on_wakeup();
+            let (context, flights, calls) = serving;
+            serve(&context, &flights, &calls);
+        });
+        let thread = Mutex::new(Some(spawned.map_err(|_| Errno::AGAIN)?));
+        Ok(Reactor { context, flights, thread })
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) fn flights(&self) -> &Flights {
+        &self.flights
+    }
+
+    /// Ends the context and the thread. Nothing is under way: a request has a handle of the engine.
+    pub(crate) fn stop(&self) {
+        // The only error is that somebody destroys the context, and nobody else has it.
+        let _ = self.context.destroy();
+        let handle = self.thread.lock().take();
+        // The last handle of the engine may go in a task that this thread wakes.
+        if let Some(handle) = handle.filter(|it| it.thread().id() != thread::current().id()) {
+            let _ = handle.join();
+        }
+        self.context.io().ring().memory().unmap_theirs(self.context.address());
+    }
+}
+
+/// Takes events until the context is destroyed.
+fn serve(context: &Context, flights: &Flights, calls: &Calls) {
+    let mut events: Vec<IoEvent> = Vec::new();
+    loop {
+        // Only collected here: the ring is locked, and a waker may do anything.
+        let taken = context.serve(|_, event| {
+            events.push(event);
+            Ok(())
+        });
+        for event in events.drain(..) {
+            if let Some(flight) = flights.remove(event.data) {
+                flight.land(outcome(event), calls);
+            }
+        }
+        match taken {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::Wake;
+
+    struct Nothing;
+
+    impl Land for Nothing {
+        fn land(&self, _: Result<u32, Errno>, _: &Calls) {}
+    }
+
+    #[derive(Default)]
+    struct Counts(AtomicUsize);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    fn task() -> (Arc<Counts>, Waker) {
+        let counts = Arc::new(Counts::default());
+        (counts.clone(), Waker::from(counts))
+    }
+
+    fn woken(counts: &Counts) -> usize {
+        counts.0.load(SeqCst)
+    }
+
+    #[test]
+    fn tasks_get_a_place_in_their_turn() {
+        let flights = Flights::new(1);
+        let ((_, first), (second, b), (third, c)) = (task(), task(), task());
+        let key = flights.enter(Arc::new(Nothing), None, &first).unwrap();
+        let turn = flights.enter(Arc::new(Nothing), None, &b).unwrap_err();
+        let later = flights.enter(Arc::new(Nothing), None, &c).unwrap_err();
+        assert!(flights.remove(key).is_some());
+        assert_eq!((woken(&second), woken(&third)), (1, 0));
+        // Who was not called does not overtake, even if there is a place.
+        assert_eq!(flights.enter(Arc::new(Nothing), None, &first), Err(later + 1));
+        let key = flights.enter(Arc::new(Nothing), Some(turn), &b).unwrap();
+        assert!(flights.remove(key).is_some());
+        assert_eq!(woken(&third), 1);
+        assert!(flights.enter(Arc::new(Nothing), Some(later), &c).is_ok());
+    }
+
+    #[test]
+    fn a_turn_that_is_given_up_is_passed_on() {
+        let flights = Flights::new(1);
+        let ((_, first), (_, b), (third, c)) = (task(), task(), task());
+        let key = flights.enter(Arc::new(Nothing), None, &first).unwrap();
+        let turn = flights.enter(Arc::new(Nothing), None, &b).unwrap_err();
+        let last = flights.enter(Arc::new(Nothing), None, &c).unwrap_err();
+        flights.remove(key);
+        flights.give_up(turn);
+        assert_eq!(woken(&third), 1, "it had been called");
+        assert!(flights.enter(Arc::new(Nothing), Some(last), &c).is_ok());
+        assert!(flights.remove(key).is_none(), "an old key finds nothing");
+    }
+
+    #[test]
+    fn a_turn_that_was_not_called_is_just_gone() {
+        let flights = Flights::new(1);
+        let ((_, first), (_, b), (third, c)) = (task(), task(), task());
+        let key = flights.enter(Arc::new(Nothing), None, &first).unwrap();
+        let turn = flights.enter(Arc::new(Nothing), None, &b).unwrap_err();
+        let _ = flights.enter(Arc::new(Nothing), None, &c).unwrap_err();
+        flights.give_up(turn);
+        assert_eq!(woken(&third), 0);
+        flights.remove(key);
+        assert_eq!(woken(&third), 1);
+    }
+}

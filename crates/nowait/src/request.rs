@@ -1,0 +1,221 @@
+//! What is kept of a request until its end: its memory, what keeps its file open, and what to say
+//! if it fails.
+
+use crate::{Error, File, IoBuffer, IoBufferMut};
+use nowait_block::Segments;
+use nowait_file::{
+    Command, Kind, Opened,
+    command::{LEN_MAX, check_mode, open_for},
+};
+use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
+use std::{
+    os::fd::{AsFd, AsRawFd},
+    sync::Arc,
+};
+
+/// What is kept of a request.
+pub(crate) struct Request<T, B> {
+    pub(crate) tag: T,
+    pub(crate) buffers: Buffers<B>,
+    file: Held,
+    kind: Kind,
+    offset: u64,
+    /// Bytes asked for.
+    len: u64,
+    /// When it is cancelled.
+    pub(crate) deadline: Deadline,
+    /// Its end was asked for.
+    pub(crate) is_cancelled: bool,
+}
+
+/// What keeps the descriptor of a request open.
+pub(crate) enum Held {
+    File(File),
+    Other(Box<dyn AsFd + Send>),
+    Stream(Arc<dyn AsFd + Send + Sync>),
+}
+
+impl Held {
+    fn fd(&self) -> i32 {
+        match self {
+            Held::File(file) => file.fd(),
+            Held::Other(source) => source.as_fd().as_raw_fd(),
+            Held::Stream(source) => (**source).as_fd().as_raw_fd(),
+        }
+    }
+}
+
+/// The memory of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Buffers<B> {
+    /// The request transfers nothing.
+    None,
+    /// One buffer.
+    One(B),
+    /// Several, filled or written in order.
+    Many(Vec<B>),
+}
+
+impl<B> Buffers<B> {
+    /// Returns the buffer of a request that had one.
+    pub fn one(self) -> Option<B> {
+        match self {
+            Buffers::One(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+
+    /// Returns the buffers of a vectored request.
+    pub fn many(self) -> Option<Vec<B>> {
+        match self {
+            Buffers::Many(buffers) => Some(buffers),
+            _ => None,
+        }
+    }
+}
+
+impl<T, B> Request<T, B> {
+    pub(crate) fn on(
+        file: &File,
+        kind: Kind,
+        buffers: Buffers<B>,
+        offset: u64,
+        tag: T,
+    ) -> Request<T, B> {
+        let file = Held::File(file.clone());
+        Request { offset, ..Request::on_other(file, kind, buffers, tag) }
+    }
+
+    pub(crate) fn on_other(file: Held, kind: Kind, buffers: Buffers<B>, tag: T) -> Request<T, B> {
+        Request {
+            tag,
+            buffers,
+            file,
+            kind,
+            offset: 0,
+            len: 0,
+            deadline: Deadline::NEVER,
+            is_cancelled: false,
+        }
+    }
+
+    /// Makes the command. `segments` is called when the buffers are at their place: they are not
+    /// touched again until the end.
+    ///
+    /// # Errors
+    /// The request is not possible: see [`File::check`].
+    /// # Safety
+    /// The request stays where it is, untouched, until the command's event has been taken; the
+    /// segments are made for its kind.
+    #[inline]
+    pub(crate) unsafe fn command(
+        &mut self,
+        segments: impl FnOnce(&mut Buffers<B>) -> Segments,
+    ) -> Result<Command, Error> {
+        let segments = bounded(segments(&mut self.buffers));
+        self.len = segments.len() as u64;
+        let (file, offset) = self.check(&segments)?;
+        // SAFETY: the segments are memory of the buffers, which the caller leaves alone.
+        Ok(unsafe { Command::new(self.kind, file, segments, offset) })
+    }
+
+    /// Makes the result from what the engine says.
+    pub(crate) fn result(&self, outcome: Result<u32, Errno>) -> Result<usize, Error> {
+        let errno = match outcome {
+            Ok(value) => return Ok(value as usize),
+            Err(errno) => errno,
+        };
+        let late = errno == Errno::CANCELED && !self.is_cancelled && self.deadline.has_passed();
+        Err(self.failed(if late { Errno::TIMEDOUT } else { errno }))
+    }
+
+    /// Finds out whether the request is possible; returns descriptor, status flags, and offset.
+    fn check(&self, segments: &Segments) -> Result<((i32, i32), i64), Error> {
+        match &self.file {
+            Held::File(file) => {
+                let signed = match self.kind {
+                    Kind::Read | Kind::Write => {
+                        file.check(self.kind, segments.as_slice(), self.offset)?
+                    }
+                    _ => 0,
+                };
+                Ok(((file.fd(), file.status_flags()), signed))
+            }
+            other => {
+                let fd = other.fd();
+                let flags = open_for(fd)
+                    .and_then(|flags| check_mode(self.kind, flags).map(|()| flags))
+                    .map_err(|errno| self.failed(errno))?;
+                Ok(((fd, flags), 0))
+            }
+        }
+    }
+
+    /// Returns the file, if it is one.
+    pub(crate) fn file(&self) -> Option<&File> {
+        match &self.file {
+            Held::File(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Returns what a success returns; `None`: whatever is no error.
+    pub(crate) fn whole(&self) -> Option<u64> {
+        let transfers = matches!(self.kind, Kind::Read | Kind::Write);
+        transfers.then_some(self.len)
+    }
+
+    /// Tells whether it transfers without an offset.
+    pub(crate) fn is_stream_transfer(&self) -> bool {
+        self.whole().is_some() && !matches!(self.file, Held::File(_))
+    }
+
+    /// Gives the buffers back, and lets go of the file without blocking.
+    pub(crate) fn into_buffers(self) -> Buffers<B> {
+        if let Held::File(file) = self.file {
+            file.release();
+        }
+        self.buffers
+    }
+
+    pub(crate) fn cached(&self) -> Option<Opened<'_>> {
+        self.file().and_then(File::opened_cached)
+    }
+
+    pub(crate) fn failed(&self, errno: Errno) -> Error {
+        match &self.file {
+            Held::File(file) => file.refused(self.kind, errno, self.len, self.offset),
+            _ => match self.kind {
+                Kind::Read => Error::new(errno, format!("read of {} bytes", self.len)),
+                Kind::Write => Error::new(errno, format!("write of {} bytes", self.len)),
+                _ => Error::new(errno, "poll"),
+            },
+        }
+    }
+}
+
+pub(crate) fn outcome(event: IoEvent) -> Result<u32, Errno> {
+    u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32))
+}
+
+/// Cuts off what the kernel would not transfer in one request.
+#[inline]
+fn bounded(segments: Segments) -> Segments {
+    if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }
+}
+
+pub(crate) fn writable<B: IoBufferMut>(buffers: &mut Buffers<B>) -> Segments {
+    segments(buffers, |buffer| IoVec { base: buffer.as_mut_ptr(), len: buffer.len() })
+}
+
+pub(crate) fn readable<B: IoBuffer>(buffers: &mut Buffers<B>) -> Segments {
+    segments(buffers, |buffer| IoVec { base: buffer.as_ptr().cast_mut(), len: buffer.len() })
+}
+
+fn segments<B>(buffers: &mut Buffers<B>, one: impl Fn(&mut B) -> IoVec) -> Segments {
+    match buffers {
+        Buffers::None => Segments::NONE,
+        Buffers::One(buffer) => Segments::One(one(buffer)),
+        Buffers::Many(buffers) => Segments::Many(buffers.iter_mut().map(one).collect()),
+    }
+}

@@ -1,0 +1,93 @@
+//! Sources without offsets: pipes, sockets, terminals.
+
+use crate::{
+    Buffers, IoBuffer, IoBufferMut, Nowait,
+    async_file::one,
+    operation::{Operation, Readiness, Transfer},
+    request::{Held, Request, readable, writable},
+};
+use core::fmt;
+use nowait_block::Segments;
+use nowait_file::Kind;
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    sync::Arc,
+};
+
+/// Something to be read or written without an offset, with an engine. Cheap to clone; closed when
+/// the last clone has gone and no request is under way on it.
+///
+/// A read or write moves what is there, as read(2) and write(2) do: fewer bytes than asked for are
+/// no error, 0 of a read is the end. Requests of one direction take effect in the order in which
+/// they were submitted. The descriptor need not be non-blocking, and is not made so.
+///
+/// ```
+/// # fn main() -> Result<(), nowait::Error> {
+/// # let nowait = nowait::Nowait::new()?;
+/// # futures_lite::future::block_on(async {
+/// use nowait::Stream;
+///
+/// let (reader, writer) = std::io::pipe().unwrap();
+/// let (reader, writer) = (Stream::new(&nowait, reader), Stream::new(&nowait, writer));
+/// let (read, written) =
+///     futures_lite::future::zip(reader.read(vec![0; 16]), writer.write(&b"hello"[..])).await;
+/// assert_eq!(written.0?, 5);
+/// assert_eq!(read.1[..read.0?], *b"hello");
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Stream {
+    source: Arc<dyn AsFd + Send + Sync>,
+    nowait: Nowait,
+}
+
+impl Stream {
+    /// Takes a pipe, a socket, a terminal, an event counter.
+    pub fn new(nowait: &Nowait, source: impl AsFd + Send + Sync + 'static) -> Stream {
+        Stream { source: Arc::new(source), nowait: nowait.clone() }
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        Held::Stream(self.source.clone())
+    }
+
+    /// Reads up to the whole of `buffer`, waiting for the first byte.
+    ///
+    /// Errors of the result: those of read(2), `ECANCELED`, `ETIMEDOUT`.
+    pub fn read<B: IoBufferMut + Send>(&self, buffer: B) -> Transfer<B> {
+        let request = Request::on_other(self.held(), Kind::Read, Buffers::One(buffer), ());
+        Operation::new(&self.nowait, request, writable, one)
+    }
+
+    /// Writes up to the whole of `buffer`, waiting for room for the first byte.
+    ///
+    /// Errors of the result: those of write(2), `ECANCELED`, `ETIMEDOUT`.
+    pub fn write<B: IoBuffer + Send>(&self, buffer: B) -> Transfer<B> {
+        let request = Request::on_other(self.held(), Kind::Write, Buffers::One(buffer), ());
+        Operation::new(&self.nowait, request, readable, one)
+    }
+
+    /// Waits until it is ready for one of the events of poll(2), once:
+    /// [`POLL_IN`](crate::POLL_IN), [`POLL_OUT`](crate::POLL_OUT) and their like.
+    ///
+    /// Errors of the result: `EBADF`: opened by O_PATH. `ECANCELED`, `ETIMEDOUT`.
+    pub fn ready(&self, events: u16) -> Readiness {
+        let request = Request::on_other(self.held(), Kind::Poll(events), Buffers::None, ());
+        let finish = |result: Result<usize, _>, _| result.map(|ready| ready as u16);
+        Operation::new(&self.nowait, request, |_| Segments::NONE, finish)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        (*self.source).as_fd()
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream {}", self.as_fd().as_raw_fd())
+    }
+}

@@ -1,0 +1,221 @@
+//! Requests that are cancelled when their time is over.
+//!
+//! The deadlines themselves know no clock: the time is an argument. A thread of the engine, started
+//! with the first of them, brings it.
+
+use core::time::Duration;
+use nowait_file::Context;
+use nowait_sys::{Errno, thread::block_signals, time};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    thread::{self, JoinHandle},
+};
+
+/// Deadlines, each with what to do then.
+pub(crate) struct Deadlines<W> {
+    /// By time in nanoseconds, then in the order of their making.
+    by_time: BTreeMap<(u64, u64), W>,
+    next: u64,
+}
+
+/// Names a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeadlineId(u64, u64);
+
+impl<W> Default for Deadlines<W> {
+    fn default() -> Deadlines<W> {
+        Deadlines { by_time: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<W> Deadlines<W> {
+    /// Adds one. True: it is the next of all.
+    pub(crate) fn add(&mut self, at_ns: u64, what: W) -> (DeadlineId, bool) {
+        let id = (at_ns, self.next);
+        self.next += 1;
+        self.by_time.insert(id, what);
+        (DeadlineId(id.0, id.1), self.by_time.keys().next() == Some(&id))
+    }
+
+    /// Takes one back; `None`: its time has come.
+    pub(crate) fn remove(&mut self, id: DeadlineId) -> Option<W> {
+        self.by_time.remove(&(id.0, id.1))
+    }
+
+    /// Returns the next.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.by_time.keys().next().map(|(at_ns, _)| *at_ns)
+    }
+
+    /// Takes out one whose time has come at `now_ns`, the earliest first.
+    pub(crate) fn pop(&mut self, now_ns: u64) -> Option<W> {
+        let first = self.by_time.first_entry()?;
+        (first.key().0 <= now_ns).then(|| first.remove())
+    }
+}
+
+/// Which request to cancel.
+struct Late {
+    context: Weak<Context>,
+    key: u64,
+}
+
+/// Cancels requests at their deadlines.
+#[derive(Default)]
+pub(crate) struct Timer {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    deadlines: Deadlines<Late>,
+    stopped: bool,
+}
+
+impl Timer {
+    /// Has the request `key` of `context` cancelled at `at_ns` of CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there can be no thread for it.
+    pub(crate) fn add(
+        &self,
+        at_ns: u64,
+        context: &Arc<Context>,
+        key: u64,
+    ) -> Result<DeadlineId, Errno> {
+        self.start()?;
+        let late = Late { context: Arc::downgrade(context), key };
+        let (id, is_next) = self.shared.state.lock().deadlines.add(at_ns, late);
+        if is_next {
+            self.shared.news.notify_one();
+        }
+        Ok(id)
+    }
+
+    /// Forgets a deadline, if its time has not come.
+    pub(crate) fn remove(&self, id: DeadlineId) {
+        self.shared.state.lock().deadlines.remove(id);
+    }
+
+    fn start(&self) -> Result<(), Errno> {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let shared = self.shared.clone();
+            let builder = thread::Builder::new().name("nowait-timer".to_owned());
+            let spawned = builder.stack_size(256 << 10).spawn(move || {
+                block_signals();
+                shared.run();
+            });
+            *thread = Some(spawned.map_err(|_| Errno::AGAIN)?);
+        }
+        Ok(())
+    }
+
+    /// Ends the thread and waits for its end, unless it is this one.
+    pub(crate) fn stop(&self) {
+        self.shared.state.lock().stopped = true;
+        self.shared.news.notify_one();
+        let handle = self.thread.lock().take();
+        if let Some(handle) = handle.filter(|it| it.thread().id() != thread::current().id()) {
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.stopped {
+            let now_ns = time::now_ns();
+            if let Some(late) = state.deadlines.pop(now_ns) {
+                drop(state);
+                late.cancel();
+                state = self.state.lock();
+                continue;
+            }
+            match state.deadlines.next_ns() {
+                None => self.news.wait(&mut state),
+                Some(at_ns) => {
+                    let left = Duration::from_nanos(at_ns - now_ns);
+                    self.news.wait_for(&mut state, left);
+                }
+            }
+        }
+    }
+}
+
+impl Late {
+    /// Its error is that the request is over already.
+    fn cancel(self) {
+        if let Some(context) = self.context.upgrade() {
+            let _ = context.cancel(self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Add(u64),
+        Remove(usize),
+        Pass(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..50u64).prop_map(Step::Add),
+            (0..20usize).prop_map(Step::Remove),
+            (0..30u64).prop_map(Step::Pass),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_comes_once_not_early_and_in_the_order_of_time(
+            steps in prop::collection::vec(step(), 0..200)
+        ) {
+            let (mut deadlines, mut now_ns) = (Deadlines::default(), 0);
+            let mut model: Vec<(u64, usize, DeadlineId)> = Vec::new();
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Add(after_ns) => {
+                        let at_ns = now_ns + after_ns;
+                        let first = model.iter().all(|(other, ..)| at_ns < *other);
+                        let (id, is_next) = deadlines.add(at_ns, number);
+                        prop_assert_eq!(is_next, first);
+                        model.push((at_ns, number, id));
+                        model.sort_by_key(|(at_ns, number, _)| (*at_ns, *number));
+                    }
+                    Step::Remove(index) if !model.is_empty() => {
+                        let (_, number, id) = model.remove(index % model.len());
+                        prop_assert_eq!(deadlines.remove(id), Some(number));
+                        prop_assert_eq!(deadlines.remove(id), None);
+                    }
+                    Step::Remove(_) => {}
+                    Step::Pass(ns) => {
+                        now_ns += ns;
+                        while let Some(number) = deadlines.pop(now_ns) {
+                            let (at_ns, expected, _) = model.remove(0);
+                            prop_assert_eq!(number, expected);
+                            prop_assert!(at_ns <= now_ns);
+                        }
+                    }
+                }
+                prop_assert_eq!(deadlines.next_ns(), model.first().map(|(at_ns, ..)| *at_ns));
+            }
+        }
+    }
+}

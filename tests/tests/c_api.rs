@@ -1,0 +1,231 @@
+//! The C API as a program finds it in dist/: through pkg-config, shared and static, in C and C++.
+
+use nowait_tests::{
+    program::{Output, Program},
+    scratch::Scratch,
+    skip,
+    subject::built,
+};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// How a program is compiled and linked.
+#[derive(Clone, Copy)]
+struct Build {
+    compiler: &'static str,
+    standard: &'static str,
+    is_static: bool,
+    address_sanitizer: bool,
+}
+
+const C: Build =
+    Build { compiler: "cc", standard: "-std=c11", is_static: false, address_sanitizer: false };
+const CPP: Build = Build { compiler: "c++", standard: "-std=c++17", ..C };
+
+/// Every way; all examples go each of them.
+const BUILDS: &[Build] = &[
+    C,
+    Build { is_static: true, ..C },
+    CPP,
+    Build { is_static: true, ..CPP },
+    Build { address_sanitizer: true, ..C },
+    Build { address_sanitizer: true, is_static: true, ..C },
+];
+
+impl Build {
+    /// Compiles the source, which lies in the workspace; returns the program, ready to be run.
+    fn program(self, scratch: &Scratch, source: &str) -> Program {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source);
+        let path = scratch.file("program");
+        let mut compiler = Program::new(self.compiler).args([
+            self.standard,
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-O1",
+            "-g",
+        ]);
+        if self.compiler == "c++" {
+            compiler = compiler.args(["-x", "c++"]);
+        }
+        if self.address_sanitizer {
+            compiler = compiler.args(["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]);
+        }
+        // After `-x c++` a library would be read as a source.
+        let compiler = compiler.arg(source).args(["-x", "none", "-o"]).arg(&path);
+        compiler.args(self.flags(scratch)).succeed();
+        let program = Program::new(path).env("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0");
+        if self.is_static { program } else { program.env("LD_LIBRARY_PATH", libraries()) }
+    }
+
+    /// Asks pkg-config; for a static library in a folder that has no shared one.
+    fn flags(self, scratch: &Scratch) -> Vec<String> {
+        let mut pkg_config = Program::new("pkg-config").args(["--cflags", "--libs", "nowait"]);
+        let mut folder = libraries();
+        if self.is_static {
+            folder = scratch.folder("static/lib");
+            let include = scratch.folder("static/include");
+            scratch.folder("static/lib/pkgconfig");
+            for file in ["libnowait.a", "pkgconfig/nowait.pc"] {
+                fs::copy(built(&format!("lib/{file}")), folder.join(file)).unwrap();
+            }
+            fs::copy(built("include/nowait.h"), include.join("nowait.h")).unwrap();
+            pkg_config = pkg_config.arg("--static");
+        }
+        let output = pkg_config.env("PKG_CONFIG_PATH", folder.join("pkgconfig")).succeed();
+        output.stdout.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+fn libraries() -> PathBuf {
+    built("lib/libnowait.so").parent().unwrap().to_owned()
+}
+
+/// Runs a claim about an example on each build of it.
+fn each_build(source: &str, claim: impl Fn(&Scratch, &dyn Fn() -> Program)) {
+    let needed = ["cc", "c++", "pkg-config"];
+    let Some(()) = skip::unless(skip::missing_program(&needed)) else { return };
+    for build in BUILDS {
+        let scratch = Scratch::new("c-api");
+        claim(&scratch, &|| build.program(&scratch, source));
+    }
+}
+
+/// A file whose 4 KiB blocks hold their numbers, and some bytes more.
+fn numbered(scratch: &Scratch, blocks: u32) -> (PathBuf, Vec<u8>) {
+    let path = scratch.file("numbered");
+    let mut bytes: Vec<u8> = (0..blocks).flat_map(|n| [n as u8; 4096]).collect();
+    bytes.extend_from_slice(b"the end");
+    fs::write(&path, &bytes).unwrap();
+    (path, bytes)
+}
+
+#[test]
+fn copy_makes_a_copy() {
+    each_build("crates/capi/examples/copy.c", |scratch, program| {
+        let (from, bytes) = numbered(scratch, 2500);
+        let to = scratch.file("copy");
+        let output = program().arg(from).arg(&to).succeed();
+        assert_eq!(output.stdout, format!("{} bytes\n", bytes.len()));
+        assert!(fs::read(to).unwrap() == bytes, "the copy differs");
+    });
+}
+
+#[test]
+fn random_read_reads_by_each_cache_mode_and_backend() {
+    each_build("crates/capi/examples/random_read.c", |scratch, program| {
+        let (path, _) = numbered(scratch, 300);
+        let program = program();
+        program.arg(&path).args(["1000"]).succeed();
+        let again = || Program::new(scratch.file("program")).env("LD_LIBRARY_PATH", libraries());
+        for mode in ["direct", "host"] {
+            for backend in ["uring", "kaio", "threads"] {
+                let program = again().env("NOWAIT_BACKEND", backend).arg(&path);
+                let output = program.args(["1000", mode]).succeed();
+                assert_eq!(output.stdout, "1000 reads, 4096000 bytes\n", "{output}");
+            }
+        }
+    });
+}
+
+#[test]
+fn random_read_says_what_is_wrong_in_a_line() {
+    let Some(()) = skip::unless(skip::missing_program(&["cc", "pkg-config"])) else { return };
+    let scratch = Scratch::new("c-api");
+    let program = C.program(&scratch, "crates/capi/examples/random_read.c");
+    let output = program.args(["/nonexistent", "1"]).run();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stderr.starts_with("open of /nonexistent: No such file"), "{output}");
+    assert_eq!(output.stderr.lines().count(), 1, "{output}");
+}
+
+#[test]
+fn lend_gives_the_bytes_out() {
+    each_build("crates/capi/examples/lend.c", |scratch, program| {
+        let (path, bytes) = numbered(scratch, 200);
+        let Output { stderr, .. } = program().arg(&path).succeed();
+        let script = "exec \"$0\" \"$1\" > \"$2\"";
+        let out = scratch.file("out");
+        let shell = Program::new("sh").args(["-c", script]).arg(scratch.file("program"));
+        shell.arg(&path).arg(&out).env("LD_LIBRARY_PATH", libraries()).succeed();
+        assert!(fs::read(out).unwrap() == bytes, "the bytes differ");
+        // Readahead caches what follows: lent, not copied.
+        let numbers: Vec<u32> = stderr.split(' ').filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[1] < numbers[0], "nothing was lent: {stderr}");
+    });
+}
+
+#[test]
+fn event_loop_answers_every_line() {
+    each_build("crates/capi/examples/event_loop.c", |scratch, program| {
+        let (path, _) = numbered(scratch, 100);
+        program();
+        let script = "seq 0 100 | \"$0\" \"$1\"";
+        let shell = Program::new("sh").args(["-c", script]).arg(scratch.file("program"));
+        let output = shell.arg(&path).env("LD_LIBRARY_PATH", libraries()).succeed();
+        let mut lines: Vec<&str> = output.stdout.lines().collect();
+        lines.sort_by_key(|line| line.split(' ').next().unwrap().parse::<u32>().unwrap());
+        assert_eq!(lines.len(), 101, "{output}");
+        let sum = |bytes: &[u8]| {
+            bytes.iter().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add((*byte).into()))
+        };
+        for (number, line) in lines.iter().enumerate() {
+            let bytes = if number == 100 { b"the end".to_vec() } else { vec![number as u8; 4096] };
+            assert_eq!(*line, format!("{number} {:08x}", sum(&bytes)));
+        }
+    });
+}
+
+#[test]
+fn handles_outlive_what_they_were_made_from_and_fork_leaves_them_alone() {
+    each_build("tests/c_api/lifetime.c", |scratch, program| {
+        let (path, _) = numbered(scratch, 32);
+        assert_eq!(program().arg(path).succeed().stdout, "done\n");
+    });
+}
+
+/// The functions that the header declares.
+fn declared() -> BTreeSet<String> {
+    let header = fs::read_to_string(built("include/nowait.h")).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi/nowait.map");
+    let script = fs::read_to_string(script).unwrap();
+    let words = script.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let names: BTreeSet<String> =
+        words.filter(|word| word.starts_with("nowait_")).map(str::to_owned).collect();
+    for name in &names {
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
+    }
+    names
+}
+
+#[test]
+fn the_libraries_show_the_functions_of_the_header_and_nothing_else() {
+    let Some(()) = skip::unless(skip::missing_program(&["readelf", "nm"])) else { return };
+    let shared = built("lib/libnowait.so");
+    let table = Program::new("readelf").args(["-W", "--dyn-syms"]).arg(&shared).succeed().stdout;
+    let mut found = BTreeSet::new();
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, _, _, "FUNC", "GLOBAL" | "WEAK", _, index, symbol] = fields[..] else { continue };
+        if index != "UND" {
+            let (name, version) = symbol.split_once("@@").expect(symbol);
+            assert_eq!(version, "NOWAIT_0.1", "{symbol}");
+            found.insert(name.to_owned());
+        }
+    }
+    assert_eq!(found, declared());
+    let dynamic = Program::new("readelf").args(["-W", "-d"]).arg(&shared).succeed().stdout;
+    assert!(dynamic.contains("soname: [libnowait.so.0]"), "{dynamic}");
+    assert_eq!(fs::read_link(shared).unwrap(), Path::new("libnowait.so.0"));
+
+    let nm = Program::new("nm").args(["--defined-only", "--extern-only", "-P"]);
+    let table = nm.arg(built("lib/libnowait.a")).succeed().stdout;
+    let symbols = table.lines().filter(|line| !line.ends_with(':'));
+    let found: BTreeSet<String> =
+        symbols.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
+    assert_eq!(found, declared());
+}

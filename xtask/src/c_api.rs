@@ -1,0 +1,124 @@
+//! The C API in dist/: header, shared and static library, pkg-config file, manual page.
+//!
+//! ```text
+//!   crates/capi (Rust) ─► libnowait_capi.a ─┬─ cc -shared, nowait.map ─► lib/libnowait.so.0
+//!                                           └─ ld -r, objcopy ─────────► lib/libnowait.a
+//!   include/nowait.h, nowait.pc.in, nowait.3 ─────────────────────────► include, lib, share
+//! ```
+//!
+//! Both libraries show only the functions of the version script: a program may contain Rust of its
+//! own, also of another version.
+
+use std::fs;
+use std::path::Path;
+
+use crate::dist::{self, build_archive, create_folder, rename, temporary};
+use crate::process::{self, Result};
+use crate::symbols::{self, Script};
+
+const SOURCES: &str = "crates/capi";
+const PACKAGE: &str = "nowait-capi";
+const ARCHIVE: &str = "release/libnowait_capi.a";
+
+/// Changes when a program that was linked before could not run any more.
+const SONAME: &str = "libnowait.so.0";
+
+/// Builds in release mode, links, checks and installs.
+///
+/// # Errors
+/// A build failed, or a library does not show exactly what the version script names.
+pub(crate) fn install(dist: &Path) -> Result {
+    let sources = process::root().join(SOURCES);
+    let map = sources.join("nowait.map");
+    let script = symbols::read_script(&read(&map)?);
+    let natives = build_archive(PACKAGE)?;
+    let libraries = dist.join("lib");
+    create_folder(&libraries)?;
+    link_shared(&script, &map, &natives, &libraries)?;
+    link_static(&script, &libraries)?;
+    dist::install(&sources.join("include/nowait.h"), &dist.join("include/nowait.h"))?;
+    dist::install(&sources.join("nowait.3"), &dist.join("share/man/man3/nowait.3"))?;
+    let package = read(&sources.join("nowait.pc.in"))?
+        .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
+        .replace("@LIBS_PRIVATE@", &natives.join(" "));
+    let file = libraries.join("pkgconfig/nowait.pc");
+    create_folder(&libraries.join("pkgconfig"))?;
+    fs::write(&file, package).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn link_shared(script: &Script, map: &Path, natives: &[String], folder: &Path) -> Result {
+    let temporary = temporary(&folder.join(SONAME));
+    let compiler = std::env::var("CC").unwrap_or_else(|_| String::from("cc"));
+    let mut command = process::command(&compiler, dist::LINK_FLAGS);
+    command.arg(format!("-Wl,-soname,{SONAME}"));
+    command.arg(format!("-Wl,--version-script={}", map.display()));
+    // Nothing else refers to what the archive has.
+    command.args(functions(script).map(|name| format!("-Wl,-u,{name}")));
+    command.arg(process::target().join(ARCHIVE)).args(natives).arg("-o").arg(&temporary);
+    process::stream(command, |line| println!("{line}"))?;
+    check_shared(script, &temporary).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    rename(&temporary, &folder.join(SONAME))?;
+    dist::link_alias(folder, "libnowait.so", SONAME)
+}
+
+fn check_shared(script: &Script, file: &Path) -> Result {
+    let readelf = |option: &str| {
+        let mut command = process::command("readelf", &["-W", option]);
+        command.arg(file);
+        process::output(command)
+    };
+    symbols::check_script(SONAME, &readelf("--dyn-syms")?, script)?;
+    symbols::check_dynamic(&readelf("-d")?, SONAME)
+}
+
+/// Links all of the archive into one object, and hides every symbol of it but ours.
+fn link_static(script: &Script, folder: &Path) -> Result {
+    // Its name stands in the library.
+    let object = process::target().join("release/nowait.o");
+    let library = folder.join("libnowait.a");
+    let archive = temporary(&library);
+    let mut link = process::command("ld", &["-r", "--force-group-allocation"]);
+    link.args(functions(script).map(|name| format!("--undefined={name}")));
+    link.arg(process::target().join(ARCHIVE)).arg("-o").arg(&object);
+    // Bitcode of the standard library, which an older LLVM among the tools takes for an error.
+    let bitcode = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
+    let mut hide = process::command("objcopy", &["--compress-debug-sections=zlib"]);
+    hide.args(bitcode);
+    hide.args(functions(script).map(|name| format!("--keep-global-symbol={name}"))).arg(&object);
+    let mut pack = process::command("ar", &["crs"]);
+    pack.args([&archive, &object]);
+    drop(fs::remove_file(&archive));
+    let packed = [link, hide, pack]
+        .into_iter()
+        .try_for_each(|command| process::stream(command, |line| println!("{line}")));
+    drop(fs::remove_file(&object));
+    packed.and_then(|()| check_static(script, &archive)).inspect_err(|_| {
+        drop(fs::remove_file(&archive));
+    })?;
+    rename(&archive, &library)
+}
+
+fn check_static(script: &Script, file: &Path) -> Result {
+    let mut command = process::command("nm", &["--defined-only", "--extern-only", "-P"]);
+    command.arg(file);
+    let listed = process::output(command)?;
+    let mut found: Vec<&str> =
+        listed.lines().filter_map(|line| line.split_once(' ').map(|row| row.0)).collect();
+    found.retain(|name| !name.ends_with(':'));
+    found.sort_unstable();
+    let mut expected: Vec<&str> = functions(script).collect();
+    expected.sort_unstable();
+    if found == expected {
+        return Ok(());
+    }
+    found.retain(|name| !expected.contains(name));
+    Err(format!("libnowait.a: wrong symbols, or one is missing; too many: {found:?}"))
+}
+
+fn functions(script: &Script) -> impl Iterator<Item = &str> {
+    script.iter().flat_map(|(_, names)| names).map(String::as_str)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
