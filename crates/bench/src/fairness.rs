@@ -11,7 +11,7 @@ use clap::Args;
 use comfy_table::Cell;
 use nowait::{Engine, Kind, Segments};
 use nowait_file::BackendChoice;
-use nowait_sys::file::drop_cached;
+use nowait_sys::file::{Advice, advise};
 use std::os::fd::AsRawFd;
 
 use crate::args::FOLDER;
@@ -118,7 +118,8 @@ impl Run<'_> {
     /// Reads block after block, `deep` or not beside a context that keeps many reads under way;
     /// returns how long each took, in microseconds.
     fn measure(&self, args: &FairnessArgs, deep: bool) -> Result<Vec<f64>> {
-        drop_cached(self.near.as_raw_fd()).map_err(crate::rig::failed("drop the page cache"))?;
+        advise(self.near.as_raw_fd(), 0, 0, Advice::DontNeed)
+            .map_err(crate::rig::failed("drop the page cache"))?;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let other = deep.then(|| scope.spawn(|| self.keep_deep(args.depth, &over)));

@@ -20,7 +20,7 @@ use comfy_table::Cell;
 use nowait::{Command, Kind, Reply, Segments, Submission};
 use nowait_file::BackendChoice;
 use nowait_sys::epoll::{Epoll, Ready};
-use nowait_sys::file::{IoVec, drop_cached};
+use nowait_sys::file::{Advice, IoVec, advise};
 use nowait_sys::time::Deadline;
 use nowait_sys::timer::Timer;
 
@@ -94,7 +94,7 @@ pub fn run_mixed(args: &MixedArgs) -> Result<()> {
     let file = OpenOptions::new().read(true).open(layout.path());
     let file = file.context(|| format!("open {}", layout.path().display()))?;
     let runs = interleave(&[0, 1], usize::from(args.rounds), |round, server| {
-        drop_cached(file.as_raw_fd()).map_err(failed("drop the page cache"))?;
+        advise(file.as_raw_fd(), 0, 0, Advice::DontNeed).map_err(failed("drop the page cache"))?;
         one_run(args, &file, size / BLOCK as u64, *server == 1, round as u64)
     })?;
     let mut table = new_table(&["server", "requests/s", "CPU each", "switches each", "ticks"]);

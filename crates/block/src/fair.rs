@@ -148,7 +148,8 @@ mod tests {
                 waited.insert(flow, 0);
                 prop_assert!(waited.values().all(|turns| *turns <= 4));
             }
-            prop_assert_eq!(fair.take_all().len(), model.values().map(VecDeque::len).sum::<usize>());
+            let left = model.values().map(VecDeque::len).sum::<usize>();
+            prop_assert_eq!(fair.take_all().len(), left);
             prop_assert!(fair.is_empty());
         }
     }

@@ -221,7 +221,7 @@ fn a_thousand_silent_streams_delay_no_file() {
             };
             submit(&context, name as u64, wait).unwrap();
         }
-        file::drop_cached(file.as_raw_fd()).unwrap();
+        file::advise(file.as_raw_fd(), 0, 0, file::Advice::DontNeed).unwrap();
         for block in 0..400 {
             let read = command(Kind::Read, &file, leaked(4096, 0), block * 4096);
             submit(&context, PIPES + block, read).unwrap();
