@@ -62,7 +62,7 @@ impl History {
         let slot = &self.flags[fd as usize % SLOTS];
         let known = slot.load(Relaxed);
         let (number, uses) = ((known >> 40) as i32, known >> 32 & 0xff);
-        if number != (fd + 1) & 0xff_ffff || uses == 0 {
+        if number != fd.wrapping_add(1) & 0xff_ffff || uses == 0 {
             return None;
         }
         slot.store(known - (1 << 32), Relaxed);
@@ -131,6 +131,12 @@ mod tests {
         (0..2).for_each(|_| history.hit(3));
         assert!(history.favours_inline(3, false));
         assert!(history.favours_inline(4, false), "another file is not affected");
+    }
+
+    #[test]
+    fn no_number_is_too_large_to_be_unknown() {
+        let history = History::default();
+        assert_eq!(history.remembered_flags(i32::MAX), None);
     }
 
     #[test]
