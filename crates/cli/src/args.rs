@@ -30,6 +30,9 @@ pub(crate) enum Command {
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
+    /// Serve image files as block devices, by NBD: direct I/O, no double caching, no root.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(nowait_serve::ServeArgs),
     /// Print the completions for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -53,6 +56,16 @@ pub(crate) enum Bench {
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
+
+const SERVE_EXAMPLES: &str = "\
+SIGTERM or SIGINT: answers what is under way, makes it durable, and ends. SIGHUP: takes the sizes
+of the files as they are now.
+
+Examples:
+  nowait serve disk.img --nbd unix:/run/disk.sock
+  nowait serve vm=/images/vm.raw data=/dev/vg/data --nbd unix:/run/nbd.sock
+  nbdinfo nbd+unix:///vm?socket=/run/nbd.sock
+  qemu-system-x86_64 … -drive file=nbd+unix:///vm?socket=/run/nbd.sock,format=raw";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:

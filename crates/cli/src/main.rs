@@ -5,6 +5,7 @@
 //!                 │   ├─ libraries   where the shared objects are, and whether they load
 //!                 │   └─ elf         whether PROGRAM can be helped
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
+//!                 ├─ serve      images as block devices; the crate nowait-serve
 //!                 ├─ bench      the measurements of the crate nowait-bench
 //!                 └─ man, completions
 //! ```
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Run(args) => Err(run::run(args)),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Bench(which) => bench(which),
+        Command::Serve(args) => serve(args),
         Command::Completions { shell } => completions(*shell),
         Command::Man { dir } => man(dir.as_deref()),
     };
@@ -52,6 +54,11 @@ fn bench(which: &Bench) -> Result<ExitCode> {
         Failure::new(error.to_string()).with_code(error.exit_code())
     };
     outcome.map(|()| ExitCode::SUCCESS).map_err(failure)
+}
+
+fn serve(args: &nowait_serve::ServeArgs) -> Result<ExitCode> {
+    let served = nowait_serve::serve(args);
+    served.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::new(error.to_string()))
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {

@@ -25,7 +25,7 @@ use nowait_sys::{
     time::Deadline,
 };
 use parking_lot::Mutex;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What a program submits to and reaps from.
 pub struct Context {
@@ -44,6 +44,10 @@ pub struct Context {
     engine_driven: AtomicBool,
     watched: AtomicBool,
     waits: AtomicU64,
+    /// Rings for a caller that sleeps in an event loop of its own.
+    loop_bell: OnceLock<Arc<Bell>>,
+    /// Such a caller cannot see the completions of the own queue.
+    own_is_silent: AtomicBool,
 }
 
 /// A request that may wait for ever.
@@ -81,6 +85,8 @@ impl Context {
             engine_driven: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waits: AtomicU64::new(0),
+            loop_bell: OnceLock::new(),
+            own_is_silent: AtomicBool::new(false),
         });
         if let Some(queue) = &context.own {
             context.io.set_pump(Box::new(OwnPump {
@@ -164,7 +170,8 @@ impl Context {
 
     /// Tells whether the own queue should be used: some caller will come for its completions.
     pub(crate) fn is_caller_driven(&self) -> bool {
-        self.own.is_some() && !self.engine_driven.load(Relaxed)
+        let leads = !self.engine_driven.load(Relaxed) && !self.own_is_silent.load(Relaxed);
+        self.own.is_some() && leads
     }
 
     /// Says that requests went into the own queue: the driver looks after them if no caller
@@ -198,7 +205,7 @@ impl Context {
             self.engine_driven.store(sigmask.is_some(), Relaxed);
         }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
-        let mask = |signals| Mask { signals, bell: self.bell().ok() };
+        let mask = |signals| Mask { signals, bell: self.bell().ok().map(Arc::new) };
         let make = sigmask.map(|signals| move || mask(signals));
         let wanted = Wanted {
             min,
@@ -210,6 +217,34 @@ impl Context {
         self.io.wait_events(&wanted, sink)
     }
 
+    /// Prepares the context for a caller that waits in an event loop of its own. Returns the
+    /// descriptors that become readable when it must come back, see [`Context::sleep_outside`].
+    ///
+    /// An own queue without such a descriptor is not used from then on.
+    /// # Errors
+    /// `EMFILE`, `ENFILE`: no descriptors left.
+    pub fn loop_descriptors(&self) -> Result<Vec<i32>, Errno> {
+        let bell = match self.loop_bell.get() {
+            Some(bell) => bell,
+            None => {
+                let bell = Arc::new(self.bell()?);
+                self.loop_bell.get_or_init(|| bell)
+            }
+        };
+        let readable = self.own.as_ref().and_then(|own| own.readable());
+        self.own_is_silent.store(self.own.is_some() && readable.is_none(), Relaxed);
+        Ok(core::iter::once(bell.raw()).chain(readable).collect())
+    }
+
+    /// Calls `sleep`, unless an event is there; it must return when one of
+    /// [`Context::loop_descriptors`] is readable.
+    pub fn sleep_outside(&self, sleep: impl FnOnce()) {
+        let Some(bell) = self.loop_bell.get() else { return sleep() };
+        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+        self.io.sleep_outside(bell, sleep);
+        bell.quiet();
+    }
+
     /// Makes a bell that can be rung from both descriptor tables.
     fn bell(&self) -> Result<Bell, Errno> {
         let eventfd = EventFd::new()?;
@@ -219,7 +254,7 @@ impl Context {
             true => held.number().map_or((), eventfd::signal),
             false => eventfd::signal(number),
         };
-        Ok(Bell { eventfd, ring: Box::new(ring) })
+        Ok(Bell::new(eventfd, Box::new(ring)))
     }
 
     /// Remembers a request that may wait for ever, so that it can be cancelled.

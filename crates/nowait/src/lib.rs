@@ -37,6 +37,7 @@
 //! and the engine itself.
 
 mod align;
+mod allocation;
 mod buffer;
 mod builder;
 pub mod choice;
@@ -48,6 +49,7 @@ mod queue;
 pub mod report;
 
 pub use align::Alignment;
+pub use allocation::Zeroing;
 pub use buffer::{AlignedBuffer, IoBuffer, IoBufferMut};
 pub use builder::{Builder, Nowait};
 pub use error::Error;

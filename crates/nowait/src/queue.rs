@@ -27,10 +27,15 @@ use nowait_file::{
     command::{LEN_MAX, open_for},
     submit::{Reply, Submission},
 };
-use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    file::{IoVec, rwf},
+    time::Deadline,
+};
 use std::{
     collections::VecDeque,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::Arc,
 };
 
@@ -97,6 +102,8 @@ struct Request<T, B> {
     offset: u64,
     /// Bytes asked for.
     len: u64,
+    /// `RWF_*`.
+    rw_flags: u32,
 }
 
 /// What keeps the descriptor of a request open.
@@ -237,7 +244,8 @@ impl<T, B> Queue<T, B> {
     pub fn poll(&mut self, source: impl AsFd + Send + 'static, events: u16, tag: T) -> Taken<T, B> {
         let file = Held::Other(Box::new(source));
         let kind = Kind::Poll(events);
-        let request = Request { tag, buffers: Buffers::None, file, kind, offset: 0, len: 0 };
+        let buffers = Buffers::None;
+        let request = Request { tag, buffers, file, kind, offset: 0, len: 0, rw_flags: 0 };
         self.prepare(request, |_| Segments::NONE)
     }
 
@@ -263,7 +271,8 @@ impl<T, B> Queue<T, B> {
                     // SAFETY: the segments are memory of the buffers, which stay in the table and
                     // untouched until the event has been taken: `pop` is the only way out, and
                     // `drop` waits. They were made for this kind, exclusively if it is a read.
-                    unsafe { Command::new(request.kind, file, segments, offset) }
+                    let command = unsafe { Command::new(request.kind, file, segments, offset) };
+                    Command { rw_flags: request.rw_flags, ..command }
                 })
             }
             None => return Ok(()),
@@ -367,6 +376,32 @@ impl<T, B> Queue<T, B> {
         Ok(self.over.len())
     }
 
+    /// Returns descriptors for an event loop of the caller's: in it, one of them becomes readable
+    /// when a request of this queue is over. Wait for them inside [`Queue::sleep`] only.
+    ///
+    /// They are open as long as the queue is, and for waiting only.
+    /// # Errors
+    /// `EMFILE`, `ENFILE`: no descriptors left.
+    pub fn descriptors(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
+        let numbers = self.context.loop_descriptors();
+        let numbers = numbers.map_err(|errno| Error::new(errno, "event loop on a queue"))?;
+        // SAFETY: the queue's context has them open as long as it lives, and `self` is borrowed.
+        Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
+    }
+
+    /// Calls `sleep`, unless requests are over already, and returns how many then are.
+    ///
+    /// `sleep` waits for whatever the caller waits for, and returns at the latest when one of
+    /// [`Queue::descriptors`] is readable. A request that ends otherwise, in between, rings.
+    /// # Errors
+    /// Those of [`Queue::wait`].
+    pub fn sleep(&mut self, sleep: impl FnOnce()) -> Result<usize, Error> {
+        if self.over.is_empty() && !self.nowait.is_the_parents() {
+            self.context.sleep_outside(sleep);
+        }
+        self.wait(0, Some(Duration::ZERO))
+    }
+
     /// Gives back a request that is over; `None`: there is none, so [`Queue::wait`].
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
@@ -435,6 +470,16 @@ impl<T, B: IoBuffer> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Write, buffers, offset, tag), readable)
     }
 
+    /// Prepares a write of the whole of `buffer` at `offset` that is durable when it ends.
+    ///
+    /// # Errors
+    /// Those of [`Queue::write`].
+    pub fn write_durable(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> Taken<T, B> {
+        let mut request = Request::on(file, Kind::Write, Buffers::One(buffer), offset, tag);
+        request.rw_flags = rwf::DSYNC;
+        self.prepare(request, readable)
+    }
+
     /// Prepares a write of several buffers, one after another, at `offset`.
     ///
     /// # Errors
@@ -453,7 +498,8 @@ impl<T, B: IoBuffer> Queue<T, B> {
 
 impl<T, B> Request<T, B> {
     fn on(file: &File, kind: Kind, buffers: Buffers<B>, offset: u64, tag: T) -> Request<T, B> {
-        Request { tag, buffers, file: Held::File(file.clone()), kind, offset, len: 0 }
+        let file = Held::File(file.clone());
+        Request { tag, buffers, file, kind, offset, len: 0, rw_flags: 0 }
     }
 
     /// Finds out whether the request is possible; returns descriptor, status flags, and offset.

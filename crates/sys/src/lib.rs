@@ -8,7 +8,8 @@
 //! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
 //! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
 //! thread   signals, names, identities
-//! inspect  what this system allows
+//! epoll    waiting on many descriptors    signal   signals that are read from a descriptor
+//! sparse   holes and data of a file       inspect  what this system allows
 //! ```
 //!
 //! System calls are issued by the instruction itself, not through the C library: a preloaded
@@ -18,6 +19,7 @@
 pub mod aio;
 pub mod aligned;
 pub mod cred;
+pub mod epoll;
 pub mod errno;
 pub mod eventfd;
 pub mod fd;
@@ -28,6 +30,8 @@ pub mod inspect;
 pub mod memory;
 pub mod poll;
 pub mod raw;
+pub mod signal;
+pub mod sparse;
 pub mod thread;
 pub mod time;
 pub mod uring;

@@ -1,0 +1,17 @@
+//! Images served to clients: what `nowait serve` runs.
+//!
+//! ```text
+//!  command ─▶ server ─▶ nbd ─▶ nowait_export
+//! ```
+//!
+//! * [`nbd`]: the protocol, without sockets
+//! * [`server`]: sockets, and the threads that serve them
+//! * [`command`]: the command: listeners, signals, ends
+
+pub mod command;
+mod error;
+pub mod nbd;
+pub mod server;
+
+pub use command::{ServeArgs, serve};
+pub use error::ServeError;
