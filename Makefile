@@ -11,7 +11,7 @@ NOWAIT := dist/bin/nowait
 STAMP := .stamps/setup-$(shell cat xtask/setup.sh /etc/os-release /etc/machine-id 2>/dev/null \
 	| cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test test-full lint fmt dist bench bench-submit bench-cache \
+.PHONY: help setup demo test test-full lint fmt dist bench bench-submit bench-cache bench-serve \
 	loom miri sanitize fuzz soak clean
 
 help: ## Print this list
@@ -56,6 +56,10 @@ bench-cache: dist ## Measure our own page cache against every peer
 	@mkdir -p target/bench
 	@$(NOWAIT) bench cached --json target/bench/cached.json $(BENCH_ARGS)
 
+bench-serve: dist ## Measure our NBD server against qemu-nbd and nbdkit
+	@mkdir -p target/bench
+	@$(NOWAIT) bench serve --json target/bench/serve.json $(BENCH_ARGS)
+
 loom: setup ## Check the lock-free parts in all interleavings
 	@$(X) ci loom
 
@@ -66,7 +70,7 @@ sanitize: setup ## Run the tests under the address and thread sanitizers
 	@$(X) ci asan tsan
 
 fuzz: setup ## Fuzz each target for FUZZ_SECONDS (60)
-	@if [ -d fuzz ]; then $(X) ci fuzz; else echo "nothing to fuzz yet"; fi
+	@$(X) ci fuzz
 
 soak: setup ## Run the simulator for SOAK_SEEDS (20000) seeds from SIM_SEED (the commit)
 	@$(X) ci soak

@@ -11,7 +11,8 @@
 //!                              └─ results ─► stats ─► verdict ─► table, report (JSON, HTML)
 //! ```
 //!
-//! Our own page cache is measured by programs of ours, in the same way: `cached`.
+//! Our own page cache is measured by programs of ours, in the same way: `cached`. Servers of images
+//! are measured by fio as their client: `serve`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
@@ -37,6 +38,7 @@ mod progress;
 mod report;
 mod results;
 mod seccomp;
+mod serve;
 #[cfg(test)]
 mod skip;
 mod stats;
@@ -52,4 +54,5 @@ pub use cached::{CachedArgs, CachedResults, run_cached};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
 pub use results::Results;
+pub use serve::{ServeBenchArgs, run_serve};
 pub use submit::run_submit;

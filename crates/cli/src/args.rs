@@ -33,6 +33,9 @@ pub(crate) enum Command {
     /// Serve image files as block devices, by NBD: direct I/O, no double caching, no root.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(nowait_serve::ServeArgs),
+    /// Show what servers of images and programs under `nowait run` are doing.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(nowait_serve::TopArgs),
     /// Print the completions for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -53,6 +56,8 @@ pub(crate) enum Bench {
     Submit(nowait_bench::SubmitArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(nowait_bench::CachedArgs),
+    /// Measure NBD servers on the same image, and check ours against the targets.
+    Serve(nowait_bench::ServeBenchArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
@@ -67,11 +72,17 @@ Examples:
   nbdinfo nbd+unix:///vm?socket=/run/nbd.sock
   qemu-system-x86_64 … -drive file=nbd+unix:///vm?socket=/run/nbd.sock,format=raw";
 
+const TOP_EXAMPLES: &str = "\
+Examples:
+  nowait top                             all servers of this user, once a second
+  nowait top --json | jq '.[].exports'   their counters, once";
+
 const BENCH_EXAMPLES: &str = "\
 Examples:
   nowait bench demo                      one table in under 90 seconds
   nowait bench submit --quick --case a   one case, short
-  nowait bench cached --quick            our own page cache, every case";
+  nowait bench cached --quick            our own page cache, every case
+  nowait bench serve --quick             NBD servers, every case";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

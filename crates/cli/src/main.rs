@@ -5,7 +5,7 @@
 //!                 │   ├─ libraries   where the shared objects are, and whether they load
 //!                 │   └─ elf         whether PROGRAM can be helped
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
-//!                 ├─ serve      images as block devices; the crate nowait-serve
+//!                 ├─ serve, top images as block devices, and who looks on; the crate nowait-serve
 //!                 ├─ bench      the measurements of the crate nowait-bench
 //!                 └─ man, completions
 //! ```
@@ -34,7 +34,8 @@ fn main() -> ExitCode {
         Command::Run(args) => Err(run::run(args)),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Bench(which) => bench(which),
-        Command::Serve(args) => serve(args),
+        Command::Serve(args) => served(nowait_serve::serve(args)),
+        Command::Top(args) => served(nowait_serve::top(args)),
         Command::Completions { shell } => completions(*shell),
         Command::Man { dir } => man(dir.as_deref()),
     };
@@ -48,6 +49,7 @@ fn bench(which: &Bench) -> Result<ExitCode> {
     let outcome = match which {
         Bench::Submit(args) => nowait_bench::run_submit(args).map(drop),
         Bench::Cached(args) => nowait_bench::run_cached(args).map(drop),
+        Bench::Serve(args) => nowait_bench::run_serve(args),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };
     let failure = |error: nowait_bench::BenchError| {
@@ -56,9 +58,8 @@ fn bench(which: &Bench) -> Result<ExitCode> {
     outcome.map(|()| ExitCode::SUCCESS).map_err(failure)
 }
 
-fn serve(args: &nowait_serve::ServeArgs) -> Result<ExitCode> {
-    let served = nowait_serve::serve(args);
-    served.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::new(error.to_string()))
+fn served(outcome: std::result::Result<(), nowait_serve::ServeError>) -> Result<ExitCode> {
+    outcome.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::new(error.to_string()))
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {

@@ -136,13 +136,7 @@ impl Chores {
     }
 
     /// Has `chore` done; its end comes into `mailbox`.
-    pub fn push(
-        &self,
-        image: &Arc<Image<File>>,
-        chore: Chore,
-        tag: Tag,
-        mailbox: &Arc<Mailbox>,
-    ) {
+    pub fn push(&self, image: &Arc<Image<File>>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
         let job = Job { image: image.clone(), chore, tag, mailbox: mailbox.clone() };
         let mut state = self.line.state.lock();
         state.jobs.push_back(job);

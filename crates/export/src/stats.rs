@@ -76,8 +76,7 @@ impl Stats {
     pub fn end(&self, kind: Kind, bytes: u64, ns: u64, failed: bool) {
         let of_kind = &self.kinds[kind as usize];
         of_kind.requests.fetch_add(1, Relaxed);
-        let (counter, count) =
-            if failed { (&of_kind.errors, 1) } else { (&of_kind.bytes, bytes) };
+        let (counter, count) = if failed { (&of_kind.errors, 1) } else { (&of_kind.bytes, bytes) };
         counter.fetch_add(count, Relaxed);
         of_kind.latency.add(ns);
         self.in_flight.fetch_sub(1, Relaxed);
@@ -181,18 +180,11 @@ impl Distribution {
         0
     }
 
-    /// Returns what came since `before`.
-    #[must_use]
-    pub fn since(&self, before: &Distribution) -> Distribution {
-        let earlier = |index| before.0.get(index).copied().unwrap_or(0);
-        let left = self.0.iter().enumerate().map(|(i, count)| count.saturating_sub(earlier(i)));
-        Distribution(left.collect())
-    }
-
-    /// Adds another one.
-    pub fn add(&mut self, other: &Distribution) {
-        self.0.resize(self.0.len().max(other.0.len()), 0);
-        self.0.iter_mut().zip(&other.0).for_each(|(count, more)| *count += more);
+    /// Returns how many there were of each range of values that is not empty, by the largest value
+    /// of the range in nanoseconds, in ascending order.
+    pub fn entries(&self) -> Vec<(u64, u64)> {
+        let all = self.0.iter().enumerate().map(|(index, count)| (upper_ns(index), *count));
+        all.filter(|entry| entry.1 > 0).collect()
     }
 }
 
@@ -221,7 +213,7 @@ mod tests {
         assert_eq!((read.requests, read.bytes, read.errors), (1000, 999 * 4096, 1));
         let median = read.latency.quantile_ns(0.5);
         assert!((500_000..=562_500).contains(&median), "{median}");
-        assert_eq!(read.latency.since(&read.latency).quantile_ns(0.5), 0);
+        assert_eq!(read.latency.entries().iter().map(|entry| entry.1).sum::<u64>(), 1000);
         assert_eq!(stats.in_flight(), 0);
     }
 }

@@ -177,7 +177,9 @@ impl Context {
     /// Says that requests went into the own queue: the driver looks after them if no caller
     /// does, and a caller that waits elsewhere is told to lead.
     pub(crate) fn own_started(self: &Arc<Self>) {
-        if !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
+        // An event loop comes for what its own queue completes, however long that takes it.
+        let comes = self.loop_bell.get().is_some();
+        if !comes && !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
             self.engine.watch(self);
         }
         self.io.pump_started();

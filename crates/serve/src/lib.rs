@@ -6,12 +6,14 @@
 //!
 //! * [`nbd`]: the protocol, without sockets
 //! * [`server`]: sockets, and the threads that serve them
+//! * [`status`]: what it tells about itself
 //! * [`command`]: the command: listeners, signals, ends
 
 pub mod command;
 mod error;
 pub mod nbd;
 pub mod server;
+pub mod status;
 
-pub use command::{ServeArgs, serve};
+pub use command::{ServeArgs, TopArgs, serve, top};
 pub use error::ServeError;

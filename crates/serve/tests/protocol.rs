@@ -52,7 +52,10 @@ fn options_are_answered_also_byte_by_byte() {
     assert_eq!(client.answer().1, ERROR + 1);
     assert_eq!(client.answer().1, ERROR + 6);
     let (_, kind, about) = client.answer();
-    assert_eq!((kind, &about[..10]), (3, &[&[0, 0][..], &(SIZE as u64).to_be_bytes()].concat()[..]));
+    assert_eq!(
+        (kind, &about[..10]),
+        (3, &[&[0, 0][..], &(SIZE as u64).to_be_bytes()].concat()[..])
+    );
     let (_, kind, sizes) = client.answer();
     assert_eq!((kind, sizes), (3, [0u8, 3, 0, 0, 2, 0, 0, 0, 16, 0, 2, 0, 0, 0].to_vec()));
     assert_eq!(client.answer(), (6, ACK, vec![]));

@@ -30,6 +30,22 @@ pub struct ServeArgs {
     /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub sector_size: Option<u64>,
+    /// The server's certificate, in PEM: clients may use TLS then, and must on TCP.
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    pub tls_key: Option<PathBuf>,
+    /// Serve only clients with a certificate signed by one of these, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Serve on TCP without TLS: whoever reaches the port can read and write the images.
+    #[arg(long)]
+    pub insecure: bool,
+    /// Answer GET /metrics (Prometheus) and /status (JSON) on unix:PATH or tcp:HOST:PORT, besides
+    /// the socket that `nowait top` finds.
+    #[arg(long, value_name = "ADDRESS")]
+    pub status: Option<Address>,
     /// Serving threads [default: one for two processors, at most 4].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Option<u32>,
@@ -124,7 +140,8 @@ mod tests {
 
     #[test]
     fn an_image_has_its_own_name_or_another() {
-        let named = |name: &str, path: &str| Ok(NamedImage { name: name.into(), path: path.into() });
+        let named =
+            |name: &str, path: &str| Ok(NamedImage { name: name.into(), path: path.into() });
         assert_eq!(image("/a/disk.img"), named("disk.img", "/a/disk.img"));
         assert_eq!(image("vm=/a/disk.img"), named("vm", "/a/disk.img"));
         assert_eq!(image("./a=b"), named("a=b", "./a=b"));

@@ -138,20 +138,16 @@ impl<F> Session<F> {
         }
     }
 
-    /// Goes on with what arrived before, if there is room for it now.
-    pub fn retry<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) {
+    /// Goes on with what arrived before, if there is room for it now; tells whether there was.
+    pub fn retry<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> bool {
         if self.carry.is_empty() {
-            return;
+            return false;
         }
         let mut carry = core::mem::take(&mut self.carry);
         let taken = self.take(&carry, medium, now_ns);
         carry.drain(..taken);
         self.carry = carry;
-    }
-
-    /// Tells whether something arrived that waits for room.
-    pub fn is_blocked(&self) -> bool {
-        !self.carry.is_empty()
+        taken > 0
     }
 
     fn take<M: Medium<File = F>>(&mut self, input: &[u8], medium: &mut M, now_ns: u64) -> usize {

@@ -55,7 +55,13 @@ struct Active {
 enum Receive {
     Header,
     /// Data of the request in `slot`: `left` bytes that are in no chunk yet, for `offset`.
-    Data { slot: u32, part: u32, offset: u64, left: usize, chunk: Option<(Chunk, usize)> },
+    Data {
+        slot: u32,
+        part: u32,
+        offset: u64,
+        left: usize,
+        chunk: Option<(Chunk, usize)>,
+    },
     /// Data of a refused request.
     Skip(u64),
 }
@@ -212,9 +218,7 @@ impl<F> Transmission<F> {
         let Receive::Data { slot, part, offset, left, chunk: held } = &mut self.receive else {
             return;
         };
-        let Some((chunk, _)) =
-            held.take_if(|(chunk, filled)| *filled == chunk.data().len())
-        else {
+        let Some((chunk, _)) = held.take_if(|(chunk, filled)| *filled == chunk.data().len()) else {
             return;
         };
         let tag = Tag { owner: self.owner, slot: *slot, part: *part };

@@ -1,11 +1,14 @@
 //! One client: its socket and its session.
 
-use super::socket::Socket;
+use super::{
+    socket::Socket,
+    tls::{Stream, Tls},
+};
 use crate::nbd::{Demand, Session};
 use nowait::File;
 use nowait_export::Disk;
 use nowait_sys::epoll::{self, Epoll};
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 
 /// What became of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,7 @@ pub(crate) enum Fate {
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: Socket,
+    tls: Option<Box<Stream>>,
     pub(crate) session: Session<File>,
     key: u64,
     /// What the set waits for on its behalf; 0: it is not in the set.
@@ -36,26 +40,22 @@ const PARTS_MAX: usize = 64;
 
 impl Client {
     pub(crate) fn new(socket: Socket, session: Session<File>, key: u64, now_ns: u64) -> Client {
-        Client { socket, session, key, interest: 0, came_ns: now_ns, moved_ns: now_ns, stuck: false }
+        let (tls, interest, stuck) = (None, 0, false);
+        Client { socket, tls, session, key, interest, came_ns: now_ns, moved_ns: now_ns, stuck }
     }
 
     /// Reads what has arrived.
     pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
-        for _ in 0..READS_MAX {
+        let mut reads = 0;
+        // What TLS has decrypted must all be taken: the set does not know of it.
+        while reads < READS_MAX || self.tls.is_some() {
+            reads += 1;
             let appetite = self.session.appetite().min(scratch.len());
             if appetite == 0 {
                 break;
             }
-            let scratch = &mut scratch[..appetite];
-            let (in_hole, read) = match self.session.hole() {
-                Some(hole) => {
-                    let len = hole.len();
-                    let mut slices = [IoSliceMut::new(hole), IoSliceMut::new(scratch)];
-                    (len, self.socket.read_vectored(&mut slices))
-                }
-                None => (0, self.socket.read(scratch)),
-            };
-            let count = match read {
+            let hole = self.session.hole().map_or(0, |hole| hole.len());
+            let count = match self.receive(&mut scratch[..appetite]) {
                 Ok(0) => return Fate::Goes,
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -63,22 +63,70 @@ impl Client {
                 Err(_) => return Fate::Goes,
             };
             self.moved_ns = now_ns;
+            let in_hole = if self.tls.is_some() { 0 } else { hole };
             let (filled, rest) = (count.min(in_hole), count.saturating_sub(in_hole));
             self.session.receive(filled, &scratch[..rest], disk, now_ns);
-            if count < in_hole + appetite {
+            if self.tls.is_none() && count < in_hole + appetite {
                 break;
             }
         }
         Fate::Stays
     }
 
+    /// Reads into the hole, if there is one, and then into `scratch`; by TLS only into that.
+    fn receive(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls.read(&mut self.socket, scratch);
+        }
+        match self.session.hole() {
+            Some(hole) => {
+                let mut slices = [IoSliceMut::new(hole), IoSliceMut::new(scratch)];
+                self.socket.read_vectored(&mut slices)
+            }
+            None => self.socket.read(scratch),
+        }
+    }
+
     /// Sends what there is to send, and asks for what is needed to go on.
-    pub(crate) fn settle(&mut self, disk: &mut Disk, epoll: &Epoll, now_ns: u64) -> Fate {
+    pub(crate) fn settle(
+        &mut self,
+        disk: &mut Disk,
+        epoll: &Epoll,
+        tls: Option<&Tls>,
+        now_ns: u64,
+    ) -> Fate {
+        if self.send(disk, now_ns).is_err() {
+            return Fate::Goes;
+        }
+        let sent = self.session.is_sent() && !self.stuck;
+        match self.session.demand() {
+            Demand::Close if sent => {
+                if let Some(tls) = &mut self.tls {
+                    tls.close(&mut self.socket);
+                }
+                return Fate::Goes;
+            }
+            Demand::StartTls if sent => {
+                let Some(stream) = tls.and_then(Tls::begin) else { return Fate::Goes };
+                self.tls = Some(Box::new(stream));
+                self.session.secured();
+            }
+            _ => {}
+        }
+        self.register(epoll)
+    }
+
+    /// Sends as much as the socket takes.
+    fn send(&mut self, disk: &mut Disk, now_ns: u64) -> io::Result<()> {
         self.stuck = false;
         while !self.session.is_sent() {
             let mut slices = [IoSlice::new(&[]); PARTS_MAX];
             let count = self.session.unsent(&mut slices);
-            match self.socket.write_vectored(&slices[..count]) {
+            let written = match &mut self.tls {
+                Some(tls) => tls.write(&mut self.socket, &slices[..count]),
+                None => self.socket.write_vectored(&slices[..count]),
+            };
+            match written {
                 Ok(bytes) => {
                     self.session.sent(bytes, disk);
                     self.moved_ns = now_ns;
@@ -86,18 +134,16 @@ impl Client {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.stuck = true;
-                    break;
+                    return Ok(());
                 }
-                Err(_) => return Fate::Goes,
+                Err(error) => return Err(error),
             }
         }
-        match self.session.demand() {
-            Demand::Close if self.session.is_sent() => return Fate::Goes,
-            // Nobody offers it.
-            Demand::StartTls => return Fate::Goes,
-            _ => {}
+        match self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&mut self.socket)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.stuck = true,
+            outcome => return outcome,
         }
-        self.register(epoll)
+        Ok(())
     }
 
     fn register(&mut self, epoll: &Epoll) -> Fate {
@@ -115,6 +161,11 @@ impl Client {
         };
         self.interest = wanted;
         if done.is_ok() { Fate::Stays } else { Fate::Goes }
+    }
+
+    /// Tells whether TLS holds bytes that the session had no appetite for.
+    pub(crate) fn has_more(&self) -> bool {
+        self.tls.is_some() && self.session.appetite() > 0
     }
 
     /// Tells whether the client owes us something: to go on with what it began, or to take what

@@ -10,10 +10,12 @@
 mod client;
 mod inbox;
 mod socket;
+mod tls;
 mod worker;
 
 pub use inbox::Clients;
 pub use socket::{Address, Listener, Socket};
+pub use tls::{Tls, TlsFiles};
 
 use crate::{
     ServeError,
@@ -26,7 +28,7 @@ use std::{io, sync::Arc, thread};
 use worker::{Shared, Worker};
 
 /// What a server may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Serving threads.
     pub threads: usize,
@@ -40,6 +42,8 @@ pub struct Config {
     pub handshake_ms: u64,
     /// How long a client may make no progress in what it began, in milliseconds.
     pub stall_ms: u64,
+    /// For clients that ask for TLS, or must.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Config {
@@ -51,7 +55,29 @@ impl Default for Config {
             limits: Limits::default(),
             handshake_ms: 10_000,
             stall_ms: 30_000,
+            tls: None,
         }
+    }
+}
+
+/// What can be seen of a server by any thread. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct View(Arc<Shared>);
+
+impl View {
+    /// Returns the name of what carries the requests.
+    pub fn backend(&self) -> &'static str {
+        nowait::choice::name(self.0.nowait.backend())
+    }
+
+    /// Returns the images.
+    pub fn images(&self) -> &[Arc<Image<File>>] {
+        &self.0.exports
+    }
+
+    /// Returns what is counted of all clients.
+    pub fn clients(&self) -> &Clients {
+        &self.0.clients
     }
 }
 
@@ -84,6 +110,7 @@ impl Server {
             chores: Chores::new(CHORES_MAX),
             clients: Clients::default(),
             limits: config.limits,
+            tls: config.tls.clone(),
             memory_bytes: config.memory_bytes / count,
             handshake_ns: config.handshake_ms * 1_000_000,
             stall_ns: config.stall_ms * 1_000_000,
@@ -107,14 +134,9 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the images.
-    pub fn images(&self) -> &[Arc<Image<File>>] {
-        &self.shared.exports
-    }
-
-    /// Returns what is counted of all clients.
-    pub fn clients(&self) -> &Clients {
-        &self.shared.clients
+    /// Returns what others may see of it.
+    pub fn view(&self) -> View {
+        View(self.shared.clone())
     }
 
     /// Takes all clients that wait at `listener`. Does not wait.
@@ -149,9 +171,9 @@ impl Server {
         let mut outcome = Ok(());
         for (_, thread) in self.threads {
             let ended = thread.join();
-            outcome = outcome.and(ended.unwrap_or_else(|_| {
-                Err(ServeError::new("a serving thread has panicked"))
-            }));
+            outcome = outcome.and(
+                ended.unwrap_or_else(|_| Err(ServeError::new("a serving thread has panicked"))),
+            );
         }
         for image in self.shared.exports.iter() {
             if !image.properties().read_only {

@@ -97,6 +97,13 @@ impl Listener {
         Ok(Listener::Unix(listener, path))
     }
 
+    /// Removes the path of a Unix socket, if it is ours: nobody new comes.
+    pub fn unlink(&self) {
+        if let Listener::Unix(_, Some(path)) = self {
+            let _ = fs::remove_file(path);
+        }
+    }
+
     /// Tells whether it is TCP: anybody may come.
     pub fn is_tcp(&self) -> bool {
         matches!(self, Listener::Tcp(_))
@@ -107,6 +114,23 @@ impl Listener {
         match self {
             Listener::Unix(listener, _) => listener.as_raw_fd(),
             Listener::Tcp(listener) => listener.as_raw_fd(),
+        }
+    }
+
+    /// Takes a client, whose socket waits; waits for one.
+    ///
+    /// # Errors
+    /// Those of accept(2).
+    pub fn accept_blocking(&self) -> io::Result<Socket> {
+        match self {
+            Listener::Unix(listener, _) => {
+                listener.set_nonblocking(false)?;
+                Ok(Socket::Unix(listener.accept()?.0))
+            }
+            Listener::Tcp(listener) => {
+                listener.set_nonblocking(false)?;
+                Ok(Socket::Tcp(listener.accept()?.0))
+            }
         }
     }
 
@@ -147,9 +171,7 @@ impl fmt::Display for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix(_, Some(path)) = self {
-            let _ = fs::remove_file(path);
-        }
+        self.unlink();
     }
 }
 
@@ -174,6 +196,23 @@ impl Socket {
         match self {
             Socket::Unix(stream) => stream.set_nonblocking(true),
             Socket::Tcp(stream) => stream.set_nonblocking(true),
+        }
+    }
+
+    /// Limits how long a read or write may wait, if it does.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn set_timeouts(&self, most: core::time::Duration) -> io::Result<()> {
+        match self {
+            Socket::Unix(stream) => {
+                stream.set_read_timeout(Some(most))?;
+                stream.set_write_timeout(Some(most))
+            }
+            Socket::Tcp(stream) => {
+                stream.set_read_timeout(Some(most))?;
+                stream.set_write_timeout(Some(most))
+            }
         }
     }
 

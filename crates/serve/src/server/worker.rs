@@ -4,6 +4,7 @@ use super::{
     client::{Client, Fate},
     inbox::{Clients, Inbox, Order},
     socket::Socket,
+    tls::Tls,
 };
 use crate::{
     ServeError,
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) chores: Arc<Chores>,
     pub(crate) clients: Clients,
     pub(crate) limits: Limits,
+    pub(crate) tls: Option<Tls>,
     /// For transfers, of one thread.
     pub(crate) memory_bytes: usize,
     pub(crate) handshake_ns: u64,
@@ -210,10 +212,14 @@ impl Worker {
         let touched = core::mem::take(&mut self.touched);
         for key in &touched {
             let Some(client) = self.clients.get_mut(*key) else { continue };
-            let mut fate = client.settle(&mut self.disk, &self.epoll, now_ns);
-            if fate == Fate::Stays && client.session.is_blocked() {
-                client.session.retry(&mut self.disk, now_ns);
-                fate = client.settle(&mut self.disk, &self.epoll, now_ns);
+            let tls = self.shared.tls.as_ref();
+            let mut fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+            // What was sent made room.
+            while fate == Fate::Stays && client.session.retry(&mut self.disk, now_ns) {
+                fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+            }
+            if fate == Fate::Stays && client.has_more() {
+                fate = client.read(&mut self.scratch, &mut self.disk, now_ns);
             }
             if fate == Fate::Goes {
                 self.close(*key);

@@ -7,22 +7,22 @@ use nowait_export::{Chore, Chunk, Ended, Extent, Image, Medium, Pool, Properties
 use nowait_serve::nbd::{Limits, Security, Session};
 use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
-pub const SIZE: usize = 8 << 20;
+pub(crate) const SIZE: usize = 8 << 20;
 
 /// Bytes in memory; what is asked of it ends when the test says so.
-pub struct Memory {
-    pub bytes: Vec<u8>,
+pub(crate) struct Memory {
+    pub(crate) bytes: Vec<u8>,
     pool: Pool,
-    pub ended: VecDeque<Ended>,
+    pub(crate) ended: VecDeque<Ended>,
     /// Fail everything with this.
-    pub failure: Option<Errno>,
-    pub flushes: usize,
+    pub(crate) failure: Option<Errno>,
+    pub(crate) flushes: usize,
     /// Ends are kept back.
-    pub holds: bool,
+    pub(crate) holds: bool,
 }
 
 impl Memory {
-    pub fn new(bound: usize) -> Memory {
+    pub(crate) fn new(bound: usize) -> Memory {
         let (pool, ended) = (Pool::new(bound), VecDeque::new());
         Memory { bytes: vec![0; SIZE], pool, ended, failure: None, flushes: 0, holds: false }
     }
@@ -80,11 +80,11 @@ impl Medium for Memory {
     }
 }
 
-pub const PLAIN: Properties =
+pub(crate) const PLAIN: Properties =
     Properties { read_only: false, sector_bytes: 512, preferred_bytes: 4096, caches: true };
 
 /// Two images: one of memory, one that may only be read.
-pub fn exports() -> Arc<[Arc<Image<()>>]> {
+pub(crate) fn exports() -> Arc<[Arc<Image<()>>]> {
     let read_only = Properties { read_only: true, ..PLAIN };
     let one = Image::new("disk", PLAIN, 0, SIZE as u64, ());
     let two = Image::new("fixed", read_only, 0, SIZE as u64, ());
@@ -92,14 +92,14 @@ pub fn exports() -> Arc<[Arc<Image<()>>]> {
 }
 
 /// A session with both its ends in the hands of the test.
-pub struct Client {
-    pub session: Session<()>,
-    pub memory: Memory,
-    pub heard: Vec<u8>,
+pub(crate) struct Client {
+    pub(crate) session: Session<()>,
+    pub(crate) memory: Memory,
+    pub(crate) heard: Vec<u8>,
 }
 
 impl Client {
-    pub fn new(security: Security, limits: Limits) -> Client {
+    pub(crate) fn new(security: Security, limits: Limits) -> Client {
         let session = Session::new(7, &exports(), security, limits);
         let mut client = Client { session, memory: Memory::new(64 << 20), heard: Vec::new() };
         client.run();
@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// A client that has chosen the export `name`.
-    pub fn on(name: &str, structured: bool, limits: Limits) -> Client {
+    pub(crate) fn on(name: &str, structured: bool, limits: Limits) -> Client {
         let mut client = Client::new(Security::Plain, limits);
         client.say(&3u32.to_be_bytes());
         if structured {
@@ -121,7 +121,7 @@ impl Client {
     }
 
     /// Sends bytes as a socket would deliver them: into the hole first.
-    pub fn say(&mut self, bytes: &[u8]) {
+    pub(crate) fn say(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let appetite = self.session.appetite();
@@ -142,21 +142,21 @@ impl Client {
     }
 
     /// Delivers ends, and takes what is sent.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         loop {
             while let Some(ended) = self.memory.pop() {
                 self.session.end(ended, &mut self.memory, 1);
             }
-            self.session.retry(&mut self.memory, 1);
             self.take();
-            if self.memory.ended.is_empty() || self.memory.holds {
-                return;
+            let went_on = self.session.retry(&mut self.memory, 1);
+            if !went_on && (self.memory.ended.is_empty() || self.memory.holds) {
+                return self.take();
             }
         }
     }
 
     /// Takes what is sent.
-    pub fn take(&mut self) {
+    pub(crate) fn take(&mut self) {
         while !self.session.is_sent() {
             let mut slices = [IoSlice::new(&[]); 8];
             let count = self.session.unsent(&mut slices);
@@ -169,20 +169,32 @@ impl Client {
         }
     }
 
+    /// Ends the conversation; all memory must come back.
+    pub(crate) fn end_checked(mut self) {
+        self.memory.holds = false;
+        self.run();
+        let Client { session, mut memory, .. } = self;
+        session.abandon(&mut memory);
+        while let Some(ended) = memory.pop() {
+            ended.chunk.into_iter().for_each(|chunk| memory.pool().give_back(chunk));
+        }
+        assert_eq!(memory.pool().used_bytes(), 0);
+    }
+
     /// Takes the next bytes from what was heard.
-    pub fn next<const N: usize>(&mut self) -> [u8; N] {
+    pub(crate) fn next<const N: usize>(&mut self) -> [u8; N] {
         let front: Vec<u8> = self.heard.drain(..N).collect();
         front.try_into().unwrap()
     }
 
     /// Takes a simple reply: its error and its cookie.
-    pub fn simple(&mut self) -> (u32, u64) {
+    pub(crate) fn simple(&mut self) -> (u32, u64) {
         assert_eq!(self.next(), 0x6744_6698_u32.to_be_bytes());
         (u32::from_be_bytes(self.next()), u64::from_be_bytes(self.next()))
     }
 
     /// Takes a structured reply of one chunk: its type, its cookie, its payload.
-    pub fn structured(&mut self) -> (u16, u64, Vec<u8>) {
+    pub(crate) fn structured(&mut self) -> (u16, u64, Vec<u8>) {
         assert_eq!(self.next(), 0x668e_33ef_u32.to_be_bytes());
         assert_eq!(self.next(), 1u16.to_be_bytes(), "flags");
         let kind = u16::from_be_bytes(self.next());
@@ -192,7 +204,7 @@ impl Client {
     }
 
     /// Takes an answer to an option: its option, its type, its data.
-    pub fn answer(&mut self) -> (u32, u32, Vec<u8>) {
+    pub(crate) fn answer(&mut self) -> (u32, u32, Vec<u8>) {
         assert_eq!(self.next(), 0x0003_e889_0455_65a9_u64.to_be_bytes());
         let number = u32::from_be_bytes(self.next());
         let kind = u32::from_be_bytes(self.next());
@@ -201,7 +213,7 @@ impl Client {
     }
 }
 
-pub fn option(number: u32, data: &[u8]) -> Vec<u8> {
+pub(crate) fn option(number: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = 0x4948_4156_454f_5054_u64.to_be_bytes().to_vec();
     bytes.extend(number.to_be_bytes());
     bytes.extend((data.len() as u32).to_be_bytes());
@@ -209,14 +221,14 @@ pub fn option(number: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-pub fn go(name: &str) -> Vec<u8> {
+pub(crate) fn go(name: &str) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend(name.as_bytes());
     data.extend([0, 1, 0, 3]);
     data
 }
 
-pub fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
+pub(crate) fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend(name.as_bytes());
     data.extend((queries.len() as u32).to_be_bytes());
@@ -227,7 +239,7 @@ pub fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
     data
 }
 
-pub fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+pub(crate) fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
     bytes.extend(flags.to_be_bytes());
     bytes.extend(command.to_be_bytes());
@@ -237,11 +249,11 @@ pub fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> 
     bytes
 }
 
-pub const READ: u16 = 0;
-pub const WRITE: u16 = 1;
-pub const DISC: u16 = 2;
-pub const FLUSH: u16 = 3;
-pub const TRIM: u16 = 4;
-pub const CACHE: u16 = 5;
-pub const ZEROES: u16 = 6;
-pub const STATUS: u16 = 7;
+pub(crate) const READ: u16 = 0;
+pub(crate) const WRITE: u16 = 1;
+pub(crate) const DISC: u16 = 2;
+pub(crate) const FLUSH: u16 = 3;
+pub(crate) const TRIM: u16 = 4;
+pub(crate) const CACHE: u16 = 5;
+pub(crate) const ZEROES: u16 = 6;
+pub(crate) const STATUS: u16 = 7;

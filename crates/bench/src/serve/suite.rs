@@ -1,0 +1,133 @@
+//! Runs the cases: every server on the same image, interleaved.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::cases::{Case, Subject};
+use super::client::{self, Run};
+use super::server::{Server, Used};
+use crate::cache;
+use crate::error::{BenchError, Context, Result};
+use crate::host::Host;
+use crate::interleave::interleave;
+use crate::interrupt;
+use crate::layout::TestFile;
+use crate::metric::{Metric, Sample};
+use crate::progress::Progress;
+use crate::stats;
+
+/// What to measure.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) cases: Vec<&'static Case>,
+    pub(crate) subjects: Vec<(&'static str, Subject)>,
+    pub(crate) rounds: usize,
+    pub(crate) runtime: Duration,
+    pub(crate) size_bytes: u64,
+    pub(crate) folder: PathBuf,
+    pub(crate) keep: bool,
+    /// The tool itself.
+    pub(crate) nowait: PathBuf,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub(crate) struct Results {
+    pub(crate) host: Host,
+    pub(crate) rounds: usize,
+    pub(crate) runtime_s: f64,
+    pub(crate) size_bytes: u64,
+    /// By case; by subject; one sample a round.
+    pub(crate) cases: Vec<(&'static Case, Vec<(&'static str, Vec<Sample>)>)>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// fio is missing, an image cannot be laid out, or a run failed.
+pub(crate) fn measure(plan: &Plan) -> Result<Results> {
+    interrupt::install();
+    let fio = Command::new("fio").arg("--version").output();
+    let fio = fio.context(|| "cannot start fio; install it".to_owned())?;
+    let version = String::from_utf8_lossy(&fio.stdout).trim().to_owned();
+    std::fs::create_dir_all(&plan.folder).context(|| plan.folder.display().to_string())?;
+    let scratch = tempfile::tempdir().context(|| "temporary folder".to_owned())?;
+    let socket = scratch.path().join("nbd");
+    let mut notes = Vec::new();
+    let subjects: Vec<_> = plan.subjects.iter().filter(|one| works(one, &mut notes)).collect();
+    let progress = Progress::new((plan.cases.len() * subjects.len() * plan.rounds) as u64);
+    let image = TestFile::new(plan.folder.join("image"), plan.keep);
+    let size_bytes = image.lay_out(plan.size_bytes, 0, &|_| true, &|written| {
+        progress.laying_out(written, plan.size_bytes);
+    })?;
+    progress.start_runs();
+    let drop_caches = cache::can_drop();
+    let mut cases = Vec::new();
+    let mut growths: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
+    for case in &plan.cases {
+        let outcome = interleave(&subjects, plan.rounds, |round, (name, subject)| {
+            progress.start(case.name, name, round);
+            cache::make_cold(image.path(), drop_caches)?;
+            let (path, seed) = (image.path(), round as u64 + 1);
+            let socket = Some(socket.as_path()).filter(|_| *subject != Subject::File);
+            let run = Run { case, socket, image: path, size_bytes, runtime: plan.runtime, seed };
+            let (sample, grown) = one(&run, *subject, &plan.nowait)
+                .map_err(|error| BenchError::failed(format!("{name}, {}: {error}", case.name)))?;
+            let of = growths.iter_mut().find(|growth| growth.0 == *name);
+            of.into_iter().for_each(|growth| growth.1.push(grown));
+            progress.finish_run();
+            Ok(sample)
+        })?;
+        cases.push((*case, subjects.iter().map(|subject| subject.0).zip(outcome).collect()));
+    }
+    for (name, grown) in growths {
+        let most = grown.iter().copied().fold(0.0, f64::max) / 1e6;
+        let median = stats::median(&grown).unwrap_or(0.0) / 1e6;
+        notes.push(format!("{name}: Cached + Buffers grew by {median:.1} MB, at most {most:.1}"));
+    }
+    let runtime_s = plan.runtime.as_secs_f64();
+    let host = Host::describe(&plan.folder, &version);
+    Ok(Results { host, rounds: plan.rounds, runtime_s, size_bytes, cases, notes })
+}
+
+/// Tells whether the server is installed, and notes if it is not.
+fn works((name, subject): &(&'static str, Subject), notes: &mut Vec<String>) -> bool {
+    let program = match subject {
+        Subject::Qemu(..) => "qemu-nbd",
+        Subject::Nbdkit => "nbdkit",
+        Subject::Nowait(_) | Subject::File => return true,
+    };
+    let there = Command::new(program).arg("--version").output().is_ok();
+    if !there {
+        notes.push(format!("{name} was not measured: {program} is not installed"));
+    }
+    there
+}
+
+/// Makes one run; returns its figures, and by how many bytes the kernel's page cache grew.
+fn one(run: &Run<'_>, subject: Subject, nowait: &Path) -> Result<(Sample, f64)> {
+    let socket = run.socket.unwrap_or(Path::new(""));
+    let server = Server::start(subject, nowait, run.image, socket)?;
+    let used = || server.as_ref().map_or(Ok(Used::default()), Server::used);
+    let (cached, before) = (cached_bytes(), used()?);
+    let parsed = client::run(run)?;
+    let (after, grown) = (used()?, cached_bytes() - cached);
+    let mut sample = parsed.sample;
+    if server.is_some() {
+        let (cpu_us, switches) = (after.cpu_us - before.cpu_us, after.switches - before.switches);
+        sample.insert(Metric::CpuUsPerIo, cpu_us / parsed.ios);
+        sample.insert(Metric::ContextSwitchesPerIo, switches / parsed.ios);
+    }
+    server.map_or(Ok(()), Server::stop)?;
+    Ok((sample, grown))
+}
+
+/// Returns what the kernel's page cache takes.
+fn cached_bytes() -> f64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let lines = text.lines().filter(|l| l.starts_with("Cached:") || l.starts_with("Buffers:"));
+    let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+    kib.sum::<f64>() * 1024.0
+}
