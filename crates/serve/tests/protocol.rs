@@ -328,8 +328,15 @@ fn a_farewell_waits_for_what_is_under_way() {
     client.run();
     assert_eq!((client.simple(), client.session.demand()), ((0, 1), Demand::Close));
     let mut idle = connected();
-    idle.session.stop();
+    idle.session.stop(&mut idle.memory);
     assert_eq!(idle.session.demand(), Demand::Close);
+    // A write that has arrived in part is not waited for, nor called done.
+    let mut half = connected();
+    half.say(&[request(WRITE, 0, 5, 0, 600_000), vec![1; 300_000]].concat());
+    half.session.stop(&mut half.memory);
+    half.run();
+    assert_eq!((half.simple(), half.session.demand()), ((5, 5), Demand::Close));
+    assert_eq!(half.memory.pool().used_bytes(), 0);
 }
 
 #[test]

@@ -61,7 +61,8 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
     });
     Ok(Config {
         threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
-        clients_max: args.max_clients as usize,
+        // A client is a descriptor; some are for images, rings and sockets.
+        clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
         memory_bytes: usize::try_from(args.memory.max(MEMORY_MIN)).unwrap_or(usize::MAX),
         limits: Limits::default(),
         tls: files.as_ref().map(Tls::load).transpose()?,

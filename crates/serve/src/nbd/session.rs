@@ -214,9 +214,9 @@ impl<F> Session<F> {
     }
 
     /// Takes no more requests; those under way are answered.
-    pub fn stop(&mut self) {
+    pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M) {
         match &mut self.phase {
-            Phase::Requests(transmission) => transmission.leaving = true,
+            Phase::Requests(transmission) => transmission.leave(medium, &mut self.outbox),
             _ => self.phase = Phase::Closing,
         }
         self.leave();

@@ -448,6 +448,25 @@ impl<F> Transmission<F> {
         }
     }
 
+    /// Takes nothing more: a write whose data have not all arrived fails.
+    pub(crate) fn leave<M: Medium<File = F>>(&mut self, medium: &mut M, out: &mut Outbox) {
+        self.leaving = true;
+        let receive = core::mem::replace(&mut self.receive, Receive::Header);
+        let Receive::Data { slot, chunk, .. } = receive else { return };
+        if let Some((chunk, _)) = chunk {
+            self.held_bytes -= chunk.data().len();
+            medium.pool().give_back(chunk);
+        }
+        let Some(Some(active)) = self.requests.get_mut(slot as usize) else { return };
+        active.arriving = false;
+        active.failed = Some(Errno::IO);
+        if active.parts_left == 0 {
+            let active = self.requests[slot as usize].take();
+            self.free.push(slot);
+            active.into_iter().for_each(|a| self.finish(a, &[], medium, out, 0));
+        }
+    }
+
     /// Notes that `bytes` of data were sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.held_bytes -= bytes;

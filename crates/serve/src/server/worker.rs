@@ -159,7 +159,7 @@ impl Worker {
                 self.stopping = Some(now_ns);
                 for key in self.keys() {
                     if let Some(client) = self.clients.get_mut(key) {
-                        client.session.stop();
+                        client.session.stop(&mut self.disk);
                         self.touched.push(key);
                     }
                 }

@@ -34,9 +34,14 @@ impl Endpoint {
     ) -> Result<Endpoint, ServeError> {
         let named = thread::Builder::new().name("nowait-status".to_owned());
         let spawned = named.spawn(move || {
-            while let Ok(socket) = listener.accept_blocking() {
-                // Who asks wrongly or goes away is no concern of ours.
-                let _ = answer(socket, &status);
+            loop {
+                match listener.accept_blocking() {
+                    // Who asks wrongly or goes away is no concern of ours.
+                    Ok(socket) => drop(answer(socket, &status)),
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return,
+                }
             }
         });
         spawned.map_err(|error| ServeError::io("start of a thread", &error))?;
