@@ -1,10 +1,10 @@
 //! An image file as a block device: what every front (NBD, and those to come) has in common.
 //!
 //! ```text
-//!  front ── read, write, flush, run(chore) ──▶ Medium ──▶ Disk ─┬─ a queue of nowait: reads, writes,
-//!    ▲        chunks of a Pool                                  │  flushes; direct by default
-//!    └──────────────── Ended ◀──────────────────────────────────┴─ Chores: threads for calls that
-//!                                                                  block: holes, extents, edges
+//!  front ── read, write, flush, chore ──▶ Medium ──▶ Disk ─┬─ a queue of nowait: reads, writes,
+//!    ▲        chunks of a Pool                             │  flushes; direct by default
+//!    └──────────────── Ended ◀─────────────────────────────┴─ Chores: threads for calls that
+//!                                                             block: holes, extents, edges
 //! ```
 //!
 //! * [`image`]: what is served: a window of a file, its size, what may be done to it

@@ -72,7 +72,10 @@ fn what_else_is_in_the_set_ends_the_sleep() {
             epoll.wait(&mut ready, limit());
             slept = true;
         });
-        assert_eq!((over.unwrap(), slept, ready.get(0).map(|ready| ready.token)), (0, true, Some(7)));
+        assert_eq!(
+            (over.unwrap(), slept, ready.get(0).map(|ready| ready.token)),
+            (0, true, Some(7))
+        );
     });
 }
 

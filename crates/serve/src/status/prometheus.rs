@@ -117,7 +117,8 @@ mod tests {
                  le=\"0.000004096\"}} 2"
             ),
             format!(
-                "nowait_serve_request_duration_seconds_bucket{{{label},kind=\"read\",le=\"+Inf\"}} 3"
+                "nowait_serve_request_duration_seconds_bucket{{{label},kind=\"read\",\
+                 le=\"+Inf\"}} 3"
             ),
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
