@@ -19,18 +19,19 @@ pub struct Chunk {
     io_len: usize,
     /// Where the bytes begin that somebody asked for.
     skip: usize,
-    len: usize,
+    /// How many bytes that is.
+    wanted: usize,
 }
 
 impl Chunk {
     /// Returns the bytes asked for.
     pub fn data(&self) -> &[u8] {
-        &self.memory[self.skip..self.skip + self.len]
+        &self.memory[self.skip..self.skip + self.wanted]
     }
 
     /// Returns the bytes asked for, to be filled.
     pub fn data_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.skip..self.skip + self.len]
+        &mut self.memory[self.skip..self.skip + self.wanted]
     }
 
     /// Zeroes what a transfer that ended after `done` bytes did not fill: the memory may hold what
@@ -43,7 +44,7 @@ impl Chunk {
 
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Chunk of {} bytes", self.len)
+        write!(f, "Chunk of {} bytes", self.wanted)
     }
 }
 
@@ -118,17 +119,17 @@ impl Pool {
             None => AlignedBuffer::zeroed(SMALLEST << class),
         };
         self.used_bytes += memory.len();
-        Chunk { memory, io_len: len, skip: 0, len }
+        Chunk { memory, io_len: len, skip: 0, wanted: len }
     }
 
     /// Exchanges a chunk without contents for one that transfers `io_len` bytes, `before` of them
     /// in front of those that were asked for.
     pub(crate) fn widened(&mut self, chunk: Chunk, before: usize, io_len: usize) -> Chunk {
-        let len = chunk.len;
+        let wanted = chunk.wanted;
         self.give_back(chunk);
         let wide = self.take(io_len);
-        debug_assert!(before + len <= io_len);
-        Chunk { skip: before, len, ..wide }
+        debug_assert!(before + wanted <= io_len);
+        Chunk { skip: before, wanted, ..wide }
     }
 
     /// Takes a chunk back.

@@ -262,6 +262,8 @@ fn whole_blocks(image: &Image<File>, range: &Range<u64>) -> Range<u64> {
     start..end.max(start)
 }
 
+/// What memory for direct I/O is a multiple of.
+const PAGE_BYTES: usize = 4096;
 const ZEROES_BYTES: u64 = 256 << 10;
 
 fn write_zeroes(image: &Image<File>, range: &Range<u64>) -> Done {
@@ -286,7 +288,8 @@ fn write_parts(image: &Image<File>, bytes: &[u8], offset: u64) -> Done {
     let (align, file) = (image.alignment(), image.file());
     let start = image.place(offset);
     let end = start + bytes.len() as u64;
-    if start % align == 0 && end % align == 0 && (bytes.as_ptr() as usize) % 4096 == 0 {
+    let whole = start.is_multiple_of(align) && end.is_multiple_of(align);
+    if whole && (bytes.as_ptr() as usize).is_multiple_of(PAGE_BYTES) {
         return file.write_all_at(bytes, start);
     }
     let _edges = image.edges.lock();

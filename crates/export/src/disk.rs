@@ -159,7 +159,7 @@ impl Medium for Disk {
         tag: Tag,
     ) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
-        if at % align == 0 && len % align == 0 {
+        if at.is_multiple_of(align) && len.is_multiple_of(align) {
             self.add(image.file(), What::Write(chunk, at, durable), tag);
         } else {
             self.run(image, Chore::WriteParts { chunk, offset, durable }, tag);

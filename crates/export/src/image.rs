@@ -171,7 +171,8 @@ impl Image<File> {
         let mut image = Image::new(&options.name, properties, options.offset, 0, file);
         image.length = options.length;
         let sector = u64::from(sector_bytes);
-        if options.offset % sector != 0 || options.length.is_some_and(|len| len % sector != 0) {
+        let whole = |bytes: u64| bytes.is_multiple_of(sector);
+        if !whole(options.offset) || !options.length.is_none_or(whole) {
             let reason = format!("the window must be of whole sectors of {sector} bytes");
             return Err(ImageError(format!("{shown}: {reason}")));
         }

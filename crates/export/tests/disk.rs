@@ -223,7 +223,7 @@ fn options_that_do_not_fit_are_refused_in_words() {
     let image = open(&|_| {}).unwrap();
     assert_eq!((image.size(), image.cut_off()), (9728, 272));
     for (change, word) in [
-        (&|o: &mut ImageOptions| o.offset = 100 as u64, "whole sectors"),
+        (&|o: &mut ImageOptions| o.offset = 100, "whole sectors"),
         (&|o: &mut ImageOptions| o.offset = 1 << 20, "outside the file"),
         (&|o: &mut ImageOptions| o.length = Some(1 << 20), "outside the file"),
         (&|o: &mut ImageOptions| o.sector_bytes = Some(1000), "power of two"),

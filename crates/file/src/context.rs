@@ -226,12 +226,11 @@ impl Context {
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn loop_descriptors(&self) -> Result<Vec<i32>, Errno> {
-        let bell = match self.loop_bell.get() {
-            Some(bell) => bell,
-            None => {
-                let bell = Arc::new(self.bell()?);
-                self.loop_bell.get_or_init(|| bell)
-            }
+        let bell = if let Some(bell) = self.loop_bell.get() {
+            bell
+        } else {
+            let bell = Arc::new(self.bell()?);
+            self.loop_bell.get_or_init(|| bell)
         };
         let readable = self.own.as_ref().and_then(|own| own.readable());
         self.own_is_silent.store(self.own.is_some() && readable.is_none(), Relaxed);

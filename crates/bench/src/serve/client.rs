@@ -10,7 +10,7 @@ use crate::fio::{Parsed, parse};
 use crate::launch;
 
 /// What is added to the time of a run before fio counts as hung.
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_mins(1);
 
 /// One run of the client.
 #[derive(Debug, Clone, Copy)]
@@ -38,15 +38,12 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Parsed> {
     command.arg(format!("--rw={}", run.case.rw)).arg(format!("--bs={}", run.case.block_bytes));
     command.arg(format!("--size={}", run.size_bytes)).arg(format!("--randseed={}", run.seed));
     command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
-    match run.socket {
-        Some(socket) => {
-            command.arg("--ioengine=nbd");
-            command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
-        }
-        None => {
-            command.args(["--ioengine=libaio", "--direct=1"]);
-            command.arg(format!("--filename={}", run.image.display()));
-        }
+    if let Some(socket) = run.socket {
+        command.arg("--ioengine=nbd");
+        command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
+    } else {
+        command.args(["--ioengine=libaio", "--direct=1"]);
+        command.arg(format!("--filename={}", run.image.display()));
     }
     let finished = launch::run(&mut command, run.runtime + GRACE)?;
     let text = std::fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;

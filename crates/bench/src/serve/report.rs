@@ -27,14 +27,16 @@ const COLUMNS: [Metric; 6] = [
     Metric::ContextSwitchesPerIo,
 ];
 
-type Runs = [(&'static str, Vec<Sample>)];
-
-fn figures(runs: &Runs, subject: &str, metric: Metric) -> Option<Vec<f64>> {
+fn figures(
+    runs: &[(&'static str, Vec<Sample>)],
+    subject: &str,
+    metric: Metric,
+) -> Option<Vec<f64>> {
     let (_, samples) = runs.iter().find(|(name, _)| *name == subject)?;
     samples.iter().map(|sample| sample.get(&metric).copied()).collect()
 }
 
-fn judge(runs: &Runs, target: &Target) -> (Option<Ratio>, Outcome) {
+fn judge(runs: &[(&'static str, Vec<Sample>)], target: &Target) -> (Option<Ratio>, Outcome) {
     let against = figures(runs, target.against, target.metric);
     let ours = figures(runs, "nowait", target.metric);
     let ratio = against.zip(ours).and_then(|(a, b)| stats::ratio(&a, &b));

@@ -31,6 +31,9 @@ pub(crate) struct Plan {
     pub(crate) nowait: PathBuf,
 }
 
+/// The runs of a case by subject, one sample a round.
+pub(crate) type Runs = Vec<(&'static str, Vec<Sample>)>;
+
 /// What came out.
 #[derive(Debug)]
 pub(crate) struct Results {
@@ -38,8 +41,7 @@ pub(crate) struct Results {
     pub(crate) rounds: usize,
     pub(crate) runtime_s: f64,
     pub(crate) size_bytes: u64,
-    /// By case; by subject; one sample a round.
-    pub(crate) cases: Vec<(&'static Case, Vec<(&'static str, Vec<Sample>)>)>,
+    pub(crate) cases: Vec<(&'static Case, Runs)>,
     pub(crate) notes: Vec<String>,
 }
 

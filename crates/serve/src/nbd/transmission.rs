@@ -329,16 +329,12 @@ impl<F> Transmission<F> {
             failed: None,
             chunks: Vec::new(),
         };
-        match self.free.pop() {
-            Some(slot) => {
-                self.requests[slot as usize] = Some(active);
-                slot
-            }
-            None => {
-                self.requests.push(Some(active));
-                self.requests.len() as u32 - 1
-            }
+        if let Some(slot) = self.free.pop() {
+            self.requests[slot as usize] = Some(active);
+            return slot;
         }
+        self.requests.push(Some(active));
+        self.requests.len() as u32 - 1
     }
 
     fn start<M: Medium<File = F>>(&mut self, slot: u32, header: Header, medium: &mut M) {

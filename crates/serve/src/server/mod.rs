@@ -81,11 +81,13 @@ impl View {
     }
 }
 
+type Serving = thread::JoinHandle<Result<(), ServeError>>;
+
 /// Images being served. Stop it, or its threads go on.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    threads: Vec<(Arc<Inbox>, thread::JoinHandle<Result<(), ServeError>>)>,
+    threads: Vec<(Arc<Inbox>, Serving)>,
     next: usize,
     clients_max: usize,
 }

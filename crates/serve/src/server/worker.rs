@@ -64,13 +64,11 @@ const DRAIN_NS: u64 = 30_000_000_000;
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<Worker, ServeError> {
-        let mailbox = Mailbox::new().map_err(|errno| ServeError::descriptors(errno))?;
+        let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
         let chores_end = mailbox.raw();
         let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, shared.memory_bytes)?;
-        let epoll = Epoll::new().map_err(|errno| ServeError::descriptors(errno))?;
-        let watch = |fd, token| {
-            epoll.add(fd, epoll::IN, token).map_err(|errno| ServeError::descriptors(errno))
-        };
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        let watch = |fd, token| epoll.add(fd, epoll::IN, token).map_err(ServeError::descriptors);
         watch(inbox.raw(), INBOX)?;
         watch(chores_end, DISK)?;
         for fd in disk.descriptors()? {
