@@ -41,6 +41,8 @@ impl Server {
     ) -> Result<Option<Self>> {
         let Some(mut command) = command(subject, nowait, image, socket) else { return Ok(None) };
         let name = command.get_program().to_string_lossy().into_owned();
+        // What the server before left behind: nbdkit refuses a path that exists.
+        let _ = fs::remove_file(socket);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context(|| format!("cannot start {name}"))?;
         let mut server = Self(child);

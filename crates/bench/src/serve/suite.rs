@@ -67,7 +67,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     progress.start_runs();
     let drop_caches = cache::can_drop();
     let mut cases = Vec::new();
-    let mut growths: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
+    let mut caches: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
     for case in &plan.cases {
         let outcome = interleave(&subjects, plan.rounds, |round, (name, subject)| {
             progress.start(case.name, name, round);
@@ -75,19 +75,22 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
             let (path, seed) = (image.path(), round as u64 + 1);
             let socket = Some(socket.as_path()).filter(|_| *subject != Subject::File);
             let run = Run { case, socket, image: path, size_bytes, runtime: plan.runtime, seed };
-            let (sample, grown) = one(&run, *subject, &plan.nowait)
+            let (sample, cached) = one(&run, *subject, &plan.nowait)
                 .map_err(|error| BenchError::failed(format!("{name}, {}: {error}", case.name)))?;
-            let of = growths.iter_mut().find(|growth| growth.0 == *name);
-            of.into_iter().for_each(|growth| growth.1.push(grown));
+            let of = caches.iter_mut().find(|cache_of| cache_of.0 == *name);
+            of.into_iter().for_each(|cache_of| cache_of.1.push(cached));
             progress.finish_run();
             Ok(sample)
         })?;
         cases.push((*case, subjects.iter().map(|subject| subject.0).zip(outcome).collect()));
     }
-    for (name, grown) in growths {
-        let most = grown.iter().copied().fold(0.0, f64::max) / 1e6;
-        let median = stats::median(&grown).unwrap_or(0.0) / 1e6;
-        notes.push(format!("{name}: Cached + Buffers grew by {median:.1} MB, at most {most:.1}"));
+    for (name, cached) in caches {
+        let most = cached.iter().copied().fold(0.0, f64::max) / 1e6;
+        let median = stats::median(&cached).unwrap_or(0.0) / 1e6;
+        notes.push(format!(
+            "{name}: {median:.1} MB of the image in the kernel's page cache after a run, at most \
+             {most:.1}"
+        ));
     }
     let runtime_s = plan.runtime.as_secs_f64();
     let host = Host::describe(&plan.folder, &version);
@@ -108,14 +111,15 @@ fn works((name, subject): &(&'static str, Subject), notes: &mut Vec<String>) -> 
     there
 }
 
-/// Makes one run; returns its figures, and by how many bytes the kernel's page cache grew.
+/// Makes one run; returns its figures, and how many bytes of the image are then in the kernel's
+/// page cache, which had none before.
 fn one(run: &Run<'_>, subject: Subject, nowait: &Path) -> Result<(Sample, f64)> {
     let socket = run.socket.unwrap_or(Path::new(""));
     let server = Server::start(subject, nowait, run.image, socket)?;
     let used = || server.as_ref().map_or(Ok(Used::default()), Server::used);
-    let (cached, before) = (cached_bytes(), used()?);
+    let before = used()?;
     let parsed = client::run(run)?;
-    let (after, grown) = (used()?, cached_bytes() - cached);
+    let (after, cached) = (used()?, cached_bytes(run.image));
     let mut sample = parsed.sample;
     if server.is_some() {
         let (cpu_us, switches) = (after.cpu_us - before.cpu_us, after.switches - before.switches);
@@ -123,13 +127,14 @@ fn one(run: &Run<'_>, subject: Subject, nowait: &Path) -> Result<(Sample, f64)> 
         sample.insert(Metric::ContextSwitchesPerIo, switches / parsed.ios);
     }
     server.map_or(Ok(()), Server::stop)?;
-    Ok((sample, grown))
+    Ok((sample, cached))
 }
 
-/// Returns what the kernel's page cache takes.
-fn cached_bytes() -> f64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let lines = text.lines().filter(|l| l.starts_with("Cached:") || l.starts_with("Buffers:"));
-    let kib = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
-    kib.sum::<f64>() * 1024.0
+/// Returns how much of `image` is in the kernel's page cache. What the whole machine has there says
+/// less: the programs themselves are read again after the caches were dropped.
+fn cached_bytes(image: &Path) -> f64 {
+    let mut fincore = Command::new("fincore");
+    let output = fincore.args(["--bytes", "--noheadings", "--output=RES"]).arg(image).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
 }
