@@ -9,23 +9,15 @@ use std::time::{Duration, Instant};
 
 use super::cases::Subject;
 use crate::error::{BenchError, Context, Result};
+use crate::launch::{self, Usage};
 
 /// How long a server may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A server that runs; killed when dropped.
+/// A server that runs, and whether it has ended; killed when dropped.
 #[derive(Debug)]
-pub(crate) struct Server(Child);
-
-/// What a server has used since it started.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Used {
-    /// User and system time of all its threads, in microseconds.
-    pub(crate) cpu_us: f64,
-    /// Voluntary and involuntary switches of its threads.
-    pub(crate) switches: f64,
-}
+pub(crate) struct Server(Child, bool);
 
 impl Server {
     /// Starts `subject` on `image`, and waits until it listens on `socket`. `None`: there is
@@ -45,7 +37,7 @@ impl Server {
         let _ = fs::remove_file(socket);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context(|| format!("cannot start {name}"))?;
-        let mut server = Self(child);
+        let mut server = Self(child, false);
         let deadline = Instant::now() + PATIENCE;
         while UnixStream::connect(socket).is_err() {
             let ended = server.0.try_wait().context(|| format!("wait for {name}"))?;
@@ -57,51 +49,36 @@ impl Server {
         Ok(Some(server))
     }
 
-    /// Returns what it has used so far.
-    pub(crate) fn used(&self) -> Result<Used> {
-        let folder = format!("/proc/{}", self.0.id());
-        let read = |path: String| fs::read_to_string(&path).context(|| format!("read {path}"));
-        let stat = read(format!("{folder}/stat"))?;
-        // The name, in parentheses, may hold anything.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split(' ').collect();
-        let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok());
-        let ticks = ticks(12).unwrap_or(0.0) + ticks(13).unwrap_or(0.0);
-        // SAFETY: takes a number and returns one.
-        let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-        let mut switches = 0.0;
-        let tasks = fs::read_dir(format!("{folder}/task")).context(|| "threads".to_owned())?;
-        for task in tasks.flatten() {
-            let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
-            let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
-            let numbers = counts.filter_map(|line| line.split_whitespace().nth(1));
-            switches += numbers.filter_map(|text| text.parse::<f64>().ok()).sum::<f64>();
-        }
-        Ok(Used { cpu_us: ticks / ticks_per_s * 1e6, switches })
-    }
-
-    /// Ends it in order.
+    /// Ends it in order; returns what it has used from its start on, threads that ended before
+    /// included.
     ///
     /// # Errors
     /// It does not end.
-    pub(crate) fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<Usage> {
         let pid = libc::pid_t::try_from(self.0.id()).unwrap_or(libc::pid_t::MAX);
         // SAFETY: takes numbers; the process is ours and has not been waited for.
         unsafe { libc::kill(pid, libc::SIGTERM) };
         let deadline = Instant::now() + PATIENCE;
-        while self.0.try_wait().context(|| "wait for the server".to_owned())?.is_none() {
+        loop {
+            let ended = launch::reap(pid).context(|| "wait for the server".to_owned())?;
+            if let Some((_, usage)) = ended {
+                self.1 = true;
+                return Ok(usage);
+            }
             if Instant::now() > deadline {
                 return Err(BenchError::failed("a server does not end after SIGTERM"));
             }
             sleep(POLL_INTERVAL);
         }
-        Ok(())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if !self.1 {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 }
 

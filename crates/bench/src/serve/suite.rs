@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cases::{Case, Subject};
 use super::client::{self, Run};
-use super::server::{Server, Used};
+use super::server::Server;
 use crate::cache;
 use crate::error::{BenchError, Context, Result};
 use crate::host::Host;
@@ -116,17 +116,15 @@ fn works((name, subject): &(&'static str, Subject), notes: &mut Vec<String>) -> 
 fn one(run: &Run<'_>, subject: Subject, nowait: &Path) -> Result<(Sample, f64)> {
     let socket = run.socket.unwrap_or(Path::new(""));
     let server = Server::start(subject, nowait, run.image, socket)?;
-    let used = || server.as_ref().map_or(Ok(Used::default()), Server::used);
-    let before = used()?;
     let parsed = client::run(run)?;
-    let (after, cached) = (used()?, cached_bytes(run.image));
+    let cached = cached_bytes(run.image);
     let mut sample = parsed.sample;
-    if server.is_some() {
-        let (cpu_us, switches) = (after.cpu_us - before.cpu_us, after.switches - before.switches);
-        sample.insert(Metric::CpuUsPerIo, cpu_us / parsed.ios);
-        sample.insert(Metric::ContextSwitchesPerIo, switches / parsed.ios);
+    if let Some(server) = server {
+        // Its start and end count too: a few milliseconds of a run.
+        let used = server.stop()?;
+        sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
+        sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
     }
-    server.map_or(Ok(()), Server::stop)?;
     Ok((sample, cached))
 }
 
