@@ -12,6 +12,7 @@ STAMP := .stamps/setup-$(shell cat xtask/setup.sh /etc/os-release /etc/machine-i
 	| cksum | cut -d' ' -f1)
 
 .PHONY: help setup demo test test-full lint fmt dist bench bench-submit bench-posix bench-cache \
+	bench-serve \
 	loom miri sanitize fuzz soak clean
 
 help: ## Print this list
@@ -62,6 +63,10 @@ bench-cache: dist ## Measure our own page cache against every peer
 	@mkdir -p target/bench
 	@$(NOWAIT) bench cached --json target/bench/cached.json $(BENCH_ARGS)
 
+bench-serve: dist ## Measure our NBD server against qemu-nbd and nbdkit
+	@mkdir -p target/bench
+	@$(NOWAIT) bench serve --json target/bench/serve.json $(BENCH_ARGS)
+
 loom: setup ## Check the lock-free parts in all interleavings
 	@$(X) ci loom
 
@@ -72,7 +77,7 @@ sanitize: setup ## Run the tests under the address and thread sanitizers
 	@$(X) ci asan tsan
 
 fuzz: setup ## Fuzz each target for FUZZ_SECONDS (60)
-	@if [ -d fuzz ]; then $(X) ci fuzz; else echo "nothing to fuzz yet"; fi
+	@$(X) ci fuzz
 
 soak: setup ## Random operations at length: real files, then SOAK_SEEDS (20000) of the simulator
 	@$(X) ci soak

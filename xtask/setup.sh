@@ -6,7 +6,7 @@ set -euo pipefail
 # "a|b": the first that the distribution has (the names of Debian 12, then those of later ones).
 packages=(
     gcc g++ libc6-dev make pkg-config "libaio1|libaio1t64" libaio-dev dpkg-dev
-    fio stress-ng qemu-utils mariadb-server sysbench
+    fio stress-ng qemu-utils mariadb-server sysbench libnbd-bin python3-libnbd nbdkit curl openssl
     xfsprogs btrfs-progs e2fsprogs util-linux
     strace gdb jq libcap2-bin
 )

@@ -37,6 +37,7 @@ pub mod report;
 pub mod request;
 pub mod scratch;
 pub mod seccomp;
+pub mod server;
 pub mod skip;
 pub mod subject;
 pub mod thread_state;

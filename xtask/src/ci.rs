@@ -48,6 +48,7 @@ const JOBS: &[Job] = &[
     Job { name: "miri", quick: true, minutes_max: 15, run: miri },
     Job { name: "asan", quick: false, minutes_max: 30, run: asan },
     Job { name: "tsan", quick: false, minutes_max: 30, run: tsan },
+    Job { name: "fuzz", quick: false, minutes_max: 60, run: fuzz },
     Job { name: "soak", quick: false, minutes_max: 180, run: soak },
 ];
 
@@ -255,6 +256,31 @@ fn soak(context: &Context) -> Result<End> {
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
         .env("CARGO_TARGET_DIR", own_target("soak"));
     plain(command)
+}
+
+/// Fuzzes each target for `FUZZ_SECONDS` from its corpus, which keeps what is new.
+fn fuzz(context: &Context) -> Result<End> {
+    if let Some(why) = nightly_lacks("rust-std") {
+        return Ok(End::Skipped(why));
+    }
+    // What cargo-fuzz sets: edges counted, compared values seen, memory checked.
+    const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module \
+        -Cllvm-args=-sanitizer-coverage-level=4 \
+        -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+        -Cllvm-args=-sanitizer-coverage-pc-table \
+        -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
+    let seconds = env::var("FUZZ_SECONDS").unwrap_or_else(|_| String::from("60"));
+    let host = host()?;
+    for target in ["nbd_handshake", "nbd_requests"] {
+        let (bin, time) = (["--bin", target], format!("-max_total_time={seconds}"));
+        let args = ["run", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &host];
+        let corpus = format!("fuzz/corpus/{target}");
+        let run = ["--", &corpus, &time, "-max_len=70000", "-rss_limit_mb=2048"];
+        let mut command = context.nightly(&[&args[..], &bin, &run].concat());
+        command.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", own_target("fuzz"));
+        plain(command)?;
+    }
+    Ok(End::Passed)
 }
 
 /// Returns the hash of the commit that is checked out.

@@ -71,7 +71,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
 }
 
 /// Reaps the child with its resource usage, if it has ended.
-fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
+pub(crate) fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
     let mut status = 0;
     // SAFETY: all-zero bytes are a valid rusage, which is made of integers.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };

@@ -14,6 +14,7 @@
 //! Our own page cache is measured by programs of ours, in the same way: `cached`. What no fio job
 //! can ask is asked of an engine in this process (`rig`): `vector`,
 //! `fairness`, `mixed`.
+//! Servers of images are measured by fio as their client: `serve`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of
@@ -42,6 +43,7 @@ mod report;
 mod results;
 mod rig;
 mod seccomp;
+mod serve;
 #[cfg(test)]
 mod skip;
 mod stats;
@@ -60,5 +62,6 @@ pub use error::{BenchError, Result};
 pub use fairness::{FairnessArgs, run_fairness};
 pub use mixed::{MixedArgs, run_mixed};
 pub use results::Results;
+pub use serve::{ServeBenchArgs, run_serve};
 pub use submit::{run_posix, run_submit};
 pub use vector::{VectorArgs, run_vector};

@@ -61,6 +61,12 @@ pub trait BlockBackend: Send + Sync {
         self.in_flight() + more <= self.limits().depth
     }
 
+    /// Returns a descriptor of the table of the thread that made the backend, which stays readable
+    /// while completions wait to be reaped; `None`: there is none.
+    fn readable(&self) -> Option<i32> {
+        None
+    }
+
     /// Returns how many bios are between `queue` and `reap`.
     fn in_flight(&self) -> usize;
 }

@@ -40,6 +40,28 @@ impl<T> Slab<T> {
         Ok(self.slots.len() as u64 - 1)
     }
 
+    /// Takes in what `make` returns for its key; `None` when the table is full.
+    pub fn insert_with(&mut self, make: impl FnOnce(u64) -> T) -> Option<u64> {
+        if self.free.is_empty() {
+            if self.slots.len() == self.depth {
+                return None;
+            }
+            self.free.push(self.slots.len() as u32);
+            self.slots.push(Slot { generation: 0, value: None });
+        }
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[index as usize];
+        let key = u64::from(slot.generation) << 32 | u64::from(index);
+        slot.value = Some(make(key));
+        Some(key)
+    }
+
+    /// Returns the keys of all values.
+    pub fn keys(&self) -> impl Iterator<Item = u64> + '_ {
+        let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some());
+        used.map(|(index, slot)| u64::from(slot.generation) << 32 | index as u64)
+    }
+
     /// Takes the value out; `None` when it is gone already.
     #[inline]
     pub fn remove(&mut self, key: u64) -> Option<T> {
@@ -100,6 +122,17 @@ mod tests {
         assert_eq!(slab.insert("second"), Err("second"));
         assert_eq!(slab.remove(key), Some("first"));
         assert!(slab.insert("second").is_ok());
+    }
+
+    #[test]
+    fn a_value_may_know_its_key() {
+        let mut slab = Slab::new(1);
+        let key = slab.insert_with(|key| key).unwrap();
+        assert_eq!((slab.get(key), slab.keys().collect()), (Some(&key), vec![key]));
+        assert_eq!(slab.insert_with(|key| key), None);
+        slab.remove(key);
+        let next = slab.insert_with(|key| key).unwrap();
+        assert!(next != key && slab.get(next) == Some(&next));
     }
 
     #[test]

@@ -30,6 +30,12 @@ pub(crate) enum Command {
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
+    /// Serve image files as block devices, by NBD: direct I/O, no double caching, no root.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(nowait_serve::ServeArgs),
+    /// Show what servers of images and programs under `nowait run` are doing.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(nowait_serve::TopArgs),
     /// Print the completions for a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -59,9 +65,26 @@ pub(crate) enum Bench {
     Fairness(nowait_bench::FairnessArgs),
     /// Serve sockets, a file and a timer from one context, against epoll with threads.
     Mixed(nowait_bench::MixedArgs),
+    /// Measure NBD servers on the same image, and check ours against the targets.
+    Serve(nowait_bench::ServeBenchArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
+
+const SERVE_EXAMPLES: &str = "\
+SIGTERM or SIGINT: answers what is under way, makes it durable, and ends. SIGHUP: takes the sizes
+of the files as they are now.
+
+Examples:
+  nowait serve disk.img --nbd unix:/run/disk.sock
+  nowait serve vm=/images/vm.raw data=/dev/vg/data --nbd unix:/run/nbd.sock
+  nbdinfo nbd+unix:///vm?socket=/run/nbd.sock
+  qemu-system-x86_64 … -drive file=nbd+unix:///vm?socket=/run/nbd.sock,format=raw";
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  nowait top                             all servers of this user, once a second
+  nowait top --json | jq '.[].exports'   their counters, once";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -71,7 +94,8 @@ Examples:
   nowait bench cached --quick            our own page cache, every case
   nowait bench vector                    one request of many segments against many
   nowait bench fairness                  single requests beside thousands
-  nowait bench mixed                     sockets, a file and a timer on one thread";
+  nowait bench mixed                     sockets, a file and a timer on one thread
+  nowait bench serve --quick             NBD servers, every case";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

@@ -5,6 +5,7 @@
 //!                 │   ├─ libraries   where the shared objects are, and whether they load
 //!                 │   └─ elf         whether PROGRAM can be helped
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
+//!                 ├─ serve, top images as block devices, and who looks on; the crate nowait-serve
 //!                 ├─ bench      the measurements of the crate nowait-bench
 //!                 └─ man, completions
 //! ```
@@ -33,6 +34,8 @@ fn main() -> ExitCode {
         Command::Run(args) => Err(run::run(args)),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Bench(which) => bench(which),
+        Command::Serve(args) => served(nowait_serve::serve(args)),
+        Command::Top(args) => served(nowait_serve::top(args)),
         Command::Completions { shell } => completions(*shell),
         Command::Man { dir } => man(dir.as_deref()),
     };
@@ -50,12 +53,17 @@ fn bench(which: &Bench) -> Result<ExitCode> {
         Bench::Vector(args) => nowait_bench::run_vector(args),
         Bench::Fairness(args) => nowait_bench::run_fairness(args),
         Bench::Mixed(args) => nowait_bench::run_mixed(args),
+        Bench::Serve(args) => nowait_bench::run_serve(args),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };
     let failure = |error: nowait_bench::BenchError| {
         Failure::new(error.to_string()).with_code(error.exit_code())
     };
     outcome.map(|()| ExitCode::SUCCESS).map_err(failure)
+}
+
+fn served(outcome: std::result::Result<(), nowait_serve::ServeError>) -> Result<ExitCode> {
+    outcome.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::new(error.to_string()))
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {

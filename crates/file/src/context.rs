@@ -49,6 +49,10 @@ pub struct Context {
     waits: AtomicU64,
     /// The number of the event counter that tells of events.
     counter: OnceLock<i32>,
+    /// Rings for a caller that sleeps in an event loop of its own.
+    loop_bell: OnceLock<Arc<Bell>>,
+    /// Such a caller cannot see the completions of the own queue.
+    own_is_silent: AtomicBool,
 }
 
 impl core::fmt::Debug for Context {
@@ -108,6 +112,8 @@ impl Context {
             watched: AtomicBool::new(false),
             waits: AtomicU64::new(0),
             counter: OnceLock::new(),
+            loop_bell: OnceLock::new(),
+            own_is_silent: AtomicBool::new(false),
         })
     }
 
@@ -188,13 +194,16 @@ impl Context {
 
     /// Tells whether the own queue should be used: some caller will come for its completions.
     pub(crate) fn is_caller_driven(&self) -> bool {
-        self.own.is_some() && !self.engine_driven.load(Relaxed) && self.counter.get().is_none()
+        let leads = !self.engine_driven.load(Relaxed) && !self.own_is_silent.load(Relaxed);
+        self.own.is_some() && leads && self.counter.get().is_none()
     }
 
     /// Says that requests went into the own queue: the driver looks after them if no caller
     /// does, and a caller that waits elsewhere is told to lead.
     pub(crate) fn own_started(self: &Arc<Self>) {
-        if !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
+        // An event loop comes for what its own queue completes, however long that takes it.
+        let comes = self.loop_bell.get().is_some();
+        if !comes && !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
             self.engine.watch(self);
         }
         self.io.pump_started();
@@ -222,7 +231,7 @@ impl Context {
             self.engine_driven.store(sigmask.is_some(), Relaxed);
         }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
-        let mask = |signals| Mask { signals, bell: self.bell().ok() };
+        let mask = |signals| Mask { signals, bell: self.bell().ok().map(Arc::new) };
         let make = sigmask.map(|signals| move || mask(signals));
         let wanted = Wanted {
             min,
@@ -249,12 +258,8 @@ impl Context {
         }
         let bell = self.bell()?;
         let number = *self.counter.get_or_init(|| {
-            let Bell { eventfd, ring } = bell;
-            let number = eventfd.raw();
-            self.io.set_bell(Box::new(move || {
-                let _kept = &eventfd;
-                ring();
-            }));
+            let number = bell.raw();
+            self.io.set_bell(Box::new(move || bell.ring()));
             number
         });
         self.io.notify(); // what is there already
@@ -276,6 +281,33 @@ impl Context {
         self.io.wait_events(&wanted, sink)
     }
 
+    /// Prepares the context for a caller that waits in an event loop of its own. Returns the
+    /// descriptors that become readable when it must come back, see [`Context::sleep_outside`].
+    ///
+    /// An own queue without such a descriptor is not used from then on.
+    /// # Errors
+    /// `EMFILE`, `ENFILE`: no descriptors left.
+    pub fn loop_descriptors(&self) -> Result<Vec<i32>, Errno> {
+        let bell = if let Some(bell) = self.loop_bell.get() {
+            bell
+        } else {
+            let bell = Arc::new(self.bell()?);
+            self.loop_bell.get_or_init(|| bell)
+        };
+        let readable = self.own.as_ref().and_then(|own| own.readable());
+        self.own_is_silent.store(self.own.is_some() && readable.is_none(), Relaxed);
+        Ok(core::iter::once(bell.raw()).chain(readable).collect())
+    }
+
+    /// Calls `sleep`, unless an event is there; it must return when one of
+    /// [`Context::loop_descriptors`] is readable.
+    pub fn sleep_outside(&self, sleep: impl FnOnce()) {
+        let Some(bell) = self.loop_bell.get() else { return sleep() };
+        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+        self.io.sleep_outside(bell, sleep);
+        bell.quiet();
+    }
+
     /// Makes a bell that can be rung from both descriptor tables.
     fn bell(&self) -> Result<Bell, Errno> {
         let eventfd = EventFd::new()?;
@@ -285,7 +317,7 @@ impl Context {
             true => held.number().map_or((), eventfd::signal),
             false => eventfd::signal(number),
         };
-        Ok(Bell { eventfd, ring: Box::new(ring) })
+        Ok(Bell::new(eventfd, Box::new(ring)))
     }
 
     /// Counts a request that will not end inside submit and uses `bytes` of the program's memory.

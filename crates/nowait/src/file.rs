@@ -387,6 +387,10 @@ impl File {
         Error::new(errno, doing)
     }
 
+    pub(crate) fn engine(&self) -> &Arc<nowait_file::Engine> {
+        self.0.nowait.engine()
+    }
+
     fn failed(&self, doing: &str, error: &std::io::Error) -> Error {
         Error::from_io(error, format!("{doing} of {}", self.path().display()))
     }
@@ -413,7 +417,7 @@ impl File {
 
     /// Returns the file as the page cache has it: opened in that mode, or by another open of the
     /// same file, which must see what is done here.
-    fn user(&self) -> Option<Arc<UserFile>> {
+    pub(crate) fn user(&self) -> Option<Arc<UserFile>> {
         self.0.user.clone().or_else(|| self.0.nowait.engine().cached(self.fd()))
     }
 

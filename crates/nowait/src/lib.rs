@@ -41,6 +41,7 @@
 //! and the engine itself.
 
 mod align;
+mod allocation;
 mod async_file;
 mod buffer;
 mod builder;
@@ -61,6 +62,7 @@ mod stream;
 mod timer;
 
 pub use align::Alignment;
+pub use allocation::Zeroing;
 pub use async_file::AsyncFile;
 pub use buffer::{AlignedBuffer, IoBuffer, IoBufferMut};
 pub use builder::{Builder, Nowait};

@@ -32,9 +32,14 @@ use nowait_file::{
 };
 use nowait_sys::{
     Errno,
+    file::rwf,
     time::{self, Deadline},
 };
-use std::{collections::VecDeque, os::fd::AsFd, sync::Arc};
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+};
 
 mod control;
 
@@ -360,6 +365,33 @@ impl<T, B> Queue<T, B> {
         Ok(self.over.len())
     }
 
+    /// Returns descriptors for an event loop of the caller's: in it, one of them becomes readable
+    /// when a request of this queue is over. Wait for them inside [`Queue::sleep`] only.
+    ///
+    /// Unlike [`Queue::event_fd`] it costs no thread switch: requests stay in the queue of whoever
+    /// waits. They are open as long as the queue is, and for waiting only.
+    /// # Errors
+    /// `EMFILE`, `ENFILE`: no descriptors left.
+    pub fn descriptors(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
+        let numbers = self.context.loop_descriptors();
+        let numbers = numbers.map_err(|errno| Error::new(errno, "event loop on a queue"))?;
+        // SAFETY: the queue's context has them open as long as it lives, and `self` is borrowed.
+        Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
+    }
+
+    /// Calls `sleep`, unless requests are over already, and returns how many then are.
+    ///
+    /// `sleep` waits for whatever the caller waits for, and returns at the latest when one of
+    /// [`Queue::descriptors`] is readable. A request that ends otherwise, in between, rings.
+    /// # Errors
+    /// Those of [`Queue::wait`].
+    pub fn sleep(&mut self, sleep: impl FnOnce()) -> Result<usize, Error> {
+        if self.over.is_empty() && !self.nowait.is_the_parents() {
+            self.context.sleep_outside(sleep);
+        }
+        self.wait(0, Some(Duration::ZERO))
+    }
+
     /// Gives back a request that is over; `None`: there is none, so [`Queue::wait`].
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
@@ -426,6 +458,16 @@ impl<T, B: IoBuffer> Queue<T, B> {
     pub fn write(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> Taken<T, B> {
         let buffers = Buffers::One(buffer);
         self.prepare(Request::on(file, Kind::Write, buffers, offset, tag), readable)
+    }
+
+    /// Prepares a write of the whole of `buffer` at `offset` that is durable when it ends.
+    ///
+    /// # Errors
+    /// Those of [`Queue::write`].
+    pub fn write_durable(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> Taken<T, B> {
+        let mut request = Request::on(file, Kind::Write, Buffers::One(buffer), offset, tag);
+        request.rw_flags = rwf::DSYNC;
+        self.prepare(request, readable)
     }
 
     /// Prepares a write of several buffers, one after another, at `offset`.

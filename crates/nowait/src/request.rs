@@ -22,6 +22,8 @@ pub(crate) struct Request<T, B> {
     offset: u64,
     /// Bytes asked for.
     len: u64,
+    /// `RWF_*`.
+    pub(crate) rw_flags: u32,
     /// When it is cancelled.
     pub(crate) deadline: Deadline,
     /// Its end was asked for.
@@ -94,6 +96,7 @@ impl<T, B> Request<T, B> {
             kind,
             offset: 0,
             len: 0,
+            rw_flags: 0,
             deadline: Deadline::NEVER,
             is_cancelled: false,
         }
@@ -116,7 +119,8 @@ impl<T, B> Request<T, B> {
         self.len = segments.len() as u64;
         let (file, offset) = self.check(&segments)?;
         // SAFETY: the segments are memory of the buffers, which the caller leaves alone.
-        Ok(unsafe { Command::new(self.kind, file, segments, offset) })
+        let command = unsafe { Command::new(self.kind, file, segments, offset) };
+        Ok(Command { rw_flags: self.rw_flags, ..command })
     }
 
     /// Makes the result from what the engine says.

@@ -3,8 +3,8 @@
 use crate::{
     event_ring::EventRing,
     stats::Stats,
-    sync::{AtomicU32, AtomicUsize, Ordering::SeqCst, futex_wait, futex_wake},
-    waiters::{Mask, Waiters},
+    sync::{Arc, AtomicU32, AtomicUsize, Ordering::SeqCst, futex_wait, futex_wake},
+    waiters::{Bell, Mask, Waiters},
 };
 use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
 use std::sync::OnceLock;
@@ -314,6 +314,23 @@ impl IoContext {
         Ok(taken)
     }
 
+    /// Lets the caller sleep elsewhere, in `sleep`, unless an event is in the ring: `bell` is rung
+    /// for an event that another thread delivers. The caller counts as the leader meanwhile, so
+    /// `sleep` must end too when the own queue has completions; [`IoContext::wait_events`] then
+    /// takes them.
+    pub fn sleep_outside(&self, bell: &Arc<Bell>, sleep: impl FnOnce()) {
+        let leads = self.waiters.try_lead();
+        let mask = Mask { signals: 0, bell: Some(bell.clone()) };
+        let waiter = self.waiters.add(1, false, Some(mask));
+        if self.ring.unread() == 0 && !self.is_dead() {
+            sleep();
+        }
+        self.waiters.remove(&waiter);
+        if leads {
+            self.stop_leading();
+        }
+    }
+
     fn sleep(&self, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
         let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
         let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
@@ -407,7 +424,7 @@ const DRAIN_TICK_NS: u64 = 2_000_000;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
 
     fn context() -> Arc<IoContext> {
         Arc::new(IoContext::new(0, 8, Stats::new(true)).unwrap())

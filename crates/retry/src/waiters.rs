@@ -5,7 +5,7 @@
 //! driver) interrupts the leader through its queue.
 
 use crate::sync::{
-    Arc, AtomicBool, AtomicU32, AtomicUsize, Mutex,
+    Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence, futex_wait, futex_wake,
 };
@@ -24,15 +24,44 @@ pub struct Mask {
     /// The mask, as the kernel's 8 bytes.
     pub signals: u64,
     /// What ends the ppoll early; without one the thread looks again every millisecond.
-    pub bell: Option<Bell>,
+    pub bell: Option<Arc<Bell>>,
 }
 
-/// Wakes a thread that sleeps in ppoll(2).
+/// Wakes a thread that sleeps in ppoll(2), or in an event loop of its own.
 pub struct Bell {
-    /// What it polls.
-    pub eventfd: EventFd,
-    /// Signals the event counter, from whatever thread and descriptor table.
-    pub ring: Box<dyn Fn() + Send + Sync>,
+    eventfd: EventFd,
+    signal: Box<dyn Fn() + Send + Sync>,
+    /// How often it was rung, counted before the counter is signalled.
+    rung: AtomicU64,
+    /// What was read from the counter.
+    heard: AtomicU64,
+}
+
+impl Bell {
+    /// Makes a bell of the event counter that is polled, and of how to signal it from whatever
+    /// thread and descriptor table.
+    pub fn new(eventfd: EventFd, signal: Box<dyn Fn() + Send + Sync>) -> Bell {
+        Bell { eventfd, signal, rung: AtomicU64::new(0), heard: AtomicU64::new(0) }
+    }
+
+    /// Returns the descriptor to poll.
+    pub fn raw(&self) -> i32 {
+        self.eventfd.raw()
+    }
+
+    /// Makes what it polls readable.
+    pub fn ring(&self) {
+        self.rung.fetch_add(1, Relaxed);
+        (self.signal)();
+    }
+
+    /// Stops it sounding. No system call if it was not rung since; by one thread at a time.
+    pub fn quiet(&self) {
+        let heard = self.heard.load(Relaxed);
+        if self.rung.load(Relaxed) != heard {
+            self.heard.store(heard + self.eventfd.drain(), Relaxed);
+        }
+    }
 }
 
 impl Mask {
@@ -40,7 +69,7 @@ impl Mask {
         const POLLIN: i16 = 1;
         const SLICE_NS: u64 = 1_000_000;
         let (fd, until) = match &self.bell {
-            Some(bell) => (bell.eventfd.raw(), deadline),
+            Some(bell) => (bell.raw(), deadline),
             None => (-1, deadline.min(Deadline::after_ns(SLICE_NS))),
         };
         poll::ppoll(fd, POLLIN, until, Some(&self.signals)).map(drop)
@@ -51,7 +80,7 @@ impl Waiter {
     fn signal(&self) {
         self.word.store(1, Release);
         match &self.mask {
-            Some(Mask { bell, .. }) => bell.iter().for_each(|bell| (bell.ring)()),
+            Some(Mask { bell, .. }) => bell.iter().for_each(|bell| bell.ring()),
             None => futex_wake(&self.word, 1),
         }
     }

@@ -76,6 +76,35 @@ pub fn nofile_limit() -> u64 {
     rlimit(libc::RLIMIT_NOFILE).0
 }
 
+/// Raises the soft limit of open descriptors to the hard one; returns it.
+pub fn raise_nofile_limit() -> u64 {
+    let (soft, hard) = rlimit(libc::RLIMIT_NOFILE);
+    let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };
+    let pointer = core::ptr::from_ref(&limit);
+    // SAFETY: `limit` is a live local of the type the call reads.
+    match unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, pointer, 0) } {
+        Ok(_) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// Takes over `count` descriptors from number 3 on, which whoever started this process left open
+/// for it, and makes them close-on-exec. Source: sd_listen_fds(3).
+///
+/// # Safety
+/// They are open, and nothing else in the process uses them.
+pub unsafe fn inherited(count: u32) -> Vec<std::os::fd::OwnedFd> {
+    use std::os::fd::FromRawFd;
+    const FIRST: i32 = 3;
+    let take = |fd| {
+        // SAFETY: F_SETFD takes no pointer.
+        let _ = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        // SAFETY: promised above.
+        unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }
+    };
+    (FIRST..FIRST + count as i32).map(take).collect()
+}
+
 /// Tells whether the process may make files of any size (RLIMIT_FSIZE).
 pub fn file_size_is_free() -> bool {
     rlimit(libc::RLIMIT_FSIZE).0 == u64::MAX

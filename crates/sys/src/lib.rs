@@ -11,6 +11,8 @@
 //! epoll    many descriptors at once
 //! timer, tty, pipe, socket: files without offsets
 //! inspect  what this system allows
+//! epoll_set, signalfd: waiting on many descriptors, for signals too
+//! sparse   holes and data of a file
 //! ```
 //!
 //! System calls are issued by the instruction itself, not through the C library: a preloaded
@@ -21,6 +23,7 @@ pub mod aio;
 pub mod aligned;
 pub mod cred;
 pub mod epoll;
+pub mod epoll_set;
 pub mod errno;
 pub mod eventfd;
 pub mod fd;
@@ -34,7 +37,9 @@ pub mod pipe;
 pub mod poll;
 pub mod raw;
 pub mod signal;
+pub mod signalfd;
 pub mod socket;
+pub mod sparse;
 pub mod thread;
 pub mod time;
 pub mod timer;

@@ -19,7 +19,8 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-capi", 6),
     ("nowait-cli", 6),
     ("nowait-bench", 6),
-    ("nowait-server", 6),
+    ("nowait-export", 6),
+    ("nowait-serve", 6),
     ("nowait-simulator", 6),
 ];
 
@@ -29,6 +30,9 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("nowait-retry", "nowait-sys"),
     // The command is the front of the benchmark.
     ("nowait-cli", "nowait-bench"),
+    // The fronts of an image, and the command for them.
+    ("nowait-serve", "nowait-export"),
+    ("nowait-cli", "nowait-serve"),
 ];
 
 /// Packages that talk to the system.

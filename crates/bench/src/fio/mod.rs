@@ -9,3 +9,4 @@ mod command;
 mod output;
 
 pub(crate) use command::{Fio, Run, Startup};
+pub(crate) use output::{Parsed, parse};

@@ -47,19 +47,19 @@ impl Latency {
 
 /// What one job did.
 #[derive(Debug, PartialEq)]
-pub(super) struct Parsed {
-    pub(super) sample: Sample,
+pub(crate) struct Parsed {
+    pub(crate) sample: Sample,
     /// Requests completed.
-    pub(super) ios: f64,
+    pub(crate) ios: f64,
     /// Bytes moved.
-    pub(super) bytes: f64,
+    pub(crate) bytes: f64,
 }
 
 /// Parses the JSON of a run of one job; lines before the JSON are skipped.
 ///
 /// # Errors
 /// No JSON, another shape, a job that failed, or one that completed nothing.
-pub(super) fn parse(text: &str) -> Result<Parsed> {
+pub(crate) fn parse(text: &str) -> Result<Parsed> {
     let start = text.find("{\n").ok_or_else(|| BenchError::failed("fio wrote no JSON"))?;
     let end = text.rfind('}').map_or(text.len(), |brace| brace + 1);
     let json = text.get(start..end).unwrap_or_default();

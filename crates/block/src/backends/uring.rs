@@ -427,6 +427,10 @@ impl BlockBackend for Uring {
         core::iter::once(self.ring.raw_fd()).chain(counter).collect()
     }
 
+    fn readable(&self) -> Option<i32> {
+        (self.issuer == Issuer::Any).then(|| self.ring.raw_fd())
+    }
+
     fn in_flight(&self) -> usize {
         self.in_flight.load(Acquire)
     }

@@ -1,0 +1,55 @@
+//! fio as the client: its nbd engine, or its libaio engine on the file itself.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::cases::Case;
+use crate::error::{BenchError, Context, Result};
+use crate::fio::{Parsed, parse};
+use crate::launch;
+
+/// What is added to the time of a run before fio counts as hung.
+const GRACE: Duration = Duration::from_mins(1);
+
+/// One run of the client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) case: &'a Case,
+    /// Where the server listens; `None`: use the file.
+    pub(crate) socket: Option<&'a Path>,
+    pub(crate) image: &'a Path,
+    pub(crate) size_bytes: u64,
+    pub(crate) runtime: Duration,
+    pub(crate) seed: u64,
+}
+
+/// Runs fio to its end.
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub(crate) fn run(run: &Run<'_>) -> Result<Parsed> {
+    let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
+    let mut command = Command::new("fio");
+    command.args(["--name=job", "--iodepth=32", "--time_based", "--unified_rw_reporting=mixed"]);
+    command.args(["--slat_percentiles=1", "--clat_percentiles=1", "--percentile_list=50:99:99.9"]);
+    command.args(["--output-format=json", "--norandommap"]);
+    command.arg(format!("--output={}", output.path().display()));
+    command.arg(format!("--rw={}", run.case.rw)).arg(format!("--bs={}", run.case.block_bytes));
+    command.arg(format!("--size={}", run.size_bytes)).arg(format!("--randseed={}", run.seed));
+    command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
+    if let Some(socket) = run.socket {
+        command.arg("--ioengine=nbd");
+        command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
+    } else {
+        command.args(["--ioengine=libaio", "--direct=1"]);
+        command.arg(format!("--filename={}", run.image.display()));
+    }
+    let finished = launch::run(&mut command, run.runtime + GRACE)?;
+    let text = std::fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
+    if !finished.status.success() {
+        let line = finished.stderr.lines().next().unwrap_or("and said nothing").to_owned();
+        return Err(BenchError::failed(format!("fio {}: {line}", finished.status)));
+    }
+    parse(&text)
+}

@@ -1,0 +1,18 @@
+//! `bench serve`: NBD servers on the same image, one after another, asked by the same client.
+//!
+//! ```text
+//!  ServeBenchArgs ─► suite ─► cases       what the client does, the servers, the targets
+//!                      ├─ layout, cache, interleave      as for `bench submit`
+//!                      ├─ server          started, waited for, watched, ended
+//!                      └─ client          fio's nbd engine, or fio on the file itself
+//!                           └─ report     tables, targets, JSON
+//! ```
+
+mod args;
+mod cases;
+mod client;
+mod report;
+mod server;
+mod suite;
+
+pub use args::{ServeBenchArgs, run_serve};

@@ -1,0 +1,138 @@
+//! Runs the cases: every server on the same image, interleaved.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::cases::{Case, Subject};
+use super::client::{self, Run};
+use super::server::Server;
+use crate::cache;
+use crate::error::{BenchError, Context, Result};
+use crate::host::Host;
+use crate::interleave::interleave;
+use crate::interrupt;
+use crate::layout::TestFile;
+use crate::metric::{Metric, Sample};
+use crate::progress::Progress;
+use crate::stats;
+
+/// What to measure.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) cases: Vec<&'static Case>,
+    pub(crate) subjects: Vec<(&'static str, Subject)>,
+    pub(crate) rounds: usize,
+    pub(crate) runtime: Duration,
+    pub(crate) size_bytes: u64,
+    pub(crate) folder: PathBuf,
+    pub(crate) keep: bool,
+    /// The tool itself.
+    pub(crate) nowait: PathBuf,
+}
+
+/// The runs of a case by subject, one sample a round.
+pub(crate) type Runs = Vec<(&'static str, Vec<Sample>)>;
+
+/// What came out.
+#[derive(Debug)]
+pub(crate) struct Results {
+    pub(crate) host: Host,
+    pub(crate) rounds: usize,
+    pub(crate) runtime_s: f64,
+    pub(crate) size_bytes: u64,
+    pub(crate) cases: Vec<(&'static Case, Runs)>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// fio is missing, an image cannot be laid out, or a run failed.
+pub(crate) fn measure(plan: &Plan) -> Result<Results> {
+    interrupt::install();
+    let fio = Command::new("fio").arg("--version").output();
+    let fio = fio.context(|| "cannot start fio; install it".to_owned())?;
+    let version = String::from_utf8_lossy(&fio.stdout).trim().to_owned();
+    std::fs::create_dir_all(&plan.folder).context(|| plan.folder.display().to_string())?;
+    let scratch = tempfile::tempdir().context(|| "temporary folder".to_owned())?;
+    let socket = scratch.path().join("nbd");
+    let mut notes = Vec::new();
+    let subjects: Vec<_> = plan.subjects.iter().filter(|one| works(one, &mut notes)).collect();
+    let progress = Progress::new((plan.cases.len() * subjects.len() * plan.rounds) as u64);
+    let image = TestFile::new(plan.folder.join("image"), plan.keep);
+    let size_bytes = image.lay_out(plan.size_bytes, 0, &|_| true, &|written| {
+        progress.laying_out(written, plan.size_bytes);
+    })?;
+    progress.start_runs();
+    let drop_caches = cache::can_drop();
+    let mut cases = Vec::new();
+    let mut caches: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
+    for case in &plan.cases {
+        let outcome = interleave(&subjects, plan.rounds, |round, (name, subject)| {
+            progress.start(case.name, name, round);
+            cache::make_cold(image.path(), drop_caches)?;
+            let (path, seed) = (image.path(), round as u64 + 1);
+            let socket = Some(socket.as_path()).filter(|_| *subject != Subject::File);
+            let run = Run { case, socket, image: path, size_bytes, runtime: plan.runtime, seed };
+            let (sample, cached) = one(&run, *subject, &plan.nowait)
+                .map_err(|error| BenchError::failed(format!("{name}, {}: {error}", case.name)))?;
+            let of = caches.iter_mut().find(|cache_of| cache_of.0 == *name);
+            of.into_iter().for_each(|cache_of| cache_of.1.push(cached));
+            progress.finish_run();
+            Ok(sample)
+        })?;
+        cases.push((*case, subjects.iter().map(|subject| subject.0).zip(outcome).collect()));
+    }
+    for (name, cached) in caches {
+        let most = cached.iter().copied().fold(0.0, f64::max) / 1e6;
+        let median = stats::median(&cached).unwrap_or(0.0) / 1e6;
+        notes.push(format!(
+            "{name}: {median:.1} MB of the image in the kernel's page cache after a run, at most \
+             {most:.1}"
+        ));
+    }
+    let runtime_s = plan.runtime.as_secs_f64();
+    let host = Host::describe(&plan.folder, &version);
+    Ok(Results { host, rounds: plan.rounds, runtime_s, size_bytes, cases, notes })
+}
+
+/// Tells whether the server is installed, and notes if it is not.
+fn works((name, subject): &(&'static str, Subject), notes: &mut Vec<String>) -> bool {
+    let program = match subject {
+        Subject::Qemu(..) => "qemu-nbd",
+        Subject::Nbdkit => "nbdkit",
+        Subject::Nowait(_) | Subject::File => return true,
+    };
+    let there = Command::new(program).arg("--version").output().is_ok();
+    if !there {
+        notes.push(format!("{name} was not measured: {program} is not installed"));
+    }
+    there
+}
+
+/// Makes one run; returns its figures, and how many bytes of the image are then in the kernel's
+/// page cache, which had none before.
+fn one(run: &Run<'_>, subject: Subject, nowait: &Path) -> Result<(Sample, f64)> {
+    let socket = run.socket.unwrap_or(Path::new(""));
+    let server = Server::start(subject, nowait, run.image, socket)?;
+    let parsed = client::run(run)?;
+    let cached = cached_bytes(run.image);
+    let mut sample = parsed.sample;
+    if let Some(server) = server {
+        // Its start and end count too: a few milliseconds of a run.
+        let used = server.stop()?;
+        sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
+        sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
+    }
+    Ok((sample, cached))
+}
+
+/// Returns how much of `image` is in the kernel's page cache. What the whole machine has there says
+/// less: the programs themselves are read again after the caches were dropped.
+fn cached_bytes(image: &Path) -> f64 {
+    let mut fincore = Command::new("fincore");
+    let output = fincore.args(["--bytes", "--noheadings", "--output=RES"]).arg(image).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
+}

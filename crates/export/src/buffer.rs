@@ -1,0 +1,188 @@
+//! Memory for transfers: page-aligned, reused, and bounded.
+
+use core::fmt;
+use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
+
+/// Most bytes of one chunk: longer transfers take several.
+pub const PIECE_BYTES: usize = 256 << 10;
+/// Smallest size of memory that is kept apart.
+const SMALLEST: usize = 4096;
+/// A piece, and the blocks around it.
+const LARGEST: usize = 2 * PIECE_BYTES;
+const CLASSES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
+
+/// The memory of one transfer of up to [`PIECE_BYTES`]. Goes back to its pool by
+/// [`Pool::give_back`].
+pub struct Chunk {
+    memory: AlignedBuffer,
+    /// What the device transfers: whole blocks, from the beginning of the memory.
+    io_len: usize,
+    /// Where the bytes begin that somebody asked for.
+    skip: usize,
+    /// How many bytes that is.
+    wanted: usize,
+}
+
+impl Chunk {
+    /// Returns the bytes asked for.
+    pub fn data(&self) -> &[u8] {
+        &self.memory[self.skip..self.skip + self.wanted]
+    }
+
+    /// Returns the bytes asked for, to be filled.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.skip..self.skip + self.wanted]
+    }
+
+    /// Zeroes what a transfer that ended after `done` bytes did not fill: the memory may hold what
+    /// another client has written.
+    pub fn zero_from(&mut self, done: usize) {
+        let end = self.io_len;
+        self.memory[done.min(end)..end].fill(0);
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Chunk of {} bytes", self.wanted)
+    }
+}
+
+// SAFETY: the memory belongs to the chunk, does not move with it, and is initialized.
+unsafe impl IoBuffer for Chunk {
+    fn as_ptr(&self) -> *const u8 {
+        self.memory.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.io_len
+    }
+}
+
+// SAFETY: as above; the chunk owns it.
+unsafe impl IoBufferMut for Chunk {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.memory.as_mut_ptr()
+    }
+}
+
+/// Hands out chunks up to a bound, and keeps some of the memory for the next ones.
+#[derive(Debug)]
+pub struct Pool {
+    free: [Vec<AlignedBuffer>; CLASSES],
+    free_bytes: usize,
+    used_bytes: usize,
+    bound_bytes: usize,
+    /// Somebody was told that there is no room.
+    refused: bool,
+}
+
+/// How much memory is kept while nobody uses it.
+const FREE_BYTES_MAX: usize = 16 << 20;
+
+impl Pool {
+    /// Makes a pool for about `bound_bytes` in use, see [`Pool::has_room`].
+    pub fn new(bound_bytes: usize) -> Pool {
+        let free = core::array::from_fn(|_| Vec::new());
+        Pool { free, free_bytes: 0, used_bytes: 0, bound_bytes, refused: false }
+    }
+
+    /// Tells whether `bytes` more stay within the bound. Who holds nothing may take one chunk even
+    /// if they do not, so that everybody gets on.
+    pub fn has_room(&mut self, bytes: usize) -> bool {
+        let room = self.used_bytes + bytes <= self.bound_bytes;
+        self.refused |= !room;
+        room
+    }
+
+    /// Tells whether somebody was told that there is no room, since this was asked last.
+    pub fn take_refused(&mut self) -> bool {
+        core::mem::take(&mut self.refused)
+    }
+
+    /// Returns the bytes handed out and not given back.
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Hands out memory for `len` bytes. Its contents are anything.
+    ///
+    /// # Panics
+    /// If `len` is above twice [`PIECE_BYTES`].
+    pub fn take(&mut self, len: usize) -> Chunk {
+        let class = class_of(len);
+        let memory = match self.free[class].pop() {
+            Some(memory) => {
+                self.free_bytes -= memory.len();
+                memory
+            }
+            None => AlignedBuffer::zeroed(SMALLEST << class),
+        };
+        self.used_bytes += memory.len();
+        Chunk { memory, io_len: len, skip: 0, wanted: len }
+    }
+
+    /// Exchanges a chunk without contents for one that transfers `io_len` bytes, `before` of them
+    /// in front of those that were asked for.
+    pub(crate) fn widened(&mut self, chunk: Chunk, before: usize, io_len: usize) -> Chunk {
+        let wanted = chunk.wanted;
+        self.give_back(chunk);
+        let wide = self.take(io_len);
+        debug_assert!(before + wanted <= io_len);
+        Chunk { skip: before, wanted, ..wide }
+    }
+
+    /// Takes a chunk back.
+    pub fn give_back(&mut self, chunk: Chunk) {
+        let bytes = chunk.memory.len();
+        self.used_bytes -= bytes;
+        if self.free_bytes + bytes <= FREE_BYTES_MAX {
+            self.free_bytes += bytes;
+            self.free[class_of(bytes)].push(chunk.memory);
+        }
+    }
+}
+
+fn class_of(len: usize) -> usize {
+    assert!(len <= LARGEST, "a chunk has at most {LARGEST} bytes, not {len}");
+    (len.max(SMALLEST).next_power_of_two() / SMALLEST).ilog2() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_and_used_again() {
+        let mut pool = Pool::new(64 << 10);
+        let mut chunk = pool.take(5000);
+        assert_eq!((chunk.data().len(), pool.used_bytes()), (5000, 8192));
+        chunk.data_mut().fill(7);
+        let address = chunk.data().as_ptr();
+        pool.give_back(chunk);
+        let again = pool.take(8192);
+        assert_eq!((again.data().as_ptr(), pool.used_bytes()), (address, 8192));
+        assert!(pool.has_room(56 << 10) && !pool.has_room((56 << 10) + 1));
+    }
+
+    #[test]
+    fn every_length_fits_its_class() {
+        let mut pool = Pool::new(0);
+        for len in [0, 1, 4096, 4097, 65536, PIECE_BYTES - 1, PIECE_BYTES] {
+            let chunk = pool.take(len);
+            assert_eq!((chunk.data().len(), IoBuffer::len(&chunk)), (len, len));
+            pool.give_back(chunk);
+        }
+        assert_eq!(pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_short_read_left_is_zeroed() {
+        let mut pool = Pool::new(0);
+        let mut chunk = pool.take(4096);
+        chunk.data_mut().fill(7);
+        chunk.zero_from(10);
+        assert!(chunk.data()[..10].iter().all(|byte| *byte == 7));
+        assert!(chunk.data()[10..].iter().all(|byte| *byte == 0));
+    }
+}

@@ -1,0 +1,346 @@
+//! Requests that only a blocking call can do: on threads of their own.
+
+use crate::{Chunk, Ended, Image, Tag};
+use core::ops::Range;
+use nowait::{AlignedBuffer, Errno, Error, File, Zeroing};
+use nowait_sys::eventfd::EventFd;
+use parking_lot::{Condvar, Mutex};
+use std::{collections::VecDeque, sync::Arc, thread};
+
+/// What takes longer than a request to the device.
+#[derive(Debug)]
+pub enum Chore {
+    /// The contents of a range are of no interest any more: give its space back if possible.
+    Discard {
+        /// In bytes of the image.
+        range: Range<u64>,
+        /// Durable when it ends.
+        durable: bool,
+    },
+    /// A range reads as zeroes.
+    Zero {
+        /// In bytes of the image.
+        range: Range<u64>,
+        /// Keep its space.
+        allocated: bool,
+        /// Fail with `EOPNOTSUPP` rather than write zeroes.
+        fast: bool,
+        /// Durable when it ends.
+        durable: bool,
+    },
+    /// Tell where data are and where holes.
+    Extents {
+        /// In bytes of the image, not empty.
+        range: Range<u64>,
+        /// Most extents to tell of; the range may then not be covered.
+        max: usize,
+    },
+    /// A range will be read soon.
+    Prefetch {
+        /// In bytes of the image.
+        range: Range<u64>,
+    },
+    /// Write what is not of whole blocks.
+    WriteParts {
+        /// What to write.
+        chunk: Chunk,
+        /// In bytes of the image.
+        offset: u64,
+        /// Durable when it ends.
+        durable: bool,
+    },
+}
+
+/// A part of an image of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// In bytes.
+    pub len: u64,
+    /// Takes no space, and reads as zeroes.
+    pub hole: bool,
+}
+
+/// Where the ends of chores are put for the thread that asked.
+#[derive(Debug)]
+pub struct Mailbox {
+    letters: Mutex<Vec<Ended>>,
+    bell: EventFd,
+}
+
+impl Mailbox {
+    /// Makes an empty one.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`: no descriptors left.
+    pub fn new() -> Result<Arc<Mailbox>, Errno> {
+        Ok(Arc::new(Mailbox { letters: Mutex::default(), bell: EventFd::new()? }))
+    }
+
+    /// Returns the descriptor that is readable while something is inside.
+    pub fn raw(&self) -> i32 {
+        self.bell.raw()
+    }
+
+    fn put(&self, ended: Ended) {
+        let mut letters = self.letters.lock();
+        letters.push(ended);
+        if letters.len() == 1 {
+            self.bell.signal();
+        }
+    }
+
+    /// Empties it into `ended`.
+    pub fn empty(&self, ended: &mut VecDeque<Ended>) {
+        let mut letters = self.letters.lock();
+        if !letters.is_empty() {
+            self.bell.drain();
+            ended.extend(letters.drain(..));
+        }
+    }
+}
+
+/// Threads that do chores, started as they are needed. Dropping it waits for them.
+#[derive(Debug)]
+pub struct Chores {
+    line: Arc<Line>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    threads_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    image: Arc<Image<File>>,
+    chore: Chore,
+    tag: Tag,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Chores {
+    /// Makes room for up to `threads_max` threads.
+    pub fn new(threads_max: usize) -> Arc<Chores> {
+        let (line, threads) = (Arc::default(), Mutex::default());
+        Arc::new(Chores { line, threads, threads_max: threads_max.max(1) })
+    }
+
+    /// Has `chore` done; its end comes into `mailbox`.
+    pub fn push(&self, image: &Arc<Image<File>>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
+        let job = Job { image: image.clone(), chore, tag, mailbox: mailbox.clone() };
+        let mut state = self.line.state.lock();
+        state.jobs.push_back(job);
+        let short_of_hands = state.jobs.len() > state.idle;
+        drop(state);
+        self.line.news.notify_one();
+        if short_of_hands {
+            self.hire();
+        }
+    }
+
+    fn hire(&self) {
+        let mut threads = self.threads.lock();
+        if threads.len() == self.threads_max {
+            return;
+        }
+        let line = self.line.clone();
+        let named = thread::Builder::new().name("nowait-chores".to_owned());
+        match named.spawn(move || line.work()) {
+            Ok(thread) => threads.push(thread),
+            // Others will do it; without any, here and now.
+            Err(_) if threads.is_empty() => {
+                while let Some(job) = { self.line.state.lock().jobs.pop_front() } {
+                    job.run();
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Drop for Chores {
+    fn drop(&mut self) {
+        self.line.state.lock().closed = true;
+        self.line.news.notify_all();
+        for thread in self.threads.get_mut().drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Line {
+    fn work(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job.run();
+                state = self.state.lock();
+            } else if state.closed {
+                return;
+            } else {
+                state.idle += 1;
+                self.news.wait(&mut state);
+                state.idle -= 1;
+            }
+        }
+    }
+}
+
+impl Job {
+    fn run(self) {
+        let mut ended = Ended::plain(self.tag, Ok(()));
+        let image = &*self.image;
+        let done = match self.chore {
+            Chore::Discard { range, durable } => discard(image, &range, durable),
+            Chore::Zero { range, allocated, fast, durable } => {
+                zero(image, &range, allocated, fast).and_then(|()| settle(image, durable))
+            }
+            Chore::Extents { range, max } => {
+                extents(image, range, max).map(|found| ended.extents = found)
+            }
+            Chore::Prefetch { range } => prefetch(image, range),
+            Chore::WriteParts { chunk, offset, durable } => {
+                let written = write_parts(image, chunk.data(), offset);
+                ended.chunk = Some(chunk);
+                written.and_then(|()| settle(image, durable))
+            }
+        };
+        ended.result = done.map_err(|error| error.errno());
+        self.mailbox.put(ended);
+    }
+}
+
+type Done = Result<(), Error>;
+
+fn settle(image: &Image<File>, durable: bool) -> Done {
+    if durable { image.file().sync_data() } else { Ok(()) }
+}
+
+/// Punches the whole blocks of the range out; that it cannot be done is no failure.
+fn discard(image: &Image<File>, range: &Range<u64>, durable: bool) -> Done {
+    let inner = whole_blocks(image, range);
+    match image.file().zero(inner, Zeroing::Hole) {
+        Err(error) if error.errno() == Errno::OPNOTSUPP => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => settle(image, durable),
+    }
+}
+
+fn zero(image: &Image<File>, range: &Range<u64>, allocated: bool, fast: bool) -> Done {
+    let inner = whole_blocks(image, range);
+    let start = image.place(0);
+    if inner.is_empty() {
+        return write_zeroes(image, range);
+    }
+    let zeroing = if allocated { Zeroing::Allocated } else { Zeroing::Hole };
+    match image.file().zero(inner.clone(), zeroing) {
+        Err(error) if error.errno() == Errno::OPNOTSUPP && !fast => {
+            write_zeroes(image, &(inner.start - start..inner.end - start))?;
+        }
+        outcome => outcome?,
+    }
+    write_zeroes(image, &(range.start..inner.start - start))?;
+    write_zeroes(image, &(inner.end - start..range.end))
+}
+
+/// Returns the blocks inside a range of the image, as a range of the file.
+fn whole_blocks(image: &Image<File>, range: &Range<u64>) -> Range<u64> {
+    let align = image.alignment();
+    let start = image.place(range.start).next_multiple_of(align);
+    let end = image.place(range.end) / align * align;
+    start..end.max(start)
+}
+
+/// What memory for direct I/O is a multiple of.
+const PAGE_BYTES: usize = 4096;
+const ZEROES_BYTES: u64 = 256 << 10;
+
+fn write_zeroes(image: &Image<File>, range: &Range<u64>) -> Done {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let zeroes = AlignedBuffer::zeroed((range.end - range.start).min(ZEROES_BYTES) as usize);
+    let mut offset = range.start;
+    while offset < range.end {
+        let align = image.alignment();
+        // Up to a block's end, so that all further writes are of whole blocks.
+        let until = (image.place(offset) + ZEROES_BYTES) / align * align - image.place(0);
+        let len = (until.min(range.end) - offset).min(zeroes.len() as u64);
+        write_parts(image, &zeroes[..len as usize], offset)?;
+        offset += len;
+    }
+    Ok(())
+}
+
+/// Writes bytes that need not be of whole blocks: reads the blocks around them, and writes all.
+fn write_parts(image: &Image<File>, bytes: &[u8], offset: u64) -> Done {
+    let (align, file) = (image.alignment(), image.file());
+    let start = image.place(offset);
+    let end = start + bytes.len() as u64;
+    let whole = start.is_multiple_of(align) && end.is_multiple_of(align);
+    if whole && (bytes.as_ptr() as usize).is_multiple_of(PAGE_BYTES) {
+        return file.write_all_at(bytes, start);
+    }
+    let _edges = image.edges.lock();
+    let first = start / align * align;
+    let mut blocks = AlignedBuffer::zeroed((end.next_multiple_of(align) - first) as usize);
+    let size = align as usize;
+    let last = blocks.len() - size;
+    read_block(file, &mut blocks[..size], first)?;
+    if last > 0 {
+        // A block begins on a boundary of `align` bytes only; read through memory of its own.
+        let mut block = AlignedBuffer::zeroed(size);
+        read_block(file, &mut block, first + last as u64)?;
+        blocks[last..].copy_from_slice(&block);
+    }
+    let from = (start - first) as usize;
+    blocks[from..from + bytes.len()].copy_from_slice(bytes);
+    file.write_all_at(&blocks, first)
+}
+
+fn read_block(file: &File, block: &mut [u8], offset: u64) -> Done {
+    file.read_at(block, offset).map(drop)
+}
+
+fn extents(image: &Image<File>, range: Range<u64>, max: usize) -> Result<Vec<Extent>, Error> {
+    let (start, end) = (image.place(range.start), image.place(range.end));
+    let mut found: Vec<Extent> = Vec::new();
+    let mut at = start;
+    while at < end {
+        let (until, data) = image.file().extent_at(at)?.unwrap_or((end, false));
+        let len = until.min(end) - at;
+        at += len;
+        let full = found.len() == max;
+        match found.last_mut() {
+            Some(last) if last.hole != data => last.len += len,
+            _ if full => break,
+            _ => found.push(Extent { len, hole: !data }),
+        }
+    }
+    Ok(found)
+}
+
+/// Reads a range into the page cache, whichever it is.
+fn prefetch(image: &Image<File>, range: Range<u64>) -> Done {
+    let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(ZEROES_BYTES) as usize;
+        if image.file().read_at(&mut scratch[..len], image.place(at))? == 0 {
+            break;
+        }
+        at += len as u64;
+    }
+    Ok(())
+}

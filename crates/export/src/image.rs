@@ -1,0 +1,225 @@
+//! What is served: a window of a file or block device.
+
+use crate::Stats;
+use core::{
+    fmt,
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+use nowait::{CacheMode, Error, File, Nowait, OpenOptions};
+use parking_lot::Mutex;
+use std::path::PathBuf;
+
+/// Which page cache stands between the clients and the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Cache {
+    /// None: direct I/O. Nothing is twice in memory.
+    #[default]
+    None,
+    /// nowait's own, in the process: for images that nobody else uses meanwhile.
+    User,
+    /// The kernel's: coherent with others that read or write the file.
+    Host,
+}
+
+/// How an image is opened and shown.
+#[derive(Clone, Debug, Default)]
+pub struct ImageOptions {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// What clients ask for.
+    pub name: String,
+    /// Which page cache to use.
+    pub cache: Cache,
+    /// Refuse everything that changes the file.
+    pub read_only: bool,
+    /// Where the window begins, in bytes.
+    pub offset: u64,
+    /// How long the window is, in bytes; `None`: up to the end of the file, also if that moves.
+    pub length: Option<u64>,
+    /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: what direct I/O
+    /// on the file needs.
+    pub sector_bytes: Option<u32>,
+}
+
+/// What a front tells its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// What requests should be a multiple of, in bytes. Others are served too, slowly.
+    pub sector_bytes: u32,
+    /// What they had better be a multiple of.
+    pub preferred_bytes: u32,
+    /// Announcing reads is of use: there is a cache.
+    pub caches: bool,
+}
+
+/// An image, known to a medium by an `F`.
+#[derive(Debug)]
+pub struct Image<F> {
+    name: String,
+    properties: Properties,
+    /// Where the window begins in the file.
+    start: u64,
+    /// In bytes, whole sectors.
+    size: AtomicU64,
+    stats: Stats,
+    file: F,
+    length: Option<u64>,
+    /// Held while parts of sectors are written: what else is in them must not get lost.
+    pub(crate) edges: Mutex<()>,
+}
+
+const PREFERRED_BYTES: u32 = 4096;
+/// Sectors that a front can serve.
+const SECTORS: core::ops::RangeInclusive<u32> = 512..=65_536;
+
+impl<F> Image<F> {
+    /// Makes an image of `size` bytes of `file`, from `start` on.
+    pub fn new(name: &str, properties: Properties, start: u64, size: u64, file: F) -> Image<F> {
+        Image {
+            name: name.to_owned(),
+            properties,
+            start,
+            size: AtomicU64::new(size),
+            stats: Stats::default(),
+            file,
+            length: None,
+            edges: Mutex::new(()),
+        }
+    }
+
+    /// Returns what clients ask for.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what it is like.
+    pub fn properties(&self) -> Properties {
+        self.properties
+    }
+
+    /// Returns the size in bytes, as of now.
+    pub fn size(&self) -> u64 {
+        self.size.load(Relaxed)
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Returns what a medium knows the file by.
+    pub fn file(&self) -> &F {
+        &self.file
+    }
+
+    /// Returns where `offset` of the image is in the file.
+    pub fn place(&self, offset: u64) -> u64 {
+        self.start + offset
+    }
+
+    /// Tells whether `len` bytes at `offset` are in the image.
+    pub fn contains(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.size())
+    }
+}
+
+/// Why an image cannot be served, in one line.
+#[derive(Debug)]
+pub struct ImageError(String);
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ImageError {}
+
+impl From<Error> for ImageError {
+    fn from(error: Error) -> ImageError {
+        ImageError(error.to_string())
+    }
+}
+
+impl Image<File> {
+    /// Opens the image that `options` describe.
+    ///
+    /// # Errors
+    /// The file cannot be opened so; a window outside the file, or not of whole sectors.
+    pub fn open(nowait: &Nowait, options: &ImageOptions) -> Result<Image<File>, ImageError> {
+        let mode = match options.cache {
+            Cache::None => CacheMode::Direct,
+            Cache::User => CacheMode::User,
+            Cache::Host => CacheMode::Host,
+        };
+        let open = OpenOptions::new().read(true).write(!options.read_only).cache(mode);
+        let file = open.open(nowait, &options.path)?;
+        let needed = file.alignment().map_or(1, |alignment| alignment.offset as u32);
+        let sector_bytes = options.sector_bytes.unwrap_or(needed);
+        let shown = options.path.display();
+        check_sector(sector_bytes, options.sector_bytes.is_some(), needed)
+            .map_err(|reason| ImageError(format!("{shown}: {reason}")))?;
+        let properties = Properties {
+            read_only: options.read_only,
+            sector_bytes,
+            preferred_bytes: PREFERRED_BYTES.max(sector_bytes),
+            caches: options.cache != Cache::None,
+        };
+        let mut image = Image::new(&options.name, properties, options.offset, 0, file);
+        image.length = options.length;
+        let sector = u64::from(sector_bytes);
+        let whole = |bytes: u64| bytes.is_multiple_of(sector);
+        if !whole(options.offset) || !options.length.is_none_or(whole) {
+            let reason = format!("the window must be of whole sectors of {sector} bytes");
+            return Err(ImageError(format!("{shown}: {reason}")));
+        }
+        let range = image.measure()?;
+        if range.end < options.offset + options.length.unwrap_or(0) || range.start > range.end {
+            let reason = format!("the window lies outside the file, which ends at {}", range.end);
+            return Err(ImageError(format!("{shown}: {reason}")));
+        }
+        image.resize()?;
+        Ok(image)
+    }
+
+    /// Takes the size of the file as it is now; returns the size of the image before and after.
+    ///
+    /// # Errors
+    /// The size cannot be found out; it stays as it was.
+    pub fn resize(&self) -> Result<(u64, u64), ImageError> {
+        let range = self.measure()?;
+        let there = range.end.saturating_sub(range.start);
+        let bytes = self.length.unwrap_or(there).min(there);
+        let size = bytes - bytes % u64::from(self.properties.sector_bytes);
+        Ok((self.size.swap(size, Relaxed), size))
+    }
+
+    /// Returns how many bytes at the end of the file are no whole sector and are not served.
+    pub fn cut_off(&self) -> u64 {
+        let there = self.measure().map_or(0, |range| range.end.saturating_sub(range.start));
+        self.length.unwrap_or(there).min(there) % u64::from(self.properties.sector_bytes)
+    }
+
+    /// Returns where the window begins and the file ends.
+    fn measure(&self) -> Result<Range<u64>, ImageError> {
+        Ok(self.start..self.file.extent()?)
+    }
+
+    /// Returns what direct I/O on the file needs offsets and lengths to be a multiple of.
+    pub(crate) fn alignment(&self) -> u64 {
+        self.file.alignment().map_or(1, |alignment| alignment.offset as u64)
+    }
+}
+
+fn check_sector(sector: u32, asked: bool, needed: u32) -> Result<(), String> {
+    if asked && !(sector.is_power_of_two() && SECTORS.contains(&sector)) {
+        return Err(format!("a sector has a power of two from 512 to 65536 bytes, not {sector}"));
+    }
+    if sector < needed {
+        return Err(format!("direct I/O on it needs sectors of {needed} bytes or more"));
+    }
+    Ok(())
+}

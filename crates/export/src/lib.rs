@@ -1,0 +1,34 @@
+//! An image file as a block device: what every front (NBD, and those to come) has in common.
+//!
+//! ```text
+//!  front ── read, write, flush, chore ──▶ Medium ──▶ Disk ─┬─ a queue of nowait: reads, writes,
+//!    ▲        chunks of a Pool                             │  flushes; direct by default
+//!    └──────────────── Ended ◀─────────────────────────────┴─ Chores: threads for calls that
+//!                                                             block: holes, extents, edges
+//! ```
+//!
+//! * [`image`]: what is served: a window of a file, its size, what may be done to it
+//! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait
+//! * [`chores`]: requests that only a blocking call can do
+//! * [`buffer`]: aligned memory, reused and bounded
+//! * [`stats`]: counters and latencies of an image
+//!
+//! A front knows no files, and nothing here knows a protocol. One thread has one [`Disk`], for any
+//! number of images; an image may be served by several.
+//!
+//! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
+//! durable; a write with `durable` is when it ends.
+
+pub mod buffer;
+pub mod chores;
+pub mod disk;
+pub mod image;
+pub mod medium;
+pub mod stats;
+
+pub use buffer::{Chunk, PIECE_BYTES, Pool};
+pub use chores::{Chore, Chores, Extent, Mailbox};
+pub use disk::Disk;
+pub use image::{Cache, Image, ImageOptions, Properties};
+pub use medium::{Ended, Medium, Tag};
+pub use stats::{Kind, Stats};

@@ -1,0 +1,71 @@
+//! What a front asks of the storage below it.
+
+use crate::{Chore, Chunk, Extent, Image, Pool};
+use nowait::Errno;
+use std::sync::Arc;
+
+/// What a front knows a request by: who asked, and for which of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Whose request it is.
+    pub owner: u64,
+    /// Which of them.
+    pub slot: u32,
+    /// Which part of it.
+    pub part: u32,
+}
+
+/// The end of a request; each has one.
+#[derive(Debug)]
+pub struct Ended {
+    /// That of the request.
+    pub tag: Tag,
+    /// Whether all of it was done.
+    pub result: Result<(), Errno>,
+    /// The memory of a read or write.
+    pub chunk: Option<Chunk>,
+    /// What [`Chore::Extents`] found.
+    pub extents: Vec<Extent>,
+}
+
+impl Ended {
+    /// Is the end of a request without memory.
+    pub fn plain(tag: Tag, result: Result<(), Errno>) -> Ended {
+        Ended { tag, result, chunk: None, extents: Vec::new() }
+    }
+}
+
+/// Carries out the requests of fronts on one thread. Nothing here waits.
+///
+/// The range of a request lies within the image: the front has checked that. Requests end in any
+/// order. Those that overlap and are under way at the same time take effect in any order.
+pub trait Medium {
+    /// How it knows the file of an image.
+    type File;
+
+    /// Returns the memory of transfers.
+    fn pool(&mut self) -> &mut Pool;
+
+    /// Reads into `chunk` at `offset` of the image. What lies behind the end of the file reads as
+    /// zeroes.
+    fn read(&mut self, image: &Arc<Image<Self::File>>, chunk: Chunk, offset: u64, tag: Tag);
+
+    /// Writes `chunk` at `offset` of the image; with `durable` it is that when it ends.
+    fn write(
+        &mut self,
+        image: &Arc<Image<Self::File>>,
+        chunk: Chunk,
+        offset: u64,
+        durable: bool,
+        tag: Tag,
+    );
+
+    /// Makes durable what ended before.
+    fn flush(&mut self, image: &Arc<Image<Self::File>>, tag: Tag);
+
+    /// Does what takes longer.
+    fn run(&mut self, image: &Arc<Image<Self::File>>, chore: Chore, tag: Tag);
+
+    /// Returns a request that has ended.
+    fn pop(&mut self) -> Option<Ended>;
+}

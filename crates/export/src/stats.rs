@@ -1,0 +1,219 @@
+//! Counters and latencies of one image.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Kinds of requests that are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Discards.
+    Discard,
+    /// Zeroing.
+    Zero,
+    /// Questions for extents, and announcements.
+    Other,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 6] =
+        [Kind::Read, Kind::Write, Kind::Flush, Kind::Discard, Kind::Zero, Kind::Other];
+
+    /// Returns the name used in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Flush => "flush",
+            Kind::Discard => "discard",
+            Kind::Zero => "zero",
+            Kind::Other => "other",
+        }
+    }
+}
+
+/// What happened to an image, by kind. Counted by the threads that serve it, read by any.
+#[derive(Debug, Default)]
+pub struct Stats {
+    kinds: [OfKind; Kind::ALL.len()],
+    in_flight: AtomicU64,
+    connections: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct OfKind {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    errors: AtomicU64,
+    latency: Latencies,
+}
+
+/// A copy of the counters of one kind.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Requests that ended.
+    pub requests: u64,
+    /// Bytes they asked for, if they did not fail.
+    pub bytes: u64,
+    /// How many failed.
+    pub errors: u64,
+    /// How long they took.
+    pub latency: Distribution,
+}
+
+impl Stats {
+    /// Counts a request that begins.
+    pub fn begin(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a request over `bytes` that ended after `ns` nanoseconds.
+    pub fn end(&self, kind: Kind, bytes: u64, ns: u64, failed: bool) {
+        let of_kind = &self.kinds[kind as usize];
+        of_kind.requests.fetch_add(1, Relaxed);
+        let (counter, count) = if failed { (&of_kind.errors, 1) } else { (&of_kind.bytes, bytes) };
+        counter.fetch_add(count, Relaxed);
+        of_kind.latency.add(ns);
+        self.in_flight.fetch_sub(1, Relaxed);
+    }
+
+    /// Takes a request back that will not end: its client has gone.
+    pub fn forget(&self) {
+        self.in_flight.fetch_sub(1, Relaxed);
+    }
+
+    /// Counts a client that comes.
+    pub fn connect(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a client that goes.
+    pub fn disconnect(&self) {
+        self.connections.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns how many requests are under way.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Returns how many clients there are.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Relaxed)
+    }
+
+    /// Copies the counters of `kind`.
+    pub fn of(&self, kind: Kind) -> Counted {
+        let of_kind = &self.kinds[kind as usize];
+        Counted {
+            requests: of_kind.requests.load(Relaxed),
+            bytes: of_kind.bytes.load(Relaxed),
+            errors: of_kind.errors.load(Relaxed),
+            latency: of_kind.latency.copy(),
+        }
+    }
+}
+
+/// Eight steps to each power of two: an error of at most an eighth.
+const STEPS: usize = 8;
+const BUCKETS: usize = 40 * STEPS;
+
+#[derive(Debug)]
+struct Latencies([AtomicU64; BUCKETS]);
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies([const { AtomicU64::new(0) }; BUCKETS])
+    }
+}
+
+impl Latencies {
+    fn add(&self, ns: u64) {
+        self.0[bucket(ns)].fetch_add(1, Relaxed);
+    }
+
+    fn copy(&self) -> Distribution {
+        Distribution(self.0.iter().map(|count| count.load(Relaxed)).collect())
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    if ns < STEPS as u64 {
+        return ns as usize;
+    }
+    let power = ns.ilog2() as usize;
+    let step = (ns >> (power - 3)) as usize & (STEPS - 1);
+    ((power - 2) * STEPS + step).min(BUCKETS - 1)
+}
+
+/// Returns the largest value of a bucket, in nanoseconds.
+fn upper_ns(bucket: usize) -> u64 {
+    if bucket < STEPS {
+        return bucket as u64;
+    }
+    let (power, step) = (bucket / STEPS + 2, bucket % STEPS);
+    (((STEPS + step + 1) as u64) << (power - 3)) - 1
+}
+
+/// How long requests took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distribution(Vec<u64>);
+
+impl Distribution {
+    /// Returns the value in nanoseconds that this share of all stays below, at most an eighth too
+    /// large; 0 if there were none.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let total: u64 = self.0.iter().sum();
+        let wanted = (total as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (index, count) in self.0.iter().enumerate() {
+            seen += count;
+            if *count > 0 && seen >= wanted {
+                return upper_ns(index);
+            }
+        }
+        0
+    }
+
+    /// Returns how many there were of each range of values that is not empty, by the largest value
+    /// of the range in nanoseconds, in ascending order.
+    pub fn entries(&self) -> Vec<(u64, u64)> {
+        let all = self.0.iter().enumerate().map(|(index, count)| (upper_ns(index), *count));
+        all.filter(|entry| entry.1 > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_its_values() {
+        for ns in (0..2000).chain([1 << 20, (1 << 30) + 12345, 1 << 38]) {
+            let bucket = bucket(ns);
+            assert!(ns <= upper_ns(bucket), "{ns}");
+            assert!(bucket == 0 || ns > upper_ns(bucket - 1), "{ns}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_at_most_an_eighth_too_large() {
+        let stats = Stats::default();
+        for ns in 1..=1000 {
+            stats.begin();
+            stats.end(Kind::Read, 4096, ns * 1000, ns == 1000);
+        }
+        let read = stats.of(Kind::Read);
+        assert_eq!((read.requests, read.bytes, read.errors), (1000, 999 * 4096, 1));
+        let median = read.latency.quantile_ns(0.5);
+        assert!((500_000..=562_500).contains(&median), "{median}");
+        assert_eq!(read.latency.entries().iter().map(|entry| entry.1).sum::<u64>(), 1000);
+        assert_eq!(stats.in_flight(), 0);
+    }
+}

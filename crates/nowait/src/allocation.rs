@@ -1,0 +1,66 @@
+//! Holes and data of an open file.
+
+use crate::{Error, File};
+use core::ops::Range;
+use nowait_sys::{Errno, sparse};
+
+pub use nowait_sys::sparse::Zeroing;
+
+impl File {
+    /// Returns the size in bytes, of a block device too.
+    ///
+    /// # Errors
+    /// Those of lseek(2).
+    pub fn extent(&self) -> Result<u64, Error> {
+        match self.user() {
+            Some(user) => Ok(user.cached().size()),
+            None => sparse::size(self.fd()).map_err(|errno| self.about("size", errno)),
+        }
+    }
+
+    /// Makes `range` read as zeroes; the size stays as it is. Blocks.
+    ///
+    /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests under way,
+    /// writes back what is cached of the file, and drops it.
+    /// # Errors
+    /// `EOPNOTSUPP`: this file system or device cannot; write zeroes instead. Those of
+    /// fallocate(2).
+    pub fn zero(&self, range: Range<u64>, zeroing: Zeroing) -> Result<(), Error> {
+        let len = range.end.saturating_sub(range.start);
+        if len == 0 {
+            return Ok(());
+        }
+        let excluded = self.user().map(|user| user.exclude(self.engine())).transpose();
+        let zeroed = excluded.and_then(|_held| sparse::zero(self.fd(), range.start, len, zeroing));
+        zeroed.map_err(|errno| self.about(&format!("zeroing of {range:?}"), errno))
+    }
+
+    /// Returns the extent that begins at `offset`: where it ends, and whether it holds data. A file
+    /// that cannot tell is data up to its end. `None`: `offset` is at the end. Blocks.
+    ///
+    /// # Errors
+    /// Those of lseek(2).
+    pub fn extent_at(&self, offset: u64) -> Result<Option<(u64, bool)>, Error> {
+        if let Some(user) = self.user() {
+            let settled = user.settle(self.engine());
+            settled.map_err(|errno| self.about("extents", errno))?;
+        }
+        let end = self.extent()?;
+        if offset >= end {
+            return Ok(None);
+        }
+        let found = match sparse::next_data(self.fd(), offset) {
+            Ok(Some(data)) if data > offset => Ok((data.min(end), false)),
+            Ok(Some(_)) => sparse::next_hole(self.fd(), offset)
+                .map(|hole| (hole.unwrap_or(end).min(end), true)),
+            Ok(None) => Ok((end, false)),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok((end, true)),
+            Err(errno) => Err(errno),
+        };
+        found.map(Some).map_err(|errno| self.about("extents", errno))
+    }
+
+    fn about(&self, doing: &str, errno: Errno) -> Error {
+        Error::new(errno, format!("{doing} of {}", self.path().display()))
+    }
+}

@@ -1,0 +1,157 @@
+//! What can be said on the command line of `nowait serve`.
+
+use crate::server::Address;
+use clap::{Args, ValueEnum};
+use nowait_export::{Cache, ImageOptions};
+use std::path::PathBuf;
+
+/// What to serve, to whom, and how.
+#[derive(Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// Image files or block devices; NAME=PATH gives one a name for clients other than its own.
+    /// The first is also the default export.
+    #[arg(required = true, value_name = "[NAME=]IMAGE", value_parser = image)]
+    pub images: Vec<NamedImage>,
+    /// Serve by NBD on unix:PATH or tcp:HOST:PORT; can be given more than once.
+    #[arg(long, value_name = "ADDRESS")]
+    pub nbd: Vec<Address>,
+    /// Which page cache stands between the clients and the device.
+    #[arg(long, value_enum, default_value = "none")]
+    pub cache: CacheArg,
+    /// Refuse everything that changes an image.
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+    /// Serve from this byte of the file on, with K, M, G or T.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "0")]
+    pub offset: u64,
+    /// Serve so many bytes [default: up to the end].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub length: Option<u64>,
+    /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub sector_size: Option<u64>,
+    /// The server's certificate, in PEM: clients may use TLS then, and must on TCP.
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    pub tls_key: Option<PathBuf>,
+    /// Serve only clients with a certificate signed by one of these, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Serve on TCP without TLS: whoever reaches the port can read and write the images.
+    #[arg(long)]
+    pub insecure: bool,
+    /// Answer GET /metrics (Prometheus) and /status (JSON) on unix:PATH or tcp:HOST:PORT, besides
+    /// the socket that `nowait top` finds.
+    #[arg(long, value_name = "ADDRESS")]
+    pub status: Option<Address>,
+    /// Serving threads [default: one for two processors, at most 4].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Option<u32>,
+    /// Most clients at once.
+    #[arg(long, value_name = "N", default_value = "4096",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_clients: u32,
+    /// Memory for transfers, of all clients together; at least 64M.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "256M")]
+    pub memory: u64,
+    /// Size of nowait's own cache, with `--cache user`.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "256M")]
+    pub cache_size: u64,
+}
+
+/// An image on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedImage {
+    name: String,
+    path: PathBuf,
+}
+
+/// `--cache`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheArg {
+    /// None: direct I/O; nothing is twice in memory.
+    None,
+    /// nowait's own, for images that nobody else uses meanwhile.
+    User,
+    /// The kernel's, coherent with others that use the file.
+    Host,
+}
+
+impl ServeArgs {
+    /// Returns what the images are to be like.
+    pub fn images(&self) -> Vec<ImageOptions> {
+        let options = |image: &NamedImage| ImageOptions {
+            path: image.path.clone(),
+            name: image.name.clone(),
+            cache: match self.cache {
+                CacheArg::None => Cache::None,
+                CacheArg::User => Cache::User,
+                CacheArg::Host => Cache::Host,
+            },
+            read_only: self.read_only,
+            offset: self.offset,
+            length: self.length,
+            sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
+        };
+        self.images.iter().map(options).collect()
+    }
+}
+
+/// Reads `[NAME=]PATH`. A path with `=` in it begins with `./` or `/`.
+fn image(text: &str) -> Result<NamedImage, String> {
+    let (name, path) = match text.split_once('=') {
+        Some((name, path)) if !name.contains('/') && !path.is_empty() => {
+            (name.to_owned(), PathBuf::from(path))
+        }
+        _ => {
+            let path = PathBuf::from(text);
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (name, path)
+        }
+    };
+    const NAME_BYTES_MAX: usize = 4096;
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("a name has at most {NAME_BYTES_MAX} bytes"));
+    }
+    Ok(NamedImage { name, path })
+}
+
+/// Reads a size in bytes with an optional K, M, G or T.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => Some(0),
+        "K" => Some(10),
+        "M" => Some(20),
+        "G" => Some(30),
+        "T" => Some(40),
+        _ => None,
+    };
+    let number = digits.parse::<u64>().ok();
+    let bytes = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "a number of bytes, with K, M, G or T if wanted, such as 256M".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_its_own_name_or_another() {
+        let named =
+            |name: &str, path: &str| Ok(NamedImage { name: name.into(), path: path.into() });
+        assert_eq!(image("/a/disk.img"), named("disk.img", "/a/disk.img"));
+        assert_eq!(image("vm=/a/disk.img"), named("vm", "/a/disk.img"));
+        assert_eq!(image("./a=b"), named("a=b", "./a=b"));
+    }
+
+    #[test]
+    fn sizes_have_one_unit_at_most() {
+        assert_eq!((bytes("4096"), bytes("2k"), bytes("1T")), (Ok(4096), Ok(2048), Ok(1 << 40)));
+        for wrong in ["", "K", "1KB", "-1", "1.5G", "99999999999999999999", "20000000T"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

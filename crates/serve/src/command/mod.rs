@@ -1,0 +1,9 @@
+//! `nowait serve`, from the command line to the last flush; `nowait top`, which looks on.
+
+mod args;
+mod run;
+mod top;
+
+pub use args::{CacheArg, NamedImage, ServeArgs};
+pub use run::serve;
+pub use top::{TopArgs, top};

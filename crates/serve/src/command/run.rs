@@ -1,0 +1,219 @@
+//! The main thread: opens images and listeners, takes clients and signals.
+
+use super::ServeArgs;
+use crate::{
+    ServeError,
+    nbd::{Limits, Security},
+    server::{Address, Config, Listener, Server, Tls, TlsFiles},
+    status::{Endpoint, Status, StatusLine, place},
+};
+use nowait::{File, Nowait};
+use nowait_export::Image;
+use nowait_sys::{
+    epoll_set::{self, Epoll, ReadyList},
+    fd,
+    signalfd::{self, Signals},
+    time::Deadline,
+};
+use std::{
+    env,
+    io::{self, IsTerminal, Write},
+    process,
+    sync::Arc,
+    thread,
+    time::Instant,
+};
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// An image or an address cannot be used; what was written could not be made durable.
+pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
+    fd::raise_nofile_limit();
+    // Before the first thread: it must inherit the block.
+    let signals = Signals::take(&[signalfd::TERM, signalfd::INT, signalfd::HUP])
+        .map_err(ServeError::descriptors)?;
+    let listeners = listen(args)?;
+    let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
+    let images = open_images(&nowait, args)?;
+    let server = Server::start(&nowait, images, &config(args)?)?;
+    let mut main = Main { server, listeners, signals, started: Instant::now() };
+    let told = main.tell(args)?;
+    main.say_what_is_served();
+    let served = main.run();
+    // Its thread keeps it, and ends with the process.
+    told.iter().for_each(|listener| listener.unlink());
+    served?;
+    let Main { server, listeners, .. } = main;
+    // Nobody new comes while those who are there are answered.
+    drop(listeners);
+    server.stop()
+}
+
+fn config(args: &ServeArgs) -> Result<Config, ServeError> {
+    const MEMORY_MIN: u64 = 64 << 20;
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let files = args.tls_cert.clone().zip(args.tls_key.clone());
+    let files = files.map(|(certificate, key)| TlsFiles {
+        certificate,
+        key,
+        client_authority: args.tls_client_ca.clone(),
+    });
+    Ok(Config {
+        threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
+        // A client is a descriptor; some are for images, rings and sockets.
+        clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
+        memory_bytes: usize::try_from(args.memory.max(MEMORY_MIN)).unwrap_or(usize::MAX),
+        limits: Limits::default(),
+        tls: files.as_ref().map(Tls::load).transpose()?,
+        ..Config::default()
+    })
+}
+
+fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<File>>>, ServeError> {
+    let mut images: Vec<Arc<Image<File>>> = Vec::new();
+    for options in args.images() {
+        if images.iter().any(|image| image.name() == options.name) {
+            return Err(ServeError::new(format!(
+                "two images are called {}: give one another name with NAME=IMAGE",
+                options.name
+            )));
+        }
+        let image = Image::open(nowait, &options)?;
+        let lost = image.cut_off();
+        if lost > 0 {
+            eprintln!(
+                "nowait: {}: its last {lost} bytes are no whole sector and are not served",
+                options.path.display()
+            );
+        }
+        images.push(Arc::new(image));
+    }
+    Ok(images)
+}
+
+fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
+    let mut listeners = inherited()?;
+    for address in &args.nbd {
+        let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+        listeners.push(Listener::bind(address).map_err(failed)?);
+    }
+    if listeners.is_empty() {
+        return Err(ServeError::new("nothing to listen on: say --nbd unix:PATH"));
+    }
+    listeners.into_iter().map(|listener| secure(listener, args)).collect()
+}
+
+/// Takes over the sockets of systemd's socket activation. Source: sd_listen_fds(3).
+fn inherited() -> Result<Vec<Listener>, ServeError> {
+    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let count = match (number("LISTEN_PID"), number("LISTEN_FDS")) {
+        (Some(process), Some(count)) if process == process::id() => count,
+        _ => return Ok(Vec::new()),
+    };
+    // SAFETY: whoever started this process says that it left them open for it, and nothing else
+    // in it has looked at them.
+    let sockets = unsafe { fd::inherited(count) };
+    let taken = sockets.into_iter().map(Listener::inherited).collect::<io::Result<Vec<_>>>();
+    taken.map_err(|error| ServeError::io("a socket given by LISTEN_FDS", &error))
+}
+
+/// Finds out how clients of a listener are protected.
+fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), ServeError> {
+    let security = match (listener.is_tcp() && !args.insecure, args.tls_cert.is_some()) {
+        (true, true) => Security::TlsRequired,
+        (true, false) => {
+            return Err(ServeError::new(format!(
+                "{listener} is open to others: give --tls-cert and --tls-key, or say --insecure"
+            )));
+        }
+        (false, true) => Security::TlsOffered,
+        (false, false) => Security::Plain,
+    };
+    Ok((listener, security))
+}
+
+struct Main {
+    server: Server,
+    listeners: Vec<(Listener, Security)>,
+    signals: Signals,
+    started: Instant,
+}
+
+/// The mark of the signals; listeners have their number.
+const SIGNALS: u64 = u64::MAX;
+const LINE_NS: u64 = 1_000_000_000;
+
+impl Main {
+    fn say_what_is_served(&self) {
+        for image in self.server.view().images() {
+            for (listener, _) in &self.listeners {
+                let (name, size) = (image.name(), image.size());
+                eprintln!("nowait: serving {name} ({size} bytes) on {listener}");
+            }
+        }
+    }
+
+    /// Begins to answer those who ask how it goes; returns where.
+    fn tell(&self, args: &ServeArgs) -> Result<Vec<Arc<Listener>>, ServeError> {
+        let mut told = Vec::new();
+        if let Some(address) = &args.status {
+            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+            told.push(Arc::new(Listener::bind(address).map_err(failed)?));
+        }
+        // For `nowait top`, where there is a place for it.
+        let own = place::own_socket().and_then(|path| Listener::bind(&Address::Unix(path)));
+        told.extend(own.ok().map(Arc::new));
+        for listener in &told {
+            let (view, started) = (self.server.view(), self.started);
+            Endpoint::start(listener.clone(), move || Status::of(&view, started))?;
+        }
+        Ok(told)
+    }
+
+    fn run(&mut self) -> Result<(), ServeError> {
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        let watch =
+            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
+        watch(self.signals.raw(), SIGNALS)?;
+        for (index, (listener, _)) in self.listeners.iter().enumerate() {
+            watch(listener.raw(), index as u64)?;
+        }
+        let mut ready = ReadyList::new(16);
+        let mut line = io::stderr().is_terminal().then(StatusLine::default);
+        loop {
+            let next = if line.is_some() { Deadline::after_ns(LINE_NS) } else { Deadline::NEVER };
+            epoll.wait(&mut ready, next);
+            for event in ready.iter() {
+                if let Some((listener, security)) = self.listeners.get(event.token as usize) {
+                    self.server.accept(listener, *security);
+                }
+            }
+            while let Some(signal) = self.signals.next() {
+                if signal != signalfd::HUP {
+                    return Ok(());
+                }
+                self.resize();
+            }
+            if let (true, Some(line)) = (ready.is_empty(), &mut line) {
+                let text = line.next(Status::of(&self.server.view(), self.started));
+                // Back to the beginning of the line, which is cleared.
+                let _ = write!(io::stderr(), "\r\x1b[K{text}");
+            }
+        }
+    }
+
+    /// Takes the sizes of the files as they are now.
+    fn resize(&self) {
+        for image in self.server.view().images() {
+            match image.resize() {
+                Ok((before, after)) if before != after => {
+                    let name = image.name();
+                    eprintln!("nowait: {name} has {after} bytes now, before {before}");
+                }
+                Ok(_) => {}
+                Err(error) => eprintln!("nowait: {error}"),
+            }
+        }
+    }
+}

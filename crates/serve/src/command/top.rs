@@ -1,0 +1,205 @@
+//! `nowait top`: the servers of this user and the processes under `nowait run`, once a second.
+
+use crate::{
+    ServeError,
+    status::{ExportStatus, KindStatus, Status, fetch, format, place, quantile_ns},
+};
+use clap::Args;
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    io::{self, IsTerminal, Write as _},
+    path::PathBuf,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+/// What to look at, and how often.
+#[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    /// Status sockets to ask [default: those of all servers of this user].
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub sockets: Vec<PathBuf>,
+    /// Seconds from one look to the next.
+    #[arg(long, value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub interval: u64,
+    /// Look twice, print once, and end; so it is when the output is no terminal.
+    #[arg(long)]
+    pub once: bool,
+    /// Print the counters of all servers as one JSON array, and end.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What was seen in one look.
+#[derive(Debug, Default)]
+struct Look {
+    servers: BTreeMap<u32, Status>,
+    programs: BTreeMap<u32, Program>,
+}
+
+/// A process that has our library.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Program {
+    name: String,
+    read_bytes: u64,
+    write_bytes: u64,
+}
+
+/// Looks, and shows what has changed, until it is ended.
+///
+/// # Errors
+/// The output is gone.
+pub fn top(args: &TopArgs) -> Result<(), ServeError> {
+    let failed = |error: io::Error| ServeError::io("standard output", &error);
+    let mut out = io::stdout().lock();
+    if args.json {
+        let all: Vec<Status> = look(args).servers.into_values().collect();
+        let text = serde_json::to_string(&all).unwrap_or_default();
+        return writeln!(out, "{text}").map_err(failed);
+    }
+    let once = args.once || !out.is_terminal();
+    let (mut before, mut at) = (look(args), Instant::now());
+    loop {
+        pause(Duration::from_secs(args.interval));
+        let now = look(args);
+        let text = show(&before, &now, at.elapsed());
+        if once {
+            return out.write_all(text.as_bytes()).map_err(failed);
+        }
+        // Home, and what is left of the last screen is cleared.
+        write!(out, "\x1b[H\x1b[J{text}").and_then(|()| out.flush()).map_err(failed)?;
+        (before, at) = (now, Instant::now());
+    }
+}
+
+/// Waits; nobody sends anything.
+fn pause(time: Duration) {
+    let (_nobody, silence) = mpsc::channel::<()>();
+    let _ = silence.recv_timeout(time);
+}
+
+fn look(args: &TopArgs) -> Look {
+    let sockets = if args.sockets.is_empty() { place::sockets() } else { args.sockets.clone() };
+    // A server that was killed leaves its socket behind, and answers no more.
+    let answers = sockets.iter().filter_map(|path| fetch(path).ok());
+    let servers = answers.map(|status| (status.pid, status)).collect();
+    Look { servers, programs: programs() }
+}
+
+/// Finds processes that have our library loaded, as far as this user may look.
+fn programs() -> BTreeMap<u32, Program> {
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(|number| program(number).map(|program| (number, program))).collect()
+}
+
+fn program(number: u32) -> Option<Program> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{number}/{name}")).ok();
+    let maps = read("maps")?;
+    if !maps.contains("libnowait_preload.so") {
+        return None;
+    }
+    let io = read("io")?;
+    let counter = |name: &str| {
+        let line = io.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    };
+    Some(Program {
+        name: read("comm")?.trim().to_owned(),
+        read_bytes: counter("read_bytes:"),
+        write_bytes: counter("write_bytes:"),
+    })
+}
+
+/// Makes the screen.
+fn show(before: &Look, now: &Look, elapsed: Duration) -> String {
+    let mut text = format!(
+        "{:>8}  {:<20} {:>7} {:>18} {:>18} {:>6} {:>8} {:>8}\n",
+        "PID", "EXPORT", "CLIENTS", "READ", "WRITE", "DEPTH", "P50", "P99"
+    );
+    let ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
+    for (pid, status) in &now.servers {
+        for export in &status.exports {
+            let earlier = before.servers.get(pid).and_then(|status| same(status, export));
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{pid:>8}  {}", row(earlier, export, ms));
+        }
+    }
+    for (pid, program) in &now.programs {
+        let Some(earlier) = before.programs.get(pid) else { continue };
+        let rate = |now: u64, before: u64| {
+            let per_s = now.saturating_sub(before) as f64 * 1000.0 / ms as f64;
+            format!("{:.1} MB/s", per_s / 1e6)
+        };
+        let read = rate(program.read_bytes, earlier.read_bytes);
+        let write = rate(program.write_bytes, earlier.write_bytes);
+        let name = format!("run: {}", program.name);
+        let _ = writeln!(text, "{pid:>8}  {name:<20} {:>7} {read:>18} {write:>18}", "");
+    }
+    if now.servers.is_empty() && now.programs.is_empty() {
+        let _ = writeln!(text, "no server of this user, and nothing under nowait run");
+    }
+    text
+}
+
+fn same<'a>(status: &'a Status, export: &ExportStatus) -> Option<&'a ExportStatus> {
+    status.exports.iter().find(|other| other.name == export.name)
+}
+
+fn row(before: Option<&ExportStatus>, now: &ExportStatus, ms: u64) -> String {
+    let of = |export: Option<&ExportStatus>, kind: &str| {
+        let found = export.and_then(|export| export.kinds.iter().find(|one| one.kind == kind));
+        found.cloned().unwrap_or_default()
+    };
+    let since = |kind: &str| -> KindStatus { of(Some(now), kind).since(&of(before, kind)) };
+    let (read, write) = (since("read"), since("write"));
+    let mut both = read.latency_ns.clone();
+    both.extend(&write.latency_ns);
+    both.sort_unstable();
+    let [p50, p99] = [0.5, 0.99].map(|share| format::time(quantile_ns(&both, share)));
+    format!(
+        "{:<20} {:>7} {:>18} {:>18} {:>6} {p50:>8} {p99:>8}",
+        now.name,
+        now.connections,
+        format::rate(&read, ms),
+        format::rate(&write, ms),
+        now.in_flight
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_about_the_time_between_two_looks() {
+        let look = |requests: u64, read_bytes| {
+            let kind = KindStatus {
+                kind: "write".to_owned(),
+                requests,
+                bytes: requests * 4096,
+                errors: 0,
+                latency_ns: vec![(80_000, requests)],
+            };
+            let export = ExportStatus {
+                name: "vm".to_owned(),
+                connections: 2,
+                in_flight: 7,
+                kinds: vec![kind],
+                ..ExportStatus::default()
+            };
+            let status = Status { pid: 42, exports: vec![export], ..Status::default() };
+            let program = Program { name: "fio".to_owned(), read_bytes, write_bytes: 0 };
+            Look { servers: [(42, status)].into(), programs: [(43, program)].into() }
+        };
+        let text = show(&look(1000, 0), &look(3000, 4_000_000), Duration::from_secs(2));
+        let rows: Vec<String> =
+            text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(rows[1], "42 vm 2 0/s 0.0 MB/s 1000/s 4.1 MB/s 7 80 µs 80 µs");
+        assert_eq!(rows[2], "43 run: fio 2.0 MB/s 0.0 MB/s");
+        assert!(show(&Look::default(), &Look::default(), Duration::ZERO).contains("no server"));
+    }
+}

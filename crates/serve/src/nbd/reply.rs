@@ -1,0 +1,118 @@
+//! How replies begin.
+
+use super::{
+    handshake::Agreed,
+    outbox::Outbox,
+    wire::{self, chunk},
+};
+use nowait_export::Extent;
+
+/// What a reply is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    /// The client's name for its request.
+    pub(crate) cookie: u64,
+    /// In bytes.
+    pub(crate) offset: u64,
+}
+
+/// Adds the reply to a request without data. `error` is 0, or the number of an error.
+pub(crate) fn plain(out: &mut Outbox, agreed: Agreed, about: About, error: u32) {
+    if agreed.extended {
+        match error {
+            0 => out.head(&extended(chunk::NONE, about, 0)),
+            _ => failed(out, agreed, about, error),
+        }
+    } else {
+        let mut head = [0; 16];
+        head[..4].copy_from_slice(&wire::SIMPLE_REPLY.to_be_bytes());
+        head[4..8].copy_from_slice(&error.to_be_bytes());
+        head[8..].copy_from_slice(&about.cookie.to_be_bytes());
+        out.head(&head);
+    }
+}
+
+/// Adds the head of the data of a read, which follow.
+pub(crate) fn data(out: &mut Outbox, agreed: Agreed, about: About, len: u64) {
+    match agreed {
+        Agreed { extended: true, .. } => {
+            let mut head = [0; 40];
+            head[..32].copy_from_slice(&extended(chunk::OFFSET_DATA, about, len + 8));
+            head[32..].copy_from_slice(&about.offset.to_be_bytes());
+            out.head(&head);
+        }
+        Agreed { structured: true, .. } => {
+            let mut head = [0; 28];
+            head[..20].copy_from_slice(&structured(chunk::OFFSET_DATA, about, len as u32 + 8));
+            head[20..].copy_from_slice(&about.offset.to_be_bytes());
+            out.head(&head);
+        }
+        _ => plain(out, agreed, about, 0),
+    }
+}
+
+/// Adds the reply to a request that failed and whose replies are structured.
+pub(crate) fn failed(out: &mut Outbox, agreed: Agreed, about: About, error: u32) {
+    if !agreed.structured {
+        return plain(out, agreed, about, error);
+    }
+    // The number, and a text of no length.
+    let mut payload = [0; 6];
+    payload[..4].copy_from_slice(&error.to_be_bytes());
+    if agreed.extended {
+        let mut head = [0; 38];
+        head[..32].copy_from_slice(&extended(chunk::ERROR, about, 6));
+        head[32..].copy_from_slice(&payload);
+        out.head(&head);
+    } else {
+        let mut head = [0; 26];
+        head[..20].copy_from_slice(&structured(chunk::ERROR, about, 6));
+        head[20..].copy_from_slice(&payload);
+        out.head(&head);
+    }
+}
+
+/// Adds the reply to a question for extents.
+pub(crate) fn extents(out: &mut Outbox, agreed: Agreed, about: About, extents: &[Extent]) {
+    let status = |extent: &Extent| if extent.hole { wire::HOLE_AND_ZERO } else { 0 };
+    let mut payload = wire::ALLOCATION_ID.to_be_bytes().to_vec();
+    if agreed.extended {
+        payload.extend((extents.len() as u32).to_be_bytes());
+        for extent in extents {
+            payload.extend(extent.len.to_be_bytes());
+            payload.extend(u64::from(status(extent)).to_be_bytes());
+        }
+        out.head(&extended(chunk::BLOCK_STATUS_EXT, about, payload.len() as u64));
+    } else {
+        for extent in extents {
+            // The range asked for has a length of 32 bits; so has each of its parts.
+            payload.extend((extent.len as u32).to_be_bytes());
+            payload.extend(status(extent).to_be_bytes());
+        }
+        out.head(&structured(chunk::BLOCK_STATUS, about, payload.len() as u32));
+    }
+    out.text(payload);
+}
+
+/// Makes the head of a structured reply of one chunk.
+fn structured(kind: u16, about: About, len: u32) -> [u8; 20] {
+    let mut head = [0; 20];
+    head[..4].copy_from_slice(&wire::STRUCTURED_REPLY.to_be_bytes());
+    head[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    head[6..8].copy_from_slice(&kind.to_be_bytes());
+    head[8..16].copy_from_slice(&about.cookie.to_be_bytes());
+    head[16..].copy_from_slice(&len.to_be_bytes());
+    head
+}
+
+/// Makes the head of an extended reply of one chunk.
+fn extended(kind: u16, about: About, len: u64) -> [u8; 32] {
+    let mut head = [0; 32];
+    head[..4].copy_from_slice(&wire::EXTENDED_REPLY.to_be_bytes());
+    head[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    head[6..8].copy_from_slice(&kind.to_be_bytes());
+    head[8..16].copy_from_slice(&about.cookie.to_be_bytes());
+    head[16..24].copy_from_slice(&about.offset.to_be_bytes());
+    head[24..].copy_from_slice(&len.to_be_bytes());
+    head
+}

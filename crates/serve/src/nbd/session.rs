@@ -1,0 +1,271 @@
+//! One connection from its first byte to its last, without its socket.
+
+use super::{
+    handshake::{Agreed, Handshake, Next, Security},
+    outbox::Outbox,
+    transmission::{Limits, Transmission},
+};
+use nowait_export::{Ended, Image, Medium};
+use std::{io::IoSlice, sync::Arc};
+
+/// What a connection is doing.
+#[derive(Debug)]
+enum Phase<F> {
+    Options(Handshake),
+    Requests(Transmission<F>),
+    /// Nothing more is read; what is to be sent still is.
+    Closing,
+}
+
+/// What the caller must do about a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Nothing: bytes come and go.
+    Serve,
+    /// Send what is to be sent, do a TLS handshake, and call [`Session::secured`].
+    StartTls,
+    /// Close it when everything has been sent.
+    Close,
+}
+
+/// A connection of the NBD protocol.
+#[derive(Debug)]
+pub struct Session<F> {
+    exports: Arc<[Arc<Image<F>>]>,
+    owner: u64,
+    limits: Limits,
+    phase: Phase<F>,
+    /// Arrived and not understood yet: incomplete, or too much for now.
+    carry: Vec<u8>,
+    outbox: Outbox,
+    demand: Demand,
+}
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 << 10;
+/// How much of what follows the data of a long write is read along with them.
+const READ_AHEAD_BYTES: usize = 512;
+/// A reader that does not read is not read from.
+const UNSENT_PARTS_MAX: usize = 4096;
+
+impl<F> Session<F> {
+    /// Begins with a greeting to the client. `owner` is what the ends of its requests come back
+    /// with.
+    pub fn new(
+        owner: u64,
+        exports: &Arc<[Arc<Image<F>>]>,
+        security: Security,
+        limits: Limits,
+    ) -> Session<F> {
+        let (mut greeting, mut outbox) = (Vec::new(), Outbox::default());
+        let handshake = Handshake::new(security, &mut greeting);
+        outbox.text(greeting);
+        Session {
+            exports: exports.clone(),
+            owner,
+            limits,
+            phase: Phase::Options(handshake),
+            carry: Vec::new(),
+            outbox,
+            demand: Demand::Serve,
+        }
+    }
+
+    /// Returns what the caller must do.
+    pub fn demand(&self) -> Demand {
+        self.demand
+    }
+
+    /// Tells whether no export has been chosen yet.
+    pub fn is_handshake(&self) -> bool {
+        matches!(self.phase, Phase::Options(_))
+    }
+
+    /// Tells whether the client has begun something that it must go on with.
+    pub fn is_mid_message(&self) -> bool {
+        match &self.phase {
+            Phase::Requests(transmission) => {
+                transmission.is_arriving()
+                    || (!self.carry.is_empty() && transmission.in_flight() == 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns how many requests are under way.
+    pub fn in_flight(&self) -> usize {
+        match &self.phase {
+            Phase::Requests(transmission) => transmission.in_flight(),
+            _ => 0,
+        }
+    }
+
+    /// Returns how many bytes it can use now, beyond the hole; 0: do not read.
+    pub fn appetite(&self) -> usize {
+        let full = self.carry.len() >= READ_BYTES || self.outbox.len() > UNSENT_PARTS_MAX;
+        match &self.phase {
+            _ if full || self.demand != Demand::Serve => 0,
+            Phase::Requests(transmission) if transmission.receives_much() => READ_AHEAD_BYTES,
+            _ => READ_BYTES,
+        }
+    }
+
+    /// Returns memory into which the next bytes had better be read: the data of a write.
+    pub fn hole(&mut self) -> Option<&mut [u8]> {
+        match &mut self.phase {
+            Phase::Requests(transmission) if self.carry.is_empty() => transmission.hole(),
+            _ => None,
+        }
+    }
+
+    /// Takes `filled` bytes that were put into the hole, and then `input`.
+    pub fn receive<M: Medium<File = F>>(
+        &mut self,
+        filled: usize,
+        input: &[u8],
+        medium: &mut M,
+        now_ns: u64,
+    ) {
+        if let (true, Phase::Requests(transmission)) = (filled > 0, &mut self.phase) {
+            transmission.filled(filled, medium);
+        }
+        if self.carry.is_empty() {
+            let taken = self.take(input, medium, now_ns);
+            self.carry.extend_from_slice(&input[taken..]);
+        } else {
+            self.carry.extend_from_slice(input);
+            self.retry(medium, now_ns);
+        }
+    }
+
+    /// Goes on with what arrived before, if there is room for it now; tells whether there was.
+    pub fn retry<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> bool {
+        if self.carry.is_empty() {
+            return false;
+        }
+        let mut carry = core::mem::take(&mut self.carry);
+        let taken = self.take(&carry, medium, now_ns);
+        carry.drain(..taken);
+        self.carry = carry;
+        taken > 0
+    }
+
+    fn take<M: Medium<File = F>>(&mut self, input: &[u8], medium: &mut M, now_ns: u64) -> usize {
+        let mut at = 0;
+        loop {
+            let rest = &input[at..];
+            let taken = match &mut self.phase {
+                Phase::Closing => return input.len(),
+                Phase::Options(_) if self.demand == Demand::StartTls => return input.len(),
+                Phase::Options(_) => self.take_option(rest),
+                Phase::Requests(transmission) => {
+                    match transmission.take(rest, medium, &mut self.outbox, now_ns) {
+                        Err(_) => {
+                            self.demand = Demand::Close;
+                            return input.len();
+                        }
+                        Ok(taken) => {
+                            if transmission.leaving {
+                                self.leave();
+                                return input.len();
+                            }
+                            return at + taken;
+                        }
+                    }
+                }
+            };
+            at += taken;
+            if taken == 0 {
+                return at;
+            }
+        }
+    }
+
+    fn take_option(&mut self, input: &[u8]) -> usize {
+        let Phase::Options(handshake) = &mut self.phase else { return 0 };
+        let mut out = Vec::new();
+        let (taken, next) = handshake.step(input, &self.exports, &mut out);
+        self.outbox.text(out);
+        match next {
+            Next::Option => {}
+            // What was sent before the handshake in the clear is nobody's.
+            Next::Tls => self.demand = Demand::StartTls,
+            Next::Transmission(image, agreed) => self.go(image, agreed),
+            Next::Close => {
+                self.phase = Phase::Closing;
+                self.demand = Demand::Close;
+            }
+        }
+        taken
+    }
+
+    fn go(&mut self, image: Arc<Image<F>>, agreed: Agreed) {
+        let transmission = Transmission::new(self.owner, image, agreed, self.limits);
+        self.phase = Phase::Requests(transmission);
+    }
+
+    /// Goes on after a TLS handshake.
+    pub fn secured(&mut self) {
+        if let Phase::Options(handshake) = &mut self.phase {
+            handshake.secured();
+            self.carry.clear();
+            self.demand = Demand::Serve;
+        }
+    }
+
+    /// Takes no more requests; those under way are answered.
+    pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M) {
+        match &mut self.phase {
+            Phase::Requests(transmission) => transmission.leave(medium, &mut self.outbox),
+            _ => self.phase = Phase::Closing,
+        }
+        self.leave();
+    }
+
+    fn leave(&mut self) {
+        self.carry.clear();
+        if self.in_flight() == 0 {
+            self.demand = Demand::Close;
+        }
+    }
+
+    /// Takes the end of one of its requests.
+    pub fn end<M: Medium<File = F>>(&mut self, ended: Ended, medium: &mut M, now_ns: u64) {
+        match &mut self.phase {
+            Phase::Requests(transmission) => {
+                transmission.end(ended, medium, &mut self.outbox, now_ns);
+                if transmission.leaving {
+                    self.leave();
+                }
+            }
+            _ => ended.chunk.into_iter().for_each(|chunk| medium.pool().give_back(chunk)),
+        }
+    }
+
+    /// Points `slices` at what is to be sent next; returns how many it needs, 0: nothing.
+    pub fn unsent<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.outbox.fill(slices)
+    }
+
+    /// Tells whether everything was sent.
+    pub fn is_sent(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// Notes that `bytes` were sent.
+    pub fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
+        let given_back = self.outbox.sent(bytes, medium.pool());
+        if let Phase::Requests(transmission) = &mut self.phase {
+            transmission.sent(given_back);
+        }
+    }
+
+    /// Ends it: the socket is closed. Ends of requests that come later are given to
+    /// [`Medium::pool`].
+    pub fn abandon<M: Medium<File = F>>(mut self, medium: &mut M) {
+        self.outbox.abandon(medium.pool());
+        if let Phase::Requests(transmission) = &mut self.phase {
+            transmission.abandon(medium);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! One client: its socket and its session.
+
+use super::{
+    socket::Socket,
+    tls::{Stream, Tls},
+};
+use crate::nbd::{Demand, Session};
+use nowait::File;
+use nowait_export::Disk;
+use nowait_sys::epoll_set::{self, Epoll};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+
+/// What became of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stays,
+    Goes,
+}
+
+/// A client of one serving thread.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: Socket,
+    tls: Option<Box<Stream>>,
+    pub(crate) session: Session<File>,
+    key: u64,
+    /// What the set waits for on its behalf; 0: it is not in the set.
+    interest: u32,
+    pub(crate) came_ns: u64,
+    /// When bytes last came or went, or a request ended.
+    pub(crate) moved_ns: u64,
+    /// The socket took less than it was given.
+    stuck: bool,
+}
+
+/// How often a socket that has more is read before others get their turn.
+const READS_MAX: usize = 4;
+/// Parts sent by one system call.
+const PARTS_MAX: usize = 64;
+
+impl Client {
+    pub(crate) fn new(socket: Socket, session: Session<File>, key: u64, now_ns: u64) -> Client {
+        let (tls, interest, stuck) = (None, 0, false);
+        Client { socket, tls, session, key, interest, came_ns: now_ns, moved_ns: now_ns, stuck }
+    }
+
+    /// Reads what has arrived.
+    pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
+        let mut reads = 0;
+        // What TLS has decrypted must all be taken: the set does not know of it.
+        while reads < READS_MAX || self.tls.is_some() {
+            reads += 1;
+            let appetite = self.session.appetite().min(scratch.len());
+            if appetite == 0 {
+                break;
+            }
+            let hole = self.session.hole().map_or(0, |hole| hole.len());
+            let count = match self.receive(&mut scratch[..appetite]) {
+                Ok(0) => return Fate::Goes,
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return Fate::Goes,
+            };
+            self.moved_ns = now_ns;
+            let in_hole = if self.tls.is_some() { 0 } else { hole };
+            let (filled, rest) = (count.min(in_hole), count.saturating_sub(in_hole));
+            self.session.receive(filled, &scratch[..rest], disk, now_ns);
+            if self.tls.is_none() && count < in_hole + appetite {
+                break;
+            }
+        }
+        Fate::Stays
+    }
+
+    /// Reads into the hole, if there is one, and then into `scratch`; by TLS only into that.
+    fn receive(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls.read(&mut self.socket, scratch);
+        }
+        match self.session.hole() {
+            Some(hole) => {
+                let mut slices = [IoSliceMut::new(hole), IoSliceMut::new(scratch)];
+                self.socket.read_vectored(&mut slices)
+            }
+            None => self.socket.read(scratch),
+        }
+    }
+
+    /// Sends what there is to send, and asks for what is needed to go on.
+    pub(crate) fn settle(
+        &mut self,
+        disk: &mut Disk,
+        epoll: &Epoll,
+        tls: Option<&Tls>,
+        now_ns: u64,
+    ) -> Fate {
+        if self.send(disk, now_ns).is_err() {
+            return Fate::Goes;
+        }
+        let sent = self.session.is_sent() && !self.stuck;
+        match self.session.demand() {
+            Demand::Close if sent => {
+                if let Some(tls) = &mut self.tls {
+                    tls.close(&mut self.socket);
+                }
+                return Fate::Goes;
+            }
+            Demand::StartTls if sent => {
+                let Some(stream) = tls.and_then(Tls::begin) else { return Fate::Goes };
+                self.tls = Some(Box::new(stream));
+                self.session.secured();
+            }
+            _ => {}
+        }
+        self.register(epoll)
+    }
+
+    /// Sends as much as the socket takes.
+    fn send(&mut self, disk: &mut Disk, now_ns: u64) -> io::Result<()> {
+        self.stuck = false;
+        while !self.session.is_sent() {
+            let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+            let count = self.session.unsent(&mut slices);
+            let written = match &mut self.tls {
+                Some(tls) => tls.write(&mut self.socket, &slices[..count]),
+                None => self.socket.write_vectored(&slices[..count]),
+            };
+            match written {
+                Ok(bytes) => {
+                    self.session.sent(bytes, disk);
+                    self.moved_ns = now_ns;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.stuck = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&mut self.socket)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.stuck = true,
+            outcome => return outcome,
+        }
+        Ok(())
+    }
+
+    fn register(&mut self, epoll: &Epoll) -> Fate {
+        let mut wanted = if self.session.appetite() > 0 { epoll_set::IN } else { 0 };
+        wanted |= if self.stuck { epoll_set::OUT } else { 0 };
+        if wanted == self.interest {
+            return Fate::Stays;
+        }
+        let fd = self.socket.raw();
+        // Not in the set while nothing is wanted: a hang-up cannot be ignored there.
+        let done = match (self.interest, wanted) {
+            (0, _) => epoll.add(fd, wanted, self.key),
+            (_, 0) => epoll.remove(fd),
+            _ => epoll.change(fd, wanted, self.key),
+        };
+        self.interest = wanted;
+        if done.is_ok() { Fate::Stays } else { Fate::Goes }
+    }
+
+    /// Tells whether TLS holds bytes that the session had no appetite for.
+    pub(crate) fn has_more(&self) -> bool {
+        self.tls.is_some() && self.session.appetite() > 0
+    }
+
+    /// Tells whether the client owes us something: to go on with what it began, or to take what
+    /// it asked for.
+    pub(crate) fn owes(&self) -> bool {
+        self.session.is_handshake() || self.session.is_mid_message() || self.stuck
+    }
+}

@@ -1,0 +1,93 @@
+//! What the thread that accepts tells the threads that serve.
+
+use super::socket::Socket;
+use crate::nbd::Security;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use nowait::Errno;
+use nowait_sys::eventfd::EventFd;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// An order to a serving thread.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Serve this client.
+    Serve(Socket, Security),
+    /// Take no more requests, and end when those under way are answered.
+    Stop,
+}
+
+/// Orders that have not been seen yet.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    orders: Mutex<Vec<Order>>,
+    bell: EventFd,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Result<Arc<Inbox>, Errno> {
+        Ok(Arc::new(Inbox { orders: Mutex::default(), bell: EventFd::new()? }))
+    }
+
+    pub(crate) fn raw(&self) -> i32 {
+        self.bell.raw()
+    }
+
+    pub(crate) fn put(&self, order: Order) {
+        self.orders.lock().push(order);
+        self.bell.signal();
+    }
+
+    pub(crate) fn take(&self) -> Vec<Order> {
+        self.bell.drain();
+        core::mem::take(&mut *self.orders.lock())
+    }
+}
+
+/// What is counted of all clients.
+#[derive(Debug, Default)]
+pub struct Clients {
+    now: AtomicUsize,
+    total: AtomicU64,
+    refused: AtomicU64,
+    timed_out: AtomicU64,
+}
+
+impl Clients {
+    /// Counts a client that comes, unless there are `max` already.
+    pub(crate) fn enter(&self, max: usize) -> bool {
+        let enter = |now: usize| (now < max).then_some(now + 1);
+        let entered = self.now.fetch_update(Relaxed, Relaxed, enter).is_ok();
+        let counter = if entered { &self.total } else { &self.refused };
+        counter.fetch_add(1, Relaxed);
+        entered
+    }
+
+    pub(crate) fn leave(&self) {
+        self.now.fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn time_out(&self) {
+        self.timed_out.fetch_add(1, Relaxed);
+    }
+
+    /// Returns how many there are.
+    pub fn now(&self) -> usize {
+        self.now.load(Relaxed)
+    }
+
+    /// Returns how many have come.
+    pub fn total(&self) -> u64 {
+        self.total.load(Relaxed)
+    }
+
+    /// Returns how many were sent away because there were too many.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Returns how many were sent away because they did not go on.
+    pub fn timed_out(&self) -> u64 {
+        self.timed_out.load(Relaxed)
+    }
+}

@@ -1,0 +1,187 @@
+//! Threads that serve images to clients.
+//!
+//! ```text
+//!  whoever runs it ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
+//!    (listeners, signals)                    a thread each   └─ Disk: one queue of nowait
+//! ```
+//! Each thread has its own queue and its own clients; nothing on the way of a request is shared but
+//! the files and their counters.
+
+mod client;
+mod inbox;
+mod socket;
+mod tls;
+mod worker;
+
+pub use inbox::Clients;
+pub use socket::{Address, Listener, Socket};
+pub use tls::{Tls, TlsFiles};
+
+use crate::{
+    ServeError,
+    nbd::{Limits, Security},
+};
+use inbox::{Inbox, Order};
+use nowait::{File, Nowait};
+use nowait_export::{Chores, Image};
+use std::{io, sync::Arc, thread};
+use worker::{Shared, Worker};
+
+/// What a server may use.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Serving threads.
+    pub threads: usize,
+    /// Most clients at once.
+    pub clients_max: usize,
+    /// For the transfers of all clients together, in bytes; each client may have a chunk beyond.
+    pub memory_bytes: usize,
+    /// Of one client.
+    pub limits: Limits,
+    /// How long a client may take to choose an export, in milliseconds.
+    pub handshake_ms: u64,
+    /// How long a client may make no progress in what it began, in milliseconds.
+    pub stall_ms: u64,
+    /// For clients that ask for TLS, or must.
+    pub tls: Option<Tls>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            threads: 1,
+            clients_max: 4096,
+            memory_bytes: 256 << 20,
+            limits: Limits::default(),
+            handshake_ms: 10_000,
+            stall_ms: 30_000,
+            tls: None,
+        }
+    }
+}
+
+/// What can be seen of a server by any thread. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct View(Arc<Shared>);
+
+impl View {
+    /// Returns the name of what carries the requests.
+    pub fn backend(&self) -> &'static str {
+        nowait::choice::name(self.0.nowait.backend())
+    }
+
+    /// Returns the images.
+    pub fn images(&self) -> &[Arc<Image<File>>] {
+        &self.0.exports
+    }
+
+    /// Returns what is counted of all clients.
+    pub fn clients(&self) -> &Clients {
+        &self.0.clients
+    }
+}
+
+type Serving = thread::JoinHandle<Result<(), ServeError>>;
+
+/// Images being served. Stop it, or its threads go on.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<(Arc<Inbox>, Serving)>,
+    next: usize,
+    clients_max: usize,
+}
+
+/// Threads for what only blocking calls can do, of all images.
+const CHORES_MAX: usize = 8;
+
+impl Server {
+    /// Starts serving `images`; the first is also the one without a name.
+    ///
+    /// # Errors
+    /// No descriptors, memory or threads left.
+    pub fn start(
+        nowait: &Nowait,
+        images: Vec<Arc<Image<File>>>,
+        config: &Config,
+    ) -> Result<Server, ServeError> {
+        let count = config.threads.max(1);
+        let shared = Arc::new(Shared {
+            nowait: nowait.clone(),
+            exports: images.into(),
+            chores: Chores::new(CHORES_MAX),
+            clients: Clients::default(),
+            limits: config.limits,
+            tls: config.tls.clone(),
+            memory_bytes: config.memory_bytes / count,
+            handshake_ns: config.handshake_ms * 1_000_000,
+            stall_ns: config.stall_ms * 1_000_000,
+        });
+        let clients_max = config.clients_max;
+        let mut server = Server { shared, threads: Vec::new(), next: 0, clients_max };
+        for _ in 0..count {
+            server.add_thread()?;
+        }
+        Ok(server)
+    }
+
+    fn add_thread(&mut self) -> Result<(), ServeError> {
+        let inbox = Inbox::new().map_err(ServeError::descriptors)?;
+        let (shared, orders) = (self.shared.clone(), inbox.clone());
+        let named = thread::Builder::new().name("nowait-serve".to_owned());
+        // The queue is made on the thread that uses it.
+        let thread = named.spawn(move || Worker::new(shared, orders)?.run());
+        let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+        self.threads.push((inbox, thread));
+        Ok(())
+    }
+
+    /// Returns what others may see of it.
+    pub fn view(&self) -> View {
+        View(self.shared.clone())
+    }
+
+    /// Takes all clients that wait at `listener`. Does not wait.
+    pub fn accept(&mut self, listener: &Listener, security: Security) {
+        loop {
+            match listener.accept() {
+                Ok(socket) => self.serve(socket, security),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The client has gone again; or no descriptors are left, and it has to wait.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Serves a client, or closes its socket if there are too many.
+    pub fn serve(&mut self, socket: Socket, security: Security) {
+        if !self.shared.clients.enter(self.clients_max) {
+            return;
+        }
+        self.next = (self.next + 1) % self.threads.len();
+        self.threads[self.next].0.put(Order::Serve(socket, security));
+    }
+
+    /// Answers what is under way, closes all connections, and makes what was written durable.
+    ///
+    /// # Errors
+    /// A thread has failed; an image could not be made durable.
+    pub fn stop(self) -> Result<(), ServeError> {
+        for (inbox, _) in &self.threads {
+            inbox.put(Order::Stop);
+        }
+        let mut outcome = Ok(());
+        for (_, thread) in self.threads {
+            let ended = thread.join();
+            outcome = outcome.and(
+                ended.unwrap_or_else(|_| Err(ServeError::new("a serving thread has panicked"))),
+            );
+        }
+        for image in self.shared.exports.iter() {
+            if !image.properties().read_only {
+                outcome = outcome.and(image.file().sync_all().map_err(ServeError::from));
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,292 @@
+//! Where clients come from, and the sockets they come by.
+
+use core::{fmt, str::FromStr};
+use std::{
+    fs, io,
+    io::{IoSlice, IoSliceMut, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{fs::FileTypeExt, net::UnixListener, net::UnixStream},
+    },
+    path::PathBuf,
+};
+
+/// Where to listen, as it is written: `unix:PATH` or `tcp:HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// TCP, as HOST:PORT.
+    Tcp(String),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
+            Some(("tcp", host)) if host.rsplit_once(':').is_some_and(is_host_and_port) => {
+                Ok(Address::Tcp(host.to_owned()))
+            }
+            _ => Err("expected unix:PATH or tcp:HOST:PORT".to_owned()),
+        }
+    }
+}
+
+fn is_host_and_port((host, port): (&str, &str)) -> bool {
+    !host.is_empty() && port.parse::<u16>().is_ok()
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(host) => write!(f, "tcp:{host}"),
+        }
+    }
+}
+
+/// A socket that clients connect to.
+#[derive(Debug)]
+pub enum Listener {
+    /// A Unix socket, and its path if it is ours to remove.
+    Unix(UnixListener, Option<PathBuf>),
+    /// TCP.
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Begins to listen. A Unix socket that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// Those of bind(2): the address is in use, not ours, or not possible.
+    pub fn bind(address: &Address) -> io::Result<Listener> {
+        match address {
+            Address::Unix(path) => {
+                if is_left_over(path) {
+                    fs::remove_file(path)?;
+                }
+                Listener::unix(UnixListener::bind(path)?, Some(path.clone()))
+            }
+            Address::Tcp(host) => {
+                let listener = TcpListener::bind(host)?;
+                listener.set_nonblocking(true)?;
+                Ok(Listener::Tcp(listener))
+            }
+        }
+    }
+
+    /// Takes over a listening socket from whoever started this process.
+    ///
+    /// # Errors
+    /// It is no socket.
+    pub fn inherited(fd: OwnedFd) -> io::Result<Listener> {
+        let listener = TcpListener::from(fd);
+        // An address of another family is none for it.
+        if listener.local_addr().is_ok() {
+            listener.set_nonblocking(true)?;
+            return Ok(Listener::Tcp(listener));
+        }
+        Listener::unix(UnixListener::from(OwnedFd::from(listener)), None)
+    }
+
+    fn unix(listener: UnixListener, path: Option<PathBuf>) -> io::Result<Listener> {
+        listener.set_nonblocking(true)?;
+        Ok(Listener::Unix(listener, path))
+    }
+
+    /// Removes the path of a Unix socket, if it is ours: nobody new comes.
+    pub fn unlink(&self) {
+        if let Listener::Unix(_, Some(path)) = self {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Tells whether it is TCP: anybody may come.
+    pub fn is_tcp(&self) -> bool {
+        matches!(self, Listener::Tcp(_))
+    }
+
+    /// Returns the descriptor, readable while somebody waits.
+    pub fn raw(&self) -> i32 {
+        match self {
+            Listener::Unix(listener, _) => listener.as_raw_fd(),
+            Listener::Tcp(listener) => listener.as_raw_fd(),
+        }
+    }
+
+    /// Takes a client, whose socket waits; waits for one.
+    ///
+    /// # Errors
+    /// Those of accept(2).
+    pub fn accept_blocking(&self) -> io::Result<Socket> {
+        match self {
+            Listener::Unix(listener, _) => {
+                listener.set_nonblocking(false)?;
+                Ok(Socket::Unix(listener.accept()?.0))
+            }
+            Listener::Tcp(listener) => {
+                listener.set_nonblocking(false)?;
+                Ok(Socket::Tcp(listener.accept()?.0))
+            }
+        }
+    }
+
+    /// Takes a client; never waits.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nobody waits. Those of accept(2).
+    pub fn accept(&self) -> io::Result<Socket> {
+        let socket = match self {
+            Listener::Unix(listener, _) => Socket::Unix(listener.accept()?.0),
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                // Replies are sent in batches already.
+                stream.set_nodelay(true)?;
+                Socket::Tcp(stream)
+            }
+        };
+        socket.set_nonblocking()?;
+        Ok(socket)
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listener::Unix(listener, _) => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                write!(f, "unix:{}", path.unwrap_or("?".as_ref()).display())
+            }
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => write!(f, "tcp:{address}"),
+                Err(_) => write!(f, "tcp:?"),
+            },
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.unlink();
+    }
+}
+
+/// Tells whether `path` is a socket that nobody listens on.
+fn is_left_over(path: &PathBuf) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && UnixStream::connect(path).is_err_and(refused)
+}
+
+/// A client's socket; never waits.
+#[derive(Debug)]
+pub enum Socket {
+    /// A Unix socket.
+    Unix(UnixStream),
+    /// TCP.
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Socket::Unix(stream) => stream.set_nonblocking(true),
+            Socket::Tcp(stream) => stream.set_nonblocking(true),
+        }
+    }
+
+    /// Limits how long a read or write may wait, if it does.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn set_timeouts(&self, most: core::time::Duration) -> io::Result<()> {
+        match self {
+            Socket::Unix(stream) => {
+                stream.set_read_timeout(Some(most))?;
+                stream.set_write_timeout(Some(most))
+            }
+            Socket::Tcp(stream) => {
+                stream.set_read_timeout(Some(most))?;
+                stream.set_write_timeout(Some(most))
+            }
+        }
+    }
+
+    /// Returns the descriptor.
+    pub fn raw(&self) -> i32 {
+        match self {
+            Socket::Unix(stream) => stream.as_raw_fd(),
+            Socket::Tcp(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(stream) => stream.read(buffer),
+            Socket::Tcp(stream) => stream.read(buffer),
+        }
+    }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(stream) => stream.read_vectored(buffers),
+            Socket::Tcp(stream) => stream.read_vectored(buffers),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(stream) => stream.write(bytes),
+            Socket::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(stream) => stream.write_vectored(buffers),
+            Socket::Tcp(stream) => stream.write_vectored(buffers),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_unix_or_tcp() {
+        assert_eq!("unix:/a/b:c".parse(), Ok(Address::Unix("/a/b:c".into())));
+        assert_eq!("tcp:[::1]:10809".parse(), Ok(Address::Tcp("[::1]:10809".to_owned())));
+        for wrong in ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:host:99999", "/a/b"] {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_is_replaced_and_others_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = Address::Unix(path.clone());
+        std::mem::forget(Listener::bind(&address).unwrap());
+        assert!(Listener::bind(&address).is_err(), "in use");
+        let dead = folder.path().join("dead");
+        drop(UnixListener::bind(&dead).unwrap());
+        drop(Listener::bind(&Address::Unix(dead.clone())).unwrap());
+        assert!(!dead.exists());
+        fs::write(&dead, "a file").unwrap();
+        assert!(Listener::bind(&Address::Unix(dead.clone())).is_err());
+        assert_eq!(fs::read(&dead).unwrap(), b"a file");
+    }
+}

@@ -1,0 +1,160 @@
+//! TLS, by rustls: the server's certificate, and the clients' if they need one.
+
+use super::socket::Socket;
+use crate::ServeError;
+use rustls::{
+    RootCertStore, ServerConfig, ServerConnection,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use std::{
+    fmt,
+    io::{self, IoSlice, Read, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// What TLS is made of, in PEM files.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, and those between it and the root.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Who signs clients: those without a certificate from it are sent away. `None`: anybody may
+    /// come.
+    pub client_authority: Option<PathBuf>,
+}
+
+/// TLS as clients are served with it.
+#[derive(Clone)]
+pub struct Tls(Arc<ServerConfig>);
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// One cannot be read, or does not hold what it should; the key is not the certificate's.
+    pub fn load(files: &TlsFiles) -> Result<Tls, ServeError> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| ServeError::new(format!("TLS: {error}")))?;
+        let builder = match &files.client_authority {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| about(path, &error))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = verifier.build().map_err(|error| about(path, &error))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let key = PrivateKeyDer::from_pem_file(&files.key);
+        let key = key.map_err(|error| about(&files.key, &error))?;
+        let chain = certificates(&files.certificate)?;
+        let config = builder.with_single_cert(chain, key);
+        Ok(Tls(Arc::new(config.map_err(|error| about(&files.certificate, &error))?)))
+    }
+
+    /// Begins with a client.
+    pub(crate) fn begin(&self) -> Option<Stream> {
+        let mut connection = ServerConnection::new(self.0.clone()).ok()?;
+        connection.set_buffer_limit(Some(BUFFER_BYTES));
+        Some(Stream { connection, ended: false })
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServeError> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| about(path, &error))?;
+    let all: Result<Vec<_>, _> = read.collect();
+    let all = all.map_err(|error| about(path, &error))?;
+    if all.is_empty() {
+        return Err(ServeError::new(format!("{}: no certificate in it", path.display())));
+    }
+    Ok(all)
+}
+
+fn about(path: &Path, error: &dyn fmt::Display) -> ServeError {
+    ServeError::new(format!("{}: {error}", path.display()))
+}
+
+/// How much is encrypted ahead of the socket.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The TLS of one client.
+pub(crate) struct Stream {
+    connection: ServerConnection,
+    /// The client has said that nothing more comes.
+    ended: bool,
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream, {}", if self.ended { "ended" } else { "open" })
+    }
+}
+
+impl Stream {
+    /// Reads what the client has said; `Ok(0)`: it has gone.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing has arrived. `InvalidData`: this is no TLS, or not a client that may
+    /// come.
+    pub(crate) fn read(&mut self, socket: &mut Socket, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.connection.reader().read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.ended => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                outcome => return outcome,
+            }
+            self.ended = self.connection.read_tls(socket)? == 0;
+            if let Err(error) = self.connection.process_new_packets() {
+                // The alert that says why.
+                let _ = self.connection.write_tls(socket);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        }
+    }
+
+    /// Takes what is to be sent, as much as it has room for.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the socket takes nothing at the moment.
+    pub(crate) fn write(
+        &mut self,
+        socket: &mut Socket,
+        slices: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        let taken = self.connection.writer().write_vectored(slices)?;
+        let flushed = self.flush(socket);
+        if taken > 0 { Ok(taken) } else { flushed.and(Err(io::ErrorKind::WouldBlock.into())) }
+    }
+
+    /// Sends what is encrypted.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the socket takes no more at the moment.
+    pub(crate) fn flush(&mut self, socket: &mut Socket) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(socket)?;
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn close(&mut self, socket: &mut Socket) {
+        self.connection.send_close_notify();
+        let _ = self.flush(socket);
+    }
+}

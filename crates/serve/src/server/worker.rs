@@ -1,0 +1,262 @@
+//! A thread that serves clients: one loop over their sockets and the requests of their images.
+
+use super::{
+    client::{Client, Fate},
+    inbox::{Clients, Inbox, Order},
+    socket::Socket,
+    tls::Tls,
+};
+use crate::{
+    ServeError,
+    nbd::{Limits, Security, Session},
+};
+use nowait::{File, Nowait};
+use nowait_block::Slab;
+use nowait_export::{Chores, Disk, Image, Mailbox, Medium};
+use nowait_sys::{
+    epoll_set::{self, Epoll, ReadyList},
+    time::{Deadline, now_ns},
+};
+use std::{os::fd::AsRawFd, sync::Arc};
+
+/// What all serving threads share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) nowait: Nowait,
+    pub(crate) exports: Arc<[Arc<Image<File>>]>,
+    pub(crate) chores: Arc<Chores>,
+    pub(crate) clients: Clients,
+    pub(crate) limits: Limits,
+    pub(crate) tls: Option<Tls>,
+    /// For transfers, of one thread.
+    pub(crate) memory_bytes: usize,
+    pub(crate) handshake_ns: u64,
+    pub(crate) stall_ns: u64,
+}
+
+/// One serving thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    disk: Disk,
+    inbox: Arc<Inbox>,
+    epoll: Epoll,
+    ready: ReadyList,
+    clients: Slab<Client>,
+    /// Clients to whom something happened in this round.
+    touched: Vec<u64>,
+    scratch: Vec<u8>,
+    /// Somebody waits for memory.
+    hunger: bool,
+    stopping: Option<u64>,
+    swept_ns: u64,
+}
+
+/// Marks of what is no client; keys of clients have bit 63 clear.
+const INBOX: u64 = 1 << 63;
+const DISK: u64 = 1 << 63 | 1;
+const READY_MAX: usize = 256;
+const SCRATCH_BYTES: usize = 64 << 10;
+/// How often clients are looked at that do not go on.
+const SWEEP_NS: u64 = 500_000_000;
+/// How long requests under way may take when the server ends.
+const DRAIN_NS: u64 = 30_000_000_000;
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<Worker, ServeError> {
+        let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
+        let chores_end = mailbox.raw();
+        let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, shared.memory_bytes)?;
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        let watch =
+            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
+        watch(inbox.raw(), INBOX)?;
+        watch(chores_end, DISK)?;
+        for fd in disk.descriptors()? {
+            watch(fd.as_raw_fd(), DISK)?;
+        }
+        Ok(Worker {
+            shared,
+            disk,
+            inbox,
+            epoll,
+            ready: ReadyList::new(READY_MAX),
+            clients: Slab::new(1 << 20),
+            touched: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES],
+            hunger: false,
+            stopping: None,
+            swept_ns: 0,
+        })
+    }
+
+    /// Serves until it is told to stop.
+    pub(crate) fn run(mut self) -> Result<(), ServeError> {
+        while !self.is_over() {
+            self.sleep()?;
+            let now_ns = now_ns();
+            self.hear(now_ns);
+            self.disk.start();
+            self.collect(now_ns);
+            self.settle(now_ns);
+            self.disk.start();
+            self.sweep(now_ns);
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        let late = |since_ns: u64| self.clients.is_empty() || now_ns() > since_ns + DRAIN_NS;
+        self.stopping.is_some_and(late)
+    }
+
+    /// Waits until something happens.
+    fn sleep(&mut self) -> Result<(), ServeError> {
+        let deadline = match self.clients.is_empty() {
+            true => Deadline::NEVER,
+            false => Deadline::after_ns(SWEEP_NS),
+        };
+        let (epoll, ready) = (&self.epoll, &mut self.ready);
+        ready.clear();
+        let mut slept = false;
+        self.disk.sleep(|| {
+            epoll.wait(ready, deadline);
+            slept = true;
+        })?;
+        if !slept {
+            self.epoll.wait(&mut self.ready, Deadline::NOW);
+        }
+        Ok(())
+    }
+
+    /// Reads from the sockets that have something.
+    fn hear(&mut self, now_ns: u64) {
+        for index in 0..self.ready.len() {
+            let Some(event) = self.ready.get(index) else { break };
+            match event.token {
+                DISK => {}
+                INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order, now_ns)),
+                key => {
+                    let Some(client) = self.clients.get_mut(key) else { continue };
+                    let fate = match event.events & !epoll_set::OUT {
+                        0 => Fate::Stays,
+                        _ => client.read(&mut self.scratch, &mut self.disk, now_ns),
+                    };
+                    match fate {
+                        Fate::Stays => self.touched.push(key),
+                        Fate::Goes => self.close(key),
+                    }
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order, now_ns: u64) {
+        match order {
+            Order::Serve(socket, security) => self.welcome(socket, security, now_ns),
+            Order::Stop => {
+                self.stopping = Some(now_ns);
+                for key in self.keys() {
+                    if let Some(client) = self.clients.get_mut(key) {
+                        client.session.stop(&mut self.disk);
+                        self.touched.push(key);
+                    }
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: Socket, security: Security, now_ns: u64) {
+        if self.stopping.is_some() {
+            return self.shared.clients.leave();
+        }
+        // The session must know its key, which is known when it has its place.
+        let Shared { exports, limits, .. } = &*self.shared;
+        let make = |key| {
+            let session = Session::new(key, exports, security, *limits);
+            Client::new(socket, session, key, now_ns)
+        };
+        match self.clients.insert_with(make) {
+            Some(key) => self.touched.push(key),
+            None => self.shared.clients.leave(),
+        }
+    }
+
+    /// Gives the ends of requests to their clients.
+    fn collect(&mut self, now_ns: u64) {
+        while let Some(ended) = self.disk.pop() {
+            let key = ended.tag.owner;
+            match self.clients.get_mut(key) {
+                Some(client) => {
+                    client.session.end(ended, &mut self.disk, now_ns);
+                    client.moved_ns = now_ns;
+                    if self.touched.last() != Some(&key) {
+                        self.touched.push(key);
+                    }
+                }
+                None => {
+                    ended.chunk.into_iter().for_each(|chunk| self.disk.pool().give_back(chunk));
+                }
+            }
+        }
+    }
+
+    /// Lets those to whom something happened go on, and sends what they are to be sent.
+    fn settle(&mut self, now_ns: u64) {
+        if core::mem::take(&mut self.hunger) {
+            self.touched = self.keys();
+        }
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let touched = core::mem::take(&mut self.touched);
+        for key in &touched {
+            let Some(client) = self.clients.get_mut(*key) else { continue };
+            let tls = self.shared.tls.as_ref();
+            let mut fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+            // What was sent made room.
+            while fate == Fate::Stays && client.session.retry(&mut self.disk, now_ns) {
+                fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+            }
+            if fate == Fate::Stays && client.has_more() {
+                fate = client.read(&mut self.scratch, &mut self.disk, now_ns);
+            }
+            if fate == Fate::Goes {
+                self.close(*key);
+            }
+        }
+        self.touched = touched;
+        self.touched.clear();
+        self.hunger |= self.disk.pool().take_refused();
+    }
+
+    fn close(&mut self, key: u64) {
+        if let Some(client) = self.clients.remove(key) {
+            client.session.abandon(&mut self.disk);
+            self.shared.clients.leave();
+        }
+    }
+
+    /// Sends those away who do not go on.
+    fn sweep(&mut self, now_ns: u64) {
+        if now_ns < self.swept_ns + SWEEP_NS {
+            return;
+        }
+        self.swept_ns = now_ns;
+        for key in self.keys() {
+            let Some(client) = self.clients.get_mut(key) else { continue };
+            let Shared { handshake_ns, stall_ns, .. } = *self.shared;
+            let until_ns = match client.session.is_handshake() {
+                true => client.came_ns + handshake_ns,
+                false => client.moved_ns + stall_ns,
+            };
+            if client.owes() && now_ns > until_ns {
+                self.shared.clients.time_out();
+                self.close(key);
+            }
+        }
+    }
+
+    fn keys(&self) -> Vec<u64> {
+        self.clients.keys().collect()
+    }
+}

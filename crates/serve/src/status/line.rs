@@ -1,0 +1,61 @@
+//! One line on the terminal: what the last second was like.
+
+use super::{
+    Status,
+    format::{rate, time},
+    quantile_ns,
+};
+
+/// Makes the line from one look at the counters to the next.
+#[derive(Debug, Default)]
+pub struct StatusLine {
+    before: Status,
+}
+
+impl StatusLine {
+    /// Returns the line for the time since the last call.
+    pub fn next(&mut self, status: Status) -> String {
+        let ms = status.uptime_ms.saturating_sub(self.before.uptime_ms).max(1);
+        let since = |kind: &str| status.sum(kind).since(&self.before.sum(kind));
+        let (read, write) = (since("read"), since("write"));
+        let mut both = read.latency_ns.clone();
+        both.extend(&write.latency_ns);
+        both.sort_unstable();
+        let in_flight: u64 = status.exports.iter().map(|export| export.in_flight).sum();
+        let text = format!(
+            "{} clients  read {}  write {}  depth {in_flight}  p50 {}  p99 {}",
+            status.clients.now,
+            rate(&read, ms),
+            rate(&write, ms),
+            time(quantile_ns(&both, 0.5)),
+            time(quantile_ns(&both, 0.99)),
+        );
+        self.before = status;
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{ExportStatus, KindStatus};
+
+    #[test]
+    fn the_line_is_about_the_time_since_the_last_one() {
+        let status = |uptime_ms, requests| {
+            let latency_ns = vec![(50_000, requests)];
+            let bytes = requests * 4096;
+            let kind =
+                KindStatus { kind: "read".to_owned(), requests, bytes, errors: 0, latency_ns };
+            let export = ExportStatus { kinds: vec![kind], ..ExportStatus::default() };
+            Status { uptime_ms, exports: vec![export], ..Status::default() }
+        };
+        let mut line = StatusLine::default();
+        line.next(status(1000, 500));
+        let text = line.next(status(3000, 2500));
+        assert_eq!(
+            text,
+            "0 clients  read 1000/s 4.1 MB/s  write 0/s 0.0 MB/s  depth 0  p50 50 µs  p99 50 µs"
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! What a running server tells about itself: on a local socket, in JSON and for Prometheus.
+//!
+//! ```text
+//!  Server ── snapshot ──▶ Status ─┬─ JSON          GET /status
+//!                                 ├─ prometheus    GET /metrics
+//!                                 └─ line          on the terminal, once a second
+//!  endpoint   answers on a socket        place   where such sockets are
+//! ```
+
+mod endpoint;
+pub(crate) mod format;
+mod line;
+pub mod place;
+mod prometheus;
+mod snapshot;
+
+pub use endpoint::{Endpoint, fetch};
+pub use line::StatusLine;
+pub use prometheus::metrics;
+pub use snapshot::{ClientsStatus, ExportStatus, KindStatus, Status, quantile_ns};

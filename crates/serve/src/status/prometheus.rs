@@ -1,0 +1,127 @@
+//! The counters in the text format of Prometheus.
+
+use super::{ExportStatus, KindStatus, Status};
+use core::fmt::Write;
+
+/// Bounds of the buckets, in nanoseconds: powers of two from 4 µs to 8 s.
+const BOUNDS: core::ops::RangeInclusive<u32> = 12..=33;
+
+/// Returns `status` as text of version 0.0.4.
+pub fn metrics(status: &Status) -> String {
+    let mut text = String::new();
+    let clients = &status.clients;
+    let plain = [
+        ("clients", "gauge", "Connected clients.", clients.now),
+        ("clients_total", "counter", "Clients that have come.", clients.total),
+        ("clients_refused_total", "counter", "Clients beyond the limit.", clients.refused),
+        ("clients_timed_out_total", "counter", "Clients that did not go on.", clients.timed_out),
+    ];
+    for (name, kind, help, value) in plain {
+        head(&mut text, name, kind, help);
+        let _ = writeln!(text, "nowait_serve_{name} {value}");
+    }
+    type Gauge = fn(&ExportStatus) -> u64;
+    let gauges: [(&str, &str, Gauge); 3] = [
+        ("size_bytes", "Size of the export.", |export| export.size),
+        ("connections", "Clients of the export.", |export| export.connections),
+        ("in_flight", "Requests under way.", |export| export.in_flight),
+    ];
+    for (name, help, value) in gauges {
+        head(&mut text, name, "gauge", help);
+        for export in &status.exports {
+            let (label, value) = (escape(&export.name), value(export));
+            let _ = writeln!(text, "nowait_serve_{name}{{export=\"{label}\"}} {value}");
+        }
+    }
+    type Counter = fn(&KindStatus) -> u64;
+    let counters: [(&str, &str, Counter); 3] = [
+        ("requests_total", "Requests that ended.", |kind| kind.requests),
+        ("bytes_total", "Bytes of requests that did not fail.", |kind| kind.bytes),
+        ("errors_total", "Requests that failed.", |kind| kind.errors),
+    ];
+    for (name, help, value) in counters {
+        head(&mut text, name, "counter", help);
+        each_kind(status, |label, kind| {
+            let _ = writeln!(text, "nowait_serve_{name}{{{label}}} {}", value(kind));
+        });
+    }
+    latencies(&mut text, status);
+    text
+}
+
+fn latencies(text: &mut String, status: &Status) {
+    const NAME: &str = "request_duration_seconds";
+    head(text, NAME, "histogram", "From the arrival of a request to its end.");
+    each_kind(status, |label, kind| {
+        let below = |bound_ns: u64| -> u64 {
+            let inside = kind.latency_ns.iter().filter(|entry| entry.0 <= bound_ns);
+            inside.map(|entry| entry.1).sum()
+        };
+        for power in BOUNDS {
+            let bound_ns = 1u64 << power;
+            let (le, count) = (bound_ns as f64 / 1e9, below(bound_ns));
+            let _ = writeln!(text, "nowait_serve_{NAME}_bucket{{{label},le=\"{le}\"}} {count}");
+        }
+        let count = below(u64::MAX);
+        // The middle of a bucket is not known: its upper end, which is an eighth too large at most.
+        let sum_ns: u64 = kind.latency_ns.iter().map(|(upper, count)| upper * count).sum();
+        let _ = writeln!(text, "nowait_serve_{NAME}_bucket{{{label},le=\"+Inf\"}} {count}");
+        let _ = writeln!(text, "nowait_serve_{NAME}_sum{{{label}}} {}", sum_ns as f64 / 1e9);
+        let _ = writeln!(text, "nowait_serve_{NAME}_count{{{label}}} {count}");
+    });
+}
+
+fn each_kind(status: &Status, mut each: impl FnMut(&str, &KindStatus)) {
+    for export in &status.exports {
+        for kind in &export.kinds {
+            let label = format!("export=\"{}\",kind=\"{}\"", escape(&export.name), kind.kind);
+            each(&label, kind);
+        }
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP nowait_serve_{name} {help}");
+    let _ = writeln!(text, "# TYPE nowait_serve_{name} {kind}");
+}
+
+fn escape(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_and_buckets_add_up() {
+        let read = KindStatus {
+            kind: "read".to_owned(),
+            requests: 3,
+            latency_ns: vec![(4000, 2), (1 << 40, 1)],
+            ..KindStatus::default()
+        };
+        let export = ExportStatus {
+            name: "a\"b".to_owned(),
+            size: 512,
+            kinds: vec![read],
+            ..ExportStatus::default()
+        };
+        let text = metrics(&Status { exports: vec![export], ..Status::default() });
+        let label = "export=\"a\\\"b\"";
+        for line in [
+            format!("nowait_serve_size_bytes{{{label}}} 512"),
+            format!("nowait_serve_requests_total{{{label},kind=\"read\"}} 3"),
+            format!(
+                "nowait_serve_request_duration_seconds_bucket{{{label},kind=\"read\",\
+                 le=\"0.000004096\"}} 2"
+            ),
+            format!(
+                "nowait_serve_request_duration_seconds_bucket{{{label},kind=\"read\",\
+                 le=\"+Inf\"}} 3"
+            ),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A medium in memory, and a client that speaks the protocol by hand.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use nowait::Errno;
+use nowait_export::{Chore, Chunk, Ended, Extent, Image, Medium, Pool, Properties, Tag};
+use nowait_serve::nbd::{Limits, Security, Session};
+use std::{collections::VecDeque, io::IoSlice, sync::Arc};
+
+pub(crate) const SIZE: usize = 8 << 20;
+
+/// Bytes in memory; what is asked of it ends when the test says so.
+pub(crate) struct Memory {
+    pub(crate) bytes: Vec<u8>,
+    pool: Pool,
+    pub(crate) ended: VecDeque<Ended>,
+    /// Fail everything with this.
+    pub(crate) failure: Option<Errno>,
+    pub(crate) flushes: usize,
+    /// Ends are kept back.
+    pub(crate) holds: bool,
+}
+
+impl Memory {
+    pub(crate) fn new(bound: usize) -> Memory {
+        let (pool, ended) = (Pool::new(bound), VecDeque::new());
+        Memory { bytes: vec![0; SIZE], pool, ended, failure: None, flushes: 0, holds: false }
+    }
+
+    fn end(&mut self, tag: Tag, chunk: Option<Chunk>, extents: Vec<Extent>) {
+        let result = self.failure.map_or(Ok(()), Err);
+        self.ended.push_back(Ended { tag, result, chunk, extents });
+    }
+}
+
+impl Medium for Memory {
+    type File = ();
+
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    fn read(&mut self, _: &Arc<Image<()>>, mut chunk: Chunk, offset: u64, tag: Tag) {
+        let len = chunk.data().len();
+        chunk.data_mut().copy_from_slice(&self.bytes[offset as usize..][..len]);
+        self.end(tag, Some(chunk), Vec::new());
+    }
+
+    fn write(&mut self, _: &Arc<Image<()>>, chunk: Chunk, offset: u64, _: bool, tag: Tag) {
+        let data = chunk.data();
+        self.bytes[offset as usize..][..data.len()].copy_from_slice(data);
+        self.end(tag, Some(chunk), Vec::new());
+    }
+
+    fn flush(&mut self, _: &Arc<Image<()>>, tag: Tag) {
+        self.flushes += 1;
+        self.end(tag, None, Vec::new());
+    }
+
+    fn run(&mut self, _: &Arc<Image<()>>, chore: Chore, tag: Tag) {
+        let mut extents = Vec::new();
+        match chore {
+            Chore::Zero { range, .. } | Chore::Discard { range, .. } => {
+                self.bytes[range.start as usize..range.end as usize].fill(0);
+            }
+            Chore::Extents { range, max } => {
+                let half = (range.end - range.start).div_ceil(2);
+                extents.push(Extent { len: half, hole: false });
+                if max > 1 && half < range.end - range.start {
+                    extents.push(Extent { len: range.end - range.start - half, hole: true });
+                }
+            }
+            _ => {}
+        }
+        self.end(tag, None, extents);
+    }
+
+    fn pop(&mut self) -> Option<Ended> {
+        if self.holds { None } else { self.ended.pop_front() }
+    }
+}
+
+pub(crate) const PLAIN: Properties =
+    Properties { read_only: false, sector_bytes: 512, preferred_bytes: 4096, caches: true };
+
+/// Two images: one of memory, one that may only be read.
+pub(crate) fn exports() -> Arc<[Arc<Image<()>>]> {
+    let read_only = Properties { read_only: true, ..PLAIN };
+    let one = Image::new("disk", PLAIN, 0, SIZE as u64, ());
+    let two = Image::new("fixed", read_only, 0, SIZE as u64, ());
+    vec![Arc::new(one), Arc::new(two)].into()
+}
+
+/// A session with both its ends in the hands of the test.
+pub(crate) struct Client {
+    pub(crate) session: Session<()>,
+    pub(crate) memory: Memory,
+    pub(crate) heard: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn new(security: Security, limits: Limits) -> Client {
+        let session = Session::new(7, &exports(), security, limits);
+        let mut client = Client { session, memory: Memory::new(64 << 20), heard: Vec::new() };
+        client.run();
+        client
+    }
+
+    /// A client that has chosen the export `name`.
+    pub(crate) fn on(name: &str, structured: bool, limits: Limits) -> Client {
+        let mut client = Client::new(Security::Plain, limits);
+        client.say(&3u32.to_be_bytes());
+        if structured {
+            client.say(&option(8, &[]));
+            client.say(&option(10, &contexts(name, &["base:allocation"])));
+        }
+        client.say(&option(7, &go(name)));
+        assert!(!client.session.is_handshake());
+        client.heard.clear();
+        client
+    }
+
+    /// Sends bytes as a socket would deliver them: into the hole first.
+    pub(crate) fn say(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let appetite = self.session.appetite();
+            if appetite == 0 {
+                break;
+            }
+            let mut filled = 0;
+            if let Some(hole) = self.session.hole() {
+                filled = hole.len().min(rest.len());
+                hole[..filled].copy_from_slice(&rest[..filled]);
+            }
+            let after = &rest[filled..];
+            let count = appetite.min(after.len());
+            self.session.receive(filled, &after[..count], &mut self.memory, 0);
+            rest = &after[count..];
+            self.run();
+        }
+    }
+
+    /// Delivers ends, and takes what is sent.
+    pub(crate) fn run(&mut self) {
+        loop {
+            while let Some(ended) = self.memory.pop() {
+                self.session.end(ended, &mut self.memory, 1);
+            }
+            self.take();
+            let went_on = self.session.retry(&mut self.memory, 1);
+            if !went_on && (self.memory.ended.is_empty() || self.memory.holds) {
+                return self.take();
+            }
+        }
+    }
+
+    /// Takes what is sent.
+    pub(crate) fn take(&mut self) {
+        while !self.session.is_sent() {
+            let mut slices = [IoSlice::new(&[]); 8];
+            let count = self.session.unsent(&mut slices);
+            let mut bytes = 0;
+            for slice in &slices[..count] {
+                self.heard.extend_from_slice(slice);
+                bytes += slice.len();
+            }
+            self.session.sent(bytes, &mut self.memory);
+        }
+    }
+
+    /// Ends the conversation; all memory must come back.
+    pub(crate) fn end_checked(mut self) {
+        self.memory.holds = false;
+        self.run();
+        let Client { session, mut memory, .. } = self;
+        session.abandon(&mut memory);
+        while let Some(ended) = memory.pop() {
+            ended.chunk.into_iter().for_each(|chunk| memory.pool().give_back(chunk));
+        }
+        assert_eq!(memory.pool().used_bytes(), 0);
+    }
+
+    /// Takes the next bytes from what was heard.
+    pub(crate) fn next<const N: usize>(&mut self) -> [u8; N] {
+        let front: Vec<u8> = self.heard.drain(..N).collect();
+        front.try_into().unwrap()
+    }
+
+    /// Takes a simple reply: its error and its cookie.
+    pub(crate) fn simple(&mut self) -> (u32, u64) {
+        assert_eq!(self.next(), 0x6744_6698_u32.to_be_bytes());
+        (u32::from_be_bytes(self.next()), u64::from_be_bytes(self.next()))
+    }
+
+    /// Takes a structured reply of one chunk: its type, its cookie, its payload.
+    pub(crate) fn structured(&mut self) -> (u16, u64, Vec<u8>) {
+        assert_eq!(self.next(), 0x668e_33ef_u32.to_be_bytes());
+        assert_eq!(self.next(), 1u16.to_be_bytes(), "flags");
+        let kind = u16::from_be_bytes(self.next());
+        let cookie = u64::from_be_bytes(self.next());
+        let len = u32::from_be_bytes(self.next());
+        (kind, cookie, self.heard.drain(..len as usize).collect())
+    }
+
+    /// Takes an answer to an option: its option, its type, its data.
+    pub(crate) fn answer(&mut self) -> (u32, u32, Vec<u8>) {
+        assert_eq!(self.next(), 0x0003_e889_0455_65a9_u64.to_be_bytes());
+        let number = u32::from_be_bytes(self.next());
+        let kind = u32::from_be_bytes(self.next());
+        let len = u32::from_be_bytes(self.next());
+        (number, kind, self.heard.drain(..len as usize).collect())
+    }
+}
+
+pub(crate) fn option(number: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = 0x4948_4156_454f_5054_u64.to_be_bytes().to_vec();
+    bytes.extend(number.to_be_bytes());
+    bytes.extend((data.len() as u32).to_be_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+pub(crate) fn go(name: &str) -> Vec<u8> {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend(name.as_bytes());
+    data.extend([0, 1, 0, 3]);
+    data
+}
+
+pub(crate) fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend(name.as_bytes());
+    data.extend((queries.len() as u32).to_be_bytes());
+    for query in queries {
+        data.extend((query.len() as u32).to_be_bytes());
+        data.extend(query.as_bytes());
+    }
+    data
+}
+
+pub(crate) fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend(flags.to_be_bytes());
+    bytes.extend(command.to_be_bytes());
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend(offset.to_be_bytes());
+    bytes.extend(len.to_be_bytes());
+    bytes
+}
+
+pub(crate) const READ: u16 = 0;
+pub(crate) const WRITE: u16 = 1;
+pub(crate) const DISC: u16 = 2;
+pub(crate) const FLUSH: u16 = 3;
+pub(crate) const TRIM: u16 = 4;
+pub(crate) const CACHE: u16 = 5;
+pub(crate) const ZEROES: u16 = 6;
+pub(crate) const STATUS: u16 = 7;

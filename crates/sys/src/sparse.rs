@@ -1,0 +1,86 @@
+//! Which parts of a file hold data, and how to change that.
+
+use crate::{Errno, sys};
+
+/// What becomes of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroing {
+    /// A hole: the space is given back.
+    Hole,
+    /// Zeroes, with space allocated for them.
+    Allocated,
+}
+
+/// Makes a range read as zeroes; the size stays as it is. May block.
+///
+/// # Errors
+/// `EOPNOTSUPP`: not on this file system or device. `ENOSPC`, `EIO`, `EPERM`: sealed or append
+/// only. `EBADF`: not open for writing.
+/// Source: fallocate(2), FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE.
+pub fn zero(fd: i32, offset: u64, len: u64, zeroing: Zeroing) -> Result<(), Errno> {
+    let mode = libc::FALLOC_FL_KEEP_SIZE
+        | match zeroing {
+            Zeroing::Hole => libc::FALLOC_FL_PUNCH_HOLE,
+            Zeroing::Allocated => libc::FALLOC_FL_ZERO_RANGE,
+        };
+    loop {
+        // SAFETY: no memory is involved.
+        match unsafe { sys!(libc::SYS_fallocate, fd, mode, offset, len) } {
+            Err(Errno::INTR) => {}
+            result => return result.map(drop),
+        }
+    }
+}
+
+/// Returns where the next data begin at or after `offset`; `None`: there are none up to the end.
+/// Moves the file's position. Source: lseek(2), SEEK_DATA.
+///
+/// # Errors
+/// `EINVAL`: not on this file.
+pub fn next_data(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
+    seek(fd, offset, libc::SEEK_DATA)
+}
+
+/// Returns where the next hole begins at or after `offset`, the end of the file at the latest;
+/// `None`: `offset` is beyond the end. Moves the file's position. Source: lseek(2), SEEK_HOLE.
+///
+/// # Errors
+/// `EINVAL`: not on this file.
+pub fn next_hole(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
+    seek(fd, offset, libc::SEEK_HOLE)
+}
+
+/// Returns the size in bytes, of a device too. Moves the file's position. Source: lseek(2).
+///
+/// # Errors
+/// `ESPIPE`: a stream.
+pub fn size(fd: i32) -> Result<u64, Errno> {
+    seek(fd, 0, libc::SEEK_END).map(|size| size.unwrap_or(0))
+}
+
+fn seek(fd: i32, offset: u64, whence: i32) -> Result<Option<u64>, Errno> {
+    // SAFETY: no memory is involved.
+    match unsafe { sys!(libc::SYS_lseek, fd, offset, whence) } {
+        Ok(found) => Ok(Some(found as u64)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::memory_file;
+
+    #[test]
+    fn a_punched_range_is_a_hole_between_data() {
+        let file = memory_file(&[7; 16384]).unwrap();
+        let fd = file.raw();
+        assert_eq!(size(fd), Ok(16384));
+        zero(fd, 4096, 8192, Zeroing::Hole).unwrap();
+        assert_eq!((next_data(fd, 0), next_hole(fd, 0)), (Ok(Some(0)), Ok(Some(4096))));
+        assert_eq!((next_data(fd, 5000), next_hole(fd, 12288)), (Ok(Some(12288)), Ok(Some(16384))));
+        assert_eq!((next_data(fd, 16384), next_hole(fd, 16384)), (Ok(None), Ok(None)));
+        assert_eq!(size(fd), Ok(16384));
+    }
+}

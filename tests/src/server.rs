@@ -1,0 +1,88 @@
+//! `nowait serve` as a test's server.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::program::{Output, Program, Running};
+use crate::ready;
+use crate::scratch::Scratch;
+use crate::skip;
+use crate::subject::{self, Backend, Library, Subject};
+
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// The built tool, if this run is about nowait at all.
+pub fn tool() -> Option<Program> {
+    if Subject::chosen(Library::Preload, Backend::Auto)?.is_system() {
+        skip::note("the system has no such tool");
+        return None;
+    }
+    Some(Program::new(subject::built("bin/nowait")))
+}
+
+/// A running server with a Unix socket for NBD.
+#[derive(Debug)]
+pub struct Server {
+    running: Running,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Serves what `arguments` say, on a socket in `scratch`; `None`: this run is not about it.
+    pub fn start(scratch: &Scratch, arguments: &[&str]) -> Option<Server> {
+        let socket = scratch.file("nbd");
+        let tool = tool()?.env("XDG_RUNTIME_DIR", scratch.path());
+        let tool = tool.arg("serve").args(arguments).arg("--nbd");
+        let mut running = tool.arg(format!("unix:{}", socket.display())).spawn();
+        ready::wait_for_socket(&socket, &mut running);
+        Some(Server { running, socket })
+    }
+
+    /// The address of an export.
+    pub fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket.display())
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The port of its TCP socket, as it says when it has begun.
+    pub fn port(&mut self) -> u16 {
+        loop {
+            let said = self.running.stderr();
+            let after = said.split("tcp:").nth(1).and_then(|rest| rest.split_whitespace().next());
+            if let Some(port) = after.and_then(|address| address.rsplit(':').next()?.parse().ok()) {
+                return port;
+            }
+            assert!(!self.running.ended(), "the server ended\n{said}");
+        }
+    }
+
+    /// The process.
+    pub fn pid(&self) -> i32 {
+        self.running.pid()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: takes numbers; the process is a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
+    }
+
+    /// Ends it as an administrator would, and demands success.
+    pub fn stop(self) -> Output {
+        self.signal(libc::SIGTERM);
+        let output = self.running.wait(DEADLINE);
+        assert!(output.status.success(), "failed\n{output}");
+        assert!(!self.socket.exists(), "the socket is left behind");
+        output
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(self) {
+        self.signal(libc::SIGKILL);
+        self.running.wait(DEADLINE);
+    }
+}

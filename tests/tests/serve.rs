@@ -1,0 +1,411 @@
+//! `nowait serve` before clients that nobody here wrote.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nowait_tests::program::Program;
+use nowait_tests::scratch::Scratch;
+use nowait_tests::server::{Server, tool};
+use nowait_tests::skip;
+
+const SIZE: u64 = 64 << 20;
+const CACHES: [&str; 3] = ["none", "user", "host"];
+
+/// A file of data and holes: every third of its megabytes has bytes of its own.
+fn image(scratch: &Scratch, name: &str) -> PathBuf {
+    let path = scratch.file(name);
+    let file = File::create(&path).expect("an image");
+    file.set_len(SIZE).expect("its size");
+    for megabyte in (0..SIZE >> 20).step_by(3) {
+        let bytes: Vec<u8> =
+            (0..1u64 << 20).map(|i| (i * 31 + megabyte + (i >> 11)) as u8).collect();
+        file.write_all_at(&bytes, megabyte << 20).expect("its data");
+    }
+    path
+}
+
+fn empty(scratch: &Scratch, name: &str) -> PathBuf {
+    let path = scratch.file(name);
+    File::create(&path).and_then(|file| file.set_len(SIZE)).expect("an image");
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    fs::read(a).expect("an image") == fs::read(b).expect("an image")
+}
+
+#[test]
+fn nbdinfo_sees_what_is_served() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
+    let scratch = Scratch::new("serve");
+    let (one, two) = (image(&scratch, "one"), image(&scratch, "two"));
+    let second = format!("data={}", text(&two));
+    let Some(server) = Server::start(&scratch, &[text(&one), &second, "--read-only"]) else {
+        return;
+    };
+    let info = Program::new("nbdinfo").args(["--json", &server.uri("")]).succeed();
+    let info: serde_json::Value = serde_json::from_str(&info.stdout).expect("JSON");
+    let export = &info["exports"][0];
+    assert_eq!(export["export-size"], SIZE);
+    assert_eq!((&export["is_read_only"], &export["can_multi_conn"]), (&true.into(), &true.into()));
+    assert_eq!(export["can_df"], true);
+    let list = Program::new("nbdinfo").args(["--list", "--json", &server.uri("")]).succeed();
+    let list: serde_json::Value = serde_json::from_str(&list.stdout).expect("JSON");
+    let names: Vec<&str> = list["exports"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|e| e["export-name"].as_str())
+        .collect();
+    assert_eq!(names, ["one", "data"]);
+    let map = Program::new("nbdinfo").args(["--map", "--json", &server.uri("data")]).succeed();
+    let map: serde_json::Value = serde_json::from_str(&map.stdout).expect("JSON");
+    let extents = map.as_array().expect("a list");
+    let total: u64 = extents.iter().filter_map(|extent| extent["length"].as_u64()).sum();
+    assert_eq!(total, SIZE);
+    assert!(extents.iter().any(|extent| extent["type"] == 3), "{map}");
+    let unknown = Program::new("nbdinfo").arg(server.uri("none")).run();
+    assert!(!unknown.status.success());
+    server.stop();
+}
+
+#[test]
+fn copies_both_ways_are_the_same_with_every_cache() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdcopy", "qemu-img"])) else { return };
+    for cache in CACHES {
+        let scratch = Scratch::new("serve");
+        let (source, served) = (image(&scratch, "source"), empty(&scratch, "served"));
+        let arguments = [text(&served), "--cache", cache, "--threads", "2"];
+        let Some(server) = Server::start(&scratch, &arguments) else { return };
+        let uri = server.uri("");
+        Program::new("nbdcopy").args(["--flush", text(&source), &uri]).succeed();
+        if cache != "user" {
+            assert!(same(&source, &served), "{cache}: written");
+        }
+        let back = scratch.file("back");
+        Program::new("nbdcopy").args([&uri, text(&back)]).succeed();
+        assert!(same(&source, &back), "{cache}: read back");
+        let compare = ["compare", "-f", "raw", "-F", "raw", text(&source), &uri];
+        Program::new("qemu-img").args(compare).succeed();
+        let other = scratch.file("other");
+        Program::new("qemu-img")
+            .args(["convert", "-f", "raw", "-O", "raw", &uri, text(&other)])
+            .succeed();
+        assert!(same(&source, &other), "{cache}: converted");
+        Program::new("qemu-img").args(["convert", "-n", "-O", "raw", text(&other), &uri]).succeed();
+        server.stop();
+        assert!(same(&source, &served), "{cache}: at the end");
+    }
+}
+
+#[test]
+fn a_qcow2_image_lives_on_an_export() {
+    let Some(()) = skip::unless(skip::missing_program(&["qemu-img", "qemu-io"])) else { return };
+    let scratch = Scratch::new("serve");
+    let served = empty(&scratch, "served");
+    let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
+    let uri = server.uri("");
+    let qemu_img = |arguments: &[&str]| Program::new("qemu-img").args(arguments).succeed();
+    qemu_img(&["create", "-f", "qcow2", &uri, "48M"]);
+    let qemu_io = |commands: &[&str]| {
+        let commands = commands.iter().flat_map(|command| ["-c", command]);
+        let output =
+            Program::new("qemu-io").args(["-f", "qcow2"]).args(commands).arg(&uri).succeed();
+        assert!(!output.stdout.contains("failed"), "{output}");
+    };
+    qemu_io(&[
+        "write -P 7 0 1M",
+        "aio_write -P 8 1M 512k",
+        "aio_flush",
+        "write -z 512k 64k",
+        "flush",
+    ]);
+    qemu_io(&["read -P 7 0 512k", "read -P 0 512k 64k", "read -P 8 1M 512k", "discard 1M 512k"]);
+    assert!(qemu_img(&["check", "-f", "qcow2", &uri]).stdout.contains("No errors"));
+    server.stop();
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
+    for (cache, block) in [("none", "4k"), ("none", "4k-64k"), ("user", "4k"), ("host", "16k")] {
+        let scratch = Scratch::new("serve");
+        let served = empty(&scratch, "served");
+        let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
+            return;
+        };
+        let size = if nowait_tests::full() { "64m" } else { "16m" };
+        let sized = if block.contains('-') { "--bsrange" } else { "--bs" };
+        let output = Program::new("fio")
+            .args(["--name=v", "--ioengine=nbd", "--rw=randwrite", "--iodepth=32"])
+            .arg(format!("--uri={}", server.uri("")))
+            .arg(format!("{sized}={block}"))
+            .arg(format!("--size={size}"))
+            .args(["--serialize_overlap=1", "--verify=crc32c", "--do_verify=1"])
+            .arg("--verify_fatal=1")
+            .succeed();
+        assert!(!output.stderr.contains("verify"), "{output}");
+        server.stop();
+    }
+}
+
+#[test]
+fn nbdsh_finds_every_operation_and_every_refusal() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdsh"])) else { return };
+    if !Program::new("nbdsh").args(["-c", "pass"]).run().status.success() {
+        return skip::note("nbdsh does not work");
+    }
+    const SCRIPT: &str = r#"
+import errno, os
+def refused(number, call):
+    try:
+        call()
+    except nbd.Error as error:
+        assert error.errnum == number, (error.errnum, number)
+    else:
+        raise AssertionError("not refused")
+h.set_strict_mode(0)
+h.add_meta_context("base:allocation")
+h.connect_uri(os.environ["URI"])
+size = h.get_size()
+h.pwrite(b"x" * 4096, 4096, nbd.CMD_FLAG_FUA)
+# What is not of whole sectors is read, changed and written.
+h.pwrite(b"hello", 5000)
+h.pwrite(b"y" * 3000, 8192 - 100)
+assert h.pread(10, 4998) == b"xxhelloxxx"
+assert h.pread(1, 4095) == b"\0" and h.pread(3000, 8192 - 100) == b"y" * 3000
+assert bytes(h.pread_structured(4096, 4096, lambda *_: 0)) == h.pread(4096, 4096)
+big = os.urandom(32 << 20)
+h.pwrite(big, 4096 * 3)
+assert h.pread(32 << 20, 4096 * 3) == big
+h.zero(8192, 4096 * 3); h.zero(10000, 4096 * 7 + 100, nbd.CMD_FLAG_NO_HOLE)
+assert h.pread(8192, 4096 * 3) == b"\0" * 8192
+assert h.pread(10000, 4096 * 7 + 100) == b"\0" * 10000
+assert h.pread(100, 4096 * 7) == big[4096 * 4:4096 * 4 + 100]
+h.trim(1 << 20, 1 << 20)
+h.flush()
+extents = []
+h.block_status(size, 0, lambda name, offset, entries, err: extents.extend(entries))
+assert sum(extents[0::2]) <= size and extents
+refused(errno.EINVAL, lambda: h.pread(512, size))
+refused(errno.ENOSPC, lambda: h.pwrite(b"z" * 512, size))
+refused(errno.EINVAL, lambda: h.pread(1 << 26, 0))
+cookies = [h.aio_pread(nbd.Buffer(4096), 4096 * i) for i in range(200)]
+while h.aio_in_flight():
+    h.poll(-1)
+    for cookie in list(cookies):
+        if h.aio_command_completed(cookie):
+            cookies.remove(cookie)
+h.shutdown()
+"#;
+    for (cache, sector) in [("none", "4096"), ("host", "512"), ("user", "512")] {
+        let scratch = Scratch::new("serve");
+        let served = empty(&scratch, "served");
+        let arguments = [text(&served), "--cache", cache, "--sector-size", sector];
+        let Some(server) = Server::start(&scratch, &arguments) else { return };
+        Program::new("nbdsh").env("URI", server.uri("")).args(["-c", SCRIPT]).succeed();
+        server.stop();
+    }
+}
+
+#[test]
+fn a_discarded_range_gives_its_space_back() {
+    let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
+    let scratch = Scratch::new("serve");
+    let served = image(&scratch, "served");
+    let before = fs::metadata(&served).expect("the image").blocks();
+    let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
+    let discard = ["-f", "raw", "-d", "unmap", "-c", "discard 0 48M", "-c", "flush"];
+    Program::new("qemu-io").args(discard).arg(server.uri("")).succeed();
+    let after = fs::metadata(&served).expect("the image").blocks();
+    assert!(after < before / 2, "{before} blocks before, {after} after");
+    server.stop();
+}
+
+#[test]
+fn a_window_shows_only_its_part() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdcopy"])) else { return };
+    let scratch = Scratch::new("serve");
+    let served = image(&scratch, "served");
+    let arguments = [text(&served), "--offset", "3M", "--length", "1M", "--read-only"];
+    let Some(server) = Server::start(&scratch, &arguments) else { return };
+    let copy = scratch.file("copy");
+    Program::new("nbdcopy").args([&server.uri(""), text(&copy)]).succeed();
+    let whole = fs::read(&served).expect("the image");
+    assert!(fs::read(&copy).expect("the copy") == whole[3 << 20..4 << 20]);
+    let output = server.stop();
+    assert!(output.stderr.contains("1048576 bytes"), "{output}");
+    let wrong = tool().expect("asked before");
+    let wrong = wrong.args(["serve", text(&served), "--offset", "1T", "--nbd", "unix:/x/y"]).run();
+    assert_eq!(wrong.status.code(), Some(1), "{wrong}");
+}
+
+#[test]
+fn a_hang_up_takes_the_new_size() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
+    let scratch = Scratch::new("serve");
+    let served = empty(&scratch, "served");
+    let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
+    let size = || {
+        let info = Program::new("nbdinfo").args(["--size", &server.uri("")]).succeed();
+        info.stdout.trim().parse::<u64>().expect("a number")
+    };
+    assert_eq!(size(), SIZE);
+    File::options()
+        .write(true)
+        .open(&served)
+        .and_then(|file| file.set_len(2 * SIZE))
+        .expect("grown");
+    server.signal(libc::SIGHUP);
+    while size() != 2 * SIZE {}
+    server.stop();
+}
+
+#[test]
+fn what_was_flushed_survives_the_end_of_the_server_and_what_is_running_is_answered() {
+    let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
+    for cache in CACHES {
+        let scratch = Scratch::new("serve");
+        let served = empty(&scratch, "served");
+        let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
+            return;
+        };
+        let write =
+            ["-f", "raw", "-c", "write -P 90 1M 2M", "-c", "write -f -P 91 4M 4k", "-c", "flush"];
+        Program::new("qemu-io").args(write).arg(server.uri("")).succeed();
+        server.kill();
+        let bytes = fs::read(&served).expect("the image");
+        assert!(bytes[1 << 20..3 << 20].iter().all(|byte| *byte == 90), "{cache}");
+        assert!(bytes[4 << 20..][..4096].iter().all(|byte| *byte == 91), "{cache}");
+        // The socket of the one that was killed is replaced.
+        let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
+            return;
+        };
+        server.stop();
+    }
+}
+
+#[test]
+fn a_thousand_clients_half_of_them_silent_do_not_keep_others_waiting() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdcopy"])) else { return };
+    let scratch = Scratch::new("serve");
+    let served = image(&scratch, "served");
+    let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
+    let clients: Vec<UnixStream> = (0..1000)
+        .map(|number| {
+            let mut stream = UnixStream::connect(server.socket()).expect("a connection");
+            if number % 2 == 0 {
+                let mut greeting = [0; 18];
+                stream.read_exact(&mut greeting).expect("the greeting");
+                assert_eq!(&greeting[..8], b"NBDMAGIC");
+            }
+            stream
+        })
+        .collect();
+    let copy = scratch.file("copy");
+    Program::new("nbdcopy").args([&server.uri(""), text(&copy)]).succeed();
+    assert!(same(&served, &copy));
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kib < 300 << 10, "{kib} KiB are resident");
+    drop(clients);
+    server.stop();
+}
+
+#[test]
+fn half_open_connections_are_closed_in_time() {
+    let scratch = Scratch::new("serve");
+    let served = empty(&scratch, "served");
+    let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
+    let mut silent = UnixStream::connect(server.socket()).expect("a connection");
+    silent.set_read_timeout(Some(Duration::from_mins(1))).expect("a limit against hanging");
+    let mut heard = Vec::new();
+    silent.read_to_end(&mut heard).expect("the end, not the limit");
+    assert_eq!(heard.len(), 18);
+    server.stop();
+}
+
+#[test]
+fn counters_are_told_in_json_and_for_prometheus() {
+    let Some(()) = skip::unless(skip::missing_program(&["curl", "qemu-io"])) else { return };
+    let scratch = Scratch::new("serve");
+    let served = image(&scratch, "served");
+    let status = scratch.file("status");
+    let address = format!("unix:{}", status.display());
+    let Some(server) = Server::start(&scratch, &[text(&served), "--status", &address]) else {
+        return;
+    };
+    Program::new("qemu-io").args(["-f", "raw", "-c", "read 0 1M"]).arg(server.uri("")).succeed();
+    let get = |path: &str| {
+        let url = format!("http://localhost{path}");
+        Program::new("curl").args(["-sS", "--unix-socket", text(&status), &url]).succeed().stdout
+    };
+    let json: serde_json::Value = serde_json::from_str(&get("/status")).expect("JSON");
+    assert_eq!((&json["schema"], &json["exports"][0]["size"]), (&1.into(), &SIZE.into()));
+    let metrics = get("/metrics");
+    assert!(
+        metrics.contains("nowait_serve_requests_total{export=\"served\",kind=\"read\"}"),
+        "{metrics}"
+    );
+    let top = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
+    let top = top.args(["top", "--json"]).succeed();
+    let all: serde_json::Value = serde_json::from_str(&top.stdout).expect("JSON");
+    assert_eq!(all[0]["pid"], server.pid());
+    server.stop();
+}
+
+/// Makes an authority, a certificate for `localhost` and one for a client in `folder`.
+fn certificates(folder: &Path) {
+    const SCRIPT: &str = "
+openssl req -x509 -newkey rsa:2048 -nodes -keyout ca-key.pem -out ca-cert.pem -subj /CN=ca -days 2
+for name in server client; do
+    openssl req -newkey rsa:2048 -nodes -keyout $name-key.pem -out $name.csr -subj /CN=localhost
+    printf 'subjectAltName=DNS:localhost\\nbasicConstraints=CA:FALSE\\n' > $name.ext
+    openssl x509 -req -in $name.csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial \
+        -out $name-cert.pem -days 2 -extfile $name.ext
+done";
+    Program::new("sh").args(["-ec", SCRIPT]).dir(folder).succeed();
+}
+
+#[test]
+fn tls_lets_in_who_has_a_certificate_and_nobody_else() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo", "nbdcopy", "openssl"])) else {
+        return;
+    };
+    let scratch = Scratch::new("serve");
+    let served = image(&scratch, "served");
+    let folder = scratch.folder("pki");
+    certificates(&folder);
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (cert, key, ca) = (file("server-cert.pem"), file("server-key.pem"), file("ca-cert.pem"));
+    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let Some(tool) = tool() else { return };
+    let refused = tool.args(["serve", text(&served), "--nbd", "tcp:localhost:0"]).run();
+    assert!(refused.stderr.contains("--insecure"), "{refused}");
+    let arguments = [&[text(&served), "--nbd", "tcp:127.0.0.1:0"][..], &tls].concat();
+    let Some(mut server) = Server::start(&scratch, &arguments) else { return };
+    let port = server.port();
+    let uri = format!("nbds://localhost:{port}/?tls-certificates={}", folder.display());
+    Program::new("nbdinfo").arg(&uri).succeed();
+    let copy = scratch.file("copy");
+    Program::new("nbdcopy").args([&uri, text(&copy)]).succeed();
+    assert!(same(&served, &copy));
+    // Without TLS, and with TLS but no certificate.
+    let plain = Program::new("nbdinfo").arg(format!("nbd://localhost:{port}/")).run();
+    assert!(!plain.status.success(), "{plain}");
+    let only_ca = scratch.folder("anonymous");
+    fs::copy(folder.join("ca-cert.pem"), only_ca.join("ca-cert.pem")).expect("a copy");
+    let uri = format!("nbds://localhost:{port}/?tls-certificates={}", only_ca.display());
+    let anonymous = Program::new("nbdinfo").arg(uri).run();
+    assert!(!anonymous.status.success(), "{anonymous}");
+    server.stop();
+}
