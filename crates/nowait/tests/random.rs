@@ -98,6 +98,9 @@ impl Run {
 
     fn put(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset as usize + bytes.len();
+        if bytes.is_empty() {
+            return; // a write of nothing makes no file longer
+        }
         if self.model.len() < end {
             self.model.resize(end, 0);
         }
