@@ -11,7 +11,8 @@
 //!                              └─ results ─► stats ─► verdict ─► table, report (JSON, HTML)
 //! ```
 //!
-//! Our own page cache is measured by programs of ours, in the same way: `cached`.
+//! Our own page cache is measured by programs of ours, in the same way: `cached`. The sources'
+//! experiments are simulated on models of their devices: `paper`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of this package does
@@ -32,6 +33,7 @@ mod job;
 mod launch;
 mod layout;
 mod metric;
+mod paper;
 mod prepare;
 mod progress;
 mod report;
@@ -51,5 +53,6 @@ pub use args::{DemoArgs, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
+pub use paper::{PaperArgs, run_paper};
 pub use results::Results;
 pub use submit::run_submit;

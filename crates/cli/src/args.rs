@@ -50,6 +50,8 @@ pub(crate) enum Bench {
     Submit(nowait_bench::SubmitArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
     Cached(nowait_bench::CachedArgs),
+    /// Repeat the sources' experiments in virtual time, on a model of a device.
+    Paper(nowait_bench::PaperArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
@@ -58,7 +60,8 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   nowait bench demo                      one table in under 90 seconds
   nowait bench submit --quick --case a   one case, short
-  nowait bench cached --quick            our own page cache, every case";
+  nowait bench cached --quick            our own page cache, every case
+  nowait bench paper                     the sources' tables, simulated";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

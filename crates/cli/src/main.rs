@@ -46,6 +46,7 @@ fn bench(which: &Bench) -> Result<ExitCode> {
     let outcome = match which {
         Bench::Submit(args) => nowait_bench::run_submit(args).map(drop),
         Bench::Cached(args) => nowait_bench::run_cached(args).map(drop),
+        Bench::Paper(args) => nowait_bench::run_paper(args).map(drop),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };
     let failure = |error: nowait_bench::BenchError| {
