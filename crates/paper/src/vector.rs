@@ -11,7 +11,7 @@ use nowait_sim::{Hardware, Prng};
 const SEGMENT_BYTES: u64 = 4096;
 const SEGMENTS: u64 = 8;
 const VECTOR_BYTES: u64 = SEGMENT_BYTES * SEGMENTS;
-/// Where random requests go. The source does not say; so much fits its random writes.
+/// Where random requests go. The source does not say; so much comes near its random writes.
 const FILE_BYTES: u64 = 256 << 20;
 
 /// Every how many-th request writes.

@@ -246,14 +246,19 @@ impl World {
 
     /// Keeps `thread` and a processor busy for `ns`, once both are free.
     pub(crate) async fn cpu(&self, thread: &Thread, ns: u64) {
+        let end_ns = self.book(thread, ns);
+        self.until(end_ns).await;
+    }
+
+    /// Returns when a burst of `thread` ends that begins as soon as both are free.
+    fn book(&self, thread: &Thread, ns: u64) -> u64 {
         let mut processors = self.0.processors.borrow_mut();
         let free = processors.iter_mut().min().expect("a machine has processors");
         let end_ns = self.now_ns().max(thread.0.get()).max(*free) + ns;
         *free = end_ns;
         thread.0.set(end_ns);
-        drop(processors);
         self.0.busy_ns.set(self.busy_ns() + ns);
-        self.until(end_ns).await;
+        end_ns
     }
 
     /// Waits for a time.

@@ -68,21 +68,14 @@ impl Array {
             let disk = drive * disks as usize + (index % disks) as usize;
             let address = if disks == 1 { at } else { index / disks * stripe + inside };
             // What adjoins on a disk is one command.
-            match commands
-                .iter_mut()
-                .find(|(of, one)| *of == disk && one.address + one.len == address)
-            {
-                Some((_, command)) => command.len += len,
-                None => {
-                    let command = Command {
-                        number: job.number,
-                        kind: job.kind,
-                        address,
-                        len,
-                        arrival_ns: at_ns,
-                    };
-                    commands.push((disk, command));
-                }
+            let adjoins =
+                |one: &&mut (usize, Command)| one.0 == disk && one.1.address + one.1.len == address;
+            if let Some((_, command)) = commands.iter_mut().find(adjoins) {
+                command.len += len;
+            } else {
+                let command =
+                    Command { number: job.number, kind: job.kind, address, len, arrival_ns: at_ns };
+                commands.push((disk, command));
             }
             (at, left) = (at + len, left - len);
         }

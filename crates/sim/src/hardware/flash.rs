@@ -34,7 +34,8 @@ pub(crate) struct Link {
     events: BinaryHeap<Reverse<(u64, u64, Stage)>>,
     order: u64,
     accessing: usize,
-    link_free_ns: u64,
+    /// When the link is.
+    free_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +53,7 @@ impl Link {
             events: BinaryHeap::new(),
             order: 0,
             accessing: 0,
-            link_free_ns: 0,
+            free_ns: 0,
         }
     }
 
@@ -70,8 +71,8 @@ impl Link {
         match stage {
             Stage::Accessed(number, busy_ns) => {
                 self.accessing -= 1;
-                self.link_free_ns = self.link_free_ns.max(ns) + busy_ns;
-                self.push(self.link_free_ns, Stage::Ended(number));
+                self.free_ns = self.free_ns.max(ns) + busy_ns;
+                self.push(self.free_ns, Stage::Ended(number));
                 self.access(ns);
                 None
             }
