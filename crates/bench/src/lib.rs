@@ -15,6 +15,7 @@
 //! can ask is asked of an engine in this process (`rig`): `vector`,
 //! `fairness`, `mixed`.
 //! Servers of images are measured by fio as their client: `serve`.
+//! The sources' experiments are simulated on models of their devices: `paper`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of
@@ -37,6 +38,7 @@ mod launch;
 mod layout;
 mod metric;
 mod mixed;
+mod paper;
 mod prepare;
 mod progress;
 mod report;
@@ -61,6 +63,7 @@ pub use demo::run_demo;
 pub use error::{BenchError, Result};
 pub use fairness::{FairnessArgs, run_fairness};
 pub use mixed::{MixedArgs, run_mixed};
+pub use paper::{PaperArgs, run_paper};
 pub use results::Results;
 pub use serve::{ServeBenchArgs, run_serve};
 pub use submit::{run_posix, run_submit};

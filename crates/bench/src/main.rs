@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nowait_bench::{
-    CachedArgs, DemoArgs, FairnessArgs, MixedArgs, POSIX_EXAMPLES, SubmitArgs, VectorArgs,
-    run_cached, run_demo, run_fairness, run_mixed, run_posix, run_submit, run_vector,
+    CachedArgs, DemoArgs, FairnessArgs, MixedArgs, POSIX_EXAMPLES, PaperArgs, SubmitArgs,
+    VectorArgs, run_cached, run_demo, run_fairness, run_mixed, run_paper, run_posix, run_submit,
+    run_vector,
 };
 
 #[derive(Parser)]
@@ -30,6 +31,8 @@ enum Command {
     Fairness(FairnessArgs),
     /// Serve sockets, a file and a timer from one context, against epoll with threads.
     Mixed(MixedArgs),
+    /// Repeat the sources' experiments in virtual time, on a model of a device.
+    Paper(PaperArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(DemoArgs),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Vector(args) => run_vector(&args),
         Command::Fairness(args) => run_fairness(&args),
         Command::Mixed(args) => run_mixed(&args),
+        Command::Paper(args) => run_paper(&args).map(drop),
         Command::Demo(args) => run_demo(&args).map(drop),
     };
     match outcome {

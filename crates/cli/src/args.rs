@@ -67,6 +67,8 @@ pub(crate) enum Bench {
     Mixed(nowait_bench::MixedArgs),
     /// Measure NBD servers on the same image, and check ours against the targets.
     Serve(nowait_bench::ServeBenchArgs),
+    /// Repeat the sources' experiments in virtual time, on a model of a device.
+    Paper(nowait_bench::PaperArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
@@ -95,7 +97,8 @@ Examples:
   nowait bench vector                    one request of many segments against many
   nowait bench fairness                  single requests beside thousands
   nowait bench mixed                     sockets, a file and a timer on one thread
-  nowait bench serve --quick             NBD servers, every case";
+  nowait bench serve --quick             NBD servers, every case
+  nowait bench paper                     the sources' tables, simulated";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

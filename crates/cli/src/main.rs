@@ -54,6 +54,7 @@ fn bench(which: &Bench) -> Result<ExitCode> {
         Bench::Fairness(args) => nowait_bench::run_fairness(args),
         Bench::Mixed(args) => nowait_bench::run_mixed(args),
         Bench::Serve(args) => nowait_bench::run_serve(args),
+        Bench::Paper(args) => nowait_bench::run_paper(args).map(drop),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };
     let failure = |error: nowait_bench::BenchError| {

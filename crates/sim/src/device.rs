@@ -1,7 +1,8 @@
 //! The device as its users see it: a backend that waits in virtual time.
 
 use crate::{
-    Model, Prng, VirtualClock, faults::Faults, service::Queue, service::Service, store::Store,
+    Hardware, Model, Prng, VirtualClock, faults::Faults, service::Queue, service::Service,
+    store::Store,
 };
 use nowait_block::{Bio, BlockBackend, Completion, Limits};
 use nowait_sys::{Errno, time::Deadline};
@@ -17,8 +18,14 @@ pub struct Config {
     pub depth: usize,
     /// What is written or lost as a whole, in bytes: 512 or 4096.
     pub sector_bytes: usize,
-    /// How long requests take.
+    /// How long requests take, and which is next.
     pub model: Model,
+    /// A device that exists: replaces `model`. It does not give back what it was given, so that
+    /// only requests that were not committed can be cancelled.
+    pub hardware: Option<Hardware>,
+    /// Whether data is kept. Without, reads leave memory as it was, and only sizes and times are
+    /// real: for measurements that move more than fits into memory.
+    pub contents: bool,
     /// What goes wrong.
     pub faults: Faults,
     /// Most events the trace keeps.
@@ -33,6 +40,8 @@ impl Config {
             depth: 64,
             sector_bytes: 512,
             model: Model::any_order(),
+            hardware: None,
+            contents: true,
             faults: Faults::none(),
             trace_events_max: 256,
         }

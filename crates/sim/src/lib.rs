@@ -6,6 +6,7 @@
 //!  device    handle, queues, waiting in virtual time             │
 //!  service   what waits, what is served, what is stuck           │
 //!    delay      how long a request takes, and which is next      │
+//!    hardware   the same, of devices that exist                  │
 //!    perform    what a request does to its file                  │
 //!    faults     the fault model; its header is the contract      │
 //!    trace      what happened, and a hash of it                  │
@@ -53,6 +54,7 @@
 pub mod delay;
 pub mod device;
 pub mod faults;
+mod hardware;
 mod host;
 mod memory;
 pub mod oracle;
@@ -67,6 +69,7 @@ pub mod trace;
 pub use delay::Model;
 pub use device::{Config, Cut, SimDevice};
 pub use faults::{Faults, Lies};
+pub use hardware::Hardware;
 pub use nowait_block::stacked::delay::VirtualClock;
 pub use oracle::Oracle;
 pub use prng::Prng;

@@ -101,6 +101,9 @@ impl Service {
         // Direct transfers end at the end of a sector.
         let limit = if direct && limit < len { limit.next_multiple_of(align) } else { limit };
         let from = offset as u64;
+        if !self.contents {
+            return Ok(self.transfer_nothing(bio.op, file, from, len.min(limit)));
+        }
         let len = match bio.op {
             BioOp::Write => request.data.as_ref().map_err(|errno| *errno)?.len(),
             _ => len.min(size.saturating_sub(from) as usize),
@@ -118,6 +121,16 @@ impl Service {
             return memory::scatter(&bytes, &bio.segments);
         }
         self.write(request, file, from, good)
+    }
+
+    /// Transfers no data: only the size counts.
+    fn transfer_nothing(&mut self, op: BioOp, file: usize, from: u64, len: usize) -> u32 {
+        let file = &mut self.store.file_mut(file).volatile;
+        if op == BioOp::Write {
+            file.grow(from + len as u64);
+            return len as u32;
+        }
+        (len as u64).min(file.size().saturating_sub(from)) as u32
     }
 
     /// Writes the first `len` bytes of the request's data, or as many as there is room for.

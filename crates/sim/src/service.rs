@@ -4,6 +4,7 @@ use crate::{
     delay::{Model, Work, WorkKind},
     device::{Config, Cut},
     faults::{Fate, Faults, Kind},
+    hardware::{Hardware, Job, Machine},
     memory,
     prng::Prng,
     store::{Change, Store},
@@ -11,7 +12,10 @@ use crate::{
 };
 use nowait_block::{Bio, BioOp, Completion, stacked::delay::VirtualClock};
 use nowait_sys::Errno;
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 /// All of a device, behind its lock.
 #[derive(Debug)]
@@ -28,6 +32,12 @@ pub(crate) struct Service {
     pub(crate) fired: u64,
     completed: u64,
     model: Model,
+    /// In the place of the model.
+    machine: Option<Machine>,
+    /// What the machine has, by number.
+    in_machine: BTreeMap<u64, Request>,
+    /// Whether data is kept.
+    pub(crate) contents: bool,
     /// Independent of each other, so that a fault does not change the times of others.
     fates: Prng,
     times: Prng,
@@ -89,6 +99,9 @@ impl Service {
             fired: 0,
             completed: 0,
             model: config.model.clone(),
+            machine: config.hardware.as_ref().map(Hardware::machine),
+            in_machine: BTreeMap::new(),
+            contents: config.contents,
             fates: prng.fork(),
             times: prng.fork(),
             damage: prng.fork(),
@@ -126,7 +139,7 @@ impl Service {
             // Only errors and hang-ups, which files do not have.
             let forever = matches!(request.bio.op, BioOp::Poll(events) if events & POLLIN_OUT == 0);
             let forever = forever && file.is_ok();
-            if request.bio.op == BioOp::Write {
+            if request.bio.op == BioOp::Write && self.contents {
                 request.data = memory::gather(&request.bio.segments);
             }
             if self.off.is_some() {
@@ -145,6 +158,13 @@ impl Service {
 
     /// Gives free units work.
     fn serve(&mut self, at_ns: u64) {
+        if let Some(machine) = &mut self.machine {
+            for request in self.waiting.drain(..) {
+                machine.add(job(&self.store, &request), at_ns);
+                self.in_machine.insert(request.number, request);
+            }
+            return;
+        }
         while self.served.len() < self.model.units && !self.waiting.is_empty() {
             let works = self.waiting.iter().map(|request| work(&self.store, request));
             let index = self.model.choose(works, at_ns, self.head, &mut self.times);
@@ -162,13 +182,17 @@ impl Service {
 
     /// Returns when the next request finishes, of any queue.
     pub(crate) fn next_finish_ns(&self) -> Option<u64> {
-        self.served.iter().map(|served| served.finish_ns).min()
+        match &self.machine {
+            Some(machine) => machine.next_ns(),
+            None => self.served.iter().map(|served| served.finish_ns).min(),
+        }
     }
 
     /// Tells whether a request of `queue` will finish by itself.
     pub(crate) fn is_awaited(&self, queue: usize) -> bool {
         let served = self.served.iter().map(|served| &served.request);
-        served.chain(&self.waiting).any(|request| request.queue == queue)
+        let requests = served.chain(&self.waiting).chain(self.in_machine.values());
+        requests.into_iter().any(|request| request.queue == queue)
     }
 
     pub(crate) fn stuck_count(&self) -> usize {
@@ -177,12 +201,7 @@ impl Service {
 
     /// Moves time on to `ns` and finishes what is due by then, each at its own time.
     pub(crate) fn run_until(&mut self, ns: u64) {
-        loop {
-            let due = self.served.iter().enumerate();
-            let due = due.filter(|(_, served)| served.finish_ns <= ns);
-            let next = due.min_by_key(|(_, served)| (served.finish_ns, served.tie));
-            let Some((index, _)) = next else { break };
-            let Served { finish_ns, request, .. } = self.served.swap_remove(index);
+        while let Some((finish_ns, request)) = self.take_due(ns) {
             self.clock.advance_to(finish_ns);
             let result = self.perform(&request, finish_ns);
             self.finish(&request, result, finish_ns);
@@ -195,8 +214,26 @@ impl Service {
         self.clock.advance_to(ns);
     }
 
+    /// Takes out the request that finishes next, if it does by `ns`.
+    fn take_due(&mut self, ns: u64) -> Option<(u64, Request)> {
+        if let Some(machine) = &mut self.machine {
+            while let Some(at_ns) = machine.next_ns().filter(|at_ns| *at_ns <= ns) {
+                let request = machine.step().and_then(|number| self.in_machine.remove(&number));
+                if let Some(request) = request {
+                    return Some((at_ns, request));
+                }
+            }
+            return None;
+        }
+        let due = self.served.iter().enumerate().filter(|(_, served)| served.finish_ns <= ns);
+        let (index, _) = due.min_by_key(|(_, served)| (served.finish_ns, served.tie))?;
+        let Served { finish_ns, request, .. } = self.served.swap_remove(index);
+        Some((finish_ns, request))
+    }
+
     fn finish(&mut self, request: &Request, result: Result<u32, Errno>, at_ns: u64) {
         let data = match (request.bio.op, result) {
+            _ if !self.contents => 0,
             (BioOp::Write, Ok(count)) => {
                 request.data.as_ref().map_or(0, |data| data_hash(&data[..count as usize]))
             }
@@ -267,6 +304,7 @@ impl Service {
         self.trace.note(now_ns, What::PowerCut);
         let mut ended: Vec<Request> = self.served.drain(..).map(|served| served.request).collect();
         ended.append(&mut self.stuck);
+        ended.extend(core::mem::take(&mut self.in_machine).into_values());
         ended.sort_by_key(|request| request.number);
         let writes = ended.iter().filter_map(|request| self.write_of(request)).collect();
         self.off = Some(writes);
@@ -297,12 +335,26 @@ fn op_name(op: BioOp) -> &'static str {
     }
 }
 
-fn work(store: &Store, request: &Request) -> Work {
-    let kind = match request.bio.op {
+fn work_kind(op: BioOp) -> WorkKind {
+    match op {
         BioOp::Read | BioOp::Poll(_) => WorkKind::Read,
         BioOp::Write => WorkKind::Write,
         BioOp::Fsync | BioOp::Fdatasync => WorkKind::Flush,
-    };
+    }
+}
+
+fn job(store: &Store, request: &Request) -> Job {
+    Job {
+        number: request.number,
+        kind: work_kind(request.bio.op),
+        file: request.fd.and_then(|fd| store.descriptor(fd)).map_or(0, |one| one.file),
+        offset: u64::try_from(request.bio.offset).unwrap_or(0),
+        len: request.bio.segments.len() as u64,
+    }
+}
+
+fn work(store: &Store, request: &Request) -> Work {
+    let kind = work_kind(request.bio.op);
     let file = request.fd.and_then(|fd| store.descriptor(fd)).map_or(0, |one| one.file);
     let offset = u64::try_from(request.bio.offset).unwrap_or(0) % FILE_SPACING_BYTES;
     let address = file as u64 * FILE_SPACING_BYTES + offset;

@@ -11,6 +11,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-sim", 3),
     ("nowait-cache", 3),
     ("nowait-file", 4),
+    ("nowait-paper", 4),
     ("nowait", 5),
     ("nowait-process", 6),
     ("nowait-libaio", 7),

@@ -1,0 +1,268 @@
+//! `bench paper`: the sources' experiments on models of their devices, in virtual time.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use comfy_table::Cell;
+use nowait_paper::{Row, Scale, Source, Table};
+use nowait_sim::Hardware;
+use serde::Serialize;
+
+use crate::error::{BenchError, Context, Result};
+use crate::report::SCHEMA;
+use crate::table::{new_table, right};
+
+const EXAMPLES: &str = "\
+Examples:
+  nowait bench paper                           every table, on one Ultra2 SCSI disk
+  nowait bench paper --device sim:raid20       … on 20 logical drives of 4 disks
+  nowait bench paper --seed 7 --json           another draw, as JSON on standard output
+  nowait bench paper --json paper.json         the tables, and the figures in a file
+
+The same device and seed give the same output to the last byte.";
+
+/// Repeats the sources' experiments in virtual time, before and after, on a model of a device.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PaperArgs {
+    /// The model: sim:u2scsi, sim:raid20, sim:hdd, sim:sata-ssd or sim:nvme
+    #[arg(long, value_name = "sim:MODEL", default_value = "sim:u2scsi")]
+    pub device: String,
+
+    /// Decides all that is drawn: places and kinds of requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Smaller files and fewer requests: the shapes, in seconds
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+}
+
+/// Simulates every table, and prints them or their JSON.
+///
+/// # Errors
+/// There is no such model, or the JSON cannot be written.
+pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
+    let hardware = Hardware::named(&args.device).map_err(BenchError::usage)?;
+    let scale = if args.quick { Scale::SMALL } else { Scale::FULL };
+    let bar = indicatif::ProgressBar::new_spinner();
+    let tables = nowait_paper::tables(&hardware, scale, args.seed, |what| {
+        bar.set_message(format!("simulating {what}"));
+        bar.tick();
+    });
+    bar.finish_and_clear();
+    let document = || json(args, &hardware, &tables);
+    match args.json.as_deref() {
+        Some(path) if path == Path::new("-") => println!("{}", document()?),
+        Some(path) => {
+            fs::write(path, document()?).context(|| format!("write {}", path.display()))?;
+            println!("{}\nFigures: {}", text(args, &hardware, &tables), path.display());
+        }
+        None => println!("{}", text(args, &hardware, &tables)),
+    }
+    Ok(tables)
+}
+
+/// Prints the tables, and how many of the sources' changes were met.
+fn text(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{}: {}; seed {}", hardware.name, hardware.about, args.seed);
+    let _ = writeln!(text, "Simulated in virtual time; processor times from one table of costs.");
+    for table in tables {
+        let _ = writeln!(text, "\n{} · {}\n{}", table.row, table.title, rows(table));
+        for note in &table.notes {
+            let _ = writeln!(text, "Note: {note}.");
+        }
+    }
+    let judged = || tables.iter().flat_map(|table| &table.rows).filter_map(Row::is_met);
+    let (met, all) = (judged().filter(|met| *met).count(), judged().count());
+    let _ = write!(text, "\n{met} of {all} changes of the sources are met or exceeded, to 2 %.");
+    text
+}
+
+fn rows(table: &Table) -> comfy_table::Table {
+    let mut text =
+        new_table(&["what", "unit", "source", "baseline", "nowait", "source", "here", "met"]);
+    for row in &table.rows {
+        let ratio = row.source.ratio().map_or("–".to_owned(), |ratio| format!("{ratio:.3}×"));
+        let met = row.is_met().map_or("–", |met| if met { "yes" } else { "no" });
+        text.add_row([
+            Cell::new(&row.what),
+            Cell::new(row.unit),
+            right(source(row.source)),
+            right(figure(row.baseline)),
+            right(figure(row.nowait)),
+            right(ratio),
+            right(format!("{:.3}×", row.ratio())),
+            Cell::new(met),
+        ]);
+    }
+    text
+}
+
+fn source(source: Source) -> String {
+    match source {
+        Source::Figures(before, after) => format!("{} → {}", figure(before), figure(after)),
+        Source::Said(words) => words.to_owned(),
+        Source::Ratio(_) => "–".to_owned(),
+    }
+}
+
+fn figure(value: f64) -> String {
+    if value >= 1_000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    host: Simulated<'a>,
+    workload: &'static str,
+    params: Params,
+    rows: Vec<JsonRow<'a>>,
+    ratios: Vec<JsonRatio<'a>>,
+}
+
+/// In the place of a machine: nothing of the one it ran on has a say.
+#[derive(Serialize)]
+struct Simulated<'a> {
+    device: &'a str,
+    about: &'a str,
+}
+
+#[derive(Serialize)]
+struct Params {
+    seed: u64,
+    quick: bool,
+}
+
+#[derive(Serialize)]
+struct JsonRow<'a> {
+    engine: &'static str,
+    case: String,
+    metric: &'a str,
+    unit: &'static str,
+    runs: [f64; 1],
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+#[derive(Serialize)]
+struct JsonRatio<'a> {
+    case: String,
+    metric: &'a str,
+    a: &'static str,
+    b: &'static str,
+    median: f64,
+    source: Option<f64>,
+    met: Option<bool>,
+}
+
+fn json(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> Result<String> {
+    let rows = || tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
+    let case = |table: &Table| format!("{} {}", table.row, table.title);
+    let figures = |table: &Table, row: &'_ Row| {
+        let of_source = match row.source {
+            Source::Figures(before, after) => vec![("source-before", before), ("source", after)],
+            Source::Ratio(_) | Source::Said(_) => Vec::new(),
+        };
+        let simulated = [("baseline", row.baseline), ("nowait", row.nowait)];
+        of_source
+            .into_iter()
+            .chain(simulated)
+            .map(|figure| (case(table), figure))
+            .collect::<Vec<_>>()
+    };
+    let document = Document {
+        schema: SCHEMA,
+        host: Simulated { device: &hardware.name, about: &hardware.about },
+        workload: "paper",
+        params: Params { seed: args.seed, quick: args.quick },
+        rows: rows()
+            .flat_map(|(table, row)| {
+                figures(table, row).into_iter().map(|(case, (engine, value))| JsonRow {
+                    engine,
+                    case,
+                    metric: &row.what,
+                    unit: row.unit,
+                    runs: [value],
+                    median: value,
+                    min: value,
+                    max: value,
+                })
+            })
+            .collect(),
+        ratios: rows()
+            .map(|(table, row)| JsonRatio {
+                case: case(table),
+                metric: &row.what,
+                a: "baseline",
+                b: "nowait",
+                median: row.ratio(),
+                source: row.source.ratio(),
+                met: row.is_met(),
+            })
+            .collect(),
+    };
+    let text = serde_json::to_string_pretty(&document);
+    text.map_err(|error| BenchError::failed(format!("JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: PaperArgs,
+    }
+
+    fn args(arguments: &[&str]) -> PaperArgs {
+        Cli::try_parse_from(["x"].iter().chain(arguments)).expect("well-formed").args
+    }
+
+    #[test]
+    fn an_unknown_model_is_wrong_usage_and_the_known_are_named() {
+        let error = run_paper(&args(&["--device", "sim:tape"])).expect_err("unknown");
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("sim:raid20"), "{error}");
+    }
+
+    #[test]
+    fn json_goes_to_a_file_or_to_standard_output() {
+        assert_eq!(args(&["--json"]).json, Some(PathBuf::from("-")));
+        assert_eq!(args(&["--json", "a.json"]).json, Some(PathBuf::from("a.json")));
+        assert_eq!(args(&[]).json, None);
+    }
+
+    #[test]
+    fn the_text_and_the_json_have_every_row() {
+        let (args, hardware) = (args(&[]), Hardware::named("sim:u2scsi").expect("known"));
+        let row = |source| Row {
+            what: "random read".to_owned(),
+            unit: "MB/s",
+            more_is_better: true,
+            source,
+            baseline: 10.0,
+            nowait: 25.0,
+        };
+        let rows = vec![row(Source::Figures(10.08, 23.91)), row(Source::Said("less"))];
+        let tables = [Table { row: "M1", title: "x".to_owned(), notes: Vec::new(), rows }];
+        let text = text(&args, &hardware, &tables);
+        assert!(text.contains("10.08 → 23.91") && text.contains("2.500×"), "{text}");
+        assert!(text.contains("1 of 1 changes"), "{text}");
+        let json: serde_json::Value =
+            serde_json::from_str(&json(&args, &hardware, &tables).expect("JSON")).expect("valid");
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(6));
+        assert_eq!(json["ratios"][0]["met"], true);
+    }
+}

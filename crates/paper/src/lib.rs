@@ -1,0 +1,30 @@
+//! The sources' experiments, in virtual time, on models of the devices they were made on.
+//!
+//! ```text
+//! paper        all tables
+//!   aio_stress   M1: buffered AIO, before and after      rawio     M8: AIO against threads
+//!   randrw       M9: time inside submit                  vector    M7: many segments
+//!   cleaner      M13: page cleaners of a database
+//!     stage      files, the page cache, requests of one kind
+//!       world    threads, processors, the device; virtual time
+//!       costs    what the processor needs for each thing
+//! table        figures of the source beside the simulated ones
+//! ```
+//!
+//! The *baseline* is what a source calls unpatched, sync or loop: the same operations of the same
+//! page cache, with the caller waiting at each blocking point. *nowait* is those operations as
+//! requests: a wait ends the iteration, a kick begins the next.
+
+mod aio_stress;
+mod cleaner;
+mod costs;
+mod paper;
+mod randrw;
+mod rawio;
+mod stage;
+mod table;
+mod vector;
+mod world;
+
+pub use paper::{Scale, tables};
+pub use table::{Row, Source, Table};

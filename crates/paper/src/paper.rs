@@ -1,0 +1,61 @@
+//! All tables of the sources.
+
+use crate::{aio_stress, cleaner, randrw, rawio, table::Table, vector};
+use nowait_sim::Hardware;
+
+/// How much is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Of aio-stress, in bytes; the source has 1 GiB.
+    pub stress_file_bytes: u64,
+    /// Of randrw; the source has 200 MiB.
+    pub randrw_file_bytes: u64,
+    /// Requests of a run of rawiobench.
+    pub raw_requests: u64,
+    /// Requests of a run of readv and writev.
+    pub vectors: u64,
+    /// Transactions of the database.
+    pub transactions: u64,
+}
+
+impl Scale {
+    /// As the sources have it, as far as they say.
+    pub const FULL: Scale = Scale {
+        stress_file_bytes: 1 << 30,
+        randrw_file_bytes: 200 << 20,
+        raw_requests: 4_000,
+        vectors: 2_000,
+        transactions: 4_000,
+    };
+
+    /// For tests.
+    pub const SMALL: Scale = Scale {
+        stress_file_bytes: 64 << 20,
+        randrw_file_bytes: 4 << 20,
+        raw_requests: 200,
+        vectors: 50,
+        transactions: 200,
+    };
+}
+
+/// Runs every experiment on a device, in virtual time; the same for the same seed. `progress` is
+/// told before each what comes.
+pub fn tables(
+    hardware: &Hardware,
+    scale: Scale,
+    seed: u64,
+    mut progress: impl FnMut(&str),
+) -> Vec<Table> {
+    let mut tables = Vec::new();
+    progress("M1 aio-stress");
+    tables.push(aio_stress::table(hardware, scale.stress_file_bytes, seed));
+    progress("M7 vectors");
+    tables.push(vector::table(hardware, scale.vectors, seed));
+    progress("M8 rawiobench");
+    tables.extend(rawio::tables(hardware, scale.raw_requests, seed));
+    progress("M9 randrw");
+    tables.push(randrw::table(hardware, scale.randrw_file_bytes, seed));
+    progress("M13 page cleaners");
+    tables.push(cleaner::table(hardware, scale.transactions, seed));
+    tables
+}

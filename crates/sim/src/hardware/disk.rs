@@ -1,0 +1,291 @@
+//! One disk: an arm over turning platters, a track buffer, a queue of tagged commands.
+//!
+//! The arm serves, of the commands in the disk, the one that takes the least time from where it
+//! is. After a read it reads on into its buffer until it has something else to do; a read of what
+//! the buffer has, or is about to have, needs no arm. There is no write cache.
+//!
+//! Track changes are part of the sustained rate, so the angle of a byte grows evenly through a
+//! zone. Seek times pass through the three figures of a data sheet: track to track, average (a
+//! third of the way), full stroke; as a square root up to the average, and straight after it.
+//! Source: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 27(3).
+
+use super::transfer_ns;
+use crate::delay::WorkKind;
+use serde::Deserialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The figures of a disk.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Disk {
+    pub(super) capacity_bytes: u64,
+    turns_per_minute: u64,
+    track_seek_us: u64,
+    average_seek_us: u64,
+    full_seek_us: u64,
+    /// Added to the seek of a write.
+    write_settle_us: u64,
+    /// Sustained rate at the outer edge, where addresses begin.
+    outer_mb_per_s: f64,
+    inner_mb_per_s: f64,
+    /// From the arrival of a command until it can be served.
+    command_us: u64,
+    buffer_segment_kib: u64,
+    buffer_segments: usize,
+    /// Most commands in the disk; others wait in the host, in the order of an elevator.
+    tags: usize,
+}
+
+/// Zones of equal size, each with a rate of its own.
+const ZONES: u64 = 16;
+
+/// A command that has been in the disk this long goes before all others: the nearest first would
+/// let it wait for ever. (The elevator before the disk comes to each by itself.)
+const AGE_MAX_NS: u64 = 1_000_000_000;
+
+/// Where the arm is follows from the time, and is rounded: so much is the same place.
+const ROUNDING_BYTES: u64 = 512;
+
+/// A part of a request on one disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Command {
+    /// Of the request.
+    pub(super) number: u64,
+    pub(super) kind: WorkKind,
+    pub(super) address: u64,
+    pub(super) len: u64,
+    pub(super) arrival_ns: u64,
+}
+
+/// How a command that has left the arm was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Served {
+    pub(super) command: Command,
+    /// Its bytes came from the buffer: the bus carries them only now.
+    pub(super) buffered: bool,
+}
+
+/// A disk at work.
+#[derive(Debug)]
+pub(super) struct Arm {
+    disk: Disk,
+    /// Waiting in the host, by address and order of arrival.
+    host: BTreeMap<(u64, u64), Command>,
+    arrivals: u64,
+    /// Where the elevator is.
+    elevator: u64,
+    /// In the disk, with the time since when.
+    tagged: Vec<(u64, Command)>,
+    busy: Option<(u64, Served)>,
+    /// Where the arm is.
+    head: u64,
+    buffer: VecDeque<(u64, u64)>,
+    ahead: Option<Ahead>,
+}
+
+/// Reading on after a read: from byte `start` of it, at `from` when it was `at_ns`.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    start: u64,
+    from: u64,
+    at_ns: u64,
+    limit: u64,
+}
+
+impl Arm {
+    pub(super) fn new(disk: &Disk) -> Arm {
+        Arm {
+            disk: disk.clone(),
+            host: BTreeMap::new(),
+            arrivals: 0,
+            elevator: 0,
+            tagged: Vec::new(),
+            busy: None,
+            head: 0,
+            buffer: VecDeque::new(),
+            ahead: None,
+        }
+    }
+
+    pub(super) fn add(&mut self, command: Command) {
+        self.arrivals += 1;
+        self.host.insert((command.address, self.arrivals), command);
+        self.start(command.arrival_ns);
+    }
+
+    /// Returns when the arm is done with what it does.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.busy.as_ref().map(|(ns, _)| *ns)
+    }
+
+    /// Ends what the arm does, and begins the next.
+    pub(super) fn step(&mut self) -> Option<(u64, Served)> {
+        let (ns, served) = self.busy.take()?;
+        self.start(ns);
+        Some((ns, served))
+    }
+
+    fn start(&mut self, now_ns: u64) {
+        if self.busy.is_some() {
+            return;
+        }
+        while self.tagged.len() < self.disk.tags {
+            let next = self.host.range((self.elevator, 0)..).next().map(|(key, _)| *key);
+            let key = next.or_else(|| self.host.keys().next().copied());
+            let Some(command) = key.and_then(|key| self.host.remove(&key)) else { break };
+            self.elevator = command.address;
+            self.tagged.push((now_ns, command));
+        }
+        let Some(index) = self.choose(now_ns) else { return };
+        let (_, command) = self.tagged.swap_remove(index);
+        let (end_ns, buffered) = self.serve(command, now_ns);
+        self.busy = Some((end_ns, Served { command, buffered }));
+    }
+
+    fn choose(&self, now_ns: u64) -> Option<usize> {
+        let commands = || self.tagged.iter().enumerate();
+        let (oldest, (since_ns, _)) = commands().min_by_key(|(_, (since_ns, _))| *since_ns)?;
+        if now_ns - since_ns > AGE_MAX_NS {
+            return Some(oldest);
+        }
+        let transfer = |one: &Command| transfer_ns(one.len, self.rate(one.address));
+        let time = |command: &Command| match self.buffered_ns(command, now_ns) {
+            // When its first byte comes, as for the others.
+            Some(ns) => ns.saturating_sub(transfer(command)).max(now_ns),
+            None => self.media_start_ns(command, now_ns),
+        };
+        let nearest = commands().min_by_key(|(_, (since_ns, one))| (time(one), *since_ns))?;
+        Some(nearest.0)
+    }
+
+    /// Serves a command; returns when the arm is free again, and whether the buffer had it.
+    fn serve(&mut self, command: Command, now_ns: u64) -> (u64, bool) {
+        let ready_ns = self.ready_ns(&command, now_ns);
+        if command.kind == WorkKind::Flush {
+            return (ready_ns, false);
+        }
+        let end = command.address + command.len;
+        if let Some(end_ns) = self.buffered_ns(&command, now_ns) {
+            if let Some(ahead) = self.ahead.as_mut().filter(|ahead| end <= ahead.limit) {
+                ahead.limit = ahead.limit.max(end + self.disk.buffer_segment_kib * 1024);
+            }
+            return (end_ns, true);
+        }
+        self.stop_ahead(now_ns);
+        let start_ns = self.media_start_ns(&command, now_ns);
+        let end_ns = start_ns + transfer_ns(command.len, self.rate(command.address));
+        self.head = end;
+        if command.kind == WorkKind::Read {
+            let limit = end + self.disk.buffer_segment_kib * 1024;
+            let start = command.address;
+            self.ahead = Some(Ahead { start, from: end, at_ns: end_ns, limit });
+        } else {
+            self.buffer.retain(|(from, to)| end <= *from || *to <= command.address);
+        }
+        (end_ns, false)
+    }
+
+    /// Returns when the arm can begin: commands that came while it was busy are decoded already.
+    fn ready_ns(&self, command: &Command, now_ns: u64) -> u64 {
+        now_ns.max(command.arrival_ns + self.disk.command_us * 1_000)
+    }
+
+    /// Returns when all of a read is in the buffer, if it is or will be without the arm moving.
+    fn buffered_ns(&self, command: &Command, now_ns: u64) -> Option<u64> {
+        if command.kind != WorkKind::Read {
+            return None;
+        }
+        let (from, end) = (command.address, command.address + command.len);
+        let ready_ns = self.ready_ns(command, now_ns);
+        if self.buffer.iter().any(|(start, stop)| *start <= from && end <= *stop) {
+            return Some(ready_ns);
+        }
+        let ahead = self.ahead?;
+        let reached = self.reached(ahead, now_ns);
+        let going_on = reached < ahead.limit && from <= reached.max(ahead.from) + ROUNDING_BYTES;
+        if from < ahead.start || end > ahead.limit || !(going_on || end <= reached) {
+            return None;
+        }
+        let there_ns = ahead.at_ns + transfer_ns(end.saturating_sub(ahead.from), self.rate(from));
+        Some(ready_ns.max(there_ns))
+    }
+
+    fn reached(&self, ahead: Ahead, now_ns: u64) -> u64 {
+        let ns = now_ns.saturating_sub(ahead.at_ns);
+        let bytes = (ns as f64 * self.rate(ahead.from) / 1_000.0) as u64;
+        (ahead.from + bytes).min(ahead.limit)
+    }
+
+    /// Leaves what was read ahead in the buffer; the arm is where it came to.
+    fn stop_ahead(&mut self, now_ns: u64) {
+        let Some(ahead) = self.ahead.take() else { return };
+        self.head = self.reached(ahead, now_ns);
+        self.buffer
+            .push_back((ahead.start.max(self.head.saturating_sub(self.segment())), self.head));
+        if self.buffer.len() > self.disk.buffer_segments {
+            self.buffer.pop_front();
+        }
+    }
+
+    fn segment(&self) -> u64 {
+        self.disk.buffer_segment_kib * 1024
+    }
+
+    /// Returns when the first byte of a command is under the head.
+    fn media_start_ns(&self, command: &Command, now_ns: u64) -> u64 {
+        if command.kind == WorkKind::Flush {
+            return self.ready_ns(command, now_ns);
+        }
+        let head = self.ahead.map_or(self.head, |ahead| self.reached(ahead, now_ns));
+        let turn_ns = 60_000_000_000 / self.disk.turns_per_minute;
+        let ready_ns = self.ready_ns(command, now_ns);
+        let arrival_ns = ready_ns + self.seek_ns(head, command);
+        let angle_ns = self.angle_ns(command.address, turn_ns);
+        // Rounding must not cost a turn where one command follows another.
+        let wait_ns = (angle_ns + turn_ns - arrival_ns % turn_ns) % turn_ns;
+        let gapless = command.address == head && ready_ns == now_ns;
+        if gapless { now_ns } else { arrival_ns + wait_ns }
+    }
+
+    fn seek_ns(&self, head: u64, command: &Command) -> u64 {
+        let turn_ns = 60_000_000_000 / self.disk.turns_per_minute;
+        let track_bytes = (turn_ns as f64 * self.rate(head) / 1_000.0) as u64;
+        let way_bytes = command.address.abs_diff(head);
+        let settle_us = if command.kind == WorkKind::Write { self.disk.write_settle_us } else { 0 };
+        if way_bytes == 0 {
+            return 0;
+        }
+        if way_bytes < track_bytes {
+            return settle_us * 1_000;
+        }
+        let way = (way_bytes as f64 / self.disk.capacity_bytes as f64).min(1.0);
+        let us = |value: u64| value as f64;
+        let (track, average, full) = (
+            us(self.disk.track_seek_us),
+            us(self.disk.average_seek_us),
+            us(self.disk.full_seek_us),
+        );
+        let seek_us = if way <= 1.0 / 3.0 {
+            track + (average - track) * (3.0 * way).sqrt()
+        } else {
+            average + (full - average) * (way - 1.0 / 3.0) * 1.5
+        };
+        (seek_us * 1_000.0) as u64 + settle_us * 1_000
+    }
+
+    fn zone(&self, address: u64) -> u64 {
+        let zone_bytes = self.disk.capacity_bytes / ZONES;
+        (address / zone_bytes).min(ZONES - 1)
+    }
+
+    fn rate(&self, address: u64) -> f64 {
+        let part = self.zone(address) as f64 / (ZONES - 1) as f64;
+        self.disk.outer_mb_per_s + (self.disk.inner_mb_per_s - self.disk.outer_mb_per_s) * part
+    }
+
+    /// Returns the time in a turn when a byte passes under the head.
+    fn angle_ns(&self, address: u64, turn_ns: u64) -> u64 {
+        let zone_start = self.zone(address) * (self.disk.capacity_bytes / ZONES);
+        transfer_ns(address - zone_start, self.rate(address)) % turn_ns
+    }
+}

@@ -1,0 +1,62 @@
+//! What serves the requests of a device: disks, or flash.
+
+use super::{
+    array::{Array, Layout},
+    disk::Disk,
+    flash::{Flash, Link},
+};
+use crate::delay::WorkKind;
+
+/// A request, as far as its time goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    /// Names it.
+    pub(crate) number: u64,
+    pub(crate) kind: WorkKind,
+    /// Which file, counted from 0: says which drive.
+    pub(crate) file: usize,
+    /// Where in the file.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// Serves jobs in virtual time.
+#[derive(Debug)]
+pub(crate) enum Machine {
+    Disks(Array),
+    Flash(Link),
+}
+
+impl Machine {
+    pub(super) fn disks(disk: &Disk, layout: &Layout) -> Machine {
+        Machine::Disks(Array::new(disk, layout))
+    }
+
+    pub(super) fn flash(flash: &Flash) -> Machine {
+        Machine::Flash(Link::new(flash))
+    }
+
+    /// Takes a job at a time not before that of anything returned by `step`.
+    pub(crate) fn add(&mut self, job: Job, at_ns: u64) {
+        match self {
+            Machine::Disks(array) => array.add(job, at_ns),
+            Machine::Flash(link) => link.add(job, at_ns),
+        }
+    }
+
+    /// Returns when something happens next, if anything is under way.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        match self {
+            Machine::Disks(array) => array.next_ns(),
+            Machine::Flash(link) => link.next_ns(),
+        }
+    }
+
+    /// Lets the next thing happen: it may be the end of the job whose number is returned.
+    pub(crate) fn step(&mut self) -> Option<u64> {
+        match self {
+            Machine::Disks(array) => array.step(),
+            Machine::Flash(link) => link.step(),
+        }
+    }
+}
