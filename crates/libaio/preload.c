@@ -20,6 +20,8 @@ extern void nowait_watches(void) HIDDEN;
 /* Negative: it is ours, with the errno to answer; positive: the errno for close, once closed. */
 extern int nowait_closing(int fd) HIDDEN;
 extern void nowait_settle(void) HIDDEN;
+/* After the call that closed it, unless that was refused. */
+extern void nowait_closed(void) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
@@ -31,27 +33,33 @@ extern int __close(int fd);
 int close(int fd)
 {
 	int lost = nowait_closing(fd);
-	int ret = lost < 0 ? (int)checked(lost) : __close(fd);
+	int ret;
 
+	if (lost < 0)
+		return (int)checked(lost);
+	ret = __close(fd);
+	nowait_closed();
 	/* As on a network file system: closed, and what was written to it is not in the file. */
 	return ret == 0 && lost > 0 ? (int)checked(-lost) : ret;
 }
 
 int dup3(int from, int to, int flags)
 {
+	long ret;
+
 	if (nowait_closing(to) < 0)
 		return (int)checked(-EBADF);
-	return (int)checked(raw(SYS_dup3, (long[6]){ from, to, flags }));
+	ret = raw(SYS_dup3, (long[6]){ from, to, flags });
+	nowait_closed();
+	return (int)checked(ret);
 }
 
 int dup2(int from, int to)
 {
-	if (nowait_closing(to) < 0)
-		return (int)checked(-EBADF);
 	/* dup3 refuses equal numbers; dup2 then only checks that the descriptor is open. */
 	if (from == to)
 		return checked(raw(SYS_fcntl, (long[6]){ from, 1 /* F_GETFD */ })) < 0 ? -1 : to;
-	return (int)checked(raw(SYS_dup3, (long[6]){ from, to, 0 }));
+	return dup3(from, to, 0);
 }
 
 int close_range(unsigned first, unsigned last, int flags)
@@ -152,7 +160,9 @@ long syscall(long nr, ...)
 	case SYS_close:
 		if (nowait_closing((int)args[0]) < 0)
 			return checked(-EBADF);
-		break;
+		result = raw(nr, args);
+		nowait_closed();
+		return checked(result);
 	case SYS_close_range:
 		return checked(nowait_close_range((unsigned)args[0], (unsigned)args[1],
 						  (unsigned)args[2]));

@@ -1,5 +1,7 @@
 //! How an engine is set up.
 
+use crate::Closes;
+
 /// Which backend carries requests that need not block a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BackendChoice {
@@ -39,8 +41,8 @@ pub struct Config {
     pub cache_bytes: u64,
     /// Whether contexts count what they do.
     pub stats: bool,
-    /// Whether the face says when the application closes a descriptor.
-    pub closes_are_watched: bool,
+    /// Where the face counts the descriptors that the application closes, if it does.
+    pub closes: Option<&'static Closes>,
 }
 
 impl Default for Config {
@@ -51,7 +53,7 @@ impl Default for Config {
             workers_max: 32,
             cache_bytes: 256 << 20,
             stats: false,
-            closes_are_watched: false,
+            closes: None,
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct Context {
     engine_driven: AtomicBool,
     watched: AtomicBool,
     waits: AtomicU64,
+    /// Requests may be under way that the driver copies itself.
+    copying: AtomicBool,
 }
 
 /// A request that may wait for ever.
@@ -81,6 +83,7 @@ impl Context {
             engine_driven: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waits: AtomicU64::new(0),
+            copying: AtomicBool::new(false),
         });
         if let Some(queue) = &context.own {
             context.io.set_pump(Box::new(OwnPump {
@@ -125,7 +128,7 @@ impl Context {
             return Ok((flags, true));
         }
         let flags = open_for(fd)?;
-        if flags & O_DIRECT == 0 || self.engine.config().closes_are_watched {
+        if flags & O_DIRECT == 0 || self.engine.config().closes.is_some() {
             self.history.remember_flags(fd, flags);
         }
         Ok((flags, false))
@@ -200,6 +203,9 @@ impl Context {
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
         let mask = |signals| Mask { signals, bell: self.bell().ok() };
         let make = sigmask.map(|signals| move || mask(signals));
+        if self.copying.load(Relaxed) && !deadline.is_now() {
+            self.await_copies(min);
+        }
         let wanted = Wanted {
             min,
             max,
@@ -208,6 +214,26 @@ impl Context {
             mask: make.as_ref().map(|make| make as &dyn Fn() -> Mask),
         };
         self.io.wait_events(&wanted, sink)
+    }
+
+    /// Says that the driver is asked for a copy.
+    pub(crate) fn copy_started(&self) {
+        // A line of memory that others only read stays in their caches.
+        if !self.copying.load(Relaxed) && self.engine.cpus() > 1 {
+            self.copying.store(true, Relaxed);
+        }
+    }
+
+    /// Stays awake for a moment while the driver copies: that takes it a microsecond, and to
+    /// wake a sleeper would take it longer.
+    fn await_copies(&self, min: usize) {
+        let until = Deadline::after_ns(AWAIT_COPIES_NS);
+        while self.io.ring().unread() < min {
+            if until.has_passed() {
+                return self.copying.store(false, Relaxed);
+            }
+            (0..16).for_each(|_| core::hint::spin_loop());
+        }
     }
 
     /// Makes a bell that can be rung from both descriptor tables.
@@ -301,6 +327,9 @@ impl Drop for Context {
         }
     }
 }
+
+/// How long a caller stays awake for copies by the driver, in nanoseconds.
+const AWAIT_COPIES_NS: u64 = 20_000;
 
 /// Returns how many slots the kernel makes for `nr` requests (`ioctx_alloc`, fs/aio.c).
 fn slots(nr: u32, cpus: u32) -> u32 {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct FileSystem {
     /// Lives in memory: nothing waits for a device (swap aside), and nothing is gained by NOWAIT.
     pub in_memory: bool,
-    /// Overwriting allocated blocks allocates nothing (ext2, ext3, ext4).
+    /// Overwriting allocated blocks allocates nothing (ext2, ext3, ext4, tmpfs).
     in_place: bool,
     nowait_write: AtomicU8,
 }
@@ -63,7 +63,7 @@ impl FileSystems {
         let magic = file::filesystem_magic(fd)?;
         let found = Arc::new(FileSystem {
             in_memory: matches!(magic, TMPFS | RAMFS | HUGETLBFS),
-            in_place: magic == EXT,
+            in_place: matches!(magic, EXT | TMPFS),
             nowait_write: AtomicU8::default(),
         });
         Ok(self.0.write().entry(dev).or_insert(found).clone())

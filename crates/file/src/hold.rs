@@ -5,11 +5,12 @@
 //! threads once, shared by the requests that are under way on it, and closed when the last of
 //! them ends, before its event is visible. See [`nowait_sys::fdtable`] for why not `dup`.
 
+use crate::order::InodeKey;
 use core::sync::atomic::{
     AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use nowait_block::bio::Descriptor;
-use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
+use nowait_sys::{Errno, Fd, fd, fdtable};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::{
@@ -34,8 +35,7 @@ pub fn in_engine_table() -> bool {
 /// What tells one open file from another, as far as requests can notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
-    dev: u64,
-    ino: u64,
+    inode: InodeKey,
     status_flags: i32,
 }
 
@@ -45,6 +45,8 @@ pub struct HeldFile {
     identity: Identity,
     tag: u64,
     fd: AtomicI32,
+    /// See [`HeldFile::vouch`].
+    vouched: AtomicU64,
     way: Arc<Way>,
 }
 
@@ -109,6 +111,25 @@ impl Way {
         drop(arrived);
         let numbers = core::mem::take(&mut *self.closing.lock());
         numbers.into_iter().for_each(fd::close);
+    }
+}
+
+impl HeldFile {
+    /// Returns device and inode.
+    pub(crate) fn inode(&self) -> InodeKey {
+        self.identity.inode
+    }
+
+    /// Says that the number had this file, in memory, when so many closes had ended.
+    pub(crate) fn vouch(&self, closes: u64) {
+        if self.vouched.load(Relaxed) != closes {
+            self.vouched.store(closes, Relaxed);
+        }
+    }
+
+    /// Tells whether that was said, and nothing was closed since.
+    pub(crate) fn is_vouched(&self, closes: u64) -> bool {
+        self.vouched.load(Relaxed) == closes
     }
 }
 
@@ -182,7 +203,7 @@ impl Holds {
         self.shared_table.load(Relaxed)
     }
 
-    /// Holds the open file behind the application's `number`, which has this `stat` and these
+    /// Holds the open file behind the application's `number`, which is this inode and has these
     /// status flags now. One system call, unless requests on it are under way already.
     ///
     /// # Errors
@@ -190,10 +211,10 @@ impl Holds {
     pub fn hold(
         &self,
         number: i32,
-        stat: &Stat,
+        inode: InodeKey,
         status_flags: i32,
     ) -> Result<Arc<HeldFile>, Errno> {
-        let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags };
+        let identity = Identity { inode, status_flags };
         let mut by_number = self.by_number.lock();
         if let Some(held) = by_number.get(&number).and_then(Weak::upgrade)
             && held.identity == identity
@@ -205,13 +226,20 @@ impl Holds {
         Ok(held)
     }
 
+    /// Returns what requests hold under `number`, if it had these status flags.
+    pub fn held(&self, number: i32, status_flags: i32) -> Option<Arc<HeldFile>> {
+        let by_number = self.by_number.lock();
+        let held = by_number.get(&number).and_then(Weak::upgrade);
+        held.filter(|held| held.identity.status_flags == status_flags)
+    }
+
     /// Holds the open file behind the application's `number`, shared with nobody: for files
     /// that cannot be told from each other by their inode (event counters).
     ///
     /// # Errors
     /// Those of [`Holds::hold`].
     pub fn hold_afresh(&self, number: i32) -> Result<Arc<HeldFile>, Errno> {
-        self.send(number, Identity { dev: 0, ino: 0, status_flags: 0 })
+        self.send(number, Identity { inode: (0, 0), status_flags: 0 })
     }
 
     fn send(&self, number: i32, identity: Identity) -> Result<Arc<HeldFile>, Errno> {
@@ -225,8 +253,13 @@ impl Holds {
             })?;
             UNDER_WAY
         };
-        let held = HeldFile { identity, tag, fd: AtomicI32::new(fd), way: self.way.clone() };
-        Ok(Arc::new(held))
+        Ok(Arc::new(HeldFile {
+            identity,
+            tag,
+            fd: AtomicI32::new(fd),
+            vouched: AtomicU64::new(u64::MAX),
+            way: self.way.clone(),
+        }))
     }
 
     /// Returns the near end of the way, a descriptor in the application's table.

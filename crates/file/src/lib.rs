@@ -18,9 +18,11 @@
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
 //! * [`order`]: overlapping requests take effect in submission order
+//! * [`closes`]: how the face says that descriptors are closed
 //! * [`history`]: whether inline attempts on a file have been worth it
 //! * [`filesystem`]: what file systems can do without waiting
 
+pub mod closes;
 pub mod command;
 pub mod config;
 pub mod context;
@@ -39,6 +41,7 @@ mod submit_user;
 pub mod target;
 pub mod user;
 
+pub use closes::Closes;
 pub use command::{Command, Kind};
 pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;

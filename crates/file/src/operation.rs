@@ -9,8 +9,9 @@
 use crate::{
     Command, Context, Engine, Kind, Target,
     hold::HeldFile,
-    order::{InodeKey, Ticket},
+    order::{Access, InodeKey, Ticket},
     plug::{Place, Plug},
+    submit::reach,
     user::UserOperation,
 };
 use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
@@ -63,6 +64,10 @@ pub struct FileOperation {
     pub(crate) wants_lane: bool,
     /// The kernel's AIO would have completed it inside io_submit.
     pub(crate) promised: bool,
+    /// Takes its place in the order on the driver, see [`crate::submit`].
+    pub(crate) enters_late: bool,
+    /// In memory, and small: the driver copies it itself.
+    pub(crate) copies: bool,
     /// The driver's pass in which its bio was queued: a completion in the same pass did not
     /// wait for anything.
     queued_in_pass: u64,
@@ -97,15 +102,70 @@ impl FileOperation {
             registers: false,
             wants_lane: false,
             promised: false,
+            enters_late: false,
+            copies: false,
             queued_in_pass: 0,
             poll_id: None,
         }
     }
 
-    /// Holds the file, which has this `stat` now.
-    pub(crate) fn hold(&mut self, engine: &Engine, stat: &file::Stat) -> Result<(), Errno> {
+    /// Holds the file, which is this inode now.
+    pub(crate) fn hold(&mut self, engine: &Engine, inode: InodeKey) -> Result<(), Errno> {
         let (number, flags) = (self.command.fd, self.command.status_flags);
-        self.held = Some(engine.holds().hold(number, stat, flags)?);
+        self.held = Some(engine.holds().hold(number, inode, flags)?);
+        Ok(())
+    }
+
+    /// Gets ready to wait for earlier requests on the same bytes.
+    pub(crate) fn prepare_place(&mut self, wait: &Wait<'_, Self>) -> Result<(), Errno> {
+        if !self.registers {
+            return Ok(());
+        }
+        if !self.enters_late {
+            self.take_place(wait)?;
+        }
+        if reach(&self.command).1 != Access::Sync {
+            self.target.context.io().promise();
+            self.promised = true;
+        }
+        Ok(())
+    }
+
+    /// Takes a place in the order, unless it is a copy that nothing is in the way of: that is
+    /// over before the driver looks at the next request.
+    fn enter_on_driver(&mut self, plug: &Plug, wait: &Wait<'_, Self>) -> Result<(), Errno> {
+        let free = |key| {
+            let orders = plug.engine().orders();
+            let (range, access) = reach(&self.command);
+            orders.is_empty() || !orders.conflicts(key, &range, access)
+        };
+        if !self.registers || self.copies && self.inode.is_some_and(free) {
+            return Ok(());
+        }
+        self.take_place(wait)
+    }
+
+    /// Registers the request in the order of its inode.
+    fn take_place(&mut self, wait: &Wait<'_, Self>) -> Result<(), Errno> {
+        let Some(key) = self.inode else { return Ok(()) };
+        let engine = self.target.context.engine();
+        let (range, access) = reach(&self.command);
+        let (ticket, lane) = engine.orders().enter(key, range, access, || wait.entry());
+        // Kicked by whoever ends the earlier request, on a thread that does not serve this
+        // context's queue and does not see the application's descriptors.
+        if ticket.is_blocked() && self.route == Route::Own {
+            self.route = engine.async_route();
+            let (number, flags) = (self.command.fd, self.command.status_flags);
+            match engine.holds().hold(number, key, flags) {
+                Ok(held) => self.held = Some(held),
+                Err(errno) => {
+                    engine.orders().leave(&ticket);
+                    return Err(errno);
+                }
+            }
+        }
+        self.ticket = Some(ticket);
+        self.lane = self.wants_lane.then_some(lane);
         Ok(())
     }
 
@@ -138,6 +198,9 @@ impl FileOperation {
             Ok(fd) => fd,
             Err(errno) => return self.end(Err(errno)),
         };
+        if self.copies && self.route == Route::Driver {
+            return self.copy(fd);
+        }
         let mut bio = self.next_bio(fd, wait);
         if self.route == Route::Workers {
             bio.file = self.held.clone().map(|held| held as Arc<dyn Descriptor>);
@@ -166,6 +229,22 @@ impl FileOperation {
             bio.segments = Segments::NONE;
         }
         bio
+    }
+
+    /// Moves everything now: the file is in memory, and nothing is waited for.
+    fn copy(&mut self, fd: i32) -> Step {
+        loop {
+            let result = copy_part(&self.command, fd, self.done);
+            match result {
+                Ok(0) => return Step::Done(Ok(self.done as u32)),
+                Ok(bytes) => self.done += bytes as u64,
+                Err(Errno::INTR) => {}
+                Err(errno) => return self.end(Err(errno)),
+            }
+            if self.done >= self.command.len {
+                return Step::Done(Ok(self.done as u32));
+            }
+        }
     }
 
     /// Tries a stream without waiting, on an engine thread.
@@ -217,7 +296,7 @@ impl FileOperation {
             if !same || flags != self.command.status_flags {
                 return Err(Errno::BADF);
             }
-            self.hold(plug.engine(), &stat)
+            self.hold(plug.engine(), (stat.dev, stat.ino))
         });
         now.is_ok()
     }
@@ -230,6 +309,16 @@ impl Operation for FileOperation {
     type Plug = Plug;
 
     fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        if self.enters_late {
+            if plug.place() != Place::Driver {
+                plug.hand_to_driver(wait.request());
+                return Step::Queued;
+            }
+            self.enters_late = false;
+            if let Err(errno) = self.enter_on_driver(plug, wait) {
+                return Step::Done(Err(errno));
+            }
+        }
         self.stats().add(|c| &c.iterations, 1);
         if self.ticket.as_ref().is_some_and(Ticket::is_blocked) {
             self.stats().add(|c| &c.retries, 1);
@@ -292,9 +381,26 @@ impl Operation for FileOperation {
         if let Some(ticket) = self.ticket.take() {
             plug.engine().orders().leave(&ticket);
         }
+        let alone = self.target.eventfd.is_some() || !self.promised;
+        if self.copies && !alone && plug.place() == Place::Driver {
+            return plug.end_copy(&self.target, result);
+        }
         self.target.deliver(result);
         if self.promised {
             self.target.context.io().keep_promise();
+        }
+    }
+}
+
+/// Reads or writes what is left after the first `done` bytes.
+fn copy_part(command: &Command, fd: i32, done: u64) -> Result<usize, Errno> {
+    let rest = command.segments.after(done as usize);
+    let (offset, flags) = (command.offset + done as i64, command.rw_flags);
+    // SAFETY: the command's maker promised that its segments are valid until its event.
+    unsafe {
+        match command.kind {
+            Kind::Read => file::preadv2(fd, rest.as_slice(), offset, flags),
+            _ => file::pwritev2(fd, rest.as_slice(), offset, flags),
         }
     }
 }

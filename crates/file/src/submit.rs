@@ -4,7 +4,7 @@
 //! into a [`FileOperation`] that an own queue, the driver or a worker carries on.
 
 use crate::{
-    Command, Context, Kind, SubmitMode, Target,
+    Closes, Command, Context, Kind, SubmitMode, Target,
     direct::DirectRequest,
     filesystem::FileSystem,
     hold::HeldFile,
@@ -17,7 +17,6 @@ use nowait_block::bio::Descriptor;
 use nowait_retry::{
     Request,
     stats::{Counter, Counters},
-    wait::Wait,
 };
 use nowait_sys::{
     Errno,
@@ -52,6 +51,10 @@ pub struct Submission<'a> {
     event_counter: Option<(i32, Arc<HeldFile>)>,
     /// The same for requests that end on any thread.
     pub(crate) counter_everywhere: Option<(i32, Arc<BothTables>)>,
+    /// What is known to be held of the file of the command that is being started.
+    held: Option<Arc<HeldFile>>,
+    /// How many descriptors the application had closed before that file was looked at.
+    closes: Option<u64>,
     own_used: bool,
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
@@ -81,6 +84,8 @@ impl<'a> Submission<'a> {
             inline_left: INLINE_BYTES_MAX,
             event_counter: None,
             counter_everywhere: None,
+            held: None,
+            closes: None,
             own_used: false,
             own_queued: false,
             completed: false,
@@ -94,6 +99,10 @@ impl<'a> Submission<'a> {
     /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+        self.held = None;
+        if self.context.mode == SubmitMode::Offload {
+            self.closes = self.context.engine().config().closes.and_then(Closes::count);
+        }
         if let Some(file) = self.context.engine().cached(command.fd) {
             return self.start_cached(&file, command, &reply);
         }
@@ -129,6 +138,10 @@ impl<'a> Submission<'a> {
     // --- the kinds ---------------------------------------------------------------------------
 
     fn buffered_read(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
+        if let Some(inode) = self.find_vouched(&command) {
+            let set = |op: &mut FileOperation| (op.enters_late, op.copies) = (true, true);
+            return self.request(command, reply, inode, Route::Driver, set, |c| &c.punt_offload);
+        }
         let mut about = About::new(&command);
         let attempt = if self.tries_inline(&command) && !self.must_wait(&mut about)? {
             self.attempt_read(&mut about)?
@@ -141,7 +154,7 @@ impl<'a> Submission<'a> {
             Attempt::Stream => return self.stream(command, reply),
             Attempt::Rest(done, reason) => {
                 let stat = *about.stat()?;
-                if command.refresh()? && command.is_direct() {
+                if self.refresh(&mut command, &stat)? && command.is_direct() {
                     return self.direct(command, reply); // not the file it was a moment ago
                 }
                 match stat.file_type() {
@@ -149,14 +162,21 @@ impl<'a> Submission<'a> {
                     S_IFREG | S_IFBLK => {}
                     _ => return self.stream(command, reply),
                 }
-                let route = self.read_route(&reply);
-                self.request(command, reply, Some(&stat), route, |op| op.done = done, reason)?;
+                let fs = self.context.engine().filesystems().of(stat.dev, command.fd)?;
+                let late = self.enters_late(&fs);
+                let copies = late && is_small(&command);
+                let route = if copies { Route::Driver } else { self.read_route(&reply) };
+                let set = |op: &mut FileOperation| {
+                    (op.done, op.enters_late, op.copies) = (done, late, copies);
+                };
+                self.request(command, reply, inode_of(&stat), route, set, reason)?;
             }
         }
         Ok(())
     }
 
     fn buffered_write(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
+        let mut stat = None;
         if command.hinted {
             // In memory, as far as is known: one system call, which also checks the descriptor.
             if self.tries_inline(&command) && self.context.engine().orders().is_empty() {
@@ -169,12 +189,12 @@ impl<'a> Submission<'a> {
                     _ => {}
                 }
             }
-            command.refresh()?;
-            if command.is_direct() {
+            let now = stat.insert(file::stat(command.fd)?);
+            if self.refresh(&mut command, now)? && command.is_direct() {
                 return self.direct(command, reply);
             }
         }
-        let mut about = About::new(&command);
+        let mut about = About { command: &command, stat };
         let stat = *about.stat()?;
         match stat.file_type() {
             S_IFDIR => return Err(Errno::INVAL),
@@ -241,7 +261,7 @@ impl<'a> Submission<'a> {
         }
         let stat = *about.stat()?;
         let set = |op: &mut FileOperation| op.registers = ordered;
-        self.request(command, reply, Some(&stat), route, set, reason)
+        self.request(command, reply, inode_of(&stat), route, set, reason)
     }
 
     /// Queues a direct request that nothing stands in the way of.
@@ -264,7 +284,7 @@ impl<'a> Submission<'a> {
                 let route = self.context.engine().async_route();
                 let stat = file::stat(command.fd)?;
                 let set = |op: &mut FileOperation| op.registers = false;
-                self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
+                self.request(command, reply, inode_of(&stat), route, set, |c| &c.punt_driver)
             }
         }
     }
@@ -275,7 +295,10 @@ impl<'a> Submission<'a> {
             return Err(Errno::INVAL);
         }
         let reason: Reason = |c| &c.punt_fsync;
-        self.request(command, reply, Some(&stat), Route::Workers, |_| {}, reason)
+        let fs = self.context.engine().filesystems().of(stat.dev, command.fd)?;
+        let late = self.enters_late(&fs);
+        let set = |op: &mut FileOperation| op.enters_late = late;
+        self.request(command, reply, inode_of(&stat), Route::Workers, set, reason)
     }
 
     fn poll(&mut self, events: u16, command: Command, reply: Reply) -> Result<(), Errno> {
@@ -290,7 +313,7 @@ impl<'a> Submission<'a> {
         // belongs to the process.
         let route = self.context.engine().async_route();
         let stat = file::stat(command.fd)?;
-        self.request(command, reply, Some(&stat), route, |_| {}, |c| &c.punt_driver)
+        self.request(command, reply, inode_of(&stat), route, |_| {}, |c| &c.punt_driver)
     }
 
     /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
@@ -316,7 +339,7 @@ impl<'a> Submission<'a> {
             op.kind = FileKind::Stream;
             op.polling = polling;
         };
-        self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
+        self.request(command, reply, inode_of(&stat), route, set, |c| &c.punt_driver)
     }
 
     // --- inline attempts ---------------------------------------------------------------------
@@ -336,6 +359,35 @@ impl<'a> Submission<'a> {
                     || self.context.io().outstanding() < LOW_DEPTH
             }
         }
+    }
+
+    /// Reads the status flags again if they were only remembered; tells whether it did.
+    ///
+    /// Not needed while requests hold a file that was the same under this number, and closes are
+    /// watched: then it is that file still, and what it was opened for cannot change.
+    fn refresh(&mut self, command: &mut Command, stat: &Stat) -> Result<bool, Errno> {
+        let engine = self.context.engine();
+        if command.hinted && self.closes.is_some() {
+            let held = engine.holds().held(command.fd, command.status_flags);
+            self.held = held.filter(|held| held.inode() == inode_of(stat));
+            if self.held.is_some() {
+                command.hinted = false;
+                return Ok(false);
+            }
+        }
+        command.refresh()
+    }
+
+    /// Finds the inode of a file in memory that is known to be behind the number still: requests
+    /// hold it, and nothing was closed since it was last looked at.
+    fn find_vouched(&mut self, command: &Command) -> Option<InodeKey> {
+        let closes = self.closes.filter(|_| command.hinted && is_small(command))?;
+        if command.wants_nowait() {
+            return None;
+        }
+        let held = self.context.engine().holds().held(command.fd, command.status_flags)?;
+        self.held = held.is_vouched(closes).then_some(held);
+        self.held.as_ref().map(|held| held.inode())
     }
 
     /// Tells whether an earlier request on the same bytes is under way.
@@ -451,6 +503,17 @@ impl<'a> Submission<'a> {
 
     // --- requests ----------------------------------------------------------------------------
 
+    /// Tells whether requests on files of `fs` take their places in the order on the driver.
+    ///
+    /// In offload mode the driver copies what is in memory itself: nothing is waited for, and
+    /// io_uring would hand it to one more thread. It does so first come, first served; so that
+    /// all others keep their order with copies, they pass through its list too.
+    fn enters_late(&self, fs: &FileSystem) -> bool {
+        fs.in_memory
+            && self.context.mode == SubmitMode::Offload
+            && self.context.engine().driver().is_some()
+    }
+
     /// Chooses the way of a read of the page cache that found something to wait for.
     fn read_route(&self, reply: &Reply) -> Route {
         let engine = self.context.engine();
@@ -491,12 +554,16 @@ impl<'a> Submission<'a> {
             true => engine.foreign_rights()?,
             false => None,
         };
+        let late = self.enters_late(&fs);
+        let copies = late && is_small(&command) && credentials.is_none();
         let set = |op: &mut FileOperation| {
             op.credentials = credentials;
-            op.wants_lane = exclusive;
+            op.wants_lane = exclusive && !copies;
+            (op.enters_late, op.copies) = (late, copies);
             set(op);
         };
-        self.request(command, reply, Some(stat), Route::Workers, set, reason)
+        let route = if copies { Route::Driver } else { Route::Workers };
+        self.request(command, reply, inode_of(stat), route, set, reason)
     }
 
     /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
@@ -505,7 +572,7 @@ impl<'a> Submission<'a> {
         &mut self,
         command: Command,
         reply: Reply,
-        stat: Option<&Stat>,
+        inode: InodeKey,
         route: Route,
         set: impl FnOnce(&mut FileOperation),
         reason: Reason,
@@ -514,19 +581,26 @@ impl<'a> Submission<'a> {
         let eventfd = self.hold_event_counter(&reply)?;
         let mut operation = FileOperation::new(command, context, (reply.data, reply.obj), route);
         operation.target.eventfd = eventfd.map(|held| held as Arc<dyn Descriptor>);
-        operation.inode = stat.map(|stat| (stat.dev, stat.ino));
-        operation.registers = stat.is_some();
+        operation.inode = Some(inode);
+        operation.registers = true;
         set(&mut operation);
         let is_poll = matches!(operation.command.kind, Kind::Poll(_));
         operation.registers &= !is_poll && operation.kind == FileKind::Seekable;
         let watches = is_poll || operation.polling;
-        if let Some(stat) = stat.filter(|_| route != Route::Own) {
-            operation.hold(context.engine(), stat)?;
+        if route != Route::Own {
+            match self.held.take() {
+                Some(held) => operation.held = Some(held),
+                None => operation.hold(context.engine(), inode)?,
+            }
+        }
+        if operation.copies {
+            context.copy_started();
+            if let (Some(held), Some(closes)) = (&operation.held, self.closes) {
+                held.vouch(closes);
+            }
         }
         let request = Request::new(operation, context.engine().kicked().clone());
-        if let Some(stat) = stat {
-            request.prepare(|operation, wait| take_place(operation, wait, context, stat))?;
-        }
+        request.prepare(|operation, wait| operation.prepare_place(wait))?;
         if watches {
             context.remember_poll(&request, reply.obj);
         }
@@ -557,36 +631,13 @@ impl<'a> Submission<'a> {
     }
 }
 
-/// Registers a request in the order of its inode.
-fn take_place(
-    operation: &mut FileOperation,
-    wait: &Wait<'_, FileOperation>,
-    context: &Arc<Context>,
-    stat: &Stat,
-) -> Result<(), Errno> {
-    if !operation.registers {
-        return Ok(());
-    }
-    let engine = context.engine();
-    let (range, access) = reach(&operation.command);
-    let (ticket, lane) =
-        engine.orders().enter((stat.dev, stat.ino), range, access, || wait.entry());
-    // Kicked by whoever ends the earlier request, on a thread that does not serve this context's
-    // queue and does not see the application's descriptors.
-    if ticket.is_blocked() && operation.route == Route::Own {
-        operation.route = engine.async_route();
-        if let Err(errno) = operation.hold(engine, stat) {
-            engine.orders().leave(&ticket);
-            return Err(errno);
-        }
-    }
-    operation.ticket = Some(ticket);
-    operation.lane = operation.wants_lane.then_some(lane);
-    if access != Access::Sync {
-        context.io().promise();
-        operation.promised = true;
-    }
-    Ok(())
+fn inode_of(stat: &Stat) -> InodeKey {
+    (stat.dev, stat.ino)
+}
+
+/// Tells whether the driver may copy a request without keeping others waiting for long.
+fn is_small(command: &Command) -> bool {
+    command.len <= INLINE_BYTES_MAX as u64
 }
 
 /// What is known of the file of a command; asked only when it matters.

@@ -112,6 +112,12 @@ pub extern "C" fn nowait_closing(fd: i32) -> i32 {
     value as i32
 }
 
+/// Says that the descriptor of the last `nowait_closing` on this thread is closed or replaced.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_closed() {
+    watch::closed();
+}
+
 /// Writes what is cached of the file behind `fd`, for a plain call that looks at it; 0 or negative
 /// errno.
 #[unsafe(no_mangle)]

@@ -95,8 +95,8 @@ impl Process {
 
     fn new() -> Process {
         let mut options = Options::from_env();
-        let is_watched = watch::is_watched();
-        options.config.closes_are_watched = is_watched;
+        options.config.closes = watch::closes();
+        let is_watched = options.config.closes.is_some();
         if options.user_cache && !is_watched {
             let line = "NOWAIT_CACHE=user: needs the preload library (nowait run): host is used";
             options.complaints.push(line.to_owned());

@@ -9,18 +9,20 @@ use crate::{
     process::{Process, with_context},
 };
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use nowait::Closes;
 use nowait_sys::{Errno, fd};
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
+static CLOSES: Closes = Closes::new();
 
 /// Says that the calls are watched in this process.
 pub fn begin() {
     WATCHED.store(true, Relaxed);
 }
 
-/// Tells whether closed descriptors are noticed.
-pub fn is_watched() -> bool {
-    WATCHED.load(Relaxed)
+/// Returns where closed descriptors are counted, if they are noticed.
+pub fn closes() -> Option<&'static Closes> {
+    WATCHED.load(Relaxed).then_some(&CLOSES)
 }
 
 /// What becomes of a descriptor that the application closes or replaces.
@@ -35,8 +37,22 @@ pub enum Closing {
 }
 
 /// Forgets what is known of `fd`, which is being closed or replaced, and writes what is cached of
-/// its file.
+/// its file. The caller says [`closed`] after it was, unless it is ours.
 pub fn closing(fd: i32) -> Closing {
+    CLOSES.begin();
+    let closing = prepare_close(fd);
+    if closing == Closing::Ours {
+        closed();
+    }
+    closing
+}
+
+/// Says that what `closing` announced is over.
+pub fn closed() {
+    CLOSES.end();
+}
+
+fn prepare_close(fd: i32) -> Closing {
     let Some(process) = Process::existing() else { return Closing::Free };
     process.forget_descriptor(fd);
     // Ours are at high numbers: an ordinary close does not look further.
@@ -58,6 +74,13 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if first > last {
         return Err(Errno::INVAL);
     }
+    CLOSES.begin();
+    let result = close_around_ours(first, last, flags);
+    CLOSES.end();
+    result.map(|()| 0)
+}
+
+fn close_around_ours(first: u32, last: u32, flags: u32) -> Result<(), Errno> {
     const CLOEXEC: u32 = 4; // CLOSE_RANGE_CLOEXEC: nothing is closed now
     if let Some(process) = Process::existing() {
         process.forget_all_descriptors();
@@ -79,7 +102,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if from <= last {
         fd::close_range(from, last, flags)?;
     }
-    Ok(0)
+    Ok(())
 }
 
 /// Answers a system call made through `syscall(2)` that concerns a context of ours (MariaDB

@@ -61,7 +61,8 @@ pub use nowait_block::Segments;
 pub use nowait_cache::PinnedRange as Lent;
 pub use nowait_file::command;
 pub use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, SubmitMode, Target, UserFile,
+    BackendChoice, Closes, Command, Config, Context, Engine, Exclusion, Kind, SubmitMode, Target,
+    UserFile,
     submit::{Reply, Submission},
 };
 pub use options::Options;
