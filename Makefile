@@ -68,7 +68,7 @@ sanitize: setup ## Run the tests under the address and thread sanitizers
 fuzz: setup ## Fuzz each target for FUZZ_SECONDS (60)
 	@if [ -d fuzz ]; then $(X) ci fuzz; else echo "nothing to fuzz yet"; fi
 
-soak: setup ## Run the simulator for SOAK_SEEDS (20000) seeds from SIM_SEED (the commit)
+soak: setup ## Random operations at length: real files, then SOAK_SEEDS (20000) of the simulator
 	@$(X) ci soak
 
 clean: ## Remove everything that was built

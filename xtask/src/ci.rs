@@ -48,7 +48,7 @@ const JOBS: &[Job] = &[
     Job { name: "miri", quick: true, minutes_max: 15, run: miri },
     Job { name: "asan", quick: false, minutes_max: 30, run: asan },
     Job { name: "tsan", quick: false, minutes_max: 30, run: tsan },
-    Job { name: "soak", quick: false, minutes_max: 60, run: soak },
+    Job { name: "soak", quick: false, minutes_max: 180, run: soak },
 ];
 
 /// Runs the named jobs in full, or in their quick form after `--quick`; without a name, the quick
@@ -232,8 +232,14 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     tests(command)
 }
 
-/// Many seeds of the simulator, optimised, from one that the commit chooses.
+/// Random operations on real files, 1,000 seeds on each backend; then many seeds of the simulator,
+/// optimised, from one that the commit chooses.
 fn soak(context: &Context) -> Result<End> {
+    let mut files = context.cargo(&["test", "-p", "nowait", "--test", "random"]);
+    if env::var_os("NOWAIT_SEEDS").is_none() {
+        files.env("NOWAIT_SEEDS", "1000");
+    }
+    tests(files)?;
     let seed = env::var("SIM_SEED").ok().or_else(commit).unwrap_or_else(|| String::from("0"));
     let seeds = env::var("SOAK_SEEDS").unwrap_or_else(|_| String::from("20000"));
     let mut command = context.cargo(&["run", "--release", "-p", "nowait-simulator", "--"]);

@@ -32,6 +32,7 @@ impl Segments {
     pub const NONE: Segments = Segments::One(IoVec { base: core::ptr::null_mut(), len: 0 });
 
     /// Returns the segments in order.
+    #[inline]
     pub fn as_slice(&self) -> &[IoVec] {
         match self {
             Segments::One(segment) => core::slice::from_ref(segment),
@@ -48,6 +49,7 @@ impl Segments {
     }
 
     /// Returns the total length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.as_slice().iter().map(|segment| segment.len).sum()
     }

@@ -26,6 +26,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes `value` in and returns its key, or gives it back when the table is full.
+    #[inline]
     pub fn insert(&mut self, value: T) -> Result<u64, T> {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
@@ -40,6 +41,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes the value out; `None` when it is gone already.
+    #[inline]
     pub fn remove(&mut self, key: u64) -> Option<T> {
         let slot = self.slots.get_mut(key as u32 as usize)?;
         if u64::from(slot.generation) != key >> 32 {
@@ -52,12 +54,14 @@ impl<T> Slab<T> {
     }
 
     /// Returns a value by its key.
+    #[inline]
     pub fn get(&self, key: u64) -> Option<&T> {
         let slot = self.slots.get(key as u32 as usize)?;
         if u64::from(slot.generation) == key >> 32 { slot.value.as_ref() } else { None }
     }
 
     /// Returns a value by its key, to change it.
+    #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         let slot = self.slots.get_mut(key as u32 as usize)?;
         if u64::from(slot.generation) == key >> 32 { slot.value.as_mut() } else { None }
@@ -67,6 +71,11 @@ impl<T> Slab<T> {
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<u64> {
         let index = self.slots.iter().position(|slot| slot.value.as_ref().is_some_and(&mut is))?;
         Some(u64::from(self.slots[index].generation) << 32 | index as u64)
+    }
+
+    /// Returns the values, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
     /// Returns how many values are inside.

@@ -296,18 +296,42 @@ impl Folio {
         self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK | GUARDS)
     }
 
-    /// Has its bytes stay as they are, of a pinned folio, unless they are not there, somebody
-    /// changes them, or somebody waits: a writer, maybe, for whom there would never be an end.
+    /// Pins it for a hit on page `index` and has its bytes stay as they are, unless it is free, its
+    /// bytes are not there, somebody changes them, or somebody waits: a writer, maybe, for whom
+    /// there would never be an end. The caller then compares the identity.
     #[inline]
-    pub(crate) fn try_guard(&self) -> bool {
+    pub(crate) fn try_pin_guarded(&self, index: u64) -> bool {
+        let warmer = self.warmer(index);
         let mut old = self.state.load(Relaxed);
         loop {
-            let refused = old & UPTODATE == 0 || old & (LOCKED | WAITERS) != 0;
-            if refused || old & GUARDS == GUARDS {
+            let refused = old & UPTODATE == 0 || old & (LOCKED | WAITERS | FROZEN | DETACHED) != 0;
+            if refused || old & GUARDS == GUARDS || old & PINS == PINS {
                 return false;
             }
-            // Acquire: the bytes of whoever unlocked it.
-            match self.state.compare_exchange_weak(old, old + GUARD_ONE, Acquire, Relaxed) {
+            let warmer = if old & FREQUENCY == FREQUENCY { 0 } else { warmer };
+            let new = old + 1 + GUARD_ONE + warmer;
+            // Acquire: the identity and the bytes of whoever published or unlocked it.
+            match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes a guard and the pin under it off, if nobody waits for the folio, and it stays in its
+    /// tree. False: nothing was done.
+    #[inline]
+    pub(crate) fn try_unpin_guarded(&self) -> bool {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            debug_assert!(old & GUARDS != 0 && old & PINS != 0, "given back too often");
+            if old & (WAITERS | DETACHED) != 0 {
+                return false;
+            }
+            let new = old - GUARD_ONE - 1;
+            // Release: what was read through the guard was read before it is changed or reused.
+            // SeqCst: before the look for those who wait for frames (`Frames::notice_room`).
+            match self.state.compare_exchange_weak(old, new, SeqCst, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
             }
@@ -472,7 +496,7 @@ impl Folio {
 
 #[cfg(all(test, loom))]
 impl Folio {
-    /// The mistake that `try_guard` avoids: looks first, counts then.
+    /// The mistake that `try_pin_guarded` avoids: looks first, counts then.
     pub(crate) fn guard_unchecked(&self) -> bool {
         let state = self.state();
         let free = state.is_uptodate() && !state.has(LOCKED | WAITERS);

@@ -7,11 +7,25 @@ use crate::sync::{AtomicU64, Mutex, Relaxed};
 use nowait_retry::WaitEntry;
 use nowait_sys::{
     Errno,
-    memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE, prefetch},
+    memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE, huge_vec, prefetch},
 };
 
 /// Bytes of a frame, which are those of a page.
 pub const FRAME_BYTES: usize = PAGE_SIZE;
+
+/// What the bytes of a page that is asked for ahead are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// All of them in order: the first are asked for, because the processor's own prefetcher
+    /// follows a stream only after its first lines have missed.
+    Copy,
+    /// To be looked at in place, in any order: header and trailer are asked for.
+    Look,
+}
+
+const COPY_AHEAD_BYTES: usize = 512;
+const LOOK_AHEAD_BYTES: usize = 128;
+const CACHE_LINE: usize = 64;
 
 /// Why there is no run of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +79,13 @@ impl Frames {
     /// Maps a pool of so many frames: tests have small ones.
     pub(crate) fn with_frames(frames: u32) -> Result<Frames, Errno> {
         let bytes = frames as usize * FRAME_BYTES;
-        let headers = frames.next_multiple_of(1 << ORDER_MAX);
+        let headers = frames.next_multiple_of(1 << ORDER_MAX) as usize;
+        let mut folios = huge_vec(headers);
+        folios.resize_with(headers, Folio::new);
         Ok(Frames {
             memory: HugeMemory::new(bytes.next_multiple_of(HUGE_PAGE_SIZE))?,
             total: frames,
-            folios: (0..headers).map(|_| Folio::new()).collect(),
+            folios: folios.into_boxed_slice(),
             buddy: Mutex::new(Buddy::new(frames)),
             room: Room::default(),
             smaller: AtomicU64::new(0),
@@ -170,12 +186,24 @@ impl Frames {
         prefetch(self.folios.as_ptr().wrapping_add(place).cast());
     }
 
-    /// Asks the processor to bring the memory `offset` bytes into a folio near. Any number is
-    /// allowed.
+    /// Asks the processor to bring near what is wanted first of the `len` bytes from byte `offset`
+    /// of the file on, of which the folio holds a page. Any numbers are allowed.
     #[inline]
-    pub(crate) fn prefetch_data(&self, number: u32, offset: usize) {
-        let frame = (number as usize).wrapping_sub(1);
-        prefetch(self.memory.base().wrapping_add(frame.wrapping_mul(FRAME_BYTES) + offset));
+    pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
+        let Some((id, folio)) = self.candidate(number) else { return };
+        // A guess, if the folio is another by now.
+        let bytes = (FRAME_BYTES as u64) << (folio.order() & ORDER_MAX);
+        let first = self.data(id).wrapping_add((offset & (bytes - 1)) as usize);
+        let ahead = match what {
+            Ahead::Copy => COPY_AHEAD_BYTES,
+            Ahead::Look => LOOK_AHEAD_BYTES,
+        };
+        for line in (0..len.min(ahead)).step_by(CACHE_LINE) {
+            prefetch(first.wrapping_add(line));
+        }
+        if what == Ahead::Look {
+            prefetch(first.wrapping_add(len.saturating_sub(1)));
+        }
     }
 
     /// Returns the whole memory, for registering it with a backend.

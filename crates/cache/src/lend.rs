@@ -16,7 +16,10 @@ use crate::folio::FolioId;
 use crate::pin::Pin;
 use crate::read::page;
 use crate::sync::Arc;
-use nowait_retry::WaitEntry;
+use smallvec::SmallVec;
+
+/// Folios of a range that cost no allocation: most ranges lie in one, or across two.
+const FOLIOS_INLINE: usize = 2;
 
 /// Bytes of a cached file that stay as they are, in the cache, until this is dropped.
 ///
@@ -27,7 +30,7 @@ use nowait_retry::WaitEntry;
 pub struct PinnedRange {
     file: Arc<CachedFile>,
     /// Each one pinned and guarded once.
-    folios: Vec<FolioId>,
+    folios: SmallVec<[FolioId; FOLIOS_INLINE]>,
     offset: u64,
     len: usize,
 }
@@ -39,14 +42,11 @@ impl CachedFile {
     pub fn pin_range(self: &Arc<Self>, offset: u64, len: usize) -> Option<PinnedRange> {
         let end = offset.saturating_add(len as u64).min(self.size());
         let len = end.saturating_sub(offset) as usize;
-        let mut range = PinnedRange { file: self.clone(), folios: Vec::new(), offset, len };
+        let mut range = PinnedRange { file: self.clone(), folios: SmallVec::new(), offset, len };
         let mut at = offset;
         while at < end {
-            let pin = self.mapping().find(page(at))?;
             // What was taken before goes back with the range.
-            if !pin.folio().try_guard() {
-                return None;
-            }
+            let pin = self.mapping().find_guarded(page(at))?;
             let folio = pin.folio();
             at = (folio.index() + folio.pages()) * FRAME_BYTES as u64;
             range.folios.push(pin.id());
@@ -88,11 +88,8 @@ impl PinnedRange {
 
 impl Drop for PinnedRange {
     fn drop(&mut self) {
-        let (cache, mut woken) = (self.file.cache(), Vec::new());
         for id in &self.folios {
-            let pin = Pin::adopt(&cache.frames, *id);
-            cache.waits.unguard(&cache.frames, pin.id(), &mut woken);
+            self.file.mapping().give_back_guard(Pin::adopt(&self.file.cache().frames, *id));
         }
-        woken.into_iter().for_each(WaitEntry::kick);
     }
 }

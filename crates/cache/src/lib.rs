@@ -67,7 +67,7 @@ pub use cache::Cache;
 pub use file::{Backing, CachedFile, Target};
 pub use flush::Durable;
 pub use folio::{Folio, FolioId};
-pub use frames::{FRAME_BYTES, Frames, NoFrames};
+pub use frames::{Ahead, FRAME_BYTES, Frames, NoFrames};
 pub use lend::PinnedRange;
 pub use mapping::{Busy, Mapping};
 pub use open_file::OpenFile;

@@ -19,7 +19,7 @@
 use crate::buddy::ORDER_MAX;
 use crate::cache::Cache;
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, UPTODATE, WRITEBACK};
-use crate::frames::NoFrames;
+use crate::frames::{Ahead, NoFrames};
 use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
@@ -144,6 +144,36 @@ impl Mapping {
         woken.into_iter().for_each(WaitEntry::kick);
     }
 
+    /// As [`Mapping::find`], with a guard on the folio: its bytes stay as they are.
+    #[inline]
+    pub(crate) fn find_guarded(&self, index: u64) -> Option<Pin<'_>> {
+        let number = self.tree.find(&self.cache.nodes, index);
+        let (id, folio) = self.cache.frames.candidate(number)?;
+        if !folio.try_pin_guarded(index) {
+            return None;
+        }
+        let pin = Pin::adopt(&self.cache.frames, id);
+        if !pin.folio().holds(self.number, index) {
+            self.give_back_guard(pin);
+            return None;
+        }
+        Some(pin)
+    }
+
+    /// Takes a guard off, and the pin under it. Who waited for the guard is kicked.
+    #[inline]
+    pub(crate) fn give_back_guard(&self, pin: Pin<'_>) {
+        if pin.folio().try_unpin_guarded() {
+            pin.forget();
+            self.cache.frames.notice_room();
+            return;
+        }
+        let mut woken = Vec::new();
+        self.cache.waits.unguard(&self.cache.frames, pin.id(), &mut woken);
+        drop(pin);
+        woken.into_iter().for_each(WaitEntry::kick);
+    }
+
     /// First step of a batch of look-ups: returns the number of the folio that `find` may find,
     /// and asks the processor for its header.
     #[inline]
@@ -153,11 +183,12 @@ impl Mapping {
         number
     }
 
-    /// Second step: asks the processor for the first bytes of the folio with this number, from
-    /// `offset` bytes into it.
+    /// Second step: asks the processor for what is wanted first of the `len` bytes from byte
+    /// `offset` of the file on, which are in the folio with this number. The header should be near
+    /// by now.
     #[inline]
-    pub fn prefetch_data(&self, number: u32, offset: usize) {
-        self.cache.frames.prefetch_data(number, offset);
+    pub fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
+        self.cache.frames.prefetch_data(number, offset, len, what);
     }
 
     /// Last step, as [`Mapping::find`]: pins the folio with this number if it holds page `index`.

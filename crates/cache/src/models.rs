@@ -188,8 +188,8 @@ fn loom_freeze_and_pin_exclude_each_other() {
     });
 }
 
-/// A writer wants a folio whose bytes are lent out; `lend` tells whether they were.
-fn lent(lend: fn(&Folio) -> bool) {
+/// A writer wants a folio whose bytes are lent out by `lend`, unless that refuses.
+fn lent(lend: fn(&Mapping) -> Option<Pin<'_>>) {
     let mut builder = loom::model::Builder::new();
     // The canary needs as many; the quick form of the job gives fewer.
     builder.preemption_bound = Some(3);
@@ -199,14 +199,10 @@ fn lent(lend: fn(&Folio) -> bool) {
         let id = fill(&mapping, 0);
         let reader = mapping.clone();
         let reader = thread::spawn(move || {
-            let (pin, mut woken) = (reader.look_up(0).unwrap(), Vec::new());
-            if !lend(pin.folio()) {
-                return;
-            }
+            let Some(pin) = lend(&reader) else { return };
             let seen = pin.folio().content.load(Relaxed);
             assert_eq!(seen, pin.folio().content.load(Relaxed), "lent bytes changed");
-            reader.cache().waits.unguard(&reader.cache().frames, id, &mut woken);
-            woken.into_iter().for_each(WaitEntry::kick);
+            reader.give_back_guard(pin);
         });
         let kicked = Arc::new(Kicked(AtomicU32::new(0)));
         let mut armed = false;
@@ -230,11 +226,14 @@ fn lent(lend: fn(&Folio) -> bool) {
 
 #[test]
 fn loom_lent_bytes_do_not_change_and_the_writer_is_kicked() {
-    lent(Folio::try_guard);
+    lent(|mapping| mapping.find_guarded(0));
 }
 
 #[test]
 #[should_panic(expected = "lent bytes changed")]
 fn loom_canary_lending_what_is_being_changed() {
-    lent(Folio::guard_unchecked);
+    lent(|mapping| {
+        let pin = mapping.look_up(0)?;
+        pin.folio().guard_unchecked().then_some(pin)
+    });
 }

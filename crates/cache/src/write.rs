@@ -61,6 +61,15 @@ impl WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
     }
 
+    /// Makes a write of which the first `done` bytes were copied by [`CachedFile::write_cached`],
+    /// from the same `user`.
+    pub fn resume(file: Arc<CachedFile>, offset: u64, done: usize, user: User) -> WriteOperation {
+        let mut write = WriteOperation::new(file, offset, user, None);
+        write.pos += done as u64;
+        write.told = write.pos;
+        write
+    }
+
     /// Learns where an append goes.
     fn find_end(&mut self) {
         if core::mem::take(&mut self.appends) {
@@ -94,43 +103,6 @@ impl WriteOperation {
             Step::Done(Ok(_)) => self.done(),
             step => step,
         }
-    }
-
-    /// Copies to pages that are there and at rest, without ever leaving a wait entry, creating a
-    /// page or making a bio. `None`: that was not all, or the write is a durable one, or so much
-    /// is dirty that writeback is due; [`WriteOperation::iterate`] goes on. For a submit that
-    /// completes such writes without making a request of them.
-    pub fn try_now(&mut self) -> Option<Step> {
-        if self.durable.is_some() {
-            return None;
-        }
-        self.find_end();
-        while self.pos < self.end {
-            let cache = self.file.cache();
-            let due = cache.unwritten_frames() > cache.dirty_background();
-            if due || cache.is_too_dirty() || !self.copy_now() {
-                break;
-            }
-        }
-        self.file.cache().progress.notice();
-        (self.pos == self.end).then(|| self.done())
-    }
-
-    /// Copies to the folio at the position, if it is uptodate and nobody uses it.
-    fn copy_now(&mut self) -> bool {
-        let file = self.file.clone();
-        let Some((pin, Ok(()))) = file.mapping().find_to_write(page(self.pos)) else {
-            return false;
-        };
-        let uptodate = pin.state().is_uptodate();
-        if uptodate {
-            self.copy(&pin, true);
-        } else {
-            let mut woken = Vec::new();
-            file.mapping().unlock(pin.id(), &mut woken);
-            woken.into_iter().for_each(WaitEntry::kick);
-        }
-        uptodate
     }
 
     /// Copies until all is copied; `None`: it waits.
@@ -263,27 +235,8 @@ impl WriteOperation {
         Ok(Attempt::Again)
     }
 
-    /// Copies to a folio that this write has locked, and unlocks it. Zeroes the rest of one that
-    /// is not `uptodate`.
     fn copy(&mut self, pin: &Pin<'_>, uptodate: bool) {
-        let (memory, len) = pin.at(self.pos);
-        let len = len.min((self.end - self.pos) as usize);
-        let before = (self.pos - pin.folio().index() * PAGE) as usize;
-        let after = (pin.folio().pages() * PAGE) as usize - before - len;
-        // SAFETY: the folio's memory, locked by us: `before`, `len` and `after` bytes.
-        unsafe {
-            if !uptodate {
-                copy::zero(memory.sub(before), before);
-                copy::zero(memory.add(len), after);
-            }
-            self.user.take(memory, len);
-        }
-        self.pos += len as u64;
-        // Before it can be written back, which goes up to the size.
-        self.file.grow(self.pos);
-        let mut woken = Vec::new();
-        self.file.mapping().changed(pin.id(), &mut woken);
-        woken.into_iter().for_each(WaitEntry::kick);
+        self.pos += take(&self.file, pin, self.pos, self.end, &mut self.user, uptodate);
     }
 
     fn wait(&mut self, pin: &Pin<'_>, reason: Reason, wait: &dyn Fn() -> WaitEntry) -> Attempt {
@@ -302,4 +255,64 @@ impl WriteOperation {
     fn fail(&self, errno: Errno) -> Step {
         if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
     }
+}
+
+impl CachedFile {
+    /// Copies to pages that are there and at rest, from byte `offset` on, up to the length of
+    /// `user` or the first page that is not; returns the number of bytes. Copies none when so much
+    /// is dirty that writeback is due. For a first attempt that costs no operation:
+    /// [`WriteOperation::resume`] goes on from there.
+    pub fn write_cached(&self, offset: u64, user: &mut User) -> usize {
+        let end = offset.saturating_add(user.len() as u64);
+        let (mut pos, cache) = (offset, self.cache());
+        while pos < end {
+            let due = cache.unwritten_frames() > cache.dirty_background();
+            if due || cache.is_too_dirty() {
+                break;
+            }
+            let Some((pin, Ok(()))) = self.mapping().find_to_write(page(pos)) else { break };
+            if !pin.state().is_uptodate() {
+                let mut woken = Vec::new();
+                self.mapping().unlock(pin.id(), &mut woken);
+                woken.into_iter().for_each(WaitEntry::kick);
+                break;
+            }
+            pos += take(self, &pin, pos, end, user, true);
+        }
+        if pos > offset {
+            cache.progress.notice();
+        }
+        (pos - offset) as usize
+    }
+}
+
+/// Copies the bytes from `pos` to before `end` to a folio that the caller has locked, as far as it
+/// goes, and unlocks it; returns how many. Zeroes the rest of one that is not `uptodate`.
+#[inline]
+fn take(
+    file: &CachedFile,
+    pin: &Pin<'_>,
+    pos: u64,
+    end: u64,
+    user: &mut User,
+    uptodate: bool,
+) -> u64 {
+    let (memory, len) = pin.at(pos);
+    let len = len.min((end - pos) as usize);
+    // SAFETY: the folio's memory, locked by the caller: `before`, `len` and `after` bytes.
+    unsafe {
+        if !uptodate {
+            let before = (pos - pin.folio().index() * PAGE) as usize;
+            let after = (pin.folio().pages() * PAGE) as usize - before - len;
+            copy::zero(memory.sub(before), before);
+            copy::zero(memory.add(len), after);
+        }
+        user.take(memory, len);
+    }
+    // Before it can be written back, which goes up to the size.
+    file.grow(pos + len as u64);
+    let mut woken = Vec::new();
+    file.mapping().changed(pin.id(), &mut woken);
+    woken.into_iter().for_each(WaitEntry::kick);
+    len as u64
 }

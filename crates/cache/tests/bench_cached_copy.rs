@@ -4,7 +4,7 @@
 
 use nowait_block::Segments;
 use nowait_cache::copy::{self, User};
-use nowait_cache::{Backing, Cache, CachedFile, FRAME_BYTES, Mapping, Target};
+use nowait_cache::{Ahead, Backing, Cache, CachedFile, FRAME_BYTES, Mapping, Target};
 use nowait_sys::{file::IoVec, time::thread_cpu_ns};
 use std::sync::Arc;
 
@@ -85,12 +85,13 @@ impl Set {
     fn prefetched(&mut self, batch: &[u64; BATCH]) {
         let mapping = self.mapping.clone();
         let numbers = batch.map(|index| mapping.prefetch(index));
-        for number in &numbers[..AHEAD] {
-            mapping.prefetch_data(*number, 0);
+        for (number, index) in numbers[..AHEAD].iter().zip(batch) {
+            mapping.prefetch_data(*number, index * FRAME_BYTES as u64, FRAME_BYTES, Ahead::Copy);
         }
         for (at, index) in batch.iter().enumerate() {
             if let Some(number) = numbers.get(at + AHEAD) {
-                mapping.prefetch_data(*number, 0);
+                let ahead = batch[at + AHEAD] * FRAME_BYTES as u64;
+                mapping.prefetch_data(*number, ahead, FRAME_BYTES, Ahead::Copy);
             }
             let pin = mapping.pin(numbers[at], *index).unwrap();
             assert!(pin.state().is_uptodate());
@@ -102,12 +103,18 @@ impl Set {
     fn reads(&mut self, batch: &[u64; BATCH]) {
         let file = self.file.clone();
         let numbers = batch.map(|index| file.mapping().prefetch(index));
-        for number in &numbers[..AHEAD] {
-            file.mapping().prefetch_data(*number, 0);
+        for (number, index) in numbers[..AHEAD].iter().zip(batch) {
+            file.mapping().prefetch_data(
+                *number,
+                index * FRAME_BYTES as u64,
+                FRAME_BYTES,
+                Ahead::Copy,
+            );
         }
         for (at, index) in batch.iter().enumerate() {
             if let Some(number) = numbers.get(at + AHEAD) {
-                file.mapping().prefetch_data(*number, 0);
+                let ahead = batch[at + AHEAD] * FRAME_BYTES as u64;
+                file.mapping().prefetch_data(*number, ahead, FRAME_BYTES, Ahead::Copy);
             }
             let segment = IoVec { base: self.slot(at), len: FRAME_BYTES };
             // SAFETY: the slot lives longer than this.

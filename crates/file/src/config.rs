@@ -41,6 +41,8 @@ pub struct Config {
     pub cache_bytes: u64,
     /// Whether contexts count what they do.
     pub stats: bool,
+    /// A cancelled poll ends with 0, as the kernel's AIO reports it, not with ECANCELED.
+    pub cancelled_polls_are_zero: bool,
     /// Where the face counts the descriptors that the application closes, if it does.
     pub closes: Option<&'static Closes>,
 }
@@ -53,6 +55,7 @@ impl Default for Config {
             workers_max: 32,
             cache_bytes: 256 << 20,
             stats: false,
+            cancelled_polls_are_zero: false,
             closes: None,
         }
     }

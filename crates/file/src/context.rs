@@ -8,6 +8,7 @@ use crate::{
     hold,
     operation::FileOperation,
     plug::{Place, Plug},
+    under_way::UnderWay,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_block::{BlockBackend, Completion, bio::Descriptor};
@@ -37,23 +38,13 @@ pub struct Context {
     direct: DirectRequests,
     pub(crate) history: History,
     pub(crate) mode: SubmitMode,
-    /// Polls and waiting streams under way.
-    polls: Mutex<Vec<Poll>>,
-    next_poll: AtomicU64,
+    pub(crate) under_way: UnderWay,
     /// Nobody calls for the events (the ring is read directly): the driver must bring them.
     engine_driven: AtomicBool,
     watched: AtomicBool,
     waits: AtomicU64,
     /// Requests may be under way that the driver copies itself.
     copying: AtomicBool,
-}
-
-/// A request that may wait for ever.
-struct Poll {
-    id: u64,
-    /// The address of its iocb.
-    obj: u64,
-    request: Arc<Request<FileOperation>>,
 }
 
 impl core::fmt::Debug for Context {
@@ -78,8 +69,7 @@ impl Context {
             direct: DirectRequests::default(),
             history: History::default(),
             mode: engine.config().submit,
-            polls: Mutex::default(),
-            next_poll: AtomicU64::new(0),
+            under_way: UnderWay::default(),
             engine_driven: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waits: AtomicU64::new(0),
@@ -248,45 +238,42 @@ impl Context {
         Ok(Bell { eventfd, ring: Box::new(ring) })
     }
 
-    /// Remembers a request that may wait for ever, so that it can be cancelled.
-    pub(crate) fn remember_poll(&self, request: &Arc<Request<FileOperation>>, obj: u64) {
-        let id = self.next_poll.fetch_add(1, Relaxed);
-        request.prepare(|operation, _| operation.poll_id = Some(id));
-        self.polls.lock().push(Poll { id, obj, request: request.clone() });
-    }
-
-    pub(crate) fn forget_poll(&self, id: u64) {
-        self.polls.lock().retain(|poll| poll.id != id);
-    }
-
-    /// Asks for the end of the poll whose iocb is at `obj`; its event will say so.
+    /// Asks for the end of the request named `obj` ([`crate::submit::Reply::obj`]), one of
+    /// several with that name that was not cancelled yet. Does not wait.
+    ///
+    /// Its event comes in any case, once. It says ECANCELED if the request had not begun, waits
+    /// for another request, for readiness or for a page of the cache; of a file it may then have
+    /// transferred a part. What the device or a blocking call has in hand ends as if nothing had
+    /// been said, and of a stream the bytes that were transferred are the result.
     ///
     /// # Errors
-    /// `EINVAL`: no such poll is under way.
-    pub fn cancel_poll(&self, obj: u64) -> Result<(), Errno> {
-        let polls = self.polls.lock();
-        let found = polls.iter().find(|poll| poll.obj == obj && !poll.request.is_cancelled());
-        let request = found.map(|poll| poll.request.clone()).ok_or(Errno::INVAL)?;
-        drop(polls);
-        self.cancel(&request);
+    /// `EINVAL`: no such request is under way, or it was cancelled before.
+    pub fn cancel(&self, obj: u64) -> Result<(), Errno> {
+        if let Some(request) = self.under_way.find(obj) {
+            self.cancel_request(&request);
+            return Ok(());
+        }
+        let own = self.own.as_ref().ok_or(Errno::INVAL)?;
+        own.cancel(self.direct.cancel(obj).ok_or(Errno::INVAL)?);
         Ok(())
     }
 
-    fn cancel(&self, request: &Arc<Request<FileOperation>>) {
+    fn cancel_request(&self, request: &Arc<Request<FileOperation>>) {
         request.cancel();
         self.engine.cancel_bio(self.own.as_deref(), Arc::as_ptr(request) as u64);
         self.engine.run_kicked();
     }
 
-    /// Ends the context, see [`IoContext::destroy`]. Polls are cancelled.
+    /// Ends the context, see [`IoContext::destroy`]. Polls and waiting streams are cancelled.
     ///
     /// # Errors
     /// `EINVAL`: it is being destroyed already.
     pub fn destroy(&self) -> Result<(), Errno> {
         self.engine.clear_graves();
         self.io.destroy(|| {
-            let polls: Vec<_> = self.polls.lock().iter().map(|p| p.request.clone()).collect();
-            polls.iter().for_each(|request| self.cancel(request));
+            for request in self.under_way.endless() {
+                self.cancel_request(&request);
+            }
         })
     }
 

@@ -20,6 +20,7 @@ pub(crate) struct DirectRequest {
     pub(crate) obj: u64,
     /// The inode, where it was looked up: needed to go on with a short transfer.
     pub(crate) inode: Option<InodeKey>,
+    pub(crate) cancelled: bool,
 }
 
 /// One that needs more than its bio, and what the bio came to.
@@ -65,6 +66,14 @@ impl DirectRequests {
         }
     }
 
+    /// Marks the first request named `obj` as cancelled; returns its token in the own queue.
+    pub(crate) fn cancel(&self, obj: u64) -> Option<u64> {
+        let mut table = self.0.lock();
+        let key = table.find(|request| request.obj == obj && !request.cancelled)?;
+        table.get_mut(key)?.cancelled = true;
+        Some(token(key))
+    }
+
     /// Takes its own out of `completions`: those that are over into `events`, the others into
     /// `unfinished`.
     pub(crate) fn end(
@@ -79,10 +88,14 @@ impl DirectRequests {
                 return true;
             }
             if let Some(request) = table.remove(key(completion.token)) {
+                let (data, obj) = (request.data, request.obj);
+                let event = |res| IoEvent { data, obj, res, res2: 0 };
                 match completion.result {
                     Ok(bytes) if u64::from(bytes) == request.command.len => {
-                        let (data, obj) = (request.data, request.obj);
-                        events.push(IoEvent { data, obj, res: i64::from(bytes), res2: 0 });
+                        events.push(event(i64::from(bytes)));
+                    }
+                    Err(Errno::CANCELED) if request.cancelled => {
+                        events.push(event(-i64::from(Errno::CANCELED.raw())));
                     }
                     result => unfinished.push((request, result)),
                 }

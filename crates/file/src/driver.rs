@@ -42,6 +42,8 @@ pub struct Driver {
     /// Bios of the page cache, from threads that serve no queue.
     bios: Mutex<Vec<Bio>>,
     has_bios: AtomicBool,
+    /// Requests were cancelled whose bios may still be with the driver.
+    has_cancelled: AtomicBool,
     /// The driver knows that user files have something to write.
     knows_dirt: AtomicBool,
     /// Taken out before the driver drops it: its descriptors are that thread's to close.
@@ -67,6 +69,14 @@ impl Driver {
     pub(crate) fn hand_over_bios(&self, bios: &mut Vec<Bio>) {
         self.bios.lock().append(bios);
         self.has_bios.store(true, SeqCst);
+        if self.inbox.news() {
+            self.wake();
+        }
+    }
+
+    /// Says that a request was cancelled, after it was marked and looked for in the queue.
+    pub(crate) fn cancelled(&self) {
+        self.has_cancelled.store(true, SeqCst);
         if self.inbox.news() {
             self.wake();
         }
@@ -195,6 +205,9 @@ impl Run {
                 request.run(&mut self.plug, None);
             }
             let started = self.take_bios(driver) || started;
+            if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
+                self.plug.end_cancelled();
+            }
             self.plug.flush(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();
@@ -226,7 +239,8 @@ impl Run {
         if self.next_tick == Deadline::NEVER {
             self.tick(driver);
         }
-        if driver.inbox.may_sleep() && !driver.has_bios.load(SeqCst) {
+        let news = || driver.has_bios.load(SeqCst) || driver.has_cancelled.load(SeqCst);
+        if driver.inbox.may_sleep() && !news() {
             self.plug.next_pass();
             let _ = self.queue.reap(&mut self.done, 1, self.next_tick.min(self.next_clean));
             self.complete();

@@ -320,8 +320,11 @@ impl Engine {
         if let Some(own) = own {
             own.cancel(token);
         }
-        if let Some(queue) = self.driver_queue() {
-            queue.cancel(token);
+        if let Some(driver) = &self.driver {
+            if let Some(queue) = driver.queue() {
+                queue.cancel(token);
+            }
+            driver.cancelled();
         }
         self.workers().cancel(token);
     }

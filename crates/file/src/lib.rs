@@ -17,6 +17,7 @@
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
+//! * `under_way`: what can be cancelled
 //! * [`order`]: overlapping requests take effect in submission order
 //! * [`closes`]: how the face says that descriptors are closed
 //! * [`history`]: whether inline attempts on a file have been worth it
@@ -39,6 +40,7 @@ pub mod plug;
 pub mod submit;
 mod submit_user;
 pub mod target;
+mod under_way;
 pub mod user;
 
 pub use closes::Closes;
@@ -47,6 +49,7 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
-pub use submit_user::Lookahead;
+pub use nowait_cache::Ahead;
+pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;
-pub use user::{UserFile, UserOperation};
+pub use user::{Opened, UserFile, UserOperation};

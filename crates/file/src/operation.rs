@@ -71,8 +71,8 @@ pub struct FileOperation {
     /// The driver's pass in which its bio was queued: a completion in the same pass did not
     /// wait for anything.
     queued_in_pass: u64,
-    /// Its name among the context's polls.
-    pub(crate) poll_id: Option<u64>,
+    /// Its key among the context's requests.
+    pub(crate) under_way: Option<u64>,
 }
 
 impl FileOperation {
@@ -105,7 +105,7 @@ impl FileOperation {
             enters_late: false,
             copies: false,
             queued_in_pass: 0,
-            poll_id: None,
+            under_way: None,
         }
     }
 
@@ -141,6 +141,10 @@ impl FileOperation {
         };
         if !self.registers || self.copies && self.inode.is_some_and(free) {
             return Ok(());
+        }
+        if self.copies {
+            let (context, obj) = (&self.target.context, self.target.obj);
+            self.under_way = context.under_way.insert(wait.request(), obj, false);
         }
         self.take_place(wait)
     }
@@ -186,6 +190,9 @@ impl FileOperation {
 
     /// Puts the bio of the next step on the plug, or the request on the driver's list.
     fn dispatch(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        if wait.is_cancelled() {
+            return Step::Done(Err(Errno::CANCELED)); // a part is done: no more of it
+        }
         if self.route == Route::Driver && plug.place() != Place::Driver {
             plug.hand_to_driver(wait.request());
             return Step::Queued;
@@ -286,6 +293,16 @@ impl FileOperation {
         self.dispatch(plug, wait)
     }
 
+    /// Returns the result of a cancelled request.
+    fn cancelled(&self, engine: &Engine) -> Result<u32, Errno> {
+        match self.command.kind {
+            Kind::Poll(_) if engine.config().cancelled_polls_are_zero => Ok(0),
+            // What a stream has taken or given cannot be asked of it again.
+            _ if self.kind == FileKind::Stream && self.done > 0 => Ok(self.done as u32),
+            _ => Err(Errno::CANCELED),
+        }
+    }
+
     /// Holds the file of a request on the own queue, which had only needed the number, to
     /// continue it elsewhere. False: the application has closed or reused the number meanwhile,
     /// and the result so far is the result.
@@ -358,7 +375,7 @@ impl Operation for FileOperation {
             // The thread that had submitted it is gone, and io_uring gave the rest of the read
             // up with it: ask again from the driver.
             (Kind::Read, Err(Errno::CANCELED | Errno::FAULT))
-                if self.route == Route::Own && self.hold_late(plug) =>
+                if self.route == Route::Own && !wait.is_cancelled() && self.hold_late(plug) =>
             {
                 self.route = plug.engine().async_route();
                 self.dispatch(plug, wait)
@@ -369,11 +386,11 @@ impl Operation for FileOperation {
 
     fn finish(&mut self, plug: &mut Plug, result: Result<u32, Errno>) {
         let mut result = result;
-        if let Some(id) = self.poll_id {
-            self.target.context.forget_poll(id);
+        if let Some(key) = self.under_way {
+            self.target.context.under_way.remove(key);
         }
-        if matches!(self.command.kind, Kind::Poll(_)) && result == Err(Errno::CANCELED) {
-            result = Ok(0); // as the kernel reports it
+        if result == Err(Errno::CANCELED) {
+            result = self.cancelled(plug.engine());
         }
         // Before the event is visible: whoever sees it may close the file and unmount.
         self.held = None;

@@ -206,10 +206,29 @@ impl Plug {
             // Takes 65,536; workers make room by themselves.
             queue_until_full(self.engine.workers(), &mut self.worker_bios);
         }
-        for (request, token) in self.cancellable.drain(..) {
+        // Looked at when the bios are in their queues: who cancelled earlier found them in none.
+        let looked_at = if self.driver_bios.is_empty() { self.cancellable.len() } else { 0 };
+        for (request, token) in self.cancellable.drain(..looked_at) {
             if request.is_cancelled() {
                 let own = served.and_then(|context| context.own());
                 self.engine.cancel_bio(own.map(std::convert::AsRef::as_ref), token);
+            }
+        }
+    }
+
+    /// Ends the requests whose bios found no room in the driver's queue yet and which were
+    /// cancelled meanwhile; only on the driver.
+    pub fn end_cancelled(&mut self) {
+        let bios = core::mem::take(&mut self.driver_bios);
+        for bio in bios {
+            let token = bio.token;
+            // SAFETY: what is not the cache's token is a FileOperation's (see `complete`), and
+            // the bio that carries it has not been queued anywhere.
+            let is_cancelled = || unsafe { Request::<FileOperation>::is_token_cancelled(token) };
+            if token & CACHE == 0 && is_cancelled() {
+                self.complete(bio.token, Err(Errno::CANCELED));
+            } else {
+                self.driver_bios.push_back(bio);
             }
         }
     }

@@ -36,7 +36,7 @@ const LOW_DEPTH: usize = 4;
 pub struct Reply {
     /// `data` of the iocb.
     pub data: u64,
-    /// Address of the iocb.
+    /// Address of the iocb; what [`Context::cancel`] finds the request by.
     pub obj: u64,
     /// The application's event counter to signal.
     pub eventfd: Option<i32>,
@@ -59,6 +59,8 @@ pub struct Submission<'a> {
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
+    /// Requests that ended in their first iteration, and are not counted yet.
+    pub(crate) inline: u64,
 }
 
 /// What an inline attempt came to.
@@ -89,6 +91,7 @@ impl<'a> Submission<'a> {
             own_used: false,
             own_queued: false,
             completed: false,
+            inline: 0,
         }
     }
 
@@ -104,7 +107,7 @@ impl<'a> Submission<'a> {
             self.closes = self.context.engine().config().closes.and_then(Closes::count);
         }
         if let Some(file) = self.context.engine().cached(command.fd) {
-            return self.start_cached(&file, command, &reply);
+            return self.start_cached(&file, &command, &reply);
         }
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
@@ -132,6 +135,11 @@ impl<'a> Submission<'a> {
         }
         if self.completed {
             self.context.io().notify();
+        }
+        if self.inline > 0 {
+            let stats = self.context.io().stats();
+            stats.add(|c| &c.iterations, self.inline);
+            stats.add(|c| &c.completed_inline, self.inline);
         }
     }
 
@@ -272,7 +280,8 @@ impl<'a> Submission<'a> {
         inode: Option<InodeKey>,
     ) -> Result<(), Errno> {
         self.context.io().stats().add(|c| &c.iterations, 1);
-        let request = DirectRequest { command, data: reply.data, obj: reply.obj, inode };
+        let request =
+            DirectRequest { command, data: reply.data, obj: reply.obj, inode, cancelled: false };
         match self.context.queue_direct(request) {
             Ok(()) => {
                 self.own_queued = true;
@@ -586,23 +595,24 @@ impl<'a> Submission<'a> {
         set(&mut operation);
         let is_poll = matches!(operation.command.kind, Kind::Poll(_));
         operation.registers &= !is_poll && operation.kind == FileKind::Seekable;
-        let watches = is_poll || operation.polling;
+        let endless = is_poll || operation.kind == FileKind::Stream;
         if route != Route::Own {
             match self.held.take() {
                 Some(held) => operation.held = Some(held),
                 None => operation.hold(context.engine(), inode)?,
             }
         }
-        if operation.copies {
+        let copies = operation.copies;
+        if copies {
             context.copy_started();
             if let (Some(held), Some(closes)) = (&operation.held, self.closes) {
                 held.vouch(closes);
             }
         }
         let request = Request::new(operation, context.engine().kicked().clone());
-        request.prepare(|operation, wait| operation.prepare_place(wait))?;
-        if watches {
-            context.remember_poll(&request, reply.obj);
+        request.prepare(FileOperation::prepare_place)?;
+        if !copies {
+            context.under_way.add(&request, reply.obj, endless);
         }
         if route == Route::Own {
             self.own_used = true;

@@ -6,16 +6,19 @@ use crate::{
     order::Access,
     plug::{Place, Plug},
     submit::{Reply, Submission, reach},
-    user::{BothTables, UserOperation},
+    user::{BothTables, Opened, UserOperation},
 };
 use nowait_block::bio::Descriptor;
-use nowait_cache::{FRAME_BYTES, copy::User};
+use nowait_cache::{Ahead, FRAME_BYTES, copy::User};
 use nowait_retry::Request;
 use nowait_sys::{Errno, fd};
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 /// How many requests before its own the bytes of a request are asked for.
-const AHEAD: usize = 4;
+const AHEAD: usize = 2;
+
+/// What the first attempt came to: over, with so many bytes, or what is left to do.
+type Start = ControlFlow<u32, UserOperation>;
 
 impl Submission<'_> {
     /// Starts a command on a user file, with an event for each, also for those over at once.
@@ -25,7 +28,7 @@ impl Submission<'_> {
     pub fn start_cached(
         &mut self,
         file: &Arc<UserFile>,
-        command: Command,
+        command: &Command,
         reply: &Reply,
     ) -> Result<(), Errno> {
         if command.wants_nowait() && command.kind == Kind::Write {
@@ -50,49 +53,71 @@ impl Submission<'_> {
     /// # Errors
     /// As [`Submission::start`]. `EBADF`: a write to a file that could not be opened for that.
     /// `EAGAIN` also: a read that must not wait, and nothing of it is cached.
-    pub fn start_on(
+    pub fn start_on<'a>(
         &mut self,
-        file: &Arc<UserFile>,
-        command: Command,
+        opened: impl Into<Opened<'a>>,
+        command: &Command,
         reply: &Reply,
     ) -> Result<Option<u32>, Errno> {
-        let key = file.key();
+        let opened = opened.into();
+        let file = opened.file;
         let orders = self.context.engine().orders();
-        let (range, access) = reach(&command);
+        let (range, access) = reach(command);
         if access == Access::Write && !file.is_writable() {
             return Err(Errno::BADF);
         }
-        let waits = !orders.is_empty() && orders.conflicts(key, &range, access);
+        let waits = !orders.is_empty() && orders.conflicts(file.key(), &range, access);
         let operation = match command.kind {
-            Kind::Read if !waits => {
-                // SAFETY: whoever made the command promised that its segments live until the end.
-                let mut user = unsafe { User::new(command.segments.clone()) };
-                let (offset, len) = (command.offset as u64, user.len());
-                let done = file.cached().read_cached(offset, &mut user);
-                if done == len || offset + done as u64 >= file.cached().size() {
-                    self.count_inline();
-                    return Ok(Some(done as u32));
-                }
-                if command.wants_nowait() {
-                    return if done > 0 { Ok(Some(done as u32)) } else { Err(Errno::AGAIN) };
-                }
-                UserOperation::rest_of_read(file, offset, done, user)
-            }
+            Kind::Read if !waits => match self.read_now(opened, command)? {
+                Start::Break(bytes) => return Ok(Some(bytes)),
+                Start::Continue(operation) => operation,
+            },
             Kind::Read if command.wants_nowait() => return Err(Errno::AGAIN),
-            _ => {
-                // SAFETY: as above.
-                let mut operation = unsafe { UserOperation::of(file, &command) }?;
-                if !waits && let Some(result) = operation.try_now() {
-                    self.context.engine().dirtied();
-                    self.context.engine().run_kicked();
-                    self.count_inline();
-                    return result.map(Some);
+            // An append has to know that no other write runs: it takes its place in the order.
+            Kind::Write if !waits && !command.is_append() && command.durable().is_none() => {
+                match self.write_now(file, command) {
+                    Start::Break(bytes) => return Ok(Some(bytes)),
+                    Start::Continue(operation) => operation,
                 }
-                operation
             }
+            // SAFETY: whoever made the command promised that its segments live until the end.
+            _ => unsafe { UserOperation::of(opened, command) }?,
         };
-        self.user_request(file, command, operation, reply)?;
+        self.user_request(file, command.clone(), operation, reply)?;
         Ok(None)
+    }
+
+    fn read_now(&mut self, opened: Opened<'_>, command: &Command) -> Result<Start, Errno> {
+        let file = opened.file;
+        // SAFETY: as above.
+        let mut user = unsafe { User::new(command.segments.clone()) };
+        let (offset, len) = (command.offset as u64, user.len());
+        let done = file.cached().read_cached(offset, &mut user);
+        if done == len || offset + done as u64 >= file.cached().size() {
+            self.inline += 1;
+            return Ok(Start::Break(done as u32));
+        }
+        match command.wants_nowait() {
+            true if done > 0 => Ok(Start::Break(done as u32)),
+            true => Err(Errno::AGAIN),
+            false => Ok(Start::Continue(UserOperation::rest_of_read(opened, offset, done, user))),
+        }
+    }
+
+    fn write_now(&mut self, file: &Arc<UserFile>, command: &Command) -> Start {
+        // SAFETY: as above.
+        let mut user = unsafe { User::new(command.segments.clone()) };
+        let (offset, len) = (command.offset as u64, user.len());
+        let done = file.cached().write_cached(offset, &mut user);
+        if done > 0 {
+            self.context.engine().dirtied();
+            self.context.engine().run_kicked();
+        }
+        if done < len {
+            return Start::Continue(UserOperation::rest_of_write(file, offset, done, user));
+        }
+        self.inline += 1;
+        Start::Break(done as u32)
     }
 
     /// Holds the event counter for the engine's threads, and keeps a number of it in the
@@ -112,12 +137,6 @@ impl Submission<'_> {
         let both = BothTables::new(engine, fd::duplicate(number, fd::high_floor())?)?;
         self.counter_everywhere = Some((number, both.clone()));
         Ok(Some(both))
-    }
-
-    fn count_inline(&self) {
-        let stats = self.context.io().stats();
-        stats.add(|c| &c.iterations, 1);
-        stats.add(|c| &c.completed_inline, 1);
     }
 
     fn user_request(
@@ -146,44 +165,54 @@ impl Submission<'_> {
                 operation.promised = true;
             }
         });
+        context.under_way.add(&request, reply.obj, false);
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
         request.run(plug, None);
         Ok(())
     }
 }
 
+/// A transfer of a batch: file, byte offset, and length.
+pub type Transfer<'f> = (&'f UserFile, u64, usize);
+
 /// Asks the processor for what a batch of reads will copy, a few requests ahead of each.
 ///
 /// Memory is slower than a look-up: the lines of all headers are asked for at once, those of the
 /// bytes just before their turn.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Lookahead {
     /// Folio numbers by the request's index.
     folios: Vec<u32>,
+    what: Ahead,
 }
 
 impl Lookahead {
-    /// Looks at all requests of a batch: file and byte offset of each, `None` for those that are
-    /// no transfers of user files. The memory of the last batch serves again.
-    pub fn look<'f>(&mut self, reads: impl Iterator<Item = Option<(&'f UserFile, u64)>>) {
-        let look = |read: Option<(&UserFile, u64)>| match read {
-            Some((file, at)) => file.cached().mapping().prefetch(at / FRAME_BYTES as u64),
+    /// Makes one for batches that are copied, or lent.
+    pub const fn of(what: Ahead) -> Lookahead {
+        Lookahead { folios: Vec::new(), what }
+    }
+
+    /// Looks at all requests of a batch, `None` for those that are no transfers of user files. The
+    /// memory of the last batch serves again.
+    pub fn look<'f>(&mut self, transfers: impl Iterator<Item = Option<Transfer<'f>>>) {
+        let look = |transfer: Option<Transfer<'_>>| match transfer {
+            Some((file, at, _)) => file.cached().mapping().prefetch(at / FRAME_BYTES as u64),
             None => 0,
         };
         self.folios.clear();
-        self.folios.extend(reads.map(look));
+        self.folios.extend(transfers.map(look));
     }
 
     /// Before the request with this index: asks for the bytes of one some requests later. `at`
-    /// gives file and offset by index.
-    pub fn step<'f>(&self, index: usize, at: impl Fn(usize) -> Option<(&'f UserFile, u64)>) {
+    /// gives the transfer by index.
+    pub fn step<'f>(&self, index: usize, at: impl Fn(usize) -> Option<Transfer<'f>>) {
         let ahead = match index {
             0 => 0..AHEAD + 1,
             _ => index + AHEAD..index + AHEAD + 1,
         };
         for index in ahead {
-            if let (Some(folio), Some((file, at))) = (self.folios.get(index), at(index)) {
-                file.cached().mapping().prefetch_data(*folio, at as usize % FRAME_BYTES);
+            if let (Some(folio), Some((file, at, len))) = (self.folios.get(index), at(index)) {
+                file.cached().mapping().prefetch_data(*folio, at, len, self.what);
             }
         }
     }

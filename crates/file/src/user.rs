@@ -12,20 +12,24 @@ use crate::{
     hold::{self, HeldFile},
     order::InodeKey,
 };
-use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Release},
+};
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
     Backing, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target, WriteOperation,
-    copy::User,
+    copy::User, readahead::Advice as Pattern,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{
     Errno, Fd,
-    file::{self, O_DIRECT, O_RDONLY, O_RDWR, Stat},
+    file::{self, Advice, O_DIRECT, O_RDONLY, O_RDWR, Stat},
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::{
+    ops::Range,
     sync::{Arc, Weak},
     task::{Wake, Waker},
     thread::Thread,
@@ -42,8 +46,11 @@ const WINDOW_PAGES_MAX: u32 = 512;
 pub struct UserFile {
     key: InodeKey,
     cached: Arc<CachedFile>,
-    /// What reading ahead remembers; it tells several streams apart, so that all opens share it.
+    /// What reading ahead remembers of requests that come without an open of their own; it tells
+    /// several streams apart.
     reads: Arc<OpenFile>,
+    /// Opens that count themselves; not by references, which requests and the driver have too.
+    opens: AtomicUsize,
     writable: bool,
     /// Its blocks go past the kernel's cache.
     direct: bool,
@@ -55,6 +62,42 @@ pub struct UserFile {
     /// For looks at the file itself, too.
     tail: Arc<BothTables>,
     cuts: Mutex<Cuts>,
+}
+
+/// A user file as one of its opens: what reading ahead remembers, and what it was advised, is
+/// that open's.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened<'a> {
+    /// The file.
+    pub file: &'a Arc<UserFile>,
+    /// The state of the open, from [`UserFile::new_open`].
+    pub reads: &'a Arc<OpenFile>,
+}
+
+impl Opened<'_> {
+    /// Takes advice, as posix_fadvise(2), for `range` in bytes; what is to be read ahead, or read
+    /// no more, begins at once, and nobody waits for it.
+    pub fn advise(&self, engine: &Arc<Engine>, range: Range<u64>, advice: Advice) {
+        let (file, reads) = (self.file.cached(), self.reads);
+        match advice {
+            Advice::Normal => reads.advise(Pattern::Normal),
+            Advice::Random => reads.advise(Pattern::Random),
+            Advice::Sequential => reads.advise(Pattern::Sequential),
+            Advice::WillNeed => {
+                let (mut bios, end) = (Vec::new(), range.end.min(file.size()));
+                reads.will_need(file, range.start..end, &mut bios);
+                engine.carry(&mut bios);
+            }
+            Advice::DontNeed => reads.forget(file, range),
+        }
+    }
+}
+
+impl<'a> From<&'a Arc<UserFile>> for Opened<'a> {
+    /// The open that all share who know the file by a descriptor only.
+    fn from(file: &'a Arc<UserFile>) -> Opened<'a> {
+        Opened { file, reads: &file.reads }
+    }
 }
 
 /// Truncations. One drops dirty pages before the file is cut: a sync that ends in between would
@@ -196,7 +239,8 @@ impl UserFile {
         Ok(UserFile {
             key,
             cached,
-            reads: Arc::new(OpenFile::new(WINDOW_PAGES_MAX)),
+            reads: UserFile::new_open(),
+            opens: AtomicUsize::new(0),
             writable,
             direct: past_kernel,
             given_up: AtomicBool::new(false),
@@ -205,6 +249,21 @@ impl UserFile {
             tail,
             cuts: Mutex::default(),
         })
+    }
+
+    /// Makes the state of a new open, see [`Opened`].
+    pub fn new_open() -> Arc<OpenFile> {
+        Arc::new(OpenFile::new(WINDOW_PAGES_MAX))
+    }
+
+    /// Counts an open that will call [`UserFile::leave`].
+    pub fn enter(&self) {
+        self.opens.fetch_add(1, AcqRel);
+    }
+
+    /// Ends an open; true: it was the last one, who writes back what nobody has synced.
+    pub fn leave(&self) -> bool {
+        self.opens.fetch_sub(1, AcqRel) == 1
     }
 
     /// Returns the file's pages.
@@ -347,14 +406,26 @@ enum UserKind {
 impl UserOperation {
     /// Makes what is left of a read of which the first `done` bytes were found cached.
     pub(crate) fn rest_of_read(
-        file: &Arc<UserFile>,
+        Opened { file, reads }: Opened<'_>,
         offset: u64,
         done: usize,
         user: User,
     ) -> UserOperation {
         let read = ReadOperation::resume(file.cached.clone(), offset, done, user);
-        let read = read.with_readahead(file.reads.clone(), true);
+        let read = read.with_readahead(reads.clone(), true);
         UserOperation::new(file, UserKind::Read(read), None)
+    }
+
+    /// Makes what is left of a write that need not be durable, of which the first `done` bytes were
+    /// copied to cached pages.
+    pub(crate) fn rest_of_write(
+        file: &Arc<UserFile>,
+        offset: u64,
+        done: usize,
+        user: User,
+    ) -> UserOperation {
+        let write = WriteOperation::resume(file.cached.clone(), offset, done, user);
+        UserOperation::new(file, UserKind::Write(write), None)
     }
 
     fn new(file: &Arc<UserFile>, kind: UserKind, durable: Option<Durable>) -> UserOperation {
@@ -366,11 +437,16 @@ impl UserOperation {
     ///
     /// # Safety
     /// The segments are valid for writing until the operation is dropped.
-    pub unsafe fn read(file: &Arc<UserFile>, offset: u64, segments: Segments) -> UserOperation {
+    pub unsafe fn read<'a>(
+        opened: impl Into<Opened<'a>>,
+        offset: u64,
+        segments: Segments,
+    ) -> UserOperation {
+        let Opened { file, reads } = opened.into();
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
         let read = ReadOperation::new(file.cached.clone(), offset, user);
-        let read = read.with_readahead(file.reads.clone(), false);
+        let read = read.with_readahead(reads.clone(), false);
         UserOperation::new(file, UserKind::Read(read), None)
     }
 
@@ -412,18 +488,6 @@ impl UserOperation {
         UserOperation::new(file, kind, Some(durable))
     }
 
-    /// Does what can be done without waiting for anything: a write whose pages are there and
-    /// free, which need not be durable. `Some`: that was all.
-    pub(crate) fn try_now(&mut self) -> Option<Result<u32, Errno>> {
-        match &mut self.kind {
-            UserKind::Write(write) if self.file.writable => match write.try_now()? {
-                Step::Done(result) => Some(result),
-                Step::Queued | Step::Retry => None,
-            },
-            _ => None,
-        }
-    }
-
     /// Runs an iteration; see [`ReadOperation::iterate`].
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         loop {
@@ -459,13 +523,18 @@ impl UserOperation {
     /// `EINVAL`: a poll.
     /// # Safety
     /// The segments are valid until the operation is dropped.
-    pub unsafe fn of(file: &Arc<UserFile>, command: &Command) -> Result<UserOperation, Errno> {
+    pub unsafe fn of<'a>(
+        opened: impl Into<Opened<'a>>,
+        command: &Command,
+    ) -> Result<UserOperation, Errno> {
+        let opened = opened.into();
+        let file = opened.file;
         let (segments, offset) = (command.segments.clone(), command.offset as u64);
         let durable = command.durable();
         // SAFETY: promised above.
         Ok(unsafe {
             match command.kind {
-                Kind::Read => UserOperation::read(file, offset, segments),
+                Kind::Read => UserOperation::read(opened, offset, segments),
                 Kind::Write if command.is_append() => {
                     UserOperation::append(file, segments, durable)
                 }

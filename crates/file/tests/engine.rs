@@ -6,7 +6,11 @@ use nowait_file::{
     command::open_for,
     submit::{Reply, Submission},
 };
-use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use nowait_sys::{
+    Errno,
+    file::{Advice, IoVec, advise},
+    time::Deadline,
+};
 use std::{
     fs::{File, OpenOptions},
     io::Write,
@@ -83,7 +87,7 @@ fn uncached(folder: &tempfile::TempDir, blocks: usize) -> std::path::PathBuf {
         file.write_all(&(block as u64).to_ne_bytes().repeat(BLOCK / 8)).unwrap();
     }
     file.sync_all().unwrap();
-    nowait_sys::file::drop_cached(file.as_raw_fd()).unwrap();
+    advise(file.as_raw_fd(), 0, 0, Advice::DontNeed).unwrap();
     path
 }
 

@@ -127,7 +127,7 @@ fn requests_of_a_context_complete_once_each() {
                 // SAFETY: the memory lives to the end of the round, when all have completed.
                 let read = unsafe { Command::new(Kind::Read, (-1, 0), segments(memory), at) };
                 let reply = Reply { data, obj: 0, eventfd: None };
-                if let Some(bytes) = submission.start_on(&user, read, &reply).unwrap() {
+                if let Some(bytes) = submission.start_on(&user, &read, &reply).unwrap() {
                     assert_eq!(bytes, 65_536);
                     context.io().release(1);
                     seen[i as usize] += 1;
@@ -164,7 +164,7 @@ fn a_write_larger_than_the_cache_ends_as_a_request_of_a_context() {
         // SAFETY: the data live until the event has come.
         let write = unsafe { Command::new(Kind::Write, (-1, 0), segments(&data), 0) };
         let reply = Reply { data: 7, obj: 0, eventfd: None };
-        submission.start_cached(&user, write, &reply).unwrap();
+        submission.start_cached(&user, &write, &reply).unwrap();
         submission.finish();
         let sink = |_: usize, event: nowait_sys::aio::IoEvent| {
             assert_eq!((event.data, event.res), (7, data.len() as i64));

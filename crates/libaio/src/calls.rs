@@ -124,7 +124,7 @@ fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) ->
                 for part in command.segments.as_slice() {
                     memory::check(part.base as usize, part.len, command.kind == Kind::Read)?;
                 }
-                submission.start_cached(&file, command, &reply)
+                submission.start_cached(&file, &command, &reply)
             }
             None => submission.start(command, reply),
         },
@@ -223,14 +223,15 @@ fn deadline(timeout: Option<Timespec>) -> Deadline {
     }
 }
 
-/// io_cancel(2): polls can be stopped, and their event then comes through the ring.
+/// io_cancel(2): whatever is under way can be asked to end; its event comes through the ring, and
+/// says ECANCELED if that was still possible (0 for a poll).
 pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     // SAFETY: plain data.
     let key: u32 = unsafe { memory::read(iocb + core::mem::offset_of!(Iocb, key)) }?;
     if key != 0 {
         return Err(Errno::INVAL);
     }
-    let found = with_context(context, |context| context.cancel_poll(iocb as u64));
+    let found = with_context(context, |context| context.cancel(iocb as u64));
     match found {
         Some(Ok(())) => Err(Errno::INPROGRESS),
         _ => Err(Errno::INVAL),

@@ -97,6 +97,7 @@ impl Process {
         let mut options = Options::from_env();
         options.config.closes = watch::closes();
         let is_watched = options.config.closes.is_some();
+        options.config.cancelled_polls_are_zero = true;
         if options.user_cache && !is_watched {
             let line = "NOWAIT_CACHE=user: needs the preload library (nowait run): host is used";
             options.complaints.push(line.to_owned());

@@ -3,7 +3,7 @@
 use crate::{Error, Queue, choice};
 use core::fmt;
 use nowait_file::{BackendChoice, Config, Engine, SubmitMode};
-use nowait_sys::thread;
+use nowait_sys::fork::ForkMark;
 use std::sync::Arc;
 
 /// An engine: backend, threads, held files. Cheap to clone.
@@ -16,7 +16,7 @@ pub struct Nowait(Arc<Started>);
 struct Started {
     engine: Arc<Engine>,
     /// Whose threads they are: a forked child has none of them.
-    process: i32,
+    process: ForkMark,
 }
 
 /// What [`Builder::workers`] takes.
@@ -61,7 +61,7 @@ impl Nowait {
     /// Tells whether the engine is that of the process this one was forked from: its threads do
     /// not exist here, and its requests never end.
     pub(crate) fn is_the_parents(&self) -> bool {
-        self.0.process != thread::process_id()
+        !self.0.process.is_here()
     }
 }
 
@@ -73,7 +73,7 @@ impl fmt::Debug for Nowait {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if self.process == thread::process_id() {
+        if self.process.is_here() {
             self.engine.shutdown();
         } else {
             // The parent's threads and rings are not ours to end.
@@ -135,6 +135,6 @@ impl Builder {
             let error = Error::new(errno, DOING);
             if reason.is_empty() { error } else { error.because(reason) }
         })?;
-        Ok(Nowait(Arc::new(Started { engine, process: thread::process_id() })))
+        Ok(Nowait(Arc::new(Started { engine, process: ForkMark::new() })))
     }
 }

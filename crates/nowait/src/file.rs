@@ -2,15 +2,18 @@
 
 use crate::{Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
 use nowait_block::Segments;
-use nowait_cache::Durable;
-use nowait_file::{Command, Kind, UserFile, UserOperation, command::LEN_MAX};
+use nowait_cache::{Durable, OpenFile};
+use nowait_file::{
+    Ahead, Command, Kind, Lookahead, Opened, UserFile, UserOperation, command::LEN_MAX,
+};
 use nowait_sys::{
     Errno,
-    file::{self, IOV_MAX, IoVec},
+    file::{self, Advice, IOV_MAX, IoVec},
 };
 use std::{
     fs,
     io::{IoSlice, IoSliceMut},
+    ops::Range,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
     path::Path,
     sync::Arc,
@@ -34,6 +37,8 @@ struct Open {
     /// For direct I/O only.
     alignment: Option<Alignment>,
     user: Option<Arc<UserFile>>,
+    /// What reading ahead remembers of this open, of a cached file.
+    reads: Arc<OpenFile>,
     nowait: Nowait,
 }
 
@@ -63,8 +68,9 @@ impl File {
         alignment: Option<Alignment>,
         user: Option<Arc<UserFile>>,
     ) -> File {
-        let (path, nowait) = (path.into(), nowait.clone());
-        File(Arc::new(Open { file, path, status_flags, access, alignment, user, nowait }))
+        let (path, nowait, reads) = (path.into(), nowait.clone(), UserFile::new_open());
+        user.iter().for_each(|user| user.enter());
+        File(Arc::new(Open { file, path, status_flags, access, alignment, user, reads, nowait }))
     }
 
     /// Returns the path as it was given to open.
@@ -154,6 +160,54 @@ impl File {
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
         self.check(Kind::Read, &[], offset)?;
         Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)))
+    }
+
+    /// Lends many ranges, offset and length each, as [`File::lend`] does one: gives `each` the
+    /// index of the range and what is lent of it. Faster than one by one: while a range is looked
+    /// at, the processor fetches the next ones from memory.
+    ///
+    /// # Errors
+    /// Those of [`File::lend`]; nothing was lent then.
+    pub fn lend_each(
+        &self,
+        ranges: &[(u64, usize)],
+        mut each: impl FnMut(usize, Option<Lent>),
+    ) -> Result<(), Error> {
+        for (offset, _) in ranges {
+            self.check(Kind::Read, &[], *offset)?;
+        }
+        let Some(user) = self.user() else {
+            (0..ranges.len()).for_each(|index| each(index, None));
+            return Ok(());
+        };
+        let transfer = |&(offset, len): &(u64, usize)| Some((user.as_ref(), offset, len));
+        let mut lookahead = Lookahead::of(Ahead::Look);
+        lookahead.look(ranges.iter().map(transfer));
+        for (index, (offset, len)) in ranges.iter().enumerate() {
+            lookahead.step(index, |index| ranges.get(index).and_then(transfer));
+            each(index, user.cached().pin_range(*offset, *len));
+        }
+        Ok(())
+    }
+
+    /// Says how `range`, in bytes, will be used, so that it is read ahead, or no more: a hint,
+    /// which changes no result. Never waits for a file in the page cache of the engine.
+    ///
+    /// [`Advice::Normal`], `Random` and `Sequential` hold for all of this open, whatever the range,
+    /// except where the kernel caches the file.
+    /// # Errors
+    /// Those of posix_fadvise(2).
+    pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
+        if let Some(user) = self.user() {
+            self.open_of(&user).advise(self.0.nowait.engine(), range, advice);
+            return Ok(());
+        }
+        let len = range.end.saturating_sub(range.start);
+        if len == 0 {
+            return Ok(()); // to the kernel it would mean everything
+        }
+        file::advise(self.fd(), range.start, len.min(i64::MAX as u64), advice)
+            .map_err(|errno| Error::new(errno, format!("advise on {}", self.path().display())))
     }
 
     /// Fills the buffer from `offset`.
@@ -271,7 +325,7 @@ impl File {
         // returns when nothing touches them any more.
         let command = unsafe { Command::new(kind, (-1, self.0.status_flags), segments, offset) };
         // SAFETY: as above.
-        let operation = unsafe { UserOperation::of(user, &command) }?;
+        let operation = unsafe { UserOperation::of(self.open_of(user), &command) }?;
         operation.run(self.0.nowait.engine()).map(|bytes| bytes as usize)
     }
 
@@ -330,8 +384,12 @@ impl File {
     }
 
     /// Returns the file as the page cache has it, if this open is in that mode.
-    pub(crate) fn opened_cached(&self) -> Option<&Arc<UserFile>> {
-        self.0.user.as_ref()
+    pub(crate) fn opened_cached(&self) -> Option<Opened<'_>> {
+        self.0.user.as_ref().map(|user| self.open_of(user))
+    }
+
+    fn open_of<'a>(&'a self, file: &'a Arc<UserFile>) -> Opened<'a> {
+        Opened { file, reads: &self.0.reads }
     }
 
     pub(crate) fn status_flags(&self) -> i32 {
@@ -343,10 +401,8 @@ impl Drop for Open {
     /// The last open of a cached file writes back what nobody has synced; errors stay with who
     /// asks for a sync.
     fn drop(&mut self) {
-        let last = |user: &Arc<UserFile>| Arc::strong_count(user) == 1 && user.cached().is_dirty();
-        if let Some(user) = self.user.take().filter(last)
-            && !self.nowait.is_the_parents()
-        {
+        let Some(user) = self.user.take() else { return };
+        if user.leave() && !self.nowait.is_the_parents() && user.cached().is_dirty() {
             let _ = UserOperation::sync(&user, Durable::Written).run(self.nowait.engine());
         }
     }

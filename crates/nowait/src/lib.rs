@@ -52,7 +52,7 @@ pub use buffer::{AlignedBuffer, IoBuffer, IoBufferMut};
 pub use builder::{Builder, Nowait};
 pub use error::Error;
 pub use file::File;
-pub use nowait_sys::Errno;
+pub use nowait_sys::{Errno, file::Advice};
 pub use open::{CacheMode, OpenOptions};
 pub use queue::{Buffers, Completion, POLL_IN, POLL_OUT, Queue, Refused};
 

@@ -22,8 +22,9 @@
 use crate::{Error, File, IoBuffer, IoBufferMut, Nowait};
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
+
 use nowait_file::{
-    Command, Context, Kind, Lookahead, UserFile,
+    Ahead, Command, Context, Kind, Lookahead, Opened,
     command::{LEN_MAX, open_for},
     submit::{Reply, Submission},
 };
@@ -184,7 +185,7 @@ impl<T, B> Queue<T, B> {
             context: Context::new(nowait.engine(), 0, depth as u32).map_err(failed)?,
             requests: Slab::new(depth),
             prepared: Vec::new(),
-            lookahead: Lookahead::default(),
+            lookahead: Lookahead::of(Ahead::Copy),
             under_way: 0,
             over: VecDeque::new(),
             depth,
@@ -248,35 +249,28 @@ impl<T, B> Queue<T, B> {
         request: Request<T, B>,
         segments: impl FnOnce(&mut Buffers<B>) -> Segments,
     ) -> Taken<T, B> {
-        let key = match self.requests.insert(request) {
-            Ok(key) => key,
-            Err(request) => {
-                let error = request.failed(Errno::AGAIN);
-                return Err(request.refused(error.because("the queue is full: reap first")));
-            }
-        };
-        let made = match self.requests.get_mut(key) {
-            Some(request) => {
-                let segments = bounded(segments(&mut request.buffers));
-                request.len = segments.len() as u64;
-                request.check(&segments).map(|(file, offset)| {
-                    // SAFETY: the segments are memory of the buffers, which stay in the table and
-                    // untouched until the event has been taken: `pop` is the only way out, and
-                    // `drop` waits. They were made for this kind, exclusively if it is a read.
-                    unsafe { Command::new(request.kind, file, segments, offset) }
-                })
-            }
-            None => return Ok(()),
-        };
-        match made {
-            Ok(command) => self.prepared.push((key, command)),
-            Err(error) => {
-                if let Some(request) = self.requests.remove(key) {
-                    return Err(request.refused(error));
-                }
-            }
+        if self.is_full() {
+            let error = request.failed(Errno::AGAIN);
+            return Err(request.refused(error.because("the queue is full: reap first")));
         }
-        Ok(())
+        let Ok(key) = self.requests.insert(request) else { unreachable!("there was room") };
+        let Some(request) = self.requests.get_mut(key) else { unreachable!("just put in") };
+        let segments = bounded(segments(&mut request.buffers));
+        request.len = segments.len() as u64;
+        match request.check(&segments) {
+            Ok((file, offset)) => {
+                // SAFETY: the segments are memory of the buffers, which stay in the table and
+                // untouched until the event has been taken: `pop` is the only way out, and
+                // `drop` waits. They were made for this kind, exclusively if it is a read.
+                let command = unsafe { Command::new(request.kind, file, segments, offset) };
+                self.prepared.push((key, command));
+                Ok(())
+            }
+            Err(error) => match self.requests.remove(key) {
+                Some(request) => Err(request.refused(error)),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Hands all prepared requests over, together; returns how many. Never waits.
@@ -298,21 +292,21 @@ impl<T, B> Queue<T, B> {
         let requests = &self.requests;
         let cached = |prepared: &(u64, Command)| {
             let (key, command) = prepared;
-            let file = requests.get(*key)?.cached()?;
+            let opened = requests.get(*key)?.cached()?;
             let moves = matches!(command.kind, Kind::Read | Kind::Write);
-            moves.then_some((file.as_ref(), command.offset as u64))
+            moves.then_some((opened.file.as_ref(), command.offset as u64, command.len as usize))
         };
         self.lookahead.look(self.prepared.iter().map(cached));
         for (index, (key, command)) in self.prepared.iter().enumerate() {
             self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
-            let (key, command) = (*key, command.clone());
+            let key = *key;
             let reply = Reply { data: key, obj: key, eventfd: None };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
-            } else if let Some(file) = requests.get(key).and_then(Request::cached) {
-                submission.start_on(file, command, &reply)
+            } else if let Some(opened) = requests.get(key).and_then(Request::cached) {
+                submission.start_on(opened, command, &reply)
             } else {
-                submission.start(command, reply).map(|()| None)
+                submission.start(command.clone(), reply).map(|()| None)
             };
             match outcome {
                 Ok(None) => started += 1,
@@ -476,7 +470,7 @@ impl<T, B> Request<T, B> {
         }
     }
 
-    fn cached(&self) -> Option<&Arc<UserFile>> {
+    fn cached(&self) -> Option<Opened<'_>> {
         match &self.file {
             Held::File(file) => file.opened_cached(),
             Held::Other(_) => None,
@@ -522,6 +516,7 @@ fn outcome(event: IoEvent) -> Result<u32, Errno> {
 }
 
 /// Cuts off what the kernel would not transfer in one request.
+#[inline]
 fn bounded(segments: Segments) -> Segments {
     if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }
 }

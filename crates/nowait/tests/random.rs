@@ -10,6 +10,10 @@ use std::path::Path;
 const BYTES_MAX: u64 = 8 << 20;
 const CACHE_BYTES: u64 = 2 << 20;
 const BLOCK: u64 = 4096;
+const LEN_MAX: u64 = 300_000;
+/// What is written is a part of a table with this period: no block length, so that shifted bytes
+/// do not look right.
+const PERIOD: u64 = 251;
 
 /// xorshift64* (Vigna 2016).
 struct Random(u64);
@@ -22,12 +26,13 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
     }
 
-    /// Small lengths, block lengths, large ones: each a third.
+    /// Small lengths, block lengths, any length: each a third; large ones now and then.
     fn len(&mut self) -> u64 {
-        match self.below(3) {
-            0 => self.below(200),
-            1 => (1 + self.below(16)) * BLOCK,
-            _ => self.below(300_000),
+        match self.below(12) {
+            0..4 => self.below(200),
+            4..8 => (1 + self.below(16)) * BLOCK,
+            8 => self.below(LEN_MAX),
+            _ => self.below(40_000),
         }
     }
 
@@ -44,6 +49,7 @@ struct Run {
     direct: File,
     queue: Queue<u64, Vec<u8>>,
     model: Vec<u8>,
+    table: Vec<u8>,
 }
 
 /// A folder on a real disk: direct I/O on a memory file system is something else.
@@ -62,7 +68,8 @@ impl Run {
         let direct = open(nowait, path, CacheMode::Direct, false);
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (nowait, queue) = (nowait.clone(), nowait.queue(16).unwrap());
-        Run { random, nowait, cached, direct, queue, model: Vec::new() }
+        let table = (0..LEN_MAX + 2 * PERIOD + BLOCK).map(|at| (at % PERIOD) as u8 + 1).collect();
+        Run { random, nowait, cached, direct, queue, model: Vec::new(), table }
     }
 
     fn step(&mut self, path: &Path) {
@@ -85,8 +92,8 @@ impl Run {
     }
 
     fn bytes(&mut self, len: u64) -> Vec<u8> {
-        let first = self.random.below(256) as u8;
-        (0..len).map(|at| first.wrapping_add((at % 251) as u8)).collect()
+        let first = self.random.below(PERIOD);
+        self.table[first as usize..(first + len) as usize].to_vec()
     }
 
     fn put(&mut self, offset: u64, bytes: &[u8]) {
@@ -226,23 +233,33 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-#[test]
-fn a_file_is_what_was_done_to_it_through_all_its_opens() {
-    let (seeds, steps) = (number("NOWAIT_SEEDS", 6), number("NOWAIT_STEPS", 400));
+fn runs(backend: BackendChoice) {
+    let (seeds, steps) = (number("NOWAIT_SEEDS", 100), number("NOWAIT_STEPS", 2_000));
     let seeds = std::env::var("NOWAIT_SEED")
         .map_or(0..seeds, |seed| seed.parse().map(|seed| seed..seed + 1).unwrap());
-    for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
-        let built = Nowait::builder().backend(backend).cache_bytes(CACHE_BYTES).build();
-        let Ok(nowait) = built.inspect_err(|why| println!("skipped: random: {why}")) else {
-            continue;
-        };
-        for seed in seeds.clone() {
-            println!("{backend:?}, NOWAIT_SEED={seed}");
-            let folder = folder();
-            let path = folder.path().join("file");
-            let mut run = Run::new(&nowait, &path, seed);
-            (0..steps).for_each(|_| run.step(&path));
-            run.sync(&path);
-        }
+    let built = Nowait::builder().backend(backend).cache_bytes(CACHE_BYTES).build();
+    let Ok(nowait) = built.inspect_err(|why| println!("skipped: random: {why}")) else { return };
+    for seed in seeds {
+        println!("{backend:?}, NOWAIT_SEED={seed}");
+        let folder = folder();
+        let path = folder.path().join("file");
+        let mut run = Run::new(&nowait, &path, seed);
+        (0..steps).for_each(|_| run.step(&path));
+        run.sync(&path);
     }
+}
+
+#[test]
+fn a_file_is_what_was_done_to_it_through_all_its_opens_on_uring() {
+    runs(BackendChoice::Uring);
+}
+
+#[test]
+fn a_file_is_what_was_done_to_it_through_all_its_opens_on_kaio() {
+    runs(BackendChoice::Kaio);
+}
+
+#[test]
+fn a_file_is_what_was_done_to_it_through_all_its_opens_on_threads() {
+    runs(BackendChoice::Threads);
 }

@@ -6,7 +6,7 @@ use crate::{
     sync::Arc,
     wait::{Kickable, Wait},
 };
-use core::cell::UnsafeCell;
+use core::{cell::UnsafeCell, mem::ManuallyDrop};
 use nowait_sys::Errno;
 
 /// An operation, the right to run it, and the run list on which a kick puts it.
@@ -42,6 +42,16 @@ impl<O: Operation> Request<O> {
     pub fn prepare<T>(self: &Arc<Self>, change: impl FnOnce(&mut O, &Wait<'_, O>) -> T) -> T {
         // SAFETY: the right to run is the maker's, who has not run or handed on the request.
         change(unsafe { &mut *self.operation.get() }, &Wait(self))
+    }
+
+    /// Tells whether the request behind a token of [`Wait::token`] was asked to end.
+    ///
+    /// # Safety
+    /// `token` comes from `Wait::token` of the same operation type and was not taken back yet.
+    pub unsafe fn is_token_cancelled(token: u64) -> bool {
+        // SAFETY: promised above; the reference stays the token's.
+        let request = ManuallyDrop::new(unsafe { Request::<O>::from_token(token) });
+        request.is_cancelled()
     }
 
     /// Runs iterations until the operation is done, queued or waits.
@@ -89,5 +99,94 @@ impl<O: Operation> Kickable for Request<O> {
             let home = self.home.clone();
             home.push(self);
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+    use loom::thread;
+
+    /// Waits until `ready`; one bio later it is done, if the backend was ever asked.
+    struct Waits {
+        shared: Arc<Shared>,
+    }
+
+    struct Shared {
+        ready: AtomicBool,
+        ended: AtomicU32,
+        cancelled: AtomicU32,
+    }
+
+    impl Operation for Waits {
+        type Plug = ();
+
+        fn iterate(&mut self, (): &mut (), _wait: &Wait<'_, Self>) -> Step {
+            assert_eq!(self.shared.ended.load(Relaxed), 0, "run after its end");
+            if self.shared.ready.load(SeqCst) { Step::Done(Ok(1)) } else { Step::Retry }
+        }
+
+        fn complete(
+            &mut self,
+            (): &mut (),
+            _: &Wait<'_, Self>,
+            result: Result<u32, Errno>,
+        ) -> Step {
+            Step::Done(result)
+        }
+
+        fn finish(&mut self, (): &mut (), result: Result<u32, Errno>) {
+            self.shared.ended.fetch_add(1, SeqCst);
+            self.shared.cancelled.fetch_add(u32::from(result.is_err()), SeqCst);
+        }
+    }
+
+    fn run_all(home: &RunList<Waits>) {
+        let mut batch = Vec::new();
+        home.take(&mut batch, usize::MAX);
+        for request in batch.drain(..) {
+            request.run(&mut (), None);
+        }
+    }
+
+    /// A submitter, a device that makes the operation ready, and `cancel` by a third.
+    fn storm(cancel: fn(&Arc<Request<Waits>>, &RunList<Waits>)) {
+        loom::model(move || {
+            let shared = Arc::new(Shared {
+                ready: AtomicBool::new(false),
+                ended: AtomicU32::new(0),
+                cancelled: AtomicU32::new(0),
+            });
+            let home: Arc<RunList<Waits>> = Arc::default();
+            let request = Request::new(Waits { shared: shared.clone() }, home.clone());
+            let (device, list, state) = (request.clone(), home.clone(), shared.clone());
+            let device = thread::spawn(move || {
+                state.ready.store(true, SeqCst);
+                device.kick();
+                run_all(&list);
+            });
+            let (cancelled, list) = (request.clone(), home.clone());
+            let canceller = thread::spawn(move || cancel(&cancelled, &list));
+            request.run(&mut (), None);
+            device.join().unwrap();
+            canceller.join().unwrap();
+            run_all(&home);
+            assert_eq!(shared.ended.load(SeqCst), 1, "one end, neither lost nor doubled");
+        });
+    }
+
+    #[test]
+    fn loom_a_cancelled_request_ends_once() {
+        storm(|request, home| {
+            request.cancel();
+            run_all(home);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "run after its end")]
+    fn loom_canary_running_without_the_right_is_caught() {
+        storm(|request, _| request.clone().run(&mut (), None));
     }
 }

@@ -54,6 +54,11 @@ impl<O: Operation> Wait<'_, O> {
         Arc::into_raw(self.0.clone()) as u64
     }
 
+    /// Tells whether the operation was asked to end: what it would begin now is not wanted.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
     /// Returns the request, for handing it to another run list.
     pub fn request(&self) -> Arc<Request<O>> {
         self.0.clone()

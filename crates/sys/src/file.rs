@@ -239,18 +239,36 @@ pub fn filesystem_magic(fd: i32) -> Result<u32, Errno> {
     Ok(unsafe { st.assume_init() }.f_type as u32)
 }
 
-/// Starts reading a range into the kernel's page cache; may block for memory or for request
-/// tags, never for the data. Source: posix_fadvise(2), POSIX_FADV_WILLNEED.
-pub fn will_need(fd: i32, offset: i64, len: i64) -> Result<(), Errno> {
-    // SAFETY: no memory is involved.
-    unsafe { sys!(libc::SYS_fadvise64, fd, offset, len, libc::POSIX_FADV_WILLNEED) }.map(drop)
+/// What a program says about its access to a file, as posix_fadvise(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing special: what is read in order is read ahead.
+    Normal,
+    /// Only what is asked for is worth reading.
+    Random,
+    /// It will be read in order: read far ahead.
+    Sequential,
+    /// The range will be needed soon: begin to read it.
+    WillNeed,
+    /// The range will not be needed: its clean pages may go.
+    DontNeed,
 }
 
-/// Drops the file's clean pages from the kernel's cache. Source: posix_fadvise(2),
-/// POSIX_FADV_DONTNEED.
-pub fn drop_cached(fd: i32) -> Result<(), Errno> {
+/// Tells the kernel about access to `len` bytes from `offset`; a `len` of 0 means up to the end.
+/// `WillNeed` may block for memory or for request tags, never for the data.
+///
+/// # Errors
+/// Those of posix_fadvise(2).
+pub fn advise(fd: i32, offset: u64, len: u64, advice: Advice) -> Result<(), Errno> {
+    let advice = match advice {
+        Advice::Normal => libc::POSIX_FADV_NORMAL,
+        Advice::Random => libc::POSIX_FADV_RANDOM,
+        Advice::Sequential => libc::POSIX_FADV_SEQUENTIAL,
+        Advice::WillNeed => libc::POSIX_FADV_WILLNEED,
+        Advice::DontNeed => libc::POSIX_FADV_DONTNEED,
+    };
     // SAFETY: no memory is involved.
-    unsafe { sys!(libc::SYS_fadvise64, fd, 0, 0, libc::POSIX_FADV_DONTNEED) }.map(drop)
+    unsafe { sys!(libc::SYS_fadvise64, fd, offset, len, advice) }.map(drop)
 }
 
 /// Open file status flags of fcntl(2), so that no other crate needs libc.

@@ -23,6 +23,7 @@ pub mod eventfd;
 pub mod fd;
 pub mod fdtable;
 pub mod file;
+pub mod fork;
 pub mod futex;
 pub mod inspect;
 pub mod memory;

@@ -170,6 +170,24 @@ impl Drop for HugeMemory {
     }
 }
 
+/// Makes an empty vector for `count` values, in huge pages if it is that large and the system has
+/// them: for tables that are read all over, where each small page would cost a walk of the page
+/// tables.
+///
+/// Source: madvise(2), MADV_HUGEPAGE.
+pub fn huge_vec<T>(count: usize) -> Vec<T> {
+    let vec = Vec::<T>::with_capacity(count);
+    let start = (vec.as_ptr() as usize).next_multiple_of(HUGE_PAGE_SIZE);
+    let end = (vec.as_ptr() as usize + count * size_of::<T>()) / HUGE_PAGE_SIZE * HUGE_PAGE_SIZE;
+    if start < end && !cfg!(miri) {
+        // A hint: kernels without huge pages refuse it.
+        // SAFETY: the range lies in the allocation of `vec`, and the advice does not change what
+        // is there.
+        let _ = unsafe { sys!(libc::SYS_madvise, start, end - start, libc::MADV_HUGEPAGE) };
+    }
+    vec
+}
+
 /// Asks the processor to bring the cache line of `address` near. Any address is allowed.
 #[inline]
 pub fn prefetch(address: *const u8) {

@@ -1,8 +1,7 @@
 //! What ends without an iteration, and what is left as it was.
 
 use crate::rig::{KIB, MIB, PAGE, Rig};
-use nowait_cache::{Durable, OpenFile, Tag};
-use nowait_retry::Step;
+use nowait_cache::{OpenFile, Tag};
 use std::sync::Arc;
 
 fn rig() -> Rig {
@@ -57,8 +56,7 @@ fn a_marked_page_needs_an_iteration_which_does_not_wait() {
 #[test]
 fn a_write_to_pages_at_rest_is_over_at_once() {
     let mut rig = rig();
-    let mut write = rig.write(100, vec![7; 10_000]);
-    assert_eq!(write.operation.try_now(), Some(Step::Done(Ok(10_000))));
+    assert_eq!(rig.write_cached(100, vec![7; 10_000]).1, 10_000);
     assert!(rig.file.mapping().look_up(0).unwrap().state().is_dirty());
     let mut read = rig.read(100, 10_000);
     assert_eq!(rig.iterate(&mut read), Some(10_000));
@@ -66,32 +64,26 @@ fn a_write_to_pages_at_rest_is_over_at_once() {
 }
 
 #[test]
-fn a_write_that_has_to_wait_is_left_to_an_iteration() {
+fn what_a_write_has_to_wait_for_is_left_to_an_iteration() {
     let mut rig = rig();
-    let mut durable = nowait_cache::WriteOperation::new(
-        rig.file.clone(),
-        0,
-        // SAFETY: of no bytes.
-        unsafe { nowait_cache::copy::User::new(nowait_block::Segments::NONE) },
-        Some(Durable::Data),
-    );
-    assert_eq!(durable.try_now(), None);
-    let mut missing = rig.write(62 * KIB, vec![9; 4096]);
-    assert_eq!(missing.operation.try_now(), None, "the second page is missing");
+    let (mut missing, copied) = rig.write_cached(62 * KIB, vec![9; 4096]);
+    assert_eq!(copied, 2048, "the second page is missing");
     assert_eq!(rig.made.len(), 1, "nothing was read for it");
     assert_eq!(rig.iterate_write(&mut missing), None);
     rig.complete_all();
-    assert_eq!(rig.iterate_write(&mut missing), Some(4096));
+    assert_eq!(rig.iterate_write(&mut missing), Some(4096), "with what was copied before");
+    let mut read = rig.read(62 * KIB, 4096);
+    assert_eq!(rig.iterate(&mut read), Some(4096));
+    assert!(read.buffer.iter().all(|byte| *byte == 9));
 
     let mut run = Vec::new();
     rig.file.mapping().start_writeback(0, u64::MAX, Tag::Dirty, 256, &mut run).unwrap();
     let mut plug = Vec::new();
     rig.file.write_back(run, &mut plug);
     rig.queue(plug);
-    let mut stable = rig.write(60 * KIB, vec![5; 1000]);
-    assert_eq!(stable.operation.try_now(), None, "it is being written");
+    assert_eq!(rig.write_cached(60 * KIB, vec![5; 1000]).1, 0, "it is being written");
     rig.complete_all();
-    assert_eq!(stable.operation.try_now(), Some(Step::Done(Ok(1000))));
+    assert_eq!(rig.write_cached(60 * KIB, vec![5; 1000]).1, 1000);
 }
 
 #[test]
@@ -101,8 +93,8 @@ fn a_write_among_too_many_dirty_pages_is_left_to_an_iteration() {
         rig.run_write(n * PAGE, vec![1; 4096]);
     }
     rig.run(None, 3 * MIB, PAGE);
-    let mut write = rig.write(3 * MIB, vec![2; 100]);
-    assert_eq!(write.operation.try_now(), None);
+    let (mut write, copied) = rig.write_cached(3 * MIB, vec![2; 100]);
+    assert_eq!(copied, 0);
     assert_eq!(rig.iterate_write(&mut write), Some(100), "which starts the writeback");
     assert!(rig.under_way_bytes() > 0);
 }

@@ -39,8 +39,8 @@ fn a_range_with_a_missing_page_is_not_lent_and_nothing_stays_pinned() {
 fn a_writer_waits_until_the_last_guard_is_gone_and_is_kicked_once() {
     let mut rig = rig();
     let (first, second) = (rig.file.pin_range(0, 5000), rig.file.pin_range(100, 64 << 10));
-    let mut write = rig.write(4096, vec![1; 4096]);
-    assert_eq!(write.operation.try_now(), None);
+    let (mut write, copied) = rig.write_cached(4096, vec![1; 4096]);
+    assert_eq!(copied, 0);
     assert_eq!(rig.iterate_write(&mut write), None);
     assert!(rig.file.pin_range(0, 100).is_none(), "a writer waits: nothing more is lent");
     drop(first);

@@ -99,6 +99,19 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
+    /// Copies to what is cached, as a submit does; returns what is left to do, and how much is
+    /// done.
+    pub(crate) fn write_cached(
+        &self,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) -> (Task<WriteOperation>, usize) {
+        let (mut user, buffer) = memory(bytes);
+        let copied = self.file.write_cached(offset, &mut user);
+        let operation = WriteOperation::resume(self.file.clone(), offset, copied, user);
+        (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, copied)
+    }
+
     /// Runs an iteration of a read; what it makes is under way then. `None`: it waits.
     pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
         let mut plug = Vec::new();

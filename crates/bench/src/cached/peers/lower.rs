@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use nowait::{BackendChoice, Command, Config, Context, Kind, Reply, Segments, Submission, choice};
-use nowait_file::{Lookahead, UserFile};
+use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
@@ -62,13 +62,14 @@ impl Engine for Lower {
 
     fn peer(&self, block_bytes: usize, depth: usize) -> Result<LowerPeer> {
         let context = Context::new(&self.engine, 0, depth as u32).map_err(failed("context"))?;
+        let lend = block_bytes <= self.lend_bytes_max;
         Ok(LowerPeer {
-            lookahead: Lookahead::default(),
+            lookahead: Lookahead::of(if lend { Ahead::Look } else { Ahead::Copy }),
             context,
             file: self.file.clone(),
             slots: Slots::new(block_bytes, depth),
             block_bytes,
-            lend: block_bytes <= self.lend_bytes_max,
+            lend,
             over: Vec::with_capacity(depth),
             commands: Vec::with_capacity(depth),
             wanted: Vec::with_capacity(depth),
@@ -137,13 +138,15 @@ impl LowerPeer {
         }
         let mut submission = Submission::new(&self.context);
         let file = &self.file;
-        let read = |command: &(usize, Command)| Some((file.as_ref(), command.1.offset as u64));
+        let read = |(_, command): &(usize, Command)| {
+            Some((file.as_ref(), command.offset as u64, command.len as usize))
+        };
         self.lookahead.look(self.commands.iter().map(read));
         let mut free = 0;
         for (index, (slot, command)) in self.commands.iter().enumerate() {
             self.lookahead.step(index, |index| self.commands.get(index).and_then(read));
             let reply = Reply { data: *slot as u64, obj: *slot as u64, eventfd: None };
-            let started = submission.start_on(file, command.clone(), &reply);
+            let started = submission.start_on(file, command, &reply);
             if let Some(bytes) = started.map_err(failed("submit"))? {
                 require_whole(Ok(bytes as usize), self.block_bytes)?;
                 self.over.push(*slot);
@@ -156,17 +159,22 @@ impl LowerPeer {
         Ok(())
     }
 
+    /// Lends and looks at what is wanted, as [`nowait::File::lend_each`] does.
     fn lend_all(&mut self, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
-        for request in self.wanted.drain(..) {
-            let lent = self.file.cached().pin_range(request.offset, self.block_bytes);
-            let Some(range) = lent else {
+        let (file, len) = (&self.file, self.block_bytes);
+        let read = |request: &Request| Some((file.as_ref(), request.offset, len));
+        self.lookahead.look(self.wanted.iter().map(read));
+        for (index, request) in self.wanted.iter().enumerate() {
+            self.lookahead.step(index, |index| self.wanted.get(index).and_then(read));
+            let Some(range) = file.cached().pin_range(request.offset, len) else {
                 return Err(BenchError::failed("a page was not in the cache"));
             };
-            require_whole(Ok(range.len()), self.block_bytes)?;
+            require_whole(Ok(range.len()), len)?;
             for chunk in range.chunks() {
-                each(request, chunk);
+                each(*request, chunk);
             }
         }
+        self.wanted.clear();
         Ok(())
     }
 }

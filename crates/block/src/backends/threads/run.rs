@@ -4,7 +4,12 @@ use crate::{
     Completion,
     bio::{Bio, BioOp},
 };
-use nowait_sys::{Errno, cred::Credentials, file, file::IoVec, file::rwf, thread};
+use nowait_sys::{
+    Errno,
+    cred::Credentials,
+    file::{self, Advice, IoVec, rwf},
+    thread,
+};
 use std::sync::Arc;
 
 /// What read(2) and write(2) transfer at most in one call, in bytes (`MAX_RW_COUNT`).
@@ -83,7 +88,7 @@ fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     let len = bio.segments.len();
     if bio.upfront && bio.op == BioOp::Read && bio.offset >= 0 && len > PAGE_SIZE {
         // Only advice: where it fails, the read is slower.
-        let _ = file::will_need(fd, bio.offset, len as i64);
+        let _ = file::advise(fd, bio.offset as u64, len as u64, Advice::WillNeed);
     }
     let mut done = call(bio, fd, bio.segments.as_slice(), bio.offset)?;
     while done > 0 && done < len && continues(bio, fd, len) {

@@ -1,0 +1,115 @@
+//! Cancellation: the event comes once, and says ECANCELED where that was still possible.
+
+mod common;
+
+use common::*;
+use nowait_file::{Context, Kind, UserFile};
+use nowait_sys::Errno;
+use std::{
+    fs::OpenOptions,
+    io::{Read, Write},
+    os::fd::AsRawFd,
+};
+
+const POLLIN: u16 = 1;
+const BLOCK: usize = 4096;
+
+#[test]
+fn a_cancelled_poll_ends_once_and_cannot_be_cancelled_again() {
+    on_every_backend(|engine| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let context = Context::new(engine, 0, 8).unwrap();
+        for round in 0..50 {
+            submit(&context, 7, poll(&reader, POLLIN)).unwrap();
+            assert_eq!(context.cancel(8), Err(Errno::INVAL), "nobody has this name");
+            assert_eq!(context.cancel(7), Ok(()), "round {round}");
+            assert_eq!(context.cancel(7), Err(Errno::INVAL), "twice, round {round}");
+            assert_eq!(reap(&context, 1), [(7, failed(Errno::CANCELED))]);
+        }
+        assert!(!has_event(&context));
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn a_cancelled_read_of_a_pipe_leaves_the_data_to_the_next() {
+    on_every_backend(|engine| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let context = Context::new(engine, 0, 8).unwrap();
+        let memory = leaked(4, 0);
+        for _ in 0..50 {
+            submit(&context, 1, command(Kind::Read, &reader, memory, 0)).unwrap();
+            context.cancel(1).unwrap();
+            assert_eq!(reap(&context, 1), [(1, failed(Errno::CANCELED))]);
+            writer.write_all(b"data").unwrap();
+            let mut seen = [0; 4];
+            (&reader).read_exact(&mut seen).unwrap();
+            assert_eq!((&seen, bytes(memory)), (b"data", &[0; 4][..]));
+        }
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn what_has_ended_cannot_be_cancelled() {
+    on_every_backend(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [1; BLOCK]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let context = Context::new(engine, 0, 8).unwrap();
+        submit(&context, 1, command(Kind::Read, &file, leaked(BLOCK, 0), 0)).unwrap();
+        assert_eq!(reap(&context, 1), [(1, BLOCK as i64)]);
+        assert_eq!(context.cancel(1), Err(Errno::INVAL));
+        context.destroy().unwrap();
+    });
+}
+
+/// Each write of the chain waits for the one before. Whatever is cancelled of it ends once, and
+/// what was not cancelled takes effect in the order of submission.
+fn cancelled_writes(engine: &std::sync::Arc<nowait_file::Engine>, cached: bool) {
+    const WRITES: u64 = 64;
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let path = folder.path().join("file");
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    let user = cached.then(|| UserFile::open(engine, file.as_raw_fd()).unwrap());
+    let context = Context::new(engine, 0, 256).unwrap();
+    for round in 0..5 {
+        for name in 0..WRITES {
+            let memory = leaked(16 * BLOCK, name as u8 + 1);
+            let mut write = command(Kind::Write, &file, memory, 0);
+            write.rw_flags = nowait_sys::file::rwf::DSYNC;
+            submit(&context, name, write).unwrap();
+        }
+        let asked = |name: u64| name % 3 != round % 3;
+        for name in (0..WRITES).rev().filter(|name| asked(*name)) {
+            let _ = context.cancel(name);
+        }
+        let events = reap(&context, WRITES as usize);
+        for (index, (name, res)) in events.iter().enumerate() {
+            assert_eq!(*name, index as u64, "each once");
+            let whole = *res == 16 * BLOCK as i64;
+            assert!(whole || (asked(*name) && *res == failed(Errno::CANCELED)), "{name}: {res}");
+        }
+        let last = events.iter().rfind(|(_, res)| *res > 0).unwrap().0;
+        let memory = leaked(BLOCK, 0);
+        submit(&context, 99, command(Kind::Read, &file, memory, 0)).unwrap();
+        assert_eq!(reap(&context, 1), [(99, BLOCK as i64)]);
+        let seen = u64::from(bytes(memory)[0]) - 1;
+        // A cancelled one may have been at work already.
+        assert!(seen == last || (seen > last && asked(seen)), "{seen} instead of {last}");
+    }
+    context.destroy().unwrap();
+    drop(user);
+}
+
+#[test]
+fn cancelled_writes_end_once_and_the_others_keep_their_order() {
+    on_every_backend(|engine| cancelled_writes(engine, false));
+}
+
+#[test]
+fn cancelled_writes_of_cached_files_end_once_and_the_others_keep_their_order() {
+    on_every_backend(|engine| cancelled_writes(engine, true));
+}

@@ -1,0 +1,104 @@
+//! What tests of the whole engine share: engines of every kind, memory, commands.
+#![allow(dead_code)] // each test uses a part
+
+use nowait_block::Segments;
+use nowait_file::{
+    BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
+    command::open_for,
+    submit::{Reply, Submission},
+};
+use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use std::{
+    os::fd::{AsFd, AsRawFd},
+    sync::Arc,
+};
+
+/// Runs a claim on every backend that works here.
+pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
+    for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
+        for submit in [SubmitMode::Auto, SubmitMode::Offload] {
+            let config = Config { backend, submit, stats: true, ..Config::default() };
+            match Engine::start(config, "test".to_owned()) {
+                Ok(engine) => {
+                    claim(&engine);
+                    engine.shutdown();
+                }
+                Err(errno) => println!("skipped: engine: {backend:?} cannot start: {errno}"),
+            }
+        }
+    }
+}
+
+/// Memory that lives for ever: a request may use it whatever becomes of the test.
+pub(crate) fn leaked(len: usize, byte: u8) -> *mut [u8] {
+    Box::leak(vec![byte; len].into_boxed_slice())
+}
+
+/// Reads leaked memory that no request uses any more.
+pub(crate) fn bytes(memory: *mut [u8]) -> &'static [u8] {
+    // SAFETY: it lives for ever, and the caller has reaped the request's event.
+    unsafe { &*memory }
+}
+
+/// A transfer of leaked memory, or a sync (no memory).
+pub(crate) fn command(kind: Kind, file: &impl AsFd, memory: *mut [u8], offset: u64) -> Command {
+    let fd = file.as_fd().as_raw_fd();
+    let segment = IoVec { base: memory.cast(), len: memory.len() };
+    let segments = Segments::One(segment);
+    // SAFETY: the memory of these tests is leaked.
+    unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, offset as i64) }
+}
+
+/// A wait for readiness.
+pub(crate) fn poll(file: &impl AsFd, events: u16) -> Command {
+    command(Kind::Poll(events), file, leaked(0, 0), 0)
+}
+
+/// Submits one command; its event and its cancellation know it by `name`.
+pub(crate) fn submit(context: &Arc<Context>, name: u64, command: Command) -> Result<(), Errno> {
+    context.io().reserve(1)?;
+    let mut submission = Submission::new(context);
+    let started = submission.start(command, Reply { data: name, obj: name, eventfd: None });
+    submission.finish();
+    started.inspect_err(|_| context.io().release(1))
+}
+
+/// Waits for `count` events: names and results, by name.
+pub(crate) fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
+    let mut events = Vec::new();
+    let taken = context.wait_events(count, count, Deadline::NEVER, None, |_, event| {
+        events.push((event.data, event.res));
+        Ok(())
+    });
+    assert_eq!(taken, Ok(count));
+    events.sort_unstable();
+    events
+}
+
+/// Tells whether an event is there now.
+pub(crate) fn has_event(context: &Arc<Context>) -> bool {
+    context.wait_events(0, 0, Deadline::NOW, None, |_, _| Ok(())).unwrap();
+    context.io().ring().unread() > 0
+}
+
+/// The `res` of an event that says `errno`.
+pub(crate) fn failed(errno: Errno) -> i64 {
+    -i64::from(errno.raw())
+}
+
+/// Splitmix64: the same seed gives the same run.
+pub(crate) struct Prng(pub(crate) u64);
+
+impl Prng {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % limit
+    }
+
+    pub(crate) fn one_in(&mut self, limit: u64) -> bool {
+        self.below(limit) == 0
+    }
+}

@@ -1,0 +1,296 @@
+//! A storm of cancellations, closes and destructions on the real backends: nothing is lost, nothing
+//! is doubled, and nothing is written to a buffer after its event.
+//!
+//! `STORM_SEED=17 cargo test -p nowait-file --test storm` repeats the choices of one run (not the
+//! interleaving); `STORM_ROUNDS` makes it longer.
+
+mod common;
+
+use common::*;
+use nowait_block::Segments;
+use nowait_file::{Command, Context, Engine, Kind, UserFile, command::open_for};
+use nowait_sys::{
+    Errno,
+    file::{O_DIRECT, rwf},
+    time::Deadline,
+};
+use std::{
+    fs::{File, OpenOptions},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{fs::OpenOptionsExt, net::UnixStream},
+    },
+    sync::{
+        Arc, Mutex,
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
+    },
+};
+
+const BLOCK: usize = 4096;
+const SLOTS: usize = 96;
+/// Requests that each submitter tries to start.
+const REQUESTS: u64 = 250;
+const POLLIN: u16 = 1;
+const POLLOUT: u16 = 4;
+/// What is written over a read's buffer when its event has come.
+const STAMP: u8 = 0xa5;
+
+const FREE: u32 = 0;
+const BUSY: u32 = 1;
+
+/// A place for one request at a time.
+struct Slot {
+    state: AtomicU32,
+    memory: *mut [u8],
+    stamped: AtomicBool,
+}
+
+// SAFETY: the memory is touched by whoever took the slot from FREE, and by the engine while BUSY.
+unsafe impl Sync for Slot {}
+// SAFETY: as above.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    fn new() -> Slot {
+        let whole = leaked(2 * BLOCK, 0);
+        let skip = whole.cast::<u8>().align_offset(BLOCK);
+        // SAFETY: a block that is aligned lies within two blocks.
+        let memory =
+            unsafe { core::ptr::slice_from_raw_parts_mut(whole.cast::<u8>().add(skip), BLOCK) };
+        let (state, stamped) = (AtomicU32::new(FREE), AtomicBool::new(false));
+        Slot { state, memory, stamped }
+    }
+
+    /// Takes the slot for a request; nobody may have written to its memory since the last event.
+    fn take(&self) -> bool {
+        if self.state.compare_exchange(FREE, BUSY, AcqRel, Acquire).is_err() {
+            return false;
+        }
+        if self.stamped.swap(false, AcqRel) {
+            let intact = bytes(self.memory).iter().all(|byte| *byte == STAMP);
+            assert!(intact, "written to after the event");
+        }
+        true
+    }
+
+    /// The event has come: the memory is the program's again.
+    fn ended(&self) {
+        // SAFETY: between its event and the next request nobody else touches the memory.
+        unsafe { self.memory.cast::<u8>().write_bytes(STAMP, BLOCK) };
+        self.stamped.store(true, Release);
+        assert_eq!(self.state.swap(FREE, AcqRel), BUSY, "an event for nothing, or twice");
+    }
+}
+
+/// The files of a storm; pipes and sockets are closed and made anew while it lasts.
+struct Files {
+    ends: Vec<(OwnedFd, OwnedFd)>,
+    plain: File,
+    direct: File,
+    cached: File,
+}
+
+impl Files {
+    fn new(folder: &std::path::Path) -> Files {
+        let open = |name: &str, flags| {
+            let path = folder.join(name);
+            std::fs::write(&path, vec![1; 64 * BLOCK]).unwrap();
+            OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
+        };
+        Files {
+            ends: (0..4).map(Files::pair).collect(),
+            plain: open("plain", 0),
+            direct: open("direct", O_DIRECT),
+            cached: open("cached", 0),
+        }
+    }
+
+    fn pair(index: usize) -> (OwnedFd, OwnedFd) {
+        if index.is_multiple_of(2) {
+            let (reader, writer) = std::io::pipe().unwrap();
+            (reader.into(), writer.into())
+        } else {
+            let (one, other) = UnixStream::pair().unwrap();
+            (one.into(), other.into())
+        }
+    }
+
+    fn random(&self, prng: &mut Prng, memory: *mut [u8]) -> Command {
+        let (reader, writer) = &self.ends[prng.below(self.ends.len() as u64) as usize];
+        let at = prng.below(64) * BLOCK as u64;
+        let len = if prng.one_in(2) { BLOCK } else { 1 + prng.below(BLOCK as u64) as usize };
+        let part = core::ptr::slice_from_raw_parts_mut(memory.cast::<u8>(), len);
+        let mut random = match prng.below(12) {
+            0..3 => command(Kind::Read, reader, part, 0),
+            3..5 => command(Kind::Write, writer, part, 0),
+            5 => poll(reader, POLLIN),
+            6 => poll(writer, POLLOUT),
+            7 => command(Kind::Read, &self.plain, part, at),
+            8 => command(Kind::Write, &self.plain, part, at),
+            9 => command(Kind::Read, &self.direct, memory, at),
+            10 if prng.one_in(2) => command(Kind::Read, &self.cached, part, at),
+            10 => command(Kind::Write, &self.cached, part, at),
+            _ => {
+                let fd = self.plain.as_raw_fd();
+                // SAFETY: a sync names no memory.
+                unsafe {
+                    Command::new(Kind::Fdatasync, (fd, open_for(fd).unwrap()), Segments::NONE, 0)
+                }
+            }
+        };
+        if random.kind == Kind::Write && prng.one_in(3) && random.fd == self.plain.as_raw_fd() {
+            random.rw_flags = rwf::DSYNC;
+        }
+        random
+    }
+}
+
+/// What the threads of a storm share.
+struct Storm {
+    context: Arc<Context>,
+    slots: Vec<Slot>,
+    files: Mutex<Files>,
+    accepted: AtomicU64,
+    ended: AtomicU64,
+    cancelled: AtomicU64,
+    submitters: AtomicU32,
+}
+
+impl Storm {
+    fn submit(&self, prng: &mut Prng) {
+        for _ in 0..REQUESTS {
+            let name = prng.below(SLOTS as u64);
+            let slot = &self.slots[name as usize];
+            if !slot.take() {
+                self.cancel(prng);
+                continue;
+            }
+            // Held until the request is started: nobody closes the descriptor before.
+            let files = self.files.lock().unwrap();
+            self.accepted.fetch_add(1, AcqRel);
+            match submit(&self.context, name, files.random(prng, slot.memory)) {
+                Ok(()) => {}
+                Err(errno) => {
+                    assert_eq!(errno, Errno::AGAIN);
+                    self.accepted.fetch_sub(1, AcqRel);
+                    slot.ended();
+                }
+            }
+        }
+        self.submitters.fetch_sub(1, AcqRel);
+    }
+
+    fn cancel(&self, prng: &mut Prng) {
+        match self.context.cancel(prng.below(SLOTS as u64)) {
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(errno) => panic!("cancel: {errno}"),
+        }
+    }
+
+    fn disturb(&self, prng: &mut Prng) {
+        while self.submitters.load(Acquire) > 0 {
+            self.cancel(prng);
+            if prng.one_in(20) {
+                let index = prng.below(4) as usize;
+                // Closes both ends, whatever is under way on them.
+                self.files.lock().unwrap().ends[index] = Files::pair(index);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn reap(&self) {
+        loop {
+            let over = self.submitters.load(Acquire) == 0;
+            if over {
+                (0..SLOTS as u64).for_each(|name| {
+                    let _ = self.context.cancel(name);
+                });
+            }
+            let all = |storm: &Storm| storm.ended.load(Acquire) == storm.accepted.load(Acquire);
+            if over && all(self) {
+                return;
+            }
+            // A limit, because another thread may take the last event.
+            let limit = Deadline::after_ns(2_000_000);
+            let taken = self.context.wait_events(1, 8, limit, None, |_, event| {
+                self.slots[event.data as usize].ended();
+                self.ended.fetch_add(1, AcqRel);
+                let cancelled = event.res == failed(Errno::CANCELED);
+                self.cancelled.fetch_add(u64::from(cancelled), AcqRel);
+                Ok(())
+            });
+            taken.unwrap();
+        }
+    }
+}
+
+fn storm(engine: &Arc<Engine>, seed: u64) {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let files = Files::new(folder.path());
+    let cached = UserFile::open(engine, files.cached.as_raw_fd()).unwrap();
+    let storm = Storm {
+        context: Context::new(engine, 0, 64).unwrap(),
+        slots: (0..SLOTS).map(|_| Slot::new()).collect(),
+        files: Mutex::new(files),
+        accepted: AtomicU64::new(0),
+        ended: AtomicU64::new(0),
+        cancelled: AtomicU64::new(0),
+        submitters: AtomicU32::new(2),
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let storm = &storm;
+            scope.spawn(move || storm.submit(&mut Prng(seed * 10 + thread)));
+            scope.spawn(move || storm.reap());
+        }
+        scope.spawn(|| storm.disturb(&mut Prng(seed * 10 + 5)));
+    });
+    let (ended, cancelled) = (storm.ended.load(Relaxed), storm.cancelled.load(Relaxed));
+    assert_eq!(ended, storm.accepted.load(Relaxed), "seed {seed}");
+    assert!(0 < cancelled && cancelled < ended, "a storm of both: {cancelled} of {ended}");
+    assert_eq!(storm.context.io().outstanding(), 0);
+    assert!(!has_event(&storm.context), "an event too many, seed {seed}");
+    storm.context.destroy().unwrap();
+    // Whatever still wrote to a buffer would have had the whole storm for it.
+    storm.slots.iter().for_each(|slot| assert!(slot.take()));
+    drop(cached);
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn every_request_of_a_storm_ends_once_and_leaves_its_buffer_alone() {
+    let first = number("STORM_SEED", 1);
+    for seed in first..first + number("STORM_ROUNDS", 2) {
+        on_every_backend(|engine| storm(engine, seed));
+    }
+}
+
+/// The context goes away under its requests: all of them end first.
+#[test]
+fn destroying_a_context_ends_what_waits_and_nothing_is_written_later() {
+    on_every_backend(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        for seed in 0..5 {
+            let files = Files::new(folder.path());
+            let context = Context::new(engine, 0, 64).unwrap();
+            let slots: Vec<Slot> = (0..SLOTS).map(|_| Slot::new()).collect();
+            let mut prng = Prng(seed);
+            for (name, slot) in slots.iter().enumerate() {
+                assert!(slot.take());
+                submit(&context, name as u64, files.random(&mut prng, slot.memory)).unwrap();
+            }
+            context.destroy().unwrap();
+            assert_eq!(context.io().outstanding(), 0);
+            slots.iter().for_each(Slot::ended);
+            std::thread::yield_now();
+            slots.iter().for_each(|slot| assert!(slot.take()));
+        }
+    });
+}
