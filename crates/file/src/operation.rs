@@ -9,9 +9,8 @@
 use crate::{
     Command, Context, Engine, Kind, Target,
     hold::HeldFile,
-    order::{Access, InodeKey, Ticket},
+    order::{Access, InodeKey, Ticket, reach},
     plug::{Place, Plug},
-    submit::reach,
     user::UserOperation,
 };
 use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};

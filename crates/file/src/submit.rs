@@ -9,7 +9,7 @@ use crate::{
     filesystem::FileSystem,
     hold::HeldFile,
     operation::{FileKind, FileOperation, Route, transfer_now},
-    order::{Access, InodeKey},
+    order::{InodeKey, reach},
     plug::{Place, Plug},
     user::BothTables,
 };
@@ -23,7 +23,7 @@ use nowait_sys::{
     file::{self, O_NONBLOCK, Stat, rwf},
     poll,
 };
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 /// Most bytes that one submit copies itself: a huge hit must not stall the caller either.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -666,17 +666,6 @@ impl<'a> About<'a> {
             self.stat = Some(file::stat(self.command.fd)?);
         }
         self.stat.as_ref().ok_or(Errno::BADF)
-    }
-}
-
-/// Returns which bytes a command touches, and how.
-pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
-    let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
-    match command.kind {
-        Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),
-        Kind::Write => (range, Access::Write),
-        Kind::Read => (range, Access::Read),
-        _ => (0..u64::MAX, Access::Sync),
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::{
     Command, Kind, Target, UserFile,
     operation::{FileOperation, Route},
-    order::Access,
+    order::{Access, reach},
     plug::{Place, Plug},
-    submit::{Reply, Submission, reach},
+    submit::{Reply, Submission},
     user::{BothTables, Opened, UserOperation},
 };
 use nowait_block::bio::Descriptor;

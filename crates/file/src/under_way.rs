@@ -14,8 +14,9 @@ struct Entry {
     request: Arc<Request<FileOperation>>,
 }
 
-/// The requests of a context that have not ended, direct ones on its own queue apart
-/// (`direct.rs`), and copies that wait for nothing but their turn on the driver. A request is in here from before its first iteration until its event is due.
+/// The requests of a context that have not ended, but not direct ones on its own queue
+/// (`direct.rs`), nor copies that wait for nothing but their turn on the driver. A request is in
+/// here from before its first iteration until its event is due.
 pub(crate) struct UnderWay(Mutex<Slab<Entry>>);
 
 impl Default for UnderWay {

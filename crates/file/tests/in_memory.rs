@@ -1,0 +1,62 @@
+//! Files in memory: whoever carries a request, it takes effect in submission order.
+
+mod common;
+
+use common::{Prng, bytes, command, leaked, on_every_backend, reap, submit};
+use nowait_file::{Context, Kind};
+use std::{fs::File, sync::Arc};
+
+const FILE_BYTES: usize = 1 << 20;
+const SMALL: usize = 4 << 10;
+/// More than the driver copies itself.
+const LARGE: usize = 512 << 10;
+const BATCHES: usize = 12;
+const DEPTH: u64 = 16;
+
+/// A file in memory without a name, or why there is none.
+fn file() -> Option<File> {
+    let file = tempfile::tempfile_in("/dev/shm");
+    file.inspect_err(|error| println!("skipped: memory: /dev/shm: {error}")).ok()
+}
+
+/// Submits a batch of overlapping requests, and holds what they read against `model`.
+fn batch(context: &Arc<Context>, file: &File, model: &mut [u8], random: &mut Prng) {
+    let mut reads = Vec::new();
+    for name in 0..DEPTH {
+        let len = if random.one_in(4) { LARGE } else { SMALL };
+        let offset = random.below((FILE_BYTES - len) as u64 + 1) as usize;
+        let range = offset..offset + len;
+        if random.one_in(8) {
+            submit(context, name, command(Kind::Fsync, file, leaked(0, 0), 0)).unwrap();
+        } else if random.one_in(2) {
+            let byte = random.below(256) as u8;
+            model[range].fill(byte);
+            let command = command(Kind::Write, file, leaked(len, byte), offset as u64);
+            submit(context, name, command).unwrap();
+        } else {
+            let memory = leaked(len, 0);
+            reads.push((name, memory, model[range].to_vec()));
+            submit(context, name, command(Kind::Read, file, memory, offset as u64)).unwrap();
+        }
+    }
+    let events = reap(context, DEPTH as usize);
+    assert!(events.iter().all(|(_, result)| *result >= 0), "{events:?}");
+    for (name, memory, expected) in reads {
+        assert!(bytes(memory) == expected, "request {name} read something else");
+    }
+}
+
+#[test]
+fn small_and_large_requests_take_effect_in_order() {
+    let Some(file) = file() else { return };
+    on_every_backend(|engine| {
+        file.set_len(0).unwrap();
+        file.set_len(FILE_BYTES as u64).unwrap();
+        let context = Context::new(engine, 0, 64).unwrap();
+        let (mut model, mut random) = (vec![0; FILE_BYTES], Prng(7));
+        for _ in 0..BATCHES {
+            batch(&context, &file, &mut model, &mut random);
+        }
+        context.destroy().unwrap();
+    });
+}
