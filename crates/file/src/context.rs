@@ -169,6 +169,16 @@ impl Context {
         self.io.pump_started();
     }
 
+    /// Says that some of them have a place in the order: who waits for several completions at
+    /// once must now look at each.
+    pub(crate) fn own_ordered(&self) {
+        if self.io.has_leader()
+            && let Some(own) = &self.own
+        {
+            own.wake();
+        }
+    }
+
     /// Takes events, see [`IoContext::wait_events`].
     ///
     /// With `min` = 0 and a timeout it waits for one event if requests are under way that the
@@ -346,8 +356,11 @@ impl Pump for OwnPump {
     }
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
-        // A bio of the page cache is not an event: what comes next may be started by its end.
-        let need = if self.engine.cache_in_use().is_some() { need.min(1) } else { need };
+        // The end of a bio of the page cache, or of a request that others wait for in the order,
+        // may start what comes next: it must not lie in the queue until `need` have ended.
+        let starts_others =
+            self.engine.cache_in_use().is_some() || !self.engine.orders().is_empty();
+        let need = if starts_others { need.min(1) } else { need };
         self.queue.reap(&mut self.collected.lock().completions, need, deadline)
     }
 

@@ -209,6 +209,8 @@ impl Run {
                 self.plug.end_cancelled();
             }
             self.plug.flush(None);
+            // A copy ends here, and others may have waited for it.
+            self.plug.run_kicked(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();
             if self.next_tick.has_passed() {

@@ -56,6 +56,7 @@ pub struct Submission<'a> {
     /// How many descriptors the application had closed before that file was looked at.
     closes: Option<u64>,
     own_used: bool,
+    own_ordered: bool,
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
@@ -89,6 +90,7 @@ impl<'a> Submission<'a> {
             held: None,
             closes: None,
             own_used: false,
+            own_ordered: false,
             own_queued: false,
             completed: false,
             inline: 0,
@@ -132,6 +134,9 @@ impl<'a> Submission<'a> {
         }
         if self.own_used {
             self.context.own_started();
+        }
+        if self.own_ordered {
+            self.context.own_ordered();
         }
         if self.completed {
             self.context.io().notify();
@@ -615,7 +620,7 @@ impl<'a> Submission<'a> {
             context.under_way.add(&request, reply.obj, endless);
         }
         if route == Route::Own {
-            self.own_used = true;
+            (self.own_used, self.own_ordered) = (true, true);
         } else {
             context.io().stats().add(reason, 1);
         }
