@@ -201,18 +201,13 @@ fn miri(context: &Context) -> Result<End> {
         true => &["buddy", "frames", "page_wait", "lend", "mapping::tests::trunc", "threads"],
         false => &["--skip", "inode_lock", "--skip", "policy", "--skip", "readahead"],
     };
-    // Buffers between a future and the engine.
-    let futures = &["operation", "reactor", "calls"];
-    let mut all = Outcome::default();
-    for (package, filter) in
-        [("nowait-retry", &[][..]), ("nowait-cache", cache), ("nowait", futures)]
-    {
-        match run(package, filter)? {
-            End::Tests(outcome) => all.add(outcome),
-            end => return Ok(end),
+    match (run("nowait-retry", &[])?, run("nowait-cache", cache)?) {
+        (End::Tests(mut retry), End::Tests(cache)) => {
+            retry.add(cache);
+            Ok(End::Tests(retry))
         }
+        (retry, _) => Ok(retry),
     }
-    Ok(End::Tests(all))
 }
 
 fn asan(context: &Context) -> Result<End> {

@@ -155,7 +155,7 @@ fn one_run(
                     Way::Split => {
                         transfers.extend(parts.into_iter().enumerate().map(|(i, part)| {
                             (slot as u64, Segments::One(part), at + (i * BLOCK) as u64)
-                        }))
+                        }));
                     }
                 }
                 left[slot] = if way == Way::Vector { 1 } else { segments };

@@ -194,6 +194,13 @@ impl Cache {
         }
     }
 
+    /// Tells whether bios of the cache are under way. Each keeps its file, and so the cache: who
+    /// ends an engine completes them first.
+    pub fn has_ios(&self) -> bool {
+        let table = self.ios.lock();
+        table.free.len() < table.slots.len()
+    }
+
     pub(crate) fn start_fill(
         &self,
         file: &Arc<CachedFile>,

@@ -240,6 +240,20 @@ impl Run {
                 false => (0..16).for_each(|_| core::hint::spin_loop()),
             }
         }
+        self.drain(driver);
+    }
+
+    /// Completes what the page cache has under way, and nobody waits for: pages read ahead. Each
+    /// bio keeps its file and the whole cache.
+    fn drain(&mut self, driver: &Driver) {
+        let engine = self.engine.clone();
+        let Some(cache) = engine.cache_in_use() else { return };
+        self.take_bios(driver);
+        self.plug.flush(None);
+        while cache.has_ios() && self.queue.in_flight() > 0 {
+            let _ = self.queue.reap(&mut self.done, 1, Deadline::NEVER);
+            self.complete();
+        }
     }
 
     /// Starts a few of the requests that wait, those of different contexts in turn, if the queue

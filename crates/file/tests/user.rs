@@ -3,14 +3,19 @@
 use nowait_block::Segments;
 use nowait_cache::Durable;
 use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Kind, UserFile, UserOperation,
+    BackendChoice, Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,
     submit::{Reply, Submission},
 };
-use nowait_sys::{file::IoVec, time::Deadline};
+use nowait_sys::{
+    file::{Advice, IoVec},
+    time::Deadline,
+};
 use std::{
+    cell::RefCell,
     fs::{File, OpenOptions},
     os::fd::AsRawFd,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 const MIB: usize = 1 << 20;
@@ -215,4 +220,25 @@ fn a_change_past_the_cache_is_seen_by_the_next_request() {
         plain.read_exact_at(&mut back, 5_000).unwrap();
         assert_eq!(&back, b"pLain");
     });
+}
+
+#[test]
+fn an_engine_that_ends_while_pages_are_read_ahead_gives_its_memory_back() {
+    let caches = RefCell::new(Vec::new());
+    for _ in 0..8 {
+        everywhere(|engine| {
+            let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+            let plain = file(&folder, "f");
+            plain.set_len(8 << 20).unwrap();
+            let user = UserFile::open(engine, plain.as_raw_fd()).unwrap();
+            Opened::from(&user).advise(engine, 0..8 << 20, Advice::WillNeed);
+            caches.borrow_mut().push(Arc::downgrade(user.cached().cache()));
+        });
+    }
+    // Threads of the engine may have the last hold for a moment.
+    let begin = Instant::now();
+    while caches.borrow().iter().any(|cache| cache.strong_count() > 0) {
+        assert!(begin.elapsed() < Duration::from_secs(30), "a cache outlives its engine");
+        std::thread::yield_now();
+    }
 }
