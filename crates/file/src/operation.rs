@@ -69,7 +69,7 @@ pub struct FileOperation {
     pub(crate) wants_lane: bool,
     /// The kernel's AIO would have completed it inside io_submit.
     pub(crate) promised: bool,
-    /// Takes its place in the order on the driver, see [`crate::submit`].
+    /// Takes its place in the order on the driver, see `copies.rs`.
     pub(crate) enters_late: bool,
     /// In memory, and small: the driver copies it itself.
     pub(crate) copies: bool,
@@ -145,24 +145,6 @@ impl FileOperation {
         let (ticket, lane) = orders.enter(key, range, access, || wait.entry());
         self.ticket = Some(ticket);
         self.lane = self.wants_lane.then_some(lane);
-    }
-
-    /// Takes a place in the order, unless it is a copy that nothing is in the way of: that is
-    /// over before the driver looks at the next request.
-    fn enter_on_driver(&mut self, plug: &Plug, wait: &Wait<'_, Self>) {
-        let free = |key| {
-            let orders = plug.engine().orders();
-            let (range, access) = reach(&self.command);
-            orders.is_empty() || !orders.conflicts(key, &range, access)
-        };
-        if !self.registers || self.copies && self.inode.is_some_and(free) {
-            return;
-        }
-        if self.copies {
-            let (context, obj) = (&self.target.context, self.target.obj);
-            self.under_way = context.under_way.insert(wait.request(), obj, false);
-        }
-        self.take_place(wait);
     }
 
     /// Promises the event soon, as the kernel's AIO has it at once.
@@ -244,22 +226,6 @@ impl FileOperation {
         Step::Queued
     }
 
-    /// Moves everything now: the file is in memory, and nothing is waited for.
-    fn copy(&mut self, fd: i32) -> Step {
-        loop {
-            let result = copy_part(&self.command, fd, self.done);
-            match result {
-                Ok(0) => return Step::Done(Ok(self.done as u32)),
-                Ok(bytes) => self.done += bytes as u64,
-                Err(Errno::INTR) => {}
-                Err(errno) => return self.end(Err(errno)),
-            }
-            if self.done >= self.command.len {
-                return Step::Done(Ok(self.done as u32));
-            }
-        }
-    }
-
     /// Goes on with a stream that had to be waited for.
     fn stream_complete(
         &mut self,
@@ -314,7 +280,7 @@ impl FileOperation {
         self.dispatch_by(Route::Workers, plug, wait)
     }
 
-    fn end(&self, result: Result<u32, Errno>) -> Step {
+    pub(crate) fn end(&self, result: Result<u32, Errno>) -> Step {
         match result {
             // Bytes already transferred win over a later error, as in read(2).
             Err(_) if self.done > 0 => Step::Done(Ok(self.done as u32)),
@@ -483,19 +449,6 @@ impl Operation for FileOperation {
         }
         if self.promised {
             self.target.context.io().keep_promise();
-        }
-    }
-}
-
-/// Reads or writes what is left after the first `done` bytes.
-fn copy_part(command: &Command, fd: i32, done: u64) -> Result<usize, Errno> {
-    let rest = command.segments.after(done as usize);
-    let (offset, flags) = (command.offset + done as i64, command.rw_flags);
-    // SAFETY: the command's maker promised that its segments are valid until its event.
-    unsafe {
-        match command.kind {
-            Kind::Read => file::preadv2(fd, rest.as_slice(), offset, flags),
-            _ => file::pwritev2(fd, rest.as_slice(), offset, flags),
         }
     }
 }

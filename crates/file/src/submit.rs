@@ -457,27 +457,6 @@ impl<'a> Submission<'a> {
 
     // --- requests ----------------------------------------------------------------------------
 
-    /// Tells whether a request takes its place in the order on the driver, and whether the driver
-    /// carries it out as well.
-    ///
-    /// In offload mode the driver copies what is in memory itself: nothing is waited for, and
-    /// io_uring would hand it to one more thread. It does so first come, first served; so that
-    /// all others keep their order with copies, they pass through its list too.
-    pub(crate) fn goes_to_driver(
-        &self,
-        command: &Command,
-        stat: &Stat,
-    ) -> Result<(bool, bool), Errno> {
-        let engine = self.context.engine();
-        if self.context.mode != SubmitMode::Offload || engine.driver().is_none() {
-            return Ok((false, false));
-        }
-        let late = engine.filesystems().of(stat, command.fd)?.in_memory;
-        // What others wait for, or waits for others, is not over at once.
-        let copies = late && is_small(command) && self.native.links.is_none();
-        Ok((late, copies))
-    }
-
     /// Chooses the way of a read of the page cache that found something to wait for.
     fn read_route(&self, reply: &Reply) -> Route {
         let engine = self.context.engine();
@@ -657,11 +636,6 @@ fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<()
             engine.orders().leave(&ticket);
         }
     })
-}
-
-/// Tells whether the driver may copy a request without keeping others waiting for long.
-fn is_small(command: &Command) -> bool {
-    command.len <= INLINE_BYTES_MAX as u64
 }
 
 /// What is known of the file of a command; asked only when it matters.
