@@ -10,8 +10,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_fd-lifetime");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 
 /// Together 10,000 rounds.
-const WAYS: [(&str, u32); 4] =
-    [("close", 4000), ("dup2", 4000), ("dup3", 1000), ("close_range", 1000)];
+const WAYS: [(&str, u32); 5] =
+    [("close", 3000), ("fclose", 2000), ("dup2", 3000), ("dup3", 1000), ("close_range", 1000)];
 
 for_each_subject!(a_reused_descriptor_never_reaches_the_other_file, reuse, [libaio, preload]);
 for_each_subject!(posix_locks_survive_requests, posix_lock, [libaio, preload]);
@@ -20,6 +20,7 @@ for_each_subject!(reserved_blocks_are_refused_to_the_submitter, reserved, [libai
 for_each_subject!(appends_land_in_submission_order, append, [libaio, preload]);
 for_each_subject!(overlapping_requests_take_effect_in_order, overlap, [libaio, preload]);
 for_each_subject!(fsync_covers_the_writes_before_it, fsync, [libaio, preload]);
+for_each_subject!(files_in_memory_are_no_exception, in_memory, [libaio, preload]);
 for_each_subject!(umount_after_completion_is_not_busy, umount, [libaio, preload]);
 
 fn reuse(subject: Subject) {
@@ -53,6 +54,23 @@ fn in_every_mode(subject: Subject, case: &str) {
         let subject = subject.submit(submit);
         let output = subject.launch(PROGRAM).arg(case).arg(scratch.file("file")).succeed();
         subject.assert_served(&output);
+    }
+}
+
+/// In memory the modes differ most: inline there is never a request, and offload copies on the
+/// engine's thread.
+fn in_memory(subject: Subject) {
+    for &submit in modes(subject) {
+        let Some(mount) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };
+        let subject = subject.submit(submit);
+        for case in ["append", "overlap", "posix-lock"] {
+            let program = subject.launch(PROGRAM).arg(case).arg(mount.file(case));
+            subject.assert_served(&program.succeed());
+        }
+        for (way, rounds) in WAYS {
+            let program = subject.launch(PROGRAM).arg("reuse").arg(mount.folder(way));
+            subject.assert_served(&program.args([way, &(rounds / 4).to_string()]).succeed());
+        }
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Context {
     loop_bell: OnceLock<Arc<Bell>>,
     /// Such a caller cannot see the completions of the own queue.
     own_is_silent: AtomicBool,
+    /// Requests may be under way that the driver copies itself.
+    copying: AtomicBool,
 }
 
 impl core::fmt::Debug for Context {
@@ -111,6 +113,7 @@ impl Context {
             engine_driven: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waits: AtomicU64::new(0),
+            copying: AtomicBool::new(false),
             counter: OnceLock::new(),
             loop_bell: OnceLock::new(),
             own_is_silent: AtomicBool::new(false),
@@ -209,6 +212,16 @@ impl Context {
         self.io.pump_started();
     }
 
+    /// Says that some of them have a place in the order: who waits for several completions at
+    /// once must now look at each.
+    pub(crate) fn own_ordered(&self) {
+        if self.io.has_leader()
+            && let Some(own) = &self.own
+        {
+            own.wake();
+        }
+    }
+
     /// Takes events, see [`IoContext::wait_events`].
     ///
     /// With `min` = 0 and a timeout it waits for one event if requests are under way that the
@@ -233,6 +246,9 @@ impl Context {
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
         let mask = |signals| Mask { signals, bell: self.bell().ok().map(Arc::new) };
         let make = sigmask.map(|signals| move || mask(signals));
+        if self.copying.load(Relaxed) && !deadline.is_now() {
+            self.await_copies(min);
+        }
         let wanted = Wanted {
             min,
             max,
@@ -306,6 +322,26 @@ impl Context {
         self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
         self.io.sleep_outside(bell, sleep);
         bell.quiet();
+    }
+
+    /// Says that the driver is asked for a copy.
+    pub(crate) fn copy_started(&self) {
+        // A line of memory that others only read stays in their caches.
+        if !self.copying.load(Relaxed) && self.engine.cpus() > 1 {
+            self.copying.store(true, Relaxed);
+        }
+    }
+
+    /// Stays awake for a moment while the driver copies: that takes it a microsecond, and to
+    /// wake a sleeper would take it longer.
+    fn await_copies(&self, min: usize) {
+        let until = Deadline::after_ns(AWAIT_COPIES_NS);
+        while self.io.ring().unread() < min {
+            if until.has_passed() {
+                return self.copying.store(false, Relaxed);
+            }
+            (0..16).for_each(|_| core::hint::spin_loop());
+        }
     }
 
     /// Makes a bell that can be rung from both descriptor tables.
@@ -417,6 +453,9 @@ impl Drop for Context {
         }
     }
 }
+
+/// How long a caller stays awake for copies by the driver, in nanoseconds.
+const AWAIT_COPIES_NS: u64 = 20_000;
 
 /// Returns how many slots the kernel makes for `nr` requests (`ioctx_alloc`, fs/aio.c).
 fn slots(nr: u32, cpus: u32) -> u32 {

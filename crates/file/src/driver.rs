@@ -22,8 +22,14 @@ use std::{
 /// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
 /// the throughput of whole batches for buffered reads).
 const CHUNK: usize = 2;
+/// The same while requests are copied.
+const COPIES: usize = 16;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
+
+/// How long the driver stays awake after it has copied requests itself: they come every other
+/// microsecond, and to wake it takes the submitter longer than all else it does.
+const LINGER_NS: u64 = 50_000;
 
 /// How long what was written to a user file stays in memory alone, in nanoseconds, about: the
 /// process may be killed at any time.
@@ -161,9 +167,14 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
     }
 }
 
-/// Tells requests of different contexts apart. The driver has the right to run what it was handed.
+/// Tells requests of different contexts apart; those that take their places in the order when they
+/// are started, by their inode: they must be started as they were submitted, whoever did that. The
+/// driver has the right to run what it was handed.
 fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
-    request.prepare(|operation, _| Arc::as_ptr(&operation.target.context) as u64)
+    request.prepare(|operation, _| match operation.inode {
+        Some((dev, ino)) if operation.enters_late => dev.rotate_left(32) ^ ino,
+        _ => Arc::as_ptr(&operation.target.context) as u64,
+    })
 }
 
 struct Run {
@@ -175,6 +186,8 @@ struct Run {
     done: Vec<Completion>,
     next_tick: Deadline,
     next_clean: Deadline,
+    /// Awake until then, whatever comes.
+    lingers: Deadline,
 }
 
 impl Run {
@@ -188,6 +201,7 @@ impl Run {
             done: Vec::new(),
             next_tick: Deadline::NEVER,
             next_clean: Deadline::NEVER,
+            lingers: Deadline::NOW,
         }
     }
 
@@ -196,18 +210,20 @@ impl Run {
         let Some(driver) = engine.driver() else { return };
         let mut batch = Vec::new();
         while !driver.stop.load(Relaxed) {
+            let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
             self.plug.next_pass();
             driver.inbox.take(&mut batch, usize::MAX);
             for request in batch.drain(..) {
                 self.waiting.push(flow(&request), request);
             }
-            let started = self.start_some();
+            let started = self.start_some(batch_max);
             let started = self.take_bios(driver) || started;
             if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
                 self.plug.end_cancelled();
             }
             self.plug.flush(None);
-            // A request may end here without a bio: cancelled, or its file is gone.
+            // A request may end here without a bio: copied, cancelled, or its file is gone. Others
+            // may have waited for it.
             self.plug.run_kicked(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();
@@ -215,8 +231,13 @@ impl Run {
                 self.tick(driver);
             }
             self.clean(driver);
-            if !started && !reaped {
-                self.sleep(driver);
+            if self.plug.copied_now() && engine.cpus() > 1 {
+                self.lingers = Deadline::after_ns(LINGER_NS);
+            }
+            match started || reaped {
+                true => {}
+                false if self.lingers.has_passed() => self.sleep(driver),
+                false => (0..16).for_each(|_| core::hint::spin_loop()),
             }
         }
         self.drain(driver);
@@ -237,9 +258,9 @@ impl Run {
 
     /// Starts a few of the requests that wait, those of different contexts in turn, if the queue
     /// has room for them: one that is in the queue cannot be overtaken any more.
-    fn start_some(&mut self) -> bool {
+    fn start_some(&mut self, count: usize) -> bool {
         let mut started = false;
-        for _ in 0..CHUNK {
+        for _ in 0..count {
             if self.plug.is_backed_up() || !self.queue.has_room(CHUNK) {
                 break;
             }

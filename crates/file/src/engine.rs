@@ -247,7 +247,7 @@ impl Engine {
     /// Tells whether a page cache of ours can serve the file behind `fd`, which has this `stat`: a
     /// regular file that is not in memory already.
     pub fn may_cache(&self, stat: &Stat, fd: i32) -> bool {
-        let on_a_device = || self.filesystems.of(stat.dev, fd).is_ok_and(|fs| !fs.in_memory);
+        let on_a_device = || self.filesystems.of(stat, fd).is_ok_and(|fs| !fs.in_memory);
         stat.is_regular() && on_a_device()
     }
 

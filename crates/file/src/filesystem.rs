@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct FileSystem {
     /// Lives in memory: nothing waits for a device (swap aside), and nothing is gained by NOWAIT.
     pub in_memory: bool,
-    /// Overwriting allocated blocks allocates nothing (ext2, ext3, ext4).
+    /// Overwriting allocated blocks allocates nothing (ext2, ext3, ext4, tmpfs).
     in_place: bool,
     nowait_write: AtomicU8,
 }
@@ -43,16 +43,22 @@ impl FileSystem {
     }
 }
 
+/// What stands for all block devices among the device numbers, which have 32 bits.
+const BLOCK_DEVICES: u64 = u64::MAX;
+
 /// The file systems met so far, by device number.
 #[derive(Debug, Default)]
 pub struct FileSystems(RwLock<FxHashMap<u64, Arc<FileSystem>>>);
 
 impl FileSystems {
-    /// Returns what is known about the file system `dev`, on which `fd` is open.
+    /// Returns what is known about the file system of `fd`, which has this `stat`.
     ///
     /// # Errors
     /// Those of fstatfs(2), the first time.
-    pub fn of(&self, dev: u64, fd: i32) -> Result<Arc<FileSystem>, Errno> {
+    pub fn of(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
+        // The node of a block device is in memory, in /dev; its data is not.
+        let is_device = stat.is_block_device();
+        let dev = if is_device { BLOCK_DEVICES } else { stat.dev };
         if let Some(known) = self.0.read().get(&dev) {
             return Ok(known.clone());
         }
@@ -62,10 +68,35 @@ impl FileSystems {
         const EXT: u32 = 0xef53;
         let magic = file::filesystem_magic(fd)?;
         let found = Arc::new(FileSystem {
-            in_memory: matches!(magic, TMPFS | RAMFS | HUGETLBFS),
-            in_place: magic == EXT,
+            in_memory: !is_device && matches!(magic, TMPFS | RAMFS | HUGETLBFS),
+            in_place: !is_device && matches!(magic, EXT | TMPFS),
             nowait_write: AtomicU8::default(),
         });
         Ok(self.0.write().entry(dev).or_insert(found).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs::{self, File},
+        os::{fd::AsRawFd, unix::fs::FileTypeExt},
+    };
+
+    #[test]
+    fn a_block_device_is_not_in_memory_though_its_node_is() {
+        let nodes = fs::read_dir("/dev").unwrap().flatten();
+        let is_device = |node: &fs::DirEntry| node.file_type().is_ok_and(|it| it.is_block_device());
+        let Some(device) = nodes.filter(is_device).find_map(|it| File::open(it.path()).ok()) else {
+            return println!("skipped: device: no block device in /dev can be opened");
+        };
+        let stat = file::stat(device.as_raw_fd()).unwrap();
+        let systems = FileSystems::default();
+        assert!(!systems.of(&stat, device.as_raw_fd()).unwrap().in_memory);
+        // The device number of /dev says nothing about devices, nor they about it.
+        let folder = File::open("/dev").unwrap();
+        let stat = file::stat(folder.as_raw_fd()).unwrap();
+        assert!(systems.of(&stat, folder.as_raw_fd()).unwrap().in_memory);
     }
 }

@@ -13,6 +13,7 @@
 //! * [`submit`]: validation, the inline attempt, the choice of a route
 //! * `direct`: direct requests on an own queue, carried whole
 //! * [`operation`]: the retry iterations of what was not done inline
+//! * `copies`: what the driver copies itself, in memory
 //! * `stream`: attempts at files without offsets, and their turns
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
@@ -28,6 +29,7 @@
 pub mod command;
 pub mod config;
 pub mod context;
+mod copies;
 mod direct;
 pub mod driver;
 pub mod engine;

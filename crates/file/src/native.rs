@@ -4,6 +4,7 @@
 use crate::{
     Command, Kind,
     link::Links,
+    operation::{FileOperation, Route},
     submit::{Reply, Submission},
     user::Opened,
 };
@@ -84,7 +85,9 @@ impl Submission<'_> {
             Kind::Read | Kind::Write if !stat.has_offsets() => Err(Errno::OPNOTSUPP),
             Kind::Read => {
                 let route = self.later_read_route(&command);
-                self.request(command, reply, Some(&stat), route, |_| {}, |c| &c.punt_order)
+                let (late, _) = self.goes_to_driver(&command, &stat)?;
+                let set = |op: &mut FileOperation| op.enters_late = late;
+                self.request(command, reply, Some(&stat), route, set, |c| &c.punt_order)
             }
             Kind::Write => {
                 let exclusive = !command.is_synchronous();
@@ -93,11 +96,11 @@ impl Submission<'_> {
         }
     }
 
-    fn later_read_route(&self, command: &Command) -> crate::operation::Route {
+    fn later_read_route(&self, command: &Command) -> Route {
         let engine = self.context.engine();
         match command.is_direct() || engine.buffered_reads() {
             true => engine.async_route(),
-            false => crate::operation::Route::Workers,
+            false => Route::Workers,
         }
     }
 }

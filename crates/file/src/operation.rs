@@ -10,7 +10,7 @@ use crate::{
     Command, Context, Engine, Kind, Target,
     hold::HeldFile,
     link::Links,
-    order::{InodeKey, Ticket},
+    order::{Access, InodeKey, Ticket, reach},
     plug::{Place, Plug},
     stream::{self, Attempt, Way},
     user::UserOperation,
@@ -69,6 +69,10 @@ pub struct FileOperation {
     pub(crate) wants_lane: bool,
     /// The kernel's AIO would have completed it inside io_submit.
     pub(crate) promised: bool,
+    /// Takes its place in the order on the driver, see `copies.rs`.
+    pub(crate) enters_late: bool,
+    /// In memory, and small: the driver copies it itself.
+    pub(crate) copies: bool,
     /// The driver's pass in which its bio was queued: a completion in the same pass did not
     /// wait for anything.
     queued_in_pass: u64,
@@ -109,6 +113,8 @@ impl FileOperation {
             registers: false,
             wants_lane: false,
             promised: false,
+            enters_late: false,
+            copies: false,
             queued_in_pass: 0,
             admitted: false,
             under_way: None,
@@ -126,6 +132,27 @@ impl FileOperation {
         };
         self.held = Some(held);
         Ok(())
+    }
+
+    /// Registers the request in the order of its inode, or of its stream.
+    pub(crate) fn take_place(&mut self, wait: &Wait<'_, Self>) {
+        let ((range, access), key) = match self.turn {
+            Some(turn) => (stream::ALONE, Some(turn)),
+            None => (reach(&self.command), self.inode),
+        };
+        let Some(key) = key else { return };
+        let orders = self.target.context.engine().orders();
+        let (ticket, lane) = orders.enter(key, range, access, || wait.entry());
+        self.ticket = Some(ticket);
+        self.lane = self.wants_lane.then_some(lane);
+    }
+
+    /// Promises the event soon, as the kernel's AIO has it at once.
+    pub(crate) fn promise(&mut self) {
+        if self.turn.is_none() && reach(&self.command).1 != Access::Sync {
+            self.target.context.io().promise();
+            self.promised = true;
+        }
     }
 
     fn stats(&self) -> &nowait_retry::stats::Stats {
@@ -178,6 +205,9 @@ impl FileOperation {
             Ok(fd) => fd,
             Err(errno) => return self.end(Err(errno)),
         };
+        if self.copies && route == Route::Driver {
+            return self.copy(fd);
+        }
         let mut bio = self.bio(fd, wait);
         if route == Route::Workers {
             bio.file = self.held.clone().map(|held| held as Arc<dyn Descriptor>);
@@ -250,7 +280,7 @@ impl FileOperation {
         self.dispatch_by(Route::Workers, plug, wait)
     }
 
-    fn end(&self, result: Result<u32, Errno>) -> Step {
+    pub(crate) fn end(&self, result: Result<u32, Errno>) -> Step {
         match result {
             // Bytes already transferred win over a later error, as in read(2).
             Err(_) if self.done > 0 => Step::Done(Ok(self.done as u32)),
@@ -325,6 +355,14 @@ impl Operation for FileOperation {
     type Plug = Plug;
 
     fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        if self.enters_late {
+            if plug.place() != Place::Driver {
+                plug.hand_to_driver(wait.request());
+                return Step::Queued;
+            }
+            self.enters_late = false;
+            self.enter_on_driver(plug, wait);
+        }
         self.stats().add(|c| &c.iterations, 1);
         if let Some(links) = &mut self.links
             && let Some(after) = &links.after
@@ -400,6 +438,10 @@ impl Operation for FileOperation {
         self.lane = None;
         if let Some(ticket) = self.ticket.take() {
             plug.engine().orders().leave(&ticket);
+        }
+        let alone = self.target.eventfd.is_some() || !self.promised;
+        if self.copies && !alone && plug.place() == Place::Driver {
+            return plug.end_copy(&self.target, result);
         }
         self.target.deliver(result);
         if let Some(end) = self.links.take().and_then(|links| links.end) {

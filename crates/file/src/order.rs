@@ -5,6 +5,7 @@
 //! registered here; a later request that conflicts waits for exactly those it conflicts with,
 //! and is kicked by the last of them (a filtered wake-up: no other request is disturbed).
 
+use crate::{Command, Kind};
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use nowait_block::backends::threads::Lane;
 use nowait_retry::WaitEntry;
@@ -21,6 +22,17 @@ pub enum Access {
     Write,
     /// Makes earlier changes durable: waits for earlier writes, nobody waits for it.
     Sync,
+}
+
+/// Returns which bytes a command touches, and how.
+pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
+    let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
+    match command.kind {
+        Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),
+        Kind::Write => (range, Access::Write),
+        Kind::Read => (range, Access::Read),
+        _ => (0..u64::MAX, Access::Sync),
+    }
 }
 
 /// The identity of an inode: device and inode number.

@@ -1,12 +1,12 @@
 //! What a run of operations collects, handed over when it ends (the kernel's block plug).
 
 use crate::{
-    BackendChoice, Context, Engine, hold,
+    BackendChoice, Context, Engine, Target, hold,
     operation::{FileOperation, Route},
 };
 use nowait_block::{Bio, BioOp, BlockBackend};
 use nowait_retry::Request;
-use nowait_sys::Errno;
+use nowait_sys::{Errno, aio::IoEvent};
 use std::{cell::Cell, collections::VecDeque, sync::Arc};
 
 /// Which thread runs operations now.
@@ -29,6 +29,10 @@ pub struct Plug {
     place: Place,
     /// Counts the driver's rounds.
     pass: u64,
+    /// The last round in which the driver copied a request itself.
+    copied_in: u64,
+    /// Events of copies of one context, delivered together.
+    copies: Option<Copies>,
     /// Bios for the own queue of the context being served.
     own_bios: VecDeque<Bio>,
     /// Bios of the page cache, which any queue may carry.
@@ -76,6 +80,8 @@ impl Plug {
             engine,
             place,
             pass: 1,
+            copied_in: 0,
+            copies: None,
             own_bios: VecDeque::new(),
             cache_bios: Vec::new(),
             driver_bios: VecDeque::new(),
@@ -103,6 +109,33 @@ impl Plug {
     /// Begins another round of the driver.
     pub fn next_pass(&mut self) {
         self.pass += 1;
+    }
+
+    /// Delivers the event of a request that was copied in this round of the driver, together with
+    /// others: submitter and driver would take the same lines of memory from each other for each.
+    pub(crate) fn end_copy(&mut self, target: &Target, result: Result<u32, Errno>) {
+        self.copied_in = self.pass;
+        if self.copies.as_ref().is_some_and(|c| !Arc::ptr_eq(&c.context, &target.context)) {
+            self.deliver_copies();
+        }
+        let context = || target.context.clone();
+        let copies = self.copies.get_or_insert_with(|| Copies::new(context()));
+        copies.events.push(target.event(result));
+        copies.bytes += u64::from(result.unwrap_or(0));
+        if copies.bytes >= COPIED_BYTES_MAX {
+            self.deliver_copies();
+        }
+    }
+
+    /// Tells whether a request was copied in this round.
+    pub fn copied_now(&self) -> bool {
+        self.copied_in == self.pass
+    }
+
+    fn deliver_copies(&mut self) {
+        let Some(Copies { context, events, .. }) = self.copies.take() else { return };
+        context.io().complete_batch(&events);
+        events.iter().for_each(|_| context.io().keep_promise());
     }
 
     /// Tells whether the own queue of `context` takes another bio.
@@ -159,6 +192,7 @@ impl Plug {
     /// Hands everything over: each backend gets its bios and one commit, the driver its batch in
     /// one step. `served` is the context for whose queue the own bios are.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
+        self.deliver_copies();
         self.route_cache_bios(served);
         if !self.handed_over.is_empty() {
             self.engine.hand_to_driver(&mut self.handed_over);
@@ -314,6 +348,22 @@ impl Plug {
         request.run(self, Some(result));
     }
 }
+
+/// Ended requests whose events wait for each other, all of them promised.
+struct Copies {
+    context: Arc<Context>,
+    events: Vec<IoEvent>,
+    bytes: u64,
+}
+
+impl Copies {
+    fn new(context: Arc<Context>) -> Copies {
+        Copies { context, events: Vec::with_capacity(16), bytes: 0 }
+    }
+}
+
+/// So many bytes are copied before the events are delivered.
+const COPIED_BYTES_MAX: u64 = 64 << 10;
 
 /// Marks the tokens of the page cache; those of operations are addresses.
 const CACHE: u64 = 1;

@@ -10,9 +10,8 @@ use crate::{
     hold::HeldFile,
     native::Native,
     operation::{FileOperation, Route},
-    order::{Access, InodeKey},
+    order::{InodeKey, Ticket, reach},
     plug::{Place, Plug},
-    stream,
     user::BothTables,
 };
 use nowait_block::bio::Descriptor;
@@ -25,7 +24,7 @@ use nowait_sys::{
     Errno,
     file::{self, Stat, rwf},
 };
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 /// Most bytes that one submit copies itself: a huge hit must not stall the caller either.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -56,6 +55,8 @@ pub struct Submission<'a> {
     /// The same for requests that end on any thread.
     pub(crate) counter_everywhere: Option<(i32, Arc<BothTables>)>,
     own_used: bool,
+    /// One of them has a place in the order.
+    own_ordered: bool,
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
     pub(crate) completed: bool,
@@ -89,6 +90,7 @@ impl<'a> Submission<'a> {
             event_counter: None,
             counter_everywhere: None,
             own_used: false,
+            own_ordered: false,
             own_queued: false,
             completed: false,
             native: Native::default(),
@@ -133,6 +135,9 @@ impl<'a> Submission<'a> {
         if self.own_used {
             self.context.own_started();
         }
+        if self.own_ordered {
+            self.context.own_ordered();
+        }
         if self.completed {
             self.context.io().notify();
         }
@@ -166,8 +171,12 @@ impl<'a> Submission<'a> {
                     S_IFREG | S_IFBLK => {}
                     _ => return self.stream(command, reply),
                 }
-                let route = self.read_route(&reply);
-                self.request(command, reply, Some(&stat), route, |op| op.done = done, reason)?;
+                let (late, copies) = self.goes_to_driver(&command, &stat)?;
+                let route = if copies { Route::Driver } else { self.read_route(&reply) };
+                let set = |op: &mut FileOperation| {
+                    (op.done, op.enters_late, op.copies) = (done, late, copies);
+                };
+                self.request(command, reply, Some(&stat), route, set, reason)?;
             }
         }
         Ok(())
@@ -198,7 +207,7 @@ impl<'a> Submission<'a> {
             S_IFREG | S_IFBLK => {}
             _ => return self.stream(command, reply),
         }
-        let fs = self.context.engine().filesystems().of(stat.dev, command.fd)?;
+        let fs = self.context.engine().filesystems().of(&stat, command.fd)?;
         self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
         let tries = self.tries_inline(&command) && (!synchronous || fs.in_memory);
@@ -300,7 +309,9 @@ impl<'a> Submission<'a> {
             return Err(Errno::INVAL);
         }
         let reason: Reason = |c| &c.punt_fsync;
-        self.request(command, reply, Some(&stat), Route::Workers, |_| {}, reason)
+        let (late, _) = self.goes_to_driver(&command, &stat)?;
+        let set = |op: &mut FileOperation| op.enters_late = late;
+        self.request(command, reply, Some(&stat), Route::Workers, set, reason)
     }
 
     // --- inline attempts ---------------------------------------------------------------------
@@ -340,7 +351,7 @@ impl<'a> Submission<'a> {
             return Ok(false);
         }
         let stat = *about.stat()?;
-        let fs = self.context.engine().filesystems().of(stat.dev, fd)?;
+        let fs = self.context.engine().filesystems().of(&stat, fd)?;
         if stat.has_offsets() {
             history.is_in_memory(fd, fs.in_memory);
         }
@@ -480,18 +491,22 @@ impl<'a> Submission<'a> {
         reason: Reason,
     ) -> Result<(), Errno> {
         let engine = self.context.engine();
-        let fs = engine.filesystems().of(stat.dev, command.fd)?;
+        let fs = engine.filesystems().of(stat, command.fd)?;
         let (range, _) = reach(&command);
         let credentials = match fs.rights_matter(stat, &range) {
             true => engine.foreign_rights()?,
             false => None,
         };
+        let (late, small) = self.goes_to_driver(&command, stat)?;
+        let copies = small && credentials.is_none();
         let set = |op: &mut FileOperation| {
             op.credentials = credentials;
-            op.wants_lane = exclusive;
+            op.wants_lane = exclusive && !copies;
+            (op.enters_late, op.copies) = (late, copies);
             set(op);
         };
-        self.request(command, reply, Some(stat), Route::Workers, set, reason)
+        let route = if copies { Route::Driver } else { Route::Workers };
+        self.request(command, reply, Some(stat), route, set, reason)
     }
 
     /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
@@ -534,13 +549,19 @@ impl<'a> Submission<'a> {
         if let Some(stat) = stat.filter(|_| route != Route::Own) {
             self.hold(&mut operation, stat)?;
         }
+        let (copies, registers) = (operation.copies, operation.registers);
         let request = Request::new(operation, context.engine().kicked().clone());
         if let Some(stat) = stat {
-            request.prepare(|operation, wait| take_place(operation, wait, context, stat))?;
+            request.prepare(|operation, wait| take_place(operation, wait, stat))?;
         }
-        context.under_way.add(&request, reply.obj, endless);
+        if copies {
+            context.copy_started();
+        } else {
+            context.under_way.add(&request, reply.obj, endless);
+        }
         if route == Route::Own {
             self.own_used = true;
+            self.own_ordered |= registers;
         } else {
             context.io().stats().add(reason, 1);
         }
@@ -584,38 +605,37 @@ impl<'a> Submission<'a> {
     }
 }
 
-/// Registers a request in the order of its inode.
+/// Registers a request in the order of its inode, unless the driver does.
 fn take_place(
     operation: &mut FileOperation,
     wait: &Wait<'_, FileOperation>,
-    context: &Arc<Context>,
     stat: &Stat,
 ) -> Result<(), Errno> {
     if !operation.registers {
         return Ok(());
     }
-    let engine = context.engine();
-    let (key, (range, access)) = match operation.turn {
-        Some(turn) => (turn, stream::ALONE),
-        None => ((stat.dev, stat.ino), reach(&operation.command)),
-    };
-    let (ticket, lane) = engine.orders().enter(key, range, access, || wait.entry());
-    // Kicked by whoever ends the earlier request, on a thread that does not serve this context's
-    // queue and does not see the application's descriptors.
-    if ticket.is_blocked() && operation.route == Route::Own {
-        operation.route = operation.other_route(engine);
-        if let Err(errno) = operation.hold(engine, stat) {
-            engine.orders().leave(&ticket);
-            return Err(errno);
-        }
+    if !operation.enters_late {
+        operation.take_place(wait);
+        leave_own_if_blocked(operation, stat)?;
     }
-    operation.ticket = Some(ticket);
-    operation.lane = operation.wants_lane.then_some(lane);
-    if access != Access::Sync && operation.turn.is_none() {
-        context.io().promise();
-        operation.promised = true;
-    }
+    operation.promise();
     Ok(())
+}
+
+/// A request that waits in the order is kicked by whoever ends the earlier one, on a thread that
+/// does not serve its context's queue and does not see the application's descriptors.
+fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
+    if operation.route != Route::Own || !operation.ticket.as_ref().is_some_and(Ticket::is_blocked) {
+        return Ok(());
+    }
+    let context = operation.target.context.clone();
+    let engine = context.engine();
+    operation.route = operation.other_route(engine);
+    operation.hold(engine, stat).inspect_err(|_| {
+        if let Some(ticket) = operation.ticket.take() {
+            engine.orders().leave(&ticket);
+        }
+    })
 }
 
 /// What is known of the file of a command; asked only when it matters.
@@ -634,17 +654,6 @@ impl<'a> About<'a> {
             self.stat = Some(file::stat(self.command.fd)?);
         }
         self.stat.as_ref().ok_or(Errno::BADF)
-    }
-}
-
-/// Returns which bytes a command touches, and how.
-pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
-    let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
-    match command.kind {
-        Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),
-        Kind::Write => (range, Access::Write),
-        Kind::Read => (range, Access::Read),
-        _ => (0..u64::MAX, Access::Sync),
     }
 }
 

@@ -4,9 +4,9 @@ use crate::{
     Command, Kind, UserFile,
     context::{REQUEST_BYTES, RUN_BYTES_MAX},
     operation::{FileOperation, Route},
-    order::Access,
+    order::{Access, reach},
     plug::{Place, Plug},
-    submit::{Reply, Submission, reach},
+    submit::{Reply, Submission},
     user::{BothTables, Opened, UserOperation},
 };
 use nowait_block::bio::Descriptor;

@@ -22,13 +22,17 @@ pub struct Target {
 impl Target {
     /// Delivers the result and wakes who waits for it.
     pub fn deliver(&self, result: Result<u32, Errno>) {
-        let (data, obj) = (self.data, self.obj);
-        self.context.io().complete_quietly(event(data, obj, result));
+        self.context.io().complete_quietly(self.event(result));
         // After the event is visible: who is woken by the counter finds it.
         if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
             eventfd::signal(number);
         }
         self.context.io().notify();
+    }
+
+    /// Makes the event that says this result.
+    pub(crate) fn event(&self, result: Result<u32, Errno>) -> IoEvent {
+        event(self.data, self.obj, result)
     }
 
     /// Delivers a result found inside submit, which wakes waiters once at its end.

@@ -14,8 +14,9 @@ struct Entry {
     request: Arc<Request<FileOperation>>,
 }
 
-/// The requests of a context that have not ended, direct ones on its own queue apart
-/// (`direct.rs`). A request is in here from before its first iteration until its event is due.
+/// The requests of a context that have not ended, but not direct ones on its own queue
+/// (`direct.rs`), nor copies that wait for nothing but their turn on the driver. A request is in
+/// here from before its first iteration until its event is due.
 pub(crate) struct UnderWay(Mutex<Slab<Entry>>);
 
 impl Default for UnderWay {
@@ -28,9 +29,18 @@ impl Default for UnderWay {
 impl UnderWay {
     /// Takes a request in, whose first iteration has not run; `obj` is what it can be found by.
     pub(crate) fn add(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
-        let entry = Entry { obj, endless, request: request.clone() };
-        let key = self.0.lock().insert(entry).ok();
+        let key = self.insert(request.clone(), obj, endless);
         request.prepare(|operation, _| operation.under_way = key);
+    }
+
+    /// Takes a request in that is in an iteration; returns what it is taken out by.
+    pub(crate) fn insert(
+        &self,
+        request: Arc<Request<FileOperation>>,
+        obj: u64,
+        endless: bool,
+    ) -> Option<u64> {
+        self.0.lock().insert(Entry { obj, endless, request }).ok()
     }
 
     /// Takes a request out, which has ended.

@@ -19,10 +19,15 @@ fn file() -> Option<File> {
     file.inspect_err(|error| println!("skipped: memory: /dev/shm: {error}")).ok()
 }
 
-/// Submits a batch of overlapping requests, and holds what they read against `model`.
-fn batch(context: &Arc<Context>, file: &File, model: &mut [u8], random: &mut Prng) {
+/// Submits a batch of overlapping requests, each to one of `contexts`, and holds what they read
+/// against `model`.
+fn batch(contexts: &[Arc<Context>], file: &File, model: &mut [u8], random: &mut Prng) {
     let mut reads = Vec::new();
+    let mut counts = vec![0; contexts.len()];
     for name in 0..DEPTH {
+        let which = random.below(contexts.len() as u64) as usize;
+        let context = &contexts[which];
+        counts[which] += 1;
         let len = if random.one_in(4) { LARGE } else { SMALL };
         let offset = random.below((FILE_BYTES - len) as u64 + 1) as usize;
         let range = offset..offset + len;
@@ -39,8 +44,10 @@ fn batch(context: &Arc<Context>, file: &File, model: &mut [u8], random: &mut Prn
             submit(context, name, command(Kind::Read, file, memory, offset as u64)).unwrap();
         }
     }
-    let events = reap(context, DEPTH as usize);
-    assert!(events.iter().all(|(_, result)| *result >= 0), "{events:?}");
+    for (context, count) in contexts.iter().zip(counts) {
+        let events = reap(context, count);
+        assert!(events.iter().all(|(_, result)| *result >= 0), "{events:?}");
+    }
     for (name, memory, expected) in reads {
         assert!(bytes(memory) == expected, "request {name} read something else");
     }
@@ -48,15 +55,25 @@ fn batch(context: &Arc<Context>, file: &File, model: &mut [u8], random: &mut Prn
 
 #[test]
 fn small_and_large_requests_take_effect_in_order() {
+    take_effect_in_order(1);
+}
+
+#[test]
+fn so_do_those_of_several_contexts() {
+    take_effect_in_order(3);
+}
+
+fn take_effect_in_order(contexts: usize) {
     let Some(file) = file() else { return };
     on_every_backend(|engine| {
         file.set_len(0).unwrap();
         file.set_len(FILE_BYTES as u64).unwrap();
-        let context = Context::new(engine, 0, 64).unwrap();
+        let context = |_| Context::new(engine, 0, 64).unwrap();
+        let contexts: Vec<_> = (0..contexts).map(context).collect();
         let (mut model, mut random) = (vec![0; FILE_BYTES], Prng(7));
         for _ in 0..BATCHES {
-            batch(&context, &file, &mut model, &mut random);
+            batch(&contexts, &file, &mut model, &mut random);
         }
-        context.destroy().unwrap();
+        contexts.iter().for_each(|context| context.destroy().unwrap());
     });
 }

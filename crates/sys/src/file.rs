@@ -79,6 +79,11 @@ impl Stat {
         self.file_type() != 0 && self.file_type() != libc::S_IFCHR
     }
 
+    /// Tells whether it is a block device.
+    pub fn is_block_device(&self) -> bool {
+        self.file_type() == libc::S_IFBLK
+    }
+
     /// Tells whether it is a regular file.
     pub fn is_regular(&self) -> bool {
         self.file_type() == libc::S_IFREG

@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -64,7 +64,12 @@ fn reuse(folder: &Path, way: &str, rounds: usize) {
         let count = requests.len();
         assert_eq!(context.submit(requests), count as i32, "round {round}");
         let replaced = replace(mine.into_raw_fd(), way, &other_path, &other);
-        let done = context.reap_all(count);
+        // The number is the other file's from now on, also while those requests are under way.
+        // SAFETY: `replace` gave it away, and it is open until the end of the round.
+        let later = Request::read(unsafe { BorrowedFd::borrow_raw(replaced) }, BLOCK, slot);
+        assert_eq!(context.submit_tagged(vec![(count as u64, later)]), 1, "round {round}");
+        let done = context.reap_all(count + 1);
+        assert_eq!(done[count].request.bytes(), [b'O'; BLOCK], "round {round} read the old file");
         let results: Vec<i64> = done.iter().map(|done| done.res).collect();
         assert!(results.starts_with(&[BLOCK as i64; 3]), "round {round}: {results:?}");
         assert!(!done[1].request.bytes().contains(&b'O'), "round {round} read the other file");
@@ -94,6 +99,8 @@ fn replace(fd: RawFd, way: &str, other_path: &Path, other: &File) -> RawFd {
         match way {
             "close" => libc::close(fd),
             "close_range" => libc::close_range(fd as u32, fd as u32, 0),
+            // The C library's own call, which no preload library sees.
+            "fclose" => libc::fclose(libc::fdopen(fd, c"r+".as_ptr())),
             "dup2" => libc::dup2(from, fd),
             "dup3" => libc::dup3(from, fd, libc::O_CLOEXEC),
             other => panic!("unknown way {other}"),

@@ -1,0 +1,91 @@
+//! Requests on files in memory in offload mode: the driver copies them itself.
+//!
+//! Nothing is waited for, and io_uring would hand them to one more thread. It does so first come,
+//! first served; so that all others on such files keep their order with copies, they pass through
+//! its list too, and take their places in the order there.
+
+use crate::{
+    Command, Kind, SubmitMode, operation::FileOperation, order::reach, plug::Plug,
+    submit::Submission,
+};
+use nowait_retry::{Step, wait::Wait};
+use nowait_sys::{
+    Errno,
+    file::{self, Stat},
+};
+
+/// Most bytes of a request that the driver copies: others wait for it.
+const COPY_BYTES_MAX: u64 = 256 << 10;
+
+impl Submission<'_> {
+    /// Tells whether a request takes its place in the order on the driver, and whether the driver
+    /// carries it out as well.
+    pub(crate) fn goes_to_driver(
+        &self,
+        command: &Command,
+        stat: &Stat,
+    ) -> Result<(bool, bool), Errno> {
+        let engine = self.context.engine();
+        if self.context.mode != SubmitMode::Offload || engine.driver().is_none() {
+            return Ok((false, false));
+        }
+        let late = engine.filesystems().of(stat, command.fd)?.in_memory;
+        // What others wait for, or waits for others, is not over at once.
+        let copies = late && is_small(command) && self.native.links.is_none();
+        Ok((late, copies))
+    }
+}
+
+impl FileOperation {
+    /// Takes a place in the order, unless it is a copy that nothing is in the way of: that is
+    /// over before the driver looks at the next request.
+    pub(crate) fn enter_on_driver(&mut self, plug: &Plug, wait: &Wait<'_, Self>) {
+        let free = |key| {
+            let orders = plug.engine().orders();
+            let (range, access) = reach(&self.command);
+            orders.is_empty() || !orders.conflicts(key, &range, access)
+        };
+        if !self.registers || self.copies && self.inode.is_some_and(free) {
+            return;
+        }
+        if self.copies {
+            let (context, obj) = (&self.target.context, self.target.obj);
+            self.under_way = context.under_way.insert(wait.request(), obj, false);
+        }
+        self.take_place(wait);
+    }
+
+    /// Moves everything now: the file is in memory, and nothing is waited for.
+    pub(crate) fn copy(&mut self, fd: i32) -> Step {
+        loop {
+            let result = copy_part(&self.command, fd, self.done);
+            match result {
+                Ok(0) => return Step::Done(Ok(self.done as u32)),
+                Ok(bytes) => self.done += bytes as u64,
+                Err(Errno::INTR) => {}
+                Err(errno) => return self.end(Err(errno)),
+            }
+            if self.done >= self.command.len {
+                return Step::Done(Ok(self.done as u32));
+            }
+        }
+    }
+}
+
+/// Tells whether the driver may copy a request without keeping others waiting for long.
+fn is_small(command: &Command) -> bool {
+    command.len <= COPY_BYTES_MAX
+}
+
+/// Reads or writes what is left after the first `done` bytes.
+fn copy_part(command: &Command, fd: i32, done: u64) -> Result<usize, Errno> {
+    let rest = command.segments.after(done as usize);
+    let (offset, flags) = (command.offset + done as i64, command.rw_flags);
+    // SAFETY: the command's maker promised that its segments are valid until its event.
+    unsafe {
+        match command.kind {
+            Kind::Read => file::preadv2(fd, rest.as_slice(), offset, flags),
+            _ => file::pwritev2(fd, rest.as_slice(), offset, flags),
+        }
+    }
+}
