@@ -75,7 +75,7 @@ impl Subject {
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::System => "fio's libaio engine on the system's libaio",
-            Self::Nowait => "the same fio with libnowait_preload.so",
+            Self::Nowait | Self::NowaitPosix => "the same fio with libnowait_preload.so",
             Self::NowaitNoUring => "nowait while a seccomp filter refuses io_uring (EPERM)",
             Self::NowaitKaio => "nowait, NOWAIT_BACKEND=kaio",
             Self::NowaitThreads => "nowait, NOWAIT_BACKEND=threads",
@@ -83,7 +83,6 @@ impl Subject {
             Self::NowaitOffload => "nowait, NOWAIT_SUBMIT=offload",
             Self::IoUring => "fio's own io_uring engine",
             Self::PosixAio => "fio's posixaio engine on the C library's POSIX AIO",
-            Self::NowaitPosix => "the same fio with libnowait_preload.so",
             Self::NowaitPosixUser => "the same with NOWAIT_CACHE=user",
         }
     }

@@ -34,7 +34,7 @@ pub struct Options {
     pub submit: u32,
     /// Most threads for blocking calls; 0: the default.
     pub workers: u32,
-    /// [`COUNT`], [`ENVIRONMENT`].
+    /// `COUNT`, `ENVIRONMENT`.
     pub flags: u32,
     /// Size of the page cache; 0: the default.
     pub cache_bytes: u64,

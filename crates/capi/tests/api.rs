@@ -256,7 +256,7 @@ fn the_descriptor_of_a_queue_is_readable_while_there_is_something_to_reap() {
         assert!(fd >= 0, "{}", error_text());
         let wait = || {
             let deadline = nowait_sys::time::Deadline::after_ns(20_000_000_000);
-            usize::from(poll::ppoll(fd, POLL_IN as i16, deadline, None).unwrap() != 0)
+            usize::from(poll::ppoll(fd, POLL_IN, deadline, None).unwrap() != 0)
         };
         assert_eq!(poll::ready(fd, POLL_IN), Ok(0));
         let mut blocks: Vec<Block> = (0..5).map(|n| Block([n; BLOCK])).collect();

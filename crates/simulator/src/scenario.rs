@@ -8,7 +8,7 @@ use nowait_sim::{Config, Faults, Model, Prng};
 #[derive(Clone, Debug)]
 pub enum Below {
     /// A simulated device.
-    Sim(Config),
+    Sim(Box<Config>),
     /// An array of so many bytes, and a queue of so many bios.
     Mem {
         /// Longest file.
@@ -154,7 +154,9 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     };
     let below = match profile {
         Profile::Memory => Below::Mem { bytes: 0, depth },
-        _ => Below::Sim(Config { sector_bytes, model, depth, faults, ..Config::new(seed) }),
+        _ => {
+            Below::Sim(Box::new(Config { sector_bytes, model, depth, faults, ..Config::new(seed) }))
+        }
     };
     let granule = if profile == Profile::Power { 64 } else { 1 };
     let size = if prng.chance(300_000) { 0 } else { prng.below(20_000) / granule * granule };
