@@ -319,6 +319,9 @@ impl Context {
     /// [`Context::loop_descriptors`] is readable.
     pub fn sleep_outside(&self, sleep: impl FnOnce()) {
         let Some(bell) = self.loop_bell.get() else { return sleep() };
+        if self.unrun.load(Relaxed) > 0 {
+            return; // taken from the own queue, which is not readable for them any more
+        }
         self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
         self.io.sleep_outside(bell, sleep);
         bell.quiet();
