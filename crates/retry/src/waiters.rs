@@ -207,6 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "sleeps in a system call")]
     fn the_youngest_waiter_that_has_enough_is_woken_alone() {
         let waiters = Waiters::default();
         let woken = |waiter: &Waiter| waiter.word.load(Acquire) != 0;
