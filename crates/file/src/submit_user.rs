@@ -13,6 +13,7 @@ use nowait_block::bio::Descriptor;
 use nowait_cache::{Ahead, FRAME_BYTES, copy::User};
 use nowait_retry::Request;
 use nowait_sys::{Errno, fd};
+use smallvec::SmallVec;
 use std::{ops::ControlFlow, sync::Arc};
 
 /// How many requests before its own the bytes of a request are asked for.
@@ -200,15 +201,15 @@ pub type Transfer<'f> = (&'f UserFile, u64, usize);
 /// bytes just before their turn.
 #[derive(Debug)]
 pub struct Lookahead {
-    /// Folio numbers by the request's index.
-    folios: Vec<u32>,
+    /// Folio numbers by the request's index; those of a usual batch need no allocation.
+    folios: SmallVec<[u32; 32]>,
     what: Ahead,
 }
 
 impl Lookahead {
     /// Makes one for batches that are copied, or lent.
-    pub const fn of(what: Ahead) -> Lookahead {
-        Lookahead { folios: Vec::new(), what }
+    pub fn of(what: Ahead) -> Lookahead {
+        Lookahead { folios: SmallVec::new(), what }
     }
 
     /// Looks at all requests of a batch, `None` for those that are no transfers of user files. The
