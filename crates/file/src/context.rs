@@ -3,6 +3,7 @@
 use crate::{
     Engine, Kind, SubmitMode,
     command::open_for,
+    depth::Depth,
     direct::{DirectRequest, DirectRequests, Unfinished},
     history::History,
     hold,
@@ -40,6 +41,7 @@ pub struct Context {
     unrun: Arc<AtomicUsize>,
     direct: DirectRequests,
     pub(crate) history: History,
+    depth: Depth,
     pub(crate) mode: SubmitMode,
     pub(crate) under_way: UnderWay,
     throttle: Throttle,
@@ -107,6 +109,7 @@ impl Context {
             unrun: Arc::default(),
             direct: DirectRequests::default(),
             history: History::default(),
+            depth: Depth::default(),
             mode: engine.config().submit,
             under_way: UnderWay::default(),
             throttle: Throttle::new(engine.config().context_limits),
@@ -193,6 +196,11 @@ impl Context {
 
     pub(crate) fn own_has_room(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.has_room(1))
+    }
+
+    /// Tells whether the submitter keeps so few requests under way that it waits for each.
+    pub(crate) fn depth_is_low(&self) -> bool {
+        self.depth.is_low(self.io.outstanding())
     }
 
     /// Tells whether the own queue should be used: some caller will come for its completions.

@@ -110,6 +110,16 @@ impl History {
         }
     }
 
+    /// Notes that a request that was not attempted had to wait. It speaks against an attempt as a
+    /// hit speaks for it: a fast device ends some reads before the driver looks whether they wait.
+    pub fn waited(&self, fd: i32) {
+        let score = &self.score[fd as usize % SLOTS];
+        let now = score.load(Relaxed);
+        if now > 0 {
+            score.store(now.saturating_sub(2), Relaxed);
+        }
+    }
+
     /// Notes that an attempt found something to wait for.
     pub fn miss(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
@@ -131,6 +141,21 @@ mod tests {
         (0..2).for_each(|_| history.hit(3));
         assert!(history.favours_inline(3, false));
         assert!(history.favours_inline(4, false), "another file is not affected");
+    }
+
+    #[test]
+    fn a_fast_device_does_not_look_like_a_cache() {
+        let history = History::default();
+        (0..4).for_each(|_| history.miss(3));
+        for read in 0..1000 {
+            match read % 3 {
+                0 => history.hit(3),
+                _ => history.waited(3),
+            }
+            assert!(!history.favours_inline(3, false));
+        }
+        (0..8).for_each(|_| history.hit(3));
+        assert!(history.favours_inline(3, false), "it has become cached");
     }
 
     #[test]

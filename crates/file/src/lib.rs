@@ -30,6 +30,7 @@ pub mod command;
 pub mod config;
 pub mod context;
 mod copies;
+mod depth;
 mod direct;
 pub mod driver;
 pub mod engine;

@@ -290,8 +290,13 @@ impl FileOperation {
 
     fn transferred(&mut self, bytes: u32, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         self.done += u64::from(bytes);
-        if self.route == Route::Driver && self.queued_in_pass == plug.pass() {
-            self.target.context.history.hit(self.command.fd);
+        let is_read = self.command.kind == Kind::Read && !self.command.is_direct();
+        if self.route == Route::Driver && is_read {
+            let history = &self.target.context.history;
+            match self.queued_in_pass == plug.pass() {
+                true => history.hit(self.command.fd),
+                false => history.waited(self.command.fd),
+            }
         }
         let over = bytes == 0 || self.done >= self.command.len;
         if over || self.kind != FileKind::Seekable {

@@ -28,9 +28,6 @@ use std::sync::Arc;
 
 /// Most bytes that one submit copies itself: a huge hit must not stall the caller either.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
-/// With fewer requests outstanding the caller will wait for this one anyway: a hand-over would
-/// only add two thread switches to it.
-const LOW_DEPTH: usize = 4;
 
 /// Where the event goes, before it is known that there will be one.
 #[derive(Clone, Copy, Debug)]
@@ -328,7 +325,7 @@ impl<'a> Submission<'a> {
                 // The driver notices when a file has become cached; workers do not.
                 let probe = !self.context.engine().buffered_reads();
                 self.context.history.favours_inline(command.fd, probe)
-                    || self.context.io().outstanding() < LOW_DEPTH
+                    || self.context.depth_is_low()
             }
         }
     }
@@ -463,7 +460,7 @@ impl<'a> Submission<'a> {
         if !engine.buffered_reads() {
             return Route::Workers;
         }
-        let alone = self.context.io().outstanding() < LOW_DEPTH;
+        let alone = self.context.depth_is_low();
         match self.async_route(reply) {
             Route::Own if alone || self.context.mode == SubmitMode::Inline => Route::Own,
             _ => engine.async_route(),
