@@ -6,6 +6,7 @@ use crate::args::DemoArgs;
 use crate::cache;
 use crate::error::Result;
 use crate::fio::Fio;
+use crate::interrupt;
 use crate::job::{CASES, Case};
 use crate::report;
 use crate::results::Results;
@@ -29,12 +30,8 @@ pub fn run_demo(args: &DemoArgs) -> Result<Results> {
     println!("{}", introduction(&plan));
     let results = suite::measure(&plan)?;
     println!("{}", table::demo(&results));
-    report::write_html(&results, &args.html)?;
-    if let Some(path) = &args.json {
-        report::write_json(&results, path)?;
-    }
-    let html = args.html.canonicalize().unwrap_or_else(|_| args.html.clone());
-    println!("Report with every run: {}", html.display());
+    report::write_results(&results, args.json.as_deref(), Some(&args.html))?;
+    interrupt::check()?;
     Ok(results)
 }
 

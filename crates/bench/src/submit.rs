@@ -8,6 +8,7 @@ use crate::args::SubmitArgs;
 use crate::cache;
 use crate::error::Result;
 use crate::fio::Fio;
+use crate::interrupt;
 use crate::job::{CASES, Case, POSIX_CASES};
 use crate::report;
 use crate::results::Results;
@@ -47,14 +48,8 @@ fn run(
     report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     let results = suite::measure(&plan)?;
     println!("{}", table::results(&results));
-    if let Some(path) = &args.json {
-        report::write_json(&results, path)?;
-        println!("Figures: {}", path.display());
-    }
-    if let Some(path) = &args.html {
-        report::write_html(&results, path)?;
-        println!("Report:  {}", path.display());
-    }
+    report::write_results(&results, args.json.as_deref(), args.html.as_deref())?;
+    interrupt::check()?;
     if args.check {
         results.require_targets()?;
     }

@@ -13,6 +13,7 @@ use super::{report, run};
 use crate::args::FOLDER;
 use crate::cache;
 use crate::error::{BenchError, Context, Result};
+use crate::interrupt;
 use crate::units::{parse_duration, parse_size};
 
 const EXAMPLES: &str = "\
@@ -73,6 +74,10 @@ pub struct CachedArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// Fail unless every target is met beyond the noise
     #[arg(long)]
     pub check: bool,
@@ -104,11 +109,8 @@ pub fn run_cached(args: &CachedArgs) -> Result<Option<CachedResults>> {
     }
     let results = suite::measure(&args.plan(selection)?)?;
     println!("{}", report::text(&results));
-    if let Some(path) = &args.json {
-        crate::report::prepare([path.as_path()])?;
-        report::write_json(&results, path)?;
-        println!("Figures: {}", path.display());
-    }
+    report::write(&results, args.json.as_deref(), args.html.as_deref())?;
+    interrupt::check()?;
     let (met, all) = results.met();
     if args.check && met < all {
         let message = format!("{met} of {all} targets are met beyond the noise");

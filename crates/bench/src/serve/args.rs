@@ -10,6 +10,7 @@ use super::report;
 use super::suite::{self, Plan};
 use crate::args::FOLDER;
 use crate::error::{BenchError, Context, Result};
+use crate::interrupt;
 use crate::units::{parse_duration, parse_size};
 
 const EXAMPLES: &str = "\
@@ -58,6 +59,10 @@ pub struct ServeBenchArgs {
     /// Write the figures to a JSON file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Runs the cases, prints a table for each and the targets, and writes the JSON asked for.
@@ -67,12 +72,8 @@ pub struct ServeBenchArgs {
 pub fn run_serve(args: &ServeBenchArgs) -> Result<()> {
     let results = suite::measure(&args.plan()?)?;
     println!("{}", report::text(&results));
-    if let Some(path) = &args.json {
-        crate::report::prepare([path.as_path()])?;
-        report::write_json(&results, path)?;
-        println!("Figures: {}", path.display());
-    }
-    Ok(())
+    report::write(&results, args.json.as_deref(), args.html.as_deref())?;
+    interrupt::check()
 }
 
 impl ServeBenchArgs {
