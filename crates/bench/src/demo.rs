@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::args::DemoArgs;
-use crate::cache;
 use crate::error::Result;
 use crate::fio::Fio;
 use crate::interrupt;
@@ -46,9 +45,9 @@ fn plan(args: &DemoArgs) -> Result<Plan> {
         cold_bytes: args.size.max(4 << 20),
         cached_bytes: 0,
         fresh_bytes: 0,
-        folder: args.places.dir.clone(),
+        folder: args.disk.dir.clone(),
         memory_folder: args.places.tmpfs.clone(),
-        drop_caches: !args.places.keep_caches && cache::can_drop(),
+        drop_caches: args.disk.drops_caches(),
         keep: false,
         budget: Some(args.budget),
         fio: Fio::find(&args.places.fio, Some(args.places.preload()?))?,

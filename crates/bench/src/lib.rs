@@ -60,7 +60,7 @@ mod units;
 mod vector;
 mod verdict;
 
-pub use args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
+pub use args::{DemoArgs, DiskArgs, MeasureArgs, POSIX_EXAMPLES, Places, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
 pub use compare::{CompareArgs, run_compare};
 pub use demo::run_demo;

@@ -8,7 +8,7 @@ use comfy_table::Cell;
 use serde::Serialize;
 
 use super::cases::{Case, SUBJECTS, Target};
-use super::suite::{Results, Runs};
+use super::suite::{Plan, Results, Runs};
 use crate::error::Result;
 use crate::metric::{Metric, Sample};
 use crate::report::{self, Document, RatioRow, Row, SCHEMA, VerdictRow};
@@ -45,6 +45,26 @@ fn judge(runs: &[(&'static str, Vec<Sample>)], target: &Target) -> (Option<Ratio
     let ratio = against.zip(ours).and_then(|(a, b)| stats::ratio(&a, &b));
     let outcome = verdict::outcome(target.comparison, target.ratio, ratio.as_ref());
     (ratio, outcome)
+}
+
+/// Returns how many targets are met beyond the noise, and how many there are.
+pub(crate) fn met(results: &Results) -> (usize, usize) {
+    let judged = |(case, runs): &(&'static Case, Runs)| {
+        case.targets.iter().map(|target| judge(runs, target).1).collect::<Vec<_>>()
+    };
+    let outcomes: Vec<Outcome> = results.cases.iter().flat_map(judged).collect();
+    (outcomes.iter().filter(|outcome| **outcome == Outcome::Met).count(), outcomes.len())
+}
+
+/// Prints the cases and their targets.
+pub(crate) fn list(plan: &Plan) -> String {
+    let mut table = new_table(&["case", "servers", "targets"]);
+    let names: Vec<&str> = plan.subjects.iter().map(|subject| subject.0).collect();
+    for case in &plan.cases {
+        let targets: Vec<String> = case.targets.iter().map(Target::text).collect();
+        table.add_row([case.name, &names.join("\n"), &targets.join("\n")]);
+    }
+    table.to_string()
 }
 
 /// Prints every case, the targets and the notes.

@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) runtime: Duration,
     pub(crate) size_bytes: u64,
     pub(crate) folder: PathBuf,
+    /// Drop the page cache of the whole machine before a run, not only the pages of the image.
+    pub(crate) drop_caches: bool,
     pub(crate) keep: bool,
     /// The tool itself.
     pub(crate) nowait: PathBuf,
@@ -67,7 +69,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
         progress.laying_out(written, plan.size_bytes);
     })?;
     progress.start_runs();
-    let drop_caches = cache::can_drop();
+    let drop_caches = plan.drop_caches;
     let mut cases = Vec::new();
     let mut caches: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
     for case in &plan.cases {

@@ -42,6 +42,9 @@ fn section(saved: &Saved, case: &str) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(html, "<p>{}</p>", escape(about));
     }
+    if let Some(source) = text("source").filter(|source| !source.is_empty()) {
+        let _ = writeln!(html, "<p>The source: {}.</p>", escape(source));
+    }
     html += &changes(saved, case);
     html += &submit(saved, case);
     html += &figure(&spread(saved, case, "latency_us", "From submission to completion"));
@@ -133,9 +136,18 @@ fn changes(saved: &Saved, case: &str) -> String {
         Metric::CpuUsPerIo,
     ];
     let of_case: Vec<&SavedRatio> = saved.ratios.iter().filter(|one| one.case == case).collect();
-    let pair = of_case.iter().find(|one| one.b.starts_with("nowait") || one.b == "vector");
+    // The first of ours against the first peer of this list, or against any.
+    let peers = ["system", "posixaio", "psync", "libaio", "qemu-native", "nbdkit"];
+    let place = |one: &&&SavedRatio| peers.iter().position(|peer| one.a == *peer);
+    let others = of_case.iter().filter(|one| is_ours(&one.b) && !is_ours(&one.a));
+    let pair = others.min_by_key(|one| place(one).unwrap_or(peers.len()));
     let Some((a, b)) = pair.map(|pair| (&pair.a, &pair.b)) else { return String::new() };
+    // These have no call that only submits.
+    let submits = !["psync", "preadv2-nowait", "memcpy", "mmap"].contains(&a.as_str());
     let part = |metric: Metric| {
+        if !submits && metric.name().starts_with("submit") {
+            return None;
+        }
         let same = |one: &&&SavedRatio| one.a == *a && one.b == *b && one.metric == metric.name();
         let found = of_case.iter().find(same)?;
         Some(format!("{} {}", metric.label(), change_text(&ratio(found)?)))

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{figure, words};
 use crate::compare::{Compared, Comparison, Difference, Setting};
+use crate::metric::Metric;
 use crate::report::plot::{Forest, Interval, escape};
 use crate::report::saved::distinct;
 use crate::units;
@@ -89,7 +90,7 @@ fn section(comparison: &Comparison, case: &str) -> String {
     let forest = Forest {
         title: "How many times the figure of A is that of B; logarithmic",
         legend: "● median, with its 95 % interval",
-        rows: of_case.iter().filter_map(|one| interval(one)).collect(),
+        rows: of_case.iter().filter(|one| is_drawn(one)).filter_map(|one| interval(one)).collect(),
     };
     let rows: String = of_case.iter().map(|one| row(one)).collect();
     format!(
@@ -101,6 +102,24 @@ fn section(comparison: &Comparison, case: &str) -> String {
         escape(title.unwrap_or_default()),
         figure(&forest.draw())
     )
+}
+
+/// What lies inside the noise is drawn only for the metrics that say most.
+fn is_drawn(one: &Compared) -> bool {
+    const MAIN: [Metric; 9] = [
+        Metric::Iops,
+        Metric::IopsPerCore,
+        Metric::SubmitUsMean,
+        Metric::SubmitUsP999,
+        Metric::LatencyUsP50,
+        Metric::LatencyUsP99,
+        Metric::CpuUsPerIo,
+        Metric::ContextSwitchesPerIo,
+        Metric::RssBytesMax,
+    ];
+    let known = Metric::named(&one.metric);
+    let differs = matches!(one.difference, Difference::Better | Difference::Worse);
+    differs || known.is_none_or(|metric| MAIN.contains(&metric))
 }
 
 fn interval(one: &Compared) -> Option<Interval> {

@@ -34,7 +34,8 @@ pub(super) fn host(saved: &Saved) -> String {
         fact("Measured", &host::date(seconds));
     }
     for (field, name) in FACTS {
-        if let Some(value) = saved.host.get(field) {
+        let unused = |value: &&Value| *value != "not used" && *value != "none";
+        if let Some(value) = saved.host.get(field).filter(unused) {
             fact(name, &value_text(field, value));
         }
     }
@@ -64,7 +65,8 @@ fn value_text(field: &str, value: &Value) -> String {
 /// Returns the parameters of the whole measurement that are a line each.
 fn settings(params: &Value) -> Vec<(String, String)> {
     let fields = params.as_object().into_iter().flatten();
-    let short = fields.filter(|(_, value)| !value.is_object() && !value.is_array());
+    let short =
+        fields.filter(|(_, value)| !value.is_object() && !value.is_array() && *value != false);
     short
         .map(|(name, value)| {
             let words = name.trim_end_matches("_bytes").replace('_', " ");
@@ -78,7 +80,8 @@ fn settings(params: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-fn capital(words: &str) -> String {
+/// Begins a sentence.
+pub(super) fn capital(words: &str) -> String {
     let mut letters = words.chars();
     letters
         .next()
@@ -92,7 +95,7 @@ pub(super) fn notes(saved: &Saved) -> String {
         html += "<p class=\"note\">It was interrupted: cases or rounds are missing.</p>\n";
     }
     for note in &saved.notes {
-        let _ = writeln!(html, "<p class=\"note\">{}.</p>", escape(note));
+        let _ = writeln!(html, "<p class=\"note\">{}.</p>", escape(&capital(note)));
     }
     html
 }

@@ -119,7 +119,7 @@ pub(super) mod tests {
     fn the_page_stands_alone_and_its_text_is_escaped() {
         let page = sample();
         check(&page);
-        assert!(page.contains("made up &lt;for a test&gt;"));
+        assert!(page.contains("Made up &lt;for a test&gt;"));
         assert_eq!(page.matches("<svg").count(), page.matches("role=\"img\"").count());
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::facts::capital;
 use super::{figure, sizes};
 use crate::report::plot::{Forest, Interval, Pair, Pairs, Scale, escape};
 use crate::report::saved::{Saved, SavedRatio, distinct};
@@ -35,7 +36,7 @@ fn overview(saved: &Saved) -> String {
     };
     let forest = Forest {
         title: "How many times the figure before is the figure after; logarithmic",
-        legend: "■ the source · ● here, simulated",
+        legend: "▮ the source · ● here, simulated",
         rows: known.iter().map(row).collect(),
     };
     let all = known.len();
@@ -58,13 +59,6 @@ fn section(saved: &Saved, case: &str) -> String {
     html + "<details><summary>Figures</summary>\n"
         + &figures(saved, case)
         + "</details>\n</section>\n"
-}
-
-fn capital(words: &str) -> String {
-    let mut letters = words.chars();
-    letters
-        .next()
-        .map_or(String::new(), |first| first.to_uppercase().to_string() + letters.as_str())
 }
 
 /// Draws the figures, those of a unit together as long as they are not too far apart.
@@ -123,7 +117,7 @@ fn figures_row(saved: &Saved, ratio: &SavedRatio) -> String {
         _ => ratio.source_words.clone().unwrap_or_else(|| "–".to_owned()),
     };
     let change =
-        ratio.source.map_or("–".to_owned(), |source| format!("{}×", units::digits(source)));
+        ratio.source.map_or("–".to_owned(), |source| format!("{}×", units::ratio(source)));
     let met = match ratio.met {
         Some(true) => "<span class=\"badge met\">met</span>",
         Some(false) => "<span class=\"badge missed\">missed</span>",
@@ -138,6 +132,6 @@ fn figures_row(saved: &Saved, ratio: &SavedRatio) -> String {
         escape(&source),
         text("baseline"),
         text("nowait"),
-        units::digits(ratio.median)
+        units::ratio(ratio.median)
     )
 }

@@ -111,6 +111,8 @@ fn thin(marks: &[f64]) -> Vec<f64> {
 
 /// Prints a mark of the axis: a figure without needless zeros.
 pub(super) fn mark_text(unit: &str, value: f64) -> String {
+    // Units that stand in the title need no place at each mark.
+    let unit = if unit == "MB/s" { "" } else { unit };
     let text = units::with_unit(unit, value);
     let (number, unit) = text.split_once(' ').map_or((text.as_str(), ""), |(n, unit)| (n, unit));
     let number = if number.contains('.') {

@@ -28,7 +28,7 @@ pub(in crate::report) struct Interval {
 
 impl Interval {
     fn text(&self) -> String {
-        format!("{}× {}", units::digits(self.median), self.verdict).trim_end().to_owned()
+        format!("{}× {}", units::ratio(self.median), self.verdict).trim_end().to_owned()
     }
 }
 
@@ -67,7 +67,7 @@ fn draw_row(frame: &mut Frame, row: &Interval, place: usize) {
     frame::line(&mut frame.svg, &format!("reach {class}"), (low, y), (high, y));
     if let Some(target) = row.target {
         let x = frame.axis.position(target);
-        frame::rect(&mut frame.svg, "target", (x - 4.0, y - 4.0), (x + 4.0, y + 4.0));
+        frame::rect(&mut frame.svg, "target", (x - 2.0, y - 8.0), (x + 2.0, y + 8.0));
     }
     let median = frame.axis.position(row.median);
     frame::dot(&mut frame.svg, &format!("full {class}"), (median, y), 4.5);

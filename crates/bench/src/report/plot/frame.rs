@@ -5,9 +5,10 @@ use std::fmt::Write;
 use super::axis::{Axis, mark_text};
 use super::escape;
 
-/// Width of a plot, in user units; a letter is about 6.5 of them wide.
+/// Width of a plot, in user units, and about that of a letter, plain and bold.
 pub(super) const WIDTH: f64 = 760.0;
 const LETTER: f64 = 6.6;
+const LETTER_BOLD: f64 = 7.6;
 
 /// Height of the title, of a line of a legend, and of the axis.
 const TOP: f64 = 32.0;
@@ -44,16 +45,21 @@ pub(super) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * LETTER
 }
 
-fn widest(texts: &[String]) -> f64 {
-    texts.iter().map(|text| text_width(text)).fold(0.0, f64::max)
+/// Returns about how wide a bold text is.
+pub(super) fn bold_width(text: &str) -> f64 {
+    text.chars().count() as f64 * LETTER_BOLD
+}
+
+fn widest(texts: &[String], width: impl Fn(&str) -> f64) -> f64 {
+    texts.iter().map(|text| width(text)).fold(0.0, f64::max)
 }
 
 impl Frame {
     /// Draws title, legend, labels, values and axis.
     pub(super) fn new(setup: Setup<'_>) -> Self {
-        let left = (widest(setup.labels) + 14.0).clamp(60.0, 330.0);
+        let left = (widest(setup.labels, text_width) + 14.0).clamp(60.0, 330.0);
         // The last mark of the axis is centred on the edge.
-        let right = (widest(setup.values) + 26.0).clamp(50.0, 240.0);
+        let right = (widest(setup.values, bold_width) + 22.0).clamp(50.0, 240.0);
         let top = if setup.legend.is_empty() { TOP } else { TOP + LEGEND };
         let rows = setup.labels.len() as f64;
         let height = top + setup.row * rows + BOTTOM;

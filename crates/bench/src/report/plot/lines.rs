@@ -11,7 +11,7 @@ const WIDTH: f64 = 400.0;
 const HEIGHT: f64 = 250.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 40.0;
-const LEFT: f64 = 58.0;
+const LEFT_MIN: f64 = 28.0;
 
 /// Names of lines keep this distance.
 const LETTER_HEIGHT: f64 = 13.0;
@@ -51,7 +51,10 @@ impl Lines<'_> {
         let y = y.between(HEIGHT - BOTTOM, TOP);
         let sizes: Vec<f64> =
             self.series.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
-        let x = Sizes::over(&sizes, LEFT, WIDTH - self.right());
+        let marks =
+            y.marks.iter().map(|mark| frame::text_width(&mark_text(short(self.unit), *mark)));
+        let left = marks.fold(LEFT_MIN, f64::max) + 10.0;
+        let x = Sizes::over(&sizes, left, WIDTH - self.right());
         let mut svg = String::new();
         self.open(&mut svg);
         self.draw_grid(&mut svg, &x, &y);
@@ -68,8 +71,8 @@ impl Lines<'_> {
 
     /// Returns the room for the names of the lines.
     fn right(&self) -> f64 {
-        let longest = self.series.iter().map(|line| frame::text_width(&line.name));
-        (longest.fold(0.0, f64::max) + 14.0).clamp(30.0, 150.0)
+        let longest = self.series.iter().map(|line| frame::bold_width(&line.name));
+        (longest.fold(0.0, f64::max) + 14.0).clamp(30.0, 160.0)
     }
 
     fn open(&self, svg: &mut String) {

@@ -45,7 +45,10 @@ impl Pairs<'_> {
         let mut frame = Frame::new(Setup {
             title: self.title,
             words: &words,
-            legend: "○ before → ● after · grey: the source · blue: here, simulated",
+            legend: match self.rows.iter().any(|pair| pair.source.is_some()) {
+                true => "○ before → ● after · grey: the source · blue: here, simulated",
+                false => "○ before → ● after; the source has only how many times",
+            },
             axis,
             unit: self.unit,
             labels: &labels,
