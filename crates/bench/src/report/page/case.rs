@@ -182,8 +182,8 @@ pub(super) fn figures(saved: &Saved, case: &str) -> String {
         }
         html += "</tr>\n";
     }
-    html + "</table></div>\n<p class=\"small\">Medians ± median absolute deviation; below, the least \
-            and the most of the rounds.</p>\n"
+    html + "</table></div>\n<p class=\"small\">Medians ± median absolute deviation; below, the \
+            least and the most of the rounds.</p>\n"
 }
 
 fn cell(row: Option<&SavedRow>) -> String {

@@ -171,7 +171,10 @@ mod tests {
     #[test]
     fn cases_of_several_sizes_are_a_curve_for_each_mode() {
         let sizes = [(4096, "4k"), (65536, "64k"), (1 << 20, "1m")];
-        let row = |case: &str, engine: &str, metric: &str| json!({"case": case, "engine": engine, "metric": metric, "unit": "", "runs": [5e6]});
+        let row = |case: &str, engine: &str, metric: &str| {
+            let runs = [5e6];
+            json!({"case": case, "engine": engine, "metric": metric, "unit": "", "runs": runs})
+        };
         let (mut rows, mut cases) = (Vec::new(), Vec::new());
         for (bytes, size) in sizes {
             let case = format!("random-read-{size}");

@@ -70,7 +70,8 @@ impl Spread<'_> {
     /// Explains the signs that there are.
     fn legend(&self) -> &'static str {
         if self.rows.iter().any(|row| row.p90.is_some()) {
-            return "● half of them take no longer · thick: to 90 % · ticks: 99 % and 99.9 % · ○ the longest";
+            return "● half of them take no longer · thick: to 90 % · \
+                    ticks: 99 % and 99.9 % · ○ the longest";
         }
         "● half of them take no longer · ticks: 99 % and 99.9 % · ○ the longest"
     }
