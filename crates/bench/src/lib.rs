@@ -15,7 +15,8 @@
 //! can ask is asked of an engine in this process (`rig`): `vector`,
 //! `fairness`, `mixed`.
 //! Servers of images are measured by fio as their client: `serve`.
-//! The sources' experiments are simulated on models of their devices: `paper`.
+//! The sources' experiments are simulated on models of their devices: `paper`. Saved figures are
+//! compared by `compare`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of
@@ -26,6 +27,7 @@
 mod args;
 mod cache;
 mod cached;
+mod compare;
 mod demo;
 mod error;
 mod fairness;
@@ -36,6 +38,7 @@ mod interrupt;
 mod job;
 mod launch;
 mod layout;
+mod memory;
 mod metric;
 mod mixed;
 mod paper;
@@ -57,8 +60,9 @@ mod units;
 mod vector;
 mod verdict;
 
-pub use args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
+pub use args::{DemoArgs, DiskArgs, MeasureArgs, POSIX_EXAMPLES, Places, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
+pub use compare::{CompareArgs, run_compare};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
 pub use fairness::{FairnessArgs, run_fairness};

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nowait_bench::{
-    CachedArgs, DemoArgs, FairnessArgs, MixedArgs, POSIX_EXAMPLES, PaperArgs, SubmitArgs,
-    VectorArgs, run_cached, run_demo, run_fairness, run_mixed, run_paper, run_posix, run_submit,
-    run_vector,
+    CachedArgs, CompareArgs, DemoArgs, FairnessArgs, MixedArgs, POSIX_EXAMPLES, PaperArgs,
+    SubmitArgs, VectorArgs, run_cached, run_compare, run_demo, run_fairness, run_mixed, run_paper,
+    run_posix, run_submit, run_vector,
 };
 
 #[derive(Parser)]
@@ -33,6 +33,8 @@ enum Command {
     Mixed(MixedArgs),
     /// Repeat the sources' experiments in virtual time, on a model of a device.
     Paper(PaperArgs),
+    /// Compare two saved measurements, figure by figure.
+    Compare(CompareArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(DemoArgs),
 }
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Fairness(args) => run_fairness(&args),
         Command::Mixed(args) => run_mixed(&args),
         Command::Paper(args) => run_paper(&args).map(drop),
+        Command::Compare(args) => run_compare(&args),
         Command::Demo(args) => run_demo(&args).map(drop),
     };
     match outcome {

@@ -40,6 +40,7 @@ pub(crate) fn figure(metric: Metric, value: f64) -> String {
     match metric {
         Metric::Iops | Metric::IopsPerCore | Metric::SubmitSleeps => units::count(value),
         Metric::BytesPerS => format!("{}/s", units::bytes(value)),
+        Metric::RssBytesMax | Metric::PageCacheGrowthBytes => units::bytes(value),
         Metric::ContextSwitchesPerIo | Metric::OtherBusyCores => format!("{value:.2}"),
         _ => units::time_us(value),
     }

@@ -69,6 +69,8 @@ pub(crate) enum Bench {
     Serve(nowait_bench::ServeBenchArgs),
     /// Repeat the sources' experiments in virtual time, on a model of a device.
     Paper(nowait_bench::PaperArgs),
+    /// Compare two saved measurements, figure by figure.
+    Compare(nowait_bench::CompareArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
@@ -98,7 +100,8 @@ Examples:
   nowait bench fairness                  single requests beside thousands
   nowait bench mixed                     sockets, a file and a timer on one thread
   nowait bench serve --quick             NBD servers, every case
-  nowait bench paper                     the sources' tables, simulated";
+  nowait bench paper                     the sources' tables, simulated
+  nowait bench compare a.json b.json     two saved measurements";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

@@ -55,6 +55,7 @@ fn bench(which: &Bench) -> Result<ExitCode> {
         Bench::Mixed(args) => nowait_bench::run_mixed(args),
         Bench::Serve(args) => nowait_bench::run_serve(args),
         Bench::Paper(args) => nowait_bench::run_paper(args).map(drop),
+        Bench::Compare(args) => nowait_bench::run_compare(args),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };
     let failure = |error: nowait_bench::BenchError| {
