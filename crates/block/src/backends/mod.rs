@@ -15,3 +15,4 @@ pub mod null;
 pub mod threads;
 pub mod uring;
 mod uring_entry;
+mod uring_requests;

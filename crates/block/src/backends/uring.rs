@@ -7,8 +7,11 @@
 //! Each queue has a lock of its own, held for nanoseconds and never across a system call: the
 //! kernel reads the submission queue under its own lock, so any number of threads may enter.
 
-use super::uring_entry as entry;
-use crate::{BlockBackend, Completion, Limits, bio::Bio, gate::Gate, slab::Slab};
+use super::{
+    uring_entry as entry,
+    uring_requests::{Request, Requests},
+};
+use crate::{BlockBackend, Completion, Limits, bio::Bio, gate::Gate};
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -16,13 +19,11 @@ use core::sync::atomic::{
 use nowait_sys::{
     Errno,
     eventfd::EventFd,
-    file::IoVec,
     thread,
     time::Deadline,
     uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
 };
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::Arc;
 
 /// How long a wait lasts at most where wake-ups cannot be trusted, or after the kernel was short
 /// of memory. In nanoseconds.
@@ -44,7 +45,7 @@ pub struct Uring {
     /// Guards the completion queue.
     completion: Mutex<()>,
     /// Guards the submission queue too: a bio enters both at once.
-    requests: Mutex<Slab<Request>>,
+    requests: Mutex<Requests>,
     /// What `requests` holds, for looks without the lock; written under it.
     in_flight: AtomicUsize,
     /// How many of them wait for a device: only these are limited. Written under the lock.
@@ -59,14 +60,6 @@ pub struct Uring {
     issuer_thread: i32,
     process: i32,
     depth: usize,
-}
-
-/// What must be known, or must live, until the completion.
-struct Request {
-    token: u64,
-    cancelled: bool,
-    endless: bool,
-    _segments: Option<Arc<[IoVec]>>,
 }
 
 /// How the sleeper is roused.
@@ -115,7 +108,7 @@ impl Uring {
             completion: Mutex::new(()),
             in_flight: AtomicUsize::new(0),
             on_devices: AtomicUsize::new(0),
-            requests: Mutex::new(Slab::new(usize::MAX)),
+            requests: Mutex::new(Requests::new(depth)),
             cancels: Mutex::new(Vec::new()),
             cancels_wait: AtomicBool::new(false),
             starved: AtomicBool::new(false),
@@ -180,7 +173,7 @@ impl Uring {
     }
 
     /// Queues an entry if there is room; the lock that guards the queue is held.
-    fn push_now(&self, _queue: &MutexGuard<'_, Slab<Request>>, entry: &Entry) -> bool {
+    fn push_now(&self, _queue: &MutexGuard<'_, Requests>, entry: &Entry) -> bool {
         // SAFETY: the lock is held; the entry's memory lives until its completion: the bio's by
         // the promise of `Bio::new`, its segment list in `requests`, our own in `self.alarm`,
         // whose box the ring no longer looks at once it has been closed.
@@ -215,23 +208,10 @@ impl Uring {
         }
     }
 
-    /// Marks the first request that `is` accepts; false: there is none.
-    fn mark_cancelled(&self, is: impl Fn(&Request) -> bool) -> bool {
-        let mut requests = self.requests.lock();
-        let Some(key) = requests.find(|request| !request.cancelled && is(request)) else {
-            return false;
-        };
-        if let Some(request) = requests.get_mut(key) {
-            request.cancelled = true;
-        }
-        drop(requests); // `push_cancels` takes the two the other way round
-        self.cancels.lock().push(key);
+    /// Asks for the end of requests that were marked; whoever may enter tells the kernel.
+    fn stop(&self, keys: &[u64]) {
+        self.cancels.lock().extend_from_slice(keys);
         self.cancels_wait.store(true, Relaxed);
-        true
-    }
-
-    fn cancel_all(&self) {
-        while self.mark_cancelled(|_| true) {}
         self.commit();
     }
 
@@ -265,20 +245,19 @@ impl Uring {
                 entry::ALARM => self.alarm.gone_off(completion.result),
                 entry::CANCEL => {}
                 key => {
-                    let request = self.take_out(&mut requests, key);
+                    let request = requests.remove(key);
                     done.extend(request.map(|request| finish(&request, completion)));
                 }
             }
         }
-        self.in_flight.store(requests.len(), Release);
+        self.count(&requests);
         taken
     }
 
-    fn take_out(&self, requests: &mut Slab<Request>, key: u64) -> Option<Request> {
-        let request = requests.remove(key)?;
-        let on_devices = self.on_devices.load(Relaxed) - usize::from(!request.endless);
-        self.on_devices.store(on_devices, Relaxed);
-        Some(request)
+    /// Shows to looks without the lock what is under way now.
+    fn count(&self, requests: &Requests) {
+        self.on_devices.store(requests.on_devices(), Relaxed);
+        self.in_flight.store(requests.len(), Release);
     }
 
     /// Does without waiting what brings completions in.
@@ -352,30 +331,24 @@ impl BlockBackend for Uring {
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
-        let endless = bio.is_endless();
         let request = Request {
             token: bio.token,
             cancelled: false,
-            endless,
+            endless: bio.is_endless(),
             _segments: bio.segments.list().cloned(),
         };
         let mut requests = self.requests.lock();
-        let on_devices = self.on_devices.load(Relaxed);
-        if !endless && on_devices >= self.depth {
-            return Err(bio);
-        }
-        let Ok(key) = requests.insert(request) else { return Err(bio) };
+        let Some(key) = requests.insert(request) else { return Err(bio) };
         let entry = entry::of_bio(&bio, key);
-        self.on_devices.store(on_devices + usize::from(!endless), Relaxed);
-        self.in_flight.store(requests.len(), Release);
+        self.count(&requests);
         let pushed = self.push_now(&requests, &entry);
         drop(requests);
         if pushed || self.push(&entry) {
             return Ok(());
         }
         let mut requests = self.requests.lock();
-        self.take_out(&mut requests, key);
-        self.in_flight.store(requests.len(), Release);
+        requests.remove(key);
+        self.count(&requests);
         Err(bio)
     }
 
@@ -417,8 +390,9 @@ impl BlockBackend for Uring {
     }
 
     fn cancel(&self, token: u64) {
-        if self.mark_cancelled(|request| request.token == token) {
-            self.commit();
+        let marked = self.requests.lock().cancel(token);
+        if let Some(key) = marked {
+            self.stop(&[key]); // `push_cancels` takes the two locks the other way round
         }
     }
 
@@ -448,7 +422,8 @@ impl Drop for Uring {
         }
         let mut done = Vec::new();
         while self.in_flight() > 0 {
-            self.cancel_all();
+            let marked = self.requests.lock().cancel_all();
+            self.stop(&marked);
             match self.reap(&mut done, 1, Deadline::NEVER) {
                 Ok(()) | Err(Errno::INTR) => done.clear(),
                 Err(_) => return, // the descriptor is gone: somebody closed it
