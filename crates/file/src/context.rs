@@ -512,8 +512,10 @@ impl Pump for OwnPump {
         }
         // The end of a bio of the page cache, or of a request that others wait for in the order,
         // may start what comes next: it must not lie in the queue until `need` have ended.
-        let starts_others =
-            self.engine.cache_in_use().is_some() || !self.engine.orders().is_empty();
+        let engine = &self.engine;
+        let starts_others = engine.cache_in_use().is_some()
+            || !engine.orders().is_empty()
+            || !engine.turns().is_empty();
         let need = if starts_others { need.min(1) } else { need };
         self.queue.reap(&mut self.collected.lock().completions, need, deadline)
     }

@@ -9,6 +9,7 @@ use crate::{
     order::Orders,
     plug::{Place, Plug},
     throttle::Throttle,
+    turns::Turns,
     user::{UserFile, Users},
 };
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -44,6 +45,7 @@ pub struct Engine {
     kicked: Arc<RunList<FileOperation>>,
     holds: Holds,
     orders: Orders,
+    turns: Turns,
     filesystems: FileSystems,
     pub(crate) throttle: Throttle,
     /// The rights of the engine's threads.
@@ -78,6 +80,7 @@ impl Engine {
             kicked: Arc::default(),
             holds: Holds::new(near.moved_high(), far.raw()),
             orders: Orders::default(),
+            turns: Turns::default(),
             filesystems: FileSystems::default(),
             throttle: Throttle::new(config.limits),
             rights: OnceLock::new(),
@@ -233,6 +236,10 @@ impl Engine {
 
     pub(crate) fn orders(&self) -> &Orders {
         &self.orders
+    }
+
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     pub(crate) fn users(&self) -> &Users {

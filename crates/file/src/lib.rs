@@ -49,6 +49,7 @@ mod submit_stream;
 mod submit_user;
 pub mod target;
 pub mod throttle;
+mod turns;
 mod under_way;
 pub mod user;
 

@@ -13,6 +13,7 @@ use crate::{
     order::{Access, InodeKey, Ticket, reach},
     plug::{Place, Plug},
     stream::{self, Attempt, Way},
+    turns::Turn,
     user::UserOperation,
 };
 use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
@@ -58,8 +59,9 @@ pub struct FileOperation {
     pub(crate) credentials: Option<Arc<Credentials>>,
     /// How a stream is waited for.
     pub(crate) way: Way,
-    /// By what a request on a stream takes its turn.
-    pub(crate) turn: Option<InodeKey>,
+    /// By what a request on a stream takes its turn, and its place in that line.
+    pub(crate) stream: Option<InodeKey>,
+    turn: Option<Turn>,
     /// The bio under way asks whether the stream is ready.
     asks: bool,
     pub(crate) waited_for_order: bool,
@@ -107,6 +109,7 @@ impl FileOperation {
             lane: None,
             credentials: None,
             way: Way::Ready,
+            stream: None,
             turn: None,
             asks: false,
             waited_for_order: false,
@@ -136,20 +139,37 @@ impl FileOperation {
 
     /// Registers the request in the order of its inode, or of its stream.
     pub(crate) fn take_place(&mut self, wait: &Wait<'_, Self>) {
-        let ((range, access), key) = match self.turn {
-            Some(turn) => (stream::ALONE, Some(turn)),
-            None => (reach(&self.command), self.inode),
-        };
-        let Some(key) = key else { return };
-        let orders = self.target.context.engine().orders();
+        let engine = self.target.context.engine();
+        if let Some(stream) = self.stream {
+            self.turn = Some(engine.turns().enter(stream, || wait.entry()));
+            return;
+        }
+        let ((range, access), Some(key)) = (reach(&self.command), self.inode) else { return };
+        let orders = engine.orders();
         let (ticket, lane) = orders.enter(key, range, access, || wait.entry());
         self.ticket = Some(ticket);
         self.lane = self.wants_lane.then_some(lane);
     }
 
+    /// Tells whether an earlier request is in the way; the end of that kicks this one.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.ticket.as_ref().is_some_and(Ticket::is_blocked)
+            || self.turn.as_ref().is_some_and(Turn::is_blocked)
+    }
+
+    /// Gives up its place in the order, and kicks those that waited for it.
+    pub(crate) fn leave_place(&mut self, engine: &Engine) {
+        if let Some(ticket) = self.ticket.take() {
+            engine.orders().leave(&ticket);
+        }
+        if let Some(turn) = self.turn.take() {
+            engine.turns().leave(&turn);
+        }
+    }
+
     /// Promises the event soon, as the kernel's AIO has it at once.
     pub(crate) fn promise(&mut self) {
-        if self.turn.is_none() && reach(&self.command).1 != Access::Sync {
+        if self.stream.is_none() && reach(&self.command).1 != Access::Sync {
             self.target.context.io().promise();
             self.promised = true;
         }
@@ -381,7 +401,7 @@ impl Operation for FileOperation {
                 }
             }
         }
-        if self.ticket.as_ref().is_some_and(Ticket::is_blocked) {
+        if self.is_blocked() {
             self.stats().add(|c| &c.retries, 1);
             if self.waited_for_order {
                 self.stats().add(|c| &c.spurious, 1);
@@ -441,9 +461,7 @@ impl Operation for FileOperation {
         // Before the event is visible: whoever sees it may close the file and unmount.
         self.held = None;
         self.lane = None;
-        if let Some(ticket) = self.ticket.take() {
-            plug.engine().orders().leave(&ticket);
-        }
+        self.leave_place(plug.engine());
         let alone = self.target.eventfd.is_some() || !self.promised;
         if self.copies && !alone && plug.place() == Place::Driver {
             return plug.end_copy(&self.target, result);

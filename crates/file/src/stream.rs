@@ -10,10 +10,7 @@
 //! until all is written, as write(2) on a blocking descriptor does. Requests on one pipe or socket
 //! take their turns in the order of submission, those that read apart from those that write.
 
-use crate::{
-    Command, Kind,
-    order::{Access, InodeKey},
-};
+use crate::{Command, Kind, order::InodeKey};
 use nowait_block::Segments;
 use nowait_sys::{
     Errno,
@@ -71,9 +68,6 @@ pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
     // Device numbers have 32 bits: these keys are not those of files.
     is_one(stat.mode).then_some((stat.dev | direction, stat.ino))
 }
-
-/// Each request has its turn alone.
-pub(crate) const ALONE: (core::ops::Range<u64>, Access) = (0..u64::MAX, Access::Write);
 
 /// Reads once, or writes what there is room for, without waiting; `fd` is the command's file in the
 /// calling thread's table and `done` what was written of it so far.

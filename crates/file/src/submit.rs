@@ -10,7 +10,7 @@ use crate::{
     hold::HeldFile,
     native::Native,
     operation::{FileOperation, Route},
-    order::{InodeKey, Ticket, reach},
+    order::{InodeKey, reach},
     plug::{Place, Plug},
     user::BothTables,
 };
@@ -542,7 +542,7 @@ impl<'a> Submission<'a> {
         operation.links = self.native.links.take();
         set(&mut operation);
         let endless = operation.is_endless();
-        operation.registers &= !endless || operation.turn.is_some();
+        operation.registers &= !endless || operation.stream.is_some();
         if let Some(stat) = stat.filter(|_| route != Route::Own) {
             self.hold(&mut operation, stat)?;
         }
@@ -622,17 +622,13 @@ fn take_place(
 /// A request that waits in the order is kicked by whoever ends the earlier one, on a thread that
 /// does not serve its context's queue and does not see the application's descriptors.
 fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
-    if operation.route != Route::Own || !operation.ticket.as_ref().is_some_and(Ticket::is_blocked) {
+    if operation.route != Route::Own || !operation.is_blocked() {
         return Ok(());
     }
     let context = operation.target.context.clone();
     let engine = context.engine();
     operation.route = operation.other_route(engine);
-    operation.hold(engine, stat).inspect_err(|_| {
-        if let Some(ticket) = operation.ticket.take() {
-            engine.orders().leave(&ticket);
-        }
-    })
+    operation.hold(engine, stat).inspect_err(|_| operation.leave_place(engine))
 }
 
 /// What is known of the file of a command; asked only when it matters.

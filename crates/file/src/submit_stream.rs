@@ -32,9 +32,7 @@ impl Submission<'_> {
         let stat = file::stat(command.fd)?;
         let engine = self.context.engine();
         let turn = stream::turn(&stat, command.kind);
-        let (range, access) = stream::ALONE;
-        let in_turn = engine.orders().is_empty()
-            || !turn.is_some_and(|turn| engine.orders().conflicts(turn, &range, access));
+        let in_turn = !turn.is_some_and(|turn| engine.turns().is_taken(turn));
         let (mut done, mut way) = (0, Way::Ready);
         let attempt = match in_turn {
             true => stream::attempt(&command, command.fd, &mut done),
@@ -68,7 +66,7 @@ impl Submission<'_> {
             route => route,
         };
         let set = |op: &mut FileOperation| {
-            (op.kind, op.way, op.turn, op.done) = (FileKind::Stream, way, turn, done);
+            (op.kind, op.way, op.stream, op.done) = (FileKind::Stream, way, turn, done);
         };
         match self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver) {
             // What was written cannot be taken back.

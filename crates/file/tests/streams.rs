@@ -127,6 +127,42 @@ fn reads_of_one_stream_take_their_turns() {
 }
 
 /// As write(2) on a blocking descriptor, and one after another.
+/// A hundred million pairs of requests, were each to wait for all before it.
+#[test]
+fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between() {
+    const READS: u64 = 10_000;
+    on_every_backend(|engine| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let context = Context::new(engine, 0, READS as u32).unwrap();
+        let memories: Vec<_> = (0..READS).map(|_| leaked(2, 0)).collect();
+        for (name, memory) in memories.iter().enumerate() {
+            submit(&context, name as u64, command(Kind::Read, &reader, *memory, 0)).unwrap();
+        }
+        // Those in the middle, last first, and then the first of all.
+        let cancelled = |name: u64| name == 0 || name % 4 == 3;
+        (0..READS).rev().filter(|name| cancelled(*name)).for_each(|name| {
+            context.cancel(name).unwrap();
+        });
+        let gone = (0..READS).filter(|name| cancelled(*name)).count();
+        let events = reap(&context, gone);
+        assert!(
+            events.iter().all(|(name, res)| cancelled(*name) && *res == failed(Errno::CANCELED))
+        );
+        let left: Vec<u64> = (0..READS).filter(|name| !cancelled(*name)).collect();
+        for number in 0..left.len() as u16 {
+            writer.write_all(&number.to_ne_bytes()).unwrap();
+            if number % 1000 == 999 {
+                reap(&context, 1000); // a pipe takes 64 KiB
+            }
+        }
+        reap(&context, left.len() % 1000);
+        for (number, name) in left.iter().enumerate() {
+            assert_eq!(bytes(memories[*name as usize]), (number as u16).to_ne_bytes(), "{name}");
+        }
+        context.destroy().unwrap();
+    });
+}
+
 #[test]
 fn writes_go_on_until_all_is_written_in_order() {
     on_every_backend(|engine| {

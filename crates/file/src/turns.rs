@@ -1,0 +1,207 @@
+//! Requests on one stream take effect one after another, in the order of submission.
+//!
+//! Only the first of a line does anything; the end of it kicks the next. However many wait, each
+//! comes and goes in the time of a look into a tree: one that is cancelled in the middle too.
+
+use crate::order::InodeKey;
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use nowait_retry::WaitEntry;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// One that is not the first.
+struct Waiting {
+    entry: WaitEntry,
+    reached: Arc<AtomicBool>,
+}
+
+/// The requests on one stream and in one direction, by number; `None`: it has been reached.
+type Line = BTreeMap<u64, Option<Waiting>>;
+
+/// A request's place in a line; given up by [`Turns::leave`].
+#[derive(Debug)]
+pub(crate) struct Turn {
+    key: InodeKey,
+    number: u64,
+    /// Whether it is the first now; `None`: it was from the beginning.
+    reached: Option<Arc<AtomicBool>>,
+}
+
+impl Turn {
+    /// Tells whether an earlier request is in the way. When that is over the wait entry is kicked.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.reached.as_ref().is_some_and(|reached| !reached.load(Acquire))
+    }
+}
+
+/// The lines of all streams.
+#[derive(Default)]
+pub(crate) struct Turns {
+    lines: Mutex<FxHashMap<InodeKey, Line>>,
+    count: AtomicUsize,
+    next_number: AtomicU64,
+}
+
+impl Turns {
+    /// Tells whether nobody is in any line.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Acquire) == 0
+    }
+
+    /// Tells whether a request would have to wait now.
+    pub(crate) fn is_taken(&self, key: InodeKey) -> bool {
+        !self.is_empty() && self.lines.lock().contains_key(&key)
+    }
+
+    /// Goes to the end of a line; `entry` makes what is kicked when the turn has come.
+    pub(crate) fn enter(&self, key: InodeKey, entry: impl FnOnce() -> WaitEntry) -> Turn {
+        self.count.fetch_add(1, AcqRel);
+        let mut lines = self.lines.lock();
+        // Under the lock: the order of numbers is that of the line.
+        let number = self.next_number.fetch_add(1, Relaxed);
+        let line = lines.entry(key).or_default();
+        let reached = (!line.is_empty()).then(Arc::default);
+        let waiting = reached.clone().map(|reached| Waiting { entry: entry(), reached });
+        line.insert(number, waiting);
+        Turn { key, number, reached }
+    }
+
+    /// Leaves a line, at its head or elsewhere, and kicks the request whose turn has come.
+    pub(crate) fn leave(&self, turn: &Turn) {
+        let mut lines = self.lines.lock();
+        let Some(line) = lines.get_mut(&turn.key) else { return };
+        let gone = line.remove(&turn.number);
+        let next = line.first_entry().and_then(|mut first| first.get_mut().take());
+        if line.is_empty() {
+            lines.remove(&turn.key);
+        }
+        if let Some(next) = &next {
+            next.reached.store(true, Release);
+        }
+        drop(lines);
+        if gone.is_some() {
+            self.count.fetch_sub(1, AcqRel);
+        }
+        // The entry of one that was cancelled is dropped here, not under the lock.
+        drop(gone);
+        if let Some(next) = next {
+            next.entry.kick();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::task::{Wake, Waker};
+
+    #[derive(Default)]
+    struct Kicks(AtomicUsize);
+
+    impl Wake for Kicks {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, AcqRel);
+        }
+    }
+
+    fn entry(kicks: &Arc<Kicks>) -> WaitEntry {
+        Waker::from(kicks.clone()).into()
+    }
+
+    #[test]
+    fn the_end_of_the_first_kicks_the_second_alone() {
+        let (turns, kicks) = (Turns::default(), Arc::new(Kicks::default()));
+        let line: Vec<_> = (0..3).map(|_| turns.enter((1, 1), || entry(&kicks))).collect();
+        let other = turns.enter((1, 2), || unreachable!("nobody is in its way"));
+        let blocked = || line.iter().map(Turn::is_blocked).collect::<Vec<_>>();
+        assert_eq!((blocked(), other.is_blocked()), (vec![false, true, true], false));
+        turns.leave(&line[0]);
+        assert_eq!((blocked(), kicks.0.load(Acquire)), (vec![false, false, true], 1));
+        turns.leave(&line[1]);
+        turns.leave(&line[2]);
+        assert!(turns.is_taken((1, 2)) && !turns.is_taken((1, 1)));
+        turns.leave(&other);
+        assert!(turns.is_empty());
+    }
+
+    /// With an entry for each pair of requests this would take five thousand million of them.
+    #[test]
+    fn a_hundred_thousand_in_one_line_are_kicked_once_each() {
+        let count = if cfg!(miri) { 100 } else { 100_000 };
+        let (turns, kicks) = (Turns::default(), Arc::new(Kicks::default()));
+        let line: Vec<_> = (0..count).map(|_| turns.enter((1, 1), || entry(&kicks))).collect();
+        // Every third is cancelled from behind, while it waits: that is nobody's turn.
+        line.iter().skip(1).step_by(3).rev().for_each(|turn| turns.leave(turn));
+        assert_eq!(kicks.0.load(Acquire), 0);
+        let rest = line.iter().enumerate().filter(|(index, _)| index % 3 != 1);
+        for (gone, (_, turn)) in rest.enumerate() {
+            assert_eq!((turn.is_blocked(), kicks.0.load(Acquire)), (false, gone));
+            turns.leave(turn);
+        }
+        assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn turns_change_hands_between_threads() {
+        const THREADS: u64 = 4;
+        let rounds = if cfg!(miri) { 20 } else { 2_000 };
+        let (turns, holder) = (Turns::default(), AtomicU64::new(0));
+        let one = |me: u64| {
+            for _ in 0..rounds {
+                let thread = std::thread::current();
+                let woken = Arc::new(Unpark(thread, AtomicBool::new(false)));
+                let turn = turns.enter((1, 1), || Waker::from(woken.clone()).into());
+                while turn.is_blocked() {
+                    std::thread::park();
+                }
+                assert_eq!(holder.swap(me, AcqRel), 0, "two at a time");
+                assert_eq!(holder.swap(0, AcqRel), me);
+                turns.leave(&turn);
+            }
+        };
+        std::thread::scope(|scope| (1..=THREADS).for_each(|me| drop(scope.spawn(move || one(me)))));
+        assert!(turns.is_empty());
+    }
+
+    struct Unpark(std::thread::Thread, AtomicBool);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            assert!(!self.1.swap(true, AcqRel), "kicked twice");
+            self.0.unpark();
+        }
+    }
+
+    proptest! {
+        /// The same as lists: the first of each may go, the others may not, whoever leaves.
+        #[test]
+        fn lines_agree_with_lists(
+            steps in prop::collection::vec((0u64..3, any::<prop::sample::Index>(), 0u8..5), 0..150),
+        ) {
+            let (turns, kicks) = (Turns::default(), Arc::new(Kicks::default()));
+            let mut lists: [Vec<Turn>; 3] = Default::default();
+            let mut kicked = 0;
+            for (stream, pick, step) in steps {
+                let list = &mut lists[stream as usize];
+                prop_assert_eq!(turns.is_taken((0, stream)), !list.is_empty());
+                if step < 3 {
+                    list.push(turns.enter((0, stream), || entry(&kicks)));
+                } else if !list.is_empty() {
+                    let index = pick.index(list.len());
+                    turns.leave(&list.remove(index));
+                    kicked += usize::from(index == 0 && !list.is_empty());
+                }
+                for (index, turn) in list.iter().enumerate() {
+                    prop_assert_eq!(turn.is_blocked(), index > 0);
+                }
+                prop_assert_eq!(kicks.0.load(Acquire), kicked);
+                prop_assert_eq!(turns.is_empty(), lists.iter().all(Vec::is_empty));
+            }
+        }
+    }
+}
