@@ -397,6 +397,12 @@ impl Context {
             self.cancel_request(&request);
             return Ok(());
         }
+        if self.mode == SubmitMode::Offload
+            && let Some(copy) = self.engine.driver().and_then(|it| it.find_copy(self, obj))
+        {
+            copy.cancel(); // the driver finds that out when it comes to it
+            return Ok(());
+        }
         let own = self.own.as_ref().ok_or(Errno::INVAL)?;
         own.cancel(self.direct.cancel(obj).ok_or(Errno::INVAL)?);
         Ok(())

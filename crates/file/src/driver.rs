@@ -39,6 +39,8 @@ const CLEAN_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub struct Driver {
     inbox: RunList<FileOperation>,
+    /// Handed over, not started; the driver takes what others only look for.
+    waiting: Mutex<Waiting>,
     /// Bios of the page cache, from threads that serve no queue.
     bios: Mutex<Vec<Bio>>,
     has_bios: AtomicBool,
@@ -71,6 +73,46 @@ impl Driver {
         self.has_bios.store(true, SeqCst);
         if self.inbox.news() {
             self.wake();
+        }
+    }
+
+    /// Finds a copy that the driver has not begun, by its context and what its cancellation names
+    /// it with: copies are in no other table.
+    pub(crate) fn find_copy(
+        &self,
+        context: &Context,
+        obj: u64,
+    ) -> Option<Arc<Request<FileOperation>>> {
+        let waiting = self.waiting.lock();
+        self.find_in(&waiting, context, obj)
+    }
+
+    /// The same while nothing moves from the inbox to what waits, or from there to the driver.
+    fn find_in(
+        &self,
+        waiting: &Waiting,
+        context: &Context,
+        obj: u64,
+    ) -> Option<Arc<Request<FileOperation>>> {
+        let is_it = |request: &Arc<Request<FileOperation>>| {
+            // What is on a locked list is run by nobody.
+            let named = request.prepare(|operation, _| {
+                let target = &operation.target;
+                operation.copies
+                    && target.obj == obj
+                    && core::ptr::eq(Arc::as_ptr(&target.context), context)
+            });
+            named && !request.is_cancelled()
+        };
+        waiting.iter().find(|request| is_it(request)).cloned().or_else(|| self.inbox.find(is_it))
+    }
+
+    /// Moves what was handed over to what waits, that of different flows in turn.
+    fn sort_in(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
+        if !self.inbox.is_empty() {
+            let mut waiting = self.waiting.lock();
+            self.inbox.take(batch, usize::MAX);
+            batch.drain(..).for_each(|request| waiting.push(flow(&request), request));
         }
     }
 
@@ -167,6 +209,9 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
     }
 }
 
+/// Requests that wait for the driver.
+type Waiting = Fair<Arc<Request<FileOperation>>>;
+
 /// Tells requests of different contexts apart; those that take their places in the order when they
 /// are started, by their inode: they must be started as they were submitted, whoever did that. The
 /// driver has the right to run what it was handed.
@@ -181,8 +226,6 @@ struct Run {
     engine: Arc<Engine>,
     queue: Arc<dyn BlockBackend>,
     plug: Plug,
-    /// Handed over, not started.
-    waiting: Fair<Arc<Request<FileOperation>>>,
     done: Vec<Completion>,
     next_tick: Deadline,
     next_clean: Deadline,
@@ -197,7 +240,6 @@ impl Run {
             engine,
             queue,
             plug,
-            waiting: Fair::default(),
             done: Vec::new(),
             next_tick: Deadline::NEVER,
             next_clean: Deadline::NEVER,
@@ -212,11 +254,8 @@ impl Run {
         while !driver.stop.load(Relaxed) {
             let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
             self.plug.next_pass();
-            driver.inbox.take(&mut batch, usize::MAX);
-            for request in batch.drain(..) {
-                self.waiting.push(flow(&request), request);
-            }
-            let started = self.start_some(batch_max);
+            driver.sort_in(&mut batch);
+            let started = self.start_some(driver, batch_max);
             let started = self.take_bios(driver) || started;
             if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
                 self.plug.end_cancelled();
@@ -258,13 +297,13 @@ impl Run {
 
     /// Starts a few of the requests that wait, those of different contexts in turn, if the queue
     /// has room for them: one that is in the queue cannot be overtaken any more.
-    fn start_some(&mut self, count: usize) -> bool {
+    fn start_some(&mut self, driver: &Driver, count: usize) -> bool {
         let mut started = false;
         for _ in 0..count {
             if self.plug.is_backed_up() || !self.queue.has_room(CHUNK) {
                 break;
             }
-            let Some(request) = self.waiting.pop() else { break };
+            let Some(request) = driver.waiting.lock().pop() else { break };
             request.run(&mut self.plug, None);
             started = true;
         }
@@ -323,5 +362,75 @@ impl Run {
             self.plug.run_kicked(None);
         }
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        BackendChoice, Command, Config, Kind, SubmitMode,
+        command::open_for,
+        submit::{Reply, Submission},
+    };
+    use nowait_block::Segments;
+    use nowait_sys::file::IoVec;
+    use std::os::fd::AsRawFd;
+
+    const DEPTH: u64 = 8;
+
+    /// Reads a file in memory; the event is named `name`.
+    fn start_copy(context: &Arc<Context>, file: &std::fs::File, memory: &mut [u8], name: u64) {
+        let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
+        let (fd, segments) = (file.as_raw_fd(), Segments::One(segment));
+        // SAFETY: the test takes the event before the memory goes.
+        let read = unsafe { Command::new(Kind::Read, (fd, open_for(fd).unwrap()), segments, 0) };
+        context.io().reserve(1).unwrap();
+        let mut submission = Submission::new(context);
+        submission.start(read, Reply { data: name, obj: name, eventfd: None }).unwrap();
+        submission.finish();
+    }
+
+    #[test]
+    fn a_copy_that_the_driver_has_not_begun_can_be_cancelled() {
+        for backend in [BackendChoice::Uring, BackendChoice::Kaio] {
+            let config = Config { backend, submit: SubmitMode::Offload, ..Config::default() };
+            let Ok(engine) = Engine::start(config, "test".to_owned()) else {
+                println!("skipped: copies: {backend:?} cannot start");
+                continue;
+            };
+            let file = tempfile::tempfile_in("/dev/shm").unwrap();
+            file.set_len(4096).unwrap();
+            let context = Context::new(&engine, 0, 64).unwrap();
+            let other = Context::new(&engine, 1, 64).unwrap();
+            let mut memory = vec![[7; 16]; DEPTH as usize];
+            // The driver cannot take anything while this is held.
+            let waiting = engine.driver().unwrap().waiting.lock();
+            for (name, memory) in memory.iter_mut().enumerate() {
+                start_copy(&context, &file, memory, name as u64);
+            }
+            let find = |context, name| engine.driver().unwrap().find_in(&waiting, context, name);
+            assert!(find(&other, 3).is_none() && find(&context, DEPTH).is_none());
+            find(&context, 3).unwrap().cancel();
+            assert!(find(&context, 3).is_none(), "only once");
+            drop(waiting);
+            let mut events = Vec::new();
+            while events.len() < DEPTH as usize {
+                let left = DEPTH as usize - events.len();
+                let taken = context.wait_events(left, left, Deadline::NEVER, None, |_, event| {
+                    events.push((event.data, event.res));
+                    Ok(())
+                });
+                assert!(matches!(taken, Ok(_) | Err(Errno::INTR)), "{taken:?}");
+            }
+            events.sort_unstable();
+            let result = |name| if name == 3 { -i64::from(Errno::CANCELED.raw()) } else { 16 };
+            assert_eq!(events, (0..DEPTH).map(|name| (name, result(name))).collect::<Vec<_>>());
+            assert_eq!(memory[3], [7; 16], "nothing was copied");
+            assert_eq!(memory[4], [0; 16]);
+            context.destroy().unwrap();
+            other.destroy().unwrap();
+            engine.shutdown();
+        }
     }
 }

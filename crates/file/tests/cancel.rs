@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nowait_file::{Context, Kind, UserFile};
+use nowait_file::{BackendChoice, Context, Kind, SubmitMode, UserFile};
 use nowait_sys::Errno;
 use std::{
     fs::OpenOptions,
@@ -61,6 +61,43 @@ fn what_has_ended_cannot_be_cancelled() {
         submit(&context, 1, command(Kind::Read, &file, leaked(BLOCK, 0), 0)).unwrap();
         assert_eq!(reap(&context, 1), [(1, BLOCK as i64)]);
         assert_eq!(context.cancel(1), Err(Errno::INVAL));
+        context.destroy().unwrap();
+    });
+}
+
+/// Copies by the driver are in no table: those that it has not begun are found on its lists.
+#[test]
+fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
+    const LARGE: usize = 256 << 10;
+    const COPIES: u64 = 32;
+    let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
+        return println!("skipped: copies: no /dev/shm");
+    };
+    file.set_len(LARGE as u64).unwrap();
+    let memories: Vec<_> = (0..COPIES).map(|_| leaked(LARGE, 1)).collect();
+    on_every_backend(|engine| {
+        let driven = engine.config().submit == SubmitMode::Offload
+            && engine.backend() != BackendChoice::Threads;
+        let context = Context::new(engine, 0, 256).unwrap();
+        let mut cancelled = 0;
+        // Once it was quicker than the driver will do.
+        for _ in 0..if driven { 1000 } else { 1 } {
+            for (name, memory) in memories.iter().enumerate() {
+                submit(&context, name as u64, command(Kind::Read, &file, *memory, 0)).unwrap();
+            }
+            let found = context.cancel(COPIES - 1);
+            assert!(matches!(found, Ok(()) | Err(Errno::INVAL)), "{found:?}");
+            for (index, (name, res)) in reap(&context, COPIES as usize).into_iter().enumerate() {
+                assert_eq!(name, index as u64, "each once");
+                let early = name == COPIES - 1 && res == failed(Errno::CANCELED);
+                assert!(early && found.is_ok() || res == LARGE as i64, "{name}: {res}");
+                cancelled += u32::from(early);
+            }
+            if cancelled > 0 {
+                break;
+            }
+        }
+        assert!(!driven || cancelled > 0, "none was ever found");
         context.destroy().unwrap();
     });
 }

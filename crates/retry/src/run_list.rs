@@ -69,6 +69,12 @@ impl<O: Operation> RunList<O> {
         self.count.store(requests.len(), Release);
     }
 
+    /// Returns the first request that `is` accepts; it stays on the list, which is locked
+    /// meanwhile: nobody runs what is on it.
+    pub fn find(&self, is: impl Fn(&Arc<Request<O>>) -> bool) -> Option<Arc<Request<O>>> {
+        self.requests.lock().iter().find(|request| is(request)).cloned()
+    }
+
     /// Tells whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
