@@ -404,7 +404,9 @@ impl<'a> Submission<'a> {
         loop {
             let left = (command.len - done) as usize;
             let limit = left.min(self.inline_left);
-            if limit == 0 && left > 0 {
+            // An append in two parts would let another one in between.
+            let in_one_piece = command.kind == Kind::Write && command.is_append();
+            if limit == 0 && left > 0 || in_one_piece && limit < left {
                 return Attempt::Rest(done, |c| &c.punt_large);
             }
             let moved = transfer_part(command, done, limit, flags);

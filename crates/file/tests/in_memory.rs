@@ -4,7 +4,10 @@ mod common;
 
 use common::{Prng, bytes, command, leaked, on_every_backend, reap, submit};
 use nowait_file::{Context, Kind};
-use std::{fs::File, sync::Arc};
+use std::{
+    fs::{File, OpenOptions},
+    sync::{Arc, Barrier},
+};
 
 const FILE_BYTES: usize = 1 << 20;
 const SMALL: usize = 4 << 10;
@@ -75,5 +78,39 @@ fn take_effect_in_order(contexts: usize) {
             batch(&contexts, &file, &mut model, &mut random);
         }
         contexts.iter().for_each(|context| context.destroy().unwrap());
+    });
+}
+
+/// An append is one piece, also where a submit would copy the first part of it and leave the rest.
+#[test]
+fn appends_of_two_threads_do_not_mix() {
+    const RECORD: usize = 300 << 10;
+    const RECORDS: u64 = 30;
+    let Some(_) = file() else { return };
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("log");
+    on_every_backend(|engine| {
+        File::create(&path).unwrap();
+        let start = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for byte in 1..=2 {
+                let (path, start) = (&path, &start);
+                scope.spawn(move || {
+                    let log = OpenOptions::new().append(true).open(path).unwrap();
+                    let context = Context::new(engine, u32::from(byte), 8).unwrap();
+                    let record = leaked(RECORD, byte);
+                    start.wait();
+                    for name in 0..RECORDS {
+                        submit(&context, name, command(Kind::Write, &log, record, 0)).unwrap();
+                        assert_eq!(reap(&context, 1), [(name, RECORD as i64)]);
+                    }
+                    context.destroy().unwrap();
+                });
+            }
+        });
+        let log = std::fs::read(&path).unwrap();
+        assert_eq!(log.len(), 2 * RECORDS as usize * RECORD);
+        let whole = |record: &[u8]| record.iter().all(|byte| *byte == record[0]);
+        assert!(log.chunks(RECORD).all(whole), "one record within another");
     });
 }
