@@ -1,5 +1,5 @@
-//! A storm of cancellations, closes and destructions on the real backends: nothing is lost, nothing
-//! is doubled, and nothing is written to a buffer after its event.
+//! A storm of cancellations, closes, forks, ends of threads and destructions on the real backends:
+//! nothing is lost, nothing is doubled, and nothing is written to a buffer after its event.
 //!
 //! `STORM_SEED=17 cargo test -p nowait-file --test storm` repeats the choices of one run (not the
 //! interleaving); `STORM_ROUNDS` makes it longer.
@@ -18,7 +18,7 @@ use std::{
     fs::{File, OpenOptions},
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::{fs::OpenOptionsExt, net::UnixStream},
+        unix::{fs::OpenOptionsExt, net::UnixStream, process::CommandExt},
     },
     sync::{
         Arc, Mutex,
@@ -161,26 +161,48 @@ struct Storm {
 
 impl Storm {
     fn submit(&self, prng: &mut Prng) {
-        for _ in 0..REQUESTS {
-            let name = prng.below(SLOTS as u64);
-            let slot = &self.slots[name as usize];
-            if !slot.take() {
-                self.cancel(prng);
-                continue;
-            }
-            // Held until the request is started: nobody closes the descriptor before.
-            let files = self.files.lock().unwrap();
-            self.accepted.fetch_add(1, AcqRel);
-            match submit(&self.context, name, files.random(prng, slot.memory)) {
-                Ok(()) => {}
-                Err(errno) => {
-                    assert_eq!(errno, Errno::AGAIN);
-                    self.accepted.fetch_sub(1, AcqRel);
-                    slot.ended();
-                }
-            }
+        (0..REQUESTS).for_each(|_| self.submit_one(prng));
+        self.submitters.fetch_sub(1, AcqRel);
+    }
+
+    /// Submits from threads that end while their requests are under way.
+    fn submit_from_short_lives(&self, prng: &mut Prng) {
+        for _ in 0..REQUESTS / 10 {
+            let prng = &mut *prng;
+            let life = || (0..10).for_each(|_| self.submit_one(prng));
+            std::thread::scope(|scope| scope.spawn(life).join().unwrap());
         }
         self.submitters.fetch_sub(1, AcqRel);
+    }
+
+    fn submit_one(&self, prng: &mut Prng) {
+        let name = prng.below(SLOTS as u64);
+        let slot = &self.slots[name as usize];
+        if !slot.take() {
+            return self.cancel(prng);
+        }
+        // Held until the request is started: nobody closes the descriptor before.
+        let files = self.files.lock().unwrap();
+        self.accepted.fetch_add(1, AcqRel);
+        match submit(&self.context, name, files.random(prng, slot.memory)) {
+            Ok(()) => {}
+            Err(errno) => {
+                assert_eq!(errno, Errno::AGAIN);
+                self.accepted.fetch_sub(1, AcqRel);
+                slot.ended();
+            }
+        }
+    }
+
+    /// Forks again and again; the children, with copies of everything, end at once.
+    fn fork(&self) {
+        while self.submitters.load(Acquire) > 0 {
+            let mut child = std::process::Command::new("/bin/true");
+            // SAFETY: the closure does nothing. With it the child is made by fork(2), as a copy,
+            // and not by vfork.
+            unsafe { child.pre_exec(|| Ok(())) };
+            assert!(child.status().unwrap().success());
+        }
     }
 
     fn cancel(&self, prng: &mut Prng) {
@@ -228,7 +250,15 @@ impl Storm {
     }
 }
 
-fn storm(engine: &Arc<Engine>, seed: u64) {
+/// What happens to the process meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Times {
+    Quiet,
+    /// It forks, and its threads end.
+    Restless,
+}
+
+fn storm(engine: &Arc<Engine>, seed: u64, times: Times) {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let files = Files::new(folder.path());
     let cached = UserFile::open(engine, files.cached.as_raw_fd()).unwrap();
@@ -244,8 +274,17 @@ fn storm(engine: &Arc<Engine>, seed: u64) {
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let storm = &storm;
-            scope.spawn(move || storm.submit(&mut Prng(seed * 10 + thread)));
+            scope.spawn(move || {
+                let mut prng = Prng(seed * 10 + thread);
+                match times {
+                    Times::Quiet => storm.submit(&mut prng),
+                    Times::Restless => storm.submit_from_short_lives(&mut prng),
+                }
+            });
             scope.spawn(move || storm.reap());
+        }
+        if times == Times::Restless {
+            scope.spawn(|| storm.fork());
         }
         scope.spawn(|| storm.disturb(&mut Prng(seed * 10 + 5)));
     });
@@ -268,7 +307,17 @@ fn number(name: &str, default: u64) -> u64 {
 fn every_request_of_a_storm_ends_once_and_leaves_its_buffer_alone() {
     let first = number("STORM_SEED", 1);
     for seed in first..first + number("STORM_ROUNDS", 2) {
-        on_every_backend(|engine| storm(engine, seed));
+        on_every_backend(|engine| storm(engine, seed, Times::Quiet));
+    }
+}
+
+/// io_uring gives up what a thread began when that thread ends, and a fork copies rings, buffers
+/// and locks: neither loses or doubles a completion.
+#[test]
+fn so_it_does_while_the_process_forks_and_its_threads_end() {
+    let first = number("STORM_SEED", 1);
+    for seed in first..first + number("STORM_ROUNDS", 1) {
+        on_every_backend(|engine| storm(engine, seed, Times::Restless));
     }
 }
 
