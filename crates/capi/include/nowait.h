@@ -525,14 +525,14 @@ int nowait_queue_length(nowait_queue *queue);
 
 /**
  * Returns a descriptor that poll(2), epoll(7) and io_uring find readable when nowait_reap() has
- * something to give: for programs with an event loop of their own. Makes it at the first call, with
- * nothing under way; it stays the queue's, which closes it.
+ * something to give: for programs with an event loop of their own. Makes it at the first call; it
+ * stays the queue's, which closes it.
  *
  * nowait_reap() resets it and, if something is left, makes it readable again: nothing is missed,
  * level- or edge-triggered. Only wait for it; neither read nor write it. A queue that has one
  * ends its requests on the engine's threads, at the price of a thread switch for those not cached.
- * Errors: -EMFILE, -ENFILE, -ENOMEM. -EINPROGRESS: requests were submitted before it was made.
- * -EBUSY: another thread uses the queue.
+ * Errors: -EMFILE, -ENFILE, -EAGAIN: no descriptor. -EINVAL: this is a forked child. -EBUSY:
+ * another thread uses the queue.
  */
 int nowait_queue_fd(nowait_queue *queue);
 

@@ -10,7 +10,6 @@ use core::{
     time::Duration,
 };
 use nowait::{Errno, Nowait};
-use nowait_sys::eventfd;
 use std::{
     os::fd::AsRawFd,
     sync::{Mutex, TryLockError},
@@ -151,9 +150,7 @@ pub unsafe extern "C" fn nowait_reap(
             completions.add(count).write(completion);
             count += 1;
         }
-        if queue.ready() > 0 && queue.has_event_fd() {
-            eventfd::signal(queue.event_fd()?.as_raw_fd());
-        }
+        queue.ring_if_over();
         Ok(count as i64)
     });
     result as c_int

@@ -49,8 +49,8 @@ pub struct Context {
     engine_driven: AtomicBool,
     watched: AtomicBool,
     waits: AtomicU64,
-    /// The number of the event counter that tells of events.
-    counter: OnceLock<i32>,
+    /// Rings for whoever polls one descriptor, whenever there are events.
+    counter: OnceLock<Arc<Bell>>,
     /// Rings for a caller that sleeps in an event loop of its own.
     loop_bell: OnceLock<Arc<Bell>>,
     /// Such a caller cannot see the completions of the own queue.
@@ -179,7 +179,7 @@ impl Context {
     /// Returns the descriptors this context has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let own = self.own.as_ref().map(|own| own.descriptors()).unwrap_or_default();
-        own.into_iter().chain(self.counter.get().copied()).collect()
+        own.into_iter().chain(self.counter.get().map(|bell| bell.raw())).collect()
     }
 
     pub(crate) fn own(&self) -> Option<&Arc<dyn BlockBackend>> {
@@ -214,10 +214,17 @@ impl Context {
     pub(crate) fn own_started(self: &Arc<Self>) {
         // An event loop comes for what its own queue completes, however long that takes it.
         let comes = self.loop_bell.get().is_some();
-        if !comes && !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
-            self.engine.watch(self);
+        if !comes {
+            self.have_watched();
         }
         self.io.pump_started();
+    }
+
+    /// Has the driver bring what the own queue completes, if no caller does.
+    fn have_watched(self: &Arc<Self>) {
+        if !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
+            self.engine.watch(self);
+        }
     }
 
     /// Says that some of them have a place in the order: who waits for several completions at
@@ -269,25 +276,44 @@ impl Context {
     }
 
     /// Returns the number of an event counter in the application's table that becomes readable when
-    /// events are there: for epoll, poll or select, whoever reads it resets it. Made by the first
-    /// call; from then on requests do not wait for a caller to bring them on.
+    /// events are there: for epoll, poll or select. Made by the first call; from then on requests
+    /// do not wait for a caller to bring them on.
     ///
-    /// The counter belongs to the context. Reset it first, take all events then without waiting,
-    /// and none is missed.
+    /// The counter belongs to the context. Reset it first ([`Context::reset_event_counter`]), take
+    /// all events then without waiting, and none is missed.
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are under way.
-    pub fn event_counter(&self) -> Result<i32, Errno> {
-        if let Some(number) = self.counter.get() {
-            return Ok(*number);
+    pub fn event_counter(self: &Arc<Self>) -> Result<i32, Errno> {
+        if let Some(bell) = self.counter.get() {
+            return Ok(bell.raw());
         }
-        let bell = self.bell()?;
-        let number = *self.counter.get_or_init(|| {
-            let number = bell.raw();
-            self.io.set_bell(Box::new(move || bell.ring()));
-            number
+        let bell = Arc::new(self.bell()?);
+        let number = self.counter.get_or_init(|| {
+            let rings = bell.clone();
+            self.io.set_bell(Box::new(move || rings.ring()));
+            bell
         });
-        self.io.notify(); // what is there already
-        Ok(number)
+        // What is there already, and what somebody must bring who led so far.
+        self.io.notify();
+        if self.own.as_ref().is_some_and(|own| own.in_flight() > 0) {
+            self.have_watched();
+        }
+        Ok(number.raw())
+    }
+
+    /// Makes the counter unreadable until the next event; no system call if it was not readable.
+    /// One thread at a time.
+    pub fn reset_event_counter(&self) {
+        if let Some(bell) = self.counter.get() {
+            bell.quiet();
+        }
+    }
+
+    /// Makes the counter readable: the caller knows of an end that has no event.
+    pub fn ring_event_counter(&self) {
+        if let Some(bell) = self.counter.get() {
+            bell.ring();
+        }
     }
 
     /// Takes events, at least one, as [`Context::wait_events`] does; for a thread that does nothing

@@ -299,7 +299,7 @@ impl<T, B> Queue<T, B> {
         for (index, (key, command)) in self.prepared.iter().enumerate() {
             self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
             let key = *key;
-            let reply = Reply { data: key, obj: key, eventfd: self.control.eventfd() };
+            let reply = Reply { data: key, obj: key, eventfd: None };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
             } else if self.control.is_special(key) {
@@ -341,7 +341,7 @@ impl<T, B> Queue<T, B> {
             Some(Duration::ZERO) => Deadline::NOW,
             Some(t) => Deadline::after_ns(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
         };
-        self.control.drain();
+        self.context.reset_event_counter();
         while self.under_way > 0 {
             let need = min.saturating_sub(self.over.len()).min(self.under_way);
             let until = if need == 0 { Deadline::NOW } else { deadline };

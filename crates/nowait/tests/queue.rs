@@ -470,16 +470,42 @@ fn the_descriptor_is_readable_when_requests_have_ended() {
 }
 
 #[test]
-fn a_descriptor_for_requests_that_are_under_way_is_refused() {
-    let nowait = Nowait::new().unwrap();
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    let mut queue: Queue<u8> = nowait.queue(1).unwrap();
-    queue.poll(reader, POLL_IN, 0).unwrap();
-    queue.submit();
-    assert_eq!(queue.event_fd().unwrap_err().errno(), Errno::INPROGRESS);
-    writer.write_all(b"x").unwrap();
-    queue.reap(1, None, |done| assert!(done.result.is_ok())).unwrap();
-    queue.event_fd().unwrap();
+fn the_descriptor_tells_of_requests_that_were_under_way_before_it_was_asked_for() {
+    everywhere(|nowait, _| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut queue: Queue<u8> = nowait.queue(2).unwrap();
+        queue.descriptors().unwrap(); // another loop was tried before
+        queue.poll(reader, POLL_IN, 0).unwrap();
+        queue.submit();
+        let fd = queue.event_fd().unwrap().as_raw_fd();
+        assert_eq!(poll::ready(fd, POLL_IN as i16), Ok(0));
+        writer.write_all(b"x").unwrap();
+        assert_ne!(poll::ppoll(fd, POLL_IN as i16, Deadline::NEVER, None), Ok(0));
+        queue.reap(1, None, |done| assert!(done.result.is_ok())).unwrap();
+        assert_eq!(poll::ready(fd, POLL_IN as i16), Ok(0), "nothing is left to tell");
+    });
+}
+
+#[test]
+fn the_descriptor_is_readable_for_what_was_over_before_it_was_asked_for() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let file = numbered(nowait, mode, &folder);
+        let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(4).unwrap();
+        queue.read(&file, filled(BLOCK, 0), 0, 0).unwrap();
+        queue.submit();
+        assert_eq!(queue.wait(1, None).unwrap(), 1);
+        let fd = queue.event_fd().unwrap().as_raw_fd();
+        assert_ne!(poll::ready(fd, POLL_IN as i16), Ok(0));
+        queue.wait(0, None).unwrap();
+        assert_eq!(poll::ready(fd, POLL_IN as i16), Ok(0), "a wait resets it");
+        queue.ring_if_over();
+        assert_ne!(poll::ready(fd, POLL_IN as i16), Ok(0), "it was not popped");
+        queue.pop().unwrap().result.unwrap();
+        queue.wait(0, None).unwrap();
+        queue.ring_if_over();
+        assert_eq!(poll::ready(fd, POLL_IN as i16), Ok(0));
+    });
 }
 
 #[test]

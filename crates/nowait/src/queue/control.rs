@@ -9,17 +9,14 @@ use crate::{
 };
 use core::time::Duration;
 use nowait_file::{Kind, Link, Links};
-use nowait_sys::{Errno, eventfd::EventFd, time::Deadline};
-use std::{
-    collections::HashMap,
-    os::fd::{AsFd, BorrowedFd},
-};
+use nowait_sys::{Errno, time::Deadline};
+use std::{collections::HashMap, os::fd::BorrowedFd};
 
 /// What few queues need; empty for the others.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// Signalled when requests end.
-    event: Option<EventFd>,
+    /// Somebody polls the event counter of the queue's context.
+    has_event: bool,
     /// Of the requests that are prepared.
     links: HashMap<u64, Links>,
     /// Of those with a time limit.
@@ -29,16 +26,6 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn eventfd(&self) -> Option<i32> {
-        self.event.as_ref().map(EventFd::raw)
-    }
-
-    pub(super) fn drain(&self) {
-        if let Some(event) = &self.event {
-            event.drain();
-        }
-    }
-
     /// Tells whether a request has links.
     #[inline]
     pub(super) fn is_special(&self, key: u64) -> bool {
@@ -153,31 +140,35 @@ impl<T, B> Queue<T, B> {
     /// Sometimes it is readable for nothing.
     ///
     /// From the first call on, requests go by the engine's threads rather than by the queue of
-    /// whoever waits, which costs a thread switch for each that is not over at once.
+    /// whoever waits, which costs a thread switch for each that is not over at once; so does what
+    /// is under way already, some milliseconds later. [`Queue::descriptors`] costs none, and asks
+    /// for more of the event loop.
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor. `EINPROGRESS`: requests are under way that were
-    /// submitted before the first call; their ends would not be told.
+    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor. `EINVAL`: this is a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
-        if self.control.event.is_none() {
-            let failed = |errno| Error::new(errno, "event counter of a queue");
-            if self.under_way > 0 {
-                return Err(failed(Errno::INPROGRESS).because("ask for it before the first submit"));
-            }
-            let counter = EventFd::new().map_err(failed)?;
-            if !self.over.is_empty() {
-                counter.signal();
-            }
-            self.control.event = Some(counter);
+        let failed = |errno| Error::new(errno, "event counter of a queue");
+        if self.nowait.is_the_parents() {
+            return Err(failed(Errno::INVAL));
         }
-        match &self.control.event {
-            Some(event) => Ok(event.as_fd()),
-            None => unreachable!("just made"),
+        let number = self.context.event_counter().map_err(failed)?;
+        if !core::mem::replace(&mut self.control.has_event, true) {
+            self.ring_if_over();
         }
+        // SAFETY: the queue's context has it open as long as it lives, and `self` is borrowed.
+        Ok(unsafe { BorrowedFd::borrow_raw(number) })
     }
 
     /// Tells whether [`Queue::event_fd`] was asked for.
     pub fn has_event_fd(&self) -> bool {
-        self.control.event.is_some()
+        self.control.has_event
+    }
+
+    /// Makes the descriptor of [`Queue::event_fd`] readable if requests are over and not popped:
+    /// for whoever does not pop all of them after a wait.
+    pub fn ring_if_over(&self) {
+        if self.control.has_event && !self.over.is_empty() {
+            self.context.ring_event_counter();
+        }
     }
 
     /// Ends a request that was not started, and those that were to begin after it.
@@ -186,9 +177,7 @@ impl<T, B> Queue<T, B> {
         if let Some(end) = self.control.links.get(&key).and_then(|links| links.end.clone()) {
             end.end(Err(Errno::CANCELED));
         }
-        if let Some(event) = &self.control.event {
-            event.signal();
-        }
+        self.ring_if_over();
     }
 
     /// Before a submission: ends what is late already.
@@ -208,9 +197,7 @@ impl<T, B> Queue<T, B> {
     /// signals.
     pub(super) fn after_submit(&mut self) {
         self.control.links.clear();
-        if let Some(event) = self.control.event.as_ref().filter(|_| !self.over.is_empty()) {
-            event.signal();
-        }
+        self.ring_if_over();
         for key in core::mem::take(&mut self.control.limited) {
             let deadline = self.requests.get(key).and_then(|request| request.deadline.ns());
             let timer = self.nowait.timer();
