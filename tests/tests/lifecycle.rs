@@ -53,6 +53,17 @@ for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]
 for_each_subject!(immediate_exit_loses_nothing, immediate_exit, [preload]);
 for_each_subject!(exec_keeps_submitted_writes, exec, [preload]);
 
+for_each_subject!(limits_of_the_environment_refuse_with_eagain, limits, [libaio, preload]);
+
+fn limits(subject: Subject) {
+    let program = subject.launch(LIFECYCLE).arg("limits").env("NOWAIT_MAX_REQUESTS", "3");
+    let program = program.env("NOWAIT_MAX_CONTEXT_REQUESTS", "2").env("NOWAIT_MAX_PINNED", "lots");
+    let output = program.succeed();
+    subject.assert_loaded(&output);
+    let complaint = "NOWAIT_MAX_PINNED=lots: expected a size, at least 1: bytes, or K, M or G";
+    assert!(output.stderr.contains(complaint), "{output}");
+}
+
 fn exec(subject: Subject) {
     let scratch = Scratch::new("exec");
     let program = subject.launch(LIFECYCLE).arg("exec").arg(scratch.file("file"));

@@ -121,7 +121,8 @@ enum {
 /** In nowait_options.flags: count what queues do, for nowait_queue_report(). */
 #define NOWAIT_COUNT 1u
 /** In nowait_options.flags: what is 0 in the options is taken from NOWAIT_BACKEND, NOWAIT_SUBMIT,
- * NOWAIT_WORKERS and NOWAIT_CACHE_SIZE, if they are set and valid. */
+ * NOWAIT_WORKERS and NOWAIT_CACHE_SIZE, if they are set and valid; limits on what may be under way
+ * from NOWAIT_MAX_REQUESTS, NOWAIT_MAX_PINNED and the same of each queue (…_CONTEXT_…). */
 #define NOWAIT_ENVIRONMENT 2u
 
 /** How an engine is started. Begin with NOWAIT_OPTIONS_INIT; 0 is the default everywhere. */
@@ -139,10 +140,16 @@ typedef struct nowait_options {
 	/** Most bytes of the page cache for files in NOWAIT_CACHE_USER; 256 MiB by default. Rounded
 	 * up to 2 MiB, and taken from the system as it is used. */
 	uint64_t cache_bytes;
+	/** Most requests under way at a time in all queues, those over in nowait_submit() not
+	 * counted; 524,288 by default. More are not started and end with -EAGAIN. */
+	uint64_t max_requests;
+	/** The same for the bytes that they read or write; no limit by default. The largest request
+	 * passes alone. */
+	uint64_t max_bytes;
 } nowait_options;
 
 /** The defaults. */
-#define NOWAIT_OPTIONS_INIT { sizeof(nowait_options), 0, 0, 0, 0, 0 }
+#define NOWAIT_OPTIONS_INIT { sizeof(nowait_options), 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Starts an engine; `options` may be NULL for the defaults, which work on every Linux.

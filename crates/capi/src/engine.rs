@@ -38,6 +38,10 @@ pub struct Options {
     pub flags: u32,
     /// Size of the page cache; 0: the default.
     pub cache_bytes: u64,
+    /// Most requests under way; 0: the default.
+    pub max_requests: u64,
+    /// Most bytes that they use; 0: no limit.
+    pub max_bytes: u64,
 }
 
 /// Starts an engine.
@@ -153,6 +157,12 @@ impl Options {
         }
         if self.cache_bytes != 0 {
             config.cache_bytes = self.cache_bytes;
+        }
+        if self.max_requests != 0 {
+            config.limits.requests = usize::try_from(self.max_requests).unwrap_or(usize::MAX);
+        }
+        if self.max_bytes != 0 {
+            config.limits.bytes = self.max_bytes;
         }
         Ok(Builder::from(config))
     }

@@ -148,7 +148,8 @@ fn structures_and_constants_are_those_of_the_library() {
             );)*
         };
     }
-    layout!("nowait_options", Options, size backend submit workers flags cache_bytes);
+    layout!("nowait_options", Options,
+        size backend submit workers flags cache_bytes max_requests max_bytes);
     layout!("nowait_request", Request,
         op flags fd file buffer length offset events reserved_events user_data timeout_ns
         reserved);

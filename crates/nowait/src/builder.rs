@@ -9,7 +9,7 @@ use crate::{
     timer::Timer,
 };
 use core::fmt;
-use nowait_file::{BackendChoice, Config, Engine, SubmitMode};
+use nowait_file::{BackendChoice, Config, Engine, SubmitMode, throttle::Limits};
 use nowait_sys::{Errno, fork::ForkMark};
 use std::sync::{Arc, OnceLock};
 
@@ -166,6 +166,25 @@ impl Builder {
         self
     }
 
+    /// Limits what may be under way at a time in the whole engine, 524,288 requests by default.
+    ///
+    /// What ends inside submit is not counted. A request beyond the limit is not started and ends
+    /// with `EAGAIN`. A limit on bytes, those of the program's memory in use, lets the largest
+    /// request pass alone.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Builder {
+        self.0.limits = limits;
+        self
+    }
+
+    /// The same for each queue, besides its depth, and for all futures of the engine together; no
+    /// limit by default.
+    #[must_use]
+    pub fn queue_limits(mut self, limits: Limits) -> Builder {
+        self.0.context_limits = limits;
+        self
+    }
+
     /// Counts what queues do, for [`Queue::summary`](crate::Queue::summary) and
     /// [`Nowait::report`]; off by default.
     #[must_use]
@@ -177,13 +196,19 @@ impl Builder {
     /// Starts the engine; returns when its threads run.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads. `EINVAL`: a number of workers
-    /// that is not possible. Whatever refuses a backend that was asked for by name.
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads. `EINVAL`: a number of workers that
+    /// is not possible, a limit of 0. Whatever refuses a backend that was asked for by name.
     pub fn build(self) -> Result<Nowait, Error> {
         const DOING: &str = "start of the engine";
         if !(1..=WORKERS_MAX).contains(&self.0.workers_max) {
             let reason = format!("workers must be 1 to {WORKERS_MAX}, not {}", self.0.workers_max);
             return Err(Error::new(nowait_sys::Errno::INVAL, DOING).because(reason));
+        }
+        for limits in [self.0.limits, self.0.context_limits] {
+            if limits.requests == 0 || limits.bytes == 0 {
+                let reason = "with a limit of 0 nothing could be under way";
+                return Err(Error::new(nowait_sys::Errno::INVAL, DOING).because(reason));
+            }
         }
         let engine = choice::start_exactly(&self.0).map_err(|(errno, reason)| {
             let error = Error::new(errno, DOING);

@@ -85,5 +85,6 @@ pub use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, Sink, SubmitMode, Target,
     UserFile, outcome,
     submit::{Reply, Submission},
+    throttle::Limits,
 };
 pub use options::Options;

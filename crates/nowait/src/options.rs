@@ -91,6 +91,19 @@ impl Options {
             config.cache_bytes = bytes.ok_or("8M to 8192G: bytes, or K, M or G")?;
             Ok(())
         });
+        for (prefix, limits) in [
+            ("NOWAIT_MAX_", &mut config.limits),
+            ("NOWAIT_MAX_CONTEXT_", &mut config.context_limits),
+        ] {
+            read(&format!("{prefix}REQUESTS"), &mut |value| {
+                limits.requests = number_of_requests(value)?;
+                Ok(())
+            });
+            read(&format!("{prefix}PINNED"), &mut |value| {
+                limits.bytes = number_of_bytes(value)?;
+                Ok(())
+            });
+        }
         read("NOWAIT_REPORT", &mut |value| {
             options.report = match value {
                 "0" => None,
@@ -122,6 +135,16 @@ fn bytes(text: &str) -> Option<u64> {
         _ => (text, 0),
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn number_of_requests(text: &str) -> Result<usize, &'static str> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or("a number of requests, at least 1")
+}
+
+fn number_of_bytes(text: &str) -> Result<u64, &'static str> {
+    let count = bytes(text).filter(|count| *count > 0);
+    count.ok_or("a size, at least 1: bytes, or K, M or G")
 }
 
 fn submit_mode(name: &str) -> Option<SubmitMode> {
@@ -168,6 +191,10 @@ mod tests {
             ("NOWAIT_WORKERS", "7"),
             ("NOWAIT_CACHE", "user"),
             ("NOWAIT_CACHE_SIZE", "64m"),
+            ("NOWAIT_MAX_REQUESTS", "1000"),
+            ("NOWAIT_MAX_PINNED", "2G"),
+            ("NOWAIT_MAX_CONTEXT_REQUESTS", "100"),
+            ("NOWAIT_MAX_CONTEXT_PINNED", "64k"),
             ("NOWAIT_REPORT", "/tmp/r.json"),
             ("NOWAIT_LOG", "debug"),
         ]);
@@ -176,6 +203,9 @@ mod tests {
         assert_eq!(options.config.workers_max, 7);
         assert!(options.user_cache && options.config.stats);
         assert_eq!(options.config.cache_bytes, 64 << 20);
+        let (engine, context) = (options.config.limits, options.config.context_limits);
+        assert_eq!((engine.requests, engine.bytes), (1000, 2 << 30));
+        assert_eq!((context.requests, context.bytes), (100, 64 << 10));
         assert_eq!(options.report, Some(ReportTo::File("/tmp/r.json".into())));
         assert_eq!(options.log, LogLevel::Debug);
         assert!(options.complaints.is_empty());
@@ -193,6 +223,23 @@ mod tests {
             let options = parse(&[("NOWAIT_CACHE_SIZE", wrong)]);
             assert_eq!(options.config, Config::default());
             assert_eq!(options.complaints.len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_would_refuse_everything_is_nonsense() {
+        for (name, values) in [
+            ("NOWAIT_MAX_REQUESTS", ["0", "-1", "1K", "many"]),
+            ("NOWAIT_MAX_PINNED", ["0", "0G", "1T", "1.5M"]),
+            ("NOWAIT_MAX_CONTEXT_REQUESTS", ["0", "+-3", "0x10", " 1"]),
+            ("NOWAIT_MAX_CONTEXT_PINNED", ["0K", "K", "-4096", "1 M"]),
+        ] {
+            for value in values {
+                let options = parse(&[(name, value)]);
+                assert_eq!(options.config, Config::default(), "{name}={value}");
+                let expected = format!("{name}={value}: expected a ");
+                assert!(options.complaints[0].starts_with(&expected), "{:?}", options.complaints);
+            }
         }
     }
 

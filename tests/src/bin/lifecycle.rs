@@ -38,6 +38,7 @@ fn main() {
         ["poll-cancel"] => cancelled_polls_still_complete(),
         ["stream-cancel"] => cancelled_reads_of_streams_complete_once(),
         ["stream-turns"] => reads_of_a_stream_take_their_turns(),
+        ["limits"] => limits_refuse_with_eagain(),
         ["pipe"] => an_empty_pipe_does_not_delay_others(),
         ["shared", file] => many_threads_share_a_context(Path::new(file)),
         ["waiters", file] => every_waiter_is_woken(Path::new(file)),
@@ -79,6 +80,29 @@ fn destroy_waits(path: &Path) {
         // No io_getevents: the system's library itself looks into the ring that is gone.
         assert_eq!(context.submit(vec![read_block(&file, 0)]), EINVAL, "io_submit afterwards");
     }
+}
+
+/// Run with room for three requests in the process and for two in each context: what is too much
+/// is refused before it begins, and there is room again when something has ended.
+fn limits_refuse_with_eagain() {
+    const EAGAIN: i32 = -libc::EAGAIN;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let (one, other) = (Context::new(8).expect("io_setup"), Context::new(8).expect("io_setup"));
+    let polls = |count| (0..count).map(|_| Request::poll(reader.as_fd(), libc::POLLIN)).collect();
+    for _ in 0..3 {
+        assert_eq!(one.submit(polls(3)), 2, "of three, in one context");
+        assert_eq!(one.submit(polls(1)), EAGAIN);
+        assert_eq!(other.submit(polls(2)), 1, "of two, in the process");
+        assert_eq!(other.submit(polls(1)), EAGAIN);
+        writer.write_all(b"x").unwrap();
+        assert_eq!(one.reap(2, 8, None).expect("io_getevents").len(), 2);
+        assert_eq!(other.reap(1, 8, None).expect("io_getevents").len(), 1);
+        // What ends inside io_submit is not counted.
+        assert_eq!(one.submit(polls(5)), 5);
+        assert_eq!(one.reap(5, 8, None).expect("io_getevents").len(), 5);
+        (&reader).read_exact(&mut [0]).unwrap();
+    }
+    assert_eq!((one.destroy(), other.destroy()), (0, 0));
 }
 
 /// A poll that never fires does not hold `io_destroy` up.
