@@ -417,7 +417,16 @@ enum {
 	NOWAIT_OP_READ_STREAM = 8,
 	/** Write up to `length` bytes from `buffer` to the pipe, socket or terminal `fd`, waiting for
 	 * room for the first one, as write(2) does. */
-	NOWAIT_OP_WRITE_STREAM = 9
+	NOWAIT_OP_WRITE_STREAM = 9,
+	/** Make `length` bytes at `offset` durable, as nowait_file_sync_range(); covers the writes to
+	 * them submitted before. */
+	NOWAIT_OP_SYNC_RANGE = 10,
+	/** NOWAIT_OP_READ_STREAM to `length` buffers; `buffer` is the address of an array of struct
+	 * iovec. */
+	NOWAIT_OP_READV_STREAM = 11,
+	/** NOWAIT_OP_WRITE_STREAM from `length` buffers; `buffer` is the address of an array of
+	 * struct iovec. */
+	NOWAIT_OP_WRITEV_STREAM = 12
 };
 
 /**
@@ -618,6 +627,16 @@ static inline void nowait_prep_datasync(nowait_request *request, nowait_file *fi
 	nowait_prep(request, NOWAIT_OP_DATASYNC, file, user_data);
 }
 
+/** A sync of `length` bytes at `offset`, of all from `offset` on if `length` is 0, that covers the
+ * writes to them submitted before. */
+static inline void nowait_prep_sync_range(nowait_request *request, nowait_file *file,
+					  uint64_t offset, uint64_t length, uint64_t user_data)
+{
+	nowait_prep(request, NOWAIT_OP_SYNC_RANGE, file, user_data);
+	request->offset = offset;
+	request->length = length;
+}
+
 /** A wait until `fd` is ready for one of `events` (POLLIN, POLLOUT …), once. */
 static inline void nowait_prep_poll(nowait_request *request, int fd, uint32_t events,
 				    uint64_t user_data)
@@ -645,6 +664,30 @@ static inline void nowait_prep_write_stream(nowait_request *request, int fd, con
 	request->fd = fd;
 	request->buffer = (void *)(uintptr_t)buffer;
 	request->length = length;
+}
+
+/** A read from the pipe, socket or terminal `fd` to `count` buffers, one after another; lent as by
+ * nowait_prep_readv(). */
+static inline void nowait_prep_readv_stream(nowait_request *request, int fd,
+					    const struct iovec *iov, size_t count,
+					    uint64_t user_data)
+{
+	nowait_prep(request, NOWAIT_OP_READV_STREAM, NULL, user_data);
+	request->fd = fd;
+	request->buffer = (void *)(uintptr_t)iov;
+	request->length = count;
+}
+
+/** A write of `count` buffers, one after another, to the pipe, socket or terminal `fd`; lent as by
+ * nowait_prep_readv(). */
+static inline void nowait_prep_writev_stream(nowait_request *request, int fd,
+					     const struct iovec *iov, size_t count,
+					     uint64_t user_data)
+{
+	nowait_prep(request, NOWAIT_OP_WRITEV_STREAM, NULL, user_data);
+	request->fd = fd;
+	request->buffer = (void *)(uintptr_t)iov;
+	request->length = count;
 }
 
 #ifdef __cplusplus

@@ -26,6 +26,12 @@ pub mod op {
     pub const READ_STREAM: u16 = 8;
     /// Write without an offset.
     pub const WRITE_STREAM: u16 = 9;
+    /// Make a part of the data durable.
+    pub const SYNC_RANGE: u16 = 10;
+    /// Read without an offset to several buffers.
+    pub const READV_STREAM: u16 = 11;
+    /// Write without an offset from several buffers.
+    pub const WRITEV_STREAM: u16 = 12;
 }
 
 /// `nowait_request`.
@@ -148,6 +154,24 @@ impl Request {
                 let stream = Stream::new(nowait, source);
                 return Ok(queue.write_stream(&stream, self.memory(), tag)?);
             }
+            op::READV_STREAM => {
+                let stream = Stream::new(nowait, source);
+                // SAFETY: the caller's array, as promised.
+                return Ok(queue.read_stream_vectored(
+                    &stream,
+                    unsafe { self.memories() }?,
+                    tag,
+                )?);
+            }
+            op::WRITEV_STREAM => {
+                let stream = Stream::new(nowait, source);
+                // SAFETY: as above.
+                return Ok(queue.write_stream_vectored(
+                    &stream,
+                    unsafe { self.memories() }?,
+                    tag,
+                )?);
+            }
             _ => {}
         }
         // SAFETY: the caller's file; `check` has found it not null.
@@ -160,6 +184,7 @@ impl Request {
                 op::READV => queue.read_vectored(file, self.memories()?, self.offset, tag),
                 op::WRITEV => queue.write_vectored(file, self.memories()?, self.offset, tag),
                 op::SYNC => queue.sync_all(file, tag),
+                op::SYNC_RANGE => queue.sync_range(file, self.offset, self.length, tag),
                 _ => queue.sync_data(file, tag),
             }
         };
@@ -186,10 +211,14 @@ impl Request {
             let doing = format!("submit of a request {:#x}", self.user_data);
             Err(Failure::new(errno, &doing, because))
         };
-        let is_stream = matches!(self.op, op::READ_STREAM | op::WRITE_STREAM);
+        let is_stream = matches!(
+            self.op,
+            op::READ_STREAM | op::WRITE_STREAM | op::READV_STREAM | op::WRITEV_STREAM
+        );
         let has_fd = is_stream || self.op == op::POLL;
-        let at_offset = (op::READ..=op::WRITEV).contains(&self.op);
-        if !(op::READ..=op::WRITE_STREAM).contains(&self.op) {
+        let has_memory = is_stream || (op::READ..=op::WRITEV).contains(&self.op);
+        let has_place = (op::READ..=op::WRITEV).contains(&self.op) || self.op == op::SYNC_RANGE;
+        if !(op::READ..=op::WRITEV_STREAM).contains(&self.op) {
             return refused(Errno::INVAL, "op is none of NOWAIT_OP_*");
         }
         if has_fd && self.fd < 0 {
@@ -198,15 +227,16 @@ impl Request {
         if self.file.is_null() != has_fd {
             return refused(Errno::INVAL, "it needs a file, or has one and a descriptor");
         }
-        let memory = at_offset || is_stream || (self.buffer.is_null() && self.length == 0);
-        let place = at_offset || self.offset == 0;
+        let memory = has_memory || self.buffer.is_null();
+        let length = has_memory || has_place || self.length == 0;
+        let place = has_place || self.offset == 0;
         let source = has_fd || self.fd == 0;
         let events = self.op == op::POLL || self.events == 0;
         let unused = self.flags & !LINK == 0
             && self.reserved_events == 0
             && self.reserved == [0; 2]
             && u16::try_from(self.events).is_ok();
-        if !(memory && place && source && events && unused) {
+        if !(memory && length && place && source && events && unused) {
             return refused(Errno::INVAL, "a field that this operation does not have is not 0");
         }
         if is_later && is_stream {

@@ -528,6 +528,88 @@ fn a_linked_request_begins_after_a_success_only_and_a_chain_is_not_cut() {
 }
 
 #[test]
+fn a_part_of_a_file_is_made_durable_behind_the_writes_to_it() {
+    everywhere(|engine, folder, cache| {
+        let file = engine.open(&folder.join("file"), O_RDWR | O_CREAT, cache).unwrap();
+        let queue = engine.queue(8);
+        let mut from = Block([9; BLOCK]);
+        for round in 0..8u64 {
+            let offset = round as usize % 2 * BLOCK;
+            let write = request(op::WRITE, file, &mut from.0, offset, 1);
+            let mut part = request(op::SYNC_RANGE, file, &mut [], offset, 2);
+            part.length = if round < 4 { BLOCK as u64 } else { 0 };
+            let read = request(op::READ, file, &mut [], 0, 3);
+            assert_eq!(submit(queue, &[write, part, read]), 3);
+            let mut done = reap(queue, 3, 3, FOREVER);
+            done.sort_by_key(|done| done.user_data);
+            let results: Vec<_> = done.iter().map(|done| done.result).collect();
+            assert_eq!(results, [BLOCK as i64, 0, 0], "round {round}");
+        }
+        let mut part = request(op::SYNC_RANGE, file, &mut [], 0, 1);
+        part.offset = u64::MAX;
+        assert_eq!(submit(queue, &[part]), negative(Errno::INVAL));
+        part = Request { offset: 0, buffer: from.0.as_mut_ptr().cast(), ..part };
+        assert_eq!(submit(queue, &[part]), negative(Errno::INVAL), "it has no memory");
+        // SAFETY: ours, and not used again.
+        unsafe {
+            nowait_queue_destroy(queue);
+            nowait_file_close(file);
+        }
+    });
+}
+
+#[test]
+fn streams_take_vectors() {
+    use std::os::fd::AsRawFd;
+    everywhere(|engine, _, _| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let queue = engine.queue(2);
+        let (mut hello, mut world) = (*b"hello ", *b"world");
+        let (mut head, mut tail) = ([0; 3], [0; 20]);
+        let part = |bytes: &mut [u8]| IoVec { base: bytes.as_mut_ptr(), len: bytes.len() };
+        let mut out = [part(&mut hello), part(&mut []), part(&mut world)];
+        let mut back = [part(&mut head), part(&mut tail)];
+        let of = |op, fd, parts: &mut [IoVec], tag| {
+            let mut request = request(op, null_mut(), &mut [], 0, tag);
+            request.buffer = parts.as_mut_ptr().cast();
+            request.length = parts.len() as u64;
+            Request { fd, ..request }
+        };
+        let write = of(op::WRITEV_STREAM, writer.as_raw_fd(), &mut out, 1);
+        let read = of(op::READV_STREAM, reader.as_raw_fd(), &mut back, 2);
+        assert_eq!(submit(queue, &[write]), 1);
+        out = [part(&mut []); 3]; // the array was copied
+        assert_eq!(reap(queue, 1, 1, FOREVER)[0].result, 11);
+        assert!(out.iter().all(|part| part.len == 0));
+        assert_eq!(submit(queue, &[read]), 1);
+        assert_eq!(reap(queue, 1, 1, FOREVER)[0].result, 11);
+        assert_eq!((&head, &tail[..8]), (b"hel", &b"lo world"[..]));
+        let too_many = Request { length: 1025, ..read };
+        assert_eq!(submit(queue, &[too_many]), negative(Errno::INVAL));
+        // SAFETY: ours, and not used again.
+        unsafe { nowait_queue_destroy(queue) };
+    });
+}
+
+#[test]
+fn limits_refuse_with_eagain() {
+    let engine = Owned::new(Options { max_requests: 2, max_bytes: 10_000, ..options() });
+    let queue = engine.queue(8);
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let poll = |tag| {
+        let mut poll = request(op::POLL, null_mut(), &mut [], 0, tag);
+        poll.fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        Request { events: 1, ..poll }
+    };
+    assert_eq!(submit(queue, &[poll(1), poll(2), poll(3)]), 3);
+    let refused = reap(queue, 3, 1, FOREVER);
+    assert_eq!(refused.len(), 1);
+    assert_eq!((refused[0].user_data, refused[0].result), (3, i64::from(negative(Errno::AGAIN))));
+    // SAFETY: ours, and not used again; it cancels its polls.
+    unsafe { nowait_queue_destroy(queue) };
+}
+
+#[test]
 fn streams_move_what_is_there() {
     use std::os::fd::AsRawFd;
     everywhere(|engine, _, _| {

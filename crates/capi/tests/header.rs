@@ -165,6 +165,9 @@ fn structures_and_constants_are_those_of_the_library() {
         ("NOWAIT_OP_POLL", op::POLL),
         ("NOWAIT_OP_READ_STREAM", op::READ_STREAM),
         ("NOWAIT_OP_WRITE_STREAM", op::WRITE_STREAM),
+        ("NOWAIT_OP_SYNC_RANGE", op::SYNC_RANGE),
+        ("NOWAIT_OP_READV_STREAM", op::READV_STREAM),
+        ("NOWAIT_OP_WRITEV_STREAM", op::WRITEV_STREAM),
         ("NOWAIT_LINK", LINK),
     ] {
         assert_equal(name, value.into());

@@ -1,5 +1,6 @@
 //! A decoded request, before anything has been done about it.
 
+use core::ops::Range;
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::Durable;
 use nowait_sys::{
@@ -46,6 +47,8 @@ pub struct Command {
     pub rw_flags: u32,
     /// I/O priority, 0 for the thread's own.
     pub priority: u16,
+    /// Bytes from `offset` on that a [`Kind::Fdatasync`] is about; 0: all from there on.
+    pub sync_bytes: u64,
 }
 
 /// Most bytes the kernel moves in one request (`MAX_RW_COUNT`).
@@ -71,6 +74,7 @@ impl Command {
             offset,
             rw_flags: 0,
             priority: 0,
+            sync_bytes: 0,
         }
     }
 
@@ -89,7 +93,9 @@ impl Command {
     /// Makes the bio for what is left after the first `done` bytes, on `fd`, which is the command's
     /// file in the table of the thread that will commit.
     pub fn bio(&self, fd: i32, done: u64, token: u64) -> Bio {
-        let (segments, offset) = (self.segments.after(done as usize), self.offset + done as i64);
+        let moves = matches!(self.kind, Kind::Read | Kind::Write);
+        let offset = if moves { self.offset + done as i64 } else { 0 };
+        let segments = self.segments.after(done as usize);
         // SAFETY: whoever made the command promised that its segments live until the event,
         // which is delivered after the bio's completion.
         let mut bio = unsafe { Bio::new(self.bio_op(), fd, segments, offset, token) };
@@ -106,6 +112,15 @@ impl Command {
             Kind::Fsync => BioOp::Fsync,
             Kind::Fdatasync => BioOp::Fdatasync,
             Kind::Poll(events) => BioOp::Poll(events),
+        }
+    }
+
+    /// Returns the bytes that a sync is about.
+    pub(crate) fn sync_range(&self) -> Range<u64> {
+        let from = self.offset as u64;
+        match self.sync_bytes {
+            0 => from..u64::MAX,
+            bytes => from..from.saturating_add(bytes),
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
         Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),
         Kind::Write => (range, Access::Write),
         Kind::Read => (range, Access::Read),
-        _ => (0..u64::MAX, Access::Sync),
+        _ => (command.sync_range(), Access::Sync),
     }
 }
 

@@ -561,7 +561,7 @@ impl UserOperation {
                 }
                 Kind::Write => UserOperation::write(file, offset, segments, durable),
                 Kind::Fsync => UserOperation::sync(file, Durable::All),
-                Kind::Fdatasync => UserOperation::sync(file, Durable::Data),
+                Kind::Fdatasync => UserOperation::sync_range(file, offset, command.sync_bytes),
                 Kind::Poll(_) => return Err(Errno::INVAL),
             }
         })

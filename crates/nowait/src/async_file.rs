@@ -181,8 +181,20 @@ impl AsyncFile {
         self.sync(Kind::Fdatasync)
     }
 
+    /// Makes `len` bytes from `offset` on durable, and what is needed to read them; with `len` 0
+    /// all from `offset` on. Covers the writes to them polled before it. See [`File::sync_range`].
+    ///
+    /// Errors of the result: those of [`AsyncFile::sync_data`]; `EINVAL`: `offset` is beyond the
+    /// end of every file.
+    pub fn sync_range(&self, offset: u64, len: u64) -> FileSync {
+        self.sync_by(Request::sync_of_range(self.file(), offset, len, ()))
+    }
+
     fn sync(&self, kind: Kind) -> FileSync {
-        let request = Request::on(self.file(), kind, Buffers::None, 0, ());
+        self.sync_by(Request::on(self.file(), kind, Buffers::None, 0, ()))
+    }
+
+    fn sync_by(&self, request: Request<(), ()>) -> FileSync {
         Operation::new(self.nowait(), request, |_| Segments::NONE, |result, _| result.map(drop))
     }
 
@@ -278,6 +290,9 @@ pub(crate) fn one<B>(
     (result, buffers.one().expect("a request with one buffer"))
 }
 
-fn many<B>(result: Result<usize, Error>, buffers: Buffers<B>) -> (Result<usize, Error>, Vec<B>) {
+pub(crate) fn many<B>(
+    result: Result<usize, Error>,
+    buffers: Buffers<B>,
+) -> (Result<usize, Error>, Vec<B>) {
     (result, buffers.many().expect("a request with several buffers"))
 }

@@ -218,6 +218,14 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Fdatasync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
+    /// Prepares [`File::sync_range`]; it covers the writes to these bytes submitted before it.
+    ///
+    /// # Errors
+    /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is beyond the end of every file.
+    pub fn sync_range(&mut self, file: &File, offset: u64, len: u64, tag: T) -> Taken<T, B> {
+        self.prepare(Request::sync_of_range(file, offset, len, tag), |_| Segments::NONE)
+    }
+
     /// Prepares a wait until `source` is ready for one of the events of poll(2), once: [`POLL_IN`],
     /// [`POLL_OUT`] and their like.
     ///

@@ -7,7 +7,12 @@ use nowait_file::{
     Command, Kind, Opened,
     command::{LEN_MAX, check_mode, open_for},
 };
-use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    file::{IOV_MAX, IoVec},
+    time::Deadline,
+};
 use std::{
     os::fd::{AsFd, AsRawFd},
     sync::Arc,
@@ -22,6 +27,8 @@ pub(crate) struct Request<T, B> {
     offset: u64,
     /// Bytes asked for.
     len: u64,
+    /// Of a sync of a part.
+    sync_bytes: u64,
     /// `RWF_*`.
     pub(crate) rw_flags: u32,
     /// When it is cancelled.
@@ -88,6 +95,12 @@ impl<T, B> Request<T, B> {
         Request { offset, ..Request::on_other(file, kind, buffers, tag) }
     }
 
+    /// Makes a sync of the data of `len` bytes from `offset` on; 0: of all from there on.
+    pub(crate) fn sync_of_range(file: &File, offset: u64, len: u64, tag: T) -> Request<T, B> {
+        let sync = Request::on(file, Kind::Fdatasync, Buffers::None, offset, tag);
+        Request { sync_bytes: len, ..sync }
+    }
+
     pub(crate) fn on_other(file: Held, kind: Kind, buffers: Buffers<B>, tag: T) -> Request<T, B> {
         Request {
             tag,
@@ -96,6 +109,7 @@ impl<T, B> Request<T, B> {
             kind,
             offset: 0,
             len: 0,
+            sync_bytes: 0,
             rw_flags: 0,
             deadline: Deadline::NEVER,
             is_cancelled: false,
@@ -120,7 +134,7 @@ impl<T, B> Request<T, B> {
         let (file, offset) = self.check(&segments)?;
         // SAFETY: the segments are memory of the buffers, which the caller leaves alone.
         let command = unsafe { Command::new(self.kind, file, segments, offset) };
-        Ok(Command { rw_flags: self.rw_flags, ..command })
+        Ok(Command { rw_flags: self.rw_flags, sync_bytes: self.sync_bytes, ..command })
     }
 
     /// Makes the result from what the engine says.
@@ -141,7 +155,7 @@ impl<T, B> Request<T, B> {
                     Kind::Read | Kind::Write => {
                         file.check(self.kind, segments.as_slice(), self.offset)?
                     }
-                    _ => 0,
+                    _ => i64::try_from(self.offset).map_err(|_| self.failed(Errno::INVAL))?,
                 };
                 Ok(((file.fd(), file.status_flags()), signed))
             }
@@ -149,6 +163,10 @@ impl<T, B> Request<T, B> {
                 let fd = other.fd();
                 let flags = open_for(fd)
                     .and_then(|flags| check_mode(self.kind, flags).map(|()| flags))
+                    .and_then(|flags| match segments.as_slice().len() > IOV_MAX {
+                        true => Err(Errno::INVAL),
+                        false => Ok(flags),
+                    })
                     .map_err(|errno| self.failed(errno))?;
                 Ok(((fd, flags), 0))
             }

@@ -2,8 +2,8 @@
 
 use crate::{
     Buffers, IoBuffer, IoBufferMut, Nowait,
-    async_file::one,
-    operation::{Operation, Readiness, Transfer},
+    async_file::{many, one},
+    operation::{Operation, Readiness, Transfer, VectoredTransfer},
     request::{Held, Request, readable, writable},
 };
 use core::fmt;
@@ -67,6 +67,20 @@ impl Stream {
     pub fn write<B: IoBuffer + Send>(&self, buffer: B) -> Transfer<B> {
         let request = Request::on_other(self.held(), Kind::Write, Buffers::One(buffer), ());
         Operation::new(&self.nowait, request, readable, one)
+    }
+
+    /// Reads as [`Stream::read`] does, into several buffers, one after another; `EINVAL`: more than
+    /// 1024 of them.
+    pub fn read_vectored<B: IoBufferMut + Send>(&self, buffers: Vec<B>) -> VectoredTransfer<B> {
+        let request = Request::on_other(self.held(), Kind::Read, Buffers::Many(buffers), ());
+        Operation::new(&self.nowait, request, writable, many)
+    }
+
+    /// Writes as [`Stream::write`] does, from several buffers, one after another; `EINVAL`: more
+    /// than 1024 of them.
+    pub fn write_vectored<B: IoBuffer + Send>(&self, buffers: Vec<B>) -> VectoredTransfer<B> {
+        let request = Request::on_other(self.held(), Kind::Write, Buffers::Many(buffers), ());
+        Operation::new(&self.nowait, request, readable, many)
     }
 
     /// Waits until it is ready for one of the events of poll(2), once:

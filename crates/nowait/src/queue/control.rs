@@ -218,6 +218,20 @@ impl<T, B: IoBufferMut> Queue<T, B> {
         let buffers = Buffers::One(buffer);
         self.prepare(Request::on_other(stream.held(), Kind::Read, buffers, tag), writable)
     }
+
+    /// Prepares [`Queue::read_stream`] into several buffers, one after another.
+    ///
+    /// # Errors
+    /// Those of [`Queue::read_stream`]; `EINVAL`: more than 1024 buffers.
+    pub fn read_stream_vectored(
+        &mut self,
+        stream: &Stream,
+        buffers: Vec<B>,
+        tag: T,
+    ) -> Taken<T, B> {
+        let buffers = Buffers::Many(buffers);
+        self.prepare(Request::on_other(stream.held(), Kind::Read, buffers, tag), writable)
+    }
 }
 
 impl<T, B: IoBuffer> Queue<T, B> {
@@ -227,6 +241,20 @@ impl<T, B: IoBuffer> Queue<T, B> {
     /// `EAGAIN`: the queue is full. `EBADF`: not open for writing.
     pub fn write_stream(&mut self, stream: &Stream, buffer: B, tag: T) -> Taken<T, B> {
         let buffers = Buffers::One(buffer);
+        self.prepare(Request::on_other(stream.held(), Kind::Write, buffers, tag), readable)
+    }
+
+    /// Prepares [`Queue::write_stream`] from several buffers, one after another.
+    ///
+    /// # Errors
+    /// Those of [`Queue::write_stream`]; `EINVAL`: more than 1024 buffers.
+    pub fn write_stream_vectored(
+        &mut self,
+        stream: &Stream,
+        buffers: Vec<B>,
+        tag: T,
+    ) -> Taken<T, B> {
+        let buffers = Buffers::Many(buffers);
         self.prepare(Request::on_other(stream.held(), Kind::Write, buffers, tag), readable)
     }
 }
