@@ -181,6 +181,47 @@ fn event_loop_answers_every_line() {
 }
 
 #[test]
+fn cancel_gives_up_when_its_input_is_silent_and_loses_nothing() {
+    each_build("crates/capi/examples/cancel.c", |scratch, program| {
+        program();
+        let run = |script: &str| {
+            let shell = Program::new("sh").args(["-c", script]).arg(scratch.file("program"));
+            let fifo = scratch.file("fifo");
+            shell.arg(fifo).env("LD_LIBRARY_PATH", libraries()).succeed()
+        };
+        let ended = run("seq 1 3000 | \"$0\" 100000");
+        let numbers: Vec<String> = (1..=3000).map(|number: u32| number.to_string()).collect();
+        let numbers = numbers.join("\n") + "\n";
+        assert!(ended.stdout == numbers, "{ended}");
+        assert_eq!(ended.stderr, format!("{} bytes, then the end\n", numbers.len()));
+        // Open for writing too: it never ends.
+        let silent = run("mkfifo \"$1\" && exec 3<>\"$1\" && echo hello >&3 && \"$0\" 300 <&3");
+        assert_eq!(silent.stdout, "hello\n");
+        assert_eq!(silent.stderr, "6 bytes, then silence\n");
+    });
+}
+
+#[test]
+fn links_counts_what_is_written_and_nothing_after_a_failure() {
+    each_build("crates/capi/examples/links.c", |scratch, program| {
+        let log = scratch.file("log");
+        assert_eq!(program().arg(&log).arg("9").succeed().stdout, "9 records\n");
+        let bytes = fs::read(&log).unwrap();
+        assert_eq!((bytes.len(), &bytes[..8]), (10 * 4096, &9u64.to_ne_bytes()[..]));
+        for (number, record) in bytes.chunks(4096).enumerate().skip(1) {
+            assert!(record.iter().all(|byte| usize::from(*byte) == number), "{number}");
+        }
+        // 24 blocks of 512 bytes: room for the mark's block and two records.
+        let script = "ulimit -f 24; trap '' XFSZ; exec \"$0\" \"$1\" 9";
+        let shell = Program::new("sh").args(["-c", script]).arg(scratch.file("program"));
+        let output = shell.arg(&log).env("LD_LIBRARY_PATH", libraries()).run();
+        assert_eq!(output.status.code(), Some(1), "{output}");
+        assert!(output.stderr.starts_with("record 3: 3 steps were not begun\n"), "{output}");
+        assert_eq!(fs::read(&log).unwrap()[..8], 2u64.to_ne_bytes(), "the third is not counted");
+    });
+}
+
+#[test]
 fn handles_outlive_what_they_were_made_from_and_fork_leaves_them_alone() {
     each_build("tests/c_api/lifetime.c", |scratch, program| {
         let (path, _) = numbered(scratch, 32);
