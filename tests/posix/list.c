@@ -157,6 +157,49 @@ CASE(lio_listio, of_nothing_is_over_at_once, CONFORMING)
 	take_signal(SIGRTMIN);
 }
 
+/* Requests of nothing are requests: each ends, transfers nothing, and keeps the others' places. */
+CASE(lio_listio, with_requests_of_no_bytes_among_others, CONFORMING)
+{
+	int fd = mixed_list();
+
+	for (int i = 1; i < MANY; i += 3)
+		blocks[i].aio_nbytes = 0;
+	blocks[7].aio_offset = 1L << 30;
+	EQUAL(lio_listio(LIO_WAIT, list, MANY, NULL), 0);
+	for (int i = 0; i < MANY; i++) {
+		char seen;
+		int nothing = i % 3 == 1;
+
+		EQUAL(aio_error(&blocks[i]), 0);
+		EQUAL(aio_return(&blocks[i]), nothing ? 0 : BLOCK);
+		EQUAL(pread(fd, &seen, 1, (off_t)i * BLOCK), 1);
+		EQUAL(seen, i % 2 && !nothing ? 'w' : i);
+		EQUAL(buffer[i][0], i % 2 ? 'w' : nothing ? 0 : i);
+	}
+	EQUAL(lseek(fd, 0, SEEK_END), MANY * BLOCK);
+}
+
+/* As many as one vector has segments, which is more than the standard's least AIO_LISTIO_MAX. */
+CASE(lio_listio, of_a_thousand_and_twenty_four_requests, CONFORMING)
+{
+	enum { COUNT = 1024 };
+	static struct aiocb many[COUNT];
+	static struct aiocb *all[COUNT];
+	static unsigned char bytes[COUNT];
+	int fd = new_file("file", 16 * BLOCK, 0);
+
+	for (int i = 0; i < COUNT; i++) {
+		many[i] = transfer(fd, &bytes[i], i % 5 != 0, (off_t)i * 64);
+		many[i].aio_lio_opcode = LIO_READ;
+		all[i] = &many[i];
+	}
+	EQUAL(lio_listio(LIO_WAIT, all, COUNT, NULL), 0);
+	for (int i = 0; i < COUNT; i++) {
+		EQUAL(aio_return(&many[i]), i % 5 != 0);
+		EQUAL(bytes[i], i % 5 ? i * 64 / BLOCK : 0);
+	}
+}
+
 CASE(lio_listio, einval_is_another_mode, CONFORMING)
 {
 	mixed_list();

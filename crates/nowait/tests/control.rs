@@ -173,6 +173,52 @@ fn a_request_that_waits_for_another_can_be_cancelled_and_dropped() {
     });
 }
 
+/// On files in memory the driver copies what is handed over; what has links is not copied, and
+/// keeps its order with what is.
+#[test]
+fn links_between_requests_in_memory_keep_their_order_with_copies() {
+    everywhere(|nowait, mode| {
+        if mode != CacheMode::Host {
+            return;
+        }
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let file = open(nowait, mode, &folder.path().join("file"));
+        let mut queue: Queue<u32, AlignedBuffer> = nowait.queue(8).unwrap();
+        for round in 0..30u8 {
+            queue.write(&file, filled(BLOCK, 50), 0, 0).unwrap();
+            let write = queue.write(&file, filled(BLOCK, round), 0, 1).unwrap();
+            let read = queue.read(&file, filled(BLOCK, 0xff), 0, 2).unwrap();
+            let again = queue.write(&file, filled(BLOCK, 60), 0, 3).unwrap();
+            queue.read(&file, filled(BLOCK, 0xff), 0, 4).unwrap();
+            // Short, for the file has one block: what follows it does not happen.
+            let short = queue.read(&file, filled(2 * BLOCK, 0xff), 0, 5).unwrap();
+            let never = queue.write(&file, filled(BLOCK, 70), 0, 6).unwrap();
+            queue.read(&file, filled(BLOCK, 0xff), 0, 7).unwrap();
+            for (first, then) in [(write, read), (read, again), (short, never)] {
+                queue.link(first, then).unwrap();
+            }
+            assert_eq!(queue.submit(), 8);
+            let mut seen = [None; 8];
+            let done = queue.reap(8, None, |done| {
+                let result = done.result.map_err(|error| error.errno());
+                seen[done.tag as usize] = Some((result, done.buffers.one().unwrap()[0]));
+            });
+            let whole = |byte| Some((Ok(BLOCK), byte));
+            let expected = [
+                whole(50),
+                whole(round),
+                whole(round),
+                whole(60),
+                whole(60),
+                whole(60),
+                Some((Err(Errno::CANCELED), 70)),
+                whole(60),
+            ];
+            assert_eq!((done.unwrap(), seen), (8, expected), "round {round}");
+        }
+    });
+}
+
 #[test]
 fn a_link_is_made_between_prepared_requests_in_their_order() {
     let nowait = Nowait::new().unwrap();

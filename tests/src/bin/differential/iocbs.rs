@@ -144,6 +144,8 @@ fn vectors(world: &World) -> Vec<Case> {
         Iocb { buffer, bytes, ..world.iocb(opcode, &world.both) }
     };
     let readv = |parts: &[(u64, u64)]| of(aio::PREADV, parts);
+    let (empty, direct_fd) = ((memory, 0), world.direct.as_raw_fd());
+    let direct = |parts: &[(u64, u64)]| Iocb { fd: direct_fd, ..readv(parts) };
     named(vec![
         ("vectored read", readv(&pair)),
         ("vectored write", of(aio::PWRITEV, &pair)),
@@ -152,6 +154,18 @@ fn vectors(world: &World) -> Vec<Case> {
         ("vector with one bad part", readv(&[plain, (4096, 4096)])),
         ("vector with a bad part first", readv(&[(4096, 4096), plain])),
         ("vector with a negative length", readv(&[plain, (memory, u64::MAX)])),
+        ("vector with empty parts", readv(&[empty, plain, empty, (memory + 4096, 9), empty])),
+        ("vectored write with empty parts", of(aio::PWRITEV, &[empty, (memory, 7), empty, plain])),
+        ("vector that begins empty", readv(&[empty, empty, (memory, 1)])),
+        ("write of empty parts", of(aio::PWRITEV, &[empty, empty])),
+        ("vector of 1024 parts, every other empty", readv(&[empty, (memory, 4)].repeat(512))),
+        ("vectored write of 1024 parts", of(aio::PWRITEV, &[(memory, 4); 1024])),
+        ("vectored write of 1025 parts", of(aio::PWRITEV, &[(memory, 4); 1025])),
+        ("vector of 1025 empty parts", readv(&[empty; 1025])),
+        ("direct vector with an empty part", direct(&[plain, empty, (memory + 4096, 512)])),
+        ("direct vector of 1024 parts", direct(&[(memory, 512); 1024])),
+        ("direct vector of empty parts", direct(&[empty; 3])),
+        ("direct vector with an odd part", direct(&[plain, (memory, 100)])),
         ("vector of 1024 parts", readv(&[(memory, 4); 1024])),
         ("vector of 1025 parts", readv(&[(memory, 4); 1025])),
         ("vector unmapped", Iocb { buffer: 4096, ..readv(&pair) }),
