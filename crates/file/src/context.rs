@@ -289,8 +289,9 @@ impl Context {
         }
         let bell = Arc::new(self.bell()?);
         let number = self.counter.get_or_init(|| {
-            let rings = bell.clone();
-            self.io.set_bell(Box::new(move || rings.ring()));
+            // Whoever rings has the context; the last reference is the one that is buried.
+            let rings = Arc::downgrade(&bell);
+            self.io.set_bell(Box::new(move || rings.upgrade().iter().for_each(|bell| bell.ring())));
             bell
         });
         // What is there already, and what somebody must bring who led so far.
@@ -385,7 +386,7 @@ impl Context {
     fn bell(&self) -> Result<Bell, Errno> {
         let eventfd = EventFd::new()?;
         let number = eventfd.raw();
-        let held = self.engine.holds().hold_afresh(number)?;
+        let held = self.engine.hold_for_good(number)?;
         let ring = move || match hold::in_engine_table() {
             true => held.number().map_or((), eventfd::signal),
             false => eventfd::signal(number),
@@ -487,12 +488,14 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        let Some(own) = self.own.take() else { return };
-        self.engine.own_queue_dropped();
+        let own = self.own.take();
+        if own.is_some() {
+            self.engine.own_queue_dropped();
+        }
         // The last reference may be that of a request which ends on a thread of the engine; the
-        // queue's descriptors are in the application's table.
+        // descriptors of queue and counters are in the application's table.
         if hold::in_engine_table() {
-            self.engine.bury(own);
+            self.engine.bury((own, self.counter.take(), self.loop_bell.take()));
         }
     }
 }

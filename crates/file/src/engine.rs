@@ -54,8 +54,9 @@ pub struct Engine {
     /// The page cache, made at first use.
     cache: OnceLock<Result<Arc<Cache>, Errno>>,
     users: Users,
-    /// Own queues whose contexts ended on a thread of the engine, to be dropped on another.
-    graves: Mutex<Vec<Arc<dyn BlockBackend>>>,
+    /// Own queues and counters of contexts that ended on a thread of the engine, to be dropped on
+    /// another.
+    graves: Mutex<Vec<Box<dyn Send>>>,
     cpus: u32,
 }
 
@@ -151,11 +152,11 @@ impl Engine {
         None
     }
 
-    pub(crate) fn bury(&self, own: Arc<dyn BlockBackend>) {
-        self.graves.lock().push(own);
+    pub(crate) fn bury(&self, remains: impl Send + 'static) {
+        self.graves.lock().push(Box::new(remains));
     }
 
-    /// Drops buried queues; on a thread of the application.
+    /// Drops what is buried; on a thread of the application.
     pub fn clear_graves(&self) {
         let graves = core::mem::take(&mut *self.graves.lock());
         drop(graves);

@@ -38,6 +38,12 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let one = |id: u64| {
             let context = Context::new(engine, id as u32, 64).unwrap();
+            if id.is_multiple_of(4) {
+                context.event_counter().unwrap();
+            }
+            if id.is_multiple_of(8) {
+                context.loop_descriptors().unwrap();
+            }
             submit(&context, 1, command(Kind::Read, &file, leaked(64, 0), 0)).unwrap();
             submit(&context, 2, poll(&reader, POLLIN)).unwrap();
             submit(&context, 3, command(Kind::Read, &reader, leaked(8, 0), 0)).unwrap();
