@@ -238,12 +238,12 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     tests(command)
 }
 
-/// Random operations on real files, 1,000 seeds on each backend; then many seeds of the simulator,
+/// Random operations on real files, 10,000 seeds on each backend; then many seeds of the simulator,
 /// optimised, from one that the commit chooses.
 fn soak(context: &Context) -> Result<End> {
     let mut files = context.cargo(&["test", "-p", "nowait", "--test", "random"]);
     if env::var_os("NOWAIT_SEEDS").is_none() {
-        files.env("NOWAIT_SEEDS", "1000");
+        files.env("NOWAIT_SEEDS", "10000");
     }
     tests(files)?;
     let seed = env::var("SIM_SEED").ok().or_else(commit).unwrap_or_else(|| String::from("0"));

@@ -1,16 +1,26 @@
 //! Random operations on one file through several opens, against a vector, on every backend.
 //!
 //! A seed decides everything but the order in which the system completes. `NOWAIT_SEED=17` runs
-//! one; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set how many and how long.
+//! one; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set how many and how long. Seeds run side by side, each
+//! on an engine and a file that no other has at that time: a run waits for the disk most of the
+//! time, and shares nothing but that.
 
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue};
-use std::path::Path;
+use nowait_block::conformance::note_skip;
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+};
 
 /// The file never grows beyond this, four times the cache.
 const BYTES_MAX: u64 = 8 << 20;
 const CACHE_BYTES: u64 = 2 << 20;
 const BLOCK: u64 = 4096;
 const LEN_MAX: u64 = 300_000;
+/// How many seeds run at a time on each backend.
+const SIDE_BY_SIDE: usize = 4;
 /// What is written is a part of a table with this period: no block length, so that shifted bytes
 /// do not look right.
 const PERIOD: u64 = 251;
@@ -50,6 +60,9 @@ struct Run {
     queue: Queue<u64, Vec<u8>>,
     model: Vec<u8>,
     table: Vec<u8>,
+    path: PathBuf,
+    /// Memory for what is found in the file: new pages for each look would cost more than the look.
+    found: Vec<u8>,
 }
 
 /// A folder on a real disk: direct I/O on a memory file system is something else.
@@ -69,10 +82,11 @@ impl Run {
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (nowait, queue) = (nowait.clone(), nowait.queue(16).unwrap());
         let table = (0..LEN_MAX + 2 * PERIOD + BLOCK).map(|at| (at % PERIOD) as u8 + 1).collect();
-        Run { random, nowait, cached, direct, queue, model: Vec::new(), table }
+        let (model, found, path) = (Vec::new(), Vec::new(), path.to_owned());
+        Run { random, nowait, cached, direct, queue, model, table, path, found }
     }
 
-    fn step(&mut self, path: &Path) {
+    fn step(&mut self) {
         match self.random.below(100) {
             0..30 => self.read(),
             30..58 => self.write(),
@@ -81,9 +95,9 @@ impl Run {
             76..82 => self.truncate(),
             82..88 => self.direct_write(),
             88..94 => self.direct_read(),
-            94..97 => self.sync(path),
-            97..99 => self.durable_write(path),
-            _ => self.reopen(path),
+            94..97 => self.sync(),
+            97..99 => self.durable_write(),
+            _ => self.reopen(),
         }
     }
 
@@ -210,33 +224,40 @@ impl Run {
     }
 
     /// After a sync the file has it, whoever looks.
-    fn sync(&mut self, path: &Path) {
+    fn sync(&mut self) {
         self.cached.sync_data().unwrap();
-        assert!(std::fs::read(path).unwrap() == self.model, "the file after a sync");
+        self.look("a sync");
     }
 
-    fn durable_write(&mut self, path: &Path) {
+    /// Compares the file, as everybody sees it.
+    fn look(&mut self, after: &str) {
+        self.found.clear();
+        let mut file = std::fs::File::open(&self.path).unwrap();
+        file.read_to_end(&mut self.found).unwrap();
+        assert!(self.found == self.model, "the file after {after}");
+    }
+
+    fn durable_write(&mut self) {
         self.cached.sync_data().unwrap();
-        let file = open(&self.nowait, path, CacheMode::User, true);
+        let file = open(&self.nowait, &self.path, CacheMode::User, true);
         let (offset, len) = self.place();
         let bytes = self.bytes(len);
         file.write_all_at(&bytes, offset).unwrap();
         self.put(offset, &bytes);
-        assert!(std::fs::read(path).unwrap() == self.model, "the file after a durable write");
+        self.look("a durable write");
     }
 
     /// The last close writes back; the next open finds what others did meanwhile.
-    fn reopen(&mut self, path: &Path) {
-        let nothing = folder();
-        let elsewhere = nothing.path().join("nothing");
+    fn reopen(&mut self) {
+        let elsewhere = self.path.with_file_name("elsewhere");
         self.cached = open(&self.nowait, &elsewhere, CacheMode::User, false);
         self.direct = open(&self.nowait, &elsewhere, CacheMode::Direct, false);
-        assert!(std::fs::read(path).unwrap() == self.model, "the file after the last close");
+        self.look("the last close");
         let len = self.random.len();
         self.model = self.bytes(len);
-        std::fs::write(path, &self.model).unwrap();
-        self.cached = open(&self.nowait, path, CacheMode::User, false);
-        self.direct = open(&self.nowait, path, CacheMode::Direct, false);
+        std::fs::write(&self.path, &self.model).unwrap();
+        self.cached = open(&self.nowait, &self.path, CacheMode::User, false);
+        self.direct = open(&self.nowait, &self.path, CacheMode::Direct, false);
     }
 }
 
@@ -244,20 +265,57 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn runs(backend: BackendChoice) {
-    let (seeds, steps) = (number("NOWAIT_SEEDS", 100), number("NOWAIT_STEPS", 2_000));
-    let seeds = std::env::var("NOWAIT_SEED")
-        .map_or(0..seeds, |seed| seed.parse().map(|seed| seed..seed + 1).unwrap());
-    let built = Nowait::builder().backend(backend).cache_bytes(CACHE_BYTES).build();
-    let Ok(nowait) = built.inspect_err(|why| println!("skipped: random: {why}")) else { return };
-    for seed in seeds {
-        println!("{backend:?}, NOWAIT_SEED={seed}");
-        let folder = folder();
-        let path = folder.path().join("file");
-        let mut run = Run::new(&nowait, &path, seed);
-        (0..steps).for_each(|_| run.step(&path));
-        run.sync(&path);
+/// The seeds that are left, and how to stop when one fails.
+struct Seeds {
+    next: AtomicU64,
+    end: u64,
+}
+
+impl Seeds {
+    fn take(&self) -> Option<u64> {
+        let seed = self.next.fetch_add(1, Relaxed);
+        (seed < self.end).then_some(seed)
     }
+}
+
+/// Names the seed that failed, and ends the others.
+struct Failure<'a>(&'a Seeds, BackendChoice, u64);
+
+impl Drop for Failure<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            println!("{:?}: NOWAIT_SEED={}", self.1, self.2);
+            self.0.next.store(self.0.end, Relaxed);
+        }
+    }
+}
+
+fn engine(backend: BackendChoice) -> Result<Nowait, nowait::Error> {
+    Nowait::builder().backend(backend).cache_bytes(CACHE_BYTES).build()
+}
+
+fn run_seeds(backend: BackendChoice, seeds: &Seeds, steps: u64) {
+    let nowait = engine(backend).unwrap();
+    while let Some(seed) = seeds.take() {
+        let _failure = Failure(seeds, backend, seed);
+        let folder = folder();
+        let mut run = Run::new(&nowait, &folder.path().join("file"), seed);
+        (0..steps).for_each(|_| run.step());
+        run.sync();
+    }
+}
+
+fn runs(backend: BackendChoice) {
+    if let Err(why) = engine(backend) {
+        return note_skip("random", &why.to_string());
+    }
+    let (seeds, steps) = (number("NOWAIT_SEEDS", 1_000), number("NOWAIT_STEPS", 2_000));
+    let one = |seed: String| seed.parse().map(|seed| (seed, seed + 1)).unwrap();
+    let (first, end) = std::env::var("NOWAIT_SEED").map_or((0, seeds), one);
+    let seeds = Seeds { next: AtomicU64::new(first), end };
+    thread::scope(|scope| {
+        (0..SIDE_BY_SIDE).for_each(|_| drop(scope.spawn(|| run_seeds(backend, &seeds, steps))));
+    });
 }
 
 #[test]
