@@ -33,7 +33,7 @@ const LINGER_NS: u64 = 50_000;
 
 /// How long what was written to a user file stays in memory alone, in nanoseconds, about: the
 /// process may be killed at any time.
-const CLEAN_NS: u64 = 1_000_000_000;
+pub(crate) const CLEAN_NS: u64 = 1_000_000_000;
 
 /// What other threads know of the driver.
 #[derive(Default)]
@@ -334,7 +334,6 @@ impl Run {
 
     /// Writes back what has been dirty for a while.
     fn clean(&mut self, driver: &Driver) {
-        let Some(cache) = self.engine.cache_in_use() else { return };
         if self.next_clean == Deadline::NEVER {
             if driver.knows_dirt.load(Relaxed) {
                 self.next_clean = Deadline::after_ns(CLEAN_NS);
@@ -342,8 +341,11 @@ impl Run {
         } else if self.next_clean.has_passed() {
             // Before the look: who dirties a page after it says so again.
             driver.knows_dirt.store(false, SeqCst);
-            self.next_clean = Deadline::NEVER;
-            cache.clean(u64::MAX, self.plug.cache_bios());
+            // Also if nothing more is said: what is written now is let go of then.
+            self.next_clean = match self.engine.clean(self.plug.cache_bios()) {
+                true => Deadline::after_ns(CLEAN_NS),
+                false => Deadline::NEVER,
+            };
             self.plug.flush(None);
         }
     }

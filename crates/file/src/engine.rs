@@ -2,6 +2,7 @@
 
 use crate::{
     BackendChoice, Config, Context,
+    cleaner::Cleaner,
     driver::{self, Driver},
     filesystem::FileSystems,
     hold::{self, HeldFile, Holds},
@@ -41,6 +42,8 @@ pub struct Engine {
     reason: String,
     workers: OnceLock<Threads>,
     driver: Option<Driver>,
+    /// Where there is no driver.
+    cleaner: Option<Arc<Cleaner>>,
     /// Requests kicked by the end of another: run by whoever ended it.
     kicked: Arc<RunList<FileOperation>>,
     holds: Holds,
@@ -78,6 +81,7 @@ impl Engine {
             reason,
             workers: OnceLock::new(),
             driver: (backend != BackendChoice::Threads).then(Driver::default),
+            cleaner: (backend == BackendChoice::Threads).then(Arc::default),
             kicked: Arc::default(),
             holds: Holds::new(near.moved_high(), far.raw()),
             orders: Orders::default(),
@@ -361,11 +365,29 @@ impl Engine {
         }
     }
 
-    /// Says that a user file has something to write, which the driver will do in a while. Without
-    /// a driver it stays in memory until a sync, the last close, or the end of the engine.
+    /// Says that a user file has something to write, which the driver or the cleaner will do in a
+    /// while.
     pub(crate) fn dirtied(&self) {
-        if let Some(driver) = &self.driver {
-            driver.dirtied();
+        match (&self.driver, &self.cleaner) {
+            (Some(driver), _) => driver.dirtied(),
+            (None, Some(cleaner)) => cleaner.dirtied(),
+            (None, None) => {}
+        }
+    }
+
+    /// Puts the writeback of all user files on `bios`, and lets go of those that have nothing to
+    /// write; tells whether some are left.
+    pub(crate) fn clean(&self, bios: &mut Vec<Bio>) -> bool {
+        if let Some(cache) = self.cache_in_use() {
+            cache.clean(u64::MAX, bios);
+        }
+        self.users.kept.tidy()
+    }
+
+    /// Has user files cleaned from now on where there is no driver.
+    pub(crate) fn start_cleaner(self: &Arc<Self>) {
+        if let Some(cleaner) = &self.cleaner {
+            cleaner.start(self);
         }
     }
 
@@ -384,6 +406,10 @@ impl Engine {
     /// the table they are in.
     pub fn shutdown(self: &Arc<Self>) {
         self.write_back();
+        if let Some(cleaner) = &self.cleaner {
+            cleaner.stop();
+        }
+        self.users.kept.clear();
         if let Some(driver) = &self.driver {
             driver.stop();
         }

@@ -31,13 +31,14 @@ impl UserFile {
     /// # Errors
     /// That of a write to the file: what it could not take stays cached.
     pub fn settle(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
-        if !engine.orders().conflicts(self.key(), &WHOLE, Access::Sync) && !self.is_dirty() {
-            return Ok(());
+        if engine.orders().conflicts(self.key(), &WHOLE, Access::Sync) || self.is_dirty() {
+            let ticket = wait_for_turn(engine, self, Access::Sync);
+            let written = UserOperation::sync(self, Durable::Written).run(engine);
+            leave(engine, &ticket);
+            written?;
         }
-        let ticket = wait_for_turn(engine, self, Access::Sync);
-        let written = UserOperation::sync(self, Durable::Written).run(engine);
-        leave(engine, &ticket);
-        written.map(drop)
+        self.let_go();
+        Ok(())
     }
 
     /// Waits for all requests submitted before, and until what they wrote is in the file; those
@@ -79,7 +80,7 @@ impl UserFile {
     }
 
     /// Tells whether the file is not what the cache says.
-    fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.cached().is_dirty() || self.cached().size() != self.cached().disk_size()
     }
 }

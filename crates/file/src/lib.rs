@@ -19,6 +19,7 @@
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
+//! * `kept`: files with something to write; `cleaner`: writes it where there is no driver
 //! * [`link`]: requests that begin when another has succeeded
 //! * `native`: what the native faces ask of a submission beyond the kernel's interface
 //! * `under_way`: what can be cancelled; [`throttle`]: how much may be under way
@@ -26,6 +27,7 @@
 //! * [`history`]: whether inline attempts on a file have been worth it
 //! * [`filesystem`]: what file systems can do without waiting
 
+mod cleaner;
 pub mod command;
 pub mod config;
 pub mod context;
@@ -38,6 +40,7 @@ pub mod exclusion;
 pub mod filesystem;
 pub mod history;
 pub mod hold;
+mod kept;
 pub mod link;
 mod native;
 pub mod operation;

@@ -460,6 +460,10 @@ impl Operation for FileOperation {
         }
         // Before the event is visible: whoever sees it may close the file and unmount.
         self.held = None;
+        if let Some(user) = self.user.take().filter(|user| user.is_write()) {
+            drop(user);
+            plug.engine().dirtied();
+        }
         self.lane = None;
         self.leave_place(plug.engine());
         let alone = self.target.eventfd.is_some() || !self.promised;

@@ -112,6 +112,7 @@ impl Submission<'_> {
         let (offset, len) = (command.offset as u64, user.len());
         let done = file.cached().write_cached(offset, &mut user);
         if done > 0 {
+            file.keep();
             self.context.engine().dirtied();
             self.context.engine().run_kicked();
         }

@@ -10,6 +10,7 @@
 use crate::{
     Command, Engine, Kind,
     hold::{self, HeldFile},
+    kept::Kept,
     order::InodeKey,
 };
 use core::sync::atomic::{
@@ -62,6 +63,9 @@ pub struct UserFile {
     /// For looks at the file itself, too.
     tail: Arc<BothTables>,
     cuts: Mutex<Cuts>,
+    pub(crate) kept: Arc<Kept>,
+    /// It is among them; changed under their lock.
+    pub(crate) is_kept: AtomicBool,
 }
 
 /// A user file as one of its opens: what reading ahead remembers, and what it was advised, is
@@ -163,6 +167,7 @@ pub(crate) struct Users {
     /// Whether there ever was one: most programs never look further.
     any: AtomicBool,
     pub(crate) graves: Arc<Graves>,
+    pub(crate) kept: Arc<Kept>,
 }
 
 impl Users {
@@ -212,6 +217,8 @@ impl UserFile {
         files.retain(|_, file| file.strong_count() > 0);
         files.insert(key, Arc::downgrade(&made));
         engine.users().any.store(true, Release);
+        drop(files);
+        engine.start_cleaner();
         Ok(made)
     }
 
@@ -248,6 +255,8 @@ impl UserFile {
             direct_open: direct,
             tail,
             cuts: Mutex::default(),
+            kept: engine.users().kept.clone(),
+            is_kept: AtomicBool::new(false),
         })
     }
 
@@ -567,7 +576,7 @@ impl UserOperation {
         })
     }
 
-    fn is_write(&self) -> bool {
+    pub(crate) fn is_write(&self) -> bool {
         matches!(self.kind, UserKind::Write(_))
     }
 
@@ -586,13 +595,23 @@ impl UserOperation {
             engine.run_kicked();
             match step {
                 Step::Done(result) => {
-                    if self.is_write() {
+                    let is_write = self.is_write();
+                    drop(self);
+                    if is_write {
                         engine.dirtied();
                     }
                     return result;
                 }
                 Step::Queued | Step::Retry => parker.sleep(),
             }
+        }
+    }
+}
+
+impl Drop for UserOperation {
+    fn drop(&mut self) {
+        if self.is_write() {
+            self.file.keep();
         }
     }
 }

@@ -242,3 +242,53 @@ fn an_engine_that_ends_while_pages_are_read_ahead_gives_its_memory_back() {
         std::thread::yield_now();
     }
 }
+
+/// A close looks for what to write, and a submission that has met it writes after that: nobody
+/// has the file then.
+#[test]
+fn what_is_written_after_the_last_close_is_not_lost() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let context = Context::new(engine, 0, 1).unwrap();
+        let (before, after) = (pattern(2 * 4096, 1), pattern(2 * 4096, 2));
+        for (name, inside_submit) in [("copied", true), ("run", false)] {
+            let user = UserFile::open(engine, file(&folder, name).as_raw_fd()).unwrap();
+            write(engine, &user, 0, &before);
+            user.settle(engine).unwrap();
+            if inside_submit {
+                assert_eq!(context.io().reserve(1), Ok(1));
+                let mut submission = Submission::new(&context);
+                // SAFETY: it is over inside submit.
+                let write = unsafe { Command::new(Kind::Write, (-1, 0), segments(&after), 0) };
+                let reply = Reply { data: 0, obj: 0, eventfd: None };
+                assert_eq!(submission.start_on(&user, &write, &reply), Ok(Some(2 * 4096)));
+                context.io().release(1);
+                submission.finish();
+            } else {
+                write(engine, &user, 0, &after);
+            }
+            drop(user);
+            engine.write_back();
+            assert!(std::fs::read(folder.path().join(name)).unwrap() == after, "{name}");
+        }
+    });
+}
+
+#[test]
+fn what_is_written_comes_to_the_file_by_itself() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let user = UserFile::open(engine, file(&folder, "f").as_raw_fd()).unwrap();
+        let data = pattern(MIB + 123, 3);
+        write(engine, &user, 0, &data);
+        let kept = Arc::downgrade(&user);
+        drop(user);
+        let begin = Instant::now();
+        while kept.strong_count() > 0 {
+            let backend = engine.backend();
+            assert!(begin.elapsed() < Duration::from_secs(50), "nobody writes it: {backend:?}");
+            std::thread::yield_now();
+        }
+        assert!(std::fs::read(folder.path().join("f")).unwrap() == data);
+    });
+}

@@ -440,8 +440,11 @@ impl Drop for Open {
     /// asks for a sync.
     fn drop(&mut self) {
         let Some(user) = self.user.take() else { return };
-        if user.leave() && !self.nowait.is_the_parents() && user.cached().is_dirty() {
-            let _ = UserOperation::sync(&user, Durable::Written).run(self.nowait.engine());
+        if user.leave() && !self.nowait.is_the_parents() {
+            if user.cached().is_dirty() {
+                let _ = UserOperation::sync(&user, Durable::Written).run(self.nowait.engine());
+            }
+            user.abandon();
         }
     }
 }

@@ -146,7 +146,11 @@ impl CachedFiles {
             }
             stays
         });
-        closed.iter().map(|file| file.settle(engine)).fold(Ok(()), Result::and)
+        let settle = |file: &Arc<UserFile>| {
+            // What an error has left goes with the file, unless others have it open.
+            file.settle(engine).inspect_err(|_| file.abandon())
+        };
+        closed.iter().map(settle).fold(Ok(()), Result::and)
     }
 
     /// Returns the file of a descriptor that is cached.

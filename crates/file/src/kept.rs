@@ -1,0 +1,67 @@
+//! Files with something to write are kept by the engine itself.
+//!
+//! Whoever wrote may be gone before the bytes are in the file: a submission can meet the close of
+//! its descriptor, which has looked for what to write before this wrote it. So what makes a clean
+//! file dirty leaves a reference here, which goes when the file is clean again.
+
+use crate::{UserFile, order::InodeKey};
+use core::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, fence};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The files that the engine keeps.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
+
+impl Kept {
+    /// Lets go of the files that have nothing to write any more; tells whether some are left.
+    pub(crate) fn tidy(&self) -> bool {
+        let files: Vec<_> = self.0.lock().values().cloned().collect();
+        files.iter().for_each(|file| file.let_go());
+        !self.0.lock().is_empty()
+    }
+
+    /// Lets go of all: the engine ends, and what could not be written never will be.
+    pub(crate) fn clear(&self) {
+        let files: Vec<_> = self.0.lock().values().cloned().collect();
+        files.iter().for_each(|file| file.abandon());
+    }
+}
+
+impl UserFile {
+    /// After a write: keeps the file if that is not in it yet.
+    pub(crate) fn keep(self: &Arc<Self>) {
+        // Who lets go looks the other way round, so one of both sees the other.
+        fence(SeqCst);
+        if !self.is_kept.load(Relaxed) && self.is_dirty() {
+            let mut kept = self.kept.0.lock();
+            self.is_kept.store(true, Relaxed);
+            kept.insert(self.key(), self.clone());
+        }
+    }
+
+    /// Ends the engine's own reference, unless there is something to write.
+    pub fn let_go(&self) {
+        if self.is_kept.load(Relaxed) {
+            let mut kept = self.kept.0.lock();
+            self.is_kept.store(false, Relaxed);
+            fence(SeqCst);
+            let is_dirty = self.is_dirty();
+            self.is_kept.store(is_dirty, Relaxed);
+            let gone = if is_dirty { None } else { kept.remove(&self.key()) };
+            drop(kept);
+            drop(gone); // not under the lock: it may be the last reference
+        }
+    }
+
+    /// Ends the engine's own reference: what is left could not be written, and who closes the file
+    /// has been told.
+    pub fn abandon(&self) {
+        let mut kept = self.kept.0.lock();
+        self.is_kept.store(false, Relaxed);
+        let gone = kept.remove(&self.key());
+        drop(kept);
+        drop(gone);
+    }
+}
