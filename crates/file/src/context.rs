@@ -12,7 +12,9 @@ use crate::{
     throttle::Throttle,
     under_way::UnderWay,
 };
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence,
+};
 use nowait_block::{BlockBackend, Completion, bio::Descriptor};
 use nowait_retry::{
     IoContext, Pump, Request, Sink, Wanted,
@@ -212,12 +214,17 @@ impl Context {
     /// Says that requests went into the own queue: the driver looks after them if no caller
     /// does, and a caller that waits elsewhere is told to lead.
     pub(crate) fn own_started(self: &Arc<Self>) {
+        self.look_after();
+        self.io.pump_started();
+    }
+
+    /// Asks the driver to look after what is under way, which must be visible.
+    fn look_after(self: &Arc<Self>) {
         // An event loop comes for what its own queue completes, however long that takes it.
         let comes = self.loop_bell.get().is_some();
         if !comes {
             self.have_watched();
         }
-        self.io.pump_started();
     }
 
     /// Has the driver bring what the own queue completes, if no caller does.
@@ -463,6 +470,7 @@ impl Context {
         let under_way = || Some(self.own.as_ref()?.in_flight() + self.unrun.load(Relaxed));
         if under_way()? == 0 {
             self.watched.store(false, SeqCst);
+            fence(SeqCst);
             // Something may have started between the look and the store.
             if under_way()? == 0 || self.watched.swap(true, SeqCst) {
                 return None;
@@ -579,8 +587,15 @@ impl Pump for OwnPump {
         for completion in completions.drain(..count_of_run(completions)) {
             plug.complete(completion.token, completion.result);
         }
-        self.unrun.store(completions.len(), Relaxed);
+        let unrun = completions.len();
+        self.unrun.store(unrun, Relaxed);
         drop(collected);
+        if unrun > 0 {
+            // Out of the queue and not counted here yet, they were seen nowhere: the driver may
+            // have ended its watch. And whoever leads may have what it came for.
+            fence(SeqCst);
+            context.look_after();
+        }
         plug.flush(Some(&context));
         plug.run_kicked(Some(&context));
         Plug::put_back(plug);
@@ -606,6 +621,8 @@ fn count_of_run(completions: &[Completion]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{BackendChoice, Config};
+    use nowait_block::backends::null::Null;
 
     fn completions(token: u64, bytes: u32) -> Vec<Completion> {
         vec![Completion { token, result: Ok(bytes) }; 100]
@@ -617,5 +634,28 @@ mod tests {
         assert_eq!(count_of_run(&completions(1, 64 << 10)), 2);
         assert_eq!(count_of_run(&completions(1, 4 << 10)), 8);
         assert_eq!(count_of_run(&completions(4, 1 << 20)), 100, "a request's own bio");
+    }
+
+    /// Between the queue and the run they are counted nowhere: a driver that looks just then ends
+    /// its watch, and nobody else may come for them.
+    #[test]
+    fn what_a_run_leaves_is_looked_after() {
+        // By hand, without a driver.
+        let config = Config { backend: BackendChoice::Threads, ..Config::default() };
+        let engine = Engine::start(config, "test".to_owned()).unwrap();
+        let context = Context::new(&engine, 0, 1).unwrap();
+        let completions = completions(1, 1 << 20);
+        let pump = OwnPump {
+            queue: Arc::new(Null::new(1)),
+            engine: engine.clone(),
+            context: Arc::downgrade(&context),
+            collected: Mutex::new(Collected { completions, ..Collected::default() }),
+            unrun: context.unrun.clone(),
+        };
+        assert!(!context.watched.load(Relaxed));
+        pump.run();
+        assert_eq!(context.unrun.load(Relaxed), 99);
+        assert!(context.watched.load(Relaxed), "nobody comes for the rest");
+        engine.shutdown();
     }
 }
