@@ -5,6 +5,7 @@
  *   makes it durable       the same, and an error of that is the call's
  *   changes the file       requests wait meanwhile, and what is cached is dropped after it
  *   maps the file          the file is the kernel's from then on
+ *   gives advice           to the cache that has the file
  *
  * For all other descriptors each is a look at one bit. Not seen: stdio, which calls the system
  * directly, sendfile, copy_file_range and splice.
@@ -34,6 +35,7 @@ extern void nowait_settle_files(void) HIDDEN;
 extern int nowait_exclude(int fd, void **exclusion) HIDDEN;
 extern void nowait_readmit(void *exclusion) HIDDEN;
 extern int nowait_give_up(int fd) HIDDEN;
+extern bool nowait_advise(int fd, off64_t offset, off64_t len, int advice) HIDDEN;
 
 static bool is_cached(int fd)
 {
@@ -379,4 +381,19 @@ void *mmap64(void *address, size_t len, int protection, int flags, int fd, off64
 void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t offset)
 {
 	return mmap64(address, len, protection, flags, fd, offset);
+}
+
+/* --- gives advice ------------------------------------------------------------------------ */
+
+/* What is to be read ahead must not go to the kernel's cache too; what is no advice is told so. */
+int posix_fadvise64(int fd, off64_t offset, off64_t len, int advice)
+{
+	if (is_cached(fd) && nowait_advise(fd, offset, len, advice))
+		return 0;
+	return NEXT(posix_fadvise64)(fd, offset, len, advice);
+}
+
+int posix_fadvise(int fd, off_t offset, off_t len, int advice)
+{
+	return posix_fadvise64(fd, offset, len, advice);
 }

@@ -2,6 +2,7 @@
 //! and what they write it sees at its next open. Plain calls of the program see everything.
 
 use nowait_tests::for_each_subject;
+use nowait_tests::report::Report;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::subject::{Cache, Subject, Submit};
 
@@ -44,6 +45,16 @@ claims! {
     FD_LIFETIME:
     appends_land_in_submission_order = "append";
     overlapping_requests_take_effect_in_order = "overlap";
+}
+
+for_each_subject!(advice_is_for_the_cache_that_has_the_file, advice, [preload]);
+
+fn advice(subject: Subject) {
+    let scratch = Scratch::new("advice");
+    let program = subject.cache(Cache::User).launch(PROGRAM).arg("advice");
+    let output = program.arg(scratch.file("file")).succeed();
+    let pages = output.reports.iter().map(Report::cached_pages).sum::<u64>();
+    assert!(pages >= 2 * 64, "what was not needed any more stayed: {pages} pages read\n{output}");
 }
 
 for_each_subject!(no_end_of_the_process_loses_a_write, ends, [preload]);

@@ -48,6 +48,8 @@ const PRELOAD: &[&str] = &[
     "ftruncate",
     "fstat",
     "mmap",
+    "posix_fadvise",
+    "posix_fadvise64",
     "aio_read",
     "aio_write",
     "aio_fsync",

@@ -118,6 +118,12 @@ pub extern "C" fn nowait_opened(fd: i32, is_cut: bool) {
     });
 }
 
+/// Gives advice to the cache that has the file behind `fd`; false: it is for the kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_advise(fd: i32, offset: i64, len: i64, advice: i32) -> bool {
+    guarded(|| Ok(i64::from(cached::advise(fd, offset, len, advice)))) == 1
+}
+
 /// Writes what is cached of all files.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_settle_files() {

@@ -82,8 +82,8 @@ pub use nowait_block::Segments;
 pub use nowait_cache::PinnedRange as Lent;
 pub use nowait_file::command;
 pub use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, Sink, SubmitMode, Target,
-    UserFile, outcome,
+    BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, Opened, Sink, SubmitMode,
+    Target, UserFile, outcome,
     submit::{Reply, Submission},
     throttle::Limits,
 };

@@ -7,10 +7,10 @@
 
 use crate::process::Process;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use nowait::{Command, Context, Engine, Exclusion, Kind, UserFile, command::open_for};
+use nowait::{Command, Context, Engine, Exclusion, Kind, Opened, UserFile, command::open_for};
 use nowait_sys::{
     Errno, fd,
-    file::{self, O_ACCMODE, O_DIRECT, O_RDONLY, Stat},
+    file::{self, Advice, O_ACCMODE, O_DIRECT, O_RDONLY, Stat},
 };
 use parking_lot::RwLock;
 use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
@@ -268,6 +268,18 @@ pub fn exclude(fd: i32) -> Result<Option<Exclusion>, Errno> {
 /// That of a write to the file.
 pub fn give_up(fd: i32) -> Result<(), Errno> {
     with_file(fd, nowait::UserFile::give_up).unwrap_or(Ok(()))
+}
+
+/// Gives advice, as posix_fadvise(2), for `len` bytes from `offset` of the file behind `fd`; 0 is
+/// up to the end. False: it is not cached, or the arguments are wrong.
+pub fn advise(fd: i32, offset: i64, len: i64, advice: i32) -> bool {
+    let (Some(advice), Ok(first), Ok(len)) =
+        (Advice::from_raw(advice), u64::try_from(offset), u64::try_from(len))
+    else {
+        return false;
+    };
+    let end = if len == 0 { u64::MAX } else { first.saturating_add(len) };
+    with_file(fd, |file, engine| Opened::from(file).advise(engine, first..end, advice)).is_some()
 }
 
 fn with_file<T>(fd: i32, f: impl FnOnce(&Arc<UserFile>, &Arc<Engine>) -> T) -> Option<T> {

@@ -270,6 +270,20 @@ pub enum Advice {
     DontNeed,
 }
 
+impl Advice {
+    /// Returns what a program means by the number `advice`; `None`: something else, or nothing.
+    pub fn from_raw(advice: i32) -> Option<Advice> {
+        Some(match advice {
+            libc::POSIX_FADV_NORMAL => Advice::Normal,
+            libc::POSIX_FADV_RANDOM => Advice::Random,
+            libc::POSIX_FADV_SEQUENTIAL => Advice::Sequential,
+            libc::POSIX_FADV_WILLNEED => Advice::WillNeed,
+            libc::POSIX_FADV_DONTNEED => Advice::DontNeed,
+            _ => return None,
+        })
+    }
+}
+
 /// Tells the kernel about access to `len` bytes from `offset`; a `len` of 0 means up to the end.
 /// `WillNeed` may block for memory or for request tags, never for the data.
 ///

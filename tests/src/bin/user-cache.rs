@@ -24,6 +24,7 @@ fn main() {
         ["mapping", file] => a_mapping_is_coherent(Path::new(file)),
         ["fork", file] => a_child_sees_what_was_written(Path::new(file)),
         ["size", file] => the_size_is_that_of_the_cache(Path::new(file)),
+        ["advice", file] => advice_is_for_the_cache_that_has_the_file(Path::new(file)),
         _ => panic!("unknown case {args:?}"),
     }
 }
@@ -164,4 +165,25 @@ fn the_size_is_that_of_the_cache(path: &Path) {
         assert_eq!(file.metadata().unwrap().len(), round as u64 * 1000, "fstat");
         assert_eq!(file.seek(SeekFrom::End(0)).unwrap(), round as u64 * 1000, "lseek");
     }
+}
+
+/// What is not needed any more is read again: the caller counts the pages.
+fn advice_is_for_the_cache_that_has_the_file(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    written_by_others(path, 5, 64);
+    let file = open(path);
+    for _ in 0..2 {
+        assert_eq!(read(&context, &file, BLOCK * 64, 0), vec![5; BLOCK * 64]);
+        assert_eq!(advise(&file, libc::POSIX_FADV_DONTNEED), 0);
+    }
+    for advice in [libc::POSIX_FADV_RANDOM, libc::POSIX_FADV_WILLNEED, libc::POSIX_FADV_NOREUSE] {
+        assert_eq!(advise(&file, advice), 0);
+    }
+    assert_eq!(advise(&file, 77), libc::EINVAL);
+    assert_eq!(read(&context, &file, BLOCK, 0), [5; BLOCK]);
+}
+
+fn advise(file: &File, advice: i32) -> i32 {
+    // SAFETY: no memory is involved.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice) }
 }
