@@ -219,19 +219,52 @@ fn tsan(context: &Context) -> Result<End> {
     sanitize(context, "thread")
 }
 
+/// What runs under the sanitizers: all that shares memory with the kernel or between threads. Not
+/// the preload library: its names are those that a sanitizer's runtime takes the place of.
+const SANITIZED: &[&str] = &[
+    "nowait-retry",
+    "nowait-block",
+    "nowait-cache",
+    "nowait-file",
+    "nowait-process",
+    "nowait-posix",
+    "nowait",
+];
+
+/// Besides the tests inside the crates: those on the real backends.
+const SANITIZED_TESTS: &[&str] = &[
+    "conformance",
+    "threads",
+    "interrupt",
+    "system",
+    "storm",
+    "cancel",
+    "engine",
+    "in_memory",
+    "streams",
+    "user",
+    "async_file",
+    "control",
+    "event_loop",
+    "queue",
+    "file",
+    "advice",
+    "random",
+];
+
 fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     if let Some(why) = nightly_lacks("rust-src") {
         return Ok(End::Skipped(why));
     }
     let host = host()?;
     // The standard library is built with the sanitizer too, else its atomics look like races.
-    let mut args = vec!["test", "-Zbuild-std", "--target", &host, "--lib", "--test", "storm"];
-    for package in ["nowait-retry", "nowait-block", "nowait-cache", "nowait-file", "nowait"] {
-        args.extend(["-p", package]);
-    }
-    // Futures that are dropped, and requests that are cancelled, on the real backends.
-    args.extend(["--test", "async_file", "--test", "control"]);
+    let mut args = vec!["test", "-Zbuild-std", "--target", &host, "--no-fail-fast", "--lib"];
+    SANITIZED.iter().for_each(|package| args.extend(["-p", package]));
+    SANITIZED_TESTS.iter().for_each(|test| args.extend(["--test", test]));
     let mut command = context.nightly(&args);
+    if env::var_os("NOWAIT_SEEDS").is_none() {
+        command.env("NOWAIT_SEEDS", "4");
+    }
     command
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
         .env("CARGO_TARGET_DIR", own_target(sanitizer));
