@@ -19,12 +19,19 @@ pub use tls::{Tls, TlsFiles};
 
 use crate::{
     ServeError,
+    fuse::{Device, Face},
     nbd::{Limits, Security},
 };
 use inbox::{Inbox, Order};
 use nowait::{File, Nowait};
 use nowait_export::{Chores, Image};
-use std::{io, sync::Arc, thread};
+use parking_lot::Mutex;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
 use worker::{Shared, Worker};
 
 /// What a server may use.
@@ -75,6 +82,13 @@ impl View {
         &self.0.exports
     }
 
+    /// Returns the files that `image` is shown as.
+    pub fn files_of(&self, image: &Arc<Image<File>>) -> Vec<PathBuf> {
+        let files = self.0.files.lock();
+        let its = files.iter().filter(|(shown, _)| Arc::ptr_eq(shown, image));
+        its.map(|(_, path)| path.clone()).collect()
+    }
+
     /// Returns what is counted of all clients.
     pub fn clients(&self) -> &Clients {
         &self.0.clients
@@ -111,6 +125,7 @@ impl Server {
             exports: images.into(),
             chores: Chores::new(CHORES_MAX),
             clients: Clients::default(),
+            files: Mutex::default(),
             limits: config.limits,
             tls: config.tls.clone(),
             memory_bytes: config.memory_bytes / count,
@@ -160,6 +175,23 @@ impl Server {
         }
         self.next = (self.next + 1) % self.threads.len();
         self.threads[self.next].0.put(Order::Serve(socket, security));
+    }
+
+    /// Answers for the file at `path`: all threads do, each by a descriptor of its own.
+    pub fn mount(&self, path: &Path, device: Device, face: &Arc<Face<File>>) {
+        self.shared.files.lock().push((face.image().clone(), path.to_owned()));
+        // Where the device cannot be opened once more, the threads that have one do it.
+        let others: Vec<Device> =
+            self.threads.iter().skip(1).map_while(|_| device.another().ok()).collect();
+        for ((inbox, _), device) in self.threads.iter().zip(core::iter::once(device).chain(others))
+        {
+            inbox.put(Order::Mount(device, face.clone()));
+        }
+    }
+
+    /// Notes that the file at `path` is gone.
+    pub fn unmounted(&self, path: &Path) {
+        self.shared.files.lock().retain(|(_, shown)| shown != path);
     }
 
     /// Answers what is under way, closes all connections, and makes what was written durable.

@@ -1,9 +1,10 @@
 //! A copy of all counters of a server.
 
 use crate::server::View;
-use nowait_export::Kind;
+use nowait::File;
+use nowait_export::{Image, Kind};
 use serde::{Deserialize, Serialize};
-use std::{process, time::Instant};
+use std::{process, sync::Arc, time::Instant};
 
 /// What a server is doing, counted since it started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,7 +47,10 @@ pub struct ExportStatus {
     pub size: u64,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Clients that have chosen it.
+    /// Files that it is shown as.
+    #[serde(default)]
+    pub files: Vec<String>,
+    /// Clients that have chosen it, and how often its files are open.
     pub connections: u64,
     /// Requests under way.
     pub in_flight: u64,
@@ -87,7 +91,7 @@ impl Status {
                 refused: clients.refused(),
                 timed_out: clients.timed_out(),
             },
-            exports: server.images().iter().map(|image| export(image)).collect(),
+            exports: server.images().iter().map(|image| export(server, image)).collect(),
         }
     }
 
@@ -144,7 +148,8 @@ pub fn quantile_ns(latency_ns: &[(u64, u64)], share: f64) -> u64 {
     0
 }
 
-fn export(image: &nowait_export::Image<nowait::File>) -> ExportStatus {
+fn export(server: &View, image: &Arc<Image<File>>) -> ExportStatus {
+    let files = server.files_of(image);
     let counted = |kind: &Kind| {
         let counted = image.stats().of(*kind);
         KindStatus {
@@ -161,6 +166,7 @@ fn export(image: &nowait_export::Image<nowait::File>) -> ExportStatus {
         path: image.file().path().display().to_string(),
         size: image.size(),
         read_only: image.properties().read_only,
+        files: files.iter().map(|path| path.display().to_string()).collect(),
         connections: image.stats().connections(),
         in_flight: image.stats().in_flight(),
         kinds: kinds.collect(),
