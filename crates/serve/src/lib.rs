@@ -9,8 +9,10 @@
 //! * [`fuse`]: the image as a file, by the kernel
 //! * [`server`]: sockets, and the threads that serve them
 //! * [`status`]: what it tells about itself
+//! * [`access`]: who may have which export
 //! * [`command`]: the command: listeners, signals, ends
 
+pub mod access;
 pub mod command;
 mod error;
 pub mod fuse;

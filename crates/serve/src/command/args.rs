@@ -1,6 +1,6 @@
 //! What can be said on the command line of `nowait serve`.
 
-use crate::server::Address;
+use crate::{access::Rule, server::Address};
 use clap::{Args, ValueEnum};
 use core::str::FromStr;
 use nowait_export::{Cache, ImageOptions};
@@ -21,6 +21,11 @@ pub struct ServeArgs {
     /// the first image.
     #[arg(long, value_name = "[EXPORT=]FILE", value_hint = clap::ValueHint::FilePath)]
     pub fuse: Vec<ShownFile>,
+    /// Let only these have an export (all, without EXPORT): uid:N, a user of this machine by a Unix
+    /// socket or a file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that name.
+    /// Can be given more than once; an export that none is about is for everybody who comes.
+    #[arg(long, value_name = "[EXPORT=]WHO")]
+    pub allow: Vec<Rule>,
     /// Which page cache stands between the clients and the device.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,

@@ -3,6 +3,7 @@
 use super::{ServeArgs, files};
 use crate::{
     ServeError,
+    access::Access,
     fuse::Mount,
     nbd::{Limits, Security},
     server::{Address, Config, Listener, Server, Tls, TlsFiles},
@@ -37,7 +38,9 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let listeners = listen(args)?;
     let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
     let images = open_images(&nowait, args)?;
-    let server = Server::start(&nowait, images, &config(args)?)?;
+    let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
+    let access = Access::new(&args.allow, &names, args.tls_client_ca.is_some())?;
+    let server = Server::start(&nowait, images, &Config { access, ..config(args)? })?;
     let mounts = files::show(&server, args)?;
     let mut main = Main { server, listeners, mounts, signals, started: Instant::now() };
     let told = main.tell(args)?;

@@ -19,11 +19,12 @@ pub use tls::{Tls, TlsFiles};
 
 use crate::{
     ServeError,
+    access::Access,
     fuse::{Device, Face},
     nbd::{Limits, Security},
 };
 use inbox::{Inbox, Order};
-use nowait::{File, Nowait};
+use nowait::{CacheCounts, File, Nowait};
 use nowait_export::{Chores, Image};
 use parking_lot::Mutex;
 use std::{
@@ -51,6 +52,8 @@ pub struct Config {
     pub stall_ms: u64,
     /// For clients that ask for TLS, or must.
     pub tls: Option<Tls>,
+    /// Who may have which image.
+    pub access: Access,
 }
 
 impl Default for Config {
@@ -63,6 +66,7 @@ impl Default for Config {
             handshake_ms: 10_000,
             stall_ms: 30_000,
             tls: None,
+            access: Access::default(),
         }
     }
 }
@@ -80,6 +84,16 @@ impl View {
     /// Returns the images.
     pub fn images(&self) -> &[Arc<Image<File>>] {
         &self.0.exports
+    }
+
+    /// Returns who may have which image.
+    pub fn access(&self) -> &Access {
+        &self.0.access
+    }
+
+    /// Returns what nowait's own page cache has done; `None`: it is not in use.
+    pub fn cache(&self) -> Option<CacheCounts> {
+        self.0.nowait.cache_counts()
     }
 
     /// Returns the files that `image` is shown as.
@@ -128,6 +142,7 @@ impl Server {
             files: Mutex::default(),
             limits: config.limits,
             tls: config.tls.clone(),
+            access: Arc::new(config.access.clone()),
             memory_bytes: config.memory_bytes / count,
             handshake_ns: config.handshake_ms * 1_000_000,
             stall_ns: config.stall_ms * 1_000_000,

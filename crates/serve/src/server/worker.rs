@@ -1,13 +1,14 @@
 //! A thread that serves clients: one loop over their sockets and the requests of their images.
 
 use super::{
-    client::{Client, Fate},
+    client::{Client, Fate, Guest},
     inbox::{Clients, Inbox, Order},
     socket::Socket,
     tls::Tls,
 };
 use crate::{
     ServeError,
+    access::{Access, Peer},
     fuse::{Mounts, is_mount},
     nbd::{Limits, Security, Session},
 };
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) files: Mutex<Vec<(Arc<Image<File>>, PathBuf)>>,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Tls>,
+    pub(crate) access: Arc<Access>,
     /// For transfers, of one thread.
     pub(crate) memory_bytes: usize,
     pub(crate) handshake_ns: u64,
@@ -180,10 +182,13 @@ impl Worker {
             return self.shared.clients.leave();
         }
         // The session must know its key, which is known when it has its place.
-        let Shared { exports, limits, .. } = &*self.shared;
+        let Shared { exports, limits, access, .. } = &*self.shared;
+        let peer = if access.is_open() { Peer::default() } else { socket.peer() };
+        let admitted = access.of(exports, &peer);
+        let guest = Guest { access: access.clone(), exports: exports.clone(), peer };
         let make = |key| {
-            let session = Session::new(key, exports, security, *limits);
-            Client::new(socket, session, key, now_ns)
+            let session = Session::new(key, &admitted, security, *limits);
+            Client::new(socket, session, guest, key, now_ns)
         };
         match self.clients.insert_with(make) {
             Some(key) => self.touched.push(key),

@@ -17,10 +17,35 @@ pub struct Status {
     pub uptime_ms: u64,
     /// What carries its requests.
     pub backend: String,
+    /// nowait's own page cache, if it is in use.
+    #[serde(default)]
+    pub cache: Option<CacheStatus>,
     /// All clients.
     pub clients: ClientsStatus,
     /// Each image.
     pub exports: Vec<ExportStatus>,
+}
+
+/// What nowait's own page cache has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheStatus {
+    /// Reads that found all they wanted.
+    pub hits: u64,
+    /// Reads that did not.
+    pub misses: u64,
+    /// Pages of 4 KiB read from the files, ahead of their readers too.
+    pub pages_read: u64,
+    /// Pages of 4 KiB written to the files.
+    pub pages_written: u64,
+}
+
+impl CacheStatus {
+    /// Returns how many of a hundred reads were hits since `before`; `None`: there were no reads.
+    pub fn hit_percent_since(&self, before: &CacheStatus) -> Option<u64> {
+        let hits = self.hits.saturating_sub(before.hits);
+        let reads = hits + self.misses.saturating_sub(before.misses);
+        (reads > 0).then(|| hits * 100 / reads)
+    }
 }
 
 /// What is counted of clients.
@@ -85,6 +110,12 @@ impl Status {
             pid: process::id(),
             uptime_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             backend: server.backend().to_owned(),
+            cache: server.cache().map(|counts| CacheStatus {
+                hits: counts.reads_cached,
+                misses: counts.reads_missed,
+                pages_read: counts.pages_read,
+                pages_written: counts.pages_written,
+            }),
             clients: ClientsStatus {
                 now: clients.now() as u64,
                 total: clients.total(),
