@@ -12,19 +12,20 @@ const COPIED_BYTES: usize = 32 << 10;
 
 /// Memory for the next request. Most of it is of the pool: [`Landing::give_back`].
 #[derive(Debug)]
-pub(crate) struct Landing {
+pub struct Landing {
     head: [u8; HEAD_BYTES],
     chunks: [Chunk; CHUNKS],
 }
 
 impl Landing {
-    pub(crate) fn new(pool: &mut Pool) -> Landing {
+    /// Takes its memory from `pool`.
+    pub fn new(pool: &mut Pool) -> Landing {
         let chunks = core::array::from_fn(|_| pool.take(PIECE_BYTES));
         Landing { head: [0; HEAD_BYTES], chunks }
     }
 
     /// Returns where to read the next request to.
-    pub(crate) fn slices(&mut self) -> [IoSliceMut<'_>; CHUNKS + 1] {
+    pub fn slices(&mut self) -> [IoSliceMut<'_>; CHUNKS + 1] {
         let data = self.chunks.iter_mut().map(Chunk::data_mut);
         let mut all = core::iter::once(&mut self.head[..]).chain(data);
         core::array::from_fn(|_| IoSliceMut::new(all.next().unwrap_or_default()))
@@ -58,7 +59,8 @@ impl Landing {
         landed.map(take).collect()
     }
 
-    pub(crate) fn give_back(self, pool: &mut Pool) {
+    /// Gives its memory back.
+    pub fn give_back(self, pool: &mut Pool) {
         self.chunks.into_iter().for_each(|chunk| pool.give_back(chunk));
     }
 }

@@ -20,6 +20,7 @@ mod wire;
 
 pub use device::Device;
 pub use face::{Face, Rights};
+pub use landing::Landing;
 pub use mount::{Mount, Unmounted};
 pub(crate) use mounts::{Mounts, is_mount};
 pub use session::{Kernel, Session};

@@ -82,7 +82,7 @@ impl<F> Session<F> {
     }
 
     /// Takes the request of `len` bytes that has landed.
-    pub(crate) fn request<M: Medium<File = F>>(
+    pub fn request<M: Medium<File = F>>(
         &mut self,
         landing: &mut Landing,
         len: usize,
