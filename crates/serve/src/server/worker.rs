@@ -237,6 +237,10 @@ impl Worker {
             }
             if fate == Fate::Stays && client.has_more() {
                 fate = client.read(&mut self.scratch, &mut self.disk, now_ns);
+                // TLS may have something to say to what has arrived just now.
+                if fate == Fate::Stays {
+                    fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+                }
             }
             if fate == Fate::Goes {
                 self.close(*key);
