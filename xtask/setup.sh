@@ -7,7 +7,7 @@ set -euo pipefail
 packages=(
     gcc g++ libc6-dev make pkg-config "libaio1|libaio1t64" libaio-dev dpkg-dev
     fio stress-ng qemu-utils mariadb-server sysbench libnbd-bin python3-libnbd nbdkit curl openssl
-    xfsprogs btrfs-progs e2fsprogs util-linux
+    xfsprogs btrfs-progs e2fsprogs util-linux fuse3 systemd
     strace gdb jq libcap2-bin
 )
 components=(rustfmt clippy)          # of the default toolchain: required

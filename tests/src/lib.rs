@@ -25,6 +25,7 @@ pub mod aio;
 pub mod blocks;
 pub mod cache;
 pub mod fio;
+pub mod fuse;
 pub mod hang;
 pub mod harness;
 pub mod mount;

@@ -60,6 +60,14 @@ impl Server {
         }
     }
 
+    /// Waits until it has said `text` on its standard error.
+    pub fn wait_until_it_says(&mut self, text: &str) {
+        while !self.running.stderr().contains(text) {
+            assert!(!self.running.ended(), "the server ended\n{}", self.running.stderr());
+            std::thread::yield_now();
+        }
+    }
+
     /// The process.
     pub fn pid(&self) -> i32 {
         self.running.pid()

@@ -369,6 +369,30 @@ fn counters_are_told_in_json_and_for_prometheus() {
     server.stop();
 }
 
+#[test]
+fn who_may_not_have_an_export_does_not_learn_of_it() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
+    let scratch = Scratch::new("serve");
+    let (one, two) = (image(&scratch, "one"), image(&scratch, "two"));
+    // SAFETY: takes nothing, cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let (mine, others) = (format!("uid:{user}"), format!("two=uid:{}", user + 1));
+    let arguments = [text(&one), text(&two), "--allow", &others];
+    let Some(server) = Server::start(&scratch, &arguments) else { return };
+    let list = Program::new("nbdinfo").args(["--list", "--json", &server.uri("")]).succeed();
+    assert!(list.stdout.contains("\"one\"") && !list.stdout.contains("\"two\""), "{list}");
+    let refused = Program::new("nbdinfo").arg(server.uri("two")).run();
+    assert!(!refused.status.success(), "{refused}");
+    server.stop();
+    let arguments = [&arguments[..], &["--allow", &mine]].concat();
+    let Some(server) = Server::start(&scratch, &arguments) else { return };
+    Program::new("nbdinfo").arg(server.uri("two")).succeed();
+    server.stop();
+    let wrong = tool().expect("asked before");
+    let wrong = wrong.args(["serve", text(&one), "--nbd", "unix:/x/y", "--allow", "tls:a"]).run();
+    assert_eq!(wrong.status.code(), Some(1), "{wrong}");
+}
+
 /// Makes an authority, a certificate for `localhost` and one for a client in `folder`.
 fn certificates(folder: &Path) {
     const SCRIPT: &str = "
@@ -414,4 +438,13 @@ fn tls_lets_in_who_has_a_certificate_and_nobody_else() {
     let anonymous = Program::new("nbdinfo").arg(uri).run();
     assert!(!anonymous.status.success(), "{anonymous}");
     server.stop();
+    for (allowed, admitted) in [("tls:localhost", true), ("tls:elsewhere", false)] {
+        let arguments = [&arguments[..], &["--allow", allowed]].concat();
+        let Some(mut server) = Server::start(&scratch, &arguments) else { return };
+        let (port, pki) = (server.port(), folder.display());
+        let uri = format!("nbds://localhost:{port}/?tls-certificates={pki}");
+        let output = Program::new("nbdinfo").arg(uri).run();
+        assert_eq!(output.status.success(), admitted, "{allowed}\n{output}");
+        server.stop();
+    }
 }

@@ -36,9 +36,11 @@ pub struct Cache {
     pub(crate) pages_read: AtomicU64,
     pub(crate) pages_written: AtomicU64,
     pub(crate) flushes: AtomicU64,
+    reads_cached: AtomicU64,
+    reads_missed: AtomicU64,
 }
 
-/// What a cache asked of the devices.
+/// What was asked of a cache, and what it asked of the devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
     /// Pages asked for.
@@ -47,6 +49,10 @@ pub struct IoCounts {
     pub pages_written: u64,
     /// Flushes started.
     pub flushes: u64,
+    /// Reads that found all they wanted, at once.
+    pub reads_cached: u64,
+    /// Reads that did not.
+    pub reads_missed: u64,
 }
 
 /// The mappings by number, counted from one.
@@ -90,6 +96,8 @@ impl Cache {
             pages_read: AtomicU64::new(0),
             pages_written: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
+            reads_cached: AtomicU64::new(0),
+            reads_missed: AtomicU64::new(0),
         })
     }
 
@@ -109,7 +117,16 @@ impl Cache {
             pages_read: self.pages_read.load(Relaxed),
             pages_written: self.pages_written.load(Relaxed),
             flushes: self.flushes.load(Relaxed),
+            reads_cached: self.reads_cached.load(Relaxed),
+            reads_missed: self.reads_missed.load(Relaxed),
         }
+    }
+
+    /// Counts reads that found all, and that did not. Who reads much counts several at once: all
+    /// threads share the counters.
+    pub fn count_reads(&self, cached: u64, missed: u64) {
+        self.reads_cached.fetch_add(cached, Relaxed);
+        self.reads_missed.fetch_add(missed, Relaxed);
     }
 
     /// Returns how many nodes the trees of all mappings have: 64 slots each.

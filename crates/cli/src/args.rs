@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
-    /// Serve image files as block devices, by NBD: direct I/O, no double caching, no root.
+    /// Serve image files as block devices, by NBD and FUSE: direct I/O, no double caching.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(nowait_serve::ServeArgs),
     /// Show what servers of images and programs under `nowait run` are doing.
@@ -81,9 +81,18 @@ of the files as they are now.
 
 Examples:
   nowait serve disk.img --nbd unix:/run/disk.sock
+  nowait serve disk.img --fuse /run/disk             then: losetup -f --direct-io=on /run/disk
   nowait serve vm=/images/vm.raw data=/dev/vg/data --nbd unix:/run/nbd.sock
   nbdinfo nbd+unix:///vm?socket=/run/nbd.sock
-  qemu-system-x86_64 … -drive file=nbd+unix:///vm?socket=/run/nbd.sock,format=raw";
+A disk of a virtual machine:
+  qemu-system-x86_64 … -drive file=nbd+unix:///vm?socket=/run/nbd.sock,format=raw,if=virtio
+In a container without root:
+  nbdcopy disk.raw nbd+unix:///vm?socket=/run/nbd.sock
+  qemu-img convert -O qcow2 nbd+unix:///vm?socket=/run/nbd.sock backup.qcow2
+A remote disk, over TLS, for who has a certificate for the name vm7:
+  nowait serve vm=/images/vm.raw --nbd tcp:0.0.0.0:10809 --allow tls:vm7 \\
+      --tls-cert server-cert.pem --tls-key server-key.pem --tls-client-ca ca-cert.pem
+  nbdinfo nbds://server.example/vm?tls-certificates=/etc/pki/nbd";
 
 const TOP_EXAMPLES: &str = "\
 Examples:

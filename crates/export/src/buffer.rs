@@ -34,6 +34,17 @@ impl Chunk {
         &mut self.memory[self.skip..self.skip + self.wanted]
     }
 
+    /// Keeps the first `len` bytes only: less came than was expected. All of its memory still
+    /// counts as used.
+    ///
+    /// # Panics
+    /// If it has fewer.
+    #[must_use]
+    pub fn shortened(self, len: usize) -> Chunk {
+        assert!(self.skip == 0 && len <= self.wanted, "{len} bytes of {}", self.wanted);
+        Chunk { io_len: len, wanted: len, ..self }
+    }
+
     /// Zeroes what a transfer that ended after `done` bytes did not fill: the memory may hold what
     /// another client has written.
     pub fn zero_from(&mut self, done: usize) {
@@ -174,6 +185,17 @@ mod tests {
             pool.give_back(chunk);
         }
         assert_eq!(pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_shortened_chunk_gives_all_of_its_memory_back() {
+        let mut pool = Pool::new(1 << 20);
+        let mut chunk = pool.take(PIECE_BYTES);
+        chunk.data_mut()[..3].copy_from_slice(b"abc");
+        let chunk = chunk.shortened(3);
+        assert_eq!((chunk.data(), IoBuffer::len(&chunk)), (&b"abc"[..], 3));
+        pool.give_back(chunk);
+        assert_eq!((pool.used_bytes(), pool.take(PIECE_BYTES).data().len()), (0, PIECE_BYTES));
     }
 
     #[test]

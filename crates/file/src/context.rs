@@ -369,6 +369,12 @@ impl Context {
         bell.quiet();
     }
 
+    /// Runs what the own queue has brought, for a caller that has nothing under way itself: pages
+    /// read ahead, which requests of others may wait for. Does not wait.
+    pub fn serve_others(&self) {
+        self.io.poll_pump();
+    }
+
     /// Says that the driver is asked for a copy.
     pub(crate) fn copy_started(&self) {
         // A line of memory that others only read stays in their caches.

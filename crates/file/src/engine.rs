@@ -277,7 +277,8 @@ impl Engine {
         self.users.find(fd)
     }
 
-    /// Returns what the page cache asked of the devices, if a user file was ever opened.
+    /// Returns what the page cache was asked, and what it asked of the devices, if a user file was
+    /// ever opened.
     pub fn cache_counts(&self) -> Option<IoCounts> {
         self.cache_in_use().map(|cache| cache.io_counts())
     }

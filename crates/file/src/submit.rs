@@ -60,6 +60,8 @@ pub struct Submission<'a> {
     pub(crate) native: Native,
     /// Requests that ended in their first iteration, and are not counted yet.
     pub(crate) inline: u64,
+    /// Reads of user files that found all, and that did not, not counted yet.
+    pub(crate) user_reads: (u64, u64),
 }
 
 /// What an inline attempt came to.
@@ -92,6 +94,7 @@ impl<'a> Submission<'a> {
             completed: false,
             native: Native::default(),
             inline: 0,
+            user_reads: (0, 0),
         }
     }
 
@@ -142,6 +145,10 @@ impl<'a> Submission<'a> {
             let stats = self.context.io().stats();
             stats.add(|c| &c.iterations, self.inline);
             stats.add(|c| &c.completed_inline, self.inline);
+        }
+        let (cached, missed) = self.user_reads;
+        if let (true, Some(cache)) = (cached + missed > 0, self.context.engine().cache_in_use()) {
+            cache.count_reads(cached, missed);
         }
     }
 

@@ -97,8 +97,10 @@ impl Submission<'_> {
         let done = file.cached().read_cached(offset, &mut user);
         if done == len || offset + done as u64 >= file.cached().size() {
             self.inline += 1;
+            self.user_reads.0 += 1;
             return Ok(Start::Break(done as u32));
         }
+        self.user_reads.1 += 1;
         match command.wants_nowait() {
             true if done > 0 => Ok(Start::Break(done as u32)),
             true => Err(Errno::AGAIN),

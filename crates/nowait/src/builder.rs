@@ -1,7 +1,7 @@
 //! The handle of an engine, and how it is started.
 
 use crate::{
-    Error, Queue,
+    CacheCounts, Error, Queue,
     calls::Calls,
     choice,
     reactor::Reactor,
@@ -63,6 +63,11 @@ impl Nowait {
     /// Returns why this backend is in use, in one line.
     pub fn backend_reason(&self) -> &str {
         self.0.engine.reason()
+    }
+
+    /// Returns what nowait's own page cache has done; `None`: no file was ever opened with it.
+    pub fn cache_counts(&self) -> Option<CacheCounts> {
+        self.0.engine.cache_counts()
     }
 
     /// Returns what serves futures, made at first use.

@@ -79,7 +79,7 @@ pub use stream::Stream;
 
 pub use choice::start_engine;
 pub use nowait_block::Segments;
-pub use nowait_cache::PinnedRange as Lent;
+pub use nowait_cache::{PinnedRange as Lent, cache::IoCounts as CacheCounts};
 pub use nowait_file::command;
 pub use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, Opened, Sink, SubmitMode,

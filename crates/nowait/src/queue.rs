@@ -397,6 +397,9 @@ impl<T, B> Queue<T, B> {
         if self.over.is_empty() && !self.nowait.is_the_parents() {
             self.context.sleep_outside(sleep);
         }
+        if self.under_way == 0 && !self.nowait.is_the_parents() {
+            self.context.serve_others();
+        }
         self.wait(0, Some(Duration::ZERO))
     }
 

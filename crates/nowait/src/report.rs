@@ -102,6 +102,8 @@ pub(crate) fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
             "pages_read": counts.pages_read,
             "pages_written": counts.pages_written,
             "flushes": counts.flushes,
+            "reads_cached": counts.reads_cached,
+            "reads_missed": counts.reads_missed,
         })),
         "contexts": contexts.iter().map(Summary::to_json).collect::<Vec<_>>(),
     });

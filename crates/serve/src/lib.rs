@@ -1,16 +1,21 @@
 //! Images served to clients: what `nowait serve` runs.
 //!
 //! ```text
-//!  command ─▶ server ─▶ nbd ─▶ nowait_export
+//!  command ─▶ server ─┬▶ nbd ──┬─▶ nowait_export
+//!                     └▶ fuse ─┘
 //! ```
 //!
 //! * [`nbd`]: the protocol, without sockets
+//! * [`fuse`]: the image as a file, by the kernel
 //! * [`server`]: sockets, and the threads that serve them
 //! * [`status`]: what it tells about itself
+//! * [`access`]: who may have which export
 //! * [`command`]: the command: listeners, signals, ends
 
+pub mod access;
 pub mod command;
 mod error;
+pub mod fuse;
 pub mod nbd;
 pub mod server;
 pub mod status;

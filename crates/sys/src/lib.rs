@@ -12,7 +12,7 @@
 //! timer, tty, pipe, socket: files without offsets
 //! inspect  what this system allows
 //! epoll_set, signalfd: waiting on many descriptors, for signals too
-//! sparse   holes and data of a file
+//! sparse   holes and data of a file         fuse     mounting what this process answers for
 //! ```
 //!
 //! System calls are issued by the instruction itself, not through the C library: a preloaded
@@ -30,6 +30,7 @@ pub mod fd;
 pub mod fdtable;
 pub mod file;
 pub mod fork;
+pub mod fuse;
 pub mod futex;
 pub mod inspect;
 pub mod memory;

@@ -37,3 +37,41 @@ pub unsafe fn send_now(fd: i32, iov: &[IoVec]) -> Result<usize, Errno> {
     // SAFETY: as above.
     unsafe { sys!(libc::SYS_sendmsg, fd, header, libc::MSG_DONTWAIT) }
 }
+
+/// Returns the user at the other end of a connected Unix socket, as it was when it connected.
+///
+/// # Errors
+/// `ENOPROTOOPT`: it is no Unix socket.
+/// Source: unix(7), SO_PEERCRED.
+pub fn peer_user(socket: i32) -> Result<u32, Errno> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as u32;
+    let (peer_pointer, len_pointer) =
+        (core::ptr::from_mut(&mut peer), core::ptr::from_mut(&mut len));
+    // SAFETY: both are live locals of the types the call fills.
+    unsafe {
+        sys!(
+            libc::SYS_getsockopt,
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            peer_pointer,
+            len_pointer
+        )
+    }?;
+    Ok(peer.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn the_peer_of_a_socket_is_its_user() {
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(peer_user(near.as_raw_fd()), Ok(crate::inspect::user_ids().1));
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(peer_user(file.as_raw_fd()).is_err());
+    }
+}

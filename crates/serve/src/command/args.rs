@@ -1,7 +1,8 @@
 //! What can be said on the command line of `nowait serve`.
 
-use crate::server::Address;
+use crate::{access::Rule, server::Address};
 use clap::{Args, ValueEnum};
+use core::str::FromStr;
 use nowait_export::{Cache, ImageOptions};
 use std::path::PathBuf;
 
@@ -15,6 +16,16 @@ pub struct ServeArgs {
     /// Serve by NBD on unix:PATH or tcp:HOST:PORT; can be given more than once.
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Vec<Address>,
+    /// Show an image as the file FILE, by FUSE: for losetup, mkfs and mount. FILE is a regular file
+    /// to mount on, or made and removed again; can be given more than once. Without EXPORT it is
+    /// the first image.
+    #[arg(long, value_name = "[EXPORT=]FILE", value_hint = clap::ValueHint::FilePath)]
+    pub fuse: Vec<ShownFile>,
+    /// Let only these have an export (all, without EXPORT): uid:N, a user of this machine by a Unix
+    /// socket or a file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that name.
+    /// Can be given more than once; an export that none is about is for everybody who comes.
+    #[arg(long, value_name = "[EXPORT=]WHO")]
+    pub allow: Vec<Rule>,
     /// Which page cache stands between the clients and the device.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,
@@ -68,6 +79,15 @@ pub struct NamedImage {
     path: PathBuf,
 }
 
+/// An image that is to be shown as a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownFile {
+    /// Which image; `None`: the first.
+    pub(crate) export: Option<String>,
+    /// Where.
+    pub(crate) path: PathBuf,
+}
+
 /// `--cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheArg {
@@ -101,21 +121,37 @@ impl ServeArgs {
 
 /// Reads `[NAME=]PATH`. A path with `=` in it begins with `./` or `/`.
 fn image(text: &str) -> Result<NamedImage, String> {
-    let (name, path) = match text.split_once('=') {
-        Some((name, path)) if !name.contains('/') && !path.is_empty() => {
-            (name.to_owned(), PathBuf::from(path))
-        }
-        _ => {
-            let path = PathBuf::from(text);
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            (name, path)
-        }
-    };
+    let (name, path) = named_path(text);
+    let own = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = name.map_or_else(own, str::to_owned);
     const NAME_BYTES_MAX: usize = 4096;
     if name.len() > NAME_BYTES_MAX {
         return Err(format!("a name has at most {NAME_BYTES_MAX} bytes"));
     }
     Ok(NamedImage { name, path })
+}
+
+impl FromStr for ShownFile {
+    type Err = String;
+
+    /// Reads `[EXPORT=]PATH`.
+    fn from_str(text: &str) -> Result<ShownFile, String> {
+        let (export, path) = named_path(text);
+        match path.file_name() {
+            None => Err("expected the name of a file".to_owned()),
+            Some(_) => Ok(ShownFile { export: export.map(str::to_owned), path }),
+        }
+    }
+}
+
+/// Parts a path from the name before it.
+fn named_path(text: &str) -> (Option<&str>, PathBuf) {
+    match text.split_once('=') {
+        Some((name, path)) if !name.contains('/') && !path.is_empty() => {
+            (Some(name), PathBuf::from(path))
+        }
+        _ => (None, PathBuf::from(text)),
+    }
 }
 
 /// Reads a size in bytes with an optional K, M, G or T.
@@ -145,6 +181,16 @@ mod tests {
         assert_eq!(image("/a/disk.img"), named("disk.img", "/a/disk.img"));
         assert_eq!(image("vm=/a/disk.img"), named("vm", "/a/disk.img"));
         assert_eq!(image("./a=b"), named("a=b", "./a=b"));
+    }
+
+    #[test]
+    fn a_file_shows_the_first_image_or_the_one_that_is_named() {
+        let shown = |export: Option<&str>, path: &str| {
+            Ok(ShownFile { export: export.map(str::to_owned), path: path.into() })
+        };
+        assert_eq!("/run/disk".parse(), shown(None, "/run/disk"));
+        assert_eq!("vm=disk".parse(), shown(Some("vm"), "disk"));
+        assert!("".parse::<ShownFile>().is_err() && "vm=..".parse::<ShownFile>().is_err());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The main thread: opens images and listeners, takes clients and signals.
 
-use super::ServeArgs;
+use super::{ServeArgs, files};
 use crate::{
     ServeError,
+    access::Access,
+    fuse::Mount,
     nbd::{Limits, Security},
     server::{Address, Config, Listener, Server, Tls, TlsFiles},
     status::{Endpoint, Status, StatusLine, place},
@@ -36,17 +38,21 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let listeners = listen(args)?;
     let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
     let images = open_images(&nowait, args)?;
-    let server = Server::start(&nowait, images, &config(args)?)?;
-    let mut main = Main { server, listeners, signals, started: Instant::now() };
+    let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
+    let access = Access::new(&args.allow, &names, args.tls_client_ca.is_some())?;
+    let server = Server::start(&nowait, images, &Config { access, ..config(args)? })?;
+    let mounts = files::show(&server, args)?;
+    let mut main = Main { server, listeners, mounts, signals, started: Instant::now() };
     let told = main.tell(args)?;
     main.say_what_is_served();
     let served = main.run();
     // Its thread keeps it, and ends with the process.
     told.iter().for_each(|listener| listener.unlink());
     served?;
-    let Main { server, listeners, .. } = main;
+    let Main { server, listeners, mut mounts, .. } = main;
     // Nobody new comes while those who are there are answered.
     drop(listeners);
+    files::hide(&mut mounts);
     server.stop()
 }
 
@@ -98,8 +104,9 @@ fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
         let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
         listeners.push(Listener::bind(address).map_err(failed)?);
     }
-    if listeners.is_empty() {
-        return Err(ServeError::new("nothing to listen on: say --nbd unix:PATH"));
+    if listeners.is_empty() && args.fuse.is_empty() {
+        let reason = "nobody can come: say --nbd unix:PATH, or --fuse FILE";
+        return Err(ServeError::new(reason));
     }
     listeners.into_iter().map(|listener| secure(listener, args)).collect()
 }
@@ -136,12 +143,14 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
 struct Main {
     server: Server,
     listeners: Vec<(Listener, Security)>,
+    mounts: Vec<Mount>,
     signals: Signals,
     started: Instant,
 }
 
-/// The mark of the signals; listeners have their number.
+/// The mark of the signals; listeners have their number, and mounts theirs from [`MOUNTS`] on.
 const SIGNALS: u64 = u64::MAX;
+const MOUNTS: u64 = 1 << 32;
 const LINE_NS: u64 = 1_000_000_000;
 
 impl Main {
@@ -179,6 +188,9 @@ impl Main {
         for (index, (listener, _)) in self.listeners.iter().enumerate() {
             watch(listener.raw(), index as u64)?;
         }
+        for (index, mount) in self.mounts.iter().enumerate() {
+            watch(mount.raw(), MOUNTS + index as u64)?;
+        }
         let mut ready = ReadyList::new(16);
         let mut line = io::stderr().is_terminal().then(StatusLine::default);
         loop {
@@ -188,6 +200,12 @@ impl Main {
                 if let Some((listener, security)) = self.listeners.get(event.token as usize) {
                     self.server.accept(listener, *security);
                 }
+                if event.token != SIGNALS && event.token >= MOUNTS {
+                    let _ = epoll.remove(self.lose((event.token - MOUNTS) as usize));
+                }
+            }
+            if self.listeners.is_empty() && self.mounts.iter().all(|mount| !mount.is_up()) {
+                return Ok(());
             }
             while let Some(signal) = self.signals.next() {
                 if signal != signalfd::HUP {
@@ -201,6 +219,17 @@ impl Main {
                 let _ = write!(io::stderr(), "\r\x1b[K{text}");
             }
         }
+    }
+
+    /// Notes that somebody else has taken a file down; returns its descriptor.
+    fn lose(&mut self, index: usize) -> i32 {
+        let mount = &mut self.mounts[index];
+        if mount.is_up() {
+            eprintln!("nowait: {} was unmounted", mount.path().display());
+            self.server.unmounted(mount.path());
+            mount.forget();
+        }
+        mount.raw()
     }
 
     /// Takes the sizes of the files as they are now.

@@ -213,6 +213,11 @@ impl<F> Session<F> {
         }
     }
 
+    /// Shows these exports from now on, unless one has been chosen: it is known now who asks.
+    pub fn admit(&mut self, exports: Arc<[Arc<Image<F>>]>) {
+        self.exports = exports;
+    }
+
     /// Takes no more requests; those under way are answered.
     pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M) {
         match &mut self.phase {

@@ -4,11 +4,17 @@ use super::{
     socket::Socket,
     tls::{Stream, Tls},
 };
-use crate::nbd::{Demand, Session};
+use crate::{
+    access::{Access, Peer},
+    nbd::{Demand, Session},
+};
 use nowait::File;
-use nowait_export::Disk;
+use nowait_export::{Disk, Image};
 use nowait_sys::epoll_set::{self, Epoll};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::{
+    io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
+    sync::Arc,
+};
 
 /// What became of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +23,21 @@ pub(crate) enum Fate {
     Goes,
 }
 
+/// What decides which exports a client learns of, when it has shown its certificate.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) access: Arc<Access>,
+    pub(crate) exports: Arc<[Arc<Image<File>>]>,
+    pub(crate) peer: Peer,
+}
+
 /// A client of one serving thread.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: Socket,
     tls: Option<Box<Stream>>,
     pub(crate) session: Session<File>,
+    guest: Guest,
     key: u64,
     /// What the set waits for on its behalf; 0: it is not in the set.
     interest: u32,
@@ -39,9 +54,24 @@ const READS_MAX: usize = 4;
 const PARTS_MAX: usize = 64;
 
 impl Client {
-    pub(crate) fn new(socket: Socket, session: Session<File>, key: u64, now_ns: u64) -> Client {
-        let (tls, interest, stuck) = (None, 0, false);
-        Client { socket, tls, session, key, interest, came_ns: now_ns, moved_ns: now_ns, stuck }
+    pub(crate) fn new(
+        socket: Socket,
+        session: Session<File>,
+        guest: Guest,
+        key: u64,
+        now_ns: u64,
+    ) -> Client {
+        Client {
+            socket,
+            tls: None,
+            session,
+            guest,
+            key,
+            interest: 0,
+            came_ns: now_ns,
+            moved_ns: now_ns,
+            stuck: false,
+        }
     }
 
     /// Reads what has arrived.
@@ -76,7 +106,14 @@ impl Client {
     /// Reads into the hole, if there is one, and then into `scratch`; by TLS only into that.
     fn receive(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
-            return tls.read(&mut self.socket, scratch);
+            let read = tls.read(&mut self.socket, scratch);
+            let Guest { access, exports, peer } = &mut self.guest;
+            // What it says comes after its certificate.
+            if read.is_ok() && !access.is_open() && peer.certificate.is_none() {
+                peer.certificate = tls.certificate();
+                self.session.admit(access.of(exports, peer));
+            }
+            return read;
         }
         match self.session.hole() {
             Some(hole) => {

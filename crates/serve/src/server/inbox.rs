@@ -1,9 +1,12 @@
 //! What the thread that accepts tells the threads that serve.
 
 use super::socket::Socket;
-use crate::nbd::Security;
+use crate::{
+    fuse::{Device, Face},
+    nbd::Security,
+};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use nowait::Errno;
+use nowait::{Errno, File};
 use nowait_sys::eventfd::EventFd;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -13,6 +16,8 @@ use std::sync::Arc;
 pub(crate) enum Order {
     /// Serve this client.
     Serve(Socket, Security),
+    /// Answer for this file.
+    Mount(Device, Arc<Face<File>>),
     /// Take no more requests, and end when those under way are answered.
     Stop,
 }

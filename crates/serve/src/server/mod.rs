@@ -19,12 +19,20 @@ pub use tls::{Tls, TlsFiles};
 
 use crate::{
     ServeError,
+    access::Access,
+    fuse::{Device, Face},
     nbd::{Limits, Security},
 };
 use inbox::{Inbox, Order};
-use nowait::{File, Nowait};
+use nowait::{CacheCounts, File, Nowait};
 use nowait_export::{Chores, Image};
-use std::{io, sync::Arc, thread};
+use parking_lot::Mutex;
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
 use worker::{Shared, Worker};
 
 /// What a server may use.
@@ -44,6 +52,8 @@ pub struct Config {
     pub stall_ms: u64,
     /// For clients that ask for TLS, or must.
     pub tls: Option<Tls>,
+    /// Who may have which image.
+    pub access: Access,
 }
 
 impl Default for Config {
@@ -56,6 +66,7 @@ impl Default for Config {
             handshake_ms: 10_000,
             stall_ms: 30_000,
             tls: None,
+            access: Access::default(),
         }
     }
 }
@@ -73,6 +84,23 @@ impl View {
     /// Returns the images.
     pub fn images(&self) -> &[Arc<Image<File>>] {
         &self.0.exports
+    }
+
+    /// Returns who may have which image.
+    pub fn access(&self) -> &Access {
+        &self.0.access
+    }
+
+    /// Returns what nowait's own page cache has done; `None`: it is not in use.
+    pub fn cache(&self) -> Option<CacheCounts> {
+        self.0.nowait.cache_counts()
+    }
+
+    /// Returns the files that `image` is shown as.
+    pub fn files_of(&self, image: &Arc<Image<File>>) -> Vec<PathBuf> {
+        let files = self.0.files.lock();
+        let its = files.iter().filter(|(shown, _)| Arc::ptr_eq(shown, image));
+        its.map(|(_, path)| path.clone()).collect()
     }
 
     /// Returns what is counted of all clients.
@@ -111,8 +139,10 @@ impl Server {
             exports: images.into(),
             chores: Chores::new(CHORES_MAX),
             clients: Clients::default(),
+            files: Mutex::default(),
             limits: config.limits,
             tls: config.tls.clone(),
+            access: Arc::new(config.access.clone()),
             memory_bytes: config.memory_bytes / count,
             handshake_ns: config.handshake_ms * 1_000_000,
             stall_ns: config.stall_ms * 1_000_000,
@@ -160,6 +190,23 @@ impl Server {
         }
         self.next = (self.next + 1) % self.threads.len();
         self.threads[self.next].0.put(Order::Serve(socket, security));
+    }
+
+    /// Answers for the file at `path`: all threads do, each by a descriptor of its own.
+    pub fn mount(&self, path: &Path, device: Device, face: &Arc<Face<File>>) {
+        self.shared.files.lock().push((face.image().clone(), path.to_owned()));
+        // Where the device cannot be opened once more, the threads that have one do it.
+        let others: Vec<Device> =
+            self.threads.iter().skip(1).map_while(|_| device.another().ok()).collect();
+        for ((inbox, _), device) in self.threads.iter().zip(core::iter::once(device).chain(others))
+        {
+            inbox.put(Order::Mount(device, face.clone()));
+        }
+    }
+
+    /// Notes that the file at `path` is gone.
+    pub fn unmounted(&self, path: &Path) {
+        self.shared.files.lock().retain(|(_, shown)| shown != path);
     }
 
     /// Answers what is under way, closes all connections, and makes what was written durable.

@@ -1,6 +1,8 @@
 //! Where clients come from, and the sockets they come by.
 
+use crate::access::Peer;
 use core::{fmt, str::FromStr};
+use nowait_sys::socket;
 use std::{
     fs, io,
     io::{IoSlice, IoSliceMut, Read, Write},
@@ -214,6 +216,15 @@ impl Socket {
                 stream.set_write_timeout(Some(most))
             }
         }
+    }
+
+    /// Returns what is known of who is at the other end.
+    pub fn peer(&self) -> Peer {
+        let (user, address) = match self {
+            Socket::Unix(stream) => (socket::peer_user(stream.as_raw_fd()).ok(), None),
+            Socket::Tcp(stream) => (None, stream.peer_addr().ok().map(|address| address.ip())),
+        };
+        Peer { user, address, certificate: None }
     }
 
     /// Returns the descriptor.

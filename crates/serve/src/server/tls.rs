@@ -127,6 +127,12 @@ impl Stream {
         }
     }
 
+    /// Returns the client's certificate, once it has shown one that is good.
+    pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        let chain = self.connection.peer_certificates()?;
+        chain.first().map(|certificate| certificate.clone().into_owned())
+    }
+
     /// Takes what is to be sent, as much as it has room for.
     ///
     /// # Errors

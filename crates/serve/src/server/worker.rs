@@ -1,13 +1,15 @@
 //! A thread that serves clients: one loop over their sockets and the requests of their images.
 
 use super::{
-    client::{Client, Fate},
+    client::{Client, Fate, Guest},
     inbox::{Clients, Inbox, Order},
     socket::Socket,
     tls::Tls,
 };
 use crate::{
     ServeError,
+    access::{Access, Peer},
+    fuse::{Mounts, is_mount},
     nbd::{Limits, Security, Session},
 };
 use nowait::{File, Nowait};
@@ -17,7 +19,8 @@ use nowait_sys::{
     epoll_set::{self, Epoll, ReadyList},
     time::{Deadline, now_ns},
 };
-use std::{os::fd::AsRawFd, sync::Arc};
+use parking_lot::Mutex;
+use std::{os::fd::AsRawFd, path::PathBuf, sync::Arc};
 
 /// What all serving threads share.
 #[derive(Debug)]
@@ -26,8 +29,11 @@ pub(crate) struct Shared {
     pub(crate) exports: Arc<[Arc<Image<File>>]>,
     pub(crate) chores: Arc<Chores>,
     pub(crate) clients: Clients,
+    /// Where images are shown as files.
+    pub(crate) files: Mutex<Vec<(Arc<Image<File>>, PathBuf)>>,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Tls>,
+    pub(crate) access: Arc<Access>,
     /// For transfers, of one thread.
     pub(crate) memory_bytes: usize,
     pub(crate) handshake_ns: u64,
@@ -43,6 +49,7 @@ pub(crate) struct Worker {
     epoll: Epoll,
     ready: ReadyList,
     clients: Slab<Client>,
+    mounts: Mounts,
     /// Clients to whom something happened in this round.
     touched: Vec<u64>,
     scratch: Vec<u8>,
@@ -82,6 +89,7 @@ impl Worker {
             epoll,
             ready: ReadyList::new(READY_MAX),
             clients: Slab::new(1 << 20),
+            mounts: Mounts::default(),
             touched: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             hunger: false,
@@ -106,13 +114,13 @@ impl Worker {
     }
 
     fn is_over(&self) -> bool {
-        let late = |since_ns: u64| self.clients.is_empty() || now_ns() > since_ns + DRAIN_NS;
-        self.stopping.is_some_and(late)
+        let idle = self.clients.is_empty() && self.mounts.is_empty();
+        self.stopping.is_some_and(|since_ns| idle || now_ns() > since_ns + DRAIN_NS)
     }
 
     /// Waits until something happens.
     fn sleep(&mut self) -> Result<(), ServeError> {
-        let deadline = match self.clients.is_empty() {
+        let deadline = match self.clients.is_empty() && self.stopping.is_none() {
             true => Deadline::NEVER,
             false => Deadline::after_ns(SWEEP_NS),
         };
@@ -136,6 +144,7 @@ impl Worker {
             match event.token {
                 DISK => {}
                 INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order, now_ns)),
+                token if is_mount(token) => self.mounts.read(token, &mut self.disk, now_ns),
                 key => {
                     let Some(client) = self.clients.get_mut(key) else { continue };
                     let fate = match event.events & !epoll_set::OUT {
@@ -154,8 +163,10 @@ impl Worker {
     fn obey(&mut self, order: Order, now_ns: u64) {
         match order {
             Order::Serve(socket, security) => self.welcome(socket, security, now_ns),
+            Order::Mount(device, face) => self.mounts.add(device, face, &mut self.disk),
             Order::Stop => {
                 self.stopping = Some(now_ns);
+                self.mounts.stop(&mut self.disk);
                 for key in self.keys() {
                     if let Some(client) = self.clients.get_mut(key) {
                         client.session.stop(&mut self.disk);
@@ -171,10 +182,13 @@ impl Worker {
             return self.shared.clients.leave();
         }
         // The session must know its key, which is known when it has its place.
-        let Shared { exports, limits, .. } = &*self.shared;
+        let Shared { exports, limits, access, .. } = &*self.shared;
+        let peer = if access.is_open() { Peer::default() } else { socket.peer() };
+        let admitted = access.of(exports, &peer);
+        let guest = Guest { access: access.clone(), exports: exports.clone(), peer };
         let make = |key| {
-            let session = Session::new(key, exports, security, *limits);
-            Client::new(socket, session, key, now_ns)
+            let session = Session::new(key, &admitted, security, *limits);
+            Client::new(socket, session, guest, key, now_ns)
         };
         match self.clients.insert_with(make) {
             Some(key) => self.touched.push(key),
@@ -186,6 +200,10 @@ impl Worker {
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.disk.pop() {
             let key = ended.tag.owner;
+            if is_mount(key) {
+                self.mounts.end(ended, &mut self.disk, now_ns);
+                continue;
+            }
             match self.clients.get_mut(key) {
                 Some(client) => {
                     client.session.end(ended, &mut self.disk, now_ns);
@@ -219,6 +237,10 @@ impl Worker {
             }
             if fate == Fate::Stays && client.has_more() {
                 fate = client.read(&mut self.scratch, &mut self.disk, now_ns);
+                // TLS may have something to say to what has arrived just now.
+                if fate == Fate::Stays {
+                    fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+                }
             }
             if fate == Fate::Goes {
                 self.close(*key);
@@ -226,6 +248,7 @@ impl Worker {
         }
         self.touched = touched;
         self.touched.clear();
+        self.mounts.settle(&mut self.disk, &self.epoll);
         self.hunger |= self.disk.pool().take_refused();
     }
 

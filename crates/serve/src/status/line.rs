@@ -1,5 +1,7 @@
 //! One line on the terminal: what the last second was like.
 
+use core::fmt::Write as _;
+
 use super::{
     Status,
     format::{rate, time},
@@ -22,14 +24,27 @@ impl StatusLine {
         both.extend(&write.latency_ns);
         both.sort_unstable();
         let in_flight: u64 = status.exports.iter().map(|export| export.in_flight).sum();
-        let text = format!(
-            "{} clients  read {}  write {}  depth {in_flight}  p50 {}  p99 {}",
+        let files: usize = status.exports.iter().map(|export| export.files.len()).sum();
+        let files = match files {
+            0 => String::new(),
+            count => format!("  {count} files"),
+        };
+        let mut text = format!(
+            "{} clients{files}  read {}  write {}  depth {in_flight}  p50 {}  p99 {}",
             status.clients.now,
             rate(&read, ms),
             rate(&write, ms),
             time(quantile_ns(&both, 0.5)),
             time(quantile_ns(&both, 0.99)),
         );
+        if let Some(cache) = &status.cache {
+            let before = self.before.cache.take().unwrap_or_default();
+            // Writing to a string cannot fail.
+            let _ = match cache.hit_percent_since(&before) {
+                Some(percent) => write!(text, "  hits {percent} %"),
+                None => write!(text, "  hits –"),
+            };
+        }
         self.before = status;
         text
     }
@@ -38,7 +53,7 @@ impl StatusLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{ExportStatus, KindStatus};
+    use crate::status::{CacheStatus, ExportStatus, KindStatus};
 
     #[test]
     fn the_line_is_about_the_time_since_the_last_one() {
@@ -57,5 +72,15 @@ mod tests {
             text,
             "0 clients  read 1000/s 4.1 MB/s  write 0/s 0.0 MB/s  depth 0  p50 50 µs  p99 50 µs"
         );
+        let cached = |hits| {
+            let cache = Some(CacheStatus { hits, misses: hits / 3, ..CacheStatus::default() });
+            Status { cache, ..status(4000, 2500) }
+        };
+        let text = line.next(cached(300));
+        assert!(text.ends_with("  hits 75 %"), "{text}");
+        let mut shown = cached(300);
+        shown.exports[0].files = vec!["/run/disk".to_owned()];
+        let text = line.next(shown);
+        assert!(text.starts_with("0 clients  1 files  ") && text.ends_with("hits –"), "{text}");
     }
 }

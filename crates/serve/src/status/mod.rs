@@ -17,4 +17,4 @@ mod snapshot;
 pub use endpoint::{Endpoint, fetch};
 pub use line::StatusLine;
 pub use prometheus::metrics;
-pub use snapshot::{ClientsStatus, ExportStatus, KindStatus, Status, quantile_ns};
+pub use snapshot::{CacheStatus, ClientsStatus, ExportStatus, KindStatus, Status, quantile_ns};

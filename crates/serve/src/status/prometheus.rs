@@ -20,9 +20,22 @@ pub fn metrics(status: &Status) -> String {
         head(&mut text, name, kind, help);
         let _ = writeln!(text, "nowait_serve_{name} {value}");
     }
+    if let Some(cache) = &status.cache {
+        let counters = [
+            ("cache_hits_total", "Reads that the cache had all for.", cache.hits),
+            ("cache_misses_total", "Reads that it had not.", cache.misses),
+            ("cache_pages_read_total", "Pages of 4 KiB read into it.", cache.pages_read),
+            ("cache_pages_written_total", "Pages of 4 KiB written from it.", cache.pages_written),
+        ];
+        for (name, help, value) in counters {
+            head(&mut text, name, "counter", help);
+            let _ = writeln!(text, "nowait_serve_{name} {value}");
+        }
+    }
     type Gauge = fn(&ExportStatus) -> u64;
-    let gauges: [(&str, &str, Gauge); 3] = [
+    let gauges: [(&str, &str, Gauge); 4] = [
         ("size_bytes", "Size of the export.", |export| export.size),
+        ("files", "Files that the export is shown as.", |export| export.files.len() as u64),
         ("connections", "Clients of the export.", |export| export.connections),
         ("in_flight", "Requests under way.", |export| export.in_flight),
     ];
@@ -92,6 +105,7 @@ fn escape(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::CacheStatus;
 
     #[test]
     fn names_are_escaped_and_buckets_add_up() {
@@ -107,9 +121,12 @@ mod tests {
             kinds: vec![read],
             ..ExportStatus::default()
         };
-        let text = metrics(&Status { exports: vec![export], ..Status::default() });
+        let cache = Some(CacheStatus { hits: 7, ..CacheStatus::default() });
+        let text = metrics(&Status { cache, exports: vec![export], ..Status::default() });
         let label = "export=\"a\\\"b\"";
         for line in [
+            "nowait_serve_cache_hits_total 7".to_owned(),
+            format!("nowait_serve_files{{{label}}} 0"),
             format!("nowait_serve_size_bytes{{{label}}} 512"),
             format!("nowait_serve_requests_total{{{label},kind=\"read\"}} 3"),
             format!(

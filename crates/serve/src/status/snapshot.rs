@@ -1,9 +1,10 @@
 //! A copy of all counters of a server.
 
 use crate::server::View;
-use nowait_export::Kind;
+use nowait::File;
+use nowait_export::{Image, Kind};
 use serde::{Deserialize, Serialize};
-use std::{process, time::Instant};
+use std::{process, sync::Arc, time::Instant};
 
 /// What a server is doing, counted since it started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,10 +17,35 @@ pub struct Status {
     pub uptime_ms: u64,
     /// What carries its requests.
     pub backend: String,
+    /// nowait's own page cache, if it is in use.
+    #[serde(default)]
+    pub cache: Option<CacheStatus>,
     /// All clients.
     pub clients: ClientsStatus,
     /// Each image.
     pub exports: Vec<ExportStatus>,
+}
+
+/// What nowait's own page cache has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheStatus {
+    /// Reads that found all they wanted.
+    pub hits: u64,
+    /// Reads that did not.
+    pub misses: u64,
+    /// Pages of 4 KiB read from the files, ahead of their readers too.
+    pub pages_read: u64,
+    /// Pages of 4 KiB written to the files.
+    pub pages_written: u64,
+}
+
+impl CacheStatus {
+    /// Returns how many of a hundred reads were hits since `before`; `None`: there were no reads.
+    pub fn hit_percent_since(&self, before: &CacheStatus) -> Option<u64> {
+        let hits = self.hits.saturating_sub(before.hits);
+        let reads = hits + self.misses.saturating_sub(before.misses);
+        (reads > 0).then(|| hits * 100 / reads)
+    }
 }
 
 /// What is counted of clients.
@@ -46,7 +72,10 @@ pub struct ExportStatus {
     pub size: u64,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// Clients that have chosen it.
+    /// Files that it is shown as.
+    #[serde(default)]
+    pub files: Vec<String>,
+    /// Clients that have chosen it, and how often its files are open.
     pub connections: u64,
     /// Requests under way.
     pub in_flight: u64,
@@ -81,13 +110,19 @@ impl Status {
             pid: process::id(),
             uptime_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             backend: server.backend().to_owned(),
+            cache: server.cache().map(|counts| CacheStatus {
+                hits: counts.reads_cached,
+                misses: counts.reads_missed,
+                pages_read: counts.pages_read,
+                pages_written: counts.pages_written,
+            }),
             clients: ClientsStatus {
                 now: clients.now() as u64,
                 total: clients.total(),
                 refused: clients.refused(),
                 timed_out: clients.timed_out(),
             },
-            exports: server.images().iter().map(|image| export(image)).collect(),
+            exports: server.images().iter().map(|image| export(server, image)).collect(),
         }
     }
 
@@ -144,7 +179,8 @@ pub fn quantile_ns(latency_ns: &[(u64, u64)], share: f64) -> u64 {
     0
 }
 
-fn export(image: &nowait_export::Image<nowait::File>) -> ExportStatus {
+fn export(server: &View, image: &Arc<Image<File>>) -> ExportStatus {
+    let files = server.files_of(image);
     let counted = |kind: &Kind| {
         let counted = image.stats().of(*kind);
         KindStatus {
@@ -161,6 +197,7 @@ fn export(image: &nowait_export::Image<nowait::File>) -> ExportStatus {
         path: image.file().path().display().to_string(),
         size: image.size(),
         read_only: image.properties().read_only,
+        files: files.iter().map(|path| path.display().to_string()).collect(),
         connections: image.stats().connections(),
         in_flight: image.stats().in_flight(),
         kinds: kinds.collect(),

@@ -1,0 +1,57 @@
+//! The files that images are shown as: mounted at the beginning, taken down at the end.
+
+use super::ServeArgs;
+use crate::{
+    ServeError,
+    fuse::{Face, Mount, Rights, Unmounted},
+    server::Server,
+};
+use nowait::File;
+use nowait_export::Image;
+use nowait_sys::inspect;
+use std::{fs, path::Path, sync::Arc, time::SystemTime};
+
+/// Shows what `args` ask for.
+///
+/// # Errors
+/// There is no such image; a file cannot be mounted.
+pub(super) fn show(server: &Server, args: &ServeArgs) -> Result<Vec<Mount>, ServeError> {
+    let view = server.view();
+    // All names first: nothing is mounted in vain.
+    let chosen = args.fuse.iter().map(|file| match &file.export {
+        None => Ok((file, &view.images()[0])),
+        Some(name) => {
+            let found = view.images().iter().find(|image| image.name() == name);
+            found.map(|image| (file, image)).ok_or_else(|| {
+                ServeError::new(format!("--fuse {name}=…: no image is called {name}"))
+            })
+        }
+    });
+    let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
+    chosen.into_iter().map(|(file, image)| show_one(server, image, &file.path)).collect()
+}
+
+fn show_one(server: &Server, image: &Arc<Image<File>>, path: &Path) -> Result<Mount, ServeError> {
+    let owner = (inspect::user_ids().1, inspect::group_ids().1);
+    // Before the mount, which may hide the image itself.
+    let changed = fs::metadata(image.file().path()).and_then(|about| about.modified());
+    let users = server.view().access().users_of(image.name());
+    let rights = Rights { user: owner.0, group: owner.1, users };
+    let others = !rights.users.is_empty();
+    let (mount, device) = Mount::new(path, image.properties().read_only, others, owner)?;
+    let face = Face::new(image.clone(), rights, changed.unwrap_or_else(|_| SystemTime::now()));
+    server.mount(mount.path(), device, &Arc::new(face));
+    let (name, size, shown) = (image.name(), image.size(), mount.path().display());
+    eprintln!("nowait: serving {name} ({size} bytes) as {shown}");
+    Ok(mount)
+}
+
+/// Takes all down; says which somebody still uses.
+pub(super) fn hide(mounts: &mut [Mount]) {
+    for mount in mounts {
+        if mount.unmount() == Unmounted::InUse {
+            let shown = mount.path().display();
+            eprintln!("nowait: {shown} is in use: whoever has it open gets errors from now on");
+        }
+    }
+}
