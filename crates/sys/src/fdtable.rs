@@ -98,21 +98,36 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
 /// # Errors
 /// `EAGAIN`: none is there. `EMFILE`: the message came without its file, for want of a number.
 pub fn receive(channel: i32) -> Result<(u64, Fd), Errno> {
+    let (read, tag, fd) = receive_message(channel, libc::MSG_DONTWAIT)?;
+    if read != 8 {
+        return Err(Errno::PIPE);
+    }
+    fd.map(|fd| (tag, fd)).ok_or(Errno::MFILE)
+}
+
+/// Returns the first eight bytes of the next message on any Unix socket, and the first file that
+/// comes with it; the message stays there. Never waits.
+///
+/// # Errors
+/// `EAGAIN`: fewer bytes are there.
+/// Source: recv(2), MSG_PEEK.
+pub fn peek(socket: i32) -> Result<(u64, Option<Fd>), Errno> {
+    let (read, tag, fd) = receive_message(socket, libc::MSG_DONTWAIT | libc::MSG_PEEK)?;
+    if read == 8 { Ok((tag, fd)) } else { Err(Errno::AGAIN) }
+}
+
+/// Receives up to eight bytes and a file; returns how many bytes it was, and both.
+fn receive_message(socket: i32, flags: i32) -> Result<(usize, u64, Option<Fd>), Errno> {
     let mut tag = 0u64;
     let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
     let mut iov = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
     let mut message = message(&mut tag, &mut iov, &mut control);
-    let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+    let flags = flags | libc::MSG_CMSG_CLOEXEC;
     let message = core::ptr::from_mut(&mut message);
     // SAFETY: the message and all it points to are live locals of the sizes given.
-    let read = unsafe { sys!(libc::SYS_recvmsg, channel, message, flags) }?;
-    if read != 8 {
-        return Err(Errno::PIPE);
-    }
-    if control.kind != libc::SCM_RIGHTS || control.fd < 0 {
-        return Err(Errno::MFILE);
-    }
-    Ok((tag, Fd::from_raw(control.fd)))
+    let read = unsafe { sys!(libc::SYS_recvmsg, socket, message, flags) }?;
+    let sent = control.kind == libc::SCM_RIGHTS && control.fd >= 0;
+    Ok((read, tag, sent.then(|| Fd::from_raw(control.fd))))
 }
 
 #[cfg(test)]
@@ -126,6 +141,8 @@ mod tests {
         let before = crate::file::stat(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
         send(near.raw(), std::os::fd::AsRawFd::as_raw_fd(&file), 7).unwrap();
         drop(file);
+        let (tag, peeked) = peek(far.raw()).unwrap();
+        assert_eq!((tag, crate::file::stat(peeked.unwrap().raw())), (7, Ok(before)));
         let (tag, fd) = receive(far.raw()).unwrap();
         assert_eq!((tag, crate::file::stat(fd.raw())), (7, Ok(before)));
         assert_eq!(receive(far.raw()).unwrap_err(), Errno::AGAIN);
