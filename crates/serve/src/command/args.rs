@@ -1,6 +1,6 @@
 //! What can be said on the command line of `nowait serve`.
 
-use crate::server::Address;
+use crate::{server::Address, vhost::Socket};
 use clap::{Args, ValueEnum};
 use nowait_export::{Cache, ImageOptions};
 use std::path::PathBuf;
@@ -15,6 +15,14 @@ pub struct ServeArgs {
     /// Serve by NBD on unix:PATH or tcp:HOST:PORT; can be given more than once.
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Vec<Address>,
+    /// Serve as a vhost-user-blk device of a virtual machine on this socket; the first image, or
+    /// NAME; can be given more than once.
+    #[arg(long, value_name = "[NAME=]SOCKET")]
+    pub vhost_user: Vec<Socket>,
+    /// Queues of each such device.
+    #[arg(long, value_name = "N", default_value = "4",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: u16,
     /// Which page cache stands between the clients and the device.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,

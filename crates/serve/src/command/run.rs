@@ -6,6 +6,7 @@ use crate::{
     nbd::{Limits, Security},
     server::{Address, Config, Listener, Server, Tls, TlsFiles},
     status::{Endpoint, Status, StatusLine, place},
+    vhost::Front,
 };
 use nowait::{File, Nowait};
 use nowait_export::Image;
@@ -36,18 +37,30 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let listeners = listen(args)?;
     let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
     let images = open_images(&nowait, args)?;
-    let server = Server::start(&nowait, images, &config(args)?)?;
-    let mut main = Main { server, listeners, signals, started: Instant::now() };
+    let config = config(args)?;
+    let server = Server::start(&nowait, images, &config)?;
+    let front = vhost(args, &server, &config)?;
+    let mut main = Main { server, listeners, front, signals, started: Instant::now() };
     let told = main.tell(args)?;
     main.say_what_is_served();
     let served = main.run();
     // Its thread keeps it, and ends with the process.
     told.iter().for_each(|listener| listener.unlink());
     served?;
-    let Main { server, listeners, .. } = main;
+    let Main { server, listeners, front, .. } = main;
     // Nobody new comes while those who are there are answered.
     drop(listeners);
-    server.stop()
+    let ended = front.map_or(Ok(()), Front::stop);
+    server.stop().and(ended)
+}
+
+/// Begins to serve virtual machines, if that is wanted.
+fn vhost(args: &ServeArgs, server: &Server, config: &Config) -> Result<Option<Front>, ServeError> {
+    if args.vhost_user.is_empty() {
+        return Ok(None);
+    }
+    let (sockets, threads) = (&args.vhost_user, config.threads);
+    Front::start(&server.view(), sockets, args.queues, threads, config.memory_bytes).map(Some)
 }
 
 fn config(args: &ServeArgs) -> Result<Config, ServeError> {
@@ -59,11 +72,13 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
         key,
         client_authority: args.tls_client_ca.clone(),
     });
+    // Each front has memory of its own.
+    let fronts = 1 + u64::from(!args.vhost_user.is_empty());
     Ok(Config {
         threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
         // A client is a descriptor; some are for images, rings and sockets.
         clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
-        memory_bytes: usize::try_from(args.memory.max(MEMORY_MIN)).unwrap_or(usize::MAX),
+        memory_bytes: usize::try_from(args.memory.max(MEMORY_MIN) / fronts).unwrap_or(usize::MAX),
         limits: Limits::default(),
         tls: files.as_ref().map(Tls::load).transpose()?,
         ..Config::default()
@@ -98,8 +113,9 @@ fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
         let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
         listeners.push(Listener::bind(address).map_err(failed)?);
     }
-    if listeners.is_empty() {
-        return Err(ServeError::new("nothing to listen on: say --nbd unix:PATH"));
+    if listeners.is_empty() && args.vhost_user.is_empty() {
+        let hint = "nothing to listen on: say --nbd unix:PATH or --vhost-user PATH";
+        return Err(ServeError::new(hint));
     }
     listeners.into_iter().map(|listener| secure(listener, args)).collect()
 }
@@ -136,6 +152,7 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
 struct Main {
     server: Server,
     listeners: Vec<(Listener, Security)>,
+    front: Option<Front>,
     signals: Signals,
     started: Instant,
 }
@@ -215,5 +232,6 @@ impl Main {
                 Err(error) => eprintln!("nowait: {error}"),
             }
         }
+        self.front.iter().for_each(Front::resized);
     }
 }
