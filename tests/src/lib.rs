@@ -25,6 +25,7 @@ pub mod aio;
 pub mod blocks;
 pub mod cache;
 pub mod fio;
+pub mod guest;
 pub mod hang;
 pub mod harness;
 pub mod mount;
