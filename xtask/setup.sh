@@ -9,6 +9,7 @@ packages=(
     fio stress-ng qemu-utils mariadb-server sysbench libnbd-bin python3-libnbd nbdkit curl openssl
     xfsprogs btrfs-progs e2fsprogs util-linux fuse3 systemd
     strace gdb jq libcap2-bin
+    qemu-system-x86 busybox-static
 )
 components=(rustfmt clippy)          # of the default toolchain: required
 nightly_components=(miri rust-src)   # of nightly: for `make miri` and `make sanitize`, optional
@@ -116,5 +117,21 @@ setup_nightly() {
     done
 }
 
+# The kernel of the guests in the tests: unpacked, not installed. Without it those are skipped.
+setup_kernel() {
+    local folder name
+    folder=$(dirname "$0")/../.stamps/guest-kernel
+    compgen -G "$folder/boot/vmlinuz-*" >/dev/null && return
+    name=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
+        sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+    [ -n "$name" ] || { say "no kernel for guests in the package lists"; return; }
+    mkdir -p "$folder"
+    (
+        cd "$folder"
+        apt-get download -qq "$name" && dpkg-deb -x "$name"_*.deb . && rm -f "$name"_*.deb
+    ) >&2 || say "no kernel for guests: their tests are skipped"
+}
+
 setup_packages
+setup_kernel
 setup_toolchain

@@ -26,6 +26,7 @@ pub mod blocks;
 pub mod cache;
 pub mod fio;
 pub mod fuse;
+pub mod guest;
 pub mod hang;
 pub mod harness;
 pub mod mount;

@@ -48,6 +48,11 @@ impl Server {
         &self.socket
     }
 
+    /// Waits until it listens on another socket too.
+    pub fn wait_for(&mut self, socket: &Path) {
+        ready::wait_for_socket(socket, &mut self.running);
+    }
+
     /// The port of its TCP socket, as it says when it has begun.
     pub fn port(&mut self) -> u16 {
         loop {

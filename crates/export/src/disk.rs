@@ -1,7 +1,9 @@
 //! Images on files, by a queue of nowait.
 
-use crate::{Chore, Chores, Chunk, Ended, Image, Mailbox, Medium, Pool, Tag};
-use nowait::{Completion, Errno, Error, File, IoBuffer, Nowait, Queue, Refused};
+use crate::{Chore, Chores, Chunk, Ended, Image, Lent, Loan, Mailbox, Medium, Pool, Tag};
+use nowait::{
+    Buffers, Completion, Errno, Error, File, IoBuffer, IoBufferMut, Nowait, Queue, Refused,
+};
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc};
 
 /// Requests under way at once; more wait their turn.
@@ -10,7 +12,7 @@ const DEPTH: usize = 4096;
 /// What one thread reads and writes images by.
 #[derive(Debug)]
 pub struct Disk {
-    queue: Queue<Asked, Chunk>,
+    queue: Queue<Asked, Memory>,
     pool: Pool,
     chores: Arc<Chores>,
     mailbox: Arc<Mailbox>,
@@ -38,7 +40,79 @@ struct Waiting {
 enum What {
     Read(Chunk, u64),
     Write(Chunk, u64, bool),
+    Lent(Loan, u64),
     Flush,
+}
+
+/// What the queue transfers.
+#[derive(Debug)]
+enum Memory {
+    Chunk(Chunk),
+    Lent(Lent),
+}
+
+// SAFETY: either memory is one, and neither moves with the value.
+unsafe impl IoBuffer for Memory {
+    fn as_ptr(&self) -> *const u8 {
+        match self {
+            Memory::Chunk(chunk) => chunk.as_ptr(),
+            Memory::Lent(lent) => lent.as_ptr(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Memory::Chunk(chunk) => chunk.len(),
+            Memory::Lent(lent) => lent.len(),
+        }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufferMut for Memory {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        match self {
+            Memory::Chunk(chunk) => chunk.as_mut_ptr(),
+            Memory::Lent(lent) => lent.as_mut_ptr(),
+        }
+    }
+}
+
+impl Memory {
+    fn zero_from(&mut self, done: usize) {
+        match self {
+            Memory::Chunk(chunk) => chunk.zero_from(done),
+            Memory::Lent(lent) => lent.zero_from(done),
+        }
+    }
+
+    /// Returns the memory that goes back to whoever asked.
+    fn into_chunk(self) -> Option<Chunk> {
+        match self {
+            Memory::Chunk(chunk) => Some(chunk),
+            Memory::Lent(_) => None,
+        }
+    }
+}
+
+/// Finishes the memory of a transfer that ended after `bytes`; returns whether that is all.
+fn settle(buffers: &mut Buffers<Memory>, mut bytes: usize, writes: bool) -> Result<(), Errno> {
+    let segments = match buffers {
+        Buffers::None => &mut [],
+        Buffers::One(memory) => core::slice::from_mut(memory),
+        Buffers::Many(memories) => &mut memories[..],
+    };
+    for memory in segments {
+        let len = memory.len();
+        match (bytes < len, writes) {
+            // Nothing stops a write half-way but a lack of space.
+            (true, true) => return Err(Errno::NOSPC),
+            (true, false) => memory.zero_from(bytes),
+            (false, _) => {}
+        }
+        bytes = bytes.saturating_sub(len);
+    }
+    Ok(())
 }
 
 impl Disk {
@@ -104,16 +178,32 @@ impl Disk {
     }
 
     fn queue_now(&mut self, file: &File, what: What, tag: Tag) {
-        let asked = Asked { tag, writes: matches!(what, What::Write(..)) };
+        let writes = match &what {
+            What::Write(..) => true,
+            What::Lent(loan, _) => loan.writes,
+            What::Read(..) | What::Flush => false,
+        };
+        let (queue, asked) = (&mut self.queue, Asked { tag, writes });
         let taken = match what {
-            What::Read(chunk, at) => self.queue.read(file, chunk, at, asked),
-            What::Write(chunk, at, true) => self.queue.write_durable(file, chunk, at, asked),
-            What::Write(chunk, at, false) => self.queue.write(file, chunk, at, asked),
-            What::Flush => self.queue.sync_data(file, asked),
+            What::Read(chunk, at) => queue.read(file, Memory::Chunk(chunk), at, asked),
+            What::Write(chunk, at, true) => {
+                queue.write_durable(file, Memory::Chunk(chunk), at, asked)
+            }
+            What::Write(chunk, at, false) => queue.write(file, Memory::Chunk(chunk), at, asked),
+            What::Lent(Loan { segments, .. }, at) => {
+                let mut segments: Vec<Memory> = segments.into_iter().map(Memory::Lent).collect();
+                match (segments.len(), writes) {
+                    (1, true) => queue.write(file, segments.remove(0), at, asked),
+                    (1, false) => queue.read(file, segments.remove(0), at, asked),
+                    (_, true) => queue.write_vectored(file, segments, at, asked),
+                    (_, false) => queue.read_vectored(file, segments, at, asked),
+                }
+            }
+            What::Flush => queue.sync_data(file, asked),
         };
         if let Err(Refused { error, buffers, .. }) = taken {
             let result = Err(error.errno());
-            let chunk = buffers.one();
+            let chunk = buffers.one().and_then(Memory::into_chunk);
             self.ended.push_back(Ended { tag, result, chunk, extents: Vec::new() });
         }
     }
@@ -166,6 +256,32 @@ impl Medium for Disk {
         }
     }
 
+    fn borrow(
+        &mut self,
+        image: &Arc<Image<File>>,
+        loan: Loan,
+        offset: u64,
+        tag: Tag,
+    ) -> Result<(), Loan> {
+        let at = image.place(offset);
+        // More is not possible in one request: IOV_MAX.
+        const SEGMENTS_MAX: usize = 1024;
+        let possible = !loan.segments.is_empty()
+            && loan.segments.len() <= SEGMENTS_MAX
+            && image.file().alignment().is_none_or(|alignment| {
+                let whole = |segment: &Lent| {
+                    segment.len().is_multiple_of(alignment.offset)
+                        && segment.as_ptr().addr().is_multiple_of(alignment.memory)
+                };
+                at.is_multiple_of(alignment.offset as u64) && loan.segments.iter().all(whole)
+            });
+        if !possible {
+            return Err(loan);
+        }
+        self.add(image.file(), What::Lent(loan, at), tag);
+        Ok(())
+    }
+
     fn flush(&mut self, image: &Arc<Image<File>>, tag: Tag) {
         self.add(image.file(), What::Flush, tag);
     }
@@ -178,21 +294,15 @@ impl Medium for Disk {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
-        let Completion { tag: Asked { tag, writes }, buffers, result } = self.queue.pop()?;
+        let Completion { tag: Asked { tag, writes }, mut buffers, result } = self.queue.pop()?;
         if !self.waiting.is_empty() {
             self.go_on();
         }
-        let mut chunk = buffers.one();
-        let result = match (result, &mut chunk) {
-            // Nothing stops a write half-way but a lack of space.
-            (Ok(bytes), Some(chunk)) if writes && bytes < chunk.len() => Err(Errno::NOSPC),
-            (Ok(bytes), Some(chunk)) => {
-                chunk.zero_from(bytes);
-                Ok(())
-            }
-            (Ok(_), None) => Ok(()),
-            (Err(error), _) => Err(error.errno()),
+        let result = match result {
+            Ok(bytes) => settle(&mut buffers, bytes, writes),
+            Err(error) => Err(error.errno()),
         };
+        let chunk = buffers.one().and_then(Memory::into_chunk);
         Some(Ended { tag, result, chunk, extents: Vec::new() })
     }
 }

@@ -10,7 +10,7 @@
 //! * [`image`]: what is served: a window of a file, its size, what may be done to it
 //! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait
 //! * [`chores`]: requests that only a blocking call can do
-//! * [`buffer`]: aligned memory, reused and bounded
+//! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of somebody else
 //! * [`stats`]: counters and latencies of an image
 //!
 //! A front knows no files, and nothing here knows a protocol. One thread has one [`Disk`], for any
@@ -23,6 +23,7 @@ pub mod buffer;
 pub mod chores;
 pub mod disk;
 pub mod image;
+pub mod lent;
 pub mod medium;
 pub mod stats;
 
@@ -30,5 +31,6 @@ pub use buffer::{Chunk, PIECE_BYTES, Pool};
 pub use chores::{Chore, Chores, Extent, Mailbox};
 pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
-pub use medium::{Ended, Medium, Tag};
+pub use lent::Lent;
+pub use medium::{Ended, Loan, Medium, Tag};
 pub use stats::{Kind, Stats};

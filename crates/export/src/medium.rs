@@ -1,6 +1,6 @@
 //! What a front asks of the storage below it.
 
-use crate::{Chore, Chunk, Extent, Image, Pool};
+use crate::{Chore, Chunk, Extent, Image, Lent, Pool};
 use nowait::Errno;
 use std::sync::Arc;
 
@@ -13,6 +13,15 @@ pub struct Tag {
     pub slot: u32,
     /// Which part of it.
     pub part: u32,
+}
+
+/// Memory lent for one request.
+#[derive(Debug)]
+pub struct Loan {
+    /// In the order of the image, none of them empty.
+    pub segments: Vec<Lent>,
+    /// The image is written from it, else it is read into it.
+    pub writes: bool,
 }
 
 /// The end of a request; each has one.
@@ -59,6 +68,22 @@ pub trait Medium {
         durable: bool,
         tag: Tag,
     );
+
+    /// Reads into or writes from memory of somebody else, at `offset` of the image, if that is
+    /// possible without a copy. It is not used any more when the request has ended.
+    ///
+    /// # Errors
+    /// The loan: a chunk has to do.
+    fn borrow(
+        &mut self,
+        image: &Arc<Image<Self::File>>,
+        loan: Loan,
+        offset: u64,
+        tag: Tag,
+    ) -> Result<(), Loan> {
+        let _ = (image, offset, tag);
+        Err(loan)
+    }
 
     /// Makes durable what ended before.
     fn flush(&mut self, image: &Arc<Image<Self::File>>, tag: Tag);

@@ -1,13 +1,15 @@
 //! Images served to clients: what `nowait serve` runs.
 //!
 //! ```text
-//!  command ─▶ server ─┬▶ nbd ──┬─▶ nowait_export
-//!                     └▶ fuse ─┘
+//!  command ─▶ server ─┬▶ nbd ───┬─▶ nowait_export
+//!                     ├▶ fuse ──┤
+//!                     └▶ vhost ─┘
 //! ```
 //!
 //! * [`nbd`]: the protocol, without sockets
 //! * [`fuse`]: the image as a file, by the kernel
 //! * [`server`]: sockets, and the threads that serve them
+//! * [`vhost`]: devices of virtual machines, and the threads that serve them
 //! * [`status`]: what it tells about itself
 //! * [`access`]: who may have which export
 //! * [`command`]: the command: listeners, signals, ends
@@ -19,6 +21,7 @@ pub mod fuse;
 pub mod nbd;
 pub mod server;
 pub mod status;
+pub mod vhost;
 
 pub use command::{ServeArgs, TopArgs, serve, top};
 pub use error::ServeError;

@@ -50,7 +50,7 @@ impl EventFd {
 }
 
 /// Resets the counter or timer behind `fd` to zero; returns the count, zero when there was none.
-pub(crate) fn drain(fd: i32) -> u64 {
+pub fn drain(fd: i32) -> u64 {
     let mut count = 0u64;
     // SAFETY: the buffer is a live local of the 8 bytes the call fills.
     let read = unsafe { sys!(libc::SYS_read, fd, core::ptr::from_mut(&mut count), 8) };

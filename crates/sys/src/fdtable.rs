@@ -120,6 +120,17 @@ pub(crate) fn receive_from(socket: i32) -> Result<Fd, Errno> {
     }
 }
 
+/// Returns the first eight bytes of the next message on any Unix socket, and the first file that
+/// comes with it; the message stays there. Never waits.
+///
+/// # Errors
+/// `EAGAIN`: fewer bytes are there.
+/// Source: recv(2), MSG_PEEK.
+pub fn peek(socket: i32) -> Result<(u64, Option<Fd>), Errno> {
+    let (read, tag, fd) = receive_message(socket, libc::MSG_DONTWAIT | libc::MSG_PEEK)?;
+    if read == 8 { Ok((tag, fd)) } else { Err(Errno::AGAIN) }
+}
+
 /// Receives up to eight bytes and a file; returns how many bytes it was, and both.
 fn receive_message(socket: i32, flags: i32) -> Result<(usize, u64, Option<Fd>), Errno> {
     let mut tag = 0u64;
@@ -145,6 +156,8 @@ mod tests {
         let before = crate::file::stat(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
         send(near.raw(), std::os::fd::AsRawFd::as_raw_fd(&file), 7).unwrap();
         drop(file);
+        let (tag, peeked) = peek(far.raw()).unwrap();
+        assert_eq!((tag, crate::file::stat(peeked.unwrap().raw())), (7, Ok(before)));
         let (tag, fd) = receive(far.raw()).unwrap();
         assert_eq!((tag, crate::file::stat(fd.raw())), (7, Ok(before)));
         assert_eq!(receive(far.raw()).unwrap_err(), Errno::AGAIN);

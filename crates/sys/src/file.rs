@@ -192,6 +192,17 @@ pub fn status_flags(fd: i32) -> Result<i32, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFL) }.map(|flags| flags as i32)
 }
 
+/// Makes calls on the open file return `EAGAIN` where they would wait. Whoever shares it sees that.
+///
+/// # Errors
+/// `EBADF`: not open.
+/// Source: fcntl(2), F_SETFL.
+pub fn set_nonblocking(fd: i32) -> Result<(), Errno> {
+    let flags = status_flags(fd)? | libc::O_NONBLOCK;
+    // SAFETY: fcntl with F_SETFL takes no pointer.
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_SETFL, flags) }.map(drop)
+}
+
 const NS: i64 = 1_000_000_000;
 
 /// Describes the file behind `fd`. Source: fstat(2).

@@ -1,6 +1,6 @@
 //! What can be said on the command line of `nowait serve`.
 
-use crate::{access::Rule, server::Address};
+use crate::{access::Rule, server::Address, vhost::Socket};
 use clap::{Args, ValueEnum};
 use core::str::FromStr;
 use nowait_export::{Cache, ImageOptions};
@@ -26,6 +26,14 @@ pub struct ServeArgs {
     /// Can be given more than once; an export that none is about is for everybody who comes.
     #[arg(long, value_name = "[EXPORT=]WHO")]
     pub allow: Vec<Rule>,
+    /// Serve as a vhost-user-blk device of a virtual machine on this socket; the first image, or
+    /// NAME; can be given more than once.
+    #[arg(long, value_name = "[NAME=]SOCKET")]
+    pub vhost_user: Vec<Socket>,
+    /// Queues of each such device.
+    #[arg(long, value_name = "N", default_value = "4",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: u16,
     /// Which page cache stands between the clients and the device.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,

@@ -8,6 +8,7 @@ use crate::{
     nbd::{Limits, Security},
     server::{Address, Config, Listener, Server, Tls, TlsFiles},
     status::{Endpoint, Status, StatusLine, place},
+    vhost::Front,
 };
 use nowait::{File, Nowait};
 use nowait_export::Image;
@@ -40,20 +41,32 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let images = open_images(&nowait, args)?;
     let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
     let access = Access::new(&args.allow, &names, args.tls_client_ca.is_some())?;
-    let server = Server::start(&nowait, images, &Config { access, ..config(args)? })?;
+    let config = Config { access, ..config(args)? };
+    let server = Server::start(&nowait, images, &config)?;
     let mounts = files::show(&server, args)?;
-    let mut main = Main { server, listeners, mounts, signals, started: Instant::now() };
+    let front = vhost(args, &server, &config)?;
+    let mut main = Main { server, listeners, mounts, front, signals, started: Instant::now() };
     let told = main.tell(args)?;
     main.say_what_is_served();
     let served = main.run();
     // Its thread keeps it, and ends with the process.
     told.iter().for_each(|listener| listener.unlink());
     served?;
-    let Main { server, listeners, mut mounts, .. } = main;
+    let Main { server, listeners, mut mounts, front, .. } = main;
     // Nobody new comes while those who are there are answered.
     drop(listeners);
     files::hide(&mut mounts);
-    server.stop()
+    let ended = front.map_or(Ok(()), Front::stop);
+    server.stop().and(ended)
+}
+
+/// Begins to serve virtual machines, if that is wanted.
+fn vhost(args: &ServeArgs, server: &Server, config: &Config) -> Result<Option<Front>, ServeError> {
+    if args.vhost_user.is_empty() {
+        return Ok(None);
+    }
+    let (sockets, threads) = (&args.vhost_user, config.threads);
+    Front::start(&server.view(), sockets, args.queues, threads, config.memory_bytes).map(Some)
 }
 
 fn config(args: &ServeArgs) -> Result<Config, ServeError> {
@@ -65,11 +78,13 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
         key,
         client_authority: args.tls_client_ca.clone(),
     });
+    // Each front has memory of its own.
+    let fronts = 1 + u64::from(!args.vhost_user.is_empty());
     Ok(Config {
         threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
         // A client is a descriptor; some are for images, rings and sockets.
         clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
-        memory_bytes: usize::try_from(args.memory.max(MEMORY_MIN)).unwrap_or(usize::MAX),
+        memory_bytes: usize::try_from(args.memory.max(MEMORY_MIN) / fronts).unwrap_or(usize::MAX),
         limits: Limits::default(),
         tls: files.as_ref().map(Tls::load).transpose()?,
         ..Config::default()
@@ -104,8 +119,8 @@ fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
         let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
         listeners.push(Listener::bind(address).map_err(failed)?);
     }
-    if listeners.is_empty() && args.fuse.is_empty() {
-        let reason = "nobody can come: say --nbd unix:PATH, or --fuse FILE";
+    if listeners.is_empty() && args.fuse.is_empty() && args.vhost_user.is_empty() {
+        let reason = "nobody can come: say --nbd unix:PATH, --fuse FILE or --vhost-user SOCKET";
         return Err(ServeError::new(reason));
     }
     listeners.into_iter().map(|listener| secure(listener, args)).collect()
@@ -144,6 +159,7 @@ struct Main {
     server: Server,
     listeners: Vec<(Listener, Security)>,
     mounts: Vec<Mount>,
+    front: Option<Front>,
     signals: Signals,
     started: Instant,
 }
@@ -244,5 +260,6 @@ impl Main {
                 Err(error) => eprintln!("nowait: {error}"),
             }
         }
+        self.front.iter().for_each(Front::resized);
     }
 }

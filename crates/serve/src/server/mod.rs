@@ -33,7 +33,9 @@ use std::{
     sync::Arc,
     thread,
 };
-use worker::{Shared, Worker};
+use worker::Worker;
+
+pub(crate) use worker::Shared;
 
 /// What a server may use.
 #[derive(Clone, Debug)]
@@ -79,6 +81,11 @@ impl View {
     /// Returns the name of what carries the requests.
     pub fn backend(&self) -> &'static str {
         nowait::choice::name(self.0.nowait.backend())
+    }
+
+    /// Returns what it looks at.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
     }
 
     /// Returns the images.

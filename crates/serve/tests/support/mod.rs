@@ -2,8 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use nowait::Errno;
-use nowait_export::{Chore, Chunk, Ended, Extent, Image, Medium, Pool, Properties, Tag};
+use nowait::{Errno, IoBuffer};
+use nowait_export::{Chore, Chunk, Ended, Extent, Image, Loan, Medium, Pool, Properties, Tag};
 use nowait_serve::nbd::{Limits, Security, Session};
 use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
@@ -12,19 +12,32 @@ pub(crate) const SIZE: usize = 8 << 20;
 /// Bytes in memory; what is asked of it ends when the test says so.
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
-    pool: Pool,
+    pub(crate) pool: Pool,
     pub(crate) ended: VecDeque<Ended>,
     /// Fail everything with this.
     pub(crate) failure: Option<Errno>,
     pub(crate) flushes: usize,
+    pub(crate) durable_writes: usize,
     /// Ends are kept back.
     pub(crate) holds: bool,
+    /// Memory of others is used without a copy.
+    pub(crate) borrows: bool,
 }
 
 impl Memory {
     pub(crate) fn new(bound: usize) -> Memory {
         let (pool, ended) = (Pool::new(bound), VecDeque::new());
-        Memory { bytes: vec![0; SIZE], pool, ended, failure: None, flushes: 0, holds: false }
+        let bytes = vec![0; SIZE];
+        Memory {
+            bytes,
+            pool,
+            ended,
+            failure: None,
+            flushes: 0,
+            durable_writes: 0,
+            holds: false,
+            borrows: false,
+        }
     }
 
     fn end(&mut self, tag: Tag, chunk: Option<Chunk>, extents: Vec<Extent>) {
@@ -46,10 +59,39 @@ impl Medium for Memory {
         self.end(tag, Some(chunk), Vec::new());
     }
 
-    fn write(&mut self, _: &Arc<Image<()>>, chunk: Chunk, offset: u64, _: bool, tag: Tag) {
+    fn write(&mut self, _: &Arc<Image<()>>, chunk: Chunk, offset: u64, durable: bool, tag: Tag) {
+        self.durable_writes += usize::from(durable);
         let data = chunk.data();
         self.bytes[offset as usize..][..data.len()].copy_from_slice(data);
         self.end(tag, Some(chunk), Vec::new());
+    }
+
+    fn borrow(
+        &mut self,
+        _: &Arc<Image<()>>,
+        loan: Loan,
+        offset: u64,
+        tag: Tag,
+    ) -> Result<(), Loan> {
+        if !self.borrows {
+            return Err(loan);
+        }
+        let mut at = offset as usize;
+        for segment in &loan.segments {
+            let (len, bytes) = (segment.len(), &mut self.bytes[at..]);
+            let ours = bytes[..len].as_mut_ptr();
+            // SAFETY: the memory is lent as long as the loan lives, and its end is checked to be
+            // inside ours.
+            unsafe {
+                match loan.writes {
+                    true => segment.as_ptr().copy_to(ours, len),
+                    false => segment.as_ptr().cast_mut().copy_from(ours, len),
+                }
+            }
+            at += len;
+        }
+        self.end(tag, None, Vec::new());
+        Ok(())
     }
 
     fn flush(&mut self, _: &Arc<Image<()>>, tag: Tag) {

@@ -1,0 +1,62 @@
+//! Memory of somebody else that a request reads into or writes from, without a copy.
+
+use core::{any::Any, fmt, ptr::NonNull};
+use nowait::{IoBuffer, IoBufferMut};
+use std::sync::Arc;
+
+/// A piece of memory that is not ours: of a guest, for example. It stays mapped as long as this
+/// lives, and others may change it at any time.
+pub struct Lent {
+    start: NonNull<u8>,
+    len: usize,
+    /// What keeps the memory mapped.
+    _keeper: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the keeper may be sent and shared, and the memory is used by address only, from whichever
+// thread has the value.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// Lends `len` bytes from `start` on.
+    ///
+    /// # Safety
+    /// They can be read and written as long as `keeper` lives, and no reference of this program
+    /// points to them meanwhile.
+    pub unsafe fn new(start: NonNull<u8>, len: usize, keeper: Arc<dyn Any + Send + Sync>) -> Lent {
+        Lent { start, len, _keeper: keeper }
+    }
+
+    /// Zeroes what a transfer that ended after `done` bytes did not fill.
+    pub(crate) fn zero_from(&mut self, done: usize) {
+        let done = done.min(self.len);
+        // SAFETY: the bytes are inside the memory, which is mapped and has no references to it.
+        unsafe { self.start.add(done).write_bytes(0, self.len - done) };
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes lent", self.len)
+    }
+}
+
+// SAFETY: the memory does not move with the value, is mapped as long as it lives, and bytes of a
+// mapping are initialized. That others change it is promised to be harmless: whoever lends it takes
+// what is in it when the device looks.
+unsafe impl IoBuffer for Lent {
+    fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+// SAFETY: as above; no reference points to it.
+unsafe impl IoBufferMut for Lent {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}

@@ -1,0 +1,236 @@
+//! A request of the driver, as it lies in the guest's memory.
+//!
+//! ```text
+//!  read by the device           written by the device
+//!  header (16) · data out       data in · status (1)
+//! ```
+//! Where one descriptor ends and the next begins says nothing. Everything here was written by the
+//! guest, and may change while it is read: each byte is looked at once.
+
+use smallvec::SmallVec;
+use virtio_bindings::virtio_blk;
+use virtio_queue::desc::split::Descriptor;
+use vm_memory::{
+    Address, Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
+};
+
+/// Contiguous bytes of the guest's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first.
+    pub start: GuestAddress,
+    /// How many.
+    pub len: usize,
+}
+
+/// Bytes of the guest's memory, in order; none of them is empty.
+pub type Spans = SmallVec<[Span; 4]>;
+
+/// Where the descriptors of a ring are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The first descriptor.
+    pub start: GuestAddress,
+    /// How many there are.
+    pub len: u16,
+}
+
+/// A well-formed request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked for: `VIRTIO_BLK_T_…`.
+    pub kind: u32,
+    /// Where, in units of 512 bytes.
+    pub sector: u64,
+    /// The data, in one direction.
+    pub data: Spans,
+    /// The length of the data.
+    pub data_bytes: usize,
+    /// The data are written by the device.
+    pub into_guest: bool,
+    /// Where the status goes.
+    pub status: GuestAddress,
+}
+
+/// No request; the driver is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// Where a status can be put, if at all.
+    pub status: Option<GuestAddress>,
+}
+
+/// Most descriptors of a request: those of the longest request that the device announces, and room
+/// for drivers that split it otherwise.
+const DESCRIPTORS_MAX: usize = 1024;
+const HEADER_BYTES: usize = 16;
+
+/// Reads the request whose first descriptor is number `head` of `table`.
+///
+/// # Errors
+/// A descriptor outside the table or the memory, a loop, data read after data written, data in both
+/// directions or none in the direction of the request, no header, no status byte.
+pub fn read(memory: &GuestMemoryMmap, table: Table, head: u16) -> Result<Request, Malformed> {
+    let mut parts = Parts::default();
+    let walked = parts.walk(memory, table, head);
+    let status = parts.take_status();
+    walked.and_then(|()| parts.request(memory, status?)).ok_or(Malformed { status })
+}
+
+#[derive(Default)]
+struct Parts {
+    readable: Spans,
+    writable: Spans,
+}
+
+impl Parts {
+    /// Collects the descriptors of a chain; `None`: it is malformed.
+    fn walk(&mut self, memory: &GuestMemoryMmap, mut table: Table, head: u16) -> Option<()> {
+        let (mut index, mut indirect) = (head, false);
+        // A chain that visits a descriptor twice has more steps than there are descriptors.
+        let mut steps_left = table.len;
+        for _ in 0..DESCRIPTORS_MAX {
+            if index >= table.len || steps_left == 0 {
+                return None;
+            }
+            steps_left -= 1;
+            let place = table.start.checked_add(u64::from(index) * size_of::<Descriptor>() as u64);
+            let descriptor: Descriptor = memory.read_obj(place?).ok()?;
+            if descriptor.refers_to_indirect_table() {
+                if indirect || descriptor.has_next() {
+                    return None;
+                }
+                table = indirect_table(&descriptor)?;
+                (index, indirect, steps_left) = (0, true, table.len);
+                continue;
+            }
+            self.push(memory, &descriptor)?;
+            if !descriptor.has_next() {
+                return Some(());
+            }
+            index = descriptor.next();
+        }
+        None
+    }
+
+    fn push(&mut self, memory: &GuestMemoryMmap, descriptor: &Descriptor) -> Option<()> {
+        let span = Span { start: descriptor.addr(), len: descriptor.len() as usize };
+        if span.len == 0 {
+            return Some(());
+        }
+        if !GuestMemoryBackend::check_range(memory, span.start, span.len) {
+            return None;
+        }
+        if descriptor.is_write_only() {
+            self.writable.push(span);
+            return Some(());
+        }
+        self.readable.push(span);
+        self.writable.is_empty().then_some(())
+    }
+
+    /// Takes the last byte that the device writes.
+    fn take_status(&mut self) -> Option<GuestAddress> {
+        let last = self.writable.last_mut()?;
+        last.len -= 1;
+        let status = last.start.unchecked_add(last.len as u64);
+        if last.len == 0 {
+            self.writable.pop();
+        }
+        Some(status)
+    }
+
+    fn request(mut self, memory: &GuestMemoryMmap, status: GuestAddress) -> Option<Request> {
+        let mut header = [0; HEADER_BYTES];
+        self.take_header(memory, &mut header)?;
+        let [kind, sector] = [&header[..4], &header[8..]];
+        let kind = u32::from_le_bytes(kind.try_into().ok()?);
+        let sector = u64::from_le_bytes(sector.try_into().ok()?);
+        let into_guest =
+            matches!(kind, virtio_blk::VIRTIO_BLK_T_IN | virtio_blk::VIRTIO_BLK_T_GET_ID);
+        let (data, other) = match into_guest {
+            true => (self.writable, self.readable),
+            false => (self.readable, self.writable),
+        };
+        let data_bytes = data.iter().map(|span| span.len).sum();
+        other.is_empty().then_some(Request { kind, sector, data, data_bytes, into_guest, status })
+    }
+
+    fn take_header(&mut self, memory: &GuestMemoryMmap, header: &mut [u8]) -> Option<()> {
+        let mut filled = 0;
+        while filled < header.len() {
+            let span = self.readable.first_mut()?;
+            let count = span.len.min(header.len() - filled);
+            memory.read_slice(&mut header[filled..filled + count], span.start).ok()?;
+            filled += count;
+            span.len -= count;
+            span.start = span.start.unchecked_add(count as u64);
+            if span.len == 0 {
+                self.readable.remove(0);
+            }
+        }
+        Some(())
+    }
+}
+
+fn indirect_table(descriptor: &Descriptor) -> Option<Table> {
+    let bytes = descriptor.len() as usize;
+    let len = u16::try_from(bytes / size_of::<Descriptor>()).ok()?;
+    let whole = bytes.is_multiple_of(size_of::<Descriptor>()) && len > 0;
+    whole.then_some(Table { start: descriptor.addr(), len })
+}
+
+/// Copies `bytes` into the guest, from `skip` bytes of `spans` on; false: that is outside.
+pub(super) fn scatter(memory: &GuestMemoryMmap, spans: &Spans, skip: usize, bytes: &[u8]) -> bool {
+    each_part(spans, skip, bytes.len(), |start, range| {
+        memory.write_slice(&bytes[range], start).is_ok()
+    })
+}
+
+/// Copies from the guest into `bytes`, from `skip` bytes of `spans` on; false: that is outside.
+pub(super) fn gather(
+    memory: &GuestMemoryMmap,
+    spans: &Spans,
+    skip: usize,
+    bytes: &mut [u8],
+) -> bool {
+    each_part(spans, skip, bytes.len(), |start, range| {
+        memory.read_slice(&mut bytes[range], start).is_ok()
+    })
+}
+
+/// Gives each contiguous part of `len` bytes, and where it is among them, to `each`, up to the
+/// first that it fails on.
+fn each_part(
+    spans: &Spans,
+    mut skip: usize,
+    len: usize,
+    mut each: impl FnMut(GuestAddress, core::ops::Range<usize>) -> bool,
+) -> bool {
+    let mut done = 0;
+    for span in spans {
+        let skipped = skip.min(span.len);
+        skip -= skipped;
+        let count = (span.len - skipped).min(len - done);
+        if count > 0 && !each(span.start.unchecked_add(skipped as u64), done..done + count) {
+            return false;
+        }
+        done += count;
+    }
+    done == len
+}
+
+/// Splits spans where regions of the memory meet: each part is contiguous in ours.
+pub(super) fn contiguous(memory: &GuestMemoryMmap, spans: &Spans) -> Option<Spans> {
+    let mut parts = Spans::new();
+    for span in spans {
+        let (mut start, mut left) = (span.start, span.len);
+        while left > 0 {
+            let (region, offset) = memory.to_region_addr(start)?;
+            let count = left.min(usize::try_from(region.len() - offset.raw_value()).ok()?);
+            parts.push(Span { start, len: count });
+            left -= count;
+            start = start.checked_add(count as u64)?;
+        }
+    }
+    Some(parts)
+}

@@ -1,0 +1,40 @@
+//! Event counters that another process has made.
+
+use nowait::Errno;
+use nowait_sys::{eventfd, file};
+use std::{
+    fs::File,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+/// The event counter behind a descriptor that came by a socket.
+#[derive(Debug)]
+pub struct Counter(OwnedFd);
+
+impl Counter {
+    /// Takes it over, and makes sure that nothing waits on it.
+    ///
+    /// # Errors
+    /// `EINVAL`: something else than an event counter; it might block us.
+    pub fn new(file: File) -> Result<Counter, Errno> {
+        if !eventfd::is_eventfd(file.as_raw_fd())? {
+            return Err(Errno::INVAL);
+        }
+        file::set_nonblocking(file.as_raw_fd())?;
+        Ok(Counter(file.into()))
+    }
+
+    /// Adds one.
+    pub fn signal(&self) {
+        eventfd::signal(self.0.as_raw_fd());
+    }
+
+    /// Resets it.
+    pub(crate) fn drain(&self) {
+        eventfd::drain(self.0.as_raw_fd());
+    }
+
+    pub(crate) fn raw(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}

@@ -1,0 +1,302 @@
+//! Sockets that VMMs come by, each with a thread that listens and talks.
+//!
+//! A device has one driver: the next VMM is taken when the one before has gone and its requests
+//! have ended.
+
+use super::{session::Session, worker::Workers};
+use crate::{
+    ServeError,
+    access::Peer,
+    server::{Address, Listener, Shared, Socket as Stream, View},
+};
+use nowait::File;
+use nowait_export::Image;
+use nowait_sys::{
+    epoll_set::{self, Epoll, ReadyList},
+    eventfd::EventFd,
+    fdtable,
+    time::Deadline,
+};
+use std::{
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::PathBuf,
+    str::FromStr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+/// A socket on the command line: `[NAME=]PATH`, with `unix:` before the path if wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// The image that is served there; `None`: the first.
+    pub export: Option<String>,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl FromStr for Socket {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Socket, String> {
+        let (export, path) = match text.split_once('=') {
+            Some((name, path)) if !name.contains('/') => (Some(name.to_owned()), path),
+            _ => (None, text),
+        };
+        match path.strip_prefix("unix:").unwrap_or(path) {
+            "" => Err("expected [NAME=]PATH".to_owned()),
+            path => Ok(Socket { export, path: path.into() }),
+        }
+    }
+}
+
+/// Images served as vhost-user-blk devices. Stop it, or its threads go on.
+#[derive(Debug)]
+pub struct Front {
+    workers: Arc<Workers>,
+    doors: Vec<Door>,
+}
+
+#[derive(Debug)]
+struct Door {
+    bell: Arc<Bell>,
+    thread: thread::JoinHandle<()>,
+}
+
+/// What the thread of a socket is told.
+#[derive(Debug)]
+struct Bell {
+    rings: EventFd,
+    stops: AtomicBool,
+    resized: AtomicBool,
+}
+
+/// How long a VMM may make no progress in a message.
+const STALL: Duration = Duration::from_secs(10);
+
+impl Front {
+    /// Listens at `sockets`: each device has `queues` queues, and all are served by `threads`
+    /// threads with `memory_bytes` for transfers together.
+    ///
+    /// # Errors
+    /// An address is in use, an image unknown; no descriptors, memory or threads left.
+    pub fn start(
+        view: &View,
+        sockets: &[Socket],
+        queues: u16,
+        threads: usize,
+        memory_bytes: usize,
+    ) -> Result<Front, ServeError> {
+        let workers = Workers::start(view.shared(), threads, memory_bytes / threads.max(1))?;
+        let mut front = Front { workers: Arc::new(workers), doors: Vec::new() };
+        for socket in sockets {
+            let Socket { export, path } = socket;
+            let named =
+                |image: &&Arc<Image<File>>| export.as_ref().is_none_or(|name| name == image.name());
+            let image = view.images().iter().find(named).ok_or_else(|| {
+                ServeError::new(format!("no image is called {}", export.as_deref().unwrap_or("")))
+            })?;
+            let address = Address::Unix(path.clone());
+            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+            let listener = Listener::bind(&address).map_err(failed)?;
+            let (name, size) = (image.name(), image.size());
+            eprintln!("nowait: serving {name} ({size} bytes) as vhost-user-blk on {listener}");
+            front.open(view.shared(), image, listener, queues)?;
+        }
+        Ok(front)
+    }
+
+    fn open(
+        &mut self,
+        shared: &Arc<Shared>,
+        image: &Arc<Image<File>>,
+        listener: Listener,
+        queues: u16,
+    ) -> Result<(), ServeError> {
+        let rings = EventFd::new().map_err(ServeError::descriptors)?;
+        let (stops, resized) = (AtomicBool::new(false), AtomicBool::new(false));
+        let bell = Arc::new(Bell { rings, stops, resized });
+        let (workers, image) = (self.workers.clone(), image.clone());
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        let watch =
+            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
+        watch(bell.rings.raw(), BELL)?;
+        let keeper =
+            Keeper { shared: shared.clone(), workers, image, queues, bell: bell.clone(), epoll };
+        let named = thread::Builder::new().name("nowait-vmm".to_owned());
+        let thread = named.spawn(move || keeper.run(&listener));
+        let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+        self.doors.push(Door { bell, thread });
+        Ok(())
+    }
+
+    /// Has VMMs told that images have other sizes.
+    pub fn resized(&self) {
+        for door in &self.doors {
+            door.bell.resized.store(true, Relaxed);
+            door.bell.rings.signal();
+        }
+    }
+
+    /// Lets what is under way end, and closes all connections.
+    ///
+    /// # Errors
+    /// A thread has failed.
+    pub fn stop(self) -> Result<(), ServeError> {
+        for door in &self.doors {
+            door.bell.stops.store(true, Relaxed);
+            door.bell.rings.signal();
+        }
+        let mut outcome = Ok(());
+        for door in self.doors {
+            if door.thread.join().is_err() {
+                outcome = Err(ServeError::new("a thread that talks with a VMM has panicked"));
+            }
+        }
+        outcome.and(self.workers.quit())
+    }
+}
+
+const BELL: u64 = 0;
+const LISTENER: u64 = 1;
+const STREAM: u64 = 2;
+
+/// Whoever sits at a socket.
+struct Keeper {
+    shared: Arc<Shared>,
+    workers: Arc<Workers>,
+    image: Arc<Image<File>>,
+    queues: u16,
+    bell: Arc<Bell>,
+    epoll: Epoll,
+}
+
+impl Keeper {
+    fn run(&self, listener: &Listener) {
+        while !self.bell.stops.load(Relaxed) {
+            if self.epoll.add(listener.raw(), epoll_set::IN, LISTENER).is_err() {
+                return;
+            }
+            self.wait();
+            // Not watched while a VMM is served: those behind it wait.
+            let _ = self.epoll.remove(listener.raw());
+            let Ok(stream) = listener.accept() else { continue };
+            let peer = stream.peer();
+            let name = self.image.name();
+            match stream {
+                Stream::Unix(stream) if self.shared.access.admits(name, &peer) => {
+                    self.serve(stream);
+                }
+                // `--allow` names others.
+                _ => eprintln!("nowait: {name}: a VMM may not have it: {}", user(&peer)),
+            }
+        }
+    }
+
+    fn wait(&self) -> ReadyList {
+        let mut ready = ReadyList::new(2);
+        self.epoll.wait(&mut ready, Deadline::NEVER);
+        if ready.iter().any(|event| event.token == BELL) {
+            self.bell.rings.drain();
+        }
+        ready
+    }
+
+    /// Serves a VMM until it goes, or the server stops.
+    fn serve(&self, stream: UnixStream) {
+        let clients = &self.shared.clients;
+        if !clients.enter(usize::MAX) {
+            return;
+        }
+        if let Err(error) = self.talk(stream)
+            && !matches!(error, Error::Disconnected | Error::SocketBroken(_))
+        {
+            eprintln!("nowait: {}: a VMM was sent away: {error}", self.image.name());
+        }
+        clients.leave();
+    }
+
+    fn talk(&self, stream: UnixStream) -> Result<(), Error> {
+        let broken = Error::SocketError;
+        // A message is short; who does not finish one is sent away.
+        stream.set_nonblocking(false).map_err(broken)?;
+        stream.set_read_timeout(Some(STALL)).map_err(broken)?;
+        stream.set_write_timeout(Some(STALL)).map_err(broken)?;
+        let raw = stream.as_raw_fd();
+        let (image, workers) = (self.image.clone(), self.workers.clone());
+        // Dropped at the end, whichever it is: what is under way ends first.
+        let session = Arc::new(Mutex::new(Session::new(image, workers, self.queues)));
+        let mut handler = BackendReqHandler::from_stream(stream, session);
+        let mut announcer = None;
+        let watched = self.epoll.add(raw, epoll_set::IN, STREAM);
+        watched.map_err(|errno| broken(std::io::Error::from_raw_os_error(errno.raw())))?;
+        loop {
+            let ready = self.wait();
+            if self.bell.stops.load(Relaxed) {
+                return Ok(());
+            }
+            if self.bell.resized.swap(false, Relaxed)
+                && let Some(announcer) = &announcer
+            {
+                announce(announcer);
+            }
+            if ready.iter().any(|event| event.token == STREAM) {
+                // The crate has no such message of its own.
+                if let Some(channel) = channel(raw) {
+                    announcer = Some(channel);
+                }
+                handler.handle_request()?;
+            }
+        }
+    }
+}
+
+fn user(peer: &Peer) -> String {
+    peer.user.map_or_else(|| "its user is unknown".to_owned(), |user| format!("its user is {user}"))
+}
+
+/// Tells the VMM that the configuration has changed; it has no answer.
+fn announce(channel: &UnixStream) {
+    use std::io::Write;
+    const CONFIG_CHANGE: u32 = 2;
+    const VERSION: u32 = 1;
+    let message: Vec<u8> =
+        [CONFIG_CHANGE, VERSION, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
+    let mut channel = channel;
+    // Who does not listen is not told.
+    let _ = channel.write_all(&message);
+}
+
+/// Looks whether the next message brings the channel for what we have to say.
+fn channel(raw: i32) -> Option<UnixStream> {
+    const SET_BACKEND_REQ_FD: u32 = 21;
+    let (head, fd) = fdtable::peek(raw).ok()?;
+    let fd = fd.filter(|_| head.to_ne_bytes()[..4] == SET_BACKEND_REQ_FD.to_ne_bytes())?;
+    // SAFETY: it was just received, and is given up here.
+    let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd.into_raw()) });
+    stream.set_nonblocking(true).ok()?;
+    Some(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_has_an_image_or_the_first() {
+        let socket = |export: Option<&str>, path: &str| {
+            Ok(Socket { export: export.map(str::to_owned), path: path.into() })
+        };
+        assert_eq!("/run/vm.sock".parse(), socket(None, "/run/vm.sock"));
+        assert_eq!("data=unix:vm.sock".parse(), socket(Some("data"), "vm.sock"));
+        assert_eq!("./a=b".parse(), socket(None, "./a=b"));
+        assert!("unix:".parse::<Socket>().is_err() && "vm=".parse::<Socket>().is_err());
+    }
+}

@@ -1,0 +1,339 @@
+//! Threads that serve rings: one loop over their kicks and the requests of their images.
+
+use super::{
+    Counter, Ring,
+    ring::{Setup, Taken},
+};
+use crate::{ServeError, server::Shared};
+use nowait::{Errno, File};
+use nowait_block::Slab;
+use nowait_export::{Disk, Mailbox, Medium};
+use nowait_sys::{
+    epoll_set::{self, Epoll, ReadyList},
+    eventfd::EventFd,
+    time::{Deadline, now_ns},
+};
+use parking_lot::Mutex;
+use std::{
+    os::fd::AsRawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread,
+};
+
+/// Serving threads for rings.
+#[derive(Debug)]
+pub(super) struct Workers {
+    threads: Mutex<Vec<Serving>>,
+    inboxes: Vec<Arc<Inbox>>,
+    next: AtomicUsize,
+}
+
+type Serving = thread::JoinHandle<Result<(), ServeError>>;
+
+/// A ring that is served.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    thread: usize,
+    key: u64,
+}
+
+/// A ring that stands still: what is needed to start it again.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    pub(super) next_available: u16,
+    pub(super) kick: Counter,
+    pub(super) call: Option<Counter>,
+    pub(super) error: Option<Counter>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Start(Box<Setup<File>>, Counter, SyncSender<Result<u64, Errno>>),
+    Stop(u64, SyncSender<Stopped>),
+    Quit,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    /// `None`: nobody obeys any more.
+    orders: Mutex<Option<Vec<Order>>>,
+    bell: EventFd,
+}
+
+impl Inbox {
+    fn put(&self, order: Order) {
+        // An order that nobody obeys is dropped, which tells whoever waits for its answer.
+        if let Some(orders) = &mut *self.orders.lock() {
+            orders.push(order);
+        }
+        self.bell.signal();
+    }
+
+    fn take(&self) -> Vec<Order> {
+        self.bell.drain();
+        self.orders.lock().as_mut().map(core::mem::take).unwrap_or_default()
+    }
+}
+
+/// Closes the inbox of a thread that ends, however it does.
+struct Closes(Arc<Inbox>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        *self.0.orders.lock() = None;
+    }
+}
+
+impl Workers {
+    /// Starts `count` threads, each with so much memory for transfers.
+    ///
+    /// # Errors
+    /// No descriptors, memory or threads left.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        count: usize,
+        memory_bytes: usize,
+    ) -> Result<Workers, ServeError> {
+        let mut workers =
+            Workers { threads: Mutex::default(), inboxes: Vec::new(), next: AtomicUsize::new(0) };
+        for _ in 0..count.max(1) {
+            let bell = EventFd::new().map_err(ServeError::descriptors)?;
+            let inbox = Arc::new(Inbox { orders: Mutex::new(Some(Vec::new())), bell });
+            let (shared, orders) = (shared.clone(), inbox.clone());
+            let named = thread::Builder::new().name("nowait-vhost".to_owned());
+            // The queue is made on the thread that uses it.
+            let thread = named.spawn(move || {
+                let _closes = Closes(orders.clone());
+                Worker::new(&shared, orders, memory_bytes)?.run()
+            });
+            let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+            workers.threads.get_mut().push(thread);
+            workers.inboxes.push(inbox);
+        }
+        Ok(workers)
+    }
+
+    /// Has a ring served by one of them.
+    ///
+    /// # Errors
+    /// `EINVAL`: the ring makes no sense. `EPERM`: its kick cannot be watched. `EIO`: the thread
+    /// has failed.
+    pub(super) fn serve(&self, setup: Setup<File>, kick: Counter) -> Result<Running, Errno> {
+        let thread = self.next.fetch_add(1, Relaxed) % self.inboxes.len();
+        let (answer, answered) = sync_channel(1);
+        self.inboxes[thread].put(Order::Start(Box::new(setup), kick, answer));
+        let key = answered.recv().map_err(|_| Errno::IO)??;
+        Ok(Running { thread, key })
+    }
+
+    /// Stops a ring: waits until its requests have ended.
+    ///
+    /// # Errors
+    /// `EIO`: the thread has failed.
+    pub(super) fn stop(&self, running: Running) -> Result<Stopped, Errno> {
+        let (answer, answered) = sync_channel(1);
+        self.inboxes[running.thread].put(Order::Stop(running.key, answer));
+        answered.recv().map_err(|_| Errno::IO)
+    }
+
+    /// Ends the threads, when no rings are left.
+    ///
+    /// # Errors
+    /// One of them has failed.
+    pub(super) fn quit(&self) -> Result<(), ServeError> {
+        self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
+        let ended = |thread: Serving| {
+            thread.join().unwrap_or_else(|_| Err(ServeError::new("a serving thread has panicked")))
+        };
+        core::mem::take(&mut *self.threads.lock()).into_iter().try_for_each(ended)
+    }
+}
+
+/// A ring, and what wakes it.
+#[derive(Debug)]
+struct Served {
+    ring: Ring<File>,
+    kick: Counter,
+    stopping: Option<SyncSender<Stopped>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    disk: Disk,
+    inbox: Arc<Inbox>,
+    epoll: Epoll,
+    ready: ReadyList,
+    rings: Slab<Served>,
+    /// Rings to which something happened in this round.
+    touched: Vec<u64>,
+    /// Rings that had to give others their turn.
+    waiting: Vec<u64>,
+    /// Somebody waits for memory.
+    hunger: bool,
+    quits: bool,
+}
+
+/// Marks of what is no ring; keys of rings have bit 63 clear.
+const INBOX: u64 = 1 << 63;
+const DISK: u64 = 1 << 63 | 1;
+const READY_MAX: usize = 256;
+const RINGS_MAX: usize = 1 << 16;
+
+impl Worker {
+    fn new(
+        shared: &Arc<Shared>,
+        inbox: Arc<Inbox>,
+        memory_bytes: usize,
+    ) -> Result<Worker, ServeError> {
+        let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
+        let chores_end = mailbox.raw();
+        let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, memory_bytes)?;
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        let watch =
+            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
+        watch(inbox.bell.raw(), INBOX)?;
+        watch(chores_end, DISK)?;
+        for fd in disk.descriptors()? {
+            watch(fd.as_raw_fd(), DISK)?;
+        }
+        Ok(Worker {
+            disk,
+            inbox,
+            epoll,
+            ready: ReadyList::new(READY_MAX),
+            rings: Slab::new(RINGS_MAX),
+            touched: Vec::new(),
+            waiting: Vec::new(),
+            hunger: false,
+            quits: false,
+        })
+    }
+
+    /// Serves until it is told to quit.
+    fn run(mut self) -> Result<(), ServeError> {
+        while !(self.quits && self.rings.is_empty()) {
+            self.sleep()?;
+            let now_ns = now_ns();
+            self.hear();
+            self.collect(now_ns);
+            self.settle(now_ns);
+            self.disk.start();
+        }
+        Ok(())
+    }
+
+    /// Waits until something happens.
+    fn sleep(&mut self) -> Result<(), ServeError> {
+        let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
+        let (epoll, ready) = (&self.epoll, &mut self.ready);
+        ready.clear();
+        let mut slept = false;
+        self.disk.sleep(|| {
+            epoll.wait(ready, deadline);
+            slept = true;
+        })?;
+        if !slept {
+            self.epoll.wait(&mut self.ready, Deadline::NOW);
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) {
+        self.touched.append(&mut self.waiting);
+        for index in 0..self.ready.len() {
+            let Some(event) = self.ready.get(index) else { break };
+            match event.token {
+                DISK => {}
+                INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order)),
+                key => {
+                    let Some(served) = self.rings.get(key) else { continue };
+                    served.kick.drain();
+                    self.touched.push(key);
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Start(setup, kick, answer) => {
+                let started = self.welcome(*setup, kick);
+                self.touched.extend(started.ok());
+                // Whoever asked waits for it.
+                let _ = answer.send(started);
+            }
+            Order::Stop(key, answer) => {
+                if let Some(served) = self.rings.get_mut(key) {
+                    served.ring.stop();
+                    served.stopping = Some(answer);
+                    self.touched.push(key);
+                }
+            }
+            Order::Quit => self.quits = true,
+        }
+    }
+
+    fn welcome(&mut self, setup: Setup<File>, kick: Counter) -> Result<u64, Errno> {
+        let raw = kick.raw();
+        let mut ring = Ring::new(0, setup)?;
+        let place = |key| {
+            ring.owner = key;
+            Served { ring, kick, stopping: None }
+        };
+        let key = self.rings.insert_with(place).ok_or(Errno::NOMEM)?;
+        self.epoll.add(raw, epoll_set::IN, key).inspect_err(|_| drop(self.rings.remove(key)))?;
+        Ok(key)
+    }
+
+    /// Gives the ends of requests to their rings.
+    fn collect(&mut self, now_ns: u64) {
+        while let Some(ended) = self.disk.pop() {
+            let key = ended.tag.owner;
+            // A ring stays until all its requests have ended.
+            if let Some(served) = self.rings.get_mut(key) {
+                served.ring.end(ended, &mut self.disk, now_ns);
+                if self.touched.last() != Some(&key) {
+                    self.touched.push(key);
+                }
+            }
+        }
+    }
+
+    /// Lets rings to which something happened go on, and tells their drivers.
+    fn settle(&mut self, now_ns: u64) {
+        if core::mem::take(&mut self.hunger) {
+            self.touched = self.rings.keys().collect();
+        }
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let touched = core::mem::take(&mut self.touched);
+        for key in &touched {
+            let Some(served) = self.rings.get_mut(*key) else { continue };
+            if served.ring.take(&mut self.disk, now_ns) == Taken::More {
+                self.waiting.push(*key);
+            }
+            served.ring.notify();
+            if served.stopping.is_some() && served.ring.in_flight() == 0 {
+                self.release(*key);
+            }
+        }
+        self.touched = touched;
+        self.touched.clear();
+        self.hunger |= self.disk.pool().take_refused();
+    }
+
+    /// Lets go of a ring, and tells whoever wants it.
+    fn release(&mut self, key: u64) {
+        let Some(Served { ring, kick, stopping }) = self.rings.remove(key) else { return };
+        let _ = self.epoll.remove(kick.raw());
+        let next_available = ring.next_available();
+        let (call, error) = ring.into_counters();
+        if let Some(answer) = stopping {
+            let _ = answer.send(Stopped { next_available, kick, call, error });
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Virtual machines: a Debian kernel, and the host's programs on it.
+//!
+//! Nothing is installed in them: `make setup` unpacks a kernel, and an archive of busybox, the
+//! tools of the file systems and two scripts (`tests/guest/`) is their first file system. All runs
+//! in QEMU's interpreter, as not every machine has virtualization.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::program::{Program, Running};
+use crate::scratch::Scratch;
+use crate::skip::{self, Skip};
+
+/// How long the guest may be silent, and how long it may take in all.
+const DEADLINE: Duration = Duration::from_mins(10);
+
+/// The processor may have to wait for the host's: no timer is taken for broken because of that.
+const QUIET: &str = "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog \
+    rcupdate.rcu_cpu_stall_suppress=1";
+
+/// In the order in which they are loaded.
+const MODULES: [&str; 8] = [
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "libcrc32c",
+    "xfs",
+];
+const PROGRAMS: [&str; 4] = ["mkfs.ext4", "e2fsck", "mkfs.xfs", "xfs_repair"];
+const SCRIPTS: [&str; 2] = ["init", "task.sh"];
+
+/// What every guest needs: a kernel, and an archive of files.
+#[derive(Debug)]
+pub struct Parts {
+    kernel: PathBuf,
+    archive: PathBuf,
+}
+
+impl Parts {
+    /// Collects them in `scratch`, or says what this machine lacks.
+    pub fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
+        skip::missing_program(&["qemu-system-x86_64", "busybox", "mkfs.ext4", "mkfs.xfs"])?;
+        let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps/guest-kernel");
+        let lacking = || Skip("no kernel for guests: see xtask/setup.sh".to_owned());
+        let kernel = find(&kernels.join("boot"), "vmlinuz-").ok_or_else(lacking)?;
+        let root = scratch.folder("guest");
+        for folder in ["bin", "sbin", "modules"] {
+            scratch.folder(&format!("guest/{folder}"));
+        }
+        for module in MODULES {
+            let name = format!("{module}.ko");
+            let file = find(&kernels.join("lib/modules"), &name).ok_or_else(lacking)?;
+            fs::copy(file, root.join("modules").join(&name)).expect("a module");
+        }
+        let order = MODULES.map(|module| format!("{module}.ko\n")).concat();
+        fs::write(root.join("modules/order"), order).expect("the order of the modules");
+        copy_programs(&root);
+        for script in SCRIPTS {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest").join(script);
+            fs::copy(source, root.join(script)).expect("a script");
+            fs::set_permissions(root.join(script), Permissions::from_mode(0o755)).expect("a mode");
+        }
+        let archive = scratch.file("initramfs");
+        let pack = "cd \"$1\" && find . | busybox cpio -o -H newc >\"$2\" 2>/dev/null";
+        Program::new("sh").args(["-c", pack, "pack"]).arg(&root).arg(&archive).succeed();
+        Ok(Parts { kernel, archive })
+    }
+}
+
+/// Copies programs of the host and the libraries they are linked with.
+fn copy_programs(root: &Path) {
+    let on_path = |name: &str| {
+        let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+        let found = folders.map(|folder| Path::new(folder).join(name));
+        found.into_iter().find(|path| path.exists()).expect("a program that was there")
+    };
+    fs::copy(on_path("busybox"), root.join("bin/busybox")).expect("busybox");
+    for name in PROGRAMS {
+        let program = on_path(name);
+        fs::copy(&program, root.join("sbin").join(name)).expect("a program");
+        let linked = Program::new("ldd").arg(&program).succeed().stdout;
+        for library in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+            let place = root.join(library.trim_start_matches('/'));
+            fs::create_dir_all(place.parent().expect("a folder")).expect("a folder");
+            fs::copy(library, place).expect("a library");
+        }
+    }
+}
+
+/// Finds a file below `folder` whose name begins with `name`.
+fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut found = None;
+    for entry in fs::read_dir(folder).ok()?.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found = found.or_else(|| find(&path, name));
+        } else if entry.file_name().to_string_lossy().starts_with(name) {
+            return Some(path);
+        }
+    }
+    found
+}
+
+/// How a disk reaches the guest.
+#[derive(Debug)]
+pub enum Disk {
+    /// By QEMU's NBD client: the address of an export, which is the name of the disk too.
+    Nbd(String, String),
+    /// By vhost-user: the socket.
+    VhostUser(PathBuf),
+}
+
+/// A running guest.
+#[derive(Debug)]
+pub struct Guest {
+    running: Running,
+    console: BufReader<std::os::unix::net::UnixStream>,
+    said: String,
+}
+
+impl Guest {
+    /// Starts one that does `task`, see `tests/guest/task.sh`.
+    pub fn start(parts: &Parts, scratch: &Scratch, task: &str, disks: &[Disk]) -> Guest {
+        let socket = scratch.file("console");
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).expect("a socket for the console");
+        let mut qemu = Program::new("qemu-system-x86_64")
+            .args(["-machine", "pc,accel=tcg,memory-backend=memory", "-m", "256", "-smp", "2"])
+            .args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on"])
+            .args(["-nodefaults", "-display", "none", "-no-reboot"])
+            .arg("-serial")
+            .arg(format!("unix:{}", socket.display()))
+            .arg("-kernel")
+            .arg(&parts.kernel)
+            .arg("-initrd")
+            .arg(&parts.archive)
+            .arg("-append")
+            .arg(format!("{QUIET} {task}"));
+        for (index, disk) in disks.iter().enumerate() {
+            qemu = qemu.args(disk.arguments(index));
+        }
+        let running = qemu.spawn();
+        let (console, _) = listener.accept().expect("QEMU opens the console");
+        console.set_read_timeout(Some(DEADLINE)).expect("a limit");
+        Guest { running, console: BufReader::new(console), said: String::new() }
+    }
+
+    /// Waits until the guest says `line`.
+    ///
+    /// # Panics
+    /// It ends without that.
+    pub fn wait_for(&mut self, line: &str) {
+        while self.next_line().unwrap_or_else(|| panic!("no {line:?} in\n{}", self.said)) != line {}
+    }
+
+    fn next_line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let count = self.console.read_line(&mut line).expect("the guest is not silent");
+        self.said.push_str(&line);
+        (count > 0).then(|| line.trim_end().to_owned())
+    }
+
+    /// Waits until it has ended, and returns what it said for the test.
+    ///
+    /// # Panics
+    /// The task failed.
+    pub fn finish(mut self, task: &str) -> Vec<String> {
+        while self.next_line().is_some() {}
+        let output = self.running.wait(DEADLINE);
+        assert!(output.status.success(), "{output}\n{}", self.said);
+        let told = self.said.lines().map(str::trim_end);
+        let told: Vec<String> =
+            told.filter_map(|line| line.strip_prefix("guest: ")).map(str::to_owned).collect();
+        assert!(told.contains(&format!("{task} is done")), "{output}\n{}", self.said);
+        told
+    }
+}
+
+impl Disk {
+    fn arguments(&self, index: usize) -> Vec<String> {
+        match self {
+            Disk::Nbd(uri, name) => vec![
+                "-drive".to_owned(),
+                format!("file={uri},format=raw,if=none,id=disk{index},discard=unmap"),
+                "-device".to_owned(),
+                format!("virtio-blk-pci,drive=disk{index},serial={name}"),
+            ],
+            Disk::VhostUser(socket) => vec![
+                "-chardev".to_owned(),
+                format!("socket,id=disk{index},path={},reconnect=1", socket.display()),
+                "-device".to_owned(),
+                format!("vhost-user-blk-pci,chardev=disk{index},num-queues=2"),
+            ],
+        }
+    }
+}

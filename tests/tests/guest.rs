@@ -1,0 +1,109 @@
+//! Virtual machines on disks of `nowait serve`: by NBD and by vhost-user-blk.
+
+use std::fs::File;
+use std::path::Path;
+
+use nowait_tests::guest::{Disk, Guest, Parts};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::server::Server;
+use nowait_tests::skip;
+
+/// As small as XFS can be.
+const SIZE: u64 = 320 << 20;
+
+/// Makes an empty image, and returns it as `nowait serve` is told of it.
+fn image(scratch: &Scratch, name: &str) -> String {
+    let path = scratch.file(name);
+    File::create(&path).and_then(|file| file.set_len(SIZE)).expect("an image");
+    path.to_str().expect("a path of text").to_owned()
+}
+
+fn name_of(path: &str) -> &str {
+    Path::new(path).file_name().and_then(|name| name.to_str()).expect("a name of text")
+}
+
+/// A server of images by NBD, and by vhost-user those that are called so.
+fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
+    let names = || images.iter().map(|path| name_of(path));
+    let socket = |name: &str| scratch.file(&format!("{name}.socket"));
+    let mut arguments: Vec<String> = images.to_vec();
+    for name in names().filter(|name| name.starts_with("vhost")) {
+        arguments.push("--vhost-user".to_owned());
+        arguments.push(format!("{name}={}", socket(name).display()));
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut server = Server::start(scratch, &arguments)?;
+    names()
+        .filter(|name| name.starts_with("vhost"))
+        .for_each(|name| server.wait_for(&socket(name)));
+    let disk = |name: &str| match name.starts_with("vhost") {
+        true => Disk::VhostUser(socket(name)),
+        false => Disk::Nbd(server.uri(name), name.to_owned()),
+    };
+    let disks = names().map(disk).collect();
+    Some((server, disks))
+}
+
+/// A guest fills its disks; another checks them, and a third boots from one.
+fn survives(names: &[&str]) {
+    let scratch = Scratch::new("guest");
+    let Some(parts) = skip::unless(Parts::collect(&scratch)) else { return };
+    let images: Vec<String> = names.iter().map(|name| image(&scratch, name)).collect();
+    let Some((server, disks)) = serve(&scratch, &images) else { return };
+    let told = Guest::start(&parts, &scratch, "task=write", &disks).finish("write");
+    for name in names {
+        assert!(told.contains(&format!("{name} is filled")), "{told:?}");
+    }
+    // The same server goes on with the next guest; then another does.
+    let root = names.last().expect("a disk");
+    let boot = Guest::start(&parts, &scratch, &format!("task=boot disk={root}"), &disks);
+    let told = boot.finish("boot");
+    assert!(told.contains(&format!("{root} is the root")), "{told:?}");
+    server.stop();
+    compare(&told, names, Some(root));
+    if !nowait_tests::full() {
+        return;
+    }
+    let Some((server, disks)) = serve(&scratch, &images) else { return };
+    let told = Guest::start(&parts, &scratch, "task=check", &disks).finish("check");
+    server.stop();
+    compare(&told, names, None);
+}
+
+fn compare(told: &[String], names: &[&str], root: Option<&str>) {
+    for name in names {
+        let same = told.iter().any(|line| {
+            line.starts_with(&format!("{name} has ")) && line.ends_with(" files as they were")
+        });
+        assert!(same, "{name}: {told:?}");
+        let clean = told.contains(&format!("{name} is clean"));
+        assert!(clean || root == Some(name), "{name}: {told:?}");
+    }
+}
+
+#[test]
+fn guests_find_on_their_disks_what_guests_before_them_left() {
+    if nowait_tests::full() {
+        survives(&["nbd-xfs", "nbd-ext4", "vhost-xfs", "vhost-ext4"]);
+        survives(&["vhost-ext4", "nbd-ext4"]);
+    } else {
+        survives(&["nbd-xfs", "vhost-ext4"]);
+    }
+}
+
+#[test]
+fn a_guest_does_not_notice_that_its_server_was_killed() {
+    let scratch = Scratch::new("guest");
+    let Some(parts) = skip::unless(Parts::collect(&scratch)) else { return };
+    let images = [image(&scratch, "vhost-raw")];
+    let Some((mut server, disks)) = serve(&scratch, &images) else { return };
+    let mut guest = Guest::start(&parts, &scratch, "task=endure disk=vhost-raw", &disks);
+    for round in [2, 6] {
+        guest.wait_for(&format!("guest: round {round}"));
+        server.kill();
+        let Some((next, _)) = serve(&scratch, &images) else { return };
+        server = next;
+    }
+    guest.finish("endure");
+    server.stop();
+}
