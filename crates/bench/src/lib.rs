@@ -15,7 +15,8 @@
 //! can ask is asked of an engine in this process (`rig`): `vector`,
 //! `fairness`, `mixed`.
 //! Servers of images are measured by fio as their client: `serve`.
-//! The sources' experiments are simulated on models of their devices: `paper`.
+//! The sources' experiments are simulated on models of their devices, or repeated on a device that
+//! exists, with every engine through its own interface: `paper`, `workload`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of
@@ -38,7 +39,10 @@ mod launch;
 mod layout;
 mod metric;
 mod mixed;
+mod offsets;
 mod paper;
+mod pattern;
+mod peers;
 mod prepare;
 mod progress;
 mod report;
@@ -54,8 +58,10 @@ mod submit;
 mod suite;
 mod table;
 mod units;
+mod usage;
 mod vector;
 mod verdict;
+mod workload;
 
 pub use args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
@@ -68,3 +74,7 @@ pub use results::Results;
 pub use serve::{ServeBenchArgs, run_serve};
 pub use submit::{run_posix, run_submit};
 pub use vector::{VectorArgs, run_vector};
+pub use workload::{
+    AioStressArgs, CleanerArgs, PrefetchArgs, RandrwArgs, RawioArgs, run_aio_stress, run_cleaner,
+    run_prefetch, run_randrw, run_rawio,
+};

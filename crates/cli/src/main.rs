@@ -54,6 +54,11 @@ fn bench(which: &Bench) -> Result<ExitCode> {
         Bench::Fairness(args) => nowait_bench::run_fairness(args),
         Bench::Mixed(args) => nowait_bench::run_mixed(args),
         Bench::Serve(args) => nowait_bench::run_serve(args),
+        Bench::AioStress(args) => nowait_bench::run_aio_stress(args).map(drop),
+        Bench::Rawio(args) => nowait_bench::run_rawio(args).map(drop),
+        Bench::Randrw(args) => nowait_bench::run_randrw(args).map(drop),
+        Bench::Cleaner(args) => nowait_bench::run_cleaner(args).map(drop),
+        Bench::Prefetch(args) => nowait_bench::run_prefetch(args).map(drop),
         Bench::Paper(args) => nowait_bench::run_paper(args).map(drop),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };

@@ -104,6 +104,20 @@ pub(crate) struct RatioRow {
     runs: Vec<f64>,
 }
 
+impl RatioRow {
+    /// Divides the rounds of `b` by those of `a`; `None` where that cannot be done.
+    pub(crate) fn of(
+        case: &'static str,
+        metric: Metric,
+        (a, runs_a): (&'static str, &[f64]),
+        (b, runs_b): (&'static str, &[f64]),
+    ) -> Option<Self> {
+        let ratio = stats::ratio(runs_a, runs_b)?;
+        let (median, low, high) = (ratio.median, ratio.low, ratio.high);
+        Some(Self { case, metric: metric.name(), a, b, median, low, high, runs: ratio.rounds })
+    }
+}
+
 /// A target and what became of it.
 #[derive(Serialize)]
 pub(crate) struct VerdictRow {

@@ -14,4 +14,4 @@ pub(crate) use files::prepare;
 pub(crate) use html::write_html;
 #[cfg(test)]
 pub(crate) use json::json_text;
-pub(crate) use json::{Document, Row, SCHEMA, VerdictRow, write_json};
+pub(crate) use json::{Document, RatioRow, Row, SCHEMA, VerdictRow, write_json};

@@ -1,0 +1,113 @@
+//! `bench paper --device FILE`: the sources' tables on a device that exists, with all peers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::case::{Case, name};
+use super::engine::{self, EngineDef};
+use super::results::{CaseResults, WorkloadResults};
+use super::suite::{Plan, Suite};
+use super::{aio_stress, cleaner, device, prefetch, randrw, rawio, report};
+use crate::cache;
+use crate::error::{BenchError, Result};
+
+/// What is said on the command line.
+#[derive(Debug, Clone)]
+pub(crate) struct PaperPlan<'a> {
+    pub(crate) device: &'a Path,
+    pub(crate) quick: bool,
+    pub(crate) keep: bool,
+    pub(crate) json: Option<&'a Path>,
+}
+
+/// Rounds, the longest time of a run, and bytes: in full, and quick.
+const FULL: (usize, Duration, u64) = (5, Duration::from_millis(250), 1 << 30);
+const QUICK: (usize, Duration, u64) = (1, Duration::from_millis(50), 64 << 20);
+/// M9 in memory.
+const RAM_BYTES: u64 = 256 << 20;
+
+/// Measures every table, prints them, and writes the JSON asked for.
+///
+/// # Errors
+/// The device cannot be used, a run failed or read wrong bytes, or the user asked to stop: what was
+/// measured until then is printed and written.
+pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
+    let (rounds, runtime, size_bytes) = if args.quick { QUICK } else { FULL };
+    let plan = Plan {
+        workload: "paper",
+        rounds,
+        runtime,
+        device: args.device.to_owned(),
+        size_bytes,
+        drop_caches: cache::can_drop(),
+        keep: args.keep,
+        overwrite: false,
+        dist: None,
+    };
+    crate::report::prepare(args.json)?;
+    let mut suite = Suite::begin(&plan)?;
+    let block_bytes = device::direct_block_bytes(suite.path()).unwrap_or(4096);
+    let mut measured = suite.measure(disk_cases(args.quick, block_bytes)?)?;
+    if !suite.is_interrupted() && args.device != Path::new("ram") {
+        measured.extend(in_memory(&plan)?);
+    }
+    let results = suite.finish(measured);
+    let in_words = results.interrupted;
+    println!("{}", report::text(&results));
+    if let Some(path) = args.json {
+        report::write_json(&results, path)?;
+        println!("Figures: {}", path.display());
+    }
+    if in_words {
+        return Err(BenchError::failed("interrupted; what was measured until then is reported"));
+    }
+    Ok(results)
+}
+
+/// The tables that need the device.
+fn disk_cases(quick: bool, block_bytes: usize) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    let mut add = |row: &str, more: Vec<Case>| {
+        cases.extend(more.into_iter().map(|case| named(row, case).with_possible_targets()));
+    };
+    add("M1", aio_stress::cases(&engines(aio_stress::DEFAULT)?, aio_stress::Shape::SOURCE));
+    let nowait = engines(&["nowait-direct"])?;
+    let blocks: Vec<usize> = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20]
+        .into_iter()
+        .filter(|block| *block >= block_bytes)
+        .collect();
+    let blocks = if quick { vec![blocks[0]] } else { blocks };
+    add("M8", rawio::cases(&nowait, &rawio::MODES, &rawio::KINDS, &blocks)?);
+    add("M9", vec![randrw::case(&engines(randrw::DEFAULT)?, false)]);
+    let shape = cleaner::Shape::DEFAULT;
+    add("M13", cleaner::cases(&cleaner::default_engines()?, shape)?);
+    add("M13-prefetch", prefetch::cases(&prefetch::default_engines()?, 8, 64)?);
+    Ok(cases)
+}
+
+/// M9 in memory, on a device of its own.
+fn in_memory(plan: &Plan) -> Result<Vec<CaseResults>> {
+    let size_bytes = plan.size_bytes.min(RAM_BYTES);
+    let plan = Plan {
+        workload: plan.workload,
+        rounds: plan.rounds,
+        runtime: plan.runtime,
+        device: PathBuf::from("ram"),
+        size_bytes,
+        drop_caches: false,
+        keep: false,
+        overwrite: false,
+        dist: plan.dist.clone(),
+    };
+    let case = named("M9", randrw::case(&engines(randrw::DEFAULT)?, true));
+    Suite::begin(&plan)?.measure(vec![case.with_possible_targets()])
+}
+
+fn engines(names: &[&str]) -> Result<Vec<&'static EngineDef>> {
+    names.iter().map(|name| engine::find(name)).collect()
+}
+
+/// Puts the row of the list of mechanisms before the name.
+fn named(row: &str, case: Case) -> Case {
+    Case { name: name(format!("{row}-{}", case.name)), ..case }
+}
