@@ -18,14 +18,19 @@ use crate::error::{BenchError, Context, Result};
 /// `io_context_t`.
 type Handle = *mut c_void;
 
+type Setup = unsafe extern "C" fn(c_int, *mut Handle) -> c_int;
+type Submit = unsafe extern "C" fn(Handle, c_long, *mut *mut Iocb) -> c_int;
+type GetEvents =
+    unsafe extern "C" fn(Handle, c_long, c_long, *mut IoEvent, *mut libc::timespec) -> c_int;
+type Destroy = unsafe extern "C" fn(Handle) -> c_int;
+
 /// The calls, as `libaio.h` declares them. A negative result is an errno.
 #[derive(Clone, Copy)]
 struct Calls {
-    setup: unsafe extern "C" fn(c_int, *mut Handle) -> c_int,
-    submit: unsafe extern "C" fn(Handle, c_long, *mut *mut Iocb) -> c_int,
-    getevents:
-        unsafe extern "C" fn(Handle, c_long, c_long, *mut IoEvent, *mut libc::timespec) -> c_int,
-    destroy: unsafe extern "C" fn(Handle) -> c_int,
+    setup: Setup,
+    submit: Submit,
+    getevents: GetEvents,
+    destroy: Destroy,
 }
 
 /// The library and the file.
@@ -74,10 +79,10 @@ impl Calls {
         // SAFETY: these symbols of a libaio are functions of these types, by its header.
         Ok(unsafe {
             Self {
-                setup: core::mem::transmute::<Handle, _>(setup),
-                submit: core::mem::transmute::<Handle, _>(submit),
-                getevents: core::mem::transmute::<Handle, _>(getevents),
-                destroy: core::mem::transmute::<Handle, _>(destroy),
+                setup: core::mem::transmute::<Handle, Setup>(setup),
+                submit: core::mem::transmute::<Handle, Submit>(submit),
+                getevents: core::mem::transmute::<Handle, GetEvents>(getevents),
+                destroy: core::mem::transmute::<Handle, Destroy>(destroy),
             }
         })
     }

@@ -119,7 +119,7 @@ pub fn run_aio_stress(args: &AioStressArgs) -> Result<Option<WorkloadResults>> {
     if let Some(outcome) = run_one(&args.common) {
         return outcome.map(|()| None);
     }
-    if args.record == 0 || args.record % 512 != 0 || args.record > 64 << 20 {
+    if args.record == 0 || !args.record.is_multiple_of(512) || args.record > 64 << 20 {
         return Err(BenchError::usage("--record must be a multiple of 512, at most 64M"));
     }
     let shape = Shape {

@@ -7,7 +7,7 @@ use crate::offsets::{Access, permute};
 /// The parts of a file. As in the source of rawiobench, a counter for each makes sure that no block
 /// is visited twice in a lap, whoever asks.
 pub(crate) struct Drives {
-    drives: Vec<AtomicU64>,
+    counters: Vec<AtomicU64>,
     access: Access,
     block_bytes: u64,
     /// Of one part.
@@ -28,18 +28,18 @@ impl Drives {
     ) -> Self {
         let blocks = (set_bytes / count as u64 / block_bytes).max(1);
         let bits = blocks.next_power_of_two().trailing_zeros().max(1);
-        let drives = (0..count).map(|_| AtomicU64::new(0)).collect();
-        Self { drives, access, block_bytes, blocks, bits, seed, one_lap }
+        let counters = (0..count).map(|_| AtomicU64::new(0)).collect();
+        Self { counters, access, block_bytes, blocks, bits, seed, one_lap }
     }
 
     /// Returns how many parts there are.
     pub(crate) fn count(&self) -> usize {
-        self.drives.len()
+        self.counters.len()
     }
 
     /// Returns the offset of the next block of a part; `None` after the only lap.
     pub(crate) fn next(&self, drive: usize) -> Option<u64> {
-        let index = self.drives[drive].fetch_add(1, Relaxed);
+        let index = self.counters[drive].fetch_add(1, Relaxed);
         if self.one_lap && index >= self.blocks {
             return None;
         }

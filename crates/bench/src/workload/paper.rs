@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::case::{Case, name};
+use super::case::{Case, Target, name};
 use super::engine::{self, EngineDef};
 use super::results::{CaseResults, WorkloadResults};
 use super::suite::{Plan, Suite};
 use super::{aio_stress, cleaner, device, prefetch, randrw, rawio, report};
 use crate::cache;
 use crate::error::{BenchError, Result};
+use crate::metric::Metric;
+use crate::vector;
 
 /// What is said on the command line.
 #[derive(Debug, Clone)]
@@ -48,6 +50,9 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
     let mut suite = Suite::begin(&plan)?;
     let block_bytes = device::direct_block_bytes(suite.path()).unwrap_or(4096);
     let mut measured = suite.measure(disk_cases(args.quick, block_bytes)?)?;
+    if !suite.is_interrupted() {
+        measured.extend(vectored(&plan, &mut suite));
+    }
     if !suite.is_interrupted() && args.device != Path::new("ram") {
         measured.extend(in_memory(&plan)?);
     }
@@ -83,6 +88,34 @@ fn disk_cases(quick: bool, block_bytes: usize) -> Result<Vec<Case>> {
     add("M13", cleaner::cases(&cleaner::default_engines()?, shape)?);
     add("M13-prefetch", prefetch::cases(&prefetch::default_engines()?, 8, 64)?);
     Ok(cases)
+}
+
+/// M7: one request of many segments against many requests.
+fn vectored(plan: &Plan, suite: &mut Suite<'_>) -> Vec<CaseResults> {
+    let path = suite.path().to_owned();
+    let runs = vector::measure_on(&path, plan.size_bytes, plan.rounds, plan.runtime);
+    let runs = match runs {
+        Ok(runs) => runs,
+        // What is missing here is no reason to lose all other tables.
+        Err(error) => {
+            suite.leave_out("M7", &error);
+            return Vec::new();
+        }
+    };
+    let results = |(case_name, runs): vector::CaseRuns| CaseResults {
+        case: Case {
+            name: name(format!("M7-{case_name}")),
+            title: "4 KiB blocks that adjoin, direct: one request each → one of all".to_owned(),
+            source: "up to 2 : 1 in CPU time; readv against a loop ÷5".to_owned(),
+            sync: false,
+            cold: false,
+            columns: &[Metric::BytesPerS, Metric::CpuUsPerIo, Metric::ContextSwitchesPerIo],
+            subjects: Vec::new(),
+            targets: vec![Target::at_most(Metric::CpuUsPerIo, &["vector"], 0.5, "split")],
+        },
+        runs,
+    };
+    runs.into_iter().map(results).collect()
 }
 
 /// M9 in memory, on a device of its own.

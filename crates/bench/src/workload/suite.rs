@@ -245,6 +245,15 @@ impl<'a> Suite<'a> {
         }
     }
 
+    /// Notes that a part could not be measured, or that the user asked to stop in it.
+    pub(crate) fn leave_out(&mut self, part: &str, why: &BenchError) {
+        if interrupt::check().is_err() {
+            self.interrupted = true;
+        } else {
+            self.notes.push(format!("{part} was left out: {why}"));
+        }
+    }
+
     /// Returns where the test file is.
     pub(crate) fn path(&self) -> &Path {
         &self.device.path
