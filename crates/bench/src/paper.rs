@@ -42,6 +42,10 @@ pub struct PaperArgs {
     #[arg(long)]
     pub quick: bool,
 
+    /// On a device that exists: drop only the pages of the test file before a run
+    #[arg(long)]
+    pub keep_caches: bool,
+
     /// On a device that exists: keep the laid-out file for the next measurement
     #[arg(long)]
     pub keep: bool,
@@ -59,7 +63,8 @@ pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
         let json = args.json.as_deref().filter(|path| *path != Path::new("-"));
         let device = Path::new(&args.device);
-        let plan = PaperPlan { device, quick: args.quick, keep: args.keep, json };
+        let (quick, keep, keep_caches) = (args.quick, args.keep, args.keep_caches);
+        let plan = PaperPlan { device, quick, keep, keep_caches, json };
         return run_paper_on(&plan).map(|_| Vec::new());
     }
     let hardware = Hardware::named(&args.device).map_err(BenchError::usage)?;

@@ -19,6 +19,7 @@ pub(crate) struct PaperPlan<'a> {
     pub(crate) device: &'a Path,
     pub(crate) quick: bool,
     pub(crate) keep: bool,
+    pub(crate) keep_caches: bool,
     pub(crate) json: Option<&'a Path>,
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
         runtime,
         device: args.device.to_owned(),
         size_bytes,
-        drop_caches: cache::can_drop(),
+        drop_caches: !args.keep_caches && cache::can_drop(),
         keep: args.keep,
         overwrite: false,
         dist: None,
@@ -81,8 +82,11 @@ fn disk_cases(quick: bool, block_bytes: usize) -> Result<Vec<Case>> {
         .into_iter()
         .filter(|block| *block >= block_bytes)
         .collect();
-    let blocks = if quick { vec![blocks[0]] } else { blocks };
-    add("M8", rawio::cases(&nowait, &rawio::MODES, &rawio::KINDS, &blocks)?);
+    let (blocks, kinds) = match quick {
+        true => (&blocks[..1], &rawio::KINDS[..2]),
+        false => (&blocks[..], &rawio::KINDS[..]),
+    };
+    add("M8", rawio::cases(&nowait, &rawio::MODES, kinds, blocks)?);
     add("M9", vec![randrw::case(&engines(randrw::DEFAULT)?, false)]);
     let shape = cleaner::Shape::DEFAULT;
     add("M13", cleaner::cases(&cleaner::default_engines()?, shape)?);

@@ -218,7 +218,7 @@ mod tests {
             interrupted: false,
         };
         let text = text(&results);
-        for part in ["10.08 → 23.91", "1.91 MiB/s", "1 of 3 targets", "Note: made up."] {
+        for part in ["10.08 → 23.91", "1.95 MiB/s", "1 of 3 targets", "Note: made up."] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let json = json_text(&results).expect("serializable");
