@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::engine::{self, Task};
 use super::job::{Cleaner, Job};
+use super::run::fill_pool;
 use crate::error::{BenchError, Result};
 use crate::metric::{Metric, Sample};
 use crate::pattern;
@@ -92,6 +93,7 @@ impl Task for Run<'_> {
             return Err(BenchError::usage("this engine moves no data"));
         }
         if engine.has_own_cache() {
+            fill_pool(engine, self.job)?;
             return self.with(engine, engine);
         }
         let direct = engine::find(&self.job.engine)?.direct;

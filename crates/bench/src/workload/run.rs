@@ -1,6 +1,7 @@
 //! The program of one run.
 
 use std::fs;
+use std::path::Path;
 
 use super::database;
 use super::engine;
@@ -9,6 +10,7 @@ use super::scan;
 use super::transfer;
 use crate::error::{BenchError, Context, Result};
 use crate::metric::{Metric, Sample};
+use crate::peers::Engine;
 
 /// Carries out the run that `text` describes, and writes its outcome where that says.
 ///
@@ -32,6 +34,23 @@ fn carry_out(job: &Job) -> Result<Sample> {
         Work::Cleaner(cleaner) => engine.with(&place, library, database::Run { job, cleaner }),
         Work::Prefetch(prefetch) => engine.with(&place, library, scan::Run { job, prefetch }),
     }
+}
+
+/// Fills a cache of this process with pages of nothing, as if it had been in use for some time: the
+/// first use of memory costs more than the device, and the kernel's cache has done it long ago.
+///
+/// # Errors
+/// There is no room for a sparse file beside the test file, or it cannot be read.
+pub(crate) fn fill_pool<E: Engine>(engine: &E, job: &Job) -> Result<()> {
+    if !engine.has_own_cache() {
+        return Ok(());
+    }
+    let on_disk = job.path.parent().filter(|_| job.path.is_file());
+    let folder = on_disk.map_or_else(std::env::temp_dir, Path::to_owned);
+    let what = || format!("a sparse file in {}", folder.display());
+    let file = tempfile::NamedTempFile::new_in(&folder).context(what)?;
+    file.as_file().set_len(job.pool_bytes).context(what)?;
+    engine.fill(file.path(), job.pool_bytes)
 }
 
 /// Returns the largest memory this process has had, in bytes.

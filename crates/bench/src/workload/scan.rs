@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::drives::Drives;
 use super::engine::Task;
 use super::job::{Job, Prefetch};
+use super::run::fill_pool;
 use crate::error::{BenchError, Result};
 use crate::metric::{Metric, Sample};
 use crate::offsets::Access;
@@ -55,6 +56,7 @@ impl Task for Run<'_> {
             return Err(BenchError::usage("this engine moves no data"));
         }
         let (job, prefetch) = (self.job, self.prefetch);
+        fill_pool(engine, job)?;
         let shared = Shared::new(job, &prefetch);
         let until = Instant::now() + Duration::from_millis(job.runtime_ms);
         let (before, start) = (Used::now()?, Instant::now());

@@ -12,6 +12,7 @@ use nowait_sys::aligned::AlignedBuffer;
 use super::drives::Drives;
 use super::engine::Task;
 use super::job::{Job, Transfer};
+use super::run::fill_pool;
 use crate::error::{BenchError, Context, Result};
 use crate::metric::{Metric, Sample};
 use crate::pattern;
@@ -54,6 +55,7 @@ impl Task for Run<'_> {
 
     fn run<E: Engine>(self, engine: &E) -> Result<Sample> {
         let (job, transfer) = (self.job, &self.transfer);
+        fill_pool(engine, job)?;
         let drives = Drives::new(
             (job.set_bytes, transfer.drives),
             transfer.block_bytes as u64,
