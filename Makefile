@@ -61,11 +61,13 @@ bench-posix: dist ## Measure POSIX AIO against the C library's
 
 bench-cache: dist ## Measure our own page cache against every peer
 	@mkdir -p target/bench
-	@$(NOWAIT) bench cached --json target/bench/cached.json $(BENCH_ARGS)
+	@$(NOWAIT) bench cached --json target/bench/cached.json --html target/bench/cached.html \
+		$(BENCH_ARGS)
 
 bench-serve: dist ## Measure our NBD server against qemu-nbd and nbdkit
 	@mkdir -p target/bench
-	@$(NOWAIT) bench serve --json target/bench/serve.json $(BENCH_ARGS)
+	@$(NOWAIT) bench serve --json target/bench/serve.json --html target/bench/serve.html \
+		$(BENCH_ARGS)
 
 loom: setup ## Check the lock-free parts in all interleavings
 	@$(X) ci loom

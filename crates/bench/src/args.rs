@@ -1,12 +1,14 @@
-//! The command line of the two measurements, for the `nowait` tool to embed.
+//! The command line of the measurements, for the `nowait` tool to embed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 
+use crate::cache;
 use crate::error::{BenchError, Result};
 use crate::job::Case;
+use crate::report;
 use crate::subject::Subject;
 use crate::units::{parse_duration, parse_size};
 
@@ -14,6 +16,8 @@ use crate::units::{parse_duration, parse_size};
 pub(crate) const FOLDER: &str = "/var/tmp";
 
 const SUBMIT_EXAMPLES: &str = "\
+Runs of 3 s on a file of 8G that is read uncached; with --quick 1 s on 2G.
+
 Examples:
   nowait bench submit --quick                  every case, short: about five minutes
   nowait bench submit --case a,b --rounds 9    two cases, more certain
@@ -23,6 +27,8 @@ Examples:
 
 /// Examples of `bench posix`, which has the same options.
 pub const POSIX_EXAMPLES: &str = "\
+Runs of 3 s on a file of 8G that is read uncached; with --quick 1 s on 2G.
+
 Examples:
   nowait bench posix --quick                   both cases, short: about two minutes
   nowait bench posix --case buffered --rounds 9
@@ -33,15 +39,14 @@ Examples:
   nowait bench demo                            one table, and nowait-demo.html
   nowait bench demo --dir /mnt/xfs --html /tmp/demo.html";
 
-/// Measures the time inside `io_submit`, case by case, and checks it against the targets.
+/// What every measurement of cases is asked.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = SUBMIT_EXAMPLES)]
-pub struct SubmitArgs {
-    /// Cases to run: names or letters such as a,b-tmpfs,c (default: all)
+pub struct MeasureArgs {
+    /// Cases to run, by name; a letter means all that begin with it (default: all)
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]
     pub cases: Vec<String>,
 
-    /// Ways to launch fio, such as system,nowait,io_uring,posixaio (default: those of each case)
+    /// Engines to run, such as nowait,io_uring (default: those of each case)
     #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',')]
     pub engines: Vec<String>,
 
@@ -50,21 +55,29 @@ pub struct SubmitArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
 
-    /// Time of one run [default: 3s, with --quick 1s]
+    /// Time of one run [default: below]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub runtime: Option<Duration>,
 
-    /// Size of the file that is read uncached [default: 8G, with --quick 2G]
+    /// Size of what is worked on [default: below]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
 
-    /// Shorter runs on a smaller file
+    /// Shorter runs, mostly on less
     #[arg(long)]
     pub quick: bool,
 
-    /// Keep the laid-out file for the next measurement
+    /// Keep what was laid out for the next measurement
     #[arg(long)]
     pub keep: bool,
+
+    /// Fail unless every target is met beyond the noise
+    #[arg(long)]
+    pub check: bool,
+
+    /// Print the cases and their targets, and run nothing
+    #[arg(long)]
+    pub list: bool,
 
     /// Write the figures to a JSON file
     #[arg(long, value_name = "FILE")]
@@ -74,13 +87,30 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// Fail unless every target is met beyond the noise
-    #[arg(long)]
-    pub check: bool,
+    /// What the file under test lies on
+    #[command(flatten)]
+    pub disk: DiskArgs,
+}
 
-    /// Print the cases and their targets, and run nothing
+/// Where the test files lie, and what becomes of the page cache.
+#[derive(Debug, Clone, Args)]
+pub struct DiskArgs {
+    /// Folder of the test files; the file system under test
+    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
+    pub dir: PathBuf,
+
+    /// Drop only the pages of the test file before a run, not the caches of the whole machine
     #[arg(long)]
-    pub list: bool,
+    pub keep_caches: bool,
+}
+
+/// Measures the time inside `io_submit`, case by case, and checks it against the targets.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = SUBMIT_EXAMPLES)]
+pub struct SubmitArgs {
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
 
     /// Where things lie
     #[command(flatten)]
@@ -107,18 +137,18 @@ pub struct DemoArgs {
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = parse_size)]
     pub size: u64,
 
+    /// What the file under test lies on
+    #[command(flatten)]
+    pub disk: DiskArgs,
+
     /// Where things lie
     #[command(flatten)]
     pub places: Places,
 }
 
-/// Where the programs and the test files lie.
+/// Where the programs lie, and memory.
 #[derive(Debug, Clone, Args)]
 pub struct Places {
-    /// Folder of the test files; the file system under test
-    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
-    pub dir: PathBuf,
-
     /// A folder in memory (tmpfs) for the case b-tmpfs
     #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
     pub tmpfs: PathBuf,
@@ -126,10 +156,6 @@ pub struct Places {
     /// Folder with `lib/libnowait_preload.so` [default: beside this program, or dist]
     #[arg(long, value_name = "FOLDER")]
     pub dist: Option<PathBuf>,
-
-    /// Drop only the pages of the test file before a run, not the caches of the whole machine
-    #[arg(long)]
-    pub keep_caches: bool,
 
     /// The fio to run
     #[arg(long, value_name = "PROGRAM", default_value = "fio")]
@@ -158,29 +184,82 @@ impl Places {
     }
 }
 
+impl MeasureArgs {
+    /// Returns those of `cases` that were asked for.
+    ///
+    /// # Errors
+    /// There is no case of a name; the message has those that there are.
+    pub(crate) fn chosen_cases<C>(
+        &self,
+        cases: &'static [C],
+        name: impl Fn(&C) -> &'static str,
+        answers_to: impl Fn(&C, &str) -> bool,
+    ) -> Result<Vec<&'static C>> {
+        for asked in &self.cases {
+            if !cases.iter().any(|case| answers_to(case, asked)) {
+                let known: Vec<&str> = cases.iter().map(&name).collect();
+                return Err(unknown("case", asked, &known));
+            }
+        }
+        let wanted = |case: &&C| {
+            self.cases.is_empty() || self.cases.iter().any(|asked| answers_to(case, asked))
+        };
+        Ok(cases.iter().filter(wanted).collect())
+    }
+
+    /// Fails unless every engine asked for is among `known`.
+    pub(crate) fn check_engines(&self, known: &[&str]) -> Result<()> {
+        match self.engines.iter().find(|asked| !known.contains(&asked.as_str())) {
+            Some(asked) => Err(unknown("engine", asked, known)),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells whether an engine was asked for, or all were.
+    pub(crate) fn wants_engine(&self, name: &str) -> bool {
+        self.engines.is_empty() || self.engines.iter().any(|asked| asked == name)
+    }
+
+    /// Makes the folders of the reports.
+    pub(crate) fn prepare_reports(&self) -> Result<()> {
+        report::prepare([&self.json, &self.html].into_iter().flatten().map(PathBuf::as_path))
+    }
+
+    /// Fails, if that was asked for, unless all targets were met.
+    pub(crate) fn require(&self, (met, all): (usize, usize)) -> Result<()> {
+        if self.check && met < all {
+            let message = format!("{met} of {all} targets are met beyond the noise");
+            return Err(BenchError::failed(message));
+        }
+        Ok(())
+    }
+}
+
+impl DiskArgs {
+    /// Tells whether the page cache of the whole machine is dropped before cold runs.
+    pub(crate) fn drops_caches(&self) -> bool {
+        !self.keep_caches && cache::can_drop()
+    }
+}
+
+fn unknown(what: &str, asked: &str, known: &[&str]) -> BenchError {
+    BenchError::usage(format!("no {what} '{asked}'; there are {}", known.join(", ")))
+}
+
 impl SubmitArgs {
     /// Returns those of `cases` that were asked for, each with the subjects asked for.
     pub(crate) fn selection(
         &self,
         cases: &'static [Case],
     ) -> Result<Vec<(&'static Case, Vec<Subject>)>> {
-        for name in &self.cases {
-            if !cases.iter().any(|case| case.answers_to(name)) {
-                let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
-                let known = known.join(", ");
-                return Err(BenchError::usage(format!("no case '{name}'; there are {known}")));
-            }
-        }
-        let engines = self.engines.iter().map(|name| Subject::parse(name));
+        let chosen = self.measure.chosen_cases(cases, |case| case.name, Case::answers_to)?;
+        let engines = self.measure.engines.iter().map(|name| Subject::parse(name));
         let engines = engines.collect::<Result<Vec<Subject>>>()?;
-        let asked = |case: &&Case| {
-            self.cases.is_empty() || self.cases.iter().any(|name| case.answers_to(name))
-        };
         let subjects = |case: &Case| match engines.as_slice() {
             [] => case.subjects.to_vec(),
             engines => engines.to_vec(),
         };
-        Ok(cases.iter().filter(asked).map(|case| (case, subjects(case))).collect())
+        Ok(chosen.into_iter().map(|case| (case, subjects(case))).collect())
     }
 }
 

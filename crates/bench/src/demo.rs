@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::args::DemoArgs;
-use crate::cache;
 use crate::error::Result;
 use crate::fio::Fio;
+use crate::interrupt;
 use crate::job::{CASES, Case};
 use crate::report;
 use crate::results::Results;
@@ -29,12 +29,8 @@ pub fn run_demo(args: &DemoArgs) -> Result<Results> {
     println!("{}", introduction(&plan));
     let results = suite::measure(&plan)?;
     println!("{}", table::demo(&results));
-    report::write_html(&results, &args.html)?;
-    if let Some(path) = &args.json {
-        report::write_json(&results, path)?;
-    }
-    let html = args.html.canonicalize().unwrap_or_else(|_| args.html.clone());
-    println!("Report with every run: {}", html.display());
+    report::write_results(&results, args.json.as_deref(), Some(&args.html))?;
+    interrupt::check()?;
     Ok(results)
 }
 
@@ -49,9 +45,9 @@ fn plan(args: &DemoArgs) -> Result<Plan> {
         cold_bytes: args.size.max(4 << 20),
         cached_bytes: 0,
         fresh_bytes: 0,
-        folder: args.places.dir.clone(),
+        folder: args.disk.dir.clone(),
         memory_folder: args.places.tmpfs.clone(),
-        drop_caches: !args.places.keep_caches && cache::can_drop(),
+        drop_caches: args.disk.drops_caches(),
         keep: false,
         budget: Some(args.budget),
         fio: Fio::find(&args.places.fio, Some(args.places.preload()?))?,

@@ -2,6 +2,7 @@
 //! ten thousand.
 
 use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,20 +13,25 @@ use comfy_table::Cell;
 use nowait::{Engine, Kind, Segments};
 use nowait_file::BackendChoice;
 use nowait_sys::file::{Advice, advise};
-use std::os::fd::AsRawFd;
+use serde::Serialize;
 
 use crate::args::FOLDER;
 use crate::error::{BenchError, Context as _, Result};
+use crate::host::Host;
+use crate::interleave::interleave;
+use crate::interrupt;
 use crate::layout::TestFile;
-use crate::metric::Metric;
+use crate::memory;
+use crate::metric::{Metric, Sample};
+use crate::report::{self, Document, Row, SCHEMA};
 use crate::rig::{Rig, engine};
 use crate::stats::{self, SplitMix};
-use crate::table::{figure, new_table, right};
+use crate::table::{new_table, right, with_spread};
 use crate::units::{parse_duration, parse_size};
 
 const EXAMPLES: &str = "\
 Examples:
-  nowait bench fairness                        every backend, about half a minute
+  nowait bench fairness                        every backend, under a minute
   nowait bench fairness --depth 1000 --runtime 500ms";
 
 /// Measures how long single requests take beside a context with thousands.
@@ -36,6 +42,11 @@ pub struct FairnessArgs {
     #[arg(long, value_name = "N", default_value = "10000")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub depth: u32,
+
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value = "3")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: u16,
 
     /// Time of one run
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
@@ -52,6 +63,14 @@ pub struct FairnessArgs {
     /// Keep the laid-out file for the next measurement
     #[arg(long)]
     pub keep: bool,
+
+    /// Write the figures to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 const BLOCK: usize = 4096;
@@ -66,6 +85,8 @@ const BACKENDS: [(BackendChoice, &str); 3] = [
 /// # Errors
 /// A run failed. A backend that does not work here is only said to.
 pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
+    interrupt::install();
+    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     let layout = TestFile::new(args.dir.join("nowait-bench.fairness"), args.keep);
     let size = layout.lay_out(args.size.max(16 << 20), 0, &|_| true, &|_| {})?;
     let open = || {
@@ -73,11 +94,7 @@ pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
         file.context(|| format!("open {}", layout.path().display()))
     };
     let (near, far) = (open()?, open()?);
-    let beside = format!("beside {}", args.depth);
-    let p50 = Metric::LatencyUsP50.label();
-    let p99 = Metric::LatencyUsP99.label();
-    let mut table =
-        new_table(&["engine", "context of depth 1", "requests", p50, p99, "longest ms"]);
+    let mut results = Vec::new();
     for (backend, name) in BACKENDS {
         let engine = match engine(backend) {
             Ok(engine) => engine,
@@ -86,25 +103,110 @@ pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
                 continue;
             }
         };
-        for deep in [false, true] {
-            let run = Run { engine: &engine, near: &near, far: &far, blocks: size / BLOCK as u64 };
-            let mut latencies_us = run.measure(args, deep)?;
-            latencies_us.sort_unstable_by(f64::total_cmp);
-            let at = |share: f64| latencies_us[(latencies_us.len() as f64 * share) as usize];
-            table.add_row([
-                Cell::new(name),
-                Cell::new(if deep { beside.as_str() } else { "alone" }),
-                right(latencies_us.len()),
-                right(figure(Metric::LatencyUsP50, stats::median(&latencies_us).unwrap_or(0.0))),
-                right(figure(Metric::LatencyUsP99, at(0.99))),
-                right(format!("{:.1}", latencies_us.last().unwrap_or(&0.0) / 1e3)),
-            ]);
-        }
+        let run = Run { engine: &engine, near: &near, far: &far, blocks: size / BLOCK as u64 };
+        let rounds = usize::from(args.rounds);
+        let samples = interleave(&CASES, rounds, |_, (_, deep)| run.measure(args, *deep))?;
         engine.shutdown();
+        results.extend(CASES.into_iter().zip(samples).map(|((case, _), of)| (name, case, of)));
     }
     println!("Buffered reads of random uncached blocks of 4 KiB, from submission to completion.");
-    println!("{table}");
-    Ok(())
+    println!("{}", table(args, &results));
+    write(args, &results)?;
+    interrupt::check()
+}
+
+/// Whether the context with one request is alone, or beside the deep one.
+const CASES: [(&str, bool); 2] = [("alone", false), ("beside", true)];
+const COLUMNS: [Metric; 4] =
+    [Metric::Iops, Metric::LatencyUsP50, Metric::LatencyUsP99, Metric::LatencyUsMax];
+
+/// Engine, case, and a sample of each round.
+type Results = [(&'static str, &'static str, Vec<Sample>)];
+
+fn figures(samples: &[Sample], metric: Metric) -> Vec<f64> {
+    samples.iter().filter_map(|sample| sample.get(&metric).copied()).collect()
+}
+
+fn title(args: &FairnessArgs, case: &str) -> String {
+    let requests = args.depth;
+    if case == "alone" { case.to_owned() } else { format!("beside {requests} requests") }
+}
+
+fn table(args: &FairnessArgs, results: &Results) -> comfy_table::Table {
+    let mut header = vec!["engine", "context of depth 1"];
+    header.extend(COLUMNS.map(Metric::label));
+    let mut table = new_table(&header);
+    for (engine, case, samples) in results {
+        let mut row = vec![Cell::new(engine), Cell::new(title(args, case))];
+        row.extend(COLUMNS.map(|metric| {
+            let summary = stats::summarize(&figures(samples, metric));
+            right(summary.map_or("–".to_owned(), |it| with_spread(metric, &it)))
+        }));
+        table.add_row(row);
+    }
+    table
+}
+
+#[derive(Serialize)]
+struct Params {
+    rounds: u16,
+    runtime_s: f64,
+    size_bytes: u64,
+    depth: u32,
+    /// State of the page cache before each run.
+    page_cache: &'static str,
+    cases: Vec<CaseParams>,
+}
+
+#[derive(Serialize)]
+struct CaseParams {
+    case: &'static str,
+    title: String,
+}
+
+fn write(args: &FairnessArgs, results: &Results) -> Result<()> {
+    let case = |(case, _): (&'static str, bool)| CaseParams { case, title: title(args, case) };
+    let rows = results.iter().flat_map(|(engine, case, samples)| {
+        let row = move |metric| Row::of(case, engine, metric, figures(samples, metric));
+        Metric::ALL.into_iter().filter_map(row)
+    });
+    let document = Document {
+        schema: SCHEMA,
+        host: &Host::describe(&args.dir, "none"),
+        workload: "fairness",
+        params: Params {
+            rounds: args.rounds,
+            runtime_s: args.runtime.as_secs_f64(),
+            size_bytes: args.size,
+            depth: args.depth,
+            page_cache: "pages of the file dropped before each run",
+            cases: CASES.into_iter().map(case).collect(),
+        },
+        rows: rows.collect(),
+        ratios: Vec::new(),
+        verdicts: Vec::new(),
+        notes: &[],
+    };
+    report::write(&document, args.json.as_deref(), args.html.as_deref())
+}
+
+/// Sums up what the requests of a run took, in microseconds.
+fn sample(mut latencies_us: Vec<f64>, seconds: f64) -> Sample {
+    latencies_us.sort_unstable_by(f64::total_cmp);
+    let count = latencies_us.len() as f64;
+    let at = |share: f64| {
+        let index = (count * share) as usize;
+        latencies_us[index.min(latencies_us.len() - 1)]
+    };
+    Sample::from([
+        (Metric::Iops, count / seconds),
+        (Metric::LatencyUsP50, at(0.5)),
+        (Metric::LatencyUsP90, at(0.9)),
+        (Metric::LatencyUsP99, at(0.99)),
+        (Metric::LatencyUsP999, at(0.999)),
+        (Metric::LatencyUsMax, at(1.0)),
+        (Metric::RssBytesMax, memory::peak_bytes()),
+    ])
 }
 
 struct Run<'a> {
@@ -116,8 +218,9 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Reads block after block, `deep` or not beside a context that keeps many reads under way;
-    /// returns how long each took, in microseconds.
-    fn measure(&self, args: &FairnessArgs, deep: bool) -> Result<Vec<f64>> {
+    /// returns how long they took.
+    fn measure(&self, args: &FairnessArgs, deep: bool) -> Result<Sample> {
+        memory::forget_peak();
         advise(self.near.as_raw_fd(), 0, 0, Advice::DontNeed)
             .map_err(crate::rig::failed("drop the page cache"))?;
         let over = AtomicBool::new(false);
@@ -134,11 +237,12 @@ impl Run<'_> {
         })
     }
 
-    fn one_by_one(&self, runtime: Duration) -> Result<Vec<f64>> {
+    fn one_by_one(&self, runtime: Duration) -> Result<Sample> {
         let rig = Rig::new(self.engine, 8, BLOCK)?;
         let (mut random, mut latencies_us) = (SplitMix(1), Vec::new());
         let start = Instant::now();
-        while start.elapsed() < runtime || latencies_us.is_empty() {
+        let more = || start.elapsed() < runtime && !interrupt::happened();
+        while more() || latencies_us.is_empty() {
             let at = random.next() % self.blocks * BLOCK as u64;
             let begun = Instant::now();
             let part = Segments::One(rig.segment(0, BLOCK));
@@ -146,7 +250,7 @@ impl Run<'_> {
             rig.reap(1, |_| {})?;
             latencies_us.push(begun.elapsed().as_secs_f64() * 1e6);
         }
-        Ok(latencies_us)
+        Ok(sample(latencies_us, start.elapsed().as_secs_f64()))
     }
 
     fn keep_deep(&self, depth: u32, over: &AtomicBool) -> Result<()> {
@@ -184,11 +288,18 @@ mod tests {
         let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
         let args = FairnessArgs {
             depth: 200,
+            rounds: 2,
             runtime: Duration::from_millis(5),
             size: 16 << 20,
             dir: folder.path().to_owned(),
             keep: false,
+            json: Some(folder.path().join("fairness.json")),
+            html: Some(folder.path().join("fairness.html")),
         };
         run_fairness(&args).expect("some backend works");
+        let saved = report::Saved::read(&folder.path().join("fairness.json")).expect("the figures");
+        assert_eq!(saved.cases(), ["alone", "beside"]);
+        assert!(saved.rows.iter().all(|row| row.runs().len() == 2));
+        assert!(folder.path().join("fairness.html").exists());
     }
 }

@@ -7,6 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use crate::memory;
+
 /// The machine a measurement was made on; nothing in it names the machine or its user.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Host {
@@ -22,6 +24,19 @@ pub(crate) struct Host {
     pub(crate) fio: String,
     /// Seconds since 1970.
     pub(crate) unix_time_s: u64,
+    /// As it was at this time.
+    pub(crate) state: State,
+}
+
+/// What a machine was busy with, and what lay in its memory.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct State {
+    /// Processes that ran or waited for a disk, mean of a minute.
+    pub(crate) load: f64,
+    pub(crate) available_bytes: u64,
+    pub(crate) page_cache_bytes: u64,
+    /// Of the page cache, not yet written back.
+    pub(crate) dirty_bytes: u64,
 }
 
 impl Host {
@@ -33,23 +48,37 @@ impl Host {
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             governor: line_of("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
                 .unwrap_or_else(|| "not visible".to_owned()),
-            memory_bytes: memory_bytes(),
+            memory_bytes: memory::field_bytes("MemTotal"),
             filesystem: filesystem_of(folder).unwrap_or_else(unknown),
             device: device_of(folder).unwrap_or_else(|| "none (not on a block device)".to_owned()),
             fio: fio_version.to_owned(),
             unix_time_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |elapsed| elapsed.as_secs()),
+            state: State::now(),
         }
     }
+}
 
-    /// Returns the time of the measurement, such as `2024-02-29 12:00 UTC`.
-    pub(crate) fn date(&self) -> String {
-        let (days, seconds) = (self.unix_time_s / 86_400, self.unix_time_s % 86_400);
-        let (year, month, day) = civil_from_days(days);
-        let (hour, minute) = (seconds / 3600, seconds / 60 % 60);
-        format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+impl State {
+    fn now() -> Self {
+        let load = line_of("/proc/loadavg").unwrap_or_default();
+        let field = memory::field_bytes;
+        Self {
+            load: load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+            available_bytes: field("MemAvailable"),
+            page_cache_bytes: field("Cached"),
+            dirty_bytes: field("Dirty"),
+        }
     }
+}
+
+/// Returns a time such as `2024-02-29 12:00 UTC`.
+pub(crate) fn date(unix_time_s: u64) -> String {
+    let (days, seconds) = (unix_time_s / 86_400, unix_time_s % 86_400);
+    let (year, month, day) = civil_from_days(days);
+    let (hour, minute) = (seconds / 3600, seconds / 60 % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
 fn unknown() -> String {
@@ -67,12 +96,6 @@ fn field_of(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
     value.map(|(_, value)| value.trim().to_owned())
-}
-
-fn memory_bytes() -> u64 {
-    let field = field_of("/proc/meminfo", "MemTotal").unwrap_or_default();
-    let kib: u64 = field.split(' ').next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
-    kib * 1024
 }
 
 /// Returns type and options of the mount that holds a folder.
@@ -166,5 +189,6 @@ mod tests {
         let host = Host::describe(Path::new("/"), "fio-3.33");
         assert!(host.cores >= 1);
         assert!(!host.kernel.is_empty());
+        assert!(host.state.available_bytes <= host.memory_bytes);
     }
 }

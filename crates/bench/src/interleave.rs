@@ -4,10 +4,13 @@
 //! together, and reversing the order each round gives no subject the better place.
 
 use crate::error::Result;
+use crate::interrupt;
 
 /// Runs every subject once a round, the order reversed each round.
 ///
-/// Returns the outcomes by subject, in the order of `subjects`, one a round.
+/// Returns the outcomes by subject, in the order of `subjects`, one a round. After Ctrl-C those are
+/// the runs before it: the run under way is no outcome, whether it failed or not, because the
+/// signal reaches the programs it runs too.
 ///
 /// # Errors
 /// The first error of a run ends everything.
@@ -20,8 +23,14 @@ pub(crate) fn interleave<S, T>(
     for round in 0..rounds {
         for place in 0..subjects.len() {
             let index = if round % 2 == 0 { place } else { subjects.len() - 1 - place };
-            let outcome = run(round, &subjects[index])?;
-            outcomes[index].push(outcome);
+            if interrupt::happened() {
+                return Ok(outcomes);
+            }
+            let outcome = run(round, &subjects[index]);
+            if interrupt::happened() {
+                return Ok(outcomes);
+            }
+            outcomes[index].push(outcome?);
         }
     }
     Ok(outcomes)

@@ -1,4 +1,5 @@
-//! Ctrl-C ends the measurement in order: fio is stopped and the test files are removed.
+//! Ctrl-C ends the measurement in order: the run is given up, test files are removed, and what was
+//! measured before is reported.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,10 +21,16 @@ pub(crate) fn install() {
     }
 }
 
+/// Tells whether the user has asked to stop.
+pub(crate) fn happened() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
 /// Fails once the user has asked to stop.
 pub(crate) fn check() -> Result<()> {
-    if INTERRUPTED.load(Ordering::Relaxed) {
-        return Err(BenchError::failed("interrupted; the test files have been removed"));
+    if happened() {
+        let what = "interrupted; the test files have been removed, and reports are partial";
+        return Err(BenchError::failed(what));
     }
     Ok(())
 }

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
+use crate::memory;
+use crate::metric::{Metric, Sample};
 
 /// How often the parent looks whether the child has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -24,6 +26,18 @@ pub(crate) struct Usage {
     pub(crate) wall_us: f64,
     /// Processor time used by everything else meanwhile, in microseconds.
     pub(crate) other_us: f64,
+    /// Memory at its largest; at least that of this program, which started it.
+    pub(crate) rss_bytes_max: f64,
+    /// By how much the page cache of the machine was larger at the end.
+    pub(crate) cache_growth_bytes: f64,
+}
+
+impl Usage {
+    /// Adds what a process used of memory to the figures of its run.
+    pub(crate) fn memory(&self, sample: &mut Sample) {
+        sample.insert(Metric::RssBytesMax, self.rss_bytes_max);
+        sample.insert(Metric::PageCacheGrowthBytes, self.cache_growth_bytes);
+    }
 }
 
 /// A finished process.
@@ -43,7 +57,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     let stderr = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     let sink = stderr.reopen().context(|| "temporary file".to_owned())?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(sink);
-    let busy_before = busy_us();
+    let (busy_before, cache_before) = (busy_us(), memory::page_cache_bytes());
     let start = Instant::now();
     let mut child = command.spawn().context(|| format!("cannot start {program}"))?;
     let pid = libc::pid_t::try_from(child.id()).unwrap_or(libc::pid_t::MAX);
@@ -66,6 +80,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     let (status, mut usage) = outcome?;
     usage.wall_us = start.elapsed().as_secs_f64() * 1e6;
     usage.other_us = (busy_us() - busy_before - usage.cpu_us).max(0.0);
+    usage.cache_growth_bytes = (memory::page_cache_bytes() - cache_before).max(0.0);
     let stderr = fs::read_to_string(stderr.path()).unwrap_or_default();
     Ok(Finished { status, usage, stderr })
 }
@@ -87,6 +102,8 @@ pub(crate) fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> 
             let usage = Usage {
                 cpu_us: time_us(used.ru_utime) + time_us(used.ru_stime),
                 switches: (used.ru_nvcsw + used.ru_nivcsw) as f64,
+                // In KiB.
+                rss_bytes_max: used.ru_maxrss as f64 * 1024.0,
                 ..Usage::default()
             };
             Ok(Some((ExitStatus::from_raw(status), usage)))

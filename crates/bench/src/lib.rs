@@ -16,7 +16,8 @@
 //! `fairness`, `mixed`.
 //! Servers of images are measured by fio as their client: `serve`.
 //! The sources' experiments are simulated on models of their devices, or repeated on a device that
-//! exists, with every engine through its own interface: `paper`, `workload`.
+//! exists, with every engine through its own interface: `paper`, `workload`. Saved figures are
+//! compared by `compare`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
 //! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of
@@ -27,6 +28,7 @@
 mod args;
 mod cache;
 mod cached;
+mod compare;
 mod demo;
 mod error;
 mod fairness;
@@ -37,6 +39,7 @@ mod interrupt;
 mod job;
 mod launch;
 mod layout;
+mod memory;
 mod metric;
 mod mixed;
 mod offsets;
@@ -63,8 +66,9 @@ mod vector;
 mod verdict;
 mod workload;
 
-pub use args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
+pub use args::{DemoArgs, DiskArgs, MeasureArgs, POSIX_EXAMPLES, Places, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
+pub use compare::{CompareArgs, run_compare};
 pub use demo::run_demo;
 pub use error::{BenchError, Result};
 pub use fairness::{FairnessArgs, run_fairness};

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nowait_bench::{
-    AioStressArgs, CachedArgs, CleanerArgs, DemoArgs, FairnessArgs, MixedArgs, POSIX_EXAMPLES,
-    PaperArgs, PrefetchArgs, RandrwArgs, RawioArgs, SubmitArgs, VectorArgs, run_aio_stress,
-    run_cached, run_cleaner, run_demo, run_fairness, run_mixed, run_paper, run_posix, run_prefetch,
-    run_randrw, run_rawio, run_submit, run_vector,
+    AioStressArgs, CachedArgs, CleanerArgs, CompareArgs, DemoArgs, FairnessArgs, MixedArgs,
+    POSIX_EXAMPLES, PaperArgs, PrefetchArgs, RandrwArgs, RawioArgs, SubmitArgs, VectorArgs,
+    run_aio_stress, run_cached, run_cleaner, run_compare, run_demo, run_fairness, run_mixed,
+    run_paper, run_posix, run_prefetch, run_randrw, run_rawio, run_submit, run_vector,
 };
 
 #[derive(Parser)]
@@ -44,6 +44,8 @@ enum Command {
     Prefetch(PrefetchArgs),
     /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
     Paper(PaperArgs),
+    /// Compare two saved measurements, figure by figure.
+    Compare(CompareArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(DemoArgs),
 }
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Cleaner(args) => run_cleaner(&args).map(drop),
         Command::Prefetch(args) => run_prefetch(&args).map(drop),
         Command::Paper(args) => run_paper(&args).map(drop),
+        Command::Compare(args) => run_compare(&args),
         Command::Demo(args) => run_demo(&args).map(drop),
     };
     match outcome {

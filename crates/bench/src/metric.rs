@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// One figure of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Metric {
@@ -35,16 +37,36 @@ pub(crate) enum Metric {
     SubmitSleeps,
     /// Median time from the return of `io_submit` to the completion.
     LatencyUsP50,
+    /// 90 % of the completions were faster.
+    LatencyUsP90,
     /// 99 % of the completions were faster.
     LatencyUsP99,
+    /// 99.9 % of the completions were faster.
+    LatencyUsP999,
+    /// The slowest completion.
+    LatencyUsMax,
     /// User and system time of the whole process, library and kernel workers included.
     CpuUsPerIo,
     /// Voluntary and involuntary switches of the whole process.
     ContextSwitchesPerIo,
     /// Memory of the process at its largest, what it shares with others included.
     RssBytesMax,
+    /// By how much the kernel's page cache was larger after the run than before it.
+    PageCacheGrowthBytes,
     /// Processor time used by everything else meanwhile: other programs, kernel threads, steal.
     OtherBusyCores,
+}
+
+/// Which figure of a metric is the better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Better {
+    /// The larger one.
+    More,
+    /// The smaller one.
+    Less,
+    /// It describes the run, and judges nobody.
+    Neither,
 }
 
 /// The figures of one run.
@@ -52,7 +74,7 @@ pub(crate) type Sample = BTreeMap<Metric, f64>;
 
 impl Metric {
     /// Every metric, in the order of the report.
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Iops,
         Self::IopsPerCore,
         Self::BytesPerS,
@@ -68,10 +90,14 @@ impl Metric {
         Self::SubmitWriteUsMean,
         Self::SubmitSleeps,
         Self::LatencyUsP50,
+        Self::LatencyUsP90,
         Self::LatencyUsP99,
+        Self::LatencyUsP999,
+        Self::LatencyUsMax,
         Self::CpuUsPerIo,
         Self::ContextSwitchesPerIo,
         Self::RssBytesMax,
+        Self::PageCacheGrowthBytes,
         Self::OtherBusyCores,
     ];
 
@@ -93,10 +119,14 @@ impl Metric {
             Self::SubmitWriteUsMean => "submit_write_us_mean",
             Self::SubmitSleeps => "submit_sleeps",
             Self::LatencyUsP50 => "latency_us_p50",
+            Self::LatencyUsP90 => "latency_us_p90",
             Self::LatencyUsP99 => "latency_us_p99",
+            Self::LatencyUsP999 => "latency_us_p999",
+            Self::LatencyUsMax => "latency_us_max",
             Self::CpuUsPerIo => "cpu_us_per_io",
             Self::ContextSwitchesPerIo => "context_switches_per_io",
             Self::RssBytesMax => "rss_bytes_max",
+            Self::PageCacheGrowthBytes => "page_cache_growth_bytes",
             Self::OtherBusyCores => "other_busy_cores",
         }
     }
@@ -107,8 +137,8 @@ impl Metric {
             Self::Iops | Self::IopsPerCore | Self::TransactionsPerS => "1/s",
             Self::BytesPerS | Self::BytesPerSSynced => "B/s",
             Self::WrittenByCleaners => "%",
-            Self::RssBytesMax => "B",
             Self::ContextSwitchesPerIo | Self::SubmitSleeps => "1",
+            Self::RssBytesMax | Self::PageCacheGrowthBytes => "B",
             Self::OtherBusyCores => "cores",
             _ => "us",
         }
@@ -132,25 +162,40 @@ impl Metric {
             Self::SubmitWriteUsMean => "submit of a write",
             Self::SubmitSleeps => "sleeps in submit",
             Self::LatencyUsP50 => "latency p50",
+            Self::LatencyUsP90 => "latency p90",
             Self::LatencyUsP99 => "latency p99",
+            Self::LatencyUsP999 => "latency p99.9",
+            Self::LatencyUsMax => "latency max",
             Self::CpuUsPerIo => "CPU per I/O",
             Self::ContextSwitchesPerIo => "switches per I/O",
             Self::RssBytesMax => "peak memory",
+            Self::PageCacheGrowthBytes => "cache growth",
             Self::OtherBusyCores => "other work",
+        }
+    }
+
+    /// Finds a metric by its name in the JSON.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|metric| metric.name() == name)
+    }
+
+    /// Tells which figure is the better one.
+    pub(crate) fn better(self) -> Better {
+        match self {
+            Self::Iops
+            | Self::IopsPerCore
+            | Self::BytesPerS
+            | Self::BytesPerSSynced
+            | Self::TransactionsPerS
+            | Self::WrittenByCleaners => Better::More,
+            Self::OtherBusyCores => Better::Neither,
+            _ => Better::Less,
         }
     }
 
     /// Tells whether a larger figure is the better one.
     pub(crate) fn more_is_better(self) -> bool {
-        matches!(
-            self,
-            Self::Iops
-                | Self::IopsPerCore
-                | Self::BytesPerS
-                | Self::BytesPerSSynced
-                | Self::TransactionsPerS
-                | Self::WrittenByCleaners
-        )
+        self.better() == Better::More
     }
 }
 
@@ -164,5 +209,6 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Metric::ALL.len());
+        assert!(Metric::ALL.into_iter().all(|metric| Metric::named(metric.name()) == Some(metric)));
     }
 }

@@ -5,6 +5,7 @@
 //! thread of this process, the same in both cases; what it uses is not counted.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -23,15 +24,20 @@ use nowait_sys::epoll::{Epoll, Ready};
 use nowait_sys::file::{Advice, IoVec, advise};
 use nowait_sys::time::Deadline;
 use nowait_sys::timer::Timer;
+use serde::Serialize;
 
 use crate::args::FOLDER;
 use crate::error::{BenchError, Context as _, Result};
+use crate::host::Host;
 use crate::interleave::interleave;
+use crate::interrupt;
 use crate::layout::TestFile;
+use crate::memory;
 use crate::metric::{Metric, Sample};
+use crate::report::{self, Document, RatioRow, Row, SCHEMA};
 use crate::rig::{Rig, Usage, engine, failed};
 use crate::stats::{self, SplitMix};
-use crate::table::{new_table, right, with_spread};
+use crate::table::{change_text, new_table, right, with_spread};
 use crate::units::{parse_duration, parse_size};
 use crate::verdict;
 
@@ -74,6 +80,14 @@ pub struct MixedArgs {
     /// Keep the laid-out file for the next measurement
     #[arg(long)]
     pub keep: bool,
+
+    /// Write the figures to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 const BLOCK: usize = 4096;
@@ -89,6 +103,8 @@ const COLUMNS: [Metric; 3] = [Metric::Iops, Metric::CpuUsPerIo, Metric::ContextS
 /// # Errors
 /// A run failed.
 pub fn run_mixed(args: &MixedArgs) -> Result<()> {
+    interrupt::install();
+    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     let layout = TestFile::new(args.dir.join("nowait-bench.mixed"), args.keep);
     let size = layout.lay_out(args.size.max(16 << 20), 0, &|_| true, &|_| {})?;
     let file = OpenOptions::new().read(true).open(layout.path());
@@ -97,29 +113,105 @@ pub fn run_mixed(args: &MixedArgs) -> Result<()> {
         advise(file.as_raw_fd(), 0, 0, Advice::DontNeed).map_err(failed("drop the page cache"))?;
         one_run(args, &file, size / BLOCK as u64, *server == 1, round as u64)
     })?;
+    let ticks = runs.iter().map(|runs| runs.iter().map(|(_, ticks)| ticks).sum()).collect();
+    let samples = |runs: Vec<(Sample, u64)>| runs.into_iter().map(|(sample, _)| sample).collect();
+    let results = Results { samples: runs.into_iter().map(samples).collect(), ticks };
+    println!("{}", text(&results));
+    write(args, &results)?;
+    interrupt::check()
+}
+
+/// What came out, by server.
+struct Results {
+    /// One a round.
+    samples: Vec<Vec<Sample>>,
+    /// How often the timer was seen.
+    ticks: Vec<u64>,
+}
+
+impl Results {
+    fn of(&self, server: usize, metric: Metric) -> Vec<f64> {
+        self.samples[server].iter().filter_map(|sample| sample.get(&metric).copied()).collect()
+    }
+}
+
+/// Prints a table, and how the two compare.
+fn text(results: &Results) -> String {
     let mut table = new_table(&["server", "requests/s", "CPU each", "switches each", "ticks"]);
-    for (name, samples) in SERVERS.iter().zip(&runs) {
-        let of = |metric: Metric| -> Vec<f64> {
-            samples.iter().filter_map(|(sample, _)| sample.get(&metric).copied()).collect()
-        };
+    for (index, name) in SERVERS.iter().enumerate() {
         let mut row = vec![Cell::new(name)];
         row.extend(COLUMNS.map(|metric| {
-            let summary = stats::summarize(&of(metric));
+            let summary = stats::summarize(&results.of(index, metric));
             right(summary.map_or("–".to_owned(), |it| with_spread(metric, &it)))
         }));
-        row.push(right(samples.iter().map(|(_, ticks)| ticks).sum::<u64>()));
+        row.push(right(results.ticks[index]));
         table.add_row(row);
     }
-    println!("{table}");
+    let mut text = table.to_string();
     for metric in COLUMNS {
-        let of = |server: usize| -> Vec<f64> {
-            runs[server].iter().filter_map(|(sample, _)| sample.get(&metric).copied()).collect()
-        };
-        if let Some(ratio) = stats::ratio(&of(0), &of(1)) {
-            println!("{} of nowait: {} epoll's", metric.label(), verdict::ratio_text(&ratio));
+        let ratio = stats::ratio(&results.of(0, metric), &results.of(1, metric));
+        if let Some(ratio) = ratio {
+            let (label, change) = (metric.label(), change_text(&ratio));
+            let ratio = verdict::ratio_text(&ratio);
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\n{label} of nowait: {ratio} epoll's: {change}");
         }
     }
-    Ok(())
+    text
+}
+
+#[derive(Serialize)]
+struct Params {
+    rounds: u16,
+    runtime_s: f64,
+    size_bytes: u64,
+    sockets: u16,
+    threads: u16,
+    /// State of the page cache before each run.
+    page_cache: &'static str,
+    cases: [CaseParams; 1],
+}
+
+#[derive(Serialize)]
+struct CaseParams {
+    case: &'static str,
+    title: String,
+    about: &'static str,
+}
+
+fn write(args: &MixedArgs, results: &Results) -> Result<()> {
+    const CASE: &str = "mixed";
+    let metrics = [&COLUMNS[..], &[Metric::RssBytesMax]].concat();
+    let row =
+        |server: usize, metric| Row::of(CASE, SERVERS[server], metric, results.of(server, metric));
+    let ratio = |metric: &Metric| {
+        let (epoll, nowait) = (results.of(0, *metric), results.of(1, *metric));
+        RatioRow::of(CASE, *metric, (SERVERS[0], &epoll), (SERVERS[1], &nowait))
+    };
+    let rows = (0..SERVERS.len()).flat_map(|server| metrics.iter().map(move |m| (server, *m)));
+    let title = format!("{} sockets, a file and a timer", args.sockets);
+    let about = "A request is the number of a block, the answer is the block. Client and server \
+                 are in one process, whose memory is both's; what the client uses of the processor \
+                 is not counted.";
+    let document = Document {
+        schema: SCHEMA,
+        host: &Host::describe(&args.dir, "none"),
+        workload: "mixed",
+        params: Params {
+            rounds: args.rounds,
+            runtime_s: args.runtime.as_secs_f64(),
+            size_bytes: args.size,
+            sockets: args.sockets,
+            threads: args.threads,
+            page_cache: "pages of the file dropped before each run",
+            cases: [CaseParams { case: CASE, title, about }],
+        },
+        rows: rows.filter_map(|(server, metric)| row(server, metric)).collect(),
+        ratios: metrics.iter().filter_map(ratio).collect(),
+        verdicts: Vec::new(),
+        notes: &[],
+    };
+    report::write(&document, args.json.as_deref(), args.html.as_deref())
 }
 
 /// Serves a client for the run's time; returns the figures and how often the timer was seen.
@@ -130,6 +222,7 @@ fn one_run(
     by_nowait: bool,
     seed: u64,
 ) -> Result<(Sample, u64)> {
+    memory::forget_peak();
     let pairs: std::io::Result<Vec<_>> = (0..args.sockets).map(|_| UnixStream::pair()).collect();
     let pairs = pairs.context(|| format!("{} socket pairs", args.sockets))?;
     let (servers, clients): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
@@ -147,6 +240,7 @@ fn one_run(
     let answered = client.answered.load(Relaxed) as f64;
     let mut sample = Sample::new();
     Usage::now().without(used).since(before, answered, &mut sample);
+    sample.insert(Metric::RssBytesMax, memory::peak_bytes());
     sample.insert(Metric::Iops, answered / start.elapsed().as_secs_f64());
     Ok((sample, ticks))
 }
@@ -188,7 +282,7 @@ impl Client {
                 }
                 self.answered.fetch_add(1, Relaxed);
                 missing[index] = BLOCK;
-                if Instant::now() < self.until {
+                if Instant::now() < self.until && !interrupt::happened() {
                     ask(client, random.next() % self.blocks)?;
                 } else {
                     epoll.remove(client.as_raw_fd());
@@ -419,9 +513,14 @@ mod tests {
             size: 16 << 20,
             dir: folder.path().to_owned(),
             keep: false,
+            json: Some(folder.path().join("mixed.json")),
+            html: Some(folder.path().join("mixed.html")),
         };
         if let Err(error) = run_mixed(&args) {
-            crate::skip::skip("bench mixed", &error.to_string());
+            return crate::skip::skip("bench mixed", &error.to_string());
         }
+        let saved = report::Saved::read(&folder.path().join("mixed.json")).expect("the figures");
+        assert_eq!(saved.rows.len(), 2 * 4);
+        assert!(folder.path().join("mixed.html").exists());
     }
 }

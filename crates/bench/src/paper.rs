@@ -1,17 +1,18 @@
 //! `bench paper`: the sources' experiments on models of their devices, in virtual time.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use comfy_table::Cell;
-use nowait_paper::{Row, Scale, Source, Table};
+use nowait_paper::{Point, Row, Scale, Source, Table};
 use nowait_sim::Hardware;
 use serde::Serialize;
 
-use crate::error::{BenchError, Context, Result};
-use crate::report::SCHEMA;
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::metric::Better;
+use crate::report::{self, SCHEMA};
 use crate::table::{new_table, right};
 use crate::workload::{PaperPlan, run_paper_on};
 
@@ -22,6 +23,7 @@ Examples:
   nowait bench paper --seed 7 --json           another draw, as JSON on standard output
   nowait bench paper --json paper.json         the tables, and the figures in a file
   nowait bench paper --device /var/tmp         on this disk, with all peers: eight minutes
+  nowait bench paper --html paper.html         … and a page with the curves
 
 The same model and seed give the same output to the last byte.";
 
@@ -53,6 +55,10 @@ pub struct PaperArgs {
     /// Write the figures as JSON to a file, or instead of the tables to standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
+
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Simulates every table, and prints them or their JSON.
@@ -64,26 +70,31 @@ pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
         let json = args.json.as_deref().filter(|path| *path != Path::new("-"));
         let device = Path::new(&args.device);
         let (quick, keep, keep_caches) = (args.quick, args.keep, args.keep_caches);
-        let plan = PaperPlan { device, quick, keep, keep_caches, json };
+        let html = args.html.as_deref();
+        let plan = PaperPlan { device, quick, keep, keep_caches, json, html };
         return run_paper_on(&plan).map(|_| Vec::new());
     }
     let hardware = Hardware::named(&args.device).map_err(BenchError::usage)?;
     let scale = if args.quick { Scale::SMALL } else { Scale::FULL };
+    interrupt::install();
+    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     let bar = indicatif::ProgressBar::new_spinner();
     let tables = nowait_paper::tables(&hardware, scale, args.seed, |what| {
         bar.set_message(format!("simulating {what}"));
         bar.tick();
+        !interrupt::happened()
     });
     bar.finish_and_clear();
-    let document = || json(args, &hardware, &tables);
-    match args.json.as_deref() {
-        Some(path) if path == Path::new("-") => println!("{}", document()?),
-        Some(path) => {
-            fs::write(path, document()?).context(|| format!("write {}", path.display()))?;
-            println!("{}\nFigures: {}", text(args, &hardware, &tables), path.display());
-        }
-        None => println!("{}", text(args, &hardware, &tables)),
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let figures = json(args, &hardware, &tables)?;
+    if to_stdout {
+        println!("{figures}");
+    } else {
+        println!("{}", text(args, &hardware, &tables));
     }
+    let file = args.json.as_deref().filter(|_| !to_stdout);
+    report::write_text(&figures, file, args.html.as_deref())?;
+    interrupt::check()?;
     Ok(tables)
 }
 
@@ -128,6 +139,7 @@ fn rows(table: &Table) -> comfy_table::Table {
 fn source(source: Source) -> String {
     match source {
         Source::Figures(before, after) => format!("{} → {}", figure(before), figure(after)),
+        Source::Between(low, high) => format!("{low:.2}–{high:.2}"),
         Source::Said(words) => words.to_owned(),
         Source::Ratio(_) => "–".to_owned(),
     }
@@ -142,7 +154,8 @@ struct Document<'a> {
     schema: u32,
     host: Simulated<'a>,
     workload: &'static str,
-    params: Params,
+    params: Params<'a>,
+    partial: bool,
     rows: Vec<JsonRow<'a>>,
     ratios: Vec<JsonRatio<'a>>,
 }
@@ -155,9 +168,16 @@ struct Simulated<'a> {
 }
 
 #[derive(Serialize)]
-struct Params {
+struct Params<'a> {
     seed: u64,
     quick: bool,
+    cases: Vec<CaseParams<'a>>,
+}
+
+#[derive(Serialize)]
+struct CaseParams<'a> {
+    case: String,
+    notes: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -166,10 +186,22 @@ struct JsonRow<'a> {
     case: String,
     metric: &'a str,
     unit: &'static str,
+    better: Better,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    point: Option<JsonPoint>,
     runs: [f64; 1],
     median: f64,
     min: f64,
     max: f64,
+}
+
+/// Where a figure stands in a plot against the block size.
+#[derive(Serialize)]
+struct JsonPoint {
+    block_bytes: u64,
+    plot: &'static str,
+    series: &'static str,
+    quantity: &'static str,
 }
 
 #[derive(Serialize)]
@@ -180,57 +212,85 @@ struct JsonRatio<'a> {
     b: &'static str,
     median: f64,
     source: Option<f64>,
+    source_range: Option<(f64, f64)>,
+    source_words: Option<String>,
     met: Option<bool>,
 }
 
 fn json(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> Result<String> {
     let rows = || tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
-    let case = |table: &Table| format!("{} {}", table.row, table.title);
-    let figures = |table: &Table, row: &'_ Row| {
-        let of_source = match row.source {
-            Source::Figures(before, after) => vec![("source-before", before), ("source", after)],
-            Source::Ratio(_) | Source::Said(_) => Vec::new(),
-        };
-        let simulated = [("baseline", row.baseline), ("nowait", row.nowait)];
-        of_source
-            .into_iter()
-            .chain(simulated)
-            .map(|figure| (case(table), figure))
-            .collect::<Vec<_>>()
-    };
+    let params =
+        |table| -> CaseParams<'_> { CaseParams { case: case(table), notes: notes(table) } };
     let document = Document {
         schema: SCHEMA,
         host: Simulated { device: &hardware.name, about: &hardware.about },
         workload: "paper",
-        params: Params { seed: args.seed, quick: args.quick },
-        rows: rows()
-            .flat_map(|(table, row)| {
-                figures(table, row).into_iter().map(|(case, (engine, value))| JsonRow {
-                    engine,
-                    case,
-                    metric: &row.what,
-                    unit: row.unit,
-                    runs: [value],
-                    median: value,
-                    min: value,
-                    max: value,
-                })
-            })
-            .collect(),
-        ratios: rows()
-            .map(|(table, row)| JsonRatio {
-                case: case(table),
-                metric: &row.what,
-                a: "baseline",
-                b: "nowait",
-                median: row.ratio(),
-                source: row.source.ratio(),
-                met: row.is_met(),
-            })
-            .collect(),
+        params: Params {
+            seed: args.seed,
+            quick: args.quick,
+            cases: tables.iter().map(params).collect(),
+        },
+        partial: interrupt::happened(),
+        rows: rows().flat_map(|(table, row)| json_rows(table, row)).collect(),
+        ratios: rows().map(|(table, row)| json_ratio(table, row)).collect(),
     };
     let text = serde_json::to_string_pretty(&document);
     text.map_err(|error| BenchError::failed(format!("JSON: {error}")))
+}
+
+fn case(table: &Table) -> String {
+    format!("{} {}", table.row, table.title)
+}
+
+fn notes(table: &Table) -> &[String] {
+    &table.notes
+}
+
+/// Returns the figures of a row, the source's first.
+fn json_rows<'a>(table: &Table, row: &'a Row) -> Vec<JsonRow<'a>> {
+    let mut figures = match row.source {
+        Source::Figures(before, after) => vec![("source-before", before), ("source", after)],
+        Source::Ratio(_) | Source::Between(..) | Source::Said(_) => Vec::new(),
+    };
+    figures.extend([("baseline", row.baseline), ("nowait", row.nowait)]);
+    let point = |point: &Point| JsonPoint {
+        block_bytes: point.block_bytes,
+        plot: point.plot,
+        series: point.series,
+        quantity: point.quantity,
+    };
+    let figure = |(engine, value): (&'static str, f64)| JsonRow {
+        engine,
+        case: case(table),
+        metric: &row.what,
+        unit: row.unit,
+        better: if row.more_is_better { Better::More } else { Better::Less },
+        point: row.point.as_ref().map(point),
+        runs: [value],
+        median: value,
+        min: value,
+        max: value,
+    };
+    figures.into_iter().map(figure).collect()
+}
+
+fn json_ratio<'a>(table: &Table, row: &'a Row) -> JsonRatio<'a> {
+    let (range, words) = match row.source {
+        Source::Between(low, high) => (Some((low, high)), Some(source(row.source))),
+        Source::Said(words) => (None, Some(words.to_owned())),
+        Source::Figures(..) | Source::Ratio(_) => (None, None),
+    };
+    JsonRatio {
+        case: case(table),
+        metric: &row.what,
+        a: "baseline",
+        b: "nowait",
+        median: row.ratio(),
+        source: row.source.ratio(),
+        source_range: range,
+        source_words: words,
+        met: row.is_met(),
+    }
 }
 
 #[cfg(test)]
@@ -270,6 +330,7 @@ mod tests {
             unit: "MB/s",
             more_is_better: true,
             source,
+            point: None,
             baseline: 10.0,
             nowait: 25.0,
         };

@@ -67,6 +67,40 @@ pub(crate) fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     Some(Ratio { median: center, low, high, rounds })
 }
 
+/// What the runs of one measurement say against those of another.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Unpaired {
+    /// The median of `b` divided by that of `a`, with its interval; `None` when `a` has zeros.
+    pub(crate) ratio: Option<Ratio>,
+    /// The interval of the difference of the medians, `b` less `a`.
+    pub(crate) difference: (f64, f64),
+}
+
+/// Compares runs that share no rounds; `None` if either side is empty.
+///
+/// Both sides are drawn anew by themselves, so the interval holds the noise within either. What
+/// changed between the two measurements for all runs alike, such as a disk's neighbours, is not in
+/// it. `rounds` of the ratio has as many entries as the shorter side, and no meaning else.
+pub(crate) fn unpaired(a: &[f64], b: &[f64]) -> Option<Unpaired> {
+    let center = median(b)? / median(a)?;
+    let mut random = SplitMix(0x636f_6d70_6172_6521);
+    let mut drawn = (vec![0.0; a.len()], vec![0.0; b.len()]);
+    let (mut ratios, mut differences) = (Vec::new(), Vec::with_capacity(RESAMPLES));
+    for _ in 0..RESAMPLES {
+        drawn.0.fill_with(|| a[random.below(a.len())]);
+        drawn.1.fill_with(|| b[random.below(b.len())]);
+        let medians = median_in_place(&mut drawn.0).zip(median_in_place(&mut drawn.1));
+        ratios.extend(medians.map(|(a, b)| b / a));
+        differences.extend(medians.map(|(a, b)| b - a));
+    }
+    let usable = center.is_finite() && ratios.iter().all(|ratio| ratio.is_finite());
+    let ratio = usable.then(|| {
+        let (low, high) = interval(&mut ratios);
+        Ratio { median: center, low, high, rounds: vec![center; a.len().min(b.len())] }
+    });
+    Some(Unpaired { ratio, difference: interval(&mut differences) })
+}
+
 /// Returns the 95 % percentile interval of the median of `values`, which must not be empty.
 ///
 /// The generator starts from a constant, so a report can be computed again.
@@ -80,9 +114,14 @@ fn bootstrap(values: &[f64]) -> (f64, f64) {
         }
         medians.extend(median_in_place(&mut drawn));
     }
-    medians.sort_unstable_by(f64::total_cmp);
+    interval(&mut medians)
+}
+
+/// Sorts [`RESAMPLES`] values and returns the middle 95 % of them.
+fn interval(resampled: &mut [f64]) -> (f64, f64) {
+    resampled.sort_unstable_by(f64::total_cmp);
     let tail = RESAMPLES / 40; // 2.5 % on either side
-    (medians[tail], medians[RESAMPLES - 1 - tail])
+    (resampled[tail], resampled[RESAMPLES - 1 - tail])
 }
 
 /// The splitmix64 generator: tiny, and good enough to draw indices and to fill files.
@@ -140,6 +179,23 @@ mod tests {
     fn division_by_zero_is_no_ratio() {
         assert_eq!(ratio(&[0.0, 1.0], &[1.0, 1.0]), None);
         assert_eq!(ratio(&[], &[]), None);
+    }
+
+    #[test]
+    fn runs_without_common_rounds_are_drawn_by_themselves() {
+        let (a, b) = ([10.0, 11.0, 12.0, 13.0, 14.0], [20.0, 22.0, 24.0, 26.0, 28.0]);
+        let both = unpaired(&a, &b).expect("runs on both sides");
+        let ratio = both.ratio.expect("no zeros");
+        assert_eq!((ratio.median, ratio.rounds.len()), (2.0, 5));
+        assert!(ratio.low > 1.4 && ratio.low < 2.0 && ratio.high > 2.0 && ratio.high < 2.8);
+        assert!(both.difference.0 > 5.0 && both.difference.1 < 19.0, "{:?}", both.difference);
+        assert_eq!(unpaired(&a, &[]), None);
+    }
+
+    #[test]
+    fn zeros_have_a_difference_and_no_ratio() {
+        let both = unpaired(&[0.0; 5], &[3.0; 5]).expect("runs on both sides");
+        assert_eq!((both.ratio, both.difference), (None, (3.0, 3.0)));
     }
 
     #[test]

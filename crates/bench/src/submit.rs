@@ -1,13 +1,12 @@
 //! `bench submit`: the time inside `io_submit`, case by case, against the targets; and
 //! `bench posix`, the same for POSIX AIO.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::args::SubmitArgs;
-use crate::cache;
 use crate::error::Result;
 use crate::fio::Fio;
+use crate::interrupt;
 use crate::job::{CASES, Case, POSIX_CASES};
 use crate::report;
 use crate::results::Results;
@@ -39,25 +38,18 @@ fn run(
     workload: &'static str,
     cases: &'static [Case],
 ) -> Result<Option<Results>> {
-    if args.list {
+    let measure = &args.measure;
+    if measure.list {
         println!("{}", table::cases(&args.selection(cases)?));
         return Ok(None);
     }
     let plan = plan(args, workload, cases)?;
-    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
+    measure.prepare_reports()?;
     let results = suite::measure(&plan)?;
     println!("{}", table::results(&results));
-    if let Some(path) = &args.json {
-        report::write_json(&results, path)?;
-        println!("Figures: {}", path.display());
-    }
-    if let Some(path) = &args.html {
-        report::write_html(&results, path)?;
-        println!("Report:  {}", path.display());
-    }
-    if args.check {
-        results.require_targets()?;
-    }
+    report::write_results(&results, measure.json.as_deref(), measure.html.as_deref())?;
+    interrupt::check()?;
+    measure.require(results.met())?;
     Ok(Some(results))
 }
 
@@ -65,20 +57,21 @@ fn plan(args: &SubmitArgs, workload: &'static str, cases: &'static [Case]) -> Re
     let cases = args.selection(cases)?;
     let preloads = cases.iter().any(|(_, subjects)| subjects.iter().any(|s| s.preloads()));
     let preload = if preloads { Some(args.places.preload()?) } else { None };
-    let (runtime_s, size_gib) = if args.quick { (1, 2) } else { (3, 8) };
-    let cold_bytes = args.size.unwrap_or(size_gib << 30).max(4 << 20);
+    let measure = &args.measure;
+    let (runtime_s, size_gib) = if measure.quick { (1, 2) } else { (3, 8) };
+    let cold_bytes = measure.size.unwrap_or(size_gib << 30).max(4 << 20);
     Ok(Plan {
         workload,
         cases,
-        rounds: usize::from(args.rounds),
-        runtime: args.runtime.unwrap_or(Duration::from_secs(runtime_s)),
+        rounds: usize::from(measure.rounds),
+        runtime: measure.runtime.unwrap_or(Duration::from_secs(runtime_s)),
         cold_bytes,
         cached_bytes: cold_bytes.min(256 << 20),
         fresh_bytes: (cold_bytes / 2).min(4 << 30),
-        folder: args.places.dir.clone(),
+        folder: measure.disk.dir.clone(),
         memory_folder: args.places.tmpfs.clone(),
-        drop_caches: !args.places.keep_caches && cache::can_drop(),
-        keep: args.keep,
+        drop_caches: measure.disk.drops_caches(),
+        keep: measure.keep,
         budget: None,
         fio: Fio::find(&args.places.fio, preload)?,
     })
@@ -90,7 +83,7 @@ pub(crate) const REFERENCES: [Subject; 3] = [Subject::System, Subject::IoUring, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Places;
+    use crate::args::{DiskArgs, MeasureArgs, Places};
     use crate::report::json_text;
     use crate::skip::skip;
 
@@ -100,7 +93,8 @@ mod tests {
         if let Err(error) = Fio::find("fio".as_ref(), None) {
             return skip("the_posix_cases_run_small", &error.to_string());
         }
-        let args = SubmitArgs { engines: vec!["posixaio".to_owned()], ..tiny(folder.path()) };
+        let mut args = tiny(folder.path());
+        args.measure.engines = vec!["posixaio".to_owned()];
         match run_posix(&args) {
             Ok(results) => {
                 assert_eq!(results.expect("not a list").cases.len(), POSIX_CASES.len());
@@ -114,24 +108,21 @@ mod tests {
 
     fn tiny(folder: &std::path::Path) -> SubmitArgs {
         SubmitArgs {
-            cases: Vec::new(),
-            engines: vec!["system".to_owned()],
-            rounds: 1,
-            runtime: Some(Duration::from_millis(60)),
-            size: Some(16 << 20),
-            quick: true,
-            keep: false,
-            json: Some(folder.join("report.json")),
-            html: Some(folder.join("report.html")),
-            check: false,
-            list: false,
-            places: Places {
-                dir: folder.to_owned(),
-                tmpfs: "/dev/shm".into(),
-                dist: None,
-                keep_caches: true,
-                fio: "fio".into(),
+            measure: MeasureArgs {
+                cases: Vec::new(),
+                engines: vec!["system".to_owned()],
+                rounds: 1,
+                runtime: Some(Duration::from_millis(60)),
+                size: Some(16 << 20),
+                quick: true,
+                keep: false,
+                check: false,
+                list: false,
+                json: Some(folder.join("report.json")),
+                html: Some(folder.join("report.html")),
+                disk: DiskArgs { dir: folder.to_owned(), keep_caches: true },
             },
+            places: Places { tmpfs: "/dev/shm".into(), dist: None, fio: "fio".into() },
         }
     }
 

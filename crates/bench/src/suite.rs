@@ -97,6 +97,9 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     let mut results = Vec::new();
     for (case, subjects) in &cases {
         results.push(suite.measure_case(case, subjects)?);
+        if interrupt::happened() {
+            break;
+        }
     }
     Ok(suite.finish(results))
 }
@@ -133,7 +136,6 @@ impl Suite<'_> {
         let size_bytes = self.size_of(case);
         let mut bytes_max = 0.0_f64;
         let by_subject = interleave(subjects, self.plan.rounds, |round, subject| {
-            interrupt::check()?;
             self.progress.start(case.name, subject.name(), round);
             let run = Run {
                 subject: *subject,

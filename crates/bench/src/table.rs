@@ -42,8 +42,8 @@ pub(crate) fn figure(metric: Metric, value: f64) -> String {
             units::count(value)
         }
         Metric::WrittenByCleaners => format!("{value:.0} %"),
-        Metric::RssBytesMax => units::bytes(value),
         Metric::BytesPerS | Metric::BytesPerSSynced => format!("{}/s", units::bytes(value)),
+        Metric::RssBytesMax | Metric::PageCacheGrowthBytes => units::bytes(value),
         Metric::ContextSwitchesPerIo | Metric::OtherBusyCores => format!("{value:.2}"),
         _ => units::time_us(value),
     }

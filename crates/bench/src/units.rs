@@ -46,6 +46,15 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
+/// Prints a ratio: like [`digits`], and two significant digits of a small one.
+pub(crate) fn ratio(value: f64) -> String {
+    if value > 0.0 && value < 0.0095 {
+        let places = (-value.log10().floor()) as usize + 1;
+        return format!("{value:.places$}");
+    }
+    digits(value)
+}
+
 /// Prints a time given in microseconds as ns, µs, ms or s.
 pub(crate) fn time_us(us: f64) -> String {
     match us {
@@ -75,6 +84,20 @@ pub(crate) fn bytes(value: f64) -> String {
         unit += 1;
     }
     format!("{} {}", digits(value), UNITS[unit]).replace(".00 ", " ").replace(".0 ", " ")
+}
+
+/// Prints a figure with the unit that a report names, such as `us`, `B/s` or `MB/s`.
+pub(crate) fn with_unit(unit: &str, value: f64) -> String {
+    match unit {
+        "us" | "µs" => time_us(value),
+        "B/s" => format!("{}/s", bytes(value)),
+        "B" => bytes(value),
+        "1/s" => count(value),
+        "1" | "" => digits(value),
+        // Words behind a unit of time, as in `µs CPU`.
+        _ if unit.starts_with("µs ") => format!("{} {}", time_us(value), &unit["µs ".len()..]),
+        _ => format!("{} {unit}", digits(value)),
+    }
 }
 
 #[cfg(test)]
@@ -111,5 +134,13 @@ mod tests {
         assert_eq!(bytes(f64::from(64 << 10)), "64 KiB");
         assert_eq!(bytes(1.5 * f64::from(1 << 30)), "1.50 GiB");
         assert_eq!(digits(0.0), "0");
+        assert_eq!(ratio(0.000_217), "0.00022");
+        assert_eq!(
+            (ratio(0.044), ratio(2.061), ratio(0.0)),
+            ("0.044".into(), "2.06".into(), "0".into())
+        );
+        assert_eq!(with_unit("B/s", 2048.0), "2 KiB/s");
+        assert_eq!(with_unit("MB/s", 27.891), "27.9 MB/s");
+        assert_eq!(with_unit("µs CPU", 24.0), "24.0 µs CPU");
     }
 }

@@ -1,5 +1,6 @@
 //! `bench vector`: one request with N segments against N requests, on a direct file.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,9 @@ use crate::interleave::interleave;
 use crate::interrupt;
 use crate::job::Comparison;
 use crate::layout::TestFile;
+use crate::memory;
 use crate::metric::{Metric, Sample};
-use crate::report::{self, Document, Row, SCHEMA, VerdictRow};
+use crate::report::{self, Document, RatioRow, Row, SCHEMA, VerdictRow};
 use crate::rig::{Rig, Usage, engine};
 use crate::stats::{self, SplitMix};
 use crate::table::{new_table, outcome_cell, right, with_spread};
@@ -61,6 +63,10 @@ pub struct VectorArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// Fail unless every target is met beyond the noise
     #[arg(long)]
     pub check: bool,
@@ -89,6 +95,7 @@ const TARGETS: [(Metric, Comparison, f64); 2] = [
 
 struct Figures {
     case: &'static str,
+    segments: usize,
     /// By way; one sample a round.
     samples: Vec<Vec<Sample>>,
 }
@@ -104,7 +111,8 @@ impl Figures {
 /// # Errors
 /// No io_uring here, a run failed, or `--check` was given and a target is not met.
 pub fn run_vector(args: &VectorArgs) -> Result<()> {
-    report::prepare(args.json.iter().map(PathBuf::as_path))?;
+    interrupt::install();
+    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     let file = TestFile::new(args.dir.join("nowait-bench.vector"), args.keep);
     let size = file.lay_out(args.size.max(16 << 20), 0, &|_| true, &|_| {})?;
     let options = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(file.path());
@@ -114,13 +122,15 @@ pub fn run_vector(args: &VectorArgs) -> Result<()> {
         let samples = interleave(&WAYS, usize::from(args.rounds), |round, (way, _)| {
             one_run(&open, size, *way, segments, args.runtime, round as u64)
         })?;
-        all.push(Figures { case, samples });
+        all.push(Figures { case, segments, samples });
+        if interrupt::happened() {
+            break;
+        }
     }
     let verdicts: Vec<_> = all.iter().flat_map(judge).collect();
     print(&all, &verdicts);
-    if let Some(path) = &args.json {
-        write_json(args, &all, &verdicts, path)?;
-    }
+    write(args, &all, &verdicts)?;
+    interrupt::check()?;
     match verdicts.iter().all(|verdict| verdict.outcome == Outcome::Met) {
         false if args.check => Err(BenchError::failed("a target is not met")),
         _ => Ok(()),
@@ -168,9 +178,11 @@ fn one_run(
     let mut left = [0usize; CHUNKS];
     let mut free: Vec<usize> = (0..CHUNKS).collect();
     let (mut blocks, mut under_way) = (0u64, 0);
+    memory::forget_peak();
+    let cached = memory::page_cache_bytes();
     let (before, start) = (Usage::now(), Instant::now());
     loop {
-        if start.elapsed() < runtime {
+        if start.elapsed() < runtime && !interrupt::happened() {
             let mut transfers = Vec::new();
             for slot in free.drain(..) {
                 let at = random.next() % (size / chunk as u64) * chunk as u64;
@@ -205,6 +217,9 @@ fn one_run(
     let mut sample = Sample::new();
     Usage::now().since(before, blocks as f64, &mut sample);
     sample.insert(Metric::BytesPerS, (blocks * BLOCK as u64) as f64 / seconds);
+    sample.insert(Metric::RssBytesMax, memory::peak_bytes());
+    let growth = (memory::page_cache_bytes() - cached).max(0.0);
+    sample.insert(Metric::PageCacheGrowthBytes, growth);
     drop(rig);
     engine.shutdown();
     Ok(sample)
@@ -258,20 +273,41 @@ struct Params {
     chunks: usize,
     block_bytes: usize,
     size_bytes: u64,
+    /// State of the page cache before each run.
+    page_cache: &'static str,
+    /// What the names of the ways mean.
+    engines: BTreeMap<&'static str, &'static str>,
+    cases: Vec<CaseParams>,
 }
 
-fn write_json(
-    args: &VectorArgs,
-    all: &[Figures],
-    verdicts: &[Verdict],
-    path: &std::path::Path,
-) -> Result<()> {
+#[derive(Serialize)]
+struct CaseParams {
+    case: &'static str,
+    title: String,
+    segments: usize,
+}
+
+/// What is written of each way.
+const WRITTEN: [Metric; 5] = [
+    Metric::BytesPerS,
+    Metric::CpuUsPerIo,
+    Metric::ContextSwitchesPerIo,
+    Metric::RssBytesMax,
+    Metric::PageCacheGrowthBytes,
+];
+
+fn write(args: &VectorArgs, all: &[Figures], verdicts: &[Verdict]) -> Result<()> {
     let rows = all.iter().flat_map(|figures| {
         WAYS.iter().enumerate().flat_map(move |(index, (_, way))| {
             let row = move |metric| Row::of(figures.case, way, metric, figures.of(index, metric));
-            [Metric::BytesPerS, Metric::CpuUsPerIo].into_iter().filter_map(row)
+            WRITTEN.into_iter().filter_map(row)
         })
     });
+    let ratio = |figures: &Figures, metric| {
+        let (split, vector) = (figures.of(0, metric), figures.of(1, metric));
+        RatioRow::of(figures.case, metric, (WAYS[0].1, &split), (WAYS[1].1, &vector))
+    };
+    let of_case = |figures| WRITTEN.into_iter().filter_map(move |metric| ratio(figures, metric));
     let verdict = |verdict: &Verdict| VerdictRow {
         case: verdict.case,
         target: verdict.target.clone(),
@@ -284,19 +320,34 @@ fn write_json(
         schema: SCHEMA,
         host: &Host::describe(&args.dir, "none"),
         workload: "vector",
-        params: Params {
-            rounds: args.rounds,
-            runtime_s: args.runtime.as_secs_f64(),
-            chunks: CHUNKS,
-            block_bytes: BLOCK,
-            size_bytes: args.size,
-        },
+        params: params(args, all),
         rows: rows.collect(),
-        ratios: Vec::new(),
+        ratios: all.iter().flat_map(of_case).collect(),
         verdicts: verdicts.iter().map(verdict).collect(),
         notes: &[],
     };
-    std::fs::write(path, document.text()?).context(|| format!("write {}", path.display()))
+    report::write(&document, args.json.as_deref(), args.html.as_deref())
+}
+
+fn params(args: &VectorArgs, all: &[Figures]) -> Params {
+    let case = |figures: &Figures| CaseParams {
+        case: figures.case,
+        title: format!("random chunks of {} adjoining blocks, direct", figures.segments),
+        segments: figures.segments,
+    };
+    Params {
+        rounds: args.rounds,
+        runtime_s: args.runtime.as_secs_f64(),
+        chunks: CHUNKS,
+        block_bytes: BLOCK,
+        size_bytes: args.size,
+        page_cache: "not used: O_DIRECT",
+        engines: BTreeMap::from([
+            ("split", "a request for each block"),
+            ("vector", "one request with a segment for each block"),
+        ]),
+        cases: all.iter().map(case).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -313,6 +364,7 @@ mod tests {
             dir: folder.path().to_owned(),
             keep: false,
             json: Some(folder.path().join("vector.json")),
+            html: Some(folder.path().join("vector.html")),
             check: false,
         };
         if let Err(error) = run_vector(&args) {
@@ -320,7 +372,7 @@ mod tests {
         }
         let text = std::fs::read_to_string(folder.path().join("vector.json")).expect("the figures");
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(json["rows"].as_array().map(Vec::len), Some(8));
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(20));
         assert!(json["rows"][0]["median"].as_f64().is_some_and(|figure| figure > 0.0));
     }
 }

@@ -79,6 +79,8 @@ pub(crate) enum Bench {
     Prefetch(nowait_bench::PrefetchArgs),
     /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
     Paper(nowait_bench::PaperArgs),
+    /// Compare two saved measurements, figure by figure.
+    Compare(nowait_bench::CompareArgs),
     /// Show in under 90 seconds what nowait does to a program that nobody changed.
     Demo(nowait_bench::DemoArgs),
 }
@@ -111,7 +113,8 @@ Examples:
   nowait bench aio-stress --quick        every engine on an uncached file
   nowait bench rawio --quick             asynchronous requests against 160 threads
   nowait bench paper                     the sources' tables, simulated
-  nowait bench paper --device /var/tmp   … on this disk, with all peers";
+  nowait bench paper --device /var/tmp   … on this disk, with all peers
+  nowait bench compare a.json b.json     two saved measurements";
 
 const RUN_EXAMPLES: &str = "\
 The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: nowait failed;

@@ -60,6 +60,7 @@ fn bench(which: &Bench) -> Result<ExitCode> {
         Bench::Cleaner(args) => nowait_bench::run_cleaner(args).map(drop),
         Bench::Prefetch(args) => nowait_bench::run_prefetch(args).map(drop),
         Bench::Paper(args) => nowait_bench::run_paper(args).map(drop),
+        Bench::Compare(args) => nowait_bench::run_compare(args),
         Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
     };
     let failure = |error: nowait_bench::BenchError| {

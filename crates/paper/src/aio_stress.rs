@@ -68,6 +68,7 @@ pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
             unit: "MB/s",
             more_is_better: true,
             source: Source::Figures(before, after),
+            point: None,
             baseline,
             nowait,
         });

@@ -57,6 +57,7 @@ pub(crate) fn table(hardware: &Hardware, transactions: u64, seed: u64) -> Table 
         unit,
         more_is_better: true,
         source: Source::Figures(source.0, source.1),
+        point: None,
         baseline,
         nowait,
     };

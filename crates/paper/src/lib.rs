@@ -27,4 +27,4 @@ mod vector;
 mod world;
 
 pub use paper::{Scale, tables};
-pub use table::{Row, Source, Table};
+pub use table::{Point, Row, Source, Table};

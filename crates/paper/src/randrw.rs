@@ -35,6 +35,7 @@ pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
         unit,
         more_is_better,
         source,
+        point: None,
         baseline,
         nowait,
     };

@@ -3,7 +3,7 @@
 
 use crate::{
     costs, stage,
-    table::{Row, Source, Table},
+    table::{Point, Row, Source, Table},
     world::{Semaphore, Thread, World},
 };
 use nowait_block::BioOp;
@@ -20,7 +20,7 @@ const FILE_BYTES: u64 = 4 << 30;
 const BLOCKS: [u64; 5] = [2 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20];
 
 /// How requests are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Mode {
     name: &'static str,
     /// Threads: for each drive, or for all together.
@@ -29,8 +29,8 @@ struct Mode {
     /// Waits for all that was submitted.
     all: bool,
     /// What the source says of its AIO, as multiples of synchronous threads.
-    throughput: &'static str,
-    processor: &'static str,
+    throughput: Source,
+    processor: Source,
 }
 
 const OVERHEAD: Mode = Mode {
@@ -38,8 +38,8 @@ const OVERHEAD: Mode = Mode {
     threads: THREADS_PER_DRIVE,
     per_drive: true,
     all: true,
-    throughput: "≤ 1",
-    processor: "1.20–1.25",
+    throughput: Source::Said("≤ 1"),
+    processor: Source::Between(1.20, 1.25),
 };
 
 const MODES: [Mode; 4] = [
@@ -49,24 +49,24 @@ const MODES: [Mode; 4] = [
         threads: 8,
         per_drive: false,
         all: true,
-        throughput: "well below 1",
-        processor: "–",
+        throughput: Source::Said("well below 1"),
+        processor: Source::Said("–"),
     },
     Mode {
         name: "minimum batch",
         threads: 8,
         per_drive: false,
         all: false,
-        throughput: "≤ 1",
-        processor: "1.10–1.20",
+        throughput: Source::Said("≤ 1"),
+        processor: Source::Between(1.10, 1.20),
     },
     Mode {
         name: "minimum batch, 16 threads",
         threads: 16,
         per_drive: false,
         all: false,
-        throughput: "> 1 at 8 KiB",
-        processor: "–",
+        throughput: Source::Said("> 1 at 8 KiB"),
+        processor: Source::Said("–"),
     },
 ];
 
@@ -94,7 +94,7 @@ pub(crate) fn tables(hardware: &Hardware, count: u64, seed: u64) -> Vec<Table> {
         ("sequential write", true, false),
         ("random write", true, true),
     ];
-    let table = |(name, write, random): (&str, bool, bool)| {
+    let table = |(name, write, random): (&'static str, bool, bool)| {
         let mut rows = Vec::new();
         for bytes in BLOCKS {
             let job = job(write, random, bytes);
@@ -124,12 +124,18 @@ pub(crate) fn tables(hardware: &Hardware, count: u64, seed: u64) -> Vec<Table> {
 /// Throughput, and processor time a byte.
 type Figures = (f64, f64);
 
-fn rows_of(name: &str, mode: Mode, bytes: u64, [sync, kaio, nowait]: [Figures; 3]) -> [Row; 2] {
-    let row = |what: &str, unit, more_is_better, source, of: fn(Figures) -> f64| Row {
-        what: format!("{name} {} KiB, {}, {what}", bytes >> 10, mode.name),
+fn rows_of(
+    name: &'static str,
+    mode: Mode,
+    bytes: u64,
+    [sync, kaio, nowait]: [Figures; 3],
+) -> [Row; 2] {
+    let row = |quantity, unit, more_is_better, source, of: fn(Figures) -> f64| Row {
+        what: format!("{name} {} KiB, {}, {quantity}", bytes >> 10, mode.name),
         unit,
         more_is_better,
-        source: Source::Said(source),
+        source,
+        point: Some(Point { block_bytes: bytes, plot: name, series: mode.name, quantity }),
         baseline: of(kaio) / of(sync),
         nowait: of(nowait) / of(sync),
     };

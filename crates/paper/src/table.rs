@@ -20,8 +20,23 @@ pub enum Source {
     Figures(f64, f64),
     /// Only how many times the figure of before that of after is.
     Ratio(f64),
-    /// In words, of what is the baseline here.
+    /// A range, of what is the baseline here.
+    Between(f64, f64),
+    /// In words, of the same.
     Said(&'static str),
+}
+
+/// Where a figure stands among those of other block sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// In bytes.
+    pub block_bytes: u64,
+    /// What is done, such as `random read`.
+    pub plot: &'static str,
+    /// The way in which requests are made.
+    pub series: &'static str,
+    /// What is measured.
+    pub quantity: &'static str,
 }
 
 /// A figure, as the source has it and as simulated.
@@ -35,6 +50,8 @@ pub struct Row {
     pub more_is_better: bool,
     /// The source's figures.
     pub source: Source,
+    /// Where it stands in a plot against the block size, if there is one.
+    pub point: Option<Point>,
     /// Simulated, with the blocking points switched on.
     pub baseline: f64,
     /// Simulated, with nowait's operations.
@@ -47,7 +64,7 @@ impl Source {
         match self {
             Source::Figures(before, after) => Some(after / before),
             Source::Ratio(ratio) => Some(ratio),
-            Source::Said(_) => None,
+            Source::Between(..) | Source::Said(_) => None,
         }
     }
 }
@@ -79,6 +96,7 @@ mod tests {
             unit: "",
             more_is_better,
             source: Source::Figures(10.0, 20.0),
+            point: None,
             baseline: 100.0,
             nowait,
         };

@@ -33,6 +33,7 @@ pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
             unit: "MB/s",
             more_is_better: true,
             source: Source::Ratio(ratio),
+            point: None,
             baseline,
             nowait,
         });
@@ -47,6 +48,7 @@ pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
             unit: "µs CPU",
             more_is_better: false,
             source: Source::Ratio(source),
+            point: None,
             baseline,
             nowait,
         });

@@ -4,7 +4,7 @@ use nowait_paper::{Scale, Table, tables};
 use nowait_sim::Hardware;
 
 fn small(device: &str, seed: u64) -> Vec<Table> {
-    tables(&Hardware::named(device).expect("known"), Scale::SMALL, seed, |_| {})
+    tables(&Hardware::named(device).expect("known"), Scale::SMALL, seed, |_| true)
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The command line of `bench cached`, for the `nowait` tool to embed.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,12 +9,14 @@ use super::cases::{CASES, Case, Subject};
 use super::results::CachedResults;
 use super::suite::{self, Plan};
 use super::{report, run};
-use crate::args::FOLDER;
-use crate::cache;
-use crate::error::{BenchError, Context, Result};
-use crate::units::{parse_duration, parse_size};
+use crate::args::MeasureArgs;
+use crate::error::{Context, Result};
+use crate::interrupt;
+use crate::report::distinct;
 
 const EXAMPLES: &str = "\
+Runs of 2 s; a large cached set of 2G, and a file four times as large; with --quick 150 ms and 128M.
+
 Examples:
   nowait bench cached --quick                  every case, small: under three minutes
   nowait bench cached --case a,e --rounds 9    some cases, more certain
@@ -31,55 +32,9 @@ const SIZE_BYTES_MIN: u64 = 16 << 20;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CachedArgs {
-    /// Cases to run: names or letters such as a,c,f-random (default: all)
-    #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]
-    pub cases: Vec<String>,
-
-    /// Engines to run, such as nowait,psync,io_uring (default: those of each case)
-    #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',')]
-    pub engines: Vec<String>,
-
-    /// Runs of each engine in each case; fewer than 5 give no verdict
-    #[arg(long, value_name = "N", default_value = "5")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub rounds: u16,
-
-    /// Time of one run [default: 2s, with --quick 150ms]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub runtime: Option<Duration>,
-
-    /// Size of the large cached set; the file is four times as large [default: 2G, with --quick
-    /// 128M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub size: Option<u64>,
-
-    /// Shorter runs on smaller sets
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Keep the laid-out files for the next measurement
-    #[arg(long)]
-    pub keep: bool,
-
-    /// Folder of the test files; the file system under test
-    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
-    pub dir: PathBuf,
-
-    /// Drop only the pages of the test file before a run, not the caches of the whole machine
-    #[arg(long)]
-    pub keep_caches: bool,
-
-    /// Write the figures to a JSON file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Fail unless every target is met beyond the noise
-    #[arg(long)]
-    pub check: bool,
-
-    /// Print the cases and their targets, and run nothing
-    #[arg(long)]
-    pub list: bool,
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
 
     /// Carry out one run; the measurement calls itself with this
     #[arg(long, value_name = "JSON", hide = true)]
@@ -98,70 +53,51 @@ pub fn run_cached(args: &CachedArgs) -> Result<Option<CachedResults>> {
         return run::run(one).map(|()| None);
     }
     let selection = args.selection()?;
-    if args.list {
+    let measure = &args.measure;
+    if measure.list {
         println!("{}", report::list(&selection));
         return Ok(None);
     }
+    measure.prepare_reports()?;
     let results = suite::measure(&args.plan(selection)?)?;
     println!("{}", report::text(&results));
-    if let Some(path) = &args.json {
-        crate::report::prepare([path.as_path()])?;
-        report::write_json(&results, path)?;
-        println!("Figures: {}", path.display());
-    }
-    let (met, all) = results.met();
-    if args.check && met < all {
-        let message = format!("{met} of {all} targets are met beyond the noise");
-        return Err(BenchError::failed(message));
-    }
+    report::write(&results, measure.json.as_deref(), measure.html.as_deref())?;
+    interrupt::check()?;
+    measure.require(results.met())?;
     Ok(Some(results))
 }
 
 impl CachedArgs {
     /// Returns the cases asked for, each with the subjects asked for.
     fn selection(&self) -> Result<Vec<(&'static Case, Vec<Subject>)>> {
-        for name in &self.cases {
-            if !CASES.iter().any(|case| case.answers_to(name)) {
-                let known: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-                let known = known.join(", ");
-                return Err(BenchError::usage(format!("no case '{name}'; there are {known}")));
-            }
-        }
-        for name in &self.engines {
-            let mut subjects = CASES.iter().flat_map(|case| case.subjects);
-            if !subjects.any(|subject| subject.name == name) {
-                return Err(BenchError::usage(format!("no engine '{name}'; see --list")));
-            }
-        }
-        let asked = |case: &&Case| {
-            self.cases.is_empty() || self.cases.iter().any(|name| case.answers_to(name))
-        };
-        let wanted = |subject: &Subject| {
-            self.engines.is_empty() || self.engines.iter().any(|name| name == subject.name)
-        };
+        let cases = self.measure.chosen_cases(&CASES, |case| case.name, Case::answers_to)?;
+        let names = CASES.iter().flat_map(|case| case.subjects).map(|subject| subject.name);
+        self.measure.check_engines(&distinct(names))?;
         let subjects = |case: &'static Case| {
-            (case, case.subjects.iter().copied().filter(wanted).collect::<Vec<_>>())
+            let wanted = case.subjects.iter().copied();
+            (case, wanted.filter(|one| self.measure.wants_engine(one.name)).collect::<Vec<_>>())
         };
-        let selection = CASES.iter().filter(asked).map(subjects);
+        let selection = cases.into_iter().map(subjects);
         Ok(selection.filter(|(_, subjects)| !subjects.is_empty()).collect())
     }
 
     fn plan(&self, cases: Vec<(&'static Case, Vec<Subject>)>) -> Result<Plan> {
-        let (runtime_ms, size) = match self.quick {
+        let (runtime_ms, size) = match self.measure.quick {
             true => (150, SIZE_BYTES_QUICK),
             false => (2000, SIZE_BYTES),
         };
         // The program calls itself in the way it was called, up to the name of the command.
         let before = std::env::args_os().skip(1).take_while(|argument| argument != "cached");
         let own = ["cached", "--one"].map(OsString::from);
+        let measure = &self.measure;
         Ok(Plan {
             cases,
-            rounds: usize::from(self.rounds),
-            runtime: self.runtime.unwrap_or(Duration::from_millis(runtime_ms)),
-            size_bytes: self.size.unwrap_or(size).max(SIZE_BYTES_MIN),
-            folder: self.dir.clone(),
-            drop_caches: !self.keep_caches && cache::can_drop(),
-            keep: self.keep,
+            rounds: usize::from(measure.rounds),
+            runtime: measure.runtime.unwrap_or(Duration::from_millis(runtime_ms)),
+            size_bytes: measure.size.unwrap_or(size).max(SIZE_BYTES_MIN),
+            folder: measure.disk.dir.clone(),
+            drop_caches: measure.disk.drops_caches(),
+            keep: measure.keep,
             program: std::env::current_exe().context(|| "find this program".to_owned())?,
             arguments: before.chain(own).collect(),
         })

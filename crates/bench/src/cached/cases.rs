@@ -337,9 +337,36 @@ impl Case {
         self.name == name || self.name.starts_with(name) && name.len() == 1
     }
 
+    /// Returns what cases have in common that differ in the block size only.
+    pub(crate) fn family(&self) -> Option<&'static str> {
+        let of_sizes = ["a-512", "a-4k", "a-64k"].contains(&self.name);
+        of_sizes.then_some("random reads of a large set, all cached, in batches of 32")
+    }
+
     /// Tells whether runs begin with empty caches.
     pub(crate) fn is_cold(&self) -> bool {
         matches!(self.work.warm, Warm::Nothing | Warm::Half)
+    }
+}
+
+impl Subject {
+    /// Returns what the reader of a report must know.
+    pub(crate) fn describe(&self) -> &'static str {
+        match (self.engine, self.direct) {
+            _ if self.kaio => "our page cache, native API, while a filter refuses io_uring",
+            (Engine::Queue, _) => "our page cache through the native API",
+            (Engine::Submission, _) => "our page cache one level below the native API",
+            (Engine::Guard, _) => "our page cache without a copy: pages are lent",
+            (Engine::Psync, _) => "pread and pwrite on the kernel's page cache",
+            (Engine::Preadv2, _) => "preadv2 with RWF_NOWAIT on the kernel's page cache",
+            (Engine::Uring, false) => "io_uring on the kernel's page cache",
+            (Engine::Uring | Engine::UringDefer, true) => "io_uring with O_DIRECT",
+            (Engine::UringDefer, false) => "io_uring with DEFER_TASKRUN and SINGLE_ISSUER",
+            (Engine::Libaio, false) => "the kernel's native AIO on its page cache",
+            (Engine::Libaio, true) => "the kernel's native AIO with O_DIRECT",
+            (Engine::Mmap, _) => "a shared mapping, populated, and memcpy",
+            (Engine::Memcpy, _) => "copies from private huge pages: the ceiling of any cache",
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The figures as tables for a terminal, and as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use comfy_table::Cell;
@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::cases::{Case, Subject, Target};
 use super::results::{CachedResults, CaseResults};
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::metric::Metric;
-use crate::report::{Document, Row, SCHEMA, VerdictRow};
+use crate::report::{self, Document, RatioRow, Row, SCHEMA, VerdictRow};
 use crate::table::{new_table, outcome_cell, right, with_spread};
 use crate::units;
 use crate::verdict;
@@ -100,6 +100,10 @@ struct Params {
     rounds: usize,
     runtime_s: f64,
     size_bytes: u64,
+    /// State of the page cache before each run.
+    page_cache: &'static str,
+    /// What the names of the engines mean.
+    engines: BTreeMap<&'static str, &'static str>,
     cases: Vec<CaseParams>,
 }
 
@@ -107,6 +111,9 @@ struct Params {
 struct CaseParams {
     case: &'static str,
     title: &'static str,
+    about: &'static str,
+    /// Cases that differ in the block size only have the same.
+    family: Option<&'static str>,
     write: bool,
     sync: bool,
     depth: usize,
@@ -115,8 +122,16 @@ struct CaseParams {
     pool_bytes: u64,
 }
 
-/// Writes the JSON of a measurement.
-pub(crate) fn write_json(results: &CachedResults, path: &Path) -> Result<()> {
+/// Writes the reports of a measurement, and says where they are.
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn write(
+    results: &CachedResults,
+    json: Option<&Path>,
+    html: Option<&Path>,
+) -> Result<()> {
+    let subjects = results.cases.iter().flat_map(|case| &case.runs);
     let document = Document {
         schema: SCHEMA,
         host: &results.host,
@@ -125,14 +140,35 @@ pub(crate) fn write_json(results: &CachedResults, path: &Path) -> Result<()> {
             rounds: results.rounds,
             runtime_s: results.runtime_s,
             size_bytes: results.size_bytes,
+            page_cache: match results.caches_dropped {
+                true => "dropped before cold runs, else warmed up",
+                false => "pages of the file dropped before cold runs, else warmed up",
+            },
+            engines: subjects.map(|(subject, _)| (subject.name, subject.describe())).collect(),
             cases: results.cases.iter().map(|case| case_params(results, case)).collect(),
         },
         rows: results.cases.iter().flat_map(rows).collect(),
-        ratios: Vec::new(),
+        ratios: results.cases.iter().flat_map(ratios).collect(),
         verdicts: results.cases.iter().flat_map(verdicts).collect(),
         notes: &results.notes,
     };
-    fs::write(path, document.text()?).context(|| format!("write {}", path.display()))
+    report::write(&document, json, html)
+}
+
+/// Compares the first subject, which is ours, with each peer.
+fn ratios(case: &CaseResults) -> Vec<RatioRow> {
+    let Some(((ours, _), others)) = case.runs.split_first() else { return Vec::new() };
+    let mut rows = Vec::new();
+    for (other, _) in others {
+        for metric in Metric::ALL {
+            let of = |name| case.figures(name, metric);
+            let both = of(other.name).zip(of(ours.name));
+            rows.extend(both.and_then(|(a, b)| {
+                RatioRow::of(case.case.name, metric, (other.name, &a), (ours.name, &b))
+            }));
+        }
+    }
+    rows
 }
 
 fn case_params(results: &CachedResults, case: &CaseResults) -> CaseParams {
@@ -140,6 +176,8 @@ fn case_params(results: &CachedResults, case: &CaseResults) -> CaseParams {
     CaseParams {
         case: case.case.name,
         title: case.case.title,
+        about: case.case.about,
+        family: case.case.family(),
         write: work.write,
         sync: work.sync,
         depth: work.depth,

@@ -22,6 +22,8 @@ pub struct CachedResults {
     pub(crate) runtime_s: f64,
     /// `--size`, of which sets and pools are shares.
     pub(crate) size_bytes: u64,
+    /// Whether the whole page cache was dropped before cold runs, or only the pages of the file.
+    pub(crate) caches_dropped: bool,
     pub(crate) cases: Vec<CaseResults>,
     /// What a reader must know to trust the figures.
     pub(crate) notes: Vec<String>,

@@ -62,7 +62,6 @@ pub(crate) fn measure(plan: &Plan) -> Result<CachedResults> {
     let mut cases = Vec::new();
     for (case, subjects) in &plan.cases {
         let samples = interleave(subjects, plan.rounds, |round, subject| {
-            interrupt::check()?;
             progress.start(case.name, subject.name, round);
             let sample = run_once(plan, &files, case, subject, round as u64 + 1);
             progress.finish_run();
@@ -73,6 +72,9 @@ pub(crate) fn measure(plan: &Plan) -> Result<CachedResults> {
         })?;
         let runs = subjects.iter().copied().zip(samples).collect();
         cases.push(CaseResults { case, runs });
+        if interrupt::happened() {
+            break;
+        }
     }
     if !plan.drop_caches {
         notes.push("only the pages of the test file were dropped before a run".to_owned());
@@ -82,6 +84,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<CachedResults> {
         rounds: plan.rounds,
         runtime_s: plan.runtime.as_secs_f64(),
         size_bytes: plan.size_bytes,
+        caches_dropped: plan.drop_caches,
         cases,
         notes,
     })
@@ -144,6 +147,7 @@ fn run_once(
     let outcome: Outcome =
         serde_json::from_str(&text).map_err(|e| BenchError::failed(format!("outcome: {e}")))?;
     let mut sample = sample(&outcome);
+    finished.usage.memory(&mut sample);
     sample.insert(Metric::OtherBusyCores, finished.usage.other_us / finished.usage.wall_us);
     Ok(sample)
 }

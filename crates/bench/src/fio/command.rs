@@ -139,6 +139,7 @@ impl Fio {
         sample.insert(Metric::CpuUsPerIo, per_io(usage.cpu_us, startup.cpu_us));
         sample.insert(Metric::ContextSwitchesPerIo, per_io(usage.switches, startup.switches));
         sample.insert(Metric::OtherBusyCores, usage.other_us / usage.wall_us);
+        usage.memory(&mut sample);
         Ok(Measured { sample, bytes: parsed.bytes })
     }
 
@@ -222,7 +223,7 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
         "--fallocate=none",
         "--slat_percentiles=1",
         "--clat_percentiles=1",
-        "--percentile_list=50:99:99.9",
+        "--percentile_list=50:90:99:99.9",
         "--unified_rw_reporting=mixed",
         "--output-format=json",
         "--eta=never",

@@ -86,7 +86,10 @@ fn sample(mixed: &Direction) -> Result<Sample> {
         (Metric::SubmitUsP999, mixed.slat_ns.percentile_us("99.900000")?),
         (Metric::SubmitUsMax, mixed.slat_ns.max / 1e3),
         (Metric::LatencyUsP50, mixed.clat_ns.percentile_us("50.000000")?),
+        (Metric::LatencyUsP90, mixed.clat_ns.percentile_us("90.000000")?),
         (Metric::LatencyUsP99, mixed.clat_ns.percentile_us("99.000000")?),
+        (Metric::LatencyUsP999, mixed.clat_ns.percentile_us("99.900000")?),
+        (Metric::LatencyUsMax, mixed.clat_ns.max / 1e3),
     ]))
 }
 
@@ -109,7 +112,10 @@ mod tests {
             (Metric::SubmitUsP999, 288.768),
             (Metric::SubmitUsMax, 900.0),
             (Metric::LatencyUsP50, 378.88),
+            (Metric::LatencyUsP90, 612.352),
             (Metric::LatencyUsP99, 856.064),
+            (Metric::LatencyUsP999, 35_389.44),
+            (Metric::LatencyUsMax, 46_143.195),
         ];
         assert_eq!(parsed.sample, Sample::from(expected));
     }

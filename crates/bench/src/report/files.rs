@@ -3,12 +3,48 @@
 use std::fs;
 use std::path::Path;
 
+use serde::Serialize;
+
+use super::json::Document;
+use super::page;
+use super::saved::Saved;
 use crate::error::{Context, Result};
 
 /// Makes the folders of reports to be, so that a long measurement does not end in an error.
 pub(crate) fn prepare<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     for folder in paths.into_iter().filter_map(Path::parent) {
         fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Writes the reports asked for, and says where they are.
+///
+/// After Ctrl-C they say that they are partial.
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn write<P: Serialize>(
+    document: &Document<'_, P>,
+    json: Option<&Path>,
+    html: Option<&Path>,
+) -> Result<()> {
+    write_text(&document.text()?, json, html)
+}
+
+/// The same with the JSON as text.
+///
+/// # Errors
+/// Those of [`write`].
+pub(crate) fn write_text(text: &str, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
+    prepare([json, html].into_iter().flatten())?;
+    if let Some(path) = json {
+        fs::write(path, text).context(|| format!("write {}", path.display()))?;
+        println!("Figures: {}", path.display());
+    }
+    if let Some(path) = html {
+        page::write_page(&Saved::parse(text)?, path)?;
+        println!("Report:  {}", path.display());
     }
     Ok(())
 }

@@ -1,14 +1,15 @@
 //! The JSON of a measurement.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::error::{BenchError, Context, Result};
+use super::files;
+use crate::error::{BenchError, Result};
 use crate::host::Host;
-use crate::metric::Metric;
+use crate::interrupt;
+use crate::metric::{Better, Metric};
 use crate::results::{CaseResults, Results};
 use crate::stats;
 use crate::submit::REFERENCES;
@@ -34,6 +35,10 @@ struct Params<'a> {
     rounds: usize,
     folder: &'a str,
     caches_dropped: bool,
+    /// State of the page cache before each run.
+    page_cache: &'static str,
+    /// What the names of the engines mean.
+    engines: BTreeMap<&'static str, &'static str>,
     /// Already subtracted from `cpu_us_per_io`.
     startup_cpu_us: BTreeMap<&'static str, f64>,
     library_reports: BTreeMap<&'static str, &'a str>,
@@ -44,6 +49,7 @@ struct Params<'a> {
 struct CaseParams {
     case: &'static str,
     title: &'static str,
+    about: &'static str,
     rw: &'static str,
     block_bytes: u64,
     depth: u32,
@@ -60,6 +66,7 @@ pub(crate) struct Row {
     case: &'static str,
     metric: &'static str,
     unit: &'static str,
+    better: Better,
     /// One a round.
     runs: Vec<f64>,
     median: f64,
@@ -82,6 +89,7 @@ impl Row {
             case,
             metric: metric.name(),
             unit: metric.unit(),
+            better: metric.better(),
             runs,
             median: summary.median,
             min: summary.min,
@@ -129,22 +137,43 @@ pub(crate) struct VerdictRow {
     pub(crate) verdict: &'static str,
 }
 
+/// A document that may have ended before its time.
+#[derive(Serialize)]
+struct Marked<'a, D> {
+    #[serde(flatten)]
+    document: &'a D,
+    partial: bool,
+}
+
 impl<P: Serialize> Document<'_, P> {
-    /// Returns it as text.
+    /// Returns it as text; after Ctrl-C marked as partial.
     pub(crate) fn text(&self) -> Result<String> {
-        let text = serde_json::to_string_pretty(self);
+        let marked = Marked { document: self, partial: interrupt::happened() };
+        let text = serde_json::to_string_pretty(&marked);
         text.map(|text| text + "\n").map_err(|error| BenchError::failed(format!("JSON: {error}")))
     }
 }
 
-/// Writes the JSON of a measurement.
-pub(crate) fn write_json(results: &Results, path: &Path) -> Result<()> {
-    fs::write(path, json_text(results)?).context(|| format!("write {}", path.display()))
+/// Writes the reports of a measurement with fio, and says where they are.
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn write_results(
+    results: &Results,
+    json: Option<&Path>,
+    html: Option<&Path>,
+) -> Result<()> {
+    files::write(&document(results), json, html)
 }
 
 /// Returns the JSON of a measurement.
+#[cfg(test)]
 pub(crate) fn json_text(results: &Results) -> Result<String> {
-    let document = Document {
+    document(results).text()
+}
+
+fn document(results: &Results) -> Document<'_, Params<'_>> {
+    Document {
         schema: SCHEMA,
         host: &results.host,
         workload: results.workload,
@@ -153,18 +182,23 @@ pub(crate) fn json_text(results: &Results) -> Result<String> {
         ratios: results.cases.iter().flat_map(ratios).collect(),
         verdicts: results.cases.iter().flat_map(verdicts).collect(),
         notes: &results.notes,
-    };
-    document.text()
+    }
 }
 
 fn params(results: &Results) -> Params<'_> {
     let params = &results.params;
     let startups = params.startup_cpu_us.iter();
     let reports = params.library_reports.iter();
+    let subjects = results.cases.iter().flat_map(CaseResults::subjects);
     Params {
         rounds: params.rounds,
         folder: &params.folder,
         caches_dropped: params.caches_dropped,
+        page_cache: match params.caches_dropped {
+            true => "dropped before each run of a cold case",
+            false => "only the pages of the test file dropped before each run of a cold case",
+        },
+        engines: subjects.map(|subject| (subject.name(), subject.describe())).collect(),
         startup_cpu_us: startups.map(|(subject, us)| (subject.name(), *us)).collect(),
         library_reports: reports.map(|(subject, text)| (subject.name(), text.as_str())).collect(),
         cases: results.cases.iter().map(case_params).collect(),
@@ -176,6 +210,7 @@ fn case_params(results: &CaseResults) -> CaseParams {
     CaseParams {
         case: results.case.name,
         title: results.case.title,
+        about: results.case.about,
         rw: job.rw,
         block_bytes: job.block_bytes,
         depth: job.depth,
@@ -198,21 +233,15 @@ fn rows(results: &CaseResults) -> Vec<Row> {
 }
 
 fn ratios(results: &CaseResults) -> Vec<RatioRow> {
-    let mut rows = Vec::new();
+    let (case, mut rows) = (results.case.name, Vec::new());
     let pairs = REFERENCES.into_iter().flat_map(|a| results.subjects().map(move |b| (a, b)));
     for (a, b) in pairs.filter(|(a, b)| a != b) {
         for metric in Metric::ALL {
-            let Some(ratio) = results.ratio(metric, a, b) else { continue };
-            rows.push(RatioRow {
-                case: results.case.name,
-                metric: metric.name(),
-                a: a.name(),
-                b: b.name(),
-                median: ratio.median,
-                low: ratio.low,
-                high: ratio.high,
-                runs: ratio.rounds,
-            });
+            let (before, after) = (results.figures(a, metric), results.figures(b, metric));
+            let both = before.zip(after);
+            rows.extend(both.and_then(|(before, after)| {
+                RatioRow::of(case, metric, (a.name(), &before), (b.name(), &after))
+            }));
         }
     }
     rows

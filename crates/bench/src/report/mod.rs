@@ -1,17 +1,19 @@
 //! The reports for other programs and for people.
 //!
 //! ```text
-//!  Results ─┬─► json   one object, as every benchmark of the tool writes it
-//!           └─► html   one page with nothing beside it ◄── plot (SVG), style.css
+//!  figures ─► json ─┬─► a file, one object as every benchmark of the tool writes it
+//!                   └─► saved ─► page   one page with nothing beside it ◄── plot (SVG)
 //! ```
 
 mod files;
-mod html;
 mod json;
+mod page;
 mod plot;
+mod saved;
 
-pub(crate) use files::prepare;
-pub(crate) use html::write_html;
+pub(crate) use files::{prepare, write, write_text};
 #[cfg(test)]
 pub(crate) use json::json_text;
-pub(crate) use json::{Document, RatioRow, Row, SCHEMA, VerdictRow, write_json};
+pub(crate) use json::{Document, RatioRow, Row, SCHEMA, VerdictRow, write_results};
+pub(crate) use page::write_comparison;
+pub(crate) use saved::{Saved, SavedRow, distinct};

@@ -1,18 +1,19 @@
 //! The command line of `bench serve`, for the `nowait` tool to embed.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
-use super::cases::{CASES, SUBJECTS};
+use super::cases::{CASES, Case, SUBJECTS};
 use super::report;
 use super::suite::{self, Plan};
-use crate::args::FOLDER;
-use crate::error::{BenchError, Context, Result};
-use crate::units::{parse_duration, parse_size};
+use crate::args::MeasureArgs;
+use crate::error::{Context, Result};
+use crate::interrupt;
 
 const EXAMPLES: &str = "\
+Runs of 5 s on an image of 1G; with --quick 500 ms. Engines are servers.
+
 Examples:
   nowait bench serve --quick                              under two minutes
   nowait bench serve --case read-4k --rounds 9
@@ -22,42 +23,9 @@ Examples:
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeBenchArgs {
-    /// Cases to run, such as read-4k,write-128k (default: all)
-    #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]
-    pub cases: Vec<String>,
-
-    /// Servers to run, such as nowait,qemu-uring,nbdkit (default: all)
-    #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',')]
-    pub engines: Vec<String>,
-
-    /// Runs of each server in each case; fewer than 5 give no verdict
-    #[arg(long, value_name = "N", default_value = "5")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub rounds: u16,
-
-    /// Time of one run [default: 5s, with --quick 500ms]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub runtime: Option<Duration>,
-
-    /// Size of the image
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1G")]
-    pub size: u64,
-
-    /// Shorter runs
-    #[arg(long)]
-    pub quick: bool,
-
-    /// Keep the image for the next measurement
-    #[arg(long)]
-    pub keep: bool,
-
-    /// Folder of the image; the file system under test
-    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
-    pub dir: PathBuf,
-
-    /// Write the figures to a JSON file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
 }
 
 /// Runs the cases, prints a table for each and the targets, and writes the JSON asked for.
@@ -65,49 +33,39 @@ pub struct ServeBenchArgs {
 /// # Errors
 /// Something is missing, a run failed, or a report cannot be written.
 pub fn run_serve(args: &ServeBenchArgs) -> Result<()> {
-    let results = suite::measure(&args.plan()?)?;
-    println!("{}", report::text(&results));
-    if let Some(path) = &args.json {
-        crate::report::prepare([path.as_path()])?;
-        report::write_json(&results, path)?;
-        println!("Figures: {}", path.display());
+    let (plan, measure) = (args.plan()?, &args.measure);
+    if measure.list {
+        println!("{}", report::list(&plan));
+        return Ok(());
     }
-    Ok(())
+    measure.prepare_reports()?;
+    let results = suite::measure(&plan)?;
+    println!("{}", report::text(&results));
+    report::write(&results, measure.json.as_deref(), measure.html.as_deref())?;
+    interrupt::check()?;
+    measure.require(report::met(&results))
 }
 
 impl ServeBenchArgs {
     fn plan(&self) -> Result<Plan> {
-        let cases = choose("case", &self.cases, CASES.iter(), |case| case.name)?;
-        let subjects = choose("engine", &self.engines, SUBJECTS.into_iter(), |one| one.0)?;
-        let runtime_ms = if self.quick { 500 } else { 5000 };
+        let measure = &self.measure;
+        let answers_to = |case: &Case, name: &str| case.name == name;
+        let cases = measure.chosen_cases(&CASES, |case| case.name, answers_to)?;
+        measure.check_engines(&SUBJECTS.map(|(name, _)| name))?;
+        let wanted = SUBJECTS.into_iter().filter(|(name, _)| measure.wants_engine(name));
+        let runtime_ms = if measure.quick { 500 } else { 5000 };
         Ok(Plan {
             cases,
-            subjects,
-            rounds: usize::from(self.rounds),
-            runtime: self.runtime.unwrap_or(Duration::from_millis(runtime_ms)),
-            size_bytes: self.size,
-            folder: self.dir.clone(),
-            keep: self.keep,
+            subjects: wanted.collect(),
+            rounds: usize::from(measure.rounds),
+            runtime: measure.runtime.unwrap_or(Duration::from_millis(runtime_ms)),
+            size_bytes: measure.size.unwrap_or(1 << 30),
+            folder: measure.disk.dir.clone(),
+            drop_caches: measure.disk.drops_caches(),
+            keep: measure.keep,
             nowait: std::env::current_exe().context(|| "find this program".to_owned())?,
         })
     }
-}
-
-/// Returns those of `all` whose names were asked for; all of them if none was.
-fn choose<T>(
-    what: &str,
-    asked: &[String],
-    all: impl Iterator<Item = T> + Clone,
-    name: impl Fn(&T) -> &'static str,
-) -> Result<Vec<T>> {
-    if let Some(unknown) = asked.iter().find(|asked| !all.clone().any(|one| name(&one) == **asked))
-    {
-        let known: Vec<&str> = all.map(|one| name(&one)).collect();
-        let known = known.join(", ");
-        return Err(BenchError::usage(format!("no {what} '{unknown}'; there are {known}")));
-    }
-    let wanted = |one: &T| asked.is_empty() || asked.iter().any(|asked| asked == name(one));
-    Ok(all.filter(wanted).collect())
 }
 
 #[cfg(test)]

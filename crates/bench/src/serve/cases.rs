@@ -81,6 +81,20 @@ pub(crate) const CASES: [Case; 4] = [
     Case { name: "write-128k", rw: "randwrite", block_bytes: 128 << 10, targets: LARGE },
 ];
 
+impl Subject {
+    /// Returns what the reader of a report must know.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Nowait(_) => "nowait serve",
+            Self::Qemu(_, "native") => "qemu-nbd on O_DIRECT and native AIO",
+            Self::Qemu(_, "io_uring") => "qemu-nbd on O_DIRECT and io_uring",
+            Self::Qemu(..) => "qemu-nbd on the kernel's page cache",
+            Self::Nbdkit => "nbdkit file: the kernel's page cache and threads",
+            Self::File => "no server: the client has the file itself, with O_DIRECT",
+        }
+    }
+}
+
 impl Target {
     /// Returns the target in words.
     pub(crate) fn text(&self) -> String {

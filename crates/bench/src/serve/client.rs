@@ -32,7 +32,11 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Parsed> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     let mut command = Command::new("fio");
     command.args(["--name=job", "--iodepth=32", "--time_based", "--unified_rw_reporting=mixed"]);
-    command.args(["--slat_percentiles=1", "--clat_percentiles=1", "--percentile_list=50:99:99.9"]);
+    command.args([
+        "--slat_percentiles=1",
+        "--clat_percentiles=1",
+        "--percentile_list=50:90:99:99.9",
+    ]);
     command.args(["--output-format=json", "--norandommap"]);
     command.arg(format!("--output={}", output.path().display()));
     command.arg(format!("--rw={}", run.case.rw)).arg(format!("--bs={}", run.case.block_bytes));

@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) runtime: Duration,
     pub(crate) size_bytes: u64,
     pub(crate) folder: PathBuf,
+    /// Drop the page cache of the whole machine before a run, not only the pages of the image.
+    pub(crate) drop_caches: bool,
     pub(crate) keep: bool,
     /// The tool itself.
     pub(crate) nowait: PathBuf,
@@ -41,6 +43,8 @@ pub(crate) struct Results {
     pub(crate) rounds: usize,
     pub(crate) runtime_s: f64,
     pub(crate) size_bytes: u64,
+    /// Whether the whole page cache was dropped before each run, or only the pages of the image.
+    pub(crate) caches_dropped: bool,
     pub(crate) cases: Vec<(&'static Case, Runs)>,
     pub(crate) notes: Vec<String>,
 }
@@ -65,7 +69,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
         progress.laying_out(written, plan.size_bytes);
     })?;
     progress.start_runs();
-    let drop_caches = cache::can_drop();
+    let drop_caches = plan.drop_caches;
     let mut cases = Vec::new();
     let mut caches: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
     for case in &plan.cases {
@@ -83,6 +87,9 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
             Ok(sample)
         })?;
         cases.push((*case, subjects.iter().map(|subject| subject.0).zip(outcome).collect()));
+        if interrupt::happened() {
+            break;
+        }
     }
     for (name, cached) in caches {
         let most = cached.iter().copied().fold(0.0, f64::max) / 1e6;
@@ -94,7 +101,9 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     }
     let runtime_s = plan.runtime.as_secs_f64();
     let host = Host::describe(&plan.folder, &version);
-    Ok(Results { host, rounds: plan.rounds, runtime_s, size_bytes, cases, notes })
+    let rounds = plan.rounds;
+    let caches_dropped = drop_caches;
+    Ok(Results { host, rounds, runtime_s, size_bytes, caches_dropped, cases, notes })
 }
 
 /// Tells whether the server is installed, and notes if it is not.
@@ -124,6 +133,11 @@ fn one(run: &Run<'_>, subject: Subject, nowait: &Path) -> Result<(Sample, f64)> 
         let used = server.stop()?;
         sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
         sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
+        sample.insert(Metric::RssBytesMax, used.rss_bytes_max);
+    }
+    if cached.is_finite() {
+        // There was nothing of the image before.
+        sample.insert(Metric::PageCacheGrowthBytes, cached);
     }
     Ok((sample, cached))
 }

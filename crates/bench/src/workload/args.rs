@@ -71,6 +71,10 @@ pub struct CommonArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
     /// Fail unless every target is met beyond the noise
     #[arg(long)]
     pub check: bool,
@@ -141,7 +145,8 @@ pub(crate) fn run_workload(
         println!("{}", report::list(&cases));
         return Ok(None);
     }
-    crate::report::prepare(args.json.iter().map(PathBuf::as_path))?;
+    let reports = [&args.json, &args.html].into_iter().flatten();
+    crate::report::prepare(reports.map(PathBuf::as_path))?;
     let results = suite::measure(&args.plan(workload), |_| Ok(cases))?;
     tell(args, results).map(Some)
 }
@@ -151,13 +156,10 @@ pub(crate) fn run_one(args: &CommonArgs) -> Option<Result<()>> {
     args.one.as_deref().map(run::run)
 }
 
-/// Prints the figures, and writes the JSON asked for.
+/// Prints the figures, and writes the reports asked for.
 pub(crate) fn tell(args: &CommonArgs, results: WorkloadResults) -> Result<WorkloadResults> {
     println!("{}", report::text(&results));
-    if let Some(path) = &args.json {
-        report::write_json(&results, path)?;
-        println!("Figures: {}", path.display());
-    }
+    report::write(&results, args.json.as_deref(), args.html.as_deref())?;
     if results.interrupted {
         return Err(BenchError::failed("interrupted; what was measured until then is reported"));
     }

@@ -21,6 +21,7 @@ pub(crate) struct PaperPlan<'a> {
     pub(crate) keep: bool,
     pub(crate) keep_caches: bool,
     pub(crate) json: Option<&'a Path>,
+    pub(crate) html: Option<&'a Path>,
 }
 
 /// Rounds, the longest time of a run, and bytes: in full, and quick.
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
         overwrite: false,
         dist: None,
     };
-    crate::report::prepare(args.json)?;
+    crate::report::prepare([args.json, args.html].into_iter().flatten())?;
     let mut suite = Suite::begin(&plan)?;
     let block_bytes = device::direct_block_bytes(suite.path()).unwrap_or(4096);
     let mut measured = suite.measure(disk_cases(args.quick, block_bytes)?)?;
@@ -58,13 +59,9 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
         measured.extend(in_memory(&plan)?);
     }
     let results = suite.finish(measured);
-    let in_words = results.interrupted;
     println!("{}", report::text(&results));
-    if let Some(path) = args.json {
-        report::write_json(&results, path)?;
-        println!("Figures: {}", path.display());
-    }
-    if in_words {
+    report::write(&results, args.json, args.html)?;
+    if results.interrupted {
         return Err(BenchError::failed("interrupted; what was measured until then is reported"));
     }
     Ok(results)

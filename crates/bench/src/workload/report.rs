@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use comfy_table::Cell;
@@ -11,9 +10,9 @@ use serde::Serialize;
 use super::case::{Case, Target};
 use super::job::Work;
 use super::results::{CaseResults, Judged, WorkloadResults};
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::metric::Metric;
-use crate::report::{Document, RatioRow, Row, SCHEMA, VerdictRow};
+use crate::report::{Document, RatioRow, Row, SCHEMA, VerdictRow, write_text};
 use crate::table::{new_table, outcome_cell, right, with_spread};
 use crate::units;
 use crate::verdict;
@@ -120,9 +119,13 @@ struct CaseParams {
     work: BTreeMap<&'static str, Work>,
 }
 
-/// Writes the JSON of a measurement.
-pub(crate) fn write_json(results: &WorkloadResults, path: &Path) -> Result<()> {
-    fs::write(path, json_text(results)?).context(|| format!("write {}", path.display()))
+/// Writes the reports asked for.
+pub(crate) fn write(
+    results: &WorkloadResults,
+    json: Option<&Path>,
+    html: Option<&Path>,
+) -> Result<()> {
+    write_text(&json_text(results)?, json, html)
 }
 
 /// Returns the JSON of a measurement.

@@ -216,6 +216,7 @@ impl<'a> Suite<'a> {
         let mut sample = job::sample(&outcome);
         let busy = finished.usage.other_us / finished.usage.wall_us;
         sample.insert(Metric::OtherBusyCores, busy);
+        sample.insert(Metric::PageCacheGrowthBytes, finished.usage.cache_growth_bytes);
         Ok(sample)
     }
 

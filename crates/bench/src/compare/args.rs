@@ -1,0 +1,207 @@
+//! The command line of `bench compare`, for the `nowait` tool to embed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::judge::Comparison;
+use super::show::{self, Shown};
+use crate::error::{BenchError, Context, Result};
+use crate::report::{self, Saved};
+
+const EXAMPLES: &str = "\
+Exit code: 0, or 1 if a file cannot be read or --fail-above was exceeded, 2 for wrong usage.
+
+Examples:
+  nowait bench compare before.json after.json
+  nowait bench compare before.json after.json --changed --html change.html
+  nowait bench compare main.json mine.json --metric iops,cpu_us_per_io --fail-above 10
+  nowait bench compare a.json b.json --json | jq '.rows[] | select(.verdict == \"worse\")'";
+
+/// Compares two saved measurements of the same workload, figure by figure.
+///
+/// Each ratio is the median of B divided by that of A, with a 95 % bootstrap interval; a figure is
+/// better or worse only if the whole interval is. What changed for the whole machine between the
+/// two measurements is not in the interval: for that, measure both in one run.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CompareArgs {
+    /// The measurement that is compared with: what --json of a benchmark has written
+    #[arg(value_name = "A.json")]
+    pub a: PathBuf,
+
+    /// The measurement that is judged
+    #[arg(value_name = "B.json")]
+    pub b: PathBuf,
+
+    /// Only these cases
+    #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]
+    pub cases: Vec<String>,
+
+    /// Only these engines
+    #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',')]
+    pub engines: Vec<String>,
+
+    /// Only these metrics, such as iops,cpu_us_per_io
+    #[arg(long = "metric", value_name = "NAME,…", value_delimiter = ',')]
+    pub metrics: Vec<String>,
+
+    /// Show only what differs beyond the noise
+    #[arg(long)]
+    pub changed: bool,
+
+    /// Fail if a figure is worse by more than this, beyond the noise
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub fail_above: Option<f64>,
+
+    /// Write the comparison as JSON to a file, or instead of the table to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+
+    /// Write a page to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Compares, and prints a table for each case or the JSON.
+///
+/// # Errors
+/// A file cannot be read or is no measurement, they have nothing in common, a report cannot be
+/// written, or a figure is worse by more than `--fail-above`.
+pub fn run_compare(args: &CompareArgs) -> Result<()> {
+    let of = |path: &Path| Ok(args.choose(Saved::read(path)?));
+    let comparison = Comparison::of(of(&args.a)?, of(&args.b)?)?;
+    let names = [&args.a, &args.b].map(|path| path.display().to_string());
+    let shown = Shown { comparison: &comparison, names: &names, changed: args.changed };
+    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
+    match args.json.as_deref() {
+        Some(path) if path == Path::new("-") => println!("{}", show::json(&shown)?),
+        Some(path) => {
+            fs::write(path, show::json(&shown)?).context(|| format!("write {}", path.display()))?;
+            println!("{}\nFigures: {}", show::text(&shown), path.display());
+        }
+        None => println!("{}", show::text(&shown)),
+    }
+    if let Some(path) = &args.html {
+        report::write_comparison(&comparison, &names, path)?;
+        eprintln!("Report: {}", path.display());
+    }
+    args.fail_if_worse(&comparison)
+}
+
+impl CompareArgs {
+    /// Leaves the rows that were asked for.
+    fn choose(&self, mut saved: Saved) -> Saved {
+        let asked = |asked: &[String], name: &str| {
+            asked.is_empty() || asked.iter().any(|asked| asked == name)
+        };
+        saved.rows.retain(|row| {
+            asked(&self.cases, &row.case)
+                && asked(&self.engines, &row.engine)
+                && asked(&self.metrics, &row.metric)
+        });
+        saved
+    }
+
+    fn fail_if_worse(&self, comparison: &Comparison) -> Result<()> {
+        let Some(percent) = self.fail_above else { return Ok(()) };
+        let worse: Vec<String> = comparison
+            .worse_than(percent)
+            .map(|one| format!("{}, {}: {}", one.case, one.engine, one.label))
+            .collect();
+        match worse.first() {
+            None => Ok(()),
+            Some(first) => Err(BenchError::failed(format!(
+                "{} figures are worse by more than {percent} %; the first is {first}",
+                worse.len()
+            ))),
+        }
+    }
+}
+
+fn parse_percent(text: &str) -> std::result::Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>().ok();
+    let number = number.filter(|number| (0.0..=1e6).contains(number));
+    number.ok_or_else(|| format!("'{text}' is no percentage; write 10"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::judge::tests::file;
+    use clap::{CommandFactory, Parser};
+    use serde_json::Value;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: CompareArgs,
+    }
+
+    const FAST: [f64; 5] = [200.0, 202.0, 204.0, 206.0, 208.0];
+    const SLOW: [f64; 5] = [100.0, 101.0, 102.0, 103.0, 104.0];
+
+    /// Runs the comparison of two files, with more arguments; returns its JSON too.
+    fn run(a: &[f64], b: &[f64], arguments: &[&str]) -> (Result<()>, Value) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for (name, runs) in [("a.json", a), ("b.json", b)] {
+            let rows = file(&[("nowait", "iops", "1/s", runs), ("peer", "iops", "1/s", &SLOW)]);
+            fs::write(path(name), rows.to_string()).expect("written");
+        }
+        let (json, html) = (path("c.json"), path("c.html"));
+        let reports = ["--json", &json, "--html", &html];
+        let all = ["x", &path("a.json"), &path("b.json")].map(str::to_owned);
+        let all = all.into_iter().chain(reports.iter().chain(arguments).map(|&s| s.to_owned()));
+        let outcome = run_compare(&Cli::try_parse_from(all).expect("well-formed").args);
+        let page = fs::read_to_string(html).expect("the page");
+        assert!(page.contains("</html>"), "a whole page");
+        let json = fs::read_to_string(json).expect("the figures");
+        (outcome, serde_json::from_str(&json).expect("JSON"))
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+        assert_eq!(parse_percent("12.5 %"), Ok(12.5));
+        assert!(parse_percent("-1").is_err() && parse_percent("NaN").is_err());
+    }
+
+    #[test]
+    fn ratio_interval_and_verdict_of_known_files() {
+        let (outcome, json) = run(&SLOW, &FAST, &[]);
+        assert_eq!(outcome, Ok(()));
+        let row = &json["rows"][0];
+        assert_eq!((&row["engine"], &row["verdict"]), (&"nowait".into(), &"better".into()));
+        assert_eq!(row["ratio"], 2.0);
+        let (low, high) = (row["low"].as_f64(), row["high"].as_f64());
+        assert!(low.is_some_and(|low| low > 1.9) && high.is_some_and(|high| high < 2.1), "{row}");
+        assert_eq!(json["rows"][1]["verdict"], "inside the noise");
+        assert_eq!(json["counts"]["better"], 1);
+    }
+
+    #[test]
+    fn a_figure_that_got_worse_fails_if_asked() {
+        assert_eq!(run(&FAST, &SLOW, &[]).0, Ok(()));
+        assert_eq!(run(&FAST, &SLOW, &["--fail-above", "60"]).0, Ok(()));
+        assert_eq!(run(&FAST, &SLOW, &["--fail-above", "10", "--engine", "peer"]).0, Ok(()));
+        let error = run(&FAST, &SLOW, &["--fail-above", "10"]).0.expect_err("worse by half");
+        assert_eq!(error.exit_code(), 1);
+        assert!(error.to_string().contains("1 figures are worse by more than 10 %"), "{error}");
+    }
+
+    #[test]
+    fn only_what_changed_is_shown_if_asked() {
+        let (_, json) = run(&SLOW, &FAST, &["--changed"]);
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_a_failure() {
+        let cli = Cli::try_parse_from(["x", "/nonexistent/a.json", "/nonexistent/b.json"]);
+        let error = run_compare(&cli.expect("well-formed").args).expect_err("not there");
+        assert_eq!(error.exit_code(), 1);
+        assert!(error.to_string().contains("/nonexistent/a.json"), "{error}");
+    }
+}

@@ -1,0 +1,275 @@
+//! Each figure that both measurements have: how many times, how sure, and what follows.
+
+use serde::Serialize;
+
+use super::settings::{self, Setting};
+use crate::error::{BenchError, Result};
+use crate::metric::Better;
+use crate::report::{Saved, SavedRow};
+use crate::stats::{self, Ratio, Summary};
+use crate::verdict::ROUNDS_MIN;
+
+/// What two sets of runs say about each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Difference {
+    /// The interval lies on the good side.
+    Better,
+    /// The interval lies on the bad side.
+    Worse,
+    /// They differ, in what judges nobody.
+    Changed,
+    /// The interval holds no difference: these runs cannot tell.
+    InsideNoise,
+    /// Too few rounds for an interval.
+    TooFewRounds,
+    /// All figures are equal.
+    Same,
+}
+
+/// A figure of both measurements.
+#[derive(Debug, Clone)]
+pub(crate) struct Compared {
+    pub(crate) case: String,
+    pub(crate) engine: String,
+    pub(crate) metric: String,
+    pub(crate) label: String,
+    pub(crate) unit: String,
+    pub(crate) better: Better,
+    pub(crate) a: Summary,
+    pub(crate) b: Summary,
+    /// `b` divided by `a`; `None` when `a` has zeros.
+    pub(crate) ratio: Option<Ratio>,
+    pub(crate) difference: Difference,
+}
+
+/// Two measurements side by side.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    pub(crate) a: Saved,
+    pub(crate) b: Saved,
+    pub(crate) params: Vec<Setting>,
+    pub(crate) host: Vec<Setting>,
+    pub(crate) compared: Vec<Compared>,
+    /// `case, engine` that only one of them has.
+    pub(crate) only_a: Vec<String>,
+    pub(crate) only_b: Vec<String>,
+}
+
+impl Difference {
+    /// Returns the words of tables and of the JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Changed => "changed",
+            Self::InsideNoise => "inside the noise",
+            Self::TooFewRounds => "too few rounds",
+            Self::Same => "the same",
+        }
+    }
+}
+
+impl Serialize for Difference {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
+
+impl Compared {
+    /// Returns by how many percent of the figure before it got worse; negative: better.
+    ///
+    /// Infinite when there is no ratio and the figure has grown from zero.
+    pub(crate) fn worse_percent(&self) -> f64 {
+        let change = match &self.ratio {
+            Some(ratio) => ratio.median - 1.0,
+            None if self.b.median > self.a.median => f64::INFINITY,
+            None => 0.0,
+        };
+        match self.better {
+            Better::More => -100.0 * change,
+            Better::Less => 100.0 * change,
+            Better::Neither => 0.0,
+        }
+    }
+}
+
+impl Comparison {
+    /// Compares what both have.
+    ///
+    /// # Errors
+    /// They are of different workloads, or have no figure in common.
+    pub(crate) fn of(a: Saved, b: Saved) -> Result<Self> {
+        if a.workload != b.workload {
+            let message = format!("a {} and a {} cannot be compared", a.workload, b.workload);
+            return Err(BenchError::failed(message));
+        }
+        let exact = a.is_simulated() && b.is_simulated();
+        let pair = |row: &SavedRow| {
+            let other = b.row(&row.case, &row.engine, &row.metric)?;
+            compare(row, other, exact)
+        };
+        let compared: Vec<Compared> = a.rows.iter().filter_map(pair).collect();
+        if compared.is_empty() {
+            return Err(BenchError::failed("they have no case and engine in common"));
+        }
+        let host = |saved: &Saved| serde_json::Value::Object(saved.host.clone());
+        Ok(Self {
+            params: settings::differences("params", &a.params, &b.params),
+            host: settings::differences("host", &host(&a), &host(&b)),
+            only_a: missing(&a, &b),
+            only_b: missing(&b, &a),
+            compared,
+            a,
+            b,
+        })
+    }
+
+    /// Returns those figures that are worse by more than `percent`, beyond the noise.
+    pub(crate) fn worse_than(&self, percent: f64) -> impl Iterator<Item = &Compared> {
+        let worse = move |one: &&Compared| {
+            one.difference == Difference::Worse && one.worse_percent() > percent
+        };
+        self.compared.iter().filter(worse)
+    }
+
+    /// Counts the figures with a verdict.
+    pub(crate) fn count(&self, difference: Difference) -> usize {
+        self.compared.iter().filter(|one| one.difference == difference).count()
+    }
+}
+
+/// Names cases and engines of `these` that `others` has not.
+fn missing(these: &Saved, others: &Saved) -> Vec<String> {
+    let has = |case: &str, engine: &str| others.engines(case).contains(&engine);
+    let pairs = these
+        .cases()
+        .into_iter()
+        .flat_map(|case| these.engines(case).into_iter().map(move |engine| (case, engine)));
+    let names = pairs.filter(|(case, engine)| !has(case, engine));
+    names.map(|(case, engine)| format!("{case}, {engine}")).collect()
+}
+
+/// Compares two rows; `None` if one of them has no figures.
+///
+/// `exact`: they were computed, not measured, so that any difference is one.
+fn compare(a: &SavedRow, b: &SavedRow, exact: bool) -> Option<Compared> {
+    let (runs_a, runs_b) = (a.runs(), b.runs());
+    let unpaired = stats::unpaired(&runs_a, &runs_b)?;
+    let (low, high) = unpaired.difference;
+    let better = b.better();
+    let rounds = runs_a.len().min(runs_b.len());
+    let difference = match () {
+        () if low == 0.0 && high == 0.0 => Difference::Same,
+        () if rounds < ROUNDS_MIN && !exact => Difference::TooFewRounds,
+        () if low <= 0.0 && high >= 0.0 => Difference::InsideNoise,
+        () if better == Better::Neither => Difference::Changed,
+        () if (low > 0.0) == (better == Better::More) => Difference::Better,
+        () => Difference::Worse,
+    };
+    Some(Compared {
+        case: a.case.clone(),
+        engine: a.engine.clone(),
+        metric: a.metric.clone(),
+        label: b.label().to_owned(),
+        unit: b.unit.clone(),
+        better,
+        a: stats::summarize(&runs_a)?,
+        b: stats::summarize(&runs_b)?,
+        ratio: unpaired.ratio,
+        difference,
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Makes a file up: rows of `(engine, metric, unit, runs)` of one case.
+    pub(crate) fn file(rows: &[(&str, &str, &str, &[f64])]) -> Value {
+        let rows: Vec<Value> = rows
+            .iter()
+            .map(|(engine, metric, unit, runs)| {
+                json!({"engine": engine, "case": "a", "metric": metric, "unit": unit, "runs": runs})
+            })
+            .collect();
+        json!({
+            "schema": 1, "workload": "submit", "rows": rows, "params": {"rounds": 5},
+            "host": {"kernel": "6.1", "cores": 2},
+        })
+    }
+
+    pub(crate) fn saved(value: &Value) -> Saved {
+        Saved::parse(&value.to_string()).expect("well-formed")
+    }
+
+    /// Compares one metric of one engine.
+    fn judge(metric: &str, unit: &str, a: &[f64], b: &[f64]) -> Compared {
+        let file = |runs| saved(&file(&[("nowait", metric, unit, runs)]));
+        let mut compared = Comparison::of(file(a), file(b)).expect("comparable").compared;
+        compared.remove(0)
+    }
+
+    const LOW: [f64; 5] = [100.0, 101.0, 102.0, 103.0, 104.0];
+    const HIGH: [f64; 5] = [200.0, 202.0, 204.0, 206.0, 208.0];
+
+    #[test]
+    fn a_verdict_follows_the_direction_of_the_metric() {
+        assert_eq!(judge("iops", "1/s", &LOW, &HIGH).difference, Difference::Better);
+        assert_eq!(judge("iops", "1/s", &HIGH, &LOW).difference, Difference::Worse);
+        assert_eq!(judge("cpu_us_per_io", "us", &LOW, &HIGH).difference, Difference::Worse);
+        assert_eq!(judge("other_busy_cores", "cores", &LOW, &HIGH).difference, Difference::Changed);
+        assert_eq!(judge("random read", "MB/s", &LOW, &HIGH).difference, Difference::Better);
+    }
+
+    #[test]
+    fn no_winner_is_called_inside_the_noise() {
+        let near = judge("iops", "1/s", &LOW, &[99.0, 104.0, 102.5, 101.0, 105.0]);
+        assert_eq!(near.difference, Difference::InsideNoise);
+        assert_eq!(judge("iops", "1/s", &LOW, &LOW).difference, Difference::InsideNoise);
+        assert_eq!(judge("iops", "1/s", &[7.0; 5], &[7.0; 5]).difference, Difference::Same);
+        let few = judge("iops", "1/s", &LOW[..4], &HIGH);
+        assert_eq!(few.difference, Difference::TooFewRounds);
+    }
+
+    #[test]
+    fn a_figure_that_was_zero_has_a_verdict_without_a_ratio() {
+        let slept = judge("submit_sleeps", "1", &[0.0; 5], &[3.0, 4.0, 5.0, 4.0, 3.0]);
+        assert_eq!((slept.difference, &slept.ratio), (Difference::Worse, &None));
+        assert_eq!(slept.worse_percent(), f64::INFINITY);
+    }
+
+    #[test]
+    fn percent_of_worse_is_of_the_figure_before() {
+        assert_eq!(judge("iops", "1/s", &[200.0; 5], &[100.0; 5]).worse_percent(), 50.0);
+        assert_eq!(judge("cpu_us_per_io", "us", &[2.0; 5], &[3.0; 5]).worse_percent(), 50.0);
+        assert_eq!(judge("cpu_us_per_io", "us", &[2.0; 5], &[1.0; 5]).worse_percent(), -50.0);
+    }
+
+    #[test]
+    fn a_simulation_needs_no_rounds() {
+        let file = |figure: f64| {
+            let mut file = file(&[("nowait", "random read", "MB/s", &[figure])]);
+            file["host"] = json!({"device": "sim:u2scsi"});
+            saved(&file)
+        };
+        let of =
+            |a, b| Comparison::of(file(a), file(b)).expect("comparable").compared[0].difference;
+        assert_eq!(of(10.0, 11.0), Difference::Better);
+        assert_eq!(of(10.0, 10.0), Difference::Same);
+    }
+
+    #[test]
+    fn what_only_one_has_is_named_and_nothing_in_common_is_an_error() {
+        let a = file(&[("nowait", "iops", "1/s", &LOW), ("old", "iops", "1/s", &LOW)]);
+        let b = file(&[("nowait", "iops", "1/s", &LOW), ("new", "iops", "1/s", &LOW)]);
+        let both = Comparison::of(saved(&a), saved(&b)).expect("comparable");
+        assert_eq!((both.only_a, both.only_b), (vec!["a, old".into()], vec!["a, new".into()]));
+        let other = file(&[("x", "iops", "1/s", &LOW)]);
+        assert!(Comparison::of(saved(&a), saved(&other)).is_err());
+        let mut served = a.clone();
+        served["workload"] = json!("serve");
+        let error = Comparison::of(saved(&a), saved(&served)).expect_err("two workloads");
+        assert!(error.to_string().contains("a submit and a serve"), "{error}");
+    }
+}

@@ -1,0 +1,17 @@
+//! `bench compare`: two saved measurements of the same kind, figure by figure.
+//!
+//! ```text
+//!  CompareArgs ─► report::Saved, twice
+//!                   ├─ settings   what else differs: parameters, host
+//!                   ├─ judge      ratio, interval, verdict of each figure that both have
+//!                   └─ show       table, JSON; report::page has the page
+//! ```
+
+mod args;
+mod judge;
+mod settings;
+mod show;
+
+pub use args::{CompareArgs, run_compare};
+pub(crate) use judge::{Compared, Comparison, Difference};
+pub(crate) use settings::Setting;

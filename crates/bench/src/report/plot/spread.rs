@@ -1,0 +1,125 @@
+//! How times are distributed: for each engine a line from the median to the maximum.
+
+use super::axis::{Axis, Scale};
+use super::frame::{self, Frame, Setup};
+use super::strips::class;
+use crate::units;
+
+/// A plot of percentiles.
+pub(in crate::report) struct Spread<'a> {
+    pub(in crate::report) title: &'a str,
+    pub(in crate::report) rows: Vec<SpreadRow>,
+}
+
+/// The percentiles of an engine in microseconds, as far as they are known, the smallest first.
+pub(in crate::report) struct SpreadRow {
+    pub(in crate::report) label: String,
+    pub(in crate::report) ours: bool,
+    pub(in crate::report) p50: f64,
+    pub(in crate::report) p90: Option<f64>,
+    pub(in crate::report) p99: Option<f64>,
+    pub(in crate::report) p999: Option<f64>,
+    pub(in crate::report) max: Option<f64>,
+}
+
+impl SpreadRow {
+    fn known(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let p50 = Some(self.p50);
+        let names = ["p50", "p90", "p99", "p99.9", "max"];
+        let values = [p50, self.p90, self.p99, self.p999, self.max];
+        names.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    fn words(&self) -> String {
+        let all = self.known().map(|(name, us)| format!("{name} {}", units::time_us(us)));
+        format!("{}: {}", self.label, all.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Prints the first and the last percentile, as in `12 µs – 3.4 ms`.
+    fn range(&self) -> String {
+        let last = self.known().last().map_or(self.p50, |(_, us)| us);
+        format!("{} – {}", units::time_us(self.p50), units::time_us(last))
+    }
+}
+
+impl Spread<'_> {
+    /// Draws it; empty if there is nothing.
+    pub(in crate::report) fn draw(&self) -> String {
+        let values: Vec<f64> =
+            self.rows.iter().flat_map(|row| row.known().map(|(_, us)| us)).collect();
+        let Some(axis) = Axis::over(Scale::Log, &values) else { return String::new() };
+        let labels: Vec<String> = self.rows.iter().map(|row| row.label.clone()).collect();
+        let ranges: Vec<String> = self.rows.iter().map(SpreadRow::range).collect();
+        let words = self.rows.iter().map(SpreadRow::words).collect::<Vec<_>>().join("; ");
+        let mut frame = Frame::new(Setup {
+            title: self.title,
+            words: &words,
+            legend: self.legend(),
+            axis,
+            unit: "us",
+            labels: &labels,
+            values: &ranges,
+            row: 24.0,
+        });
+        for (place, row) in self.rows.iter().enumerate() {
+            draw_row(&mut frame, row, place);
+        }
+        frame.close()
+    }
+
+    /// Explains the signs that there are.
+    fn legend(&self) -> &'static str {
+        if self.rows.iter().any(|row| row.p90.is_some()) {
+            return "● half of them take no longer · thick: to 90 % · \
+                    ticks: 99 % and 99.9 % · ○ the longest";
+        }
+        "● half of them take no longer · ticks: 99 % and 99.9 % · ○ the longest"
+    }
+}
+
+fn draw_row(frame: &mut Frame, row: &SpreadRow, place: usize) {
+    let (class, y) = (class(row.ours), frame.middle(place));
+    let x = |frame: &Frame, us: f64| frame.axis.position(us);
+    let first = x(frame, row.p50);
+    let last = row.known().last().map_or(first, |(_, us)| x(frame, us));
+    frame::line(&mut frame.svg, &format!("reach {class}"), (first, y), (last, y));
+    if let Some(p90) = row.p90 {
+        let to = x(frame, p90);
+        frame::line(&mut frame.svg, &format!("body {class}"), (first, y), (to, y));
+    }
+    for us in [row.p99, row.p999].into_iter().flatten() {
+        let x = x(frame, us);
+        frame::line(&mut frame.svg, &format!("median {class}"), (x, y - 6.0), (x, y + 6.0));
+    }
+    if let Some(max) = row.max {
+        let x = x(frame, max);
+        frame::dot(&mut frame.svg, &format!("ring {class}"), (x, y), 4.0);
+    }
+    frame::dot(&mut frame.svg, &format!("full {class}"), (first, y), 5.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_percentile_is_drawn_and_said() {
+        let row = SpreadRow {
+            label: "nowait".to_owned(),
+            ours: true,
+            p50: 2.0,
+            p90: None,
+            p99: Some(20.0),
+            p999: Some(90.0),
+            max: Some(4000.0),
+        };
+        let svg = Spread { title: "x", rows: vec![row] }.draw();
+        assert_eq!(svg.matches("class=\"median ours\"").count(), 2);
+        assert_eq!(svg.matches("<circle").count(), 2);
+        assert!(
+            svg.contains("nowait: p50 2.00 µs, p99 20.0 µs, p99.9 90.0 µs, max 4.00 ms"),
+            "{svg}"
+        );
+        assert!(svg.contains("2.00 µs – 4.00 ms"));
+    }
+}

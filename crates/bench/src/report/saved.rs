@@ -1,0 +1,242 @@
+//! The JSON of a measurement, read back: by comparisons, and by the page.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::SCHEMA;
+use crate::error::{BenchError, Context, Result};
+use crate::metric::{Better, Metric};
+use crate::stats::{self, Summary};
+
+/// A measurement of any workload, as its file has it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Saved {
+    pub(crate) schema: u32,
+    pub(crate) host: Map<String, Value>,
+    pub(crate) workload: String,
+    #[serde(default)]
+    pub(crate) params: Value,
+    pub(crate) rows: Vec<SavedRow>,
+    #[serde(default)]
+    pub(crate) ratios: Vec<SavedRatio>,
+    #[serde(default)]
+    pub(crate) verdicts: Vec<SavedVerdict>,
+    #[serde(default)]
+    pub(crate) notes: Vec<String>,
+    /// It was interrupted: what is here is valid, and something is missing.
+    #[serde(default)]
+    pub(crate) partial: bool,
+}
+
+/// One metric of one engine in one case.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct SavedRow {
+    pub(crate) engine: String,
+    pub(crate) case: String,
+    pub(crate) metric: String,
+    pub(crate) unit: String,
+    /// Files of older versions do not say it.
+    better: Option<Better>,
+    /// What is no number is written as null.
+    runs: Vec<Option<f64>>,
+    /// Where the figure stands among those of other block sizes.
+    pub(crate) point: Option<Point>,
+}
+
+/// The place of a figure in a plot against the block size.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Point {
+    pub(crate) block_bytes: u64,
+    /// Of what the plot is, such as `random read`.
+    pub(crate) plot: String,
+    /// Which of the lines, such as `batch`.
+    pub(crate) series: String,
+    /// What is plotted, such as `throughput`.
+    pub(crate) quantity: String,
+}
+
+/// How many times the figure of `a` that of `b` is.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct SavedRatio {
+    pub(crate) case: String,
+    pub(crate) metric: String,
+    pub(crate) a: String,
+    pub(crate) b: String,
+    pub(crate) median: f64,
+    pub(crate) low: Option<f64>,
+    pub(crate) high: Option<f64>,
+    #[serde(default)]
+    runs: Vec<f64>,
+    /// The same of a source, as a figure, as a range, or in words.
+    pub(crate) source: Option<f64>,
+    pub(crate) source_range: Option<(f64, f64)>,
+    pub(crate) source_words: Option<String>,
+    pub(crate) met: Option<bool>,
+}
+
+/// A target and what became of it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct SavedVerdict {
+    pub(crate) case: String,
+    pub(crate) target: String,
+    pub(crate) median: Option<f64>,
+    pub(crate) low: Option<f64>,
+    pub(crate) high: Option<f64>,
+    pub(crate) verdict: String,
+}
+
+impl Saved {
+    /// Reads a file that a benchmark has written.
+    ///
+    /// # Errors
+    /// It cannot be read, is no measurement, or is one of a later version.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
+        Self::parse(&text).map_err(|error| {
+            BenchError::failed(format!("{} is no measurement: {error}", path.display()))
+        })
+    }
+
+    /// Understands the text of such a file.
+    ///
+    /// # Errors
+    /// Those of [`Saved::read`].
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let saved: Self =
+            serde_json::from_str(text).map_err(|error| BenchError::failed(error.to_string()))?;
+        if saved.schema > SCHEMA {
+            let (theirs, ours) = (saved.schema, SCHEMA);
+            let what = format!("it has schema {theirs}, and this program knows up to {ours}");
+            return Err(BenchError::failed(what));
+        }
+        Ok(saved)
+    }
+
+    /// Tells whether it was made in virtual time: the same seed gives the same figures.
+    pub(crate) fn is_simulated(&self) -> bool {
+        !self.host.contains_key("kernel")
+    }
+
+    /// Returns the cases in the order of the file.
+    pub(crate) fn cases(&self) -> Vec<&str> {
+        distinct(self.rows.iter().map(|row| row.case.as_str()))
+    }
+
+    /// Returns the engines of a case in the order of the file.
+    pub(crate) fn engines(&self, case: &str) -> Vec<&str> {
+        distinct(self.rows_of(case).map(|row| row.engine.as_str()))
+    }
+
+    /// Returns the rows of a case.
+    pub(crate) fn rows_of(&self, case: &str) -> impl Iterator<Item = &SavedRow> {
+        self.rows.iter().filter(move |row| row.case == case)
+    }
+
+    /// Finds a row.
+    pub(crate) fn row(&self, case: &str, engine: &str, metric: &str) -> Option<&SavedRow> {
+        self.rows_of(case).find(|row| row.engine == engine && row.metric == metric)
+    }
+
+    /// Returns a field of the parameters of a case.
+    pub(crate) fn case_param(&self, case: &str, name: &str) -> Option<&Value> {
+        let cases = self.params.get("cases")?.as_array()?;
+        cases.iter().find(|params| params["case"] == case)?.get(name)
+    }
+}
+
+impl SavedRow {
+    /// Returns the figures, one a round.
+    pub(crate) fn runs(&self) -> Vec<f64> {
+        self.runs.iter().copied().flatten().collect()
+    }
+
+    /// Sums them up; `None` of nothing.
+    pub(crate) fn summary(&self) -> Option<Summary> {
+        stats::summarize(&self.runs())
+    }
+
+    /// Tells which figure is the better one; by the unit where nothing else is known.
+    pub(crate) fn better(&self) -> Better {
+        let by_name = || Metric::named(&self.metric).map(Metric::better);
+        self.better.or_else(by_name).unwrap_or_else(|| better_of_unit(&self.unit))
+    }
+
+    /// Returns the words for what was measured.
+    pub(crate) fn label(&self) -> &str {
+        match Metric::named(&self.metric) {
+            Some(metric) => metric.label(),
+            None => &self.metric,
+        }
+    }
+}
+
+impl SavedRatio {
+    /// Returns how many rounds there were.
+    pub(crate) fn rounds(&self) -> usize {
+        self.runs.len()
+    }
+}
+
+fn better_of_unit(unit: &str) -> Better {
+    let first = unit.split(' ').next().unwrap_or(unit);
+    match first {
+        _ if first.ends_with("/s") || first == "IOPS" => Better::More,
+        "ns" | "us" | "µs" | "ms" | "s" => Better::Less,
+        _ => Better::Neither,
+    }
+}
+
+/// Returns each text once, in the order of first appearance.
+pub(crate) fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for text in texts {
+        if !seen.contains(&text) {
+            seen.push(text);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::json_text;
+    use crate::results::sample_results;
+
+    #[test]
+    fn what_is_written_can_be_read_back() {
+        let text = json_text(&sample_results()).expect("serializable");
+        let saved = Saved::parse(&text).expect("a measurement");
+        assert_eq!(saved.workload, "submit");
+        assert_eq!(saved.engines(saved.cases()[0]), ["system", "nowait"]);
+        let iops = saved.row("a", "nowait", "iops").expect("measured");
+        assert_eq!(iops.summary().map(|summary| summary.median), Some(204.0));
+        assert_eq!(iops.better(), Better::More);
+        assert!(!saved.is_simulated() && !saved.partial);
+    }
+
+    #[test]
+    fn a_later_schema_is_refused_and_garbage_too() {
+        let text = json_text(&sample_results()).expect("serializable");
+        let later = text.replace("\"schema\": 1", "\"schema\": 99");
+        let error = Saved::parse(&later).expect_err("later");
+        assert!(error.to_string().contains("schema 99"), "{error}");
+        assert!(Saved::parse("{}").is_err() && Saved::parse("").is_err());
+    }
+
+    #[test]
+    fn the_direction_of_an_unknown_metric_follows_its_unit() {
+        let of = better_of_unit;
+        assert_eq!(
+            (of("MB/s"), of("transactions/s"), of("IOPS")),
+            (Better::More, of("B/s"), of("1/s"))
+        );
+        assert_eq!(
+            (of("µs CPU"), of("us"), of("× sync")),
+            (Better::Less, Better::Less, Better::Neither)
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Ctrl-C leaves a valid report of what was measured before, and no test files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No wait of this test takes longer unless something is wrong.
+const PATIENCE: Duration = Duration::from_mins(3);
+/// `SIGINT` in the mask of `/proc/PID/status`.
+const SIGINT_BIT: u64 = 1 << (libc::SIGINT - 1);
+
+/// Printed when a part could not run here.
+fn skip(workload: &str, why: &str) {
+    println!("skipped: {workload}: {why}");
+}
+
+/// Polls until `there` is something; fails the test if that does not happen.
+fn wait_for(what: &str, child: &mut Child, mut there: impl FnMut(u32) -> bool) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while !there(child.id()) {
+        if child.try_wait().expect("a child").is_some() {
+            return false;
+        }
+        assert!(Instant::now() < deadline, "no {what}");
+        // Nothing tells what /proc shows; a busy loop would take the processor from the runs.
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    true
+}
+
+fn catches_sigint(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & SIGINT_BIT != 0)
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn largest_file(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).max().unwrap_or(0)
+}
+
+/// Starts a workload that would take very long, sends SIGINT after `runs` programs it has started,
+/// and returns its report; `None` if it cannot run here.
+fn interrupted(workload: &str, arguments: &[&str], runs: usize) -> Option<serde_json::Value> {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    let reports = tempfile::tempdir().expect("a temporary folder");
+    let (json, html) = (reports.path().join("r.json"), reports.path().join("r.html"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
+    command.arg(workload).args(arguments).arg("--json").arg(&json).arg("--html").arg(&html);
+    if workload != "paper" {
+        command.args(["--rounds=1000", "--runtime=50ms", "--size=16M", "--dir"]).arg(folder.path());
+    }
+    let mut child =
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut seen = BTreeSet::new();
+    let ready = wait_for("handler", &mut child, catches_sigint)
+        && wait_for("runs", &mut child, |pid| {
+            seen.extend(children(pid));
+            seen.len() >= runs
+        })
+        && (runs > 0
+            || workload == "paper"
+            || wait_for("file", &mut child, |_| largest_file(folder.path()) >= 16 << 20));
+    if ready {
+        let pid = libc::pid_t::try_from(child.id()).expect("a process id");
+        // SAFETY: takes numbers; the process is ours and has not been waited for.
+        unsafe { libc::kill(pid, libc::SIGINT) };
+    }
+    let output = child.wait_with_output().expect("a child");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !ready {
+        skip(workload, stderr.trim());
+        return None;
+    }
+    assert_eq!(output.status.code(), Some(1), "{workload}: {stderr}");
+    assert!(stderr.contains("interrupted"), "{workload}: {stderr}");
+    let left: Vec<_> = fs::read_dir(folder.path()).expect("readable").flatten().collect();
+    assert!(left.is_empty(), "{workload}: {left:?}");
+    let page = fs::read_to_string(&html).expect("the page");
+    assert!(page.ends_with("</html>\n") && page.contains("It was interrupted"), "{workload}");
+    let text = fs::read_to_string(&json).expect("the report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
+    assert_eq!((&report["schema"], &report["partial"]), (&1.into(), &true.into()), "{workload}");
+    Some(report)
+}
+
+/// The programs that a workload of fio starts: its version, three probes, and more.
+#[test]
+fn what_fio_has_measured_is_reported() {
+    for (workload, engine) in [("submit", "system"), ("posix", "posixaio")] {
+        let arguments = ["--keep-caches", "--engine", engine];
+        let Some(report) = interrupted(workload, &arguments, 7) else { continue };
+        let rows = report["rows"].as_array().expect("a list");
+        assert!(!rows.is_empty(), "{workload}");
+        assert!(rows.iter().all(|row| row["median"].is_number() && row["mad"].is_number()));
+    }
+}
+
+#[test]
+fn what_was_measured_of_the_cache_is_reported() {
+    let arguments = ["--keep-caches", "--case=a-4k", "--engine=psync"];
+    let Some(report) = interrupted("cached", &arguments, 3) else { return };
+    assert!(report["rows"].as_array().is_some_and(|rows| !rows.is_empty()));
+}
+
+#[test]
+fn what_runs_in_the_process_ends_in_order_too() {
+    for workload in ["vector", "mixed", "fairness"] {
+        interrupted(workload, &[], 0);
+    }
+}
+
+#[test]
+fn a_simulation_ends_after_the_table_it_is_at() {
+    let report = interrupted("paper", &["--quick"], 0).expect("needs nothing");
+    // All tables have 180 rows; the signal came before the last of them began.
+    assert!(report["ratios"].as_array().is_some_and(|ratios| ratios.len() < 180));
+}
