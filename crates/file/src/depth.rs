@@ -16,14 +16,14 @@ const MOMENTS: u8 = 32;
 
 /// What one context's depth was lately. A hint: threads that submit at once may lose a look.
 #[derive(Debug, Default)]
-pub struct Depth {
+pub(crate) struct Depth {
     /// Low depths that will be taken for a moment's.
     moments: AtomicU8,
 }
 
 impl Depth {
     /// Tells whether the submitter, with `outstanding` requests now, keeps only a few.
-    pub fn is_low(&self, outstanding: usize) -> bool {
+    pub(crate) fn is_low(&self, outstanding: usize) -> bool {
         let moments = self.moments.load(Relaxed);
         if outstanding >= LOW {
             if moments != MOMENTS {
