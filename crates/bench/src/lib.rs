@@ -15,7 +15,8 @@
 //! can ask is asked of an engine in this process (`rig`): `vector`,
 //! `fairness`, `mixed`.
 //! Servers of images are measured by fio as their client: `serve`.
-//! The sources' experiments are simulated on models of their devices: `paper`. Saved figures are
+//! The sources' experiments are simulated on models of their devices, or repeated on a device that
+//! exists, with every engine through its own interface: `paper`, `workload`. Saved figures are
 //! compared by `compare`.
 //!
 //! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
@@ -41,7 +42,10 @@ mod layout;
 mod memory;
 mod metric;
 mod mixed;
+mod offsets;
 mod paper;
+mod pattern;
+mod peers;
 mod prepare;
 mod progress;
 mod report;
@@ -57,8 +61,10 @@ mod submit;
 mod suite;
 mod table;
 mod units;
+mod usage;
 mod vector;
 mod verdict;
+mod workload;
 
 pub use args::{DemoArgs, DiskArgs, MeasureArgs, POSIX_EXAMPLES, Places, SubmitArgs};
 pub use cached::{CachedArgs, CachedResults, run_cached};
@@ -72,3 +78,7 @@ pub use results::Results;
 pub use serve::{ServeBenchArgs, run_serve};
 pub use submit::{run_posix, run_submit};
 pub use vector::{VectorArgs, run_vector};
+pub use workload::{
+    AioStressArgs, CleanerArgs, PrefetchArgs, RandrwArgs, RawioArgs, run_aio_stress, run_cleaner,
+    run_prefetch, run_randrw, run_rawio,
+};

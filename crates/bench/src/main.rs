@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use nowait_bench::{
-    CachedArgs, CompareArgs, DemoArgs, FairnessArgs, MixedArgs, POSIX_EXAMPLES, PaperArgs,
-    SubmitArgs, VectorArgs, run_cached, run_compare, run_demo, run_fairness, run_mixed, run_paper,
-    run_posix, run_submit, run_vector,
+    AioStressArgs, CachedArgs, CleanerArgs, CompareArgs, DemoArgs, FairnessArgs, MixedArgs,
+    POSIX_EXAMPLES, PaperArgs, PrefetchArgs, RandrwArgs, RawioArgs, SubmitArgs, VectorArgs,
+    run_aio_stress, run_cached, run_cleaner, run_compare, run_demo, run_fairness, run_mixed,
+    run_paper, run_posix, run_prefetch, run_randrw, run_rawio, run_submit, run_vector,
 };
 
 #[derive(Parser)]
@@ -31,7 +32,17 @@ enum Command {
     Fairness(FairnessArgs),
     /// Serve sockets, a file and a timer from one context, against epoll with threads.
     Mixed(MixedArgs),
-    /// Repeat the sources' experiments in virtual time, on a model of a device.
+    /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
+    AioStress(AioStressArgs),
+    /// Measure asynchronous requests against synchronous threads, as rawiobench does.
+    Rawio(RawioArgs),
+    /// Measure the time inside submit of random reads and writes, by mode of submit.
+    Randrw(RandrwArgs),
+    /// Measure page cleaners of a database, one with asynchronous I/O against many without.
+    Cleaner(CleanerArgs),
+    /// Measure prefetchers of a database, one with asynchronous I/O against many without.
+    Prefetch(PrefetchArgs),
+    /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
     Paper(PaperArgs),
     /// Compare two saved measurements, figure by figure.
     Compare(CompareArgs),
@@ -47,6 +58,11 @@ fn main() -> ExitCode {
         Command::Vector(args) => run_vector(&args),
         Command::Fairness(args) => run_fairness(&args),
         Command::Mixed(args) => run_mixed(&args),
+        Command::AioStress(args) => run_aio_stress(&args).map(drop),
+        Command::Rawio(args) => run_rawio(&args).map(drop),
+        Command::Randrw(args) => run_randrw(&args).map(drop),
+        Command::Cleaner(args) => run_cleaner(&args).map(drop),
+        Command::Prefetch(args) => run_prefetch(&args).map(drop),
         Command::Paper(args) => run_paper(&args).map(drop),
         Command::Compare(args) => run_compare(&args),
         Command::Demo(args) => run_demo(&args).map(drop),

@@ -13,6 +13,12 @@ pub(crate) enum Metric {
     IopsPerCore,
     /// Bytes moved per second.
     BytesPerS,
+    /// The same, the time of a final fsync included.
+    BytesPerSSynced,
+    /// Transactions of a database per second.
+    TransactionsPerS,
+    /// Of the pages that were written, those that cleaners wrote, in percent.
+    WrittenByCleaners,
     /// Mean time from the prepared request to the return of `io_submit`.
     SubmitUsMean,
     /// Median of the same.
@@ -23,6 +29,10 @@ pub(crate) enum Metric {
     SubmitUsP999,
     /// The longest call.
     SubmitUsMax,
+    /// Mean time of a call that submits one read.
+    SubmitReadUsMean,
+    /// Mean time of a call that submits one write.
+    SubmitWriteUsMean,
     /// How often the submitting thread slept inside the calls, in all of the run.
     SubmitSleeps,
     /// Median time from the return of `io_submit` to the completion.
@@ -64,15 +74,20 @@ pub(crate) type Sample = BTreeMap<Metric, f64>;
 
 impl Metric {
     /// Every metric, in the order of the report.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Iops,
         Self::IopsPerCore,
         Self::BytesPerS,
+        Self::BytesPerSSynced,
+        Self::TransactionsPerS,
+        Self::WrittenByCleaners,
         Self::SubmitUsMean,
         Self::SubmitUsP50,
         Self::SubmitUsP99,
         Self::SubmitUsP999,
         Self::SubmitUsMax,
+        Self::SubmitReadUsMean,
+        Self::SubmitWriteUsMean,
         Self::SubmitSleeps,
         Self::LatencyUsP50,
         Self::LatencyUsP90,
@@ -92,11 +107,16 @@ impl Metric {
             Self::Iops => "iops",
             Self::IopsPerCore => "iops_per_core",
             Self::BytesPerS => "bytes_per_s",
+            Self::BytesPerSSynced => "bytes_per_s_synced",
+            Self::TransactionsPerS => "transactions_per_s",
+            Self::WrittenByCleaners => "written_by_cleaners_percent",
             Self::SubmitUsMean => "submit_us_mean",
             Self::SubmitUsP50 => "submit_us_p50",
             Self::SubmitUsP99 => "submit_us_p99",
             Self::SubmitUsP999 => "submit_us_p999",
             Self::SubmitUsMax => "submit_us_max",
+            Self::SubmitReadUsMean => "submit_read_us_mean",
+            Self::SubmitWriteUsMean => "submit_write_us_mean",
             Self::SubmitSleeps => "submit_sleeps",
             Self::LatencyUsP50 => "latency_us_p50",
             Self::LatencyUsP90 => "latency_us_p90",
@@ -114,8 +134,9 @@ impl Metric {
     /// Returns the unit used in the JSON.
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Self::Iops | Self::IopsPerCore => "1/s",
-            Self::BytesPerS => "B/s",
+            Self::Iops | Self::IopsPerCore | Self::TransactionsPerS => "1/s",
+            Self::BytesPerS | Self::BytesPerSSynced => "B/s",
+            Self::WrittenByCleaners => "%",
             Self::ContextSwitchesPerIo | Self::SubmitSleeps => "1",
             Self::RssBytesMax | Self::PageCacheGrowthBytes => "B",
             Self::OtherBusyCores => "cores",
@@ -129,11 +150,16 @@ impl Metric {
             Self::Iops => "IOPS",
             Self::IopsPerCore => "IOPS a core",
             Self::BytesPerS => "throughput",
+            Self::BytesPerSSynced => "synced",
+            Self::TransactionsPerS => "transactions",
+            Self::WrittenByCleaners => "written by cleaners",
             Self::SubmitUsMean => "submit mean",
             Self::SubmitUsP50 => "submit p50",
             Self::SubmitUsP99 => "submit p99",
             Self::SubmitUsP999 => "submit p99.9",
             Self::SubmitUsMax => "submit max",
+            Self::SubmitReadUsMean => "submit of a read",
+            Self::SubmitWriteUsMean => "submit of a write",
             Self::SubmitSleeps => "sleeps in submit",
             Self::LatencyUsP50 => "latency p50",
             Self::LatencyUsP90 => "latency p90",
@@ -156,7 +182,12 @@ impl Metric {
     /// Tells which figure is the better one.
     pub(crate) fn better(self) -> Better {
         match self {
-            Self::Iops | Self::IopsPerCore | Self::BytesPerS => Better::More,
+            Self::Iops
+            | Self::IopsPerCore
+            | Self::BytesPerS
+            | Self::BytesPerSSynced
+            | Self::TransactionsPerS
+            | Self::WrittenByCleaners => Better::More,
             Self::OtherBusyCores => Better::Neither,
             _ => Better::Less,
         }

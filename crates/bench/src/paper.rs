@@ -14,6 +14,7 @@ use crate::interrupt;
 use crate::metric::Better;
 use crate::report::{self, SCHEMA};
 use crate::table::{new_table, right};
+use crate::workload::{PaperPlan, run_paper_on};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,16 +22,18 @@ Examples:
   nowait bench paper --device sim:raid20       … on 20 logical drives of 4 disks
   nowait bench paper --seed 7 --json           another draw, as JSON on standard output
   nowait bench paper --json paper.json         the tables, and the figures in a file
+  nowait bench paper --device /var/tmp         on this disk, with all peers: eight minutes
   nowait bench paper --html paper.html         … and a page with the curves
 
-The same device and seed give the same output to the last byte.";
+The same model and seed give the same output to the last byte.";
 
 /// Repeats the sources' experiments in virtual time, before and after, on a model of a device.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PaperArgs {
-    /// The model: sim:u2scsi, sim:raid20, sim:hdd, sim:sata-ssd or sim:nvme
-    #[arg(long, value_name = "sim:MODEL", default_value = "sim:u2scsi")]
+    /// A model: sim:u2scsi, sim:raid20, sim:hdd, sim:sata-ssd or sim:nvme; or a file, a folder, a
+    /// block device, ram
+    #[arg(long, value_name = "sim:MODEL|PATH", default_value = "sim:u2scsi")]
     pub device: String,
 
     /// Decides all that is drawn: places and kinds of requests
@@ -40,6 +43,14 @@ pub struct PaperArgs {
     /// Smaller files and fewer requests: the shapes, in seconds
     #[arg(long)]
     pub quick: bool,
+
+    /// On a device that exists: drop only the pages of the test file before a run
+    #[arg(long)]
+    pub keep_caches: bool,
+
+    /// On a device that exists: keep the laid-out file for the next measurement
+    #[arg(long)]
+    pub keep: bool,
 
     /// Write the figures as JSON to a file, or instead of the tables to standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
@@ -55,6 +66,14 @@ pub struct PaperArgs {
 /// # Errors
 /// There is no such model, or the JSON cannot be written.
 pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
+    if !args.device.starts_with("sim:") {
+        let json = args.json.as_deref().filter(|path| *path != Path::new("-"));
+        let device = Path::new(&args.device);
+        let (quick, keep, keep_caches) = (args.quick, args.keep, args.keep_caches);
+        let html = args.html.as_deref();
+        let plan = PaperPlan { device, quick, keep, keep_caches, json, html };
+        return run_paper_on(&plan).map(|_| Vec::new());
+    }
     let hardware = Hardware::named(&args.device).map_err(BenchError::usage)?;
     let scale = if args.quick { Scale::SMALL } else { Scale::FULL };
     interrupt::install();

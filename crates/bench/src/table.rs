@@ -38,8 +38,11 @@ const DEMO_LINES: [(Metric, &str); 5] = [
 /// Prints a figure in the unit of its metric.
 pub(crate) fn figure(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Iops | Metric::IopsPerCore | Metric::SubmitSleeps => units::count(value),
-        Metric::BytesPerS => format!("{}/s", units::bytes(value)),
+        Metric::Iops | Metric::IopsPerCore | Metric::SubmitSleeps | Metric::TransactionsPerS => {
+            units::count(value)
+        }
+        Metric::WrittenByCleaners => format!("{value:.0} %"),
+        Metric::BytesPerS | Metric::BytesPerSSynced => format!("{}/s", units::bytes(value)),
         Metric::RssBytesMax | Metric::PageCacheGrowthBytes => units::bytes(value),
         Metric::ContextSwitchesPerIo | Metric::OtherBusyCores => format!("{value:.2}"),
         _ => units::time_us(value),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -135,6 +135,31 @@ pub fn run_vector(args: &VectorArgs) -> Result<()> {
         false if args.check => Err(BenchError::failed("a target is not met")),
         _ => Ok(()),
     }
+}
+
+/// The runs of a case, by the way.
+pub(crate) type CaseRuns = (&'static str, Vec<(&'static str, Vec<Sample>)>);
+
+/// Runs the cases on the first `size` bytes of a file that is there.
+///
+/// # Errors
+/// No io_uring here, no direct I/O, or a run failed.
+pub(crate) fn measure_on(
+    path: &Path,
+    size: u64,
+    rounds: usize,
+    runtime: Duration,
+) -> Result<Vec<CaseRuns>> {
+    let options = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
+    let open = options.context(|| format!("open {} for direct I/O", path.display()))?;
+    let measure = |(segments, case)| {
+        let samples = interleave(&WAYS, rounds, |round, (way, _)| {
+            interrupt::check()?;
+            one_run(&open, size, *way, segments, runtime, round as u64)
+        })?;
+        Ok((case, WAYS.iter().map(|(_, name)| *name).zip(samples).collect()))
+    };
+    CASES.into_iter().map(measure).collect()
 }
 
 /// Reads random chunks for `runtime`, [`CHUNKS`] at a time.

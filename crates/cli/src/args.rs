@@ -67,7 +67,17 @@ pub(crate) enum Bench {
     Mixed(nowait_bench::MixedArgs),
     /// Measure NBD servers on the same image, and check ours against the targets.
     Serve(nowait_bench::ServeBenchArgs),
-    /// Repeat the sources' experiments in virtual time, on a model of a device.
+    /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
+    AioStress(nowait_bench::AioStressArgs),
+    /// Measure asynchronous requests against synchronous threads, as rawiobench does.
+    Rawio(nowait_bench::RawioArgs),
+    /// Measure the time inside submit of random reads and writes, by mode of submit.
+    Randrw(nowait_bench::RandrwArgs),
+    /// Measure page cleaners of a database, one with asynchronous I/O against many without.
+    Cleaner(nowait_bench::CleanerArgs),
+    /// Measure prefetchers of a database, one with asynchronous I/O against many without.
+    Prefetch(nowait_bench::PrefetchArgs),
+    /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
     Paper(nowait_bench::PaperArgs),
     /// Compare two saved measurements, figure by figure.
     Compare(nowait_bench::CompareArgs),
@@ -109,7 +119,10 @@ Examples:
   nowait bench fairness                  single requests beside thousands
   nowait bench mixed                     sockets, a file and a timer on one thread
   nowait bench serve --quick             NBD servers, every case
+  nowait bench aio-stress --quick        every engine on an uncached file
+  nowait bench rawio --quick             asynchronous requests against 160 threads
   nowait bench paper                     the sources' tables, simulated
+  nowait bench paper --device /var/tmp   … on this disk, with all peers
   nowait bench compare a.json b.json     two saved measurements";
 
 const RUN_EXAMPLES: &str = "\

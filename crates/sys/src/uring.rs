@@ -1,6 +1,6 @@
 //! One io_uring: set up, filled, entered, reaped.
 
-use crate::{Errno, fd, sys, time::Deadline};
+use crate::{Errno, fd, file::IoVec, sys, time::Deadline};
 use io_uring::IoUring;
 use std::os::fd::AsRawFd;
 
@@ -163,6 +163,24 @@ impl Ring {
         let argument = core::ptr::from_ref(&argument);
         // SAFETY: the argument and the timespec it points to are live locals.
         unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, min, flags, argument, size) }
+    }
+
+    /// Registers buffers, by their place in the list, and a file, as number 0.
+    ///
+    /// # Errors
+    /// `ENOMEM`: RLIMIT_MEMLOCK. `EOPNOTSUPP`: the file cannot be registered.
+    /// # Safety
+    /// The memory stays mapped, in place, for the life of the ring.
+    /// Source: io_uring_register(2), IORING_REGISTER_BUFFERS, IORING_REGISTER_FILES.
+    pub unsafe fn register(&self, buffers: &[IoVec], file: i32) -> Result<(), Errno> {
+        let raw: Vec<libc::iovec> = buffers
+            .iter()
+            .map(|part| libc::iovec { iov_base: part.base.cast(), iov_len: part.len })
+            .collect();
+        let submitter = self.inner.submitter();
+        // SAFETY: the caller's promise.
+        unsafe { submitter.register_buffers(&raw) }.map_err(Errno::from)?;
+        submitter.register_files(&[file]).map_err(Errno::from)
     }
 
     /// Tells whether the kernel knows `opcode` (a `CODE` of [`opcode`]). Source:

@@ -1,10 +1,11 @@
 //! The cases, the ways to do each, and what must come out.
 
-use super::spec::{Access, Engine, Warm};
+use super::spec::{Engine, Warm};
 use crate::job::Comparison::{self, AtLeast, AtMost};
 use crate::metric::Metric::{
     self, BytesPerS, CpuUsPerIo, Iops, IopsPerCore, SubmitUsP50, SubmitUsP999,
 };
+use crate::offsets::Access;
 
 /// A size as a share of `--size`.
 #[derive(Debug, Clone, Copy)]

@@ -6,19 +6,20 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use nowait::CacheMode;
 use nowait_sys::aligned::AlignedBuffer;
 use nowait_sys::uring::Issuer;
 
-use super::offsets::Offsets;
-use super::pattern;
-use super::peers::{
-    Peer, Request, libaio::Libaio, lower::Lower, memory::Memory, native::Native, psync::Psync,
-    ring::Uring,
-};
-use super::spec::{Access, Engine, Outcome, Spec, Warm};
-use super::usage::{self, Used};
+use super::spec::{Engine, Outcome, Spec, Warm};
 use crate::cache;
 use crate::error::{BenchError, Context, Result};
+use crate::offsets::{Access, Offsets};
+use crate::pattern;
+use crate::peers::{
+    self, Peer, Request, libaio::Libaio, lower::Lower, memory::Memory, native::Native,
+    psync::Psync, ring::Uring,
+};
+use crate::usage::{self, Used};
 
 /// Our cache is warmed up by reads of this size, so many at a time.
 const WARM_BYTES: usize = 256 << 10;
@@ -43,20 +44,21 @@ pub(crate) fn run(text: &str) -> Result<()> {
 
 /// Carries out a run in this process.
 pub(crate) fn measure(spec: &Spec) -> Result<Outcome> {
+    let place = &spec.place();
     match spec.engine {
-        Engine::Queue => with(spec, &Native::open(spec)?),
-        Engine::Submission => with(spec, &Lower::open(spec, 0)?),
-        Engine::Guard => with(spec, &Lower::open(spec, spec.block_bytes)?),
-        Engine::Psync => with(spec, &Psync::open(spec, false)?),
-        Engine::Preadv2 => with(spec, &Psync::open(spec, true)?),
-        Engine::Uring => with(spec, &Uring::open(spec, Issuer::Any)?),
-        Engine::UringDefer => with(spec, &Uring::open(spec, Issuer::Single)?),
-        Engine::Libaio => with(spec, &Libaio::open(spec)?),
+        Engine::Queue => with(spec, &Native::open(place, CacheMode::User)?),
+        Engine::Submission => with(spec, &Lower::open(place, 0)?),
+        Engine::Guard => with(spec, &Lower::open(place, spec.block_bytes)?),
+        Engine::Psync => with(spec, &Psync::open(place, false)?),
+        Engine::Preadv2 => with(spec, &Psync::open(place, true)?),
+        Engine::Uring => with(spec, &Uring::open(place, Uring::lazy(Issuer::Any))?),
+        Engine::UringDefer => with(spec, &Uring::open(place, Uring::lazy(Issuer::Single))?),
+        Engine::Libaio => with(spec, &Libaio::open(place)?),
         Engine::Mmap => {
             warm_kernel(spec)?;
-            with(spec, &Memory::map(spec)?)
+            with(spec, &Memory::map(place, true)?)
         }
-        Engine::Memcpy => with(spec, &Memory::copy(spec)?),
+        Engine::Memcpy => with(spec, &Memory::copy(place)?),
     }
 }
 
@@ -76,7 +78,7 @@ struct Lane {
     after: Used,
 }
 
-fn with<E: super::peers::Engine>(spec: &Spec, engine: &E) -> Result<Outcome> {
+fn with<E: peers::Engine>(spec: &Spec, engine: &E) -> Result<Outcome> {
     if engine.has_own_cache() {
         warm_own(spec, engine)?;
     } else {
@@ -142,7 +144,7 @@ fn pump<P: Peer>(
         if more() {
             let room = (spec.depth - in_flight) as u64;
             for _ in 0..room.min(lap - taken) {
-                let request = Request { offset: offsets.next(), generation: 0 };
+                let request = Request { offset: offsets.next(), ..Request::default() };
                 batch.push(if spec.write { next_write(spec, lane, request) } else { request });
             }
         }
@@ -223,7 +225,7 @@ fn summarize(spec: &Spec, before: Used, lanes: &[Lane]) -> Result<Outcome> {
 }
 
 /// Fills a cache of this process through it.
-fn warm_own<E: super::peers::Engine>(spec: &Spec, engine: &E) -> Result<()> {
+fn warm_own<E: peers::Engine>(spec: &Spec, engine: &E) -> Result<()> {
     if spec.warm == Warm::Nothing {
         return engine.fill(&spec.other, spec.pool_bytes);
     }
@@ -235,7 +237,7 @@ fn warm_own<E: super::peers::Engine>(spec: &Spec, engine: &E) -> Result<()> {
         (0..spec.set_bytes / bytes as u64 * bytes as u64).step_by(stride).collect();
     let (mut in_flight, mut wrong) = (0, 0);
     for offset in offsets {
-        peer.submit(&[Request { offset, generation: 0 }])?;
+        peer.submit(&[Request { offset, ..Request::default() }])?;
         in_flight += 1;
         let min = usize::from(in_flight == WARM_DEPTH);
         peer.reap(min, &mut |request, bytes| {

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
+use nowait::{BackendChoice, SubmitMode};
 use serde::{Deserialize, Serialize};
+
+use crate::offsets::Access;
+use crate::peers::Place;
 
 /// A way to read and write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,18 +32,6 @@ pub(crate) enum Engine {
     Mmap,
     /// Private huge pages, and memcpy: what any cache must do at least.
     Memcpy,
-}
-
-/// Where a request goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Access {
-    /// Every block once a lap, in an order without pattern.
-    Random,
-    /// Any block, whether it was visited before or not.
-    Uniform,
-    /// Every block in ascending order.
-    Sequential,
 }
 
 /// What is done before the clock starts.
@@ -89,6 +81,22 @@ pub(crate) struct Spec {
     pub(crate) other: PathBuf,
     /// Where the outcome goes, as JSON.
     pub(crate) outcome: PathBuf,
+}
+
+impl Spec {
+    /// Returns what a peer opens.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            path: self.path.clone(),
+            write: self.write,
+            direct: self.direct,
+            sync: self.sync,
+            set_bytes: self.set_bytes,
+            pool_bytes: self.pool_bytes,
+            backend: if self.kaio { BackendChoice::Kaio } else { BackendChoice::Uring },
+            submit: SubmitMode::Auto,
+        }
+    }
 }
 
 /// What a run has measured.

@@ -5,7 +5,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::cases::{Case, Share, Subject};
-use super::pattern;
 use super::results::{CachedResults, CaseResults};
 use super::spec::{Outcome, Spec};
 use crate::cache;
@@ -16,6 +15,7 @@ use crate::interrupt;
 use crate::launch;
 use crate::layout::TestFile;
 use crate::metric::{Metric, Sample};
+use crate::pattern;
 use crate::progress::Progress;
 use crate::seccomp;
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 
 use super::slots::Slots;
-use super::{Engine, Peer, Request, failed};
-use crate::cached::spec::Spec;
+use super::{Engine, Peer, Place, Request, failed};
 use crate::error::{BenchError, Context, Result};
 
 /// Memory that holds the bytes of the set.
@@ -23,7 +22,7 @@ enum Source {
     Mapped(Mapping),
 }
 
-/// A shared, populated mapping of the beginning of a file.
+/// A shared mapping of the beginning of a file.
 struct Mapping {
     base: *mut u8,
     len: usize,
@@ -42,11 +41,12 @@ pub(crate) struct MemoryPeer {
 }
 
 impl Memory {
-    /// Maps the set.
-    pub(crate) fn map(spec: &Spec) -> Result<Self> {
-        let file = open(spec)?;
-        let len = spec.set_bytes as usize;
-        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_POPULATE);
+    /// Maps the set; all of it is read then if `populate` is set, else page by page, when touched.
+    pub(crate) fn map(place: &Place, populate: bool) -> Result<Self> {
+        let file = open(place)?;
+        let len = place.set_bytes as usize;
+        let populate = if populate { libc::MAP_POPULATE } else { 0 };
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED | populate);
         let null = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let base = unsafe { libc::mmap(null, len, protection, flags, file.as_raw_fd(), 0) };
@@ -58,22 +58,22 @@ impl Memory {
     }
 
     /// Copies the set into huge pages.
-    pub(crate) fn copy(spec: &Spec) -> Result<Self> {
-        let len = spec.set_bytes as usize;
+    pub(crate) fn copy(place: &Place) -> Result<Self> {
+        let len = place.set_bytes as usize;
         let memory = HugeMemory::new(len.next_multiple_of(HUGE_PAGE_SIZE));
         let memory = memory.map_err(failed("mmap"))?;
         // SAFETY: the mapping is that long, zeroed, and nobody else has it yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base(), len) };
-        open(spec)?.read_exact(bytes).context(|| format!("read {}", spec.path.display()))?;
+        open(place)?.read_exact(bytes).context(|| format!("read {}", place.path.display()))?;
         Ok(Self { source: Arc::new(Source::Huge(memory)) })
     }
 }
 
-fn open(spec: &Spec) -> Result<File> {
-    if spec.write {
+fn open(place: &Place) -> Result<File> {
+    if place.write {
         return Err(BenchError::usage("this engine only reads"));
     }
-    super::open(spec)
+    super::open(place)
 }
 
 impl Source {
@@ -98,6 +98,9 @@ impl Engine for Memory {
     fn peer(&self, block_bytes: usize, depth: usize) -> Result<MemoryPeer> {
         let slots = Slots::new(block_bytes, 1);
         Ok(MemoryPeer { source: self.source.clone(), slots, wanted: Vec::with_capacity(depth) })
+    }
+    fn is_asynchronous(&self) -> bool {
+        false
     }
 }
 

@@ -35,6 +35,38 @@ pub(crate) fn is_stamped(offset: u64, bytes: &[u8], generation: u32) -> bool {
     })
 }
 
+/// Undoes the factor of the generation: the inverse of an odd number modulo 2^64.
+const GENERATION_INVERSE: u64 = inverse(0xd6e8_feb8_6659_fd93);
+
+const fn inverse(odd: u64) -> u64 {
+    let (mut x, mut step) = (odd, 0);
+    // Each step of Newton's method doubles the bits that are right; an odd number has 3.
+    while step < 5 {
+        x = x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x)));
+        step += 1;
+    }
+    x
+}
+
+/// Returns the generation that the first word at byte `offset` was stamped with; `None`: it is not
+/// of this place.
+pub(crate) fn generation(offset: u64, bytes: &[u8]) -> Option<u32> {
+    let found: [u8; WORD] = bytes.get(..WORD)?.try_into().ok()?;
+    let rest = u64::from_le_bytes(found) ^ word(offset, 0);
+    u32::try_from(rest.wrapping_mul(GENERATION_INVERSE)).ok()
+}
+
+/// Tells whether each page is of its place, in whatever generation.
+///
+/// Looks at the beginnings of pages only: what else a page holds depends on who wrote it.
+pub(crate) fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
+    let first = (offset.next_multiple_of(STAMP_BYTES as u64) - offset) as usize;
+    let mut pages = bytes.get(first..).unwrap_or_default().chunks(STAMP_BYTES).enumerate();
+    pages.all(|(index, page)| {
+        generation(offset + (first + index * STAMP_BYTES) as u64, page).is_some()
+    })
+}
+
 /// Tells whether bytes that were read are as laid out, by the first word of each page and the last
 /// of all.
 pub(crate) fn is_laid_out(offset: u64, bytes: &[u8]) -> bool {
@@ -55,6 +87,20 @@ mod tests {
         assert!(is_laid_out(8192 + 512, &bytes[512..1024]));
         bytes[STAMP_BYTES] ^= 1;
         assert!(!is_laid_out(8192, &bytes), "the first word of the second page");
+    }
+
+    #[test]
+    fn the_generation_can_be_read_back() {
+        let mut bytes = vec![0; 2 * STAMP_BYTES];
+        for generation in [0, 1, 7, u32::MAX] {
+            stamp(8192, &mut bytes, generation);
+            assert_eq!(super::generation(8192, &bytes), Some(generation));
+            assert!(is_in_place(8192, &bytes));
+            assert!(!is_in_place(4096, &bytes), "another place");
+            assert!(is_in_place(8192 + 512, &bytes[512..1024]), "the inside of a page");
+        }
+        bytes[STAMP_BYTES] ^= 1;
+        assert!(!is_in_place(8192, &bytes));
     }
 
     #[test]

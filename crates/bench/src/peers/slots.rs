@@ -4,7 +4,7 @@ use nowait_sys::aligned::AlignedBuffer;
 use nowait_sys::file::IoVec;
 
 use super::Request;
-use crate::cached::pattern;
+use crate::pattern;
 
 /// Buffers of one size, each with the request that has it. A buffer keeps its place.
 pub(super) struct Slots {
@@ -18,7 +18,7 @@ impl Slots {
         let mut buffers: Vec<_> = (0..depth).map(|_| AlignedBuffer::zeroed(block_bytes)).collect();
         // Memory is there, and differs from zero, before the clock starts.
         buffers.iter_mut().for_each(|buffer| buffer.fill(0x5a));
-        let requests = vec![Request { offset: 0, generation: 0 }; depth];
+        let requests = vec![Request::default(); depth];
         Self { buffers, requests, free: (0..depth).rev().collect() }
     }
 

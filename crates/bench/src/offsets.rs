@@ -1,7 +1,20 @@
 //! Where requests go.
 
-use super::spec::Access;
+use serde::{Deserialize, Serialize};
+
 use crate::stats::SplitMix;
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Access {
+    /// Every block once a lap, in an order without pattern.
+    Random,
+    /// Any block, whether it was visited before or not.
+    Uniform,
+    /// Every block in ascending order.
+    Sequential,
+}
 
 /// The offsets of a run, without end: every block once, then all of them again; or any of them.
 pub(crate) struct Offsets {
@@ -38,7 +51,7 @@ impl Offsets {
             let index = self.next;
             self.next = (self.next + 1) & ((1 << self.bits) - 1);
             let block = match self.access {
-                Access::Random => self.permute(index),
+                Access::Random => permute(index, self.bits, self.seed),
                 Access::Uniform | Access::Sequential => index,
             };
             if block < self.blocks {
@@ -46,19 +59,19 @@ impl Offsets {
             }
         }
     }
+}
 
-    /// A bijection on `bits` bits: each step can be undone.
-    #[inline]
-    fn permute(&self, index: u64) -> u64 {
-        let mask = (1 << self.bits) - 1;
-        let half = self.bits.div_ceil(2);
-        let mut x = index ^ (self.seed & mask);
-        for factor in [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9_u64, 0x94d0_49bb_1331_11eb] {
-            x = x.wrapping_mul(factor) & mask;
-            x ^= x >> half;
-        }
-        x
+/// A bijection on `bits` bits: each step can be undone.
+#[inline]
+pub(crate) fn permute(index: u64, bits: u32, seed: u64) -> u64 {
+    let mask = (1 << bits) - 1;
+    let half = bits.div_ceil(2);
+    let mut x = index ^ (seed & mask);
+    for factor in [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9_u64, 0x94d0_49bb_1331_11eb] {
+        x = x.wrapping_mul(factor) & mask;
+        x ^= x >> half;
     }
+    x
 }
 
 #[cfg(test)]

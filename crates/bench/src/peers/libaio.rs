@@ -9,8 +9,7 @@ use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
-use super::{Engine, Peer, Request, failed, require_whole};
-use crate::cached::spec::Spec;
+use super::{Engine, Peer, Place, Request, failed, require_whole};
 use crate::error::{BenchError, Context, Result};
 
 /// The file.
@@ -29,8 +28,8 @@ pub(crate) struct LibaioPeer {
 }
 
 impl Libaio {
-    pub(crate) fn open(spec: &Spec) -> Result<Self> {
-        Ok(Self { file: Arc::new(super::open(spec)?) })
+    pub(crate) fn open(place: &Place) -> Result<Self> {
+        Ok(Self { file: Arc::new(super::open(place)?) })
     }
 }
 

@@ -1,21 +1,21 @@
-//! Our page cache through the native API.
+//! The native API, through our page cache, the kernel's, or none.
 
 use std::path::Path;
 
-use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue};
+use nowait::{AlignedBuffer, CacheMode, File, Nowait, OpenOptions, Queue};
 
-use super::{Engine, Peer, Request};
-use crate::cached::pattern;
-use crate::cached::spec::Spec;
+use super::{Engine, Peer, Place, Request};
 use crate::error::{BenchError, Result};
+use crate::pattern;
 
 /// Read at once to fill the pool.
 const FILL_BYTES: usize = 1 << 20;
 
-/// An engine of ours and the file, opened for the user cache.
+/// An engine of ours and the file.
 pub(crate) struct Native {
     nowait: Nowait,
     file: File,
+    cache: CacheMode,
 }
 
 /// A queue with its spare buffers.
@@ -26,13 +26,13 @@ pub(crate) struct NativePeer {
 }
 
 impl Native {
-    pub(crate) fn open(spec: &Spec) -> Result<Self> {
-        let backend = if spec.kaio { BackendChoice::Kaio } else { BackendChoice::Uring };
-        let builder = Nowait::builder().backend(backend).cache_bytes(spec.pool_bytes);
+    pub(crate) fn open(place: &Place, cache: CacheMode) -> Result<Self> {
+        let builder = Nowait::builder().backend(place.backend).submit(place.submit);
+        let builder = builder.cache_bytes(place.pool_bytes);
         let nowait = builder.build().map_err(explain)?;
-        let options = OpenOptions::new().read(true).write(spec.write).sync(spec.sync);
-        let file = options.cache(CacheMode::User).open(&nowait, &spec.path).map_err(explain)?;
-        Ok(Self { nowait, file })
+        let options = OpenOptions::new().read(true).write(place.write).sync(place.sync);
+        let file = options.cache(cache).open(&nowait, &place.path).map_err(explain)?;
+        Ok(Self { nowait, file, cache })
     }
 }
 
@@ -51,7 +51,7 @@ impl Engine for Native {
     }
 
     fn has_own_cache(&self) -> bool {
-        true
+        self.cache == CacheMode::User
     }
 
     fn fill(&self, other: &Path, bytes: u64) -> Result<()> {

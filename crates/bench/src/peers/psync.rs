@@ -8,8 +8,7 @@ use nowait_sys::Errno;
 use nowait_sys::file::{preadv2, pwritev2, rwf};
 
 use super::slots::Slots;
-use super::{Engine, Peer, Request, require_whole};
-use crate::cached::spec::Spec;
+use super::{Engine, Peer, Place, Request, require_whole};
 use crate::error::{BenchError, Context, Result};
 
 /// The file, for pread(2), pwrite(2) or preadv2(2).
@@ -29,9 +28,9 @@ pub(crate) struct PsyncPeer {
 
 impl Psync {
     /// `nowait`: ask not to wait first.
-    pub(crate) fn open(spec: &Spec, nowait: bool) -> Result<Self> {
+    pub(crate) fn open(place: &Place, nowait: bool) -> Result<Self> {
         let rw_flags = if nowait { rwf::NOWAIT } else { 0 };
-        Ok(Self { file: Arc::new(super::open(spec)?), rw_flags })
+        Ok(Self { file: Arc::new(super::open(place)?), rw_flags })
     }
 }
 
@@ -46,6 +45,9 @@ impl Engine for Psync {
             block_bytes,
             wanted: Vec::with_capacity(depth),
         })
+    }
+    fn is_asynchronous(&self) -> bool {
+        false
     }
 }
 

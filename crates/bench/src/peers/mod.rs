@@ -4,33 +4,61 @@
 //! native   our page cache: a queue of the native API
 //! lower    our page cache: a submission, and pages that are lent
 //! psync    pread, pwrite, preadv2
-//! ring     io_uring             libaio   the kernel's native AIO
+//! ring     io_uring             libaio   the kernel's native AIO by its system calls
+//! library  a libaio.so.1        posix    the C library's POSIX AIO
+//! pool     threads that read and write for the caller
 //! memory   a mapping of the file; memory that holds a copy of it
+//! null     nothing, so that what the harness costs can be seen
 //! ```
 
 pub(crate) mod libaio;
+pub(crate) mod library;
 pub(crate) mod lower;
 pub(crate) mod memory;
 pub(crate) mod native;
+pub(crate) mod null;
+pub(crate) mod pool;
+pub(crate) mod posix;
 pub(crate) mod psync;
 pub(crate) mod ring;
 mod slots;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use nowait::{BackendChoice, SubmitMode};
 use nowait_sys::Errno;
 
-use super::spec::Spec;
 use crate::error::{BenchError, Context, Result};
 
+/// What a peer opens, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) write: bool,
+    /// `O_DIRECT`, where the peer has a choice.
+    pub(crate) direct: bool,
+    /// `O_DSYNC`.
+    pub(crate) sync: bool,
+    /// Bytes of the file that are worked on.
+    pub(crate) set_bytes: u64,
+    /// Size of our page cache.
+    pub(crate) pool_bytes: u64,
+    /// Of our engine.
+    pub(crate) backend: BackendChoice,
+    /// Of our engine.
+    pub(crate) submit: SubmitMode,
+}
+
 /// One read or write of a whole block.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Request {
     pub(crate) offset: u64,
     /// What a write stamps into its buffer; reads have 0.
     pub(crate) generation: u32,
+    /// The caller's own: when it began, or what it is for.
+    pub(crate) tag: u64,
 }
 
 /// What a process sets up once.
@@ -43,6 +71,16 @@ pub(crate) trait Engine: Sync {
     /// Tells whether the pages lie in a cache of this process, which has to be filled through it.
     fn has_own_cache(&self) -> bool {
         false
+    }
+
+    /// Tells whether submit itself only starts requests, so that its time says something.
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
+    /// Tells whether bytes are really moved, and can be checked.
+    fn moves_data(&self) -> bool {
+        true
     }
 
     /// Fills such a cache with the first `bytes` of another file.
@@ -64,12 +102,20 @@ pub(crate) trait Peer {
 }
 
 /// Opens the file of a run for a peer.
-fn open(spec: &Spec) -> Result<File> {
-    let direct = if spec.direct { libc::O_DIRECT } else { 0 };
-    let sync = if spec.sync { libc::O_DSYNC } else { 0 };
+fn open(place: &Place) -> Result<File> {
+    let direct = if place.direct { libc::O_DIRECT } else { 0 };
+    let sync = if place.sync { libc::O_DSYNC } else { 0 };
     let mut options = OpenOptions::new();
-    options.read(true).write(spec.write).custom_flags(direct | sync);
-    options.open(&spec.path).context(|| format!("open {}", spec.path.display()))
+    options.read(true).write(place.write).custom_flags(direct | sync);
+    let opened = options.open(&place.path);
+    if let Err(error) = &opened
+        && direct != 0
+        && error.raw_os_error() == Some(libc::EINVAL)
+    {
+        let path = place.path.display();
+        return Err(BenchError::usage(format!("{path} cannot be opened with O_DIRECT")));
+    }
+    opened.context(|| format!("open {}", place.path.display()))
 }
 
 /// Fails unless a request has moved all of its block.

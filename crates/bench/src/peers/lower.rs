@@ -3,13 +3,12 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use nowait::{BackendChoice, Command, Config, Context, Kind, Reply, Segments, Submission, choice};
+use nowait::{Command, Config, Context, Kind, Reply, Segments, Submission, choice};
 use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
-use super::{Engine, Peer, Request, failed, require_whole};
-use crate::cached::spec::Spec;
+use super::{Engine, Peer, Place, Request, failed, require_whole};
 use crate::error::{BenchError, Result};
 
 /// An engine of ours and the file in its cache.
@@ -37,15 +36,15 @@ pub(crate) struct LowerPeer {
 
 impl Lower {
     /// `lend_bytes_max` is 0 for copies.
-    pub(crate) fn open(spec: &Spec, lend_bytes_max: usize) -> Result<Self> {
-        if spec.write {
+    pub(crate) fn open(place: &Place, lend_bytes_max: usize) -> Result<Self> {
+        if place.write {
             return Err(BenchError::usage("this engine only reads"));
         }
-        let backend = if spec.kaio { BackendChoice::Kaio } else { BackendChoice::Uring };
-        let config = Config { backend, cache_bytes: spec.pool_bytes, ..Config::default() };
+        let (backend, cache_bytes) = (place.backend, place.pool_bytes);
+        let config = Config { backend, cache_bytes, ..Config::default() };
         let engine = choice::start_exactly(&config)
             .map_err(|(errno, reason)| BenchError::failed(format!("{errno} {reason}")))?;
-        let opened = super::open(spec)?;
+        let opened = super::open(place)?;
         let file = UserFile::open(&engine, opened.as_raw_fd()).map_err(failed("open"))?;
         Ok(Self { engine, file, lend_bytes_max })
     }

@@ -1,0 +1,46 @@
+//! Nothing: requests are over when they are reaped, and no byte moves. What is measured then is
+//! the harness.
+
+use super::slots::Slots;
+use super::{Engine, Peer, Request};
+use crate::error::Result;
+
+/// No file.
+pub(crate) struct Null;
+
+/// Buffers, as the others have them.
+pub(crate) struct NullPeer {
+    slots: Slots,
+    over: Vec<usize>,
+}
+
+impl Engine for Null {
+    type Peer = NullPeer;
+
+    fn peer(&self, block_bytes: usize, depth: usize) -> Result<NullPeer> {
+        Ok(NullPeer { slots: Slots::new(block_bytes, depth), over: Vec::with_capacity(depth) })
+    }
+
+    fn moves_data(&self) -> bool {
+        false
+    }
+}
+
+impl Peer for NullPeer {
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        let slots = &mut self.slots;
+        self.over.extend(requests.iter().map_while(|request| slots.take(*request)));
+        Ok(())
+    }
+
+    fn reap(&mut self, _min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        for slot in self.over.drain(..) {
+            self.slots.give_back(slot, each);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! POSIX AIO of the C library: threads of its own, and one request of a descriptor at a time.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use nowait_sys::Errno;
+
+use super::slots::Slots;
+use super::{Engine, Peer, Place, Request, require_whole};
+use crate::error::{BenchError, Context, Result};
+
+/// The file.
+pub(crate) struct Posix {
+    file: Arc<File>,
+}
+
+/// The control blocks of one thread, which keep their places.
+pub(crate) struct PosixPeer {
+    file: Arc<File>,
+    slots: Slots,
+    block_bytes: usize,
+    blocks: Box<[libc::aiocb]>,
+    /// Slots of requests under way, in the order of their start.
+    under_way: Vec<usize>,
+}
+
+impl Posix {
+    pub(crate) fn open(place: &Place) -> Result<Self> {
+        Ok(Self { file: Arc::new(super::open(place)?) })
+    }
+}
+
+impl Engine for Posix {
+    type Peer = PosixPeer;
+
+    fn peer(&self, block_bytes: usize, depth: usize) -> Result<PosixPeer> {
+        // SAFETY: all-zero bytes are a valid aiocb, made of integers and pointers.
+        let blocks = (0..depth).map(|_| unsafe { core::mem::zeroed() }).collect();
+        Ok(PosixPeer {
+            file: self.file.clone(),
+            slots: Slots::new(block_bytes, depth),
+            block_bytes,
+            blocks,
+            under_way: Vec::with_capacity(depth),
+        })
+    }
+}
+
+impl PosixPeer {
+    fn start(&mut self, slot: usize, request: &Request) -> Result<()> {
+        let memory = self.slots.memory(slot);
+        let block = &mut self.blocks[slot];
+        block.aio_fildes = self.file.as_raw_fd();
+        block.aio_offset = request.offset as i64;
+        block.aio_buf = memory.base.cast();
+        block.aio_nbytes = memory.len;
+        block.aio_sigevent.sigev_notify = libc::SIGEV_NONE;
+        // SAFETY: the block and the memory of the slot keep their places until the request is
+        // over, for which `drop` waits.
+        let result = unsafe {
+            match request.generation {
+                0 => libc::aio_read(block),
+                _ => libc::aio_write(block),
+            }
+        };
+        if result != 0 {
+            return Err(std::io::Error::last_os_error()).context(|| "aio_read".to_owned());
+        }
+        self.under_way.push(slot);
+        Ok(())
+    }
+
+    /// Waits until one of those under way is over.
+    fn suspend(&self) -> Result<()> {
+        let list: Vec<*const libc::aiocb> =
+            self.under_way.iter().map(|slot| &raw const self.blocks[*slot]).collect();
+        let count = list.len() as libc::c_int;
+        // SAFETY: the list and the blocks live through the call.
+        let result = unsafe { libc::aio_suspend(list.as_ptr(), count, core::ptr::null()) };
+        match result {
+            0 => Ok(()),
+            _ => match std::io::Error::last_os_error() {
+                error if error.kind() == std::io::ErrorKind::Interrupted => Ok(()),
+                error => Err(error).context(|| "aio_suspend".to_owned()),
+            },
+        }
+    }
+
+    /// Gives back every slot whose request is over; returns how many.
+    fn take_ended(&mut self, each: &mut impl FnMut(Request, &[u8])) -> Result<usize> {
+        let before = self.under_way.len();
+        let mut index = 0;
+        while index < self.under_way.len() {
+            let slot = self.under_way[index];
+            let block = &raw mut self.blocks[slot];
+            // SAFETY: the block is live, and was given to aio_read or aio_write.
+            let state = unsafe { libc::aio_error(block) };
+            if state == libc::EINPROGRESS {
+                index += 1;
+                continue;
+            }
+            // SAFETY: as above; the request is over, and asked for its result once.
+            let bytes = unsafe { libc::aio_return(block) };
+            self.under_way.remove(index);
+            let bytes = usize::try_from(bytes).map_err(|_| Errno::new(state));
+            require_whole(bytes, self.block_bytes)?;
+            self.slots.give_back(slot, each);
+        }
+        Ok(before - self.under_way.len())
+    }
+}
+
+impl Peer for PosixPeer {
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        for request in requests {
+            let Some(slot) = self.slots.take(*request) else {
+                return Err(BenchError::failed("more requests than buffers"));
+            };
+            self.start(slot, request)?;
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        let mut taken = self.take_ended(each)?;
+        while taken < min {
+            self.suspend()?;
+            taken += self.take_ended(each)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_all().context(|| "fsync".to_owned())
+    }
+}
+
+impl Drop for PosixPeer {
+    fn drop(&mut self) {
+        while !self.under_way.is_empty() && self.suspend().is_ok() {
+            let _ = self.take_ended(&mut |_, _| ());
+        }
+    }
+}

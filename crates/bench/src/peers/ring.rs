@@ -1,0 +1,152 @@
+//! `io_uring`, as a program would use it: one system call submits and waits, or one submits.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use nowait_sys::Errno;
+use nowait_sys::file::IoVec;
+use nowait_sys::time::Deadline;
+use nowait_sys::uring::{Entry, Issuer, Ring, opcode, types};
+
+use super::slots::Slots;
+use super::{Engine, Peer, Place, Request, failed, require_whole};
+use crate::error::{BenchError, Context, Result};
+
+/// How rings are made and used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style {
+    issuer: Issuer,
+    /// Submit enters the kernel; else the call that waits does both.
+    eager: bool,
+    /// The file and the buffers are registered.
+    registered: bool,
+}
+
+/// The file, and how rings are made.
+pub(crate) struct Uring {
+    file: Arc<File>,
+    style: Style,
+}
+
+/// A ring of one thread.
+pub(crate) struct UringPeer {
+    ring: Ring,
+    file: Arc<File>,
+    style: Style,
+    slots: Slots,
+    block_bytes: usize,
+    /// In the submission queue, not yet handed over.
+    pending: u32,
+    in_flight: usize,
+}
+
+impl Uring {
+    /// One system call submits and waits.
+    pub(crate) fn lazy(issuer: Issuer) -> Style {
+        Style { issuer, eager: false, registered: false }
+    }
+
+    /// Submit hands over at once, so that its time is that of handing over.
+    pub(crate) fn eager(registered: bool) -> Style {
+        Style { issuer: Issuer::Any, eager: true, registered }
+    }
+
+    pub(crate) fn open(place: &Place, style: Style) -> Result<Self> {
+        Ok(Self { file: Arc::new(super::open(place)?), style })
+    }
+}
+
+impl Engine for Uring {
+    type Peer = UringPeer;
+
+    fn peer(&self, block_bytes: usize, depth: usize) -> Result<UringPeer> {
+        let ring = Ring::new(depth as u32, self.style.issuer).map_err(failed("io_uring_setup"))?;
+        let mut slots = Slots::new(block_bytes, depth);
+        if self.style.registered {
+            let buffers: Vec<IoVec> = (0..depth).map(|slot| slots.memory(slot)).collect();
+            // SAFETY: the ring is dropped before the slots, which do not move their memory.
+            let registered = unsafe { ring.register(&buffers, self.file.as_raw_fd()) };
+            registered.map_err(|errno| {
+                BenchError::usage(format!("buffers cannot be registered here: {errno}"))
+            })?;
+        }
+        let (file, style) = (self.file.clone(), self.style);
+        Ok(UringPeer { ring, file, style, slots, block_bytes, pending: 0, in_flight: 0 })
+    }
+}
+
+impl Peer for UringPeer {
+    fn submit(&mut self, requests: &[Request]) -> Result<()> {
+        for request in requests {
+            let Some(slot) = self.slots.take(*request) else { break };
+            let memory = self.slots.memory(slot);
+            let entry = self.entry(slot, memory, request);
+            // SAFETY: this thread alone uses the ring; the memory of a slot stays in place until
+            // its completion, for which `drop` waits.
+            if !unsafe { self.ring.push(&entry.user_data(slot as u64)) } {
+                return Err(BenchError::failed("the submission queue is full"));
+            }
+            self.pending += 1;
+            self.in_flight += 1;
+        }
+        while self.style.eager && self.pending > 0 {
+            self.enter(0)?;
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
+        // SAFETY: this thread alone uses the ring.
+        if !self.style.eager || min > 0 && !unsafe { self.ring.has_completions() } || min > 1 {
+            self.enter(min as u32)?;
+        }
+        // SAFETY: this thread alone uses the ring.
+        while let Some(completion) = unsafe { self.ring.pop() } {
+            self.in_flight -= 1;
+            let bytes = usize::try_from(completion.result);
+            let bytes = bytes.map_err(|_| Errno::new(-completion.result));
+            require_whole(bytes, self.block_bytes)?;
+            self.slots.give_back(completion.user_data as usize, each);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_all().context(|| "fsync".to_owned())
+    }
+}
+
+impl UringPeer {
+    fn enter(&mut self, min: u32) -> Result<()> {
+        match self.ring.enter(self.pending, min, Deadline::NEVER) {
+            Ok(entered) => self.pending -= entered as u32,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("io_uring_enter")(errno)),
+        }
+        Ok(())
+    }
+
+    fn entry(&self, slot: usize, memory: IoVec, request: &Request) -> Entry {
+        let (base, len, offset) = (memory.base, memory.len as u32, request.offset);
+        let write = request.generation > 0;
+        if self.style.registered {
+            let (file, index) = (types::Fixed(0), slot as u16);
+            return match write {
+                false => opcode::ReadFixed::new(file, base, len, index).offset(offset).build(),
+                true => opcode::WriteFixed::new(file, base, len, index).offset(offset).build(),
+            };
+        }
+        let fd = types::Fd(self.file.as_raw_fd());
+        match write {
+            false => opcode::Read::new(fd, base, len).offset(offset).build(),
+            true => opcode::Write::new(fd, base, len).offset(offset).build(),
+        }
+    }
+}
+
+impl Drop for UringPeer {
+    fn drop(&mut self) {
+        while self.in_flight > 0 && self.reap(1, &mut |_, _| ()).is_ok() {}
+    }
+}

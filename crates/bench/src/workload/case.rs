@@ -1,0 +1,89 @@
+//! What is measured: cases, the ways to do each, and what must come out.
+
+use super::engine::EngineDef;
+use super::job::Work;
+use crate::job::Comparison::{self, AtLeast, AtMost};
+use crate::metric::Metric;
+
+/// One way to do a case.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    pub(crate) engine: &'static EngineDef,
+    pub(crate) work: Work,
+}
+
+/// What must come out: `metric` of the best of `subjects`, compared with that of `against`.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) metric: Metric,
+    pub(crate) subjects: Vec<&'static str>,
+    pub(crate) comparison: Comparison,
+    pub(crate) ratio: f64,
+    pub(crate) against: &'static str,
+}
+
+/// A row of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) title: String,
+    /// The figures of the source, in words.
+    pub(crate) source: String,
+    /// `O_DSYNC`.
+    pub(crate) sync: bool,
+    /// Runs begin with empty caches.
+    pub(crate) cold: bool,
+    pub(crate) columns: &'static [Metric],
+    /// The first is what the others are compared with.
+    pub(crate) subjects: Vec<Subject>,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// Keeps a name for the life of the program: figures are found by their names, of which there are
+/// as many as rows in its tables.
+pub(crate) fn name(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+impl Target {
+    /// At least `ratio` times the figure of `against`, for the best of `subjects`.
+    pub(crate) fn at_least(
+        metric: Metric,
+        subjects: &[&'static str],
+        ratio: f64,
+        against: &'static str,
+    ) -> Self {
+        Self { metric, subjects: subjects.to_vec(), comparison: AtLeast, ratio, against }
+    }
+
+    /// At most `ratio` times the figure of `against`.
+    pub(crate) fn at_most(
+        metric: Metric,
+        subjects: &[&'static str],
+        ratio: f64,
+        against: &'static str,
+    ) -> Self {
+        Self { comparison: AtMost, ..Self::at_least(metric, subjects, ratio, against) }
+    }
+
+    /// Returns the target in words, such as `IOPS of nowait ≥ 1.00 × libaio`.
+    pub(crate) fn text(&self) -> String {
+        let (metric, sign) = (self.metric.label(), self.comparison.sign());
+        let subjects = self.subjects.join(" or ");
+        format!("{metric} of {subjects} {sign} {:.2} × {}", self.ratio, self.against)
+    }
+}
+
+impl Case {
+    /// Leaves only targets whose subjects are there.
+    pub(crate) fn with_possible_targets(mut self) -> Self {
+        let subjects = &self.subjects;
+        let has = |name: &str| subjects.iter().any(|subject| subject.name == name);
+        for target in &mut self.targets {
+            target.subjects.retain(|name| has(name));
+        }
+        self.targets.retain(|target| !target.subjects.is_empty() && has(target.against));
+        self
+    }
+}

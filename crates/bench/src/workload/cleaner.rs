@@ -1,0 +1,144 @@
+//! `bench cleaner`: one page cleaner with asynchronous I/O against many without.
+
+use clap::Args;
+
+use super::args::{CommonArgs, run_one, run_workload};
+use super::case::{Case, Subject, Target, name};
+use super::engine::{self, EngineDef};
+use super::job::{Cleaner, Work};
+use super::results::WorkloadResults;
+use crate::error::Result;
+use crate::metric::Metric;
+
+const EXAMPLES: &str = "\
+Examples:
+  nowait bench cleaner                                raw and buffered, as the source has them
+  nowait bench cleaner --agents 50 --pool-pages 8192 --case raw
+  nowait bench cleaner --engine nowait-direct,libaio-direct --rounds 9";
+
+/// Measures page cleaners of a database: agents change pages, cleaners write them back.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CleanerArgs {
+    /// Agents, a thread each, which carry out transactions
+    #[arg(long, value_name = "N", default_value = "200")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=2000))]
+    pub agents: u16,
+
+    /// Pages of 8 KiB that the pool has
+    #[arg(long, value_name = "N", default_value = "2048")]
+    #[arg(value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    pub pool_pages: u32,
+
+    /// Writes that a cleaner with asynchronous I/O has under way at most
+    #[arg(long, value_name = "N", default_value = "256")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub depth: u16,
+
+    /// Engines, device, length and reports
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What the source does not say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) agents: usize,
+    pub(crate) pool_pages: usize,
+    pub(crate) depth: usize,
+}
+
+impl Shape {
+    /// As simulated, too.
+    pub(crate) const DEFAULT: Self = Self { agents: 200, pool_pages: 2048, depth: 256 };
+}
+
+const RAW: &[&str] = &["nowait-direct", "libaio-direct", "io_uring-direct"];
+const BUFFERED: &[&str] = &["nowait-user", "nowait-host", "libaio", "io_uring"];
+
+const COLUMNS: &[Metric] = &[
+    Metric::TransactionsPerS,
+    Metric::WrittenByCleaners,
+    Metric::Iops,
+    Metric::CpuUsPerIo,
+    Metric::ContextSwitchesPerIo,
+];
+
+/// Runs both cases, prints a table for each and the targets, and writes the JSON asked for.
+///
+/// # Errors
+/// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
+/// asked to stop, or `--check` was given and a target is not met.
+pub fn run_cleaner(args: &CleanerArgs) -> Result<Option<WorkloadResults>> {
+    if let Some(outcome) = run_one(&args.common) {
+        return outcome.map(|()| None);
+    }
+    let shape = Shape {
+        agents: usize::from(args.agents),
+        pool_pages: args.pool_pages as usize,
+        depth: usize::from(args.depth),
+    };
+    let default: Vec<&str> = RAW.iter().chain(BUFFERED).copied().collect();
+    let engines = args.common.engines(&default)?;
+    run_workload(&args.common, "cleaner", cases(&engines, shape)?)
+}
+
+/// The engines of both cases.
+pub(crate) fn default_engines() -> Result<Vec<&'static EngineDef>> {
+    RAW.iter().chain(BUFFERED).map(|name| engine::find(name)).collect()
+}
+
+/// Makes the two cases: direct engines are in the first, others in the second.
+pub(crate) fn cases(engines: &[&'static EngineDef], shape: Shape) -> Result<Vec<Case>> {
+    let of = |direct: bool| -> Vec<&'static EngineDef> {
+        let able = engines.iter().copied().filter(|engine| engine.writes());
+        able.filter(|engine| engine.direct == direct && !engine.is_synchronous()).collect()
+    };
+    let raw = "relative throughput 122 → 133 (×1.09), written by cleaners 70 → 100 %";
+    let buffered = "relative throughput 100 → 113.7 (×1.14), written by cleaners 37 → 100 %";
+    Ok(vec![
+        case("raw", raw, &of(true), (engine::find("psync-direct")?, 55, 1), 1.09, shape),
+        case("buffered", buffered, &of(false), (engine::find("psync")?, 5, 5), 1.137, shape),
+    ])
+}
+
+fn case(
+    name_of_case: &'static str,
+    source: &str,
+    engines: &[&'static EngineDef],
+    (sync, sync_count, aio_count): (&'static EngineDef, usize, usize),
+    ratio: f64,
+    shape: Shape,
+) -> Case {
+    let subject = |engine: &'static EngineDef, cleaners: usize, depth: usize| Subject {
+        name: name(format!("{}-{cleaners}", engine.name)),
+        engine,
+        work: Work::Cleaner(Cleaner {
+            cleaners,
+            depth,
+            agents: shape.agents,
+            pool_pages: shape.pool_pages,
+        }),
+    };
+    let baseline = subject(sync, sync_count, 1);
+    let against = baseline.name;
+    let mut subjects = vec![baseline];
+    subjects.extend(engines.iter().map(|engine| subject(engine, aio_count, shape.depth)));
+    let ours: Vec<&'static str> =
+        subjects.iter().filter(|s| s.engine.is_native()).map(|s| s.name).collect();
+    let mut targets = vec![Target::at_least(Metric::TransactionsPerS, &ours, ratio, against)];
+    targets.push(Target::at_least(Metric::WrittenByCleaners, &ours, 1.0, against));
+    Case {
+        name: name_of_case,
+        title: format!(
+            "{} agents, pool of {} pages: {sync_count} sync → {aio_count} AIO cleaners",
+            shape.agents, shape.pool_pages
+        ),
+        source: source.to_owned(),
+        sync: name_of_case == "buffered",
+        cold: true,
+        columns: COLUMNS,
+        subjects,
+        targets,
+    }
+}

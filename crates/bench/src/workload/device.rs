@@ -1,0 +1,213 @@
+//! `--device`: a file, a folder, a block device or memory, laid out so that reads can be checked.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nowait_sys::aligned::AlignedBuffer;
+
+use crate::error::{BenchError, Context, Result};
+use crate::interrupt;
+use crate::layout::TestFile;
+use crate::pattern;
+use crate::units;
+
+/// Files in memory lie here.
+const MEMORY_FOLDER: &str = "/dev/shm";
+/// The test file in a folder.
+const FILE_NAME: &str = "nowait-bench.pages";
+/// Looked at to tell a test file from one that is somebody's: so many places.
+const PLACES: u64 = 64;
+/// Written at once to a block device.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// What a measurement works on.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Removed at the end, if that was so.
+    _file: Option<TestFile>,
+    pub(crate) path: PathBuf,
+    /// Lies in memory: caches have nothing to drop.
+    pub(crate) in_memory: bool,
+}
+
+/// How `--device` is used.
+#[derive(Clone, Copy)]
+pub(crate) struct Use<'a> {
+    pub(crate) size_bytes: u64,
+    pub(crate) keep: bool,
+    /// What a block device holds may be lost.
+    pub(crate) overwrite: bool,
+    pub(crate) progress: &'a dyn Fn(u64),
+}
+
+impl Device {
+    /// Finds or makes it, with `size_bytes` of the pattern.
+    ///
+    /// # Errors
+    /// It holds something else, is too small, or there is no space.
+    pub(crate) fn prepare(device: &Path, how: Use<'_>) -> Result<Self> {
+        if device == Path::new("ram") {
+            let name = format!("nowait-bench.{}", std::process::id());
+            return Self::lay_out(Path::new(MEMORY_FOLDER).join(name), false, true, how);
+        }
+        if device.to_string_lossy().starts_with("sim:") {
+            let message = "models of devices are for `bench paper`; pass a file, a block device \
+                           or ram";
+            return Err(BenchError::usage(message));
+        }
+        match fs::metadata(device) {
+            Ok(found) if found.is_dir() => {
+                let path = device.join(FILE_NAME);
+                match fs::metadata(&path) {
+                    Ok(found) => Self::take(path, found.len(), how),
+                    Err(_) => Self::lay_out(path, how.keep, false, how),
+                }
+            }
+            Ok(found) if found.file_type().is_block_device() => Self::block(device, how),
+            Ok(found) if found.is_file() => Self::take(device.to_owned(), found.len(), how),
+            Ok(_) => Err(BenchError::usage(format!(
+                "{} is neither a file, a folder nor a block device",
+                device.display()
+            ))),
+            Err(_) => Self::lay_out(device.to_owned(), how.keep, false, how),
+        }
+    }
+
+    /// Uses a file that is there, if it is one of ours.
+    fn take(path: PathBuf, len: u64, how: Use<'_>) -> Result<Self> {
+        if len == 0 {
+            return Self::lay_out(path, true, false, how);
+        }
+        if !holds_pattern(&path, len.min(how.size_bytes)) {
+            let path = path.display();
+            let message = format!("{path} is no test file, and is left alone; name another");
+            return Err(BenchError::usage(message));
+        }
+        if len < how.size_bytes {
+            let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
+            return Err(BenchError::failed(format!(
+                "{} is too small: {len} of {size}; pass a smaller --size, or remove it",
+                path.display()
+            )));
+        }
+        Ok(Self { _file: None, path, in_memory: false })
+    }
+
+    fn lay_out(path: PathBuf, keep: bool, in_memory: bool, how: Use<'_>) -> Result<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(BenchError::usage(format!("there is no folder {}", folder.display())));
+        }
+        let file = TestFile::with_contents(path.clone(), keep, pattern::fill);
+        file.lay_out(how.size_bytes, 0, &|_| true, how.progress)?;
+        Ok(Self { _file: Some(file), path, in_memory })
+    }
+
+    fn block(device: &Path, how: Use<'_>) -> Result<Self> {
+        let path = device.display();
+        let what = || format!("open {path}");
+        let mut file = OpenOptions::new().read(true).write(true).open(device).context(what)?;
+        let len = file.seek(SeekFrom::End(0)).context(what)?;
+        if len < how.size_bytes {
+            let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
+            let message = format!("{path} is too small: {len} of {size}; pass a smaller --size");
+            return Err(BenchError::failed(message));
+        }
+        if !holds_pattern(device, how.size_bytes) {
+            if !how.overwrite {
+                return Err(BenchError::usage(format!(
+                    "{path} may hold somebody's data; pass --overwrite to lose them"
+                )));
+            }
+            fill(&mut file, how).context(|| format!("write {path}"))?;
+            interrupt::check()?;
+        }
+        Ok(Self { _file: None, path: device.to_owned(), in_memory: false })
+    }
+}
+
+fn fill(file: &mut File, how: Use<'_>) -> std::io::Result<()> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut written = 0;
+    while written < how.size_bytes && interrupt::check().is_ok() {
+        pattern::fill(written, &mut chunk);
+        let len = (how.size_bytes - written).min(CHUNK_BYTES as u64) as usize;
+        file.write_all(&chunk[..len])?;
+        written += len as u64;
+        (how.progress)(written);
+    }
+    file.sync_all()
+}
+
+/// Tells whether the beginnings of some pages are of their places, in whatever generation.
+fn holds_pattern(path: &Path, len: u64) -> bool {
+    let page = pattern::STAMP_BYTES as u64;
+    let (Ok(file), pages) = (File::open(path), len / page) else { return false };
+    let mut word = [0; 8];
+    pages > 0
+        && (0..PLACES).all(|place| {
+            let offset = pages * place / PLACES * page;
+            let read = file.read_exact_at(&mut word, offset);
+            read.is_ok() && pattern::generation(offset, &word).is_some()
+        })
+}
+
+/// Returns the smallest block that can be read with `O_DIRECT`; `None`: there is no direct I/O.
+pub(crate) fn direct_block_bytes(path: &Path) -> Option<usize> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
+    let mut buffer = AlignedBuffer::zeroed(4096);
+    [512, 1024, 2048, 4096].into_iter().find(|len| file.read_at(&mut buffer[..*len], 0).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepare(path: &Path, size_bytes: u64, keep: bool) -> Result<Device> {
+        Device::prepare(path, Use { size_bytes, keep, overwrite: false, progress: &|_| () })
+    }
+
+    #[test]
+    fn a_file_of_somebody_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("letter");
+        fs::write(&path, vec![7; 1 << 20]).expect("write");
+        let error = prepare(&path, 1 << 20, false).expect_err("not ours");
+        assert_eq!(error.exit_code(), 2);
+        assert_eq!(fs::read(&path).expect("still there"), vec![7; 1 << 20]);
+    }
+
+    #[test]
+    fn a_kept_file_is_used_again_and_a_small_one_is_told() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("pages");
+        drop(prepare(&path, 1 << 20, true).expect("made"));
+        assert!(path.exists(), "kept");
+        drop(prepare(&path, 1 << 20, false).expect("found"));
+        assert!(path.exists(), "it was there before");
+        let error = prepare(&path, 2 << 20, false).expect_err("too small");
+        assert!(error.to_string().contains("--size"), "{error}");
+    }
+
+    #[test]
+    fn a_made_file_is_removed_in_a_folder_and_in_memory() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let device = prepare(folder.path(), 1 << 20, false).expect("made");
+        let path = device.path.clone();
+        assert!(path.exists());
+        drop(device);
+        assert!(!path.exists());
+        let device = prepare(Path::new("ram"), 1 << 20, false).expect("made");
+        assert!(device.in_memory && device.path.starts_with(MEMORY_FOLDER));
+    }
+
+    #[test]
+    fn a_model_is_not_a_device_of_these_workloads() {
+        let error = prepare(Path::new("sim:hdd"), 1, false).expect_err("a model");
+        assert!(error.to_string().contains("bench paper"), "{error}");
+    }
+}

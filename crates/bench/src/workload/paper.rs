@@ -1,0 +1,147 @@
+//! `bench paper --device FILE`: the sources' tables on a device that exists, with all peers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::case::{Case, Target, name};
+use super::engine::{self, EngineDef};
+use super::results::{CaseResults, WorkloadResults};
+use super::suite::{Plan, Suite};
+use super::{aio_stress, cleaner, device, prefetch, randrw, rawio, report};
+use crate::cache;
+use crate::error::{BenchError, Result};
+use crate::metric::Metric;
+use crate::vector;
+
+/// What is said on the command line.
+#[derive(Debug, Clone)]
+pub(crate) struct PaperPlan<'a> {
+    pub(crate) device: &'a Path,
+    pub(crate) quick: bool,
+    pub(crate) keep: bool,
+    pub(crate) keep_caches: bool,
+    pub(crate) json: Option<&'a Path>,
+    pub(crate) html: Option<&'a Path>,
+}
+
+/// Rounds, the longest time of a run, and bytes: in full, and quick.
+const FULL: (usize, Duration, u64) = (5, Duration::from_millis(250), 1 << 30);
+const QUICK: (usize, Duration, u64) = (1, Duration::from_millis(50), 64 << 20);
+/// M9 in memory.
+const RAM_BYTES: u64 = 256 << 20;
+
+/// Measures every table, prints them, and writes the JSON asked for.
+///
+/// # Errors
+/// The device cannot be used, a run failed or read wrong bytes, or the user asked to stop: what was
+/// measured until then is printed and written.
+pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
+    let (rounds, runtime, size_bytes) = if args.quick { QUICK } else { FULL };
+    let plan = Plan {
+        workload: "paper",
+        rounds,
+        runtime,
+        device: args.device.to_owned(),
+        size_bytes,
+        drop_caches: !args.keep_caches && cache::can_drop(),
+        keep: args.keep,
+        overwrite: false,
+        dist: None,
+    };
+    crate::report::prepare([args.json, args.html].into_iter().flatten())?;
+    let mut suite = Suite::begin(&plan)?;
+    let block_bytes = device::direct_block_bytes(suite.path()).unwrap_or(4096);
+    let mut measured = suite.measure(disk_cases(args.quick, block_bytes)?)?;
+    if !suite.is_interrupted() {
+        measured.extend(vectored(&plan, &mut suite));
+    }
+    if !suite.is_interrupted() && args.device != Path::new("ram") {
+        measured.extend(in_memory(&plan)?);
+    }
+    let results = suite.finish(measured);
+    println!("{}", report::text(&results));
+    report::write(&results, args.json, args.html)?;
+    if results.interrupted {
+        return Err(BenchError::failed("interrupted; what was measured until then is reported"));
+    }
+    Ok(results)
+}
+
+/// The tables that need the device.
+fn disk_cases(quick: bool, block_bytes: usize) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    let mut add = |row: &str, more: Vec<Case>| {
+        cases.extend(more.into_iter().map(|case| named(row, case).with_possible_targets()));
+    };
+    add("M1", aio_stress::cases(&engines(aio_stress::DEFAULT)?, aio_stress::Shape::SOURCE));
+    let nowait = engines(&["nowait-direct"])?;
+    let blocks: Vec<usize> = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20]
+        .into_iter()
+        .filter(|block| *block >= block_bytes)
+        .collect();
+    let (blocks, kinds) = match quick {
+        true => (&blocks[..1], &rawio::KINDS[..2]),
+        false => (&blocks[..], &rawio::KINDS[..]),
+    };
+    add("M8", rawio::cases(&nowait, &rawio::MODES, kinds, blocks)?);
+    add("M9", vec![randrw::case(&engines(randrw::DEFAULT)?, false)]);
+    let shape = cleaner::Shape::DEFAULT;
+    add("M13", cleaner::cases(&cleaner::default_engines()?, shape)?);
+    add("M13-prefetch", prefetch::cases(&prefetch::default_engines()?, 8, 64)?);
+    Ok(cases)
+}
+
+/// M7: one request of many segments against many requests.
+fn vectored(plan: &Plan, suite: &mut Suite<'_>) -> Vec<CaseResults> {
+    let path = suite.path().to_owned();
+    let runs = vector::measure_on(&path, plan.size_bytes, plan.rounds, plan.runtime);
+    let runs = match runs {
+        Ok(runs) => runs,
+        // What is missing here is no reason to lose all other tables.
+        Err(error) => {
+            suite.leave_out("M7", &error);
+            return Vec::new();
+        }
+    };
+    let results = |(case_name, runs): vector::CaseRuns| CaseResults {
+        case: Case {
+            name: name(format!("M7-{case_name}")),
+            title: "4 KiB blocks that adjoin, direct: one request each → one of all".to_owned(),
+            source: "up to 2 : 1 in CPU time; readv against a loop ÷5".to_owned(),
+            sync: false,
+            cold: false,
+            columns: &[Metric::BytesPerS, Metric::CpuUsPerIo, Metric::ContextSwitchesPerIo],
+            subjects: Vec::new(),
+            targets: vec![Target::at_most(Metric::CpuUsPerIo, &["vector"], 0.5, "split")],
+        },
+        runs,
+    };
+    runs.into_iter().map(results).collect()
+}
+
+/// M9 in memory, on a device of its own.
+fn in_memory(plan: &Plan) -> Result<Vec<CaseResults>> {
+    let size_bytes = plan.size_bytes.min(RAM_BYTES);
+    let plan = Plan {
+        workload: plan.workload,
+        rounds: plan.rounds,
+        runtime: plan.runtime,
+        device: PathBuf::from("ram"),
+        size_bytes,
+        drop_caches: false,
+        keep: false,
+        overwrite: false,
+        dist: plan.dist.clone(),
+    };
+    let case = named("M9", randrw::case(&engines(randrw::DEFAULT)?, true));
+    Suite::begin(&plan)?.measure(vec![case.with_possible_targets()])
+}
+
+fn engines(names: &[&str]) -> Result<Vec<&'static EngineDef>> {
+    names.iter().map(|name| engine::find(name)).collect()
+}
+
+/// Puts the row of the list of mechanisms before the name.
+fn named(row: &str, case: Case) -> Case {
+    Case { name: name(format!("{row}-{}", case.name)), ..case }
+}

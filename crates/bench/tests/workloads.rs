@@ -1,0 +1,204 @@
+//! Every workload runs small with every engine, through the program itself, and reads back what
+//! was written.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Printed when a part could not run here.
+fn skip(test: &str, why: &str) {
+    let line = format!("skipped: bench::{test}: {why}");
+    println!("{line}");
+    if let Some(path) = std::env::var_os("NOWAIT_SKIPS") {
+        use std::io::Write;
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        file.and_then(|mut file| writeln!(file, "{line}")).expect("the list of skips is writable");
+    }
+}
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
+    command.args(arguments);
+    command
+}
+
+/// Runs a workload small in `folder`; its JSON, and what it said.
+fn small(folder: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
+    let json = folder.join("report.json");
+    let mut command = bench(arguments);
+    command.args(["--size=16M", "--rounds=1", "--runtime=50ms", "--keep-caches"]);
+    command.arg("--device").arg(folder).arg("--json").arg(&json);
+    let output = command.output().expect("the program starts");
+    let text = std::fs::read_to_string(&json).ok();
+    let document = text.map(|text| serde_json::from_str(&text).expect("JSON"));
+    let _ = std::fs::remove_file(&json);
+    (document, output)
+}
+
+/// The engines of a report, by the names of its rows.
+fn engines(document: &Value) -> BTreeSet<String> {
+    let rows = document["rows"].as_array().expect("rows");
+    rows.iter().filter_map(|row| Some(row["engine"].as_str()?.to_owned())).collect()
+}
+
+/// Runs a workload with its engines; `wanted` must be in the report unless a note says why not.
+fn runs(test: &str, arguments: &[&str], wanted: &[&str], cases: usize) {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    let (document, output) = small(folder.path(), arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("O_DIRECT here") {
+        return skip(test, stderr.trim());
+    }
+    assert!(output.status.success(), "{stderr}");
+    let document = document.expect("a report");
+    assert_eq!(document["params"]["cases"].as_array().map(Vec::len), Some(cases));
+    let (found, notes) = (engines(&document), document["notes"].to_string());
+    for engine in wanted {
+        if notes.contains(&format!("{engine} was left out")) {
+            skip(test, &notes);
+        } else {
+            let is = |name: &String| name == engine || name.starts_with(&format!("{engine}-"));
+            assert!(found.iter().any(is), "{engine} is not in {found:?}");
+        }
+    }
+    let left = std::fs::read_dir(folder.path()).expect("readable").count();
+    assert_eq!(left, 0, "the test file is removed");
+}
+
+#[test]
+fn aio_stress_runs_on_every_engine() {
+    let wanted = [
+        "nowait-user",
+        "nowait-host",
+        "nowait-direct",
+        "libaio",
+        "libaio-direct",
+        "libaio-nowait",
+        "io_uring",
+        "io_uring-direct",
+        "io_uring-registered",
+        "posixaio",
+        "threads",
+        "psync",
+        "mmap",
+        "null",
+    ];
+    runs("aio_stress_runs_on_every_engine", &["aio-stress"], &wanted, 6);
+}
+
+#[test]
+fn rawio_runs_in_every_mode() {
+    let arguments = ["rawio", "--blocks=4k,64k", "--case=random-read-4k,sequential-write-64k"];
+    let wanted = [
+        "psync-direct",
+        "nowait-direct/overhead",
+        "libaio-direct/batch",
+        "io_uring-direct/minimum",
+    ];
+    let more = ["nowait-direct/minimum-x2"];
+    runs("rawio_runs_in_every_mode", &arguments, &[&wanted[..], &more].concat(), 2);
+}
+
+#[test]
+fn randrw_runs_in_every_mode_of_submit() {
+    let wanted = ["libaio", "nowait-inline", "nowait-offload", "nowait-host", "nowait-user"];
+    runs("randrw_runs_in_every_mode_of_submit", &["randrw"], &wanted, 1);
+}
+
+#[test]
+fn cleaners_write_pages_back() {
+    let arguments = ["cleaner", "--agents=8", "--pool-pages=64"];
+    let wanted = ["psync-direct", "nowait-direct", "psync", "nowait-user", "nowait-host"];
+    runs("cleaners_write_pages_back", &arguments, &wanted, 2);
+}
+
+#[test]
+fn prefetchers_read_for_scans() {
+    let wanted = ["psync-direct", "nowait-direct", "psync", "nowait-user", "libaio"];
+    runs("prefetchers_read_for_scans", &["prefetch", "--scans=2"], &wanted, 2);
+}
+
+#[test]
+fn a_file_in_memory_is_a_device() {
+    let mut command = bench(&["randrw", "--device=ram", "--engine=psync,null", "--quick"]);
+    let output = command.args(["--size=8M", "--rounds=1", "--runtime=50ms"]).output();
+    let output = output.expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("free and") {
+        return skip("a_file_in_memory_is_a_device", stderr.trim());
+    }
+    assert!(output.status.success(), "{stderr}");
+    assert!(text.contains("ram · randrw") && text.contains("140 k IOPS"), "{text}");
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    for (arguments, known) in [
+        (&["aio-stress", "--engine=tape"][..], "nowait-user"),
+        (&["aio-stress", "--case=zz"], "random-read"),
+        (&["aio-stress", "--record=100"], "512"),
+        (&["rawio", "--mode=zz"], "minimum-x2"),
+        (&["randrw", "--device=sim:hdd"], "bench paper"),
+        (&["randrw", "--device=/nonexistent/folder/file"], "/nonexistent/folder"),
+        (&["aio-stress", "--engine=mmap", "--case=random-write"], "--list"),
+    ] {
+        let output = bench(arguments).output().expect("the program starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(known), "{stderr}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_told_before_it_is_written() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    let output = bench(&["aio-stress", "--size=8000T", "--device"]).arg(folder.path()).output();
+    let output = output.expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--size"));
+}
+
+#[test]
+fn an_interrupted_measurement_leaves_a_valid_report() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    let json = folder.path().join("report.json");
+    let mut command = bench(&["aio-stress", "--engine=null", "--rounds=1000", "--size=16M"]);
+    command.arg("--device").arg(folder.path()).arg("--json").arg(&json).arg("--keep-caches");
+    let mut child = command.stdout(std::process::Stdio::null()).spawn().expect("it starts");
+    // Runs begin once the file has been written.
+    let pages = folder.path().join("nowait-bench.pages");
+    while std::fs::metadata(&pages).map_or(0, |found| found.len()) < 16 << 20 {
+        assert!(child.try_wait().expect("a child of ours").is_none(), "it ended early");
+        std::thread::yield_now();
+    }
+    let pid = child.id() as libc::pid_t;
+    // SAFETY: the child has not been waited for, so the id is its own.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    let status = child.wait().expect("a child of ours");
+    assert_eq!(status.code(), Some(1));
+    let text = std::fs::read_to_string(&json).expect("the report");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(document["notes"].to_string().contains("interrupted"), "{text}");
+    assert!(!pages.exists(), "the test file is removed");
+}
+
+#[test]
+fn the_paper_runs_small_on_a_folder() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    let json = folder.path().join("paper.json");
+    let mut command = bench(&["paper", "--quick", "--keep-caches", "--device"]);
+    let output = command.arg(folder.path()).arg("--json").arg(&json).output();
+    let output = output.expect("the program starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let text = std::fs::read_to_string(&json).expect("the report");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let cases = document["params"]["cases"].to_string();
+    for case in ["M1-random-read", "M7-segments-8", "M8-random-read", "M9-disk", "M9-ram"] {
+        assert!(cases.contains(case), "{case}: {cases}");
+    }
+    assert!(cases.contains("M13-raw") && cases.contains("10.08"), "{cases}");
+}
