@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{Read, Seek};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -164,8 +164,8 @@ impl Running {
     }
 
     /// What it wrote to standard error so far.
-    pub fn stderr(&mut self) -> String {
-        text_of(&mut self.stderr)
+    pub fn stderr(&self) -> String {
+        text_of(&self.stderr)
     }
 
     /// Waits for its end.
@@ -180,7 +180,7 @@ impl Running {
     pub fn try_wait(mut self, deadline: Duration) -> Result<Output, String> {
         if !ends_within(self.pid(), deadline) {
             let stacks = hang::describe(self.pid());
-            let (stdout, stderr) = (text_of(&mut self.stdout), text_of(&mut self.stderr));
+            let (stdout, stderr) = (text_of(&self.stdout), text_of(&self.stderr));
             return Err(format!(
                 "hangs for {deadline:?}: {}\n--- stdout\n{}\n--- stderr\n{}\n--- stacks\n{stacks}",
                 self.line,
@@ -192,8 +192,8 @@ impl Running {
         Ok(Output {
             status,
             elapsed: self.started.elapsed(),
-            stdout: text_of(&mut self.stdout),
-            stderr: text_of(&mut self.stderr),
+            stdout: text_of(&self.stdout),
+            stderr: text_of(&self.stderr),
             reports: self.report.as_deref().map(report::take).unwrap_or_default(),
             line: std::mem::take(&mut self.line),
         })
@@ -238,10 +238,11 @@ fn ends_within(pid: i32, deadline: Duration) -> bool {
     }
 }
 
-fn text_of(file: &mut File) -> String {
-    let mut bytes = Vec::new();
-    file.rewind().expect("a temporary file can be rewound");
-    file.read_to_end(&mut bytes).expect("a temporary file can be read");
+/// Reads from the beginning, and leaves the position alone: the program writes at the same one.
+fn text_of(file: &File) -> String {
+    let mut bytes = vec![0; file.metadata().map_or(0, |about| about.len()) as usize];
+    let read = file.read_at(&mut bytes, 0).expect("a temporary file can be read");
+    bytes.truncate(read);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

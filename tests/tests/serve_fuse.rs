@@ -411,14 +411,14 @@ chmod 666 "$FOLDER/fuse"
 mount --bind "$FOLDER/fuse" /dev/fuse
 exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -euc '
     "$TOOL" serve "$FOLDER/disk.img" --fuse "$FOLDER/disk" 2>"$FOLDER/said" &
-    until grep -q serving "$FOLDER/said"; do kill -0 $!; done
+    until grep -qs serving "$FOLDER/said"; do kill -0 $!; done
     cmp "$FOLDER/disk" "$FOLDER/disk.img"
     dd if=/dev/zero of="$FOLDER/disk" bs=4096 count=1 conv=notrunc,fsync
     kill -9 $!
     wait $! || true
-    "$TOOL" serve "$FOLDER/disk.img" --fuse "$FOLDER/disk" 2>"$FOLDER/said" &
-    until grep -q serving "$FOLDER/said"; do kill -0 $!; done
-    grep "taken down" "$FOLDER/said"
+    "$TOOL" serve "$FOLDER/disk.img" --fuse "$FOLDER/disk" 2>"$FOLDER/said-again" &
+    until grep -qs serving "$FOLDER/said-again"; do kill -0 $!; done
+    grep "taken down" "$FOLDER/said-again"
     kill $!
     wait $!
     head -c 4096 "$FOLDER/disk.img" | cmp -n 4096 - /dev/zero
