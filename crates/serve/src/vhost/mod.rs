@@ -11,9 +11,9 @@
 //! * [`device`]: what the device tells about itself
 //! * [`ring`]: one virtqueue: requests in, answers out; knows no sockets and no threads
 //! * [`inflight`]: what is under way, in memory that outlives the process
-//! * [`memory`]: the guest's memory in ours
-//! * [`session`]: one VMM, from its first message to its last
-//! * [`worker`]: threads that serve rings; [`front`]: sockets
+//! * `memory`: the guest's memory in ours
+//! * `session`: one VMM, from its first message to its last
+//! * `worker`: threads that serve rings; `front`: sockets
 //!
 //! The messages are those of the crate `vhost`. The loop is not that of `vhost-user-backend`: ours
 //! has to sleep in nowait's queue, and requests must survive the end of the process.
