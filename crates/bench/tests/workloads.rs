@@ -18,9 +18,10 @@ fn skip(test: &str, why: &str) {
     }
 }
 
+/// The program, where it finds `dist`.
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
-    command.args(arguments);
+    command.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     command
 }
 
