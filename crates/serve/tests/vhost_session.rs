@@ -8,6 +8,7 @@ use guest_support::{FEATURES, Guest, MEMORY_BYTES, offered};
 use nowait::{File, Nowait};
 use nowait_export::{Cache, Image, ImageOptions};
 use nowait_serve::{
+    access::{Access, Rule},
     server::{Config, Server},
     vhost::{Front, Socket},
 };
@@ -19,10 +20,11 @@ use std::{
     io::{Read, Write},
     os::{
         fd::{AsRawFd, FromRawFd},
-        unix::net::UnixStream,
+        unix::{fs::MetadataExt, net::UnixStream},
     },
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 use tempfile::TempDir;
 use vhost::{
@@ -52,6 +54,11 @@ struct Host {
 
 impl Host {
     fn new() -> Host {
+        Host::for_users(&[])
+    }
+
+    /// Serves what `rules` of `--allow` let have it.
+    fn for_users(rules: &[Rule]) -> Host {
         let folder = tempfile::tempdir().unwrap();
         let (path, socket) = (folder.path().join("image"), folder.path().join("socket"));
         let file = std::fs::File::create(&path).unwrap();
@@ -60,7 +67,9 @@ impl Host {
         // The folder may be on a file system without direct I/O.
         let options = ImageOptions { path, cache: Cache::Host, ..ImageOptions::default() };
         let image = Arc::new(Image::open(&nowait, &options).unwrap());
-        let server = Server::start(&nowait, vec![image.clone()], &Config::default()).unwrap();
+        let access = Access::new(rules, &[image.name()], false).unwrap();
+        let config = Config { access, ..Config::default() };
+        let server = Server::start(&nowait, vec![image.clone()], &config).unwrap();
         let sockets = [Socket { export: None, path: socket.clone() }];
         let front = Front::start(&server.view(), &sockets, QUEUES, 2, 64 << 20).unwrap();
         Host { server, front, image, socket, file, _folder: folder }
@@ -286,5 +295,22 @@ fn vmms_that_talk_nonsense_are_sent_away_and_the_next_is_served() {
     assert!(unknown, "a size that is no power of two");
     let mut vmm = Vmm::new(&host);
     assert_eq!(vmm.read(0, 512), [0; 512]);
+    host.stop();
+}
+
+#[test]
+fn a_vmm_of_a_user_who_is_not_named_is_sent_away() {
+    let me = tempfile::tempfile().unwrap().metadata().unwrap().uid();
+    let rule = |user: u32| [format!("uid:{user}").parse().unwrap()];
+    let host = Host::for_users(&rule(me + 1));
+    let mut stream = UnixStream::connect(&host.socket).unwrap();
+    // Who is let in waits: this must fail then, not hang.
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "closed without a word");
+    host.stop();
+    let host = Host::for_users(&rule(me));
+    let mut vmm = Vmm::new(&host);
+    assert_eq!(vmm.read(0, 512), [0; 512]);
+    drop(vmm);
     host.stop();
 }
