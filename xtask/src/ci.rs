@@ -1,23 +1,40 @@
 //! The jobs of a check, the same at home as on a build machine.
 //!
-//! Each job is one line of [`JOBS`]: its name, whether the quick check has it, how long it may
-//! take, and the function that does it.
+//! Each job is one line of [`JOBS`]: its name, the lane in which the quick check has it, how long
+//! it may take, and the function that does it.
+//!
+//! ```text
+//!   main lane   fmt ── tidy ── dist (links on one processor) ── test (waits for disks) ── examples
+//!   beside it   clippy ── doc ── loom ── miri
+//! ```
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::log::Log;
 use crate::outcome::Outcome;
 use crate::process::{self, Result};
 use crate::{dist, examples, skips, tidy};
 
 struct Job {
     name: &'static str,
-    /// Whether `cargo x ci` without names runs it.
-    quick: bool,
+    lane: Lane,
     minutes_max: u32,
     run: fn(&Context) -> Result<End>,
+}
+
+/// Where `cargo x ci` without names runs a job. Named jobs run one after the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// In order, what a person watches.
+    Main,
+    /// At the same time, what needs nothing of the main lane and only the processor.
+    Beside,
+    /// Only by name.
+    Named,
 }
 
 /// How a job ended when nothing failed.
@@ -33,23 +50,32 @@ struct Context {
     /// Run the short form: fewer interleavings, smaller files.
     quick: bool,
     minutes_max: u32,
+    log: Log,
+}
+
+/// A line of the closing table, and what it adds to the closing line.
+struct Row {
+    name: &'static str,
+    word: &'static str,
+    time: Duration,
+    outcome: Outcome,
 }
 
 const JOBS: &[Job] = &[
-    Job { name: "fmt", quick: true, minutes_max: 2, run: fmt },
-    Job { name: "tidy", quick: true, minutes_max: 2, run: tidy_job },
-    Job { name: "dist", quick: true, minutes_max: 20, run: dist_job },
-    Job { name: "clippy", quick: true, minutes_max: 15, run: clippy },
-    Job { name: "doc", quick: true, minutes_max: 10, run: doc },
-    Job { name: "test", quick: true, minutes_max: 40, run: test },
-    Job { name: "examples", quick: true, minutes_max: 10, run: examples_job },
-    Job { name: "skips", quick: true, minutes_max: 1, run: skips_job },
-    Job { name: "loom", quick: true, minutes_max: 15, run: loom },
-    Job { name: "miri", quick: true, minutes_max: 15, run: miri },
-    Job { name: "asan", quick: false, minutes_max: 30, run: asan },
-    Job { name: "tsan", quick: false, minutes_max: 30, run: tsan },
-    Job { name: "fuzz", quick: false, minutes_max: 60, run: fuzz },
-    Job { name: "soak", quick: false, minutes_max: 180, run: soak },
+    Job { name: "fmt", lane: Lane::Main, minutes_max: 2, run: fmt },
+    Job { name: "tidy", lane: Lane::Main, minutes_max: 2, run: tidy_job },
+    Job { name: "dist", lane: Lane::Main, minutes_max: 20, run: dist_job },
+    Job { name: "clippy", lane: Lane::Beside, minutes_max: 15, run: clippy },
+    Job { name: "doc", lane: Lane::Beside, minutes_max: 10, run: doc },
+    Job { name: "test", lane: Lane::Main, minutes_max: 40, run: test },
+    Job { name: "examples", lane: Lane::Main, minutes_max: 10, run: examples_job },
+    Job { name: "skips", lane: Lane::Main, minutes_max: 1, run: skips_job },
+    Job { name: "loom", lane: Lane::Beside, minutes_max: 15, run: loom },
+    Job { name: "miri", lane: Lane::Beside, minutes_max: 15, run: miri },
+    Job { name: "asan", lane: Lane::Named, minutes_max: 30, run: asan },
+    Job { name: "tsan", lane: Lane::Named, minutes_max: 30, run: tsan },
+    Job { name: "fuzz", lane: Lane::Named, minutes_max: 60, run: fuzz },
+    Job { name: "soak", lane: Lane::Named, minutes_max: 180, run: soak },
 ];
 
 /// Runs the named jobs in full, or in their quick form after `--quick`; without a name, the quick
@@ -64,25 +90,37 @@ pub(crate) fn run(names: &[&str]) -> Result {
         }
         return Ok(());
     }
-    let quick = names.is_empty() || names[0] == "--quick";
     let chosen = choose(names.strip_prefix(&["--quick"]).unwrap_or(names))?;
-    let mut total = Outcome::default();
-    let mut table = Vec::new();
-    for job in &chosen {
-        println!("\n== {}", job.name);
+    let rows = if chosen.is_empty() {
+        let beside = thread::spawn(|| run_lane(&lane(Lane::Beside), true, Log::later));
+        let mut rows = run_lane(&lane(Lane::Main), true, || Log::Now);
+        rows.extend(beside.join().map_err(|_| "the jobs of the lane beside panicked")?);
+        rows
+    } else {
+        run_lane(&chosen, names[0] == "--quick", || Log::Now)
+    };
+    close(&rows)
+}
+
+fn lane(lane: Lane) -> Vec<&'static Job> {
+    JOBS.iter().filter(|job| job.lane == lane).collect()
+}
+
+/// Runs jobs one after the other.
+fn run_lane(jobs: &[&'static Job], quick: bool, log: fn() -> Log) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for job in jobs {
+        let context = Context { quick, minutes_max: job.minutes_max, log: log() };
+        context.log.line(&format!("\n== {}", job.name));
         let start = Instant::now();
-        let context = Context { quick, minutes_max: job.minutes_max };
-        let (word, outcome) = judge(job, (job.run)(&context));
-        total.add(outcome);
-        table.push((job.name, word, start.elapsed()));
+        let (word, outcome) = judge(job, &context.log, (job.run)(&context));
+        context.log.print();
+        rows.push(Row { name: job.name, word, time: start.elapsed(), outcome });
     }
-    close(&table, total)
+    rows
 }
 
 fn choose(names: &[&str]) -> Result<Vec<&'static Job>> {
-    if names.is_empty() {
-        return Ok(JOBS.iter().filter(|job| job.quick).collect());
-    }
     let find = |name: &&str| {
         let found = JOBS.iter().find(|job| job.name == *name);
         found.ok_or_else(|| format!("no job `{name}`: see cargo x ci --list"))
@@ -91,35 +129,38 @@ fn choose(names: &[&str]) -> Result<Vec<&'static Job>> {
 }
 
 /// Turns the end of a job into a word for the table, and what it adds to the closing line.
-fn judge(job: &Job, end: Result<End>) -> (&'static str, Outcome) {
+fn judge(job: &Job, log: &Log, end: Result<End>) -> (&'static str, Outcome) {
     match end {
         Ok(End::Passed) => ("ok", Outcome::default()),
         Ok(End::Tests(outcome)) if outcome.failed > 0 => ("FAILED", outcome),
         Ok(End::Tests(outcome)) => ("ok", outcome),
         Ok(End::Skipped(why)) => {
-            println!("skipped: {}: {why}", job.name);
+            log.line(&format!("skipped: {}: {why}", job.name));
             ("skipped", Outcome { skipped: 1, ..Outcome::default() })
         }
         Err(message) => {
-            println!("{message}");
+            log.line(&message);
             ("FAILED", Outcome { failed: 1, ..Outcome::default() })
         }
     }
 }
 
 /// Prints one line per job, then the closing line alone.
-fn close(table: &[(&str, &str, Duration)], total: Outcome) -> Result {
+fn close(rows: &[Row]) -> Result {
     println!("\n{:<8} {:<8} {:>8}", "job", "result", "seconds");
-    for (name, word, time) in table {
-        println!("{name:<8} {word:<8} {:>8.1}", time.as_secs_f64());
+    let mut total = Outcome::default();
+    for row in rows {
+        println!("{:<8} {:<8} {:>8.1}", row.name, row.word, row.time.as_secs_f64());
+        total.add(row.outcome);
     }
     println!("\n{total}");
-    let failed: Vec<&str> = table.iter().filter(|row| row.1 == "FAILED").map(|row| row.0).collect();
+    let failed: Vec<&str> =
+        rows.iter().filter(|row| row.word == "FAILED").map(|row| row.name).collect();
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
 fn fmt(context: &Context) -> Result<End> {
-    plain(context.cargo(&["fmt", "--all", "--check"]))
+    context.plain(context.cargo(&["fmt", "--all", "--check"]))
 }
 
 fn tidy_job(_: &Context) -> Result<End> {
@@ -132,7 +173,7 @@ fn dist_job(_: &Context) -> Result<End> {
 
 fn clippy(context: &Context) -> Result<End> {
     let args = ["clippy", "--workspace", "--all-targets", "--features", examples::FEATURES];
-    plain(context.cargo(&[&args[..], &["--", "-D", "warnings"]].concat()))
+    context.plain(context.cargo(&[&args[..], &["--", "-D", "warnings"]].concat()))
 }
 
 /// Only libraries: the tool's name is that of the facade, and its files would collide.
@@ -140,7 +181,7 @@ fn doc(context: &Context) -> Result<End> {
     let args = ["doc", "--workspace", "--no-deps", "--lib", "--features", examples::FEATURES];
     let mut command = context.cargo(&args);
     command.env("RUSTDOCFLAGS", "-D warnings");
-    plain(command)
+    context.plain(command)
 }
 
 /// A test that skipped itself ended as "ok" for cargo: here it counts as skipped, not passed.
@@ -156,7 +197,7 @@ fn test(context: &Context) -> Result<End> {
     if let Some(commit) = commit() {
         command.env("SIM_COMMIT", commit);
     }
-    let mut outcome = count(command)?;
+    let mut outcome = count(command, &context.log)?;
     let skipped = skips::count();
     outcome.passed = outcome.passed.saturating_sub(skipped);
     outcome.skipped += skipped;
@@ -181,7 +222,7 @@ fn loom(context: &Context) -> Result<End> {
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("LOOM_MAX_PREEMPTIONS", if context.quick { "2" } else { "3" });
-    tests(command)
+    context.tests(command)
 }
 
 fn miri(context: &Context) -> Result<End> {
@@ -195,7 +236,7 @@ fn miri(context: &Context) -> Result<End> {
             .env("CARGO_TARGET_DIR", own_target("miri"))
             .env("MIRIFLAGS", "-Zmiri-disable-isolation")
             .env("PROPTEST_CASES", if context.quick { "4" } else { "32" });
-        tests(command)
+        context.tests(command)
     };
     // Without those of safe code, which take millions of steps; quick, where frames change hands.
     let cache: &[&str] = match context.quick {
@@ -268,7 +309,7 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     command
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
         .env("CARGO_TARGET_DIR", own_target(sanitizer));
-    tests(command)
+    context.tests(command)
 }
 
 /// Random operations on real files, 10,000 seeds on each backend; then many seeds of the simulator,
@@ -278,7 +319,7 @@ fn soak(context: &Context) -> Result<End> {
     if env::var_os("NOWAIT_SEEDS").is_none() {
         files.env("NOWAIT_SEEDS", "10000");
     }
-    tests(files)?;
+    context.tests(files)?;
     let seed = env::var("SIM_SEED").ok().or_else(commit).unwrap_or_else(|| String::from("0"));
     let seeds = env::var("SOAK_SEEDS").unwrap_or_else(|_| String::from("20000"));
     let mut command = context.cargo(&["run", "--release", "-p", "nowait-simulator", "--"]);
@@ -288,7 +329,7 @@ fn soak(context: &Context) -> Result<End> {
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
         .env("CARGO_TARGET_DIR", own_target("soak"));
-    plain(command)
+    context.plain(command)
 }
 
 /// Fuzzes each target for `FUZZ_SECONDS` from its corpus, which keeps what is new.
@@ -311,7 +352,7 @@ fn fuzz(context: &Context) -> Result<End> {
         let run = ["--", &corpus, &time, "-max_len=70000", "-rss_limit_mb=2048"];
         let mut command = context.nightly(&[&args[..], &bin, &run].concat());
         command.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", own_target("fuzz"));
-        plain(command)?;
+        context.plain(command)?;
     }
     Ok(End::Passed)
 }
@@ -331,12 +372,26 @@ impl Context {
         self.limited("rustup", &["run", "nightly", "cargo"], args)
     }
 
+    /// Runs a command that has no tests to count.
+    fn plain(&self, command: Command) -> Result<End> {
+        process::stream(command, |line| self.log.line(line))?;
+        Ok(End::Passed)
+    }
+
+    fn tests(&self, command: Command) -> Result<End> {
+        count(command, &self.log).map(End::Tests)
+    }
+
     /// On a build machine, nobody sees that a job hangs: it is ended with all its children.
     fn limited(&self, program: &str, first: &[&str], args: &[&str]) -> Command {
         let limit = format!("{}m", self.minutes_max);
         let mut words = Vec::new();
         if env::var_os("CI").is_some() {
             words.extend(["timeout", "--kill-after=20", &limit]);
+        }
+        // The tests of the main lane have deadlines; the other lane has none.
+        if matches!(self.log, Log::Later(_)) {
+            words.extend(["nice", "-n", "10"]);
         }
         words.push(program);
         words.extend(first.iter().chain(args));
@@ -373,17 +428,8 @@ fn is_noise(line: &str) -> bool {
     line.is_empty() || line == "running 0 tests" || line.starts_with(empty)
 }
 
-fn plain(command: Command) -> Result<End> {
-    process::stream(command, |line| println!("{line}"))?;
-    Ok(End::Passed)
-}
-
-fn tests(command: Command) -> Result<End> {
-    count(command).map(End::Tests)
-}
-
 /// Runs tests and counts them; a run that ended badly without a failed test counts as one.
-fn count(command: Command) -> Result<Outcome> {
+fn count(command: Command, log: &Log) -> Result<Outcome> {
     let (mut outcome, mut failures) = (Outcome::default(), Vec::new());
     let result = process::stream(command, |line| {
         outcome.count(line);
@@ -391,15 +437,15 @@ fn count(command: Command) -> Result<Outcome> {
             failures.push(line.to_owned());
         }
         if !is_noise(line) {
-            println!("{line}");
+            log.line(line);
         }
     });
     // Again at the end: the reasons may be thousands of lines above.
     for failure in &failures {
-        println!("{failure}");
+        log.line(failure);
     }
     if let Err(message) = result {
-        println!("{message}");
+        log.line(&message);
         outcome.failed = outcome.failed.max(1);
     } else if outcome.passed == 0 {
         return Err(String::from("no test ran"));
@@ -418,27 +464,36 @@ mod tests {
     #[test]
     fn the_quick_check_has_the_quick_jobs_and_names_choose_others() {
         let names = |jobs: Vec<&Job>| jobs.iter().map(|job| job.name).collect::<Vec<_>>();
-        assert!(!names(choose(&[]).unwrap()).contains(&"asan"));
+        assert_eq!(names(lane(Lane::Beside)), ["clippy", "doc", "loom", "miri"]);
+        assert!(!names(lane(Lane::Main)).contains(&"asan"));
         assert_eq!(names(choose(&["tsan", "fmt"]).unwrap()), ["tsan", "fmt"]);
         assert!(choose(&["nothing"]).is_err());
     }
 
     #[test]
+    fn a_lane_beside_prints_nothing_until_a_job_is_over() {
+        let log = Log::later();
+        count(shell("echo 'test result: ok. 1 passed; 0 failed'"), &log).unwrap();
+        let Log::Later(text) = log else { panic!("it printed") };
+        assert_eq!(text.into_inner(), "test result: ok. 1 passed; 0 failed\n");
+    }
+
+    #[test]
     fn a_crashed_test_program_counts_as_failed() {
         let script = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'; exit 1";
-        let outcome = count(shell(script)).unwrap();
+        let outcome = count(shell(script), &Log::Now).unwrap();
         assert_eq!(outcome, Outcome { passed: 3, failed: 1, skipped: 0 });
-        assert_eq!(judge(&JOBS[0], Ok(End::Tests(outcome))).0, "FAILED");
+        assert_eq!(judge(&JOBS[0], &Log::Now, Ok(End::Tests(outcome))).0, "FAILED");
     }
 
     #[test]
     fn a_run_without_tests_fails() {
-        assert!(count(shell("echo 'test result: ok. 0 passed; 0 failed'")).is_err());
+        assert!(count(shell("echo 'test result: ok. 0 passed; 0 failed'"), &Log::Now).is_err());
     }
 
     #[test]
     fn a_job_that_cannot_run_is_skipped_not_passed() {
-        let (word, outcome) = judge(&JOBS[0], Ok(End::Skipped(String::from("no tool"))));
+        let (word, outcome) = judge(&JOBS[0], &Log::Now, Ok(End::Skipped(String::from("no tool"))));
         assert_eq!((word, outcome.skipped, outcome.passed), ("skipped", 1, 0));
     }
 }

@@ -5,13 +5,14 @@
 //!                             ├─ dist                       (dist.rs, c_api.rs, symbols.rs)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs)
-//!                             └─ loom, miri                 (ci.rs)
+//!                             └─ loom, miri                 (ci.rs, log.rs)
 //! ```
 
 mod c_api;
 mod ci;
 mod dist;
 mod examples;
+mod log;
 mod outcome;
 mod process;
 mod skips;
