@@ -161,6 +161,7 @@ impl App {
                 stage.world.transfer(op, stage::fd(0), offset, RECORD_BYTES).await;
             }
             (_, true) => stage.write(thread, offset, RECORD_BYTES, self.work.sync, waits).await,
+            (Mode::Vanilla, false) => stage.read_as_before(thread, offset, RECORD_BYTES).await,
             (_, false) => stage.read(thread, offset, RECORD_BYTES, waits).await,
         }
         self.events.release(1);

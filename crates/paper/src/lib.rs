@@ -18,6 +18,7 @@
 mod aio_stress;
 mod cleaner;
 mod costs;
+mod old_readahead;
 mod paper;
 mod randrw;
 mod rawio;

@@ -2,7 +2,8 @@
 
 use crate::{
     costs,
-    world::{Thread, World},
+    old_readahead::OldReadahead,
+    world::{self, Thread, World},
 };
 use nowait_block::Segments;
 use nowait_cache::{
@@ -11,7 +12,7 @@ use nowait_cache::{
 };
 use nowait_sim::Hardware;
 use nowait_sys::file::IoVec;
-use std::{rc::Rc, sync::Arc};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 /// The kernel's longest readahead window, in pages: 128 KiB.
 const READAHEAD_PAGES: u32 = 32;
@@ -22,8 +23,12 @@ pub(crate) struct Stage {
     pub(crate) world: World,
     file: Arc<CachedFile>,
     open: Arc<OpenFile>,
+    /// Of [`read_as_before`](Stage::read_as_before).
+    before: Rc<RefCell<OldReadahead>>,
     memory: Rc<[u64]>,
 }
+
+const PAGE_BYTES: u64 = 4096;
 
 /// Returns the descriptor of file `index`.
 pub(crate) fn fd(index: usize) -> i32 {
@@ -60,6 +65,7 @@ impl Stage {
             world: world.clone(),
             file: CachedFile::new(cache, backing, bytes),
             open: Arc::new(OpenFile::new(READAHEAD_PAGES)),
+            before: Rc::new(RefCell::new(OldReadahead::new(READAHEAD_PAGES))),
             memory: vec![0; request_bytes as usize / 8].into(),
         }
     }
@@ -79,6 +85,34 @@ impl Stage {
             self.world.drive(thread, retry_ns(waits), |plug, wait| read.iterate(plug, wait));
         assert_eq!(drive.await, Ok(bytes as u32));
         self.world.cpu(thread, costs::cached_ns(bytes)).await;
+    }
+
+    /// Reads page after page, waiting inside, with the readahead that M1 began with.
+    pub(crate) async fn read_as_before(&self, thread: &Thread, offset: u64, bytes: u64) {
+        for at in (offset..offset + bytes).step_by(PAGE_BYTES as usize) {
+            self.read_ahead_as_before(thread, at / PAGE_BYTES).await;
+            let mut read = ReadOperation::new(self.file.clone(), at, self.user(PAGE_BYTES));
+            let drive =
+                self.world.drive(thread, retry_ns(true), |plug, wait| read.iterate(plug, wait));
+            assert_eq!(drive.await, Ok(PAGE_BYTES as u32));
+            self.world.cpu(thread, costs::cached_ns(PAGE_BYTES)).await;
+        }
+    }
+
+    async fn read_ahead_as_before(&self, thread: &Thread, page: u64) {
+        let range = self.before.borrow_mut().access(page);
+        let mut plug = Vec::new();
+        if let Some(pages) = range {
+            let bytes = pages.start * PAGE_BYTES..pages.end * PAGE_BYTES;
+            self.open.will_need(&self.file, bytes, &mut plug);
+            self.before.borrow_mut().started(!plug.is_empty());
+        }
+        if self.file.mapping().look_up(page).is_none() {
+            self.before.borrow_mut().miss();
+        }
+        let issue_ns = plug.iter().map(world::bio_ns).sum();
+        self.world.plug(plug);
+        self.world.cpu(thread, issue_ns).await;
     }
 
     /// Writes; `sync`: it ends when that is on the device (its write cache is off).

@@ -329,7 +329,8 @@ impl World {
     }
 }
 
-fn bio_ns(bio: &Bio) -> u64 {
+/// Returns the processor time that it takes to issue a bio.
+pub(crate) fn bio_ns(bio: &Bio) -> u64 {
     crate::costs::device_ns(bio.segments.len() as u64)
 }
 

@@ -22,13 +22,12 @@ fn what_waited_inside_the_call_no_longer_does() {
         tables.iter().filter(|table| table.row == name).flat_map(|table| &table.rows).collect()
     };
     let stress = rows("M1");
-    // The baseline reads all of a record in one go, which the source's did not yet: twice its
-    // rate is what a queue can give on this disk.
-    assert!(stress[0].ratio() > 1.9, "{:?}", stress[0]);
+    // The readahead of that kernel: within a factor of two of what the source measured.
+    assert!((10.08 / 2.0..10.08 * 2.0).contains(&stress[0].baseline), "{:?}", stress[0]);
     let randrw = rows("M9");
     // A small file has too few requests for the source's 1/4000.
     assert!(randrw[0].ratio() < 1e-3, "{:?}", randrw[0]);
-    for row in [stress[1], stress[3], randrw[2]] {
+    for row in [stress[0], stress[1], stress[3], randrw[2]] {
         assert_eq!(row.is_met(), Some(true), "{row:?}");
     }
 }
