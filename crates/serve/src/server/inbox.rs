@@ -22,30 +22,44 @@ pub(crate) enum Order {
     Stop,
 }
 
-/// Orders that have not been seen yet.
+/// Orders to a thread that it has not seen yet.
 #[derive(Debug)]
-pub(crate) struct Inbox {
-    orders: Mutex<Vec<Order>>,
+pub(crate) struct Inbox<O> {
+    /// `None`: nobody obeys any more.
+    orders: Mutex<Option<Vec<O>>>,
     bell: EventFd,
 }
 
-impl Inbox {
-    pub(crate) fn new() -> Result<Arc<Inbox>, Errno> {
-        Ok(Arc::new(Inbox { orders: Mutex::default(), bell: EventFd::new()? }))
+impl<O> Inbox<O> {
+    pub(crate) fn new() -> Result<Arc<Inbox<O>>, Errno> {
+        Ok(Arc::new(Inbox { orders: Mutex::new(Some(Vec::new())), bell: EventFd::new()? }))
     }
 
+    /// Returns the descriptor that is readable when there are orders.
     pub(crate) fn raw(&self) -> i32 {
         self.bell.raw()
     }
 
-    pub(crate) fn put(&self, order: Order) {
-        self.orders.lock().push(order);
+    pub(crate) fn put(&self, order: O) {
+        // An order that nobody obeys is dropped, which tells whoever waits for its answer.
+        if let Some(orders) = &mut *self.orders.lock() {
+            orders.push(order);
+        }
         self.bell.signal();
     }
 
-    pub(crate) fn take(&self) -> Vec<Order> {
+    pub(crate) fn take(&self) -> Vec<O> {
         self.bell.drain();
-        core::mem::take(&mut *self.orders.lock())
+        self.orders.lock().as_mut().map(core::mem::take).unwrap_or_default()
+    }
+}
+
+/// Closes the inbox of a thread that ends, however it does.
+pub(crate) struct Closes<O>(pub(crate) Arc<Inbox<O>>);
+
+impl<O> Drop for Closes<O> {
+    fn drop(&mut self) {
+        *self.0.orders.lock() = None;
     }
 }
 

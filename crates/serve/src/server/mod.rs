@@ -9,6 +9,7 @@
 
 mod client;
 mod inbox;
+mod post;
 mod socket;
 mod tls;
 mod worker;
@@ -23,7 +24,7 @@ use crate::{
     fuse::{Device, Face},
     nbd::{Limits, Security},
 };
-use inbox::{Inbox, Order};
+use inbox::Order;
 use nowait::{CacheCounts, File, Nowait};
 use nowait_export::{Chores, Image};
 use parking_lot::Mutex;
@@ -35,6 +36,8 @@ use std::{
 };
 use worker::Worker;
 
+pub(crate) use inbox::{Closes, Inbox};
+pub(crate) use post::{DISK, INBOX, Post};
 pub(crate) use worker::Shared;
 
 /// What a server may use.
@@ -122,7 +125,7 @@ type Serving = thread::JoinHandle<Result<(), ServeError>>;
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    threads: Vec<(Arc<Inbox>, Serving)>,
+    threads: Vec<(Arc<Inbox<Order>>, Serving)>,
     next: usize,
     clients_max: usize,
 }
@@ -167,7 +170,10 @@ impl Server {
         let (shared, orders) = (self.shared.clone(), inbox.clone());
         let named = thread::Builder::new().name("nowait-serve".to_owned());
         // The queue is made on the thread that uses it.
-        let thread = named.spawn(move || Worker::new(shared, orders)?.run());
+        let thread = named.spawn(move || {
+            let _closes = Closes(orders.clone());
+            Worker::new(shared, orders)?.run()
+        });
         let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
         self.threads.push((inbox, thread));
         Ok(())

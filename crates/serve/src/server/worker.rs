@@ -3,6 +3,7 @@
 use super::{
     client::{Client, Fate, Guest},
     inbox::{Clients, Inbox, Order},
+    post::{DISK, INBOX, Post},
     socket::Socket,
     tls::Tls,
 };
@@ -14,13 +15,13 @@ use crate::{
 };
 use nowait::{File, Nowait};
 use nowait_block::Slab;
-use nowait_export::{Chores, Disk, Image, Mailbox, Medium};
+use nowait_export::{Chores, Image, Medium};
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll_set,
     time::{Deadline, now_ns},
 };
 use parking_lot::Mutex;
-use std::{os::fd::AsRawFd, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 /// What all serving threads share.
 #[derive(Debug)]
@@ -44,10 +45,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Worker {
     shared: Arc<Shared>,
-    disk: Disk,
-    inbox: Arc<Inbox>,
-    epoll: Epoll,
-    ready: ReadyList,
+    post: Post,
+    inbox: Arc<Inbox<Order>>,
     clients: Slab<Client>,
     mounts: Mounts,
     /// Clients to whom something happened in this round.
@@ -59,10 +58,6 @@ pub(crate) struct Worker {
     swept_ns: u64,
 }
 
-/// Marks of what is no client; keys of clients have bit 63 clear.
-const INBOX: u64 = 1 << 63;
-const DISK: u64 = 1 << 63 | 1;
-const READY_MAX: usize = 256;
 const SCRATCH_BYTES: usize = 64 << 10;
 /// How often clients are looked at that do not go on.
 const SWEEP_NS: u64 = 500_000_000;
@@ -70,24 +65,12 @@ const SWEEP_NS: u64 = 500_000_000;
 const DRAIN_NS: u64 = 30_000_000_000;
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<Worker, ServeError> {
-        let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
-        let chores_end = mailbox.raw();
-        let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, shared.memory_bytes)?;
-        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
-        let watch =
-            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
-        watch(inbox.raw(), INBOX)?;
-        watch(chores_end, DISK)?;
-        for fd in disk.descriptors()? {
-            watch(fd.as_raw_fd(), DISK)?;
-        }
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox<Order>>) -> Result<Worker, ServeError> {
+        let post = Post::new(&shared, inbox.raw(), shared.memory_bytes)?;
         Ok(Worker {
             shared,
-            disk,
+            post,
             inbox,
-            epoll,
-            ready: ReadyList::new(READY_MAX),
             clients: Slab::new(1 << 20),
             mounts: Mounts::default(),
             touched: Vec::new(),
@@ -104,10 +87,10 @@ impl Worker {
             self.sleep()?;
             let now_ns = now_ns();
             self.hear(now_ns);
-            self.disk.start();
+            self.post.disk.start();
             self.collect(now_ns);
             self.settle(now_ns);
-            self.disk.start();
+            self.post.disk.start();
             self.sweep(now_ns);
         }
         Ok(())
@@ -124,32 +107,22 @@ impl Worker {
             true => Deadline::NEVER,
             false => Deadline::after_ns(SWEEP_NS),
         };
-        let (epoll, ready) = (&self.epoll, &mut self.ready);
-        ready.clear();
-        let mut slept = false;
-        self.disk.sleep(|| {
-            epoll.wait(ready, deadline);
-            slept = true;
-        })?;
-        if !slept {
-            self.epoll.wait(&mut self.ready, Deadline::NOW);
-        }
-        Ok(())
+        self.post.sleep(deadline)
     }
 
     /// Reads from the sockets that have something.
     fn hear(&mut self, now_ns: u64) {
-        for index in 0..self.ready.len() {
-            let Some(event) = self.ready.get(index) else { break };
+        for index in 0..self.post.ready.len() {
+            let Some(event) = self.post.ready.get(index) else { break };
             match event.token {
                 DISK => {}
                 INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order, now_ns)),
-                token if is_mount(token) => self.mounts.read(token, &mut self.disk, now_ns),
+                token if is_mount(token) => self.mounts.read(token, &mut self.post.disk, now_ns),
                 key => {
                     let Some(client) = self.clients.get_mut(key) else { continue };
                     let fate = match event.events & !epoll_set::OUT {
                         0 => Fate::Stays,
-                        _ => client.read(&mut self.scratch, &mut self.disk, now_ns),
+                        _ => client.read(&mut self.scratch, &mut self.post.disk, now_ns),
                     };
                     match fate {
                         Fate::Stays => self.touched.push(key),
@@ -163,13 +136,13 @@ impl Worker {
     fn obey(&mut self, order: Order, now_ns: u64) {
         match order {
             Order::Serve(socket, security) => self.welcome(socket, security, now_ns),
-            Order::Mount(device, face) => self.mounts.add(device, face, &mut self.disk),
+            Order::Mount(device, face) => self.mounts.add(device, face, &mut self.post.disk),
             Order::Stop => {
                 self.stopping = Some(now_ns);
-                self.mounts.stop(&mut self.disk);
+                self.mounts.stop(&mut self.post.disk);
                 for key in self.keys() {
                     if let Some(client) = self.clients.get_mut(key) {
-                        client.session.stop(&mut self.disk);
+                        client.session.stop(&mut self.post.disk);
                         self.touched.push(key);
                     }
                 }
@@ -198,22 +171,25 @@ impl Worker {
 
     /// Gives the ends of requests to their clients.
     fn collect(&mut self, now_ns: u64) {
-        while let Some(ended) = self.disk.pop() {
+        while let Some(ended) = self.post.disk.pop() {
             let key = ended.tag.owner;
             if is_mount(key) {
-                self.mounts.end(ended, &mut self.disk, now_ns);
+                self.mounts.end(ended, &mut self.post.disk, now_ns);
                 continue;
             }
             match self.clients.get_mut(key) {
                 Some(client) => {
-                    client.session.end(ended, &mut self.disk, now_ns);
+                    client.session.end(ended, &mut self.post.disk, now_ns);
                     client.moved_ns = now_ns;
                     if self.touched.last() != Some(&key) {
                         self.touched.push(key);
                     }
                 }
                 None => {
-                    ended.chunk.into_iter().for_each(|chunk| self.disk.pool().give_back(chunk));
+                    ended
+                        .chunk
+                        .into_iter()
+                        .for_each(|chunk| self.post.disk.pool().give_back(chunk));
                 }
             }
         }
@@ -230,16 +206,16 @@ impl Worker {
         for key in &touched {
             let Some(client) = self.clients.get_mut(*key) else { continue };
             let tls = self.shared.tls.as_ref();
-            let mut fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+            let mut fate = client.settle(&mut self.post.disk, &self.post.epoll, tls, now_ns);
             // What was sent made room.
-            while fate == Fate::Stays && client.session.retry(&mut self.disk, now_ns) {
-                fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+            while fate == Fate::Stays && client.session.retry(&mut self.post.disk, now_ns) {
+                fate = client.settle(&mut self.post.disk, &self.post.epoll, tls, now_ns);
             }
             if fate == Fate::Stays && client.has_more() {
-                fate = client.read(&mut self.scratch, &mut self.disk, now_ns);
+                fate = client.read(&mut self.scratch, &mut self.post.disk, now_ns);
                 // TLS may have something to say to what has arrived just now.
                 if fate == Fate::Stays {
-                    fate = client.settle(&mut self.disk, &self.epoll, tls, now_ns);
+                    fate = client.settle(&mut self.post.disk, &self.post.epoll, tls, now_ns);
                 }
             }
             if fate == Fate::Goes {
@@ -248,13 +224,13 @@ impl Worker {
         }
         self.touched = touched;
         self.touched.clear();
-        self.mounts.settle(&mut self.disk, &self.epoll);
-        self.hunger |= self.disk.pool().take_refused();
+        self.mounts.settle(&mut self.post.disk, &self.post.epoll);
+        self.hunger |= self.post.disk.pool().take_refused();
     }
 
     fn close(&mut self, key: u64) {
         if let Some(client) = self.clients.remove(key) {
-            client.session.abandon(&mut self.disk);
+            client.session.abandon(&mut self.post.disk);
             self.shared.clients.leave();
         }
     }

@@ -4,18 +4,19 @@ use super::{
     Counter, Ring,
     ring::{Setup, Taken},
 };
-use crate::{ServeError, server::Shared};
+use crate::{
+    ServeError,
+    server::{Closes, DISK, INBOX, Inbox, Post, Shared},
+};
 use nowait::{Errno, File};
 use nowait_block::Slab;
-use nowait_export::{Disk, Mailbox, Medium};
+use nowait_export::Medium;
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
-    eventfd::EventFd,
+    epoll_set,
     time::{Deadline, now_ns},
 };
 use parking_lot::Mutex;
 use std::{
-    os::fd::AsRawFd,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -28,7 +29,7 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Workers {
     threads: Mutex<Vec<Serving>>,
-    inboxes: Vec<Arc<Inbox>>,
+    inboxes: Vec<Arc<Inbox<Order>>>,
     next: AtomicUsize,
 }
 
@@ -57,37 +58,6 @@ enum Order {
     Quit,
 }
 
-#[derive(Debug)]
-struct Inbox {
-    /// `None`: nobody obeys any more.
-    orders: Mutex<Option<Vec<Order>>>,
-    bell: EventFd,
-}
-
-impl Inbox {
-    fn put(&self, order: Order) {
-        // An order that nobody obeys is dropped, which tells whoever waits for its answer.
-        if let Some(orders) = &mut *self.orders.lock() {
-            orders.push(order);
-        }
-        self.bell.signal();
-    }
-
-    fn take(&self) -> Vec<Order> {
-        self.bell.drain();
-        self.orders.lock().as_mut().map(core::mem::take).unwrap_or_default()
-    }
-}
-
-/// Closes the inbox of a thread that ends, however it does.
-struct Closes(Arc<Inbox>);
-
-impl Drop for Closes {
-    fn drop(&mut self) {
-        *self.0.orders.lock() = None;
-    }
-}
-
 impl Workers {
     /// Starts `count` threads, each with so much memory for transfers.
     ///
@@ -101,8 +71,7 @@ impl Workers {
         let mut workers =
             Workers { threads: Mutex::default(), inboxes: Vec::new(), next: AtomicUsize::new(0) };
         for _ in 0..count.max(1) {
-            let bell = EventFd::new().map_err(ServeError::descriptors)?;
-            let inbox = Arc::new(Inbox { orders: Mutex::new(Some(Vec::new())), bell });
+            let inbox = Inbox::new().map_err(ServeError::descriptors)?;
             let (shared, orders) = (shared.clone(), inbox.clone());
             let named = thread::Builder::new().name("nowait-vhost".to_owned());
             // The queue is made on the thread that uses it.
@@ -163,10 +132,8 @@ struct Served {
 
 #[derive(Debug)]
 struct Worker {
-    disk: Disk,
-    inbox: Arc<Inbox>,
-    epoll: Epoll,
-    ready: ReadyList,
+    post: Post,
+    inbox: Arc<Inbox<Order>>,
     rings: Slab<Served>,
     /// Rings to which something happened in this round.
     touched: Vec<u64>,
@@ -177,34 +144,18 @@ struct Worker {
     quits: bool,
 }
 
-/// Marks of what is no ring; keys of rings have bit 63 clear.
-const INBOX: u64 = 1 << 63;
-const DISK: u64 = 1 << 63 | 1;
-const READY_MAX: usize = 256;
 const RINGS_MAX: usize = 1 << 16;
 
 impl Worker {
     fn new(
         shared: &Arc<Shared>,
-        inbox: Arc<Inbox>,
+        inbox: Arc<Inbox<Order>>,
         memory_bytes: usize,
     ) -> Result<Worker, ServeError> {
-        let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
-        let chores_end = mailbox.raw();
-        let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, memory_bytes)?;
-        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
-        let watch =
-            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
-        watch(inbox.bell.raw(), INBOX)?;
-        watch(chores_end, DISK)?;
-        for fd in disk.descriptors()? {
-            watch(fd.as_raw_fd(), DISK)?;
-        }
+        let post = Post::new(shared, inbox.raw(), memory_bytes)?;
         Ok(Worker {
-            disk,
+            post,
             inbox,
-            epoll,
-            ready: ReadyList::new(READY_MAX),
             rings: Slab::new(RINGS_MAX),
             touched: Vec::new(),
             waiting: Vec::new(),
@@ -221,7 +172,7 @@ impl Worker {
             self.hear();
             self.collect(now_ns);
             self.settle(now_ns);
-            self.disk.start();
+            self.post.disk.start();
         }
         Ok(())
     }
@@ -229,23 +180,13 @@ impl Worker {
     /// Waits until something happens.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
-        let (epoll, ready) = (&self.epoll, &mut self.ready);
-        ready.clear();
-        let mut slept = false;
-        self.disk.sleep(|| {
-            epoll.wait(ready, deadline);
-            slept = true;
-        })?;
-        if !slept {
-            self.epoll.wait(&mut self.ready, Deadline::NOW);
-        }
-        Ok(())
+        self.post.sleep(deadline)
     }
 
     fn hear(&mut self) {
         self.touched.append(&mut self.waiting);
-        for index in 0..self.ready.len() {
-            let Some(event) = self.ready.get(index) else { break };
+        for index in 0..self.post.ready.len() {
+            let Some(event) = self.post.ready.get(index) else { break };
             match event.token {
                 DISK => {}
                 INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order)),
@@ -285,17 +226,20 @@ impl Worker {
             Served { ring, kick, stopping: None }
         };
         let key = self.rings.insert_with(place).ok_or(Errno::NOMEM)?;
-        self.epoll.add(raw, epoll_set::IN, key).inspect_err(|_| drop(self.rings.remove(key)))?;
+        self.post
+            .epoll
+            .add(raw, epoll_set::IN, key)
+            .inspect_err(|_| drop(self.rings.remove(key)))?;
         Ok(key)
     }
 
     /// Gives the ends of requests to their rings.
     fn collect(&mut self, now_ns: u64) {
-        while let Some(ended) = self.disk.pop() {
+        while let Some(ended) = self.post.disk.pop() {
             let key = ended.tag.owner;
             // A ring stays until all its requests have ended.
             if let Some(served) = self.rings.get_mut(key) {
-                served.ring.end(ended, &mut self.disk, now_ns);
+                served.ring.end(ended, &mut self.post.disk, now_ns);
                 if self.touched.last() != Some(&key) {
                     self.touched.push(key);
                 }
@@ -313,7 +257,7 @@ impl Worker {
         let touched = core::mem::take(&mut self.touched);
         for key in &touched {
             let Some(served) = self.rings.get_mut(*key) else { continue };
-            if served.ring.take(&mut self.disk, now_ns) == Taken::More {
+            if served.ring.take(&mut self.post.disk, now_ns) == Taken::More {
                 self.waiting.push(*key);
             }
             served.ring.notify();
@@ -323,13 +267,13 @@ impl Worker {
         }
         self.touched = touched;
         self.touched.clear();
-        self.hunger |= self.disk.pool().take_refused();
+        self.hunger |= self.post.disk.pool().take_refused();
     }
 
     /// Lets go of a ring, and tells whoever wants it.
     fn release(&mut self, key: u64) {
         let Some(Served { ring, kick, stopping }) = self.rings.remove(key) else { return };
-        let _ = self.epoll.remove(kick.raw());
+        let _ = self.post.epoll.remove(kick.raw());
         let next_available = ring.next_available();
         let (call, error) = ring.into_counters();
         if let Some(answer) = stopping {

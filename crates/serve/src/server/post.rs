@@ -1,0 +1,64 @@
+//! Where a serving thread waits: for orders, for its queue, and for what else it serves.
+
+use super::worker::Shared;
+use crate::ServeError;
+use nowait_export::{Disk, Mailbox};
+use nowait_sys::{
+    epoll_set::{self, Epoll, ReadyList},
+    time::Deadline,
+};
+use std::os::fd::AsRawFd;
+
+/// The queue of one serving thread, and the set of all that can rouse it.
+#[derive(Debug)]
+pub(crate) struct Post {
+    pub(crate) disk: Disk,
+    pub(crate) epoll: Epoll,
+    /// What the last sleep ended with.
+    pub(crate) ready: ReadyList,
+}
+
+/// Marks of what every thread waits for; those of what it serves have bit 63 clear, or more set.
+pub(crate) const INBOX: u64 = 1 << 63;
+pub(crate) const DISK: u64 = 1 << 63 | 1;
+const READY_MAX: usize = 256;
+
+impl Post {
+    /// Makes one that `bell` rouses. The transfers of its queue use about `memory_bytes`.
+    ///
+    /// # Errors
+    /// No descriptors or memory left.
+    pub(crate) fn new(shared: &Shared, bell: i32, memory_bytes: usize) -> Result<Post, ServeError> {
+        let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
+        let chores_end = mailbox.raw();
+        let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, memory_bytes)?;
+        let epoll = Epoll::new().map_err(ServeError::descriptors)?;
+        let watch =
+            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
+        watch(bell, INBOX)?;
+        watch(chores_end, DISK)?;
+        for fd in disk.descriptors()? {
+            watch(fd.as_raw_fd(), DISK)?;
+        }
+        Ok(Post { disk, epoll, ready: ReadyList::new(READY_MAX) })
+    }
+
+    /// Waits until something happens, or the deadline.
+    ///
+    /// # Errors
+    /// This is a forked child.
+    pub(crate) fn sleep(&mut self, deadline: Deadline) -> Result<(), ServeError> {
+        let Post { disk, epoll, ready } = self;
+        ready.clear();
+        let mut slept = false;
+        disk.sleep(|| {
+            epoll.wait(ready, deadline);
+            slept = true;
+        })?;
+        // A request has ended already: only what else there is.
+        if !slept {
+            epoll.wait(ready, Deadline::NOW);
+        }
+        Ok(())
+    }
+}
