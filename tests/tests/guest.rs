@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nowait_tests::guest::{Disk, Guest, Parts};
 use nowait_tests::scratch::Scratch;
-use nowait_tests::server::Server;
+use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 /// As small as XFS can be.
@@ -44,6 +44,22 @@ fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
     Some((server, disks))
 }
 
+/// Demands that `nowait top` counts the writes of the guest that was there, however they came.
+fn top_counts(scratch: &Scratch, names: &[&str]) {
+    let top = || tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path()).arg("top");
+    let json = top().arg("--json").succeed().stdout;
+    let servers: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let screen = top().args(["--once", "--interval", "1"]).succeed().stdout;
+    for name in names {
+        let exports = servers[0]["exports"].as_array().expect("a list");
+        let export = exports.iter().find(|export| export["name"] == *name).expect("the export");
+        let kinds = export["kinds"].as_array().expect("a list");
+        let written = kinds.iter().find(|kind| kind["kind"] == "write").expect("writes");
+        assert!(written["bytes"].as_u64() > Some(1 << 20), "{name}\n{json}");
+        assert!(screen.lines().any(|row| row.contains(name)), "{name}\n{screen}");
+    }
+}
+
 /// A guest fills its disks; another checks them, and a third boots from one.
 fn survives(names: &[&str]) {
     let scratch = Scratch::new("guest");
@@ -54,6 +70,7 @@ fn survives(names: &[&str]) {
     for name in names {
         assert!(told.contains(&format!("{name} is filled")), "{told:?}");
     }
+    top_counts(&scratch, names);
     // The same server goes on with the next guest; then another does.
     let root = names.last().expect("a disk");
     let boot = Guest::start(&parts, &scratch, &format!("task=boot disk={root}"), &disks);

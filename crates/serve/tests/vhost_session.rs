@@ -10,6 +10,7 @@ use nowait_export::{Cache, Image, ImageOptions};
 use nowait_serve::{
     access::{Access, Rule},
     server::{Config, Server},
+    status::{KindStatus, Status, metrics},
     vhost::{Front, Socket},
 };
 use nowait_sys::{
@@ -24,7 +25,7 @@ use std::{
     },
     path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 use vhost::{
@@ -34,7 +35,9 @@ use vhost::{
         message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserInflight},
     },
 };
-use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_OK, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT};
+use virtio_bindings::virtio_blk::{
+    VIRTIO_BLK_S_OK, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -65,7 +68,8 @@ impl Host {
         file.set_len(SIZE).unwrap();
         let nowait = Nowait::new().unwrap();
         // The folder may be on a file system without direct I/O.
-        let options = ImageOptions { path, cache: Cache::Host, ..ImageOptions::default() };
+        let name = "image".to_owned();
+        let options = ImageOptions { path, name, cache: Cache::Host, ..ImageOptions::default() };
         let image = Arc::new(Image::open(&nowait, &options).unwrap());
         let access = Access::new(rules, &[image.name()], false).unwrap();
         let config = Config { access, ..Config::default() };
@@ -295,6 +299,46 @@ fn vmms_that_talk_nonsense_are_sent_away_and_the_next_is_served() {
     assert!(unknown, "a size that is no power of two");
     let mut vmm = Vmm::new(&host);
     assert_eq!(vmm.read(0, 512), [0; 512]);
+    host.stop();
+}
+
+#[test]
+fn a_vmm_is_counted_as_other_clients_are() {
+    let host = Host::new();
+    let view = host.server.view();
+    let status = || Status::of(&view, Instant::now());
+    let mut vmm = Vmm::new(&host);
+    for sector in 0..3 {
+        vmm.guest.give(VIRTIO_BLK_T_OUT, sector, &[1; 512]);
+        vmm.kick();
+        assert_eq!(vmm.used().len(), 1);
+    }
+    vmm.read(0, 4096);
+    vmm.guest.give(VIRTIO_BLK_T_FLUSH, 0, &[]);
+    vmm.kick();
+    assert_eq!(vmm.used().len(), 1);
+    let now = status();
+    assert_eq!((now.clients.now, now.clients.total), (1, 1));
+    let [export] = &now.exports[..] else { panic!("{now:?}") };
+    assert_eq!((&*export.name, export.connections, export.in_flight), ("image", 1, 0));
+    let counted = |kind: &KindStatus| (kind.requests, kind.bytes, kind.errors);
+    let of = |kind: &str| export.kinds.iter().find(|one| one.kind == kind).map(counted);
+    let kinds = ["write", "read", "flush"].map(of);
+    assert_eq!(kinds, [Some((3, 1536, 0)), Some((1, 4096, 0)), Some((1, 0, 0))]);
+    let text = metrics(&now);
+    for line in [
+        "nowait_serve_clients 1",
+        "nowait_serve_connections{export=\"image\"} 1",
+        "nowait_serve_requests_total{export=\"image\",kind=\"write\"} 3",
+        "nowait_serve_bytes_total{export=\"image\",kind=\"read\"} 4096",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    drop(vmm);
+    while status().clients.now > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(status().exports[0].connections, 0);
     host.stop();
 }
 
