@@ -1,5 +1,6 @@
 //! Who is next when there is more to do than can be done at once.
 
+use crate::line::Line;
 use std::collections::{HashMap, VecDeque};
 
 /// Items of several flows, taken one of each flow in turn: a flow with ten thousand items delays
@@ -8,11 +9,11 @@ use std::collections::{HashMap, VecDeque};
 pub struct Fair<T> {
     /// Before all flows, oldest first.
     urgent: VecDeque<T>,
-    flows: HashMap<u64, VecDeque<T>>,
+    flows: HashMap<u64, Line<T>>,
     /// The flows that have items, each once; the first one is next.
     turns: VecDeque<u64>,
     /// Emptied queues, kept for their memory.
-    spare: Vec<VecDeque<T>>,
+    spare: Vec<Line<T>>,
 }
 
 /// Emptied queues that are kept.
@@ -30,13 +31,13 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T> Fair<T> {
-    /// Adds an item at the end of its flow.
-    pub fn push(&mut self, flow: u64, item: T) {
+    /// Adds an item at the end of its flow; returns its number there, for [`Fair::take`].
+    pub fn push(&mut self, flow: u64, item: T) -> u64 {
         let queue = self.flows.entry(flow).or_insert_with(|| {
             self.turns.push_back(flow);
             self.spare.pop().unwrap_or_default()
         });
-        queue.push_back(item);
+        queue.push(item)
     }
 
     /// Adds an item that is taken before those of all flows.
@@ -51,7 +52,7 @@ impl<T> Fair<T> {
         }
         let flow = self.turns.pop_front()?;
         let queue = self.flows.get_mut(&flow)?;
-        let item = queue.pop_front();
+        let item = queue.pop().map(|(item, _)| item);
         if queue.is_empty() {
             self.forget(flow);
         } else {
@@ -65,17 +66,10 @@ impl<T> Fair<T> {
         self.urgent.front().is_some_and(is).then(|| self.urgent.pop_front()).flatten()
     }
 
-    /// Takes out the first item that `is` accepts, looking at all of them.
-    pub fn remove(&mut self, is: impl Fn(&T) -> bool) -> Option<T> {
-        if let Some(index) = self.urgent.iter().position(&is) {
-            return self.urgent.remove(index);
-        }
-        let (flow, index) = self
-            .flows
-            .iter()
-            .find_map(|(flow, queue)| queue.iter().position(&is).map(|index| (*flow, index)))?;
+    /// Takes an item out before its turn, which it must not have had.
+    pub fn take(&mut self, flow: u64, number: u64) -> Option<T> {
         let queue = self.flows.get_mut(&flow)?;
-        let item = queue.remove(index);
+        let item = queue.take(number);
         if queue.is_empty() {
             self.turns.retain(|turn| *turn != flow);
             self.forget(flow);
@@ -92,7 +86,7 @@ impl<T> Fair<T> {
 
     /// Returns all items, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.urgent.iter().chain(self.flows.values().flatten())
+        self.urgent.iter().chain(self.flows.values().flat_map(Line::iter))
     }
 
     /// Takes all items out.
@@ -114,13 +108,25 @@ mod tests {
     #[test]
     fn a_flow_with_many_items_delays_another_by_one() {
         let mut fair = Fair::default();
-        (0..10_000).for_each(|item| fair.push(1, item));
+        for item in 0..10_000 {
+            fair.push(1, item);
+        }
         assert_eq!(fair.pop(), Some(0));
         fair.push(2, -1);
         let next: Vec<_> = (0..2).filter_map(|_| fair.pop()).collect();
         assert!(next.contains(&-1), "{next:?}");
         fair.push_urgent(-2);
         assert_eq!((fair.pop(), fair.pop()), (Some(-2), Some(2)));
+    }
+
+    #[test]
+    fn an_item_taken_out_has_no_turn() {
+        let mut fair = Fair::default();
+        let numbers = [1, 2, 2].map(|flow| fair.push(flow, flow));
+        assert_eq!(fair.take(1, numbers[0]), Some(1));
+        assert_eq!((fair.take(2, numbers[1]), fair.take(2, numbers[1])), (Some(2), None));
+        assert_eq!((fair.push(1, 3), fair.pop(), fair.pop()), (numbers[0], Some(2), Some(3)));
+        assert!(fair.pop().is_none() && fair.is_empty());
     }
 
     proptest! {

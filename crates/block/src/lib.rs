@@ -6,7 +6,7 @@
 //! backends/  uring · aio · threads · mem          talk to the system (mem: to memory)
 //! stacked/   delay · error · throttle · trace     wrap another backend
 //! conformance   the one suite that all of them pass
-//! fair       whose turn it is when more waits than can be carried
+//! fair       whose turn it is when more waits than can be carried; line: one of its queues
 //! probe      which of them work on this machine, found by using them
 //! ```
 
@@ -17,6 +17,7 @@ pub mod conformance;
 pub mod fair;
 mod gate;
 mod inbox;
+mod line;
 pub mod probe;
 mod slab;
 pub mod stacked;

@@ -88,6 +88,46 @@ fn bios_of_a_lane_run_in_order() {
 }
 
 #[test]
+fn what_waits_is_cancelled_wherever_it_waits_and_the_rest_keeps_its_order() {
+    const COUNT: u64 = 3000;
+    let (backend, file, lanes) =
+        (pool(1), tempfile::tempfile().unwrap(), [(); 2].map(|()| Lane::new()));
+    let (mut byte, mut value) = ([0u8; 1], [7u8; 1]);
+    let (_reader, writer) = block_a_worker(&backend, &mut byte, 0);
+    let way = |token: u64| (token % 3) as usize;
+    for token in 1..=COUNT {
+        let mut bio = bio(BioOp::Write, &file, one(&mut value), token as i64, token);
+        bio.lane = lanes.get(way(token)).cloned();
+        bio.flow = 100 + token % 7;
+        start(&backend, bio);
+    }
+    let is_cancelled = |token: u64| token.is_multiple_of(4);
+    for token in (1..=COUNT).rev().filter(|token| is_cancelled(*token)) {
+        backend.cancel(token);
+        backend.cancel(token); // finds nothing
+    }
+    backend.cancel(0); // a worker has it in hand
+    drop(writer);
+    let done = reap(&backend, COUNT as usize + 1);
+    for Completion { token, result } in &done {
+        let expected = match token {
+            0 => Ok(0),
+            token if is_cancelled(*token) => Err(Errno::CANCELED),
+            _ => Ok(1),
+        };
+        assert_eq!(*result, expected, "{token}");
+    }
+    let ran = |lane| done.iter().map(|it| it.token).filter(move |token| way(*token) == lane);
+    for lane in 0..lanes.len() {
+        let ran: Vec<u64> = ran(lane).filter(|token| *token > 0 && !is_cancelled(*token)).collect();
+        assert!(ran.is_sorted());
+    }
+    let mut tokens: Vec<u64> = done.iter().map(|it| it.token).collect();
+    tokens.sort_unstable();
+    assert!(tokens.into_iter().eq(0..=COUNT), "each once");
+}
+
+#[test]
 fn blocked_lane_blocks_nobody_else() {
     let (backend, file, lane) = (pool(4), tempfile::tempfile().unwrap(), Lane::new());
     let (reader, mut writer) = pipe().unwrap();

@@ -112,7 +112,9 @@ impl Driver {
         if !self.inbox.is_empty() {
             let mut waiting = self.waiting.lock();
             self.inbox.take(batch, usize::MAX);
-            batch.drain(..).for_each(|request| waiting.push(flow(&request), request));
+            for request in batch.drain(..) {
+                waiting.push(flow(&request), request);
+            }
         }
     }
 

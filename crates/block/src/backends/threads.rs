@@ -11,6 +11,7 @@
 
 mod lane;
 mod pool;
+mod ready;
 mod run;
 mod watch;
 

@@ -1,19 +1,19 @@
 //! Bios that run one after another.
 
-use crate::bio::Bio;
+use crate::{bio::Bio, line::Line};
 use parking_lot::Mutex;
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 /// The order of one file: its bios run in the order queued, one at a time, and never block
 /// those of other lanes. Belongs to one pool.
 #[derive(Debug, Default)]
 pub struct Lane {
-    line: Mutex<Line>,
+    queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    waiting: VecDeque<Bio>,
+struct Queue {
+    waiting: Line<Bio>,
     /// A worker has the lane, or will get it.
     scheduled: bool,
 }
@@ -24,37 +24,36 @@ impl Lane {
         Arc::default()
     }
 
-    /// Adds a bio at the end; true: the caller must give the lane to a worker.
-    pub(super) fn push(&self, bio: Bio) -> bool {
-        let mut line = self.line.lock();
-        line.waiting.push_back(bio);
-        !core::mem::replace(&mut line.scheduled, true)
+    /// Adds a bio at the end. Returns its number, and whether the caller must give the lane to a
+    /// worker.
+    pub(super) fn push(&self, bio: Bio) -> (u64, bool) {
+        let mut queue = self.queue.lock();
+        let number = queue.waiting.push(bio);
+        (number, !core::mem::replace(&mut queue.scheduled, true))
     }
 
-    /// Takes the next bio; `None` releases the lane.
-    pub(super) fn pop(&self) -> Option<Bio> {
-        let mut line = self.line.lock();
-        let bio = line.waiting.pop_front();
-        line.scheduled = bio.is_some();
-        bio
+    /// Takes the next bio and its number; `None` releases the lane.
+    pub(super) fn pop(&self) -> Option<(Bio, u64)> {
+        let mut queue = self.queue.lock();
+        let next = queue.waiting.pop();
+        queue.scheduled = next.is_some();
+        next
     }
 
     /// Releases the lane if it is empty; true: it is not, and must go to a worker again.
     pub(super) fn pause(&self) -> bool {
-        let mut line = self.line.lock();
-        line.scheduled = !line.waiting.is_empty();
-        line.scheduled
+        let mut queue = self.queue.lock();
+        queue.scheduled = !queue.waiting.is_empty();
+        queue.scheduled
     }
 
-    /// Takes the waiting bio with `token` out.
-    pub(super) fn remove(&self, token: u64) -> Option<Bio> {
-        let waiting = &mut self.line.lock().waiting;
-        let index = waiting.iter().position(|bio| bio.token == token)?;
-        waiting.remove(index)
+    /// Takes a waiting bio out by its number.
+    pub(super) fn take(&self, number: u64) -> Option<Bio> {
+        self.queue.lock().waiting.take(number)
     }
 
-    /// Takes all waiting bios out.
-    pub(super) fn clear(&self) -> VecDeque<Bio> {
-        core::mem::take(&mut self.line.lock().waiting)
+    /// Takes the next bio, and does not release the lane.
+    pub(super) fn take_first(&self) -> Option<Bio> {
+        self.queue.lock().waiting.pop().map(|(bio, _)| bio)
     }
 }

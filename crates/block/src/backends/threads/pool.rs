@@ -2,13 +2,13 @@
 
 use super::{
     Deliver, Lane, ThreadsConfig,
+    ready::{Ready, Work, cancelled},
     run::Hands,
     watch::{Begun, Eyes, Watches},
 };
 use crate::{
     Completion,
     bio::{Bio, BioOp},
-    fair::Fair,
     inbox::Inbox,
 };
 use core::sync::atomic::{
@@ -24,25 +24,11 @@ use std::{
 
 /// How long a worker stays idle when another one is idle too.
 const IDLE_NS_MAX: u64 = 3_000_000_000;
-/// The flow of lanes that have had a turn and go on.
-const LANES: u64 = 1;
 /// How many bios of one lane run before others have their turn.
 const LANE_TURN: usize = 32;
 const STACK_BYTES: usize = 256 << 10;
 
 type First = Box<dyn FnOnce() + Send>;
-
-/// What a worker can be asked to do.
-enum Work {
-    Bio(Bio),
-    Lane(Arc<Lane>),
-    /// A poll and its number in the watches' book.
-    Poll(Bio, u64),
-    /// The watcher has to look again.
-    Poke,
-    /// Was cancelled: only to be delivered.
-    Done(Completion),
-}
 
 /// Where one worker sleeps: 0 asleep, 1 called.
 #[derive(Default)]
@@ -57,7 +43,7 @@ impl Seat {
 
 #[derive(Default)]
 struct State {
-    ready: Fair<Work>,
+    ready: Ready,
     /// The last one in is the first one out: its caches are warm. The lowest sleeps for ever.
     idle: Vec<Arc<Seat>>,
     /// One was called and has not arrived: it will see to everything that is ready.
@@ -65,8 +51,6 @@ struct State {
     workers: usize,
     starting: usize,
     started_total: usize,
-    /// Lanes that workers drain now.
-    lanes: Vec<Arc<Lane>>,
     handles: Vec<JoinHandle<()>>,
     /// Threads whose handle will join `handles` soon.
     spawning: usize,
@@ -169,17 +153,7 @@ impl Pool {
             return;
         }
         let mut state = self.state.lock();
-        for mut bio in pending.bios.drain(..) {
-            match bio.lane.take() {
-                None => state.ready.push(bio.flow, Work::Bio(bio)),
-                Some(lane) => {
-                    let flow = bio.flow;
-                    if lane.push(bio) {
-                        state.ready.push(flow, Work::Lane(lane));
-                    }
-                }
-            }
-        }
+        pending.bios.drain(..).for_each(|bio| state.ready.add(bio));
         let seat = state.call_idle();
         drop(state);
         drop(pending);
@@ -214,16 +188,17 @@ impl Pool {
         let mut pending = self.pending.lock();
         let mut state = self.state.lock();
         let queued = pending.bios.iter().position(|bio| bio.token == token);
-        let removed = queued.map(|index| pending.bios.remove(index)).is_some();
-        if removed || take_ready(&mut state, token) {
+        let removed = queued.map(|index| pending.bios.remove(index));
+        let removed = removed.or_else(|| state.ready.take(token));
+        if removed.is_some() {
             let completion = Completion { token, result: Err(Errno::CANCELED) };
             match &self.deliver {
                 Deliver::Queue => self.inbox.add(&mut vec![completion]),
                 // On a worker, as promised: who cancels may hold locks the receiver takes.
-                Deliver::Call(_) => state.ready.push_urgent(Work::Done(completion)),
+                Deliver::Call(_) => state.ready.add_urgent(cancelled(token)),
             }
         } else if self.watches.cancel(token) {
-            state.ready.push_urgent(Work::Poke);
+            state.ready.add_urgent(Work::Poke);
         }
         let seat = state.call_idle();
         drop(state);
@@ -240,7 +215,7 @@ impl Pool {
         let mut state = self.state.lock();
         pending.closed = true;
         state.closing = true;
-        cancel_all(&mut state, &mut pending.bios);
+        state.ready.cancel_all(&mut pending.bios);
         self.watches.close();
         let idle = core::mem::take(&mut state.idle);
         drop((state, pending));
@@ -364,12 +339,15 @@ impl Pool {
 
     /// Runs bios of one lane, each delivered before the next starts: it may wait for long.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, hands: &mut Hands, batch: &mut Vec<Completion>) {
-        let mut again = true;
-        for _ in 0..LANE_TURN {
-            let Some(bio) = lane.pop() else {
+        let (mut again, mut had) = (true, [(0, 0); LANE_TURN]);
+        let mut count = 0;
+        while count < LANE_TURN {
+            let Some((bio, number)) = lane.pop() else {
                 again = false;
                 break;
             };
+            had[count] = (bio.token, number);
+            count += 1;
             if let BioOp::Poll(events) = bio.op {
                 self.watch(&bio, self.watches.add(&bio, events), batch);
             } else {
@@ -379,13 +357,7 @@ impl Pool {
             self.deliver(batch);
         }
         let again = again && lane.pause();
-        let mut state = self.state.lock();
-        if let Some(index) = state.lanes.iter().position(|running| Arc::ptr_eq(running, lane)) {
-            state.lanes.swap_remove(index);
-        }
-        if again {
-            state.ready.push(LANES, Work::Lane(lane.clone()));
-        }
+        self.state.lock().ready.end_turn(lane, &had[..count], again);
     }
 
     fn watch(self: &Arc<Pool>, bio: &Bio, id: u64, batch: &mut Vec<Completion>) {
@@ -437,7 +409,7 @@ impl Pool {
 
 /// Takes the next work from the ready list.
 fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
-    let work = match state.ready.pop()? {
+    Some(match state.ready.next()? {
         Work::Bio(bio) => match bio.op {
             BioOp::Poll(events) => {
                 let id = watches.add(&bio, events);
@@ -446,57 +418,14 @@ fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
             _ => Work::Bio(bio),
         },
         work => work,
-    };
-    if let Work::Lane(lane) = &work {
-        state.lanes.push(lane.clone());
-    }
-    Some(work)
+    })
 }
 
 /// Adds what else is only to be delivered.
 fn take_done(state: &mut State, batch: &mut Vec<Completion>) {
-    let is_done = |work: &Work| matches!(work, Work::Done(_));
     while batch.len() < LANE_TURN
-        && let Some(Work::Done(completion)) = state.ready.pop_urgent_if(is_done)
+        && let Some(completion) = state.ready.next_done()
     {
         batch.push(completion);
     }
-}
-
-fn cancelled(token: u64) -> Work {
-    Work::Done(Completion { token, result: Err(Errno::CANCELED) })
-}
-
-/// Takes the bio with `token` out of the ready list or of a lane.
-fn take_ready(state: &mut State, token: u64) -> bool {
-    let has = |work: &Work| matches!(work, Work::Bio(bio) if bio.token == token);
-    if state.ready.remove(has).is_some() {
-        return true;
-    }
-    let waiting = state.ready.iter().filter_map(|work| match work {
-        Work::Lane(lane) => Some(lane),
-        _ => None,
-    });
-    waiting.chain(&state.lanes).any(|lane| lane.remove(token).is_some())
-}
-
-/// Turns everything that has not started into cancelled completions.
-fn cancel_all(state: &mut State, pending: &mut Vec<Bio>) {
-    let mut bios: Vec<Bio> = core::mem::take(pending);
-    for lane in &state.lanes {
-        bios.extend(lane.clear());
-    }
-    let mut kept = Vec::new();
-    for work in state.ready.take_all() {
-        match work {
-            Work::Bio(bio) => bios.push(bio),
-            Work::Lane(lane) => {
-                bios.extend(lane.clear());
-                lane.pause();
-            }
-            work => kept.push(work),
-        }
-    }
-    kept.extend(bios.iter().map(|bio| cancelled(bio.token)));
-    kept.into_iter().for_each(|work| state.ready.push_urgent(work));
 }

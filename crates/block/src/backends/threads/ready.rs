@@ -1,0 +1,151 @@
+//! What waits for a worker.
+
+use super::Lane;
+use crate::{Completion, bio::Bio, fair::Fair};
+use nowait_sys::Errno;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The flow of lanes that have had a turn and go on.
+const LANES: u64 = 1;
+
+/// What a worker can be asked to do.
+pub(super) enum Work {
+    Bio(Bio),
+    Lane(Arc<Lane>),
+    /// A poll and its number in the watches' book.
+    Poll(Bio, u64),
+    /// The watcher has to look again.
+    Poke,
+    /// Was cancelled: only to be delivered.
+    Done(Completion),
+}
+
+/// Where a bio waits.
+enum Place {
+    /// In the turn of its flow, under this number.
+    Flow(u64, u64),
+    /// In a lane, under this number.
+    Lane(Arc<Lane>, u64),
+}
+
+/// The work that no worker has begun. What is cancelled is found by its token, however much waits.
+#[derive(Default)]
+pub(super) struct Ready {
+    work: Fair<Work>,
+    /// By token. A bio that a worker has just taken from its lane may still be in here.
+    places: FxHashMap<u64, Place>,
+    /// Lanes that workers drain now.
+    lanes: Vec<Arc<Lane>>,
+}
+
+/// A bio that was taken from a lane: its token, and its number there.
+pub(super) type Taken = (u64, u64);
+
+impl Ready {
+    /// Adds a bio, at the end of its lane if it has one.
+    pub(super) fn add(&mut self, mut bio: Bio) {
+        let (token, flow) = (bio.token, bio.flow);
+        let place = match bio.lane.take() {
+            None => Place::Flow(flow, self.work.push(flow, Work::Bio(bio))),
+            Some(lane) => {
+                let (number, must_run) = lane.push(bio);
+                if must_run {
+                    self.work.push(flow, Work::Lane(lane.clone()));
+                }
+                Place::Lane(lane, number)
+            }
+        };
+        self.places.insert(token, place);
+    }
+
+    /// Adds what goes before all else.
+    pub(super) fn add_urgent(&mut self, work: Work) {
+        self.work.push_urgent(work);
+    }
+
+    /// Takes the next work.
+    pub(super) fn next(&mut self) -> Option<Work> {
+        let work = self.work.pop()?;
+        match &work {
+            Work::Bio(bio) => drop(self.places.remove(&bio.token)),
+            Work::Lane(lane) => self.lanes.push(lane.clone()),
+            _ => {}
+        }
+        Some(work)
+    }
+
+    /// Takes the next completion that is only to be delivered, if nothing else is next.
+    pub(super) fn next_done(&mut self) -> Option<Completion> {
+        match self.work.pop_urgent_if(|work| matches!(work, Work::Done(_)))? {
+            Work::Done(completion) => Some(completion),
+            _ => None,
+        }
+    }
+
+    /// Ends the turn of a lane, which has had these bios; `again`: it has more.
+    pub(super) fn end_turn(&mut self, lane: &Arc<Lane>, had: &[Taken], again: bool) {
+        if let Some(index) = self.lanes.iter().position(|running| Arc::ptr_eq(running, lane)) {
+            self.lanes.swap_remove(index);
+        }
+        for (token, number) in had {
+            // A later bio of the same request may have the same token.
+            let is_it = |place: &Place| match place {
+                Place::Lane(its, at) => at == number && Arc::ptr_eq(its, lane),
+                Place::Flow(..) => false,
+            };
+            if self.places.get(token).is_some_and(is_it) {
+                self.places.remove(token);
+            }
+        }
+        if again {
+            self.work.push(LANES, Work::Lane(lane.clone()));
+        }
+    }
+
+    /// Takes the bio with `token` out; `None`: a worker has it, or nobody.
+    pub(super) fn take(&mut self, token: u64) -> Option<Bio> {
+        match self.places.remove(&token)? {
+            Place::Lane(lane, number) => lane.take(number),
+            Place::Flow(flow, number) => match self.work.take(flow, number)? {
+                Work::Bio(bio) => Some(bio),
+                _ => None,
+            },
+        }
+    }
+
+    /// Turns `pending` and everything that has not begun into cancelled completions.
+    pub(super) fn cancel_all(&mut self, pending: &mut Vec<Bio>) {
+        let mut bios = core::mem::take(pending);
+        let mut kept = Vec::new();
+        for work in self.work.take_all() {
+            match work {
+                Work::Bio(bio) => bios.push(bio),
+                // Nobody drains it: it has no turn any more.
+                Work::Lane(lane) => {
+                    take_all(&lane, &mut bios);
+                    lane.pause();
+                }
+                work => kept.push(work),
+            }
+        }
+        self.lanes.iter().for_each(|lane| take_all(lane, &mut bios));
+        self.places.clear();
+        kept.extend(bios.iter().map(|bio| cancelled(bio.token)));
+        kept.into_iter().for_each(|work| self.work.push_urgent(work));
+    }
+
+    /// Tells whether there is nothing to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.work.is_empty()
+    }
+}
+
+fn take_all(lane: &Lane, bios: &mut Vec<Bio>) {
+    bios.extend(core::iter::from_fn(|| lane.take_first()));
+}
+
+/// Returns what delivers the end of a bio that was taken out.
+pub(super) fn cancelled(token: u64) -> Work {
+    Work::Done(Completion { token, result: Err(Errno::CANCELED) })
+}
