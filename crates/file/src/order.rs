@@ -6,12 +6,19 @@
 //! and is kicked by the last of them (a filtered wake-up: no other request is disturbed).
 
 use crate::{Command, Kind};
-use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
 use nowait_block::backends::threads::Lane;
 use nowait_retry::WaitEntry;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::{ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, hash_map::Entry::Vacant},
+    ops::Range,
+    sync::Arc,
+};
 
 /// What a request does to its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,40 +46,133 @@ pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
 pub type InodeKey = (u64, u64);
 
 struct Entry {
-    id: u64,
     range: Range<u64>,
     access: Access,
-    /// Later requests that wait for this one, each with the number it still waits for.
-    blocked: Vec<(WaitEntry, Arc<AtomicUsize>)>,
+    /// Later requests that wait for this one.
+    blocked: Vec<u64>,
+    /// `None`: no earlier request is in the way any more.
+    waiting: Option<Waiting>,
+}
+
+/// One that waits for earlier requests.
+struct Waiting {
+    /// How many they are.
+    number: usize,
+    /// `None`: it has ended before its turn, and lets those behind it pass when that comes.
+    entry: Option<WaitEntry>,
+    free: Arc<AtomicBool>,
 }
 
 impl Entry {
+    fn new(range: Range<u64>, access: Access) -> Entry {
+        Entry { range, access, blocked: Vec::new(), waiting: None }
+    }
+
     fn conflicts(&self, range: &Range<u64>, access: Access) -> bool {
         let overlap = self.range.start < range.end && range.start < self.range.end;
         overlap
             && matches!((self.access, access), (Access::Write, _) | (Access::Read, Access::Write))
     }
+
+    /// Tells whether all that comes later waits for it.
+    fn is_whole(&self) -> bool {
+        self.access == Access::Write && self.range == (0..u64::MAX)
+    }
 }
 
+/// The requests on one inode, by number: the order of submission.
 struct Inode {
-    entries: Vec<Entry>,
+    writes: BTreeMap<u64, Entry>,
+    /// Reads and syncs: only writes look at them.
+    others: BTreeMap<u64, Entry>,
+    /// The last change of the whole inode. It waits for all that came before, so who waits for it
+    /// need not: ten thousand appends wait for one another, not each for all.
+    whole: u64,
     lane: Arc<Lane>,
+}
+
+impl Inode {
+    fn new() -> Inode {
+        let (writes, others) = (BTreeMap::new(), BTreeMap::new());
+        Inode { writes, others, whole: 0, lane: Lane::new() }
+    }
+
+    /// Returns the requests that one with this range and access has to wait for, as far as others
+    /// of them do not wait for them already.
+    fn in_the_way(
+        &mut self,
+        range: &Range<u64>,
+        access: Access,
+    ) -> impl Iterator<Item = &mut Entry> {
+        let others = match access {
+            Access::Write => Some(self.others.range_mut(self.whole..)),
+            _ => None,
+        };
+        let earlier = self.writes.range_mut(self.whole..).chain(others.into_iter().flatten());
+        earlier.map(|(_, entry)| entry).filter(move |entry| entry.conflicts(range, access))
+    }
+
+    fn add(&mut self, number: u64, entry: Entry) {
+        if entry.is_whole() {
+            self.whole = number;
+        }
+        let side = if entry.access == Access::Write { &mut self.writes } else { &mut self.others };
+        side.insert(number, entry);
+    }
+
+    fn get(&mut self, number: u64) -> Option<&mut Entry> {
+        self.writes.get_mut(&number).or_else(|| self.others.get_mut(&number))
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        self.writes.remove(&number).or_else(|| self.others.remove(&number))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.others.is_empty()
+    }
+
+    /// Ends a request, and those behind it that have ended before their turn; puts those that are
+    /// to be kicked on `kicked`. Returns how many are gone.
+    fn end(&mut self, number: u64, kicked: &mut Vec<WaitEntry>) -> usize {
+        let (mut next, mut more, mut count) = (Some(number), Vec::new(), 0);
+        while let Some(gone) = next.and_then(|number| self.remove(number)) {
+            count += 1;
+            for number in gone.blocked {
+                // One that waits for nothing may have ended without its turn, and is gone.
+                let Some(entry) = self.get(number) else { continue };
+                let Some(mut waiting) = entry.waiting.take() else { continue };
+                waiting.number -= 1;
+                if waiting.number > 0 {
+                    entry.waiting = Some(waiting);
+                    continue;
+                }
+                waiting.free.store(true, Release);
+                match waiting.entry {
+                    Some(entry) => kicked.push(entry),
+                    None => more.push(number),
+                }
+            }
+            next = more.pop();
+        }
+        count
+    }
 }
 
 /// A request's place in the order; given up by [`Orders::leave`].
 #[derive(Debug)]
 pub struct Ticket {
     key: InodeKey,
-    id: u64,
-    /// How many earlier requests are in the way; `None`: there never was one.
-    waits_for: Option<Arc<AtomicUsize>>,
+    number: u64,
+    /// Whether the earlier requests that were in the way are over; `None`: there never was one.
+    free: Option<Arc<AtomicBool>>,
 }
 
 impl Ticket {
     /// Tells whether an earlier request is in the way. When the last is gone the wait entry is
     /// kicked.
     pub fn is_blocked(&self) -> bool {
-        self.waits_for.as_ref().is_some_and(|number| number.load(Acquire) != 0)
+        self.free.as_ref().is_some_and(|free| !free.load(Acquire))
     }
 }
 
@@ -81,7 +181,7 @@ impl Ticket {
 pub struct Orders {
     inodes: Mutex<FxHashMap<InodeKey, Inode>>,
     count: AtomicUsize,
-    next_id: AtomicUsize,
+    next_number: AtomicU64,
 }
 
 impl Orders {
@@ -92,75 +192,81 @@ impl Orders {
 
     /// Tells whether a request would have to wait now.
     pub fn conflicts(&self, key: InodeKey, range: &Range<u64>, access: Access) -> bool {
-        let inodes = self.inodes.lock();
-        let inode = inodes.get(&key);
-        inode.is_some_and(|inode| inode.entries.iter().any(|e| e.conflicts(range, access)))
+        let mut inodes = self.inodes.lock();
+        let inode = inodes.get_mut(&key);
+        inode.is_some_and(|inode| inode.in_the_way(range, access).next().is_some())
     }
 
     /// Tells whether a write of ours is under way on the inode: it may hold the inode's lock.
     pub fn has_writer(&self, key: InodeKey) -> bool {
-        let inodes = self.inodes.lock();
-        let writes = |inode: &Inode| inode.entries.iter().any(|e| e.access == Access::Write);
-        inodes.get(&key).is_some_and(writes)
+        self.inodes.lock().get(&key).is_some_and(|inode| !inode.writes.is_empty())
     }
 
     /// Registers a request behind those it conflicts with; `entry` makes what they kick. Also
     /// returns the lane that runs the inode's exclusive writes one after another.
+    ///
+    /// It looks at each write of the inode that is under way, since the last one of the whole inode
+    /// (an append); a write at each other request, too.
     pub fn enter(
         &self,
         key: InodeKey,
         range: Range<u64>,
         access: Access,
-        entry: impl Fn() -> WaitEntry,
+        entry: impl FnOnce() -> WaitEntry,
     ) -> (Ticket, Arc<Lane>) {
-        let id = self.next_id.fetch_add(1, Relaxed) as u64;
-        let mut waits_for: Option<Arc<AtomicUsize>> = None;
         self.count.fetch_add(1, AcqRel);
         let mut inodes = self.inodes.lock();
-        let inode =
-            inodes.entry(key).or_insert_with(|| Inode { entries: Vec::new(), lane: Lane::new() });
-        for earlier in &mut inode.entries {
-            if earlier.conflicts(&range, access) {
-                let number = waits_for.get_or_insert_default();
-                number.fetch_add(1, Relaxed);
-                earlier.blocked.push((entry(), number.clone()));
-            }
+        // Under the lock: the order of numbers is that of the inode.
+        let number = self.next_number.fetch_add(1, Relaxed);
+        let inode = inodes.entry(key).or_insert_with(Inode::new);
+        let mut waits_for = 0;
+        for earlier in inode.in_the_way(&range, access) {
+            earlier.blocked.push(number);
+            waits_for += 1;
         }
-        inode.entries.push(Entry { id, range, access, blocked: Vec::new() });
-        (Ticket { key, id, waits_for }, inode.lane.clone())
+        let mut new = Entry::new(range, access);
+        let free: Option<Arc<AtomicBool>> = (waits_for > 0).then(Arc::default);
+        new.waiting = free.clone().map(|free| {
+            let (number, entry) = (waits_for, Some(entry()));
+            Waiting { number, entry, free }
+        });
+        inode.add(number, new);
+        (Ticket { key, number, free }, inode.lane.clone())
     }
 
     /// Registers a change of the whole inode, if nothing at all is under way on it: then it waits
     /// for nothing, and what comes later waits for it.
     pub fn enter_if_free(&self, key: InodeKey) -> Option<Ticket> {
-        let id = self.next_id.fetch_add(1, Relaxed) as u64;
         let mut inodes = self.inodes.lock();
-        if inodes.contains_key(&key) {
-            return None;
-        }
+        let Vacant(place) = inodes.entry(key) else { return None };
         self.count.fetch_add(1, AcqRel);
-        let (range, access) = (0..u64::MAX, Access::Write);
-        let entries = vec![Entry { id, range, access, blocked: Vec::new() }];
-        inodes.insert(key, Inode { entries, lane: Lane::new() });
-        Some(Ticket { key, id, waits_for: None })
+        let number = self.next_number.fetch_add(1, Relaxed);
+        place.insert(Inode::new()).add(number, Entry::new(0..u64::MAX, Access::Write));
+        Some(Ticket { key, number, free: None })
     }
 
     /// Ends a request's part in the order and kicks those that waited for it alone.
     pub fn leave(&self, ticket: &Ticket) {
+        let mut kicked = Vec::new();
         let mut inodes = self.inodes.lock();
         let Some(inode) = inodes.get_mut(&ticket.key) else { return };
-        let Some(index) = inode.entries.iter().position(|e| e.id == ticket.id) else { return };
-        let gone = inode.entries.swap_remove(index);
-        if inode.entries.is_empty() {
-            inodes.remove(&ticket.key);
+        let Some(entry) = inode.get(ticket.number) else { return };
+        if entry.is_whole()
+            && let Some(waiting) = &mut entry.waiting
+        {
+            // Those behind it rely on what it waits for.
+            let ended = waiting.entry.take();
+            drop(inodes);
+            return drop(ended);
         }
+        let unused = entry.waiting.take();
+        let gone = inode.end(ticket.number, &mut kicked);
+        let over = inode.is_empty().then(|| inodes.remove(&ticket.key));
         drop(inodes);
-        self.count.fetch_sub(1, AcqRel);
-        for (entry, waits_for) in gone.blocked {
-            if waits_for.fetch_sub(1, AcqRel) == 1 {
-                entry.kick();
-            }
-        }
+        self.count.fetch_sub(gone, AcqRel);
+        // The entry of one that was cancelled is dropped here, not under the lock.
+        drop((unused, over));
+        kicked.into_iter().for_each(WaitEntry::kick);
     }
 }
 
@@ -215,22 +321,102 @@ mod tests {
         assert!(orders.is_empty());
     }
 
+    const WHOLE: Range<u64> = 0..u64::MAX;
+
+    #[test]
+    fn ten_thousand_appends_wait_each_for_the_one_before() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let enter = || orders.enter((1, 1), WHOLE, Access::Write, || entry(&kicks)).0;
+        let appends: Vec<_> = (0..10_000).map(|_| enter()).collect();
+        let noted: usize = {
+            let inodes = orders.inodes.lock();
+            inodes[&(1, 1)].writes.values().map(|append| append.blocked.len()).sum()
+        };
+        assert_eq!(noted, 9_999);
+        for (before, append) in appends.iter().enumerate() {
+            assert!(!append.is_blocked(), "its turn");
+            assert!(appends.get(before + 1).is_none_or(Ticket::is_blocked));
+            orders.leave(append);
+        }
+        assert_eq!(kicks.0.load(Relaxed), 9_999);
+        assert!(orders.is_empty());
+    }
+
+    #[test]
+    fn an_append_that_is_cancelled_lets_nobody_overtake_what_it_waited_for() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let enter = |range, access| orders.enter((1, 1), range, access, || entry(&kicks)).0;
+        let write = enter(0..10, Access::Write);
+        let appends = [0; 3].map(|_| enter(WHOLE, Access::Write));
+        let read = enter(5..6, Access::Read);
+        orders.leave(&appends[0]);
+        orders.leave(&appends[1]);
+        assert!(appends[2].is_blocked() && read.is_blocked(), "the write is under way");
+        orders.leave(&write);
+        assert!(!appends[2].is_blocked() && read.is_blocked());
+        assert_eq!(kicks.0.load(Relaxed), 1, "the cancelled ones are not kicked");
+        orders.leave(&appends[2]);
+        assert!(!read.is_blocked());
+        orders.leave(&read);
+        assert!(orders.is_empty());
+    }
+
+    /// A range of bytes and an access; appends reach everything.
+    fn request() -> impl Strategy<Value = (Range<u64>, Access)> {
+        let part = (0u64..20, 1u64..8).prop_map(|(start, len)| start..start + len);
+        let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Sync)];
+        prop_oneof![3 => (part, access), 1 => Just((WHOLE, Access::Write))]
+    }
+
     proptest! {
-        /// Whatever the order of completion, requests start only after all earlier conflicting
-        /// ones have ended, and all of them start.
+        /// Whoever ends without a turn: no request starts while an earlier one that conflicts with
+        /// it is under way, and all of them start.
         #[test]
-        fn conflicting_requests_start_in_order(
-            requests in prop::collection::vec((0u64..20, 1u64..8, any::<bool>()), 1..40),
+        fn nobody_overtakes_where_some_are_cancelled(
+            requests in prop::collection::vec((request(), any::<bool>()), 1..40),
             picks in prop::collection::vec(any::<prop::sample::Index>(), 40),
         ) {
             let orders = Orders::default();
             let kicks = Arc::new(Count(AtomicUsize::new(0)));
             let mut live = Vec::new();
-            for (index, (start, len, write)) in requests.iter().enumerate() {
-                let access = if *write { Access::Write } else { Access::Read };
-                let range = *start..start + len;
+            for ((range, access), cancelled) in requests {
                 let (ticket, _) = orders.enter((0, 0), range.clone(), access, || entry(&kicks));
-                live.push((index, range, *write, ticket));
+                live.push((Entry::new(range, access), cancelled, ticket));
+            }
+            for pick in picks.iter().cycle() {
+                if live.is_empty() { break }
+                for (index, (request, _, ticket)) in live.iter().enumerate() {
+                    let conflicts = |earlier: &Entry| {
+                        earlier.conflicts(&request.range, request.access)
+                    };
+                    let in_the_way = live[..index].iter().any(|(earlier, ..)| conflicts(earlier));
+                    prop_assert!(!in_the_way || ticket.is_blocked());
+                }
+                prop_assert!(live.iter().any(|(.., ticket)| !ticket.is_blocked()), "deadlock");
+                let ready: Vec<usize> =
+                    (0..live.len()).filter(|i| live[*i].1 || !live[*i].2.is_blocked()).collect();
+                let (.., ticket) = live.remove(ready[pick.index(ready.len())]);
+                orders.leave(&ticket);
+            }
+            prop_assert!(orders.is_empty());
+        }
+
+        /// Whatever the order of completion, requests start only after all earlier conflicting
+        /// ones have ended, and all of them start.
+        #[test]
+        fn conflicting_requests_start_in_order(
+            requests in prop::collection::vec((0u64..20, 1u64..8, 0..4), 1..40),
+            picks in prop::collection::vec(any::<prop::sample::Index>(), 40),
+        ) {
+            let orders = Orders::default();
+            let kicks = Arc::new(Count(AtomicUsize::new(0)));
+            let mut live = Vec::new();
+            for (index, (start, len, kind)) in requests.iter().enumerate() {
+                let write = kind % 2 == 0;
+                let access = if write { Access::Write } else { Access::Read };
+                let range = if *kind == 0 { WHOLE } else { *start..start + len };
+                let (ticket, _) = orders.enter((0, 0), range.clone(), access, || entry(&kicks));
+                live.push((index, range, write, ticket));
             }
             for pick in picks.iter().cycle() {
                 if live.is_empty() { break }
