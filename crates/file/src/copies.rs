@@ -50,7 +50,7 @@ impl FileOperation {
         }
         if self.copies {
             let (context, obj) = (&self.target.context, self.target.obj);
-            self.under_way = context.under_way.insert(wait.request(), obj, false);
+            self.under_way = Some(context.under_way.insert(wait.request(), obj, false));
         }
         self.take_place(wait);
     }

@@ -14,6 +14,7 @@ use crate::{
     plug::{Place, Plug},
     stream::{self, Attempt, Way},
     turns::Turn,
+    under_way::Key as UnderWayKey,
     user::UserOperation,
 };
 use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
@@ -81,7 +82,7 @@ pub struct FileOperation {
     /// Counts as under way ([`Context::admit`]).
     pub(crate) admitted: bool,
     /// Its key among the context's requests.
-    pub(crate) under_way: Option<u64>,
+    pub(crate) under_way: Option<UnderWayKey>,
     /// Requests it begins after, and that begin after it.
     pub(crate) links: Option<Box<Links>>,
 }

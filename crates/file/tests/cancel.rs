@@ -31,6 +31,24 @@ fn a_cancelled_poll_ends_once_and_cannot_be_cancelled_again() {
     });
 }
 
+/// A program may use an iocb again before its event.
+#[test]
+fn requests_of_one_name_are_cancelled_one_by_one() {
+    on_every_backend(|engine| {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let context = Context::new(engine, 0, 16).unwrap();
+        for name in [7, 8, 7, 7] {
+            submit(&context, name, poll(&reader, POLLIN)).unwrap();
+        }
+        (0..3).for_each(|_| context.cancel(7).unwrap());
+        assert_eq!(context.cancel(7), Err(Errno::INVAL), "there were three");
+        assert_eq!(reap(&context, 3), [(7, failed(Errno::CANCELED)); 3]);
+        context.cancel(8).unwrap();
+        assert_eq!(reap(&context, 1), [(8, failed(Errno::CANCELED))]);
+        context.destroy().unwrap();
+    });
+}
+
 #[test]
 fn a_cancelled_read_of_a_pipe_leaves_the_data_to_the_next() {
     on_every_backend(|engine| {

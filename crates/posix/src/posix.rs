@@ -192,11 +192,12 @@ impl Shared {
     /// end.
     pub(crate) fn watch(&self, fd: i32, block: Option<Block>) -> Vec<(u64, Arc<Watch>)> {
         let mut under_way = self.under_way.lock();
-        let wanted = under_way.iter_mut().filter(|(address, request)| match block {
-            Some(block) => **address == block.address(),
-            None => request.fd == fd,
-        });
         let watch = |request: &mut UnderWay| request.watch.get_or_insert_default().clone();
+        if let Some(block) = block {
+            let request = under_way.get_mut(&block.address());
+            return request.map(|it| (block.address() as u64, watch(it))).into_iter().collect();
+        }
+        let wanted = under_way.iter_mut().filter(|(_, request)| request.fd == fd);
         wanted.map(|(address, request)| (*address as u64, watch(request))).collect()
     }
 }
