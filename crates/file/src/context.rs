@@ -2,6 +2,7 @@
 
 use crate::{
     Engine, Kind, SubmitMode,
+    bells::Bells,
     command::open_for,
     depth::Depth,
     direct::{DirectRequest, DirectRequests, Unfinished},
@@ -30,7 +31,10 @@ use nowait_sys::{
     time::Deadline,
 };
 use parking_lot::Mutex;
-use std::sync::{Arc, OnceLock, Weak};
+use std::{
+    cell::OnceCell,
+    sync::{Arc, OnceLock, Weak},
+};
 
 /// What a program submits to and reaps from.
 pub struct Context {
@@ -55,6 +59,8 @@ pub struct Context {
     counter: OnceLock<Arc<Bell>>,
     /// Rings for a caller that sleeps in an event loop of its own.
     loop_bell: OnceLock<Arc<Bell>>,
+    /// Ring for callers that sleep with a signal mask.
+    masked: Bells,
     /// Such a caller cannot see the completions of the own queue.
     own_is_silent: AtomicBool,
     /// Requests may be under way that the driver copies itself.
@@ -121,6 +127,7 @@ impl Context {
             copying: AtomicBool::new(false),
             counter: OnceLock::new(),
             loop_bell: OnceLock::new(),
+            masked: Bells::default(),
             own_is_silent: AtomicBool::new(false),
         })
     }
@@ -181,7 +188,8 @@ impl Context {
     /// Returns the descriptors this context has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let own = self.own.as_ref().map(|own| own.descriptors()).unwrap_or_default();
-        own.into_iter().chain(self.counter.get().map(|bell| bell.raw())).collect()
+        let counter = self.counter.get().map(|bell| bell.raw());
+        own.into_iter().chain(counter).chain(self.masked.descriptors()).collect()
     }
 
     pub(crate) fn own(&self) -> Option<&Arc<dyn BlockBackend>> {
@@ -266,7 +274,13 @@ impl Context {
             self.engine_driven.store(sigmask.is_some(), Relaxed);
         }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
-        let mask = |signals| Mask { signals, bell: self.bell().ok().map(Arc::new) };
+        let bell = OnceCell::new();
+        let mask = |signals| {
+            let bell: &Option<_> = bell.get_or_init(|| self.masked.take(|| self.bell()).ok());
+            // Before the waiter is registered: what rings from then on is for it.
+            bell.iter().for_each(|bell| bell.quiet());
+            Mask { signals, bell: bell.clone() }
+        };
         let make = sigmask.map(|signals| move || mask(signals));
         if self.copying.load(Relaxed) && !deadline.is_now() {
             self.await_copies(min);
@@ -279,7 +293,9 @@ impl Context {
             mask: make.as_ref().map(|make| make as &dyn Fn() -> Mask),
             dedicated: false,
         };
-        self.io.wait_events(&wanted, sink)
+        let taken = self.io.wait_events(&wanted, sink);
+        bell.into_inner().flatten().iter().for_each(|bell| self.masked.give_back(bell));
+        taken
     }
 
     /// Returns the number of an event counter in the application's table that becomes readable when
@@ -509,7 +525,8 @@ impl Drop for Context {
         // The last reference may be that of a request which ends on a thread of the engine; the
         // descriptors of queue and counters are in the application's table.
         if hold::in_engine_table() {
-            self.engine.bury((own, self.counter.take(), self.loop_bell.take()));
+            let bells = (self.counter.take(), self.loop_bell.take(), self.masked.take_all());
+            self.engine.bury((own, bells));
         }
     }
 }

@@ -22,11 +22,13 @@
 //! * `kept`: files with something to write; `cleaner`: writes it where there is no driver
 //! * [`link`]: requests that begin when another has succeeded
 //! * `native`: what the native faces ask of a submission beyond the kernel's interface
+//! * `bells`: what rouses callers with a signal mask
 //! * `under_way`: what can be cancelled; [`throttle`]: how much may be under way
 //! * [`order`]: overlapping requests take effect in submission order
 //! * [`history`]: whether inline attempts on a file have been worth it
 //! * [`filesystem`]: what file systems can do without waiting
 
+mod bells;
 mod cleaner;
 pub mod command;
 pub mod config;
