@@ -81,6 +81,10 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         let workers_max = engine.config().workers_max;
         assert!(after.1 <= threads + workers_max, "{} threads, {threads} before", after.1);
         let grown = resident_bytes().saturating_sub(memory);
+        let backend = engine.backend();
+        println!(
+            "{count} contexts, {backend:?}: {before:?} before, {after:?} after, {grown} bytes"
+        );
         assert!(grown < 32 << 20, "{grown} bytes");
     });
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nowait_file::{Context, Engine, Kind};
+use nowait_file::{Command, Context, Engine, Kind};
 use nowait_sys::{Errno, file};
 use std::{
     fs::{File, OpenOptions},
@@ -239,6 +239,14 @@ fn a_non_blocking_descriptor_says_eagain() {
     });
 }
 
+/// Each stream is a file on its way to the engine's threads, which take them in when they are given
+/// the time. Meanwhile there may be room for no more, and the submitter is told so.
+fn submit_patiently(context: &Arc<Context>, name: u64, command: &Command) {
+    while let Err(errno) = submit(context, name, command.clone()) {
+        assert_eq!(errno, Errno::AGAIN);
+    }
+}
+
 /// Armed streams and polls take none of the places of files: those would wait for ever.
 #[test]
 fn a_thousand_silent_streams_delay_no_file() {
@@ -255,7 +263,7 @@ fn a_thousand_silent_streams_delay_no_file() {
                 0 => poll(reader, POLLIN),
                 _ => command(Kind::Read, reader, leaked(4, 0), 0),
             };
-            submit(&context, name as u64, wait).unwrap();
+            submit_patiently(&context, name as u64, &wait);
         }
         file::advise(file.as_raw_fd(), 0, 0, file::Advice::DontNeed).unwrap();
         for block in 0..400 {
