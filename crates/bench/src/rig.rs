@@ -9,6 +9,7 @@ use nowait::{
     AlignedBuffer, Command, Context, Engine, Kind, Reply, Segments, Submission, command::open_for,
 };
 use nowait_file::{BackendChoice, Config};
+use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
 use crate::error::{BenchError, Result};
@@ -25,22 +26,59 @@ pub(crate) fn engine(backend: BackendChoice) -> Result<Arc<Engine>> {
     Engine::start(config, "named by the benchmark".to_owned()).map_err(failed("start an engine"))
 }
 
+/// Memory of requests, aligned for direct I/O.
+pub(crate) enum Memory {
+    /// In pages of 4 KiB.
+    Small(AlignedBuffer),
+    /// In huge pages, as far as the system has them: to the device each is one piece.
+    Huge(HugeMemory),
+}
+
+impl Memory {
+    /// Makes so many bytes of it, in huge pages or not.
+    pub(crate) fn new(bytes: usize, huge: bool) -> Result<Memory> {
+        if !huge {
+            return Ok(Memory::Small(AlignedBuffer::zeroed(bytes)));
+        }
+        let made = HugeMemory::new(bytes.next_multiple_of(HUGE_PAGE_SIZE));
+        made.map(Memory::Huge).map_err(failed("huge pages"))
+    }
+
+    /// Returns a part of it.
+    pub(crate) fn segment(&self, offset: usize, len: usize) -> IoVec {
+        let base = match self {
+            Memory::Small(buffer) => buffer.as_ptr().cast_mut(),
+            Memory::Huge(memory) => memory.base(),
+        };
+        IoVec { base: base.wrapping_add(offset), len }
+    }
+}
+
 /// A context and the memory of its requests.
 pub(crate) struct Rig {
     pub(crate) context: Arc<Context>,
-    memory: AlignedBuffer,
+    memory: Memory,
 }
 
 impl Rig {
     /// Makes a context for `requests` and `bytes` of memory, aligned for direct I/O.
     pub(crate) fn new(engine: &Arc<Engine>, requests: usize, bytes: usize) -> Result<Rig> {
+        Rig::with_memory(engine, requests, Memory::new(bytes, false)?)
+    }
+
+    /// Makes a context for `requests` in this memory.
+    pub(crate) fn with_memory(
+        engine: &Arc<Engine>,
+        requests: usize,
+        memory: Memory,
+    ) -> Result<Rig> {
         let context = Context::new(engine, 0, requests as u32).map_err(failed("make a context"))?;
-        Ok(Rig { context, memory: AlignedBuffer::zeroed(bytes) })
+        Ok(Rig { context, memory })
     }
 
     /// Returns a part of the memory.
     pub(crate) fn segment(&self, offset: usize, len: usize) -> IoVec {
-        IoVec { base: self.memory.as_ptr().cast_mut().wrapping_add(offset), len }
+        self.memory.segment(offset, len)
     }
 
     /// Submits transfers between `file` and parts of this memory in one step; each has a name.

@@ -1,4 +1,5 @@
-//! `bench vector`: one request with N segments against N requests, on a direct file.
+//! `bench vector`: one request with N segments against N requests, on a direct file; with io_uring
+//! by hand beside it, which is what the kernel and the machine give.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -22,8 +23,9 @@ use crate::job::Comparison;
 use crate::layout::TestFile;
 use crate::memory;
 use crate::metric::{Metric, Sample};
+use crate::peers::segments::RingRig;
 use crate::report::{self, Document, RatioRow, Row, SCHEMA, VerdictRow};
-use crate::rig::{Rig, Usage, engine};
+use crate::rig::{Memory, Rig, Usage, engine};
 use crate::stats::{self, SplitMix};
 use crate::table::{new_table, outcome_cell, right, with_spread};
 use crate::units::{parse_duration, parse_size};
@@ -31,7 +33,7 @@ use crate::verdict::{self, Outcome};
 
 const EXAMPLES: &str = "\
 Examples:
-  nowait bench vector                          8 and 16 segments, about a minute
+  nowait bench vector                          8 and 16 segments, about a minute and a half
   nowait bench vector --runtime 300ms --rounds 5 --json vector.json";
 
 /// Measures one request of many segments against as many requests, on a direct file.
@@ -50,6 +52,10 @@ pub struct VectorArgs {
     /// Size of the file
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size)]
     pub size: u64,
+
+    /// Memory in huge pages: a chunk is one piece to the device, however many segments it has
+    #[arg(long)]
+    pub huge: bool,
 
     /// Folder of the test file; the file system under test
     #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
@@ -85,7 +91,21 @@ enum Way {
     Vector,
 }
 
-const WAYS: [(Way, &str); 2] = [(Way::Split, "split"), (Way::Vector, "vector")];
+/// Who carries the requests.
+#[derive(Clone, Copy, PartialEq)]
+enum Carrier {
+    Nowait,
+    /// io_uring by hand: one system call submits and waits.
+    Ring,
+}
+
+/// The first two are judged.
+const WAYS: [(Carrier, Way, &str); 4] = [
+    (Carrier::Nowait, Way::Split, "split"),
+    (Carrier::Nowait, Way::Vector, "vector"),
+    (Carrier::Ring, Way::Split, "io_uring-split"),
+    (Carrier::Ring, Way::Vector, "io_uring-vector"),
+];
 const CASES: [(usize, &str); 2] = [(8, "segments-8"), (16, "segments-16")];
 /// Of the vectored way against the split one.
 const TARGETS: [(Metric, Comparison, f64); 2] = [
@@ -119,8 +139,10 @@ pub fn run_vector(args: &VectorArgs) -> Result<()> {
     let open = options.context(|| format!("open {} for direct I/O", file.path().display()))?;
     let mut all = Vec::new();
     for (segments, case) in CASES {
-        let samples = interleave(&WAYS, usize::from(args.rounds), |round, (way, _)| {
-            one_run(&open, size, *way, segments, args.runtime, round as u64)
+        let samples = interleave(&WAYS, usize::from(args.rounds), |round, (carrier, way, _)| {
+            let (runtime, huge) = (args.runtime, args.huge);
+            let plan = Plan { size, way: *way, segments, runtime, huge };
+            one_run(&open, *carrier, &plan, round as u64)
         })?;
         all.push(Figures { case, segments, samples });
         if interrupt::happened() {
@@ -153,76 +175,137 @@ pub(crate) fn measure_on(
     let options = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
     let open = options.context(|| format!("open {} for direct I/O", path.display()))?;
     let measure = |(segments, case)| {
-        let samples = interleave(&WAYS, rounds, |round, (way, _)| {
+        let ways = &WAYS[..2];
+        let samples = interleave(ways, rounds, |round, (carrier, way, _)| {
             interrupt::check()?;
-            one_run(&open, size, *way, segments, runtime, round as u64)
+            let plan = Plan { size, way: *way, segments, runtime, huge: false };
+            one_run(&open, *carrier, &plan, round as u64)
         })?;
-        Ok((case, WAYS.iter().map(|(_, name)| *name).zip(samples).collect()))
+        Ok((case, ways.iter().map(|(.., name)| *name).zip(samples).collect()))
     };
     CASES.into_iter().map(measure).collect()
 }
 
-/// Reads random chunks for `runtime`, [`CHUNKS`] at a time.
-fn one_run(
-    file: &File,
+/// What one run reads.
+struct Plan {
     size: u64,
     way: Way,
     segments: usize,
     runtime: Duration,
-    seed: u64,
-) -> Result<Sample> {
-    let engine = engine(BackendChoice::Uring)?;
-    let chunk = segments * BLOCK;
-    let rig = Rig::new(&engine, CHUNKS * segments, CHUNKS * chunk)?;
-    let mut random = SplitMix(seed);
-    let mut left = [0usize; CHUNKS];
-    let mut free: Vec<usize> = (0..CHUNKS).collect();
-    let (mut blocks, mut under_way) = (0u64, 0);
-    memory::forget_peak();
-    let cached = memory::page_cache_bytes();
-    let (before, start) = (Usage::now(), Instant::now());
-    loop {
-        if start.elapsed() < runtime && !interrupt::happened() {
-            let mut transfers = Vec::new();
-            for slot in free.drain(..) {
-                let at = random.next() % (size / chunk as u64) * chunk as u64;
-                let part = |index| rig.segment(slot * chunk + index * BLOCK, BLOCK);
-                let parts: Vec<IoVec> = (0..segments).map(part).collect();
-                match way {
-                    Way::Vector => transfers.push((slot as u64, Segments::Many(parts.into()), at)),
-                    Way::Split => {
-                        transfers.extend(parts.into_iter().enumerate().map(|(i, part)| {
-                            (slot as u64, Segments::One(part), at + (i * BLOCK) as u64)
-                        }));
-                    }
-                }
-                left[slot] = if way == Way::Vector { 1 } else { segments };
-                under_way += left[slot];
-            }
-            rig.submit(file, Kind::Read, transfers.into_iter())?;
+    huge: bool,
+}
+
+/// Reads random chunks for the plan's time, [`CHUNKS`] at a time.
+fn one_run(file: &File, carrier: Carrier, plan: &Plan, seed: u64) -> Result<Sample> {
+    let requests = CHUNKS * plan.segments;
+    let memory = Memory::new(requests * BLOCK, plan.huge)?;
+    match carrier {
+        Carrier::Ring => plan.read(&mut RingRig::new(requests, memory)?, file, seed),
+        Carrier::Nowait => {
+            let engine = engine(BackendChoice::Uring)?;
+            let sample = plan.read(&mut Rig::with_memory(&engine, requests, memory)?, file, seed);
+            engine.shutdown();
+            sample
         }
-        if under_way == 0 {
-            break;
-        }
-        under_way -= rig.reap(under_way, |name| {
-            let slot = name as usize;
-            left[slot] -= 1;
-            if left[slot] == 0 {
-                free.push(slot);
-                blocks += segments as u64;
-            }
-        })?;
     }
-    let seconds = start.elapsed().as_secs_f64();
-    let mut sample = Sample::new();
-    Usage::now().since(before, blocks as f64, &mut sample);
-    sample.insert(Metric::BytesPerS, (blocks * BLOCK as u64) as f64 / seconds);
-    sample.insert(Metric::RssBytesMax, memory::peak_bytes());
-    let growth = (memory::page_cache_bytes() - cached).max(0.0);
-    sample.insert(Metric::PageCacheGrowthBytes, growth);
-    drop(rig);
-    engine.shutdown();
-    Ok(sample)
+}
+
+impl Plan {
+    fn read(&self, rig: &mut impl Carries, file: &File, seed: u64) -> Result<Sample> {
+        let mut random = SplitMix(seed);
+        let mut left = [0usize; CHUNKS];
+        let mut free: Vec<usize> = (0..CHUNKS).collect();
+        let (mut chunks, mut under_way) = (0u64, 0);
+        memory::forget_peak();
+        let cached = memory::page_cache_bytes();
+        let (before, start) = (Usage::now(), Instant::now());
+        loop {
+            if start.elapsed() < self.runtime && !interrupt::happened() {
+                let mut transfers = Vec::new();
+                for slot in free.drain(..) {
+                    left[slot] = self.add_chunk(&*rig, slot, random.next(), &mut transfers);
+                    under_way += left[slot];
+                }
+                rig.submit(file, transfers)?;
+            }
+            if under_way == 0 {
+                break;
+            }
+            under_way -= rig.reap(under_way, |name| {
+                let slot = name as usize;
+                left[slot] -= 1;
+                if left[slot] == 0 {
+                    free.push(slot);
+                    chunks += 1;
+                }
+            })?;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let blocks = chunks * self.segments as u64;
+        let mut sample = Sample::new();
+        Usage::now().since(before, blocks as f64, &mut sample);
+        sample.insert(Metric::BytesPerS, (blocks * BLOCK as u64) as f64 / seconds);
+        sample.insert(Metric::RssBytesMax, memory::peak_bytes());
+        let growth = (memory::page_cache_bytes() - cached).max(0.0);
+        sample.insert(Metric::PageCacheGrowthBytes, growth);
+        Ok(sample)
+    }
+
+    /// Adds what reads a random chunk to the memory of `slot`; returns how many requests.
+    fn add_chunk(
+        &self,
+        rig: &impl Carries,
+        slot: usize,
+        random: u64,
+        transfers: &mut Vec<Transfer>,
+    ) -> usize {
+        let chunk = self.segments * BLOCK;
+        let at = random % (self.size / chunk as u64) * chunk as u64;
+        let part = |index| rig.segment(slot * chunk + index * BLOCK, BLOCK);
+        let parts = (0..self.segments).map(part);
+        match self.way {
+            Way::Vector => {
+                transfers.push((slot as u64, Segments::Many(parts.collect()), at));
+                1
+            }
+            Way::Split => {
+                transfers.extend(parts.enumerate().map(|(index, part)| {
+                    (slot as u64, Segments::One(part), at + (index * BLOCK) as u64)
+                }));
+                self.segments
+            }
+        }
+    }
+}
+
+/// A read: its name, its memory, its place in the file.
+pub(crate) type Transfer = (u64, Segments, u64);
+
+/// What carries reads.
+pub(crate) trait Carries {
+    /// Returns a part of the memory.
+    fn segment(&self, offset: usize, len: usize) -> IoVec;
+
+    /// Starts reads of `file` into parts of this memory.
+    fn submit(&mut self, file: &File, transfers: Vec<Transfer>) -> Result<()>;
+
+    /// Waits for at least one, takes all that are over, at most `max`, and gives their names to
+    /// `sink`.
+    fn reap(&mut self, max: usize, sink: impl FnMut(u64)) -> Result<usize>;
+}
+
+impl Carries for Rig {
+    fn segment(&self, offset: usize, len: usize) -> IoVec {
+        Rig::segment(self, offset, len)
+    }
+
+    fn submit(&mut self, file: &File, transfers: Vec<Transfer>) -> Result<()> {
+        Rig::submit(self, file, Kind::Read, transfers.into_iter())
+    }
+
+    fn reap(&mut self, max: usize, sink: impl FnMut(u64)) -> Result<usize> {
+        Rig::reap(self, max, sink)
+    }
 }
 
 struct Verdict {
@@ -247,7 +330,7 @@ fn print(all: &[Figures], verdicts: &[Verdict]) {
     const COLUMNS: [Metric; 2] = [Metric::BytesPerS, Metric::CpuUsPerIo];
     let mut table = new_table(&["case", "way", COLUMNS[0].label(), "CPU a block"]);
     for figures in all {
-        for (index, (_, way)) in WAYS.iter().enumerate() {
+        for (index, (.., way)) in WAYS.iter().enumerate() {
             let mut row = vec![Cell::new(figures.case), Cell::new(way)];
             row.extend(COLUMNS.iter().map(|metric| {
                 let summary = stats::summarize(&figures.of(index, *metric));
@@ -275,6 +358,7 @@ struct Params {
     size_bytes: u64,
     /// State of the page cache before each run.
     page_cache: &'static str,
+    huge_pages: bool,
     /// What the names of the ways mean.
     engines: BTreeMap<&'static str, &'static str>,
     cases: Vec<CaseParams>,
@@ -298,14 +382,14 @@ const WRITTEN: [Metric; 5] = [
 
 fn write(args: &VectorArgs, all: &[Figures], verdicts: &[Verdict]) -> Result<()> {
     let rows = all.iter().flat_map(|figures| {
-        WAYS.iter().enumerate().flat_map(move |(index, (_, way))| {
+        WAYS.iter().enumerate().flat_map(move |(index, (.., way))| {
             let row = move |metric| Row::of(figures.case, way, metric, figures.of(index, metric));
             WRITTEN.into_iter().filter_map(row)
         })
     });
     let ratio = |figures: &Figures, metric| {
         let (split, vector) = (figures.of(0, metric), figures.of(1, metric));
-        RatioRow::of(figures.case, metric, (WAYS[0].1, &split), (WAYS[1].1, &vector))
+        RatioRow::of(figures.case, metric, (WAYS[0].2, &split), (WAYS[1].2, &vector))
     };
     let of_case = |figures| WRITTEN.into_iter().filter_map(move |metric| ratio(figures, metric));
     let verdict = |verdict: &Verdict| VerdictRow {
@@ -342,9 +426,12 @@ fn params(args: &VectorArgs, all: &[Figures]) -> Params {
         block_bytes: BLOCK,
         size_bytes: args.size,
         page_cache: "not used: O_DIRECT",
+        huge_pages: args.huge,
         engines: BTreeMap::from([
             ("split", "a request for each block"),
             ("vector", "one request with a segment for each block"),
+            ("io_uring-split", "the same as split by io_uring, one system call to submit and wait"),
+            ("io_uring-vector", "the same as vector by io_uring"),
         ]),
         cases: all.iter().map(case).collect(),
     }
@@ -361,6 +448,7 @@ mod tests {
             rounds: 1,
             runtime: Duration::from_millis(5),
             size: 16 << 20,
+            huge: false,
             dir: folder.path().to_owned(),
             keep: false,
             json: Some(folder.path().join("vector.json")),
@@ -372,7 +460,7 @@ mod tests {
         }
         let text = std::fs::read_to_string(folder.path().join("vector.json")).expect("the figures");
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(json["rows"].as_array().map(Vec::len), Some(20));
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(40));
         assert!(json["rows"][0]["median"].as_f64().is_some_and(|figure| figure > 0.0));
     }
 }

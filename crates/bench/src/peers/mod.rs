@@ -5,6 +5,7 @@
 //! lower    our page cache: a submission, and pages that are lent
 //! psync    pread, pwrite, preadv2
 //! ring     io_uring             libaio   the kernel's native AIO by its system calls
+//! segments io_uring, requests of several segments, without the loop
 //! library  a libaio.so.1        posix    the C library's POSIX AIO
 //! pool     threads that read and write for the caller
 //! memory   a mapping of the file; memory that holds a copy of it
@@ -21,6 +22,7 @@ pub(crate) mod pool;
 pub(crate) mod posix;
 pub(crate) mod psync;
 pub(crate) mod ring;
+pub(crate) mod segments;
 mod slots;
 
 use std::fs::{File, OpenOptions};
