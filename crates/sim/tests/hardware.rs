@@ -94,6 +94,7 @@ fn a_disk_at_depth_one_takes_its_average_seek_and_half_a_turn() {
     assert_near(iops("sim:hdd", Work::READ), 1e3 / (0.1 + 8.5 + 4.16 + 0.03), 0.05);
     let write = Work { op: BioOp::Write, ..Work::READ };
     assert_near(iops("sim:u2scsi", write), 1e3 / (0.15 + 5.5 + 2.99 + 0.14), 0.05);
+    assert_near(iops("sim:hdd", write), 1e3 / (0.1 + 9.5 + 4.16 + 0.03), 0.05);
 }
 
 #[test]
