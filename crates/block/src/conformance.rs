@@ -13,7 +13,7 @@ mod parallel;
 mod transfer;
 mod waiting;
 
-pub use fixture::{FILE_BYTES, Fixture, Lacks, note_skip};
+pub use fixture::{FILE_BYTES, Fixture, Lacks, note_skip, note_skip_here};
 
 type Claim = (&'static str, fn(&Fixture));
 

@@ -1,6 +1,7 @@
 //! The functions as a C program calls them, on every backend.
 
 use core::{ffi::CStr, ptr, ptr::null_mut};
+use nowait_block::conformance::note_skip_here;
 use nowait_capi::*;
 use nowait_sys::{
     Errno,
@@ -85,7 +86,7 @@ fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
         let mut engine = null_mut();
         // SAFETY: valid pointers.
         if unsafe { nowait_engine_create(&raw const options, &raw mut engine) } != 0 {
-            println!("skipped: capi: {}", error_text());
+            note_skip_here(&error_text());
             continue;
         }
         let engine = Owned(engine);

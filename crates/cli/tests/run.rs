@@ -2,6 +2,7 @@
 
 mod support;
 
+use nowait_block::conformance::note_skip_here;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use support::{KAIO, URING, libraries, nowait, outcome, refuse};
@@ -152,8 +153,7 @@ fn a_set_user_id_program_is_warned_about_and_run_all_the_same() {
     let mode = std::fs::Permissions::from_mode(0o4755);
     // Somebody else's, if this test may give files away.
     if std::os::unix::fs::chown(place.script(), Some(12_345), None).is_err() {
-        println!("skipped: not root");
-        return;
+        return note_skip_here("needs root");
     }
     std::fs::set_permissions(place.script(), mode).unwrap();
     let (code, _, err) = place.run(&[], &[]);

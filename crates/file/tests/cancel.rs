@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use nowait_block::conformance::note_skip_here;
 use nowait_file::{BackendChoice, Context, Kind, SubmitMode, UserFile};
 use nowait_sys::Errno;
 use std::{
@@ -89,7 +90,7 @@ fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
     const LARGE: usize = 256 << 10;
     const COPIES: u64 = 32;
     let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
-        return println!("skipped: copies: no /dev/shm");
+        return note_skip_here("no /dev/shm");
     };
     file.set_len(LARGE as u64).unwrap();
     let memories: Vec<_> = (0..COPIES).map(|_| leaked(LARGE, 1)).collect();

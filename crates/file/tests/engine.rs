@@ -1,6 +1,6 @@
 //! The whole engine on real files, on every backend that works here.
 
-use nowait_block::Segments;
+use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
     command::open_for,
@@ -32,7 +32,7 @@ fn everywhere(claim: impl Fn(&Arc<Engine>)) {
                     claim(&engine);
                     engine.shutdown();
                 }
-                Err(errno) => println!("skipped: engine: {backend:?} cannot start: {errno}"),
+                Err(errno) => note_skip_here(&format!("{backend:?} cannot start: {errno}")),
             }
         }
     }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Prng, bytes, command, leaked, on_every_backend, reap, submit};
+use nowait_block::conformance::note_skip_here;
 use nowait_file::{Context, Kind};
 use std::{
     fs::{File, OpenOptions},
@@ -19,7 +20,7 @@ const DEPTH: u64 = 16;
 /// A file in memory without a name, or why there is none.
 fn file() -> Option<File> {
     let file = tempfile::tempfile_in("/dev/shm");
-    file.inspect_err(|error| println!("skipped: memory: /dev/shm: {error}")).ok()
+    file.inspect_err(|error| note_skip_here(&format!("/dev/shm: {error}"))).ok()
 }
 
 /// Submits a batch of overlapping requests, each to one of `contexts`, and holds what they read

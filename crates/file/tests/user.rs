@@ -1,6 +1,6 @@
 //! User files on real files, on every backend that works here.
 
-use nowait_block::Segments;
+use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_cache::Durable;
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,
@@ -29,7 +29,7 @@ fn everywhere(claim: impl Fn(&Arc<Engine>)) {
                 claim(&engine);
                 engine.shutdown();
             }
-            Err(errno) => println!("skipped: engine: {backend:?} cannot start: {errno}"),
+            Err(errno) => note_skip_here(&format!("{backend:?} cannot start: {errno}")),
         }
     }
 }

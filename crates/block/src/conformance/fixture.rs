@@ -54,6 +54,11 @@ pub fn note_skip(test: &str, why: &str) {
     file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
 }
 
+/// The same under the name of the running test, of which the harness names its thread.
+pub fn note_skip_here(why: &str) {
+    note_skip(std::thread::current().name().unwrap_or("unnamed"), why);
+}
+
 fn print_skip(test: &str, why: &str) -> String {
     let line = format!("skipped: {test}: {why}\n");
     // Straight to the descriptor: the test harness swallows `println!` of passing tests.

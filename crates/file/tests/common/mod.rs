@@ -1,7 +1,7 @@
 //! What tests of the whole engine share: engines of every kind, memory, commands.
 #![allow(dead_code)] // each test uses a part
 
-use nowait_block::Segments;
+use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
     command::open_for,
@@ -23,7 +23,7 @@ pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
                     claim(&engine);
                     engine.shutdown();
                 }
-                Err(errno) => println!("skipped: engine: {backend:?} cannot start: {errno}"),
+                Err(errno) => note_skip_here(&format!("{backend:?} cannot start: {errno}")),
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What the tests of the native API share.
 
 use nowait::{BackendChoice, CacheMode, File, Nowait, OpenOptions, SubmitMode};
+use nowait_block::conformance::note_skip_here;
 use std::path::Path;
 
 #[allow(dead_code, reason = "not every test file counts in blocks")]
@@ -20,7 +21,7 @@ pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
             let nowait = match builder.cache_bytes(CACHE_BYTES).build() {
                 Ok(nowait) => nowait,
                 Err(error) => {
-                    println!("skipped: nowait: {error}");
+                    note_skip_here(&error.to_string());
                     continue;
                 }
             };
