@@ -79,8 +79,8 @@ pub struct MeasureArgs {
     #[arg(long)]
     pub list: bool,
 
-    /// Write the figures to a JSON file
-    #[arg(long, value_name = "FILE")]
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
 
     /// Write a report to an HTML file

@@ -24,12 +24,12 @@ const RUNTIME: Duration = Duration::from_secs(2);
 /// # Errors
 /// Something is missing, a run failed, or the report cannot be written.
 pub fn run_demo(args: &DemoArgs) -> Result<Results> {
-    let plan = plan(args)?;
-    report::prepare([args.html.as_path()].into_iter().chain(args.json.as_deref()))?;
-    println!("{}", introduction(&plan));
+    let (plan, json) = (plan(args)?, args.json.as_deref());
+    report::prepare([args.html.as_path()].into_iter().chain(json))?;
+    report::say(json, &introduction(&plan));
     let results = suite::measure(&plan)?;
-    println!("{}", table::demo(&results));
-    report::write_results(&results, args.json.as_deref(), Some(&args.html))?;
+    report::say(json, &table::demo(&results));
+    report::write_results(&results, json, Some(&args.html))?;
     interrupt::check()?;
     Ok(results)
 }

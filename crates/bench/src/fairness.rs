@@ -1,6 +1,7 @@
 //! `bench fairness`: what a context with one request at a time waits for beside one with
 //! ten thousand.
 
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -64,8 +65,8 @@ pub struct FairnessArgs {
     #[arg(long)]
     pub keep: bool,
 
-    /// Write the figures to a JSON file
-    #[arg(long, value_name = "FILE")]
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
 
     /// Write a report to an HTML file
@@ -94,12 +95,12 @@ pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
         file.context(|| format!("open {}", layout.path().display()))
     };
     let (near, far) = (open()?, open()?);
-    let mut results = Vec::new();
+    let (mut results, mut notes) = (Vec::new(), Vec::new());
     for (backend, name) in BACKENDS {
         let engine = match engine(backend) {
             Ok(engine) => engine,
             Err(error) => {
-                println!("{name}: {error}");
+                notes.push(format!("{name} was left out: {error}"));
                 continue;
             }
         };
@@ -109,9 +110,14 @@ pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
         engine.shutdown();
         results.extend(CASES.into_iter().zip(samples).map(|((case, _), of)| (name, case, of)));
     }
-    println!("Buffered reads of random uncached blocks of 4 KiB, from submission to completion.");
-    println!("{}", table(args, &results));
-    write(args, &results)?;
+    let what = "Buffered reads of random uncached blocks of 4 KiB, from submission to completion.";
+    let mut text = format!("{what}\n{}", table(args, &results));
+    for note in &notes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\nNote: {note}.");
+    }
+    report::say(args.json.as_deref(), &text);
+    write(args, &results, &notes)?;
     interrupt::check()
 }
 
@@ -128,8 +134,10 @@ fn figures(samples: &[Sample], metric: Metric) -> Vec<f64> {
 }
 
 fn title(args: &FairnessArgs, case: &str) -> String {
-    let requests = args.depth;
-    if case == "alone" { case.to_owned() } else { format!("beside {requests} requests") }
+    match case {
+        "alone" => "one request at a time, nothing else".to_owned(),
+        _ => format!("one request at a time, beside {} of another context", args.depth),
+    }
 }
 
 fn table(args: &FairnessArgs, results: &Results) -> comfy_table::Table {
@@ -164,7 +172,7 @@ struct CaseParams {
     title: String,
 }
 
-fn write(args: &FairnessArgs, results: &Results) -> Result<()> {
+fn write(args: &FairnessArgs, results: &Results, notes: &[String]) -> Result<()> {
     let case = |(case, _): (&'static str, bool)| CaseParams { case, title: title(args, case) };
     let rows = results.iter().flat_map(|(engine, case, samples)| {
         let row = move |metric| Row::of(case, engine, metric, figures(samples, metric));
@@ -185,7 +193,7 @@ fn write(args: &FairnessArgs, results: &Results) -> Result<()> {
         rows: rows.collect(),
         ratios: Vec::new(),
         verdicts: Vec::new(),
-        notes: &[],
+        notes,
     };
     report::write(&document, args.json.as_deref(), args.html.as_deref())
 }

@@ -69,6 +69,15 @@ pub(crate) struct Criterion {
     pub(crate) against: Subject,
 }
 
+impl Criterion {
+    /// Returns the target in words, such as `submit mean of nowait ≤ 0.10 × system`.
+    pub(crate) fn text(&self) -> String {
+        let (metric, sign) = (self.metric.label(), self.comparison.sign());
+        let [subject, against] = [self.subject, self.against].map(Subject::name);
+        format!("{metric} of {subject} {sign} {:.2} × {against}", self.ratio)
+    }
+}
+
 /// One row of the job table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
@@ -294,6 +303,11 @@ mod tests {
                 assert_eq!(good, criterion.comparison == Comparison::AtLeast, "{}", case.name);
             }
         }
+    }
+
+    #[test]
+    fn a_target_reads_as_a_sentence() {
+        assert_eq!(CASES[0].criteria[0].text(), "submit mean of nowait ≤ 0.10 × system");
     }
 
     #[test]

@@ -81,8 +81,8 @@ pub struct MixedArgs {
     #[arg(long)]
     pub keep: bool,
 
-    /// Write the figures to a JSON file
-    #[arg(long, value_name = "FILE")]
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
 
     /// Write a report to an HTML file
@@ -116,7 +116,7 @@ pub fn run_mixed(args: &MixedArgs) -> Result<()> {
     let ticks = runs.iter().map(|runs| runs.iter().map(|(_, ticks)| ticks).sum()).collect();
     let samples = |runs: Vec<(Sample, u64)>| runs.into_iter().map(|(sample, _)| sample).collect();
     let results = Results { samples: runs.into_iter().map(samples).collect(), ticks };
-    println!("{}", text(&results));
+    report::say(args.json.as_deref(), &text(&results));
     write(args, &results)?;
     interrupt::check()
 }
@@ -517,7 +517,7 @@ mod tests {
             html: Some(folder.path().join("mixed.html")),
         };
         if let Err(error) = run_mixed(&args) {
-            return crate::skip::skip("bench mixed", &error.to_string());
+            return nowait_block::conformance::note_skip_here(&error.to_string());
         }
         let saved = report::Saved::read(&folder.path().join("mixed.json")).expect("the figures");
         assert_eq!(saved.rows.len(), 2 * 4);

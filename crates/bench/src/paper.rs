@@ -44,6 +44,11 @@ pub struct PaperArgs {
     #[arg(long)]
     pub quick: bool,
 
+    /// On a device that exists: runs of each engine in each case [default: 5, with --quick 1];
+    /// fewer than 5 give no verdict
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: Option<u16>,
+
     /// On a device that exists: drop only the pages of the test file before a run
     #[arg(long)]
     pub keep_caches: bool,
@@ -67,11 +72,11 @@ pub struct PaperArgs {
 /// There is no such model, or the JSON cannot be written.
 pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
-        let json = args.json.as_deref().filter(|path| *path != Path::new("-"));
         let device = Path::new(&args.device);
         let (quick, keep, keep_caches) = (args.quick, args.keep, args.keep_caches);
-        let html = args.html.as_deref();
-        let plan = PaperPlan { device, quick, keep, keep_caches, json, html };
+        let (json, html) = (args.json.as_deref(), args.html.as_deref());
+        let rounds = args.rounds.map(usize::from);
+        let plan = PaperPlan { device, quick, rounds, keep, keep_caches, json, html };
         return run_paper_on(&plan).map(|_| Vec::new());
     }
     let hardware = Hardware::named(&args.device).map_err(BenchError::usage)?;
@@ -85,15 +90,9 @@ pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
         !interrupt::happened()
     });
     bar.finish_and_clear();
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    report::say(args.json.as_deref(), &text(args, &hardware, &tables));
     let figures = json(args, &hardware, &tables)?;
-    if to_stdout {
-        println!("{figures}");
-    } else {
-        println!("{}", text(args, &hardware, &tables));
-    }
-    let file = args.json.as_deref().filter(|_| !to_stdout);
-    report::write_text(&figures, file, args.html.as_deref())?;
+    report::write_text(&figures, args.json.as_deref(), args.html.as_deref())?;
     interrupt::check()?;
     Ok(tables)
 }

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::host::Host;
 use crate::job::{Case, Criterion};
-use crate::metric::{Metric, Sample};
-use crate::stats::{self, Ratio, Summary};
+use crate::runs::Runs;
 use crate::subject::Subject;
-use crate::verdict::{self, Outcome, Verdict};
+use crate::verdict::{self, Judged};
 
 /// All runs of one case.
 #[derive(Debug, Clone)]
 pub(crate) struct CaseResults {
     pub(crate) case: &'static Case,
-    /// By subject, in the order of the case; one sample a round.
-    pub(crate) runs: Vec<(Subject, Vec<Sample>)>,
+    pub(crate) runs: Runs,
     /// How long each run took.
     pub(crate) runtime_s: f64,
     /// Bytes of the file worked on.
@@ -46,53 +44,34 @@ pub struct Results {
 }
 
 impl CaseResults {
-    /// Returns the figures of a subject, one a round; `None` if it was not measured.
-    pub(crate) fn figures(&self, subject: Subject, metric: Metric) -> Option<Vec<f64>> {
-        let (_, samples) = self.runs.iter().find(|(measured, _)| *measured == subject)?;
-        samples.iter().map(|sample| sample.get(&metric).copied()).collect()
-    }
-
-    /// Summarizes the figures of a subject.
-    pub(crate) fn summary(&self, subject: Subject, metric: Metric) -> Option<Summary> {
-        stats::summarize(&self.figures(subject, metric)?)
-    }
-
-    /// Returns the figures of `b` divided by those of `a`.
-    pub(crate) fn ratio(&self, metric: Metric, a: Subject, b: Subject) -> Option<Ratio> {
-        stats::ratio(&self.figures(a, metric)?, &self.figures(b, metric)?)
-    }
-
     /// Returns the subjects that were measured.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> + '_ {
-        self.runs.iter().map(|(subject, _)| *subject)
+        let measured = |subject: &Subject| self.runs.names().any(|name| name == subject.name());
+        Subject::ALL.into_iter().filter(measured)
     }
 
     /// Judges every target of the case.
-    pub(crate) fn verdicts(&self) -> Vec<Verdict> {
-        let judge = |criterion: Criterion| {
-            let ratio = self.ratio(criterion.metric, criterion.against, criterion.subject);
-            verdict::judge(criterion, ratio)
-        };
-        self.case.criteria.iter().copied().map(judge).collect()
+    pub(crate) fn judged(&self) -> impl Iterator<Item = Judged> + '_ {
+        self.case.criteria.iter().map(|criterion: &Criterion| {
+            let Criterion { metric, comparison, ratio, .. } = *criterion;
+            let [against, subject] = [criterion.against, criterion.subject].map(Subject::name);
+            let measured = self.runs.ratio(metric, against, subject);
+            Judged::new(criterion.text(), comparison, ratio, measured)
+        })
     }
 }
 
 impl Results {
-    /// Counts the targets with a given outcome.
-    pub(crate) fn count(&self, outcome: Outcome) -> usize {
-        let verdicts = self.cases.iter().flat_map(CaseResults::verdicts);
-        verdicts.filter(|verdict| verdict.outcome == outcome).count()
-    }
-
     /// Returns how many targets are met beyond the noise, and how many there are.
     pub(crate) fn met(&self) -> (usize, usize) {
-        (self.count(Outcome::Met), self.cases.iter().map(|case| case.case.criteria.len()).sum())
+        verdict::count(self.cases.iter().flat_map(CaseResults::judged))
     }
 }
 
 /// Makes results up: `nowait` has twice the figures of `system`, and half of its submit times.
 #[cfg(test)]
 pub(crate) fn sample_results() -> Results {
+    use crate::metric::{Metric, Sample};
     let sample = |round: u32, factor: f64| {
         let value = |metric: Metric| match metric.name() {
             name if name.starts_with("submit") => f64::from(100 + round) / factor,
@@ -103,7 +82,7 @@ pub(crate) fn sample_results() -> Results {
     let runs = |factor: f64| (0..5).map(|round| sample(round, factor)).collect::<Vec<_>>();
     let case = CaseResults {
         case: &crate::job::CASES[0],
-        runs: vec![(Subject::System, runs(1.0)), (Subject::Nowait, runs(2.0))],
+        runs: [("system", runs(1.0)), ("nowait", runs(2.0))].into_iter().collect(),
         runtime_s: 3.0,
         size_bytes: 8 << 30,
     };

@@ -46,7 +46,7 @@ fn run(
     let plan = plan(args, workload, cases)?;
     measure.prepare_reports()?;
     let results = suite::measure(&plan)?;
-    println!("{}", table::results(&results));
+    report::say(measure.json.as_deref(), &table::results(&results));
     report::write_results(&results, measure.json.as_deref(), measure.html.as_deref())?;
     interrupt::check()?;
     measure.require(results.met())?;
@@ -85,13 +85,13 @@ mod tests {
     use super::*;
     use crate::args::{DiskArgs, MeasureArgs, Places};
     use crate::report::json_text;
-    use crate::skip::skip;
+    use nowait_block::conformance::note_skip_here;
 
     #[test]
     fn the_posix_cases_run_small() {
         let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
         if let Err(error) = Fio::find("fio".as_ref(), None) {
-            return skip("the_posix_cases_run_small", &error.to_string());
+            return note_skip_here(&error.to_string());
         }
         let mut args = tiny(folder.path());
         args.measure.engines = vec!["posixaio".to_owned()];
@@ -100,7 +100,7 @@ mod tests {
                 assert_eq!(results.expect("not a list").cases.len(), POSIX_CASES.len());
             }
             Err(error) if error.to_string().contains("O_DIRECT") => {
-                skip("the_posix_cases_run_small", &error.to_string());
+                note_skip_here(&error.to_string());
             }
             Err(error) => panic!("{error}"),
         }
@@ -130,13 +130,13 @@ mod tests {
     fn every_case_runs_small() {
         let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
         if let Err(error) = Fio::find("fio".as_ref(), None) {
-            return skip("every_case_runs_small", &error.to_string());
+            return note_skip_here(&error.to_string());
         }
         let args = tiny(folder.path());
         let results = match run_submit(&args) {
             Ok(results) => results.expect("not a list"),
             Err(error) if error.to_string().contains("O_DIRECT") => {
-                return skip("every_case_runs_small", &error.to_string());
+                return note_skip_here(&error.to_string());
             }
             Err(error) => panic!("{error}"),
         };

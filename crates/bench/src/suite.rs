@@ -82,7 +82,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     let runs = cases.iter().map(|(_, subjects)| subjects.len() * plan.rounds).sum::<usize>();
     let mut suite = Suite {
         plan,
-        progress: Progress::new(runs as u64),
+        progress: Progress::new(),
         begun,
         cold: TestFile::new(folders.cold.join("nowait-bench.data"), plan.keep),
         folders,
@@ -93,6 +93,12 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
         overhead: (0.0, 0),
     };
     suite.lay_out_cold(&cases)?;
+    for (case, subjects) in &cases {
+        let planned_s = plan.runtime.as_secs_f64() + OVERHEAD_GUESS_S;
+        for subject in subjects {
+            suite.progress.expect(case.name, subject.name(), plan.rounds, planned_s);
+        }
+    }
     suite.progress.start_runs();
     let mut results = Vec::new();
     for (case, subjects) in &cases {
@@ -152,7 +158,7 @@ impl Suite<'_> {
             Ok(sample)
         })?;
         self.note_short_runs(case, bytes_max, size_bytes);
-        let runs = subjects.iter().copied().zip(by_subject).collect();
+        let runs = subjects.iter().map(|subject| subject.name()).zip(by_subject).collect();
         let results = CaseResults { case, runs, runtime_s: runtime.as_secs_f64(), size_bytes };
         self.note_other_work(&results);
         Ok(results)
@@ -240,8 +246,8 @@ impl Suite<'_> {
     }
 
     fn note_other_work(&mut self, results: &CaseResults) {
-        let busy = |subject| results.summary(subject, Metric::OtherBusyCores);
-        let worst = results.subjects().filter_map(busy).map(|busy| busy.median);
+        let busy = |subject| results.runs.summary(subject, Metric::OtherBusyCores);
+        let worst = results.runs.names().filter_map(busy).map(|busy| busy.median);
         let worst = worst.fold(0.0, f64::max);
         // What is written goes to the disk in kernel threads, which are other work but not noise.
         let reads_only = matches!(results.case.job.rw, "read" | "randread");

@@ -5,13 +5,14 @@ use std::fmt::Write;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 
-use crate::job::Case;
+use crate::job::{Case, Criterion};
 use crate::metric::Metric;
 use crate::results::{CaseResults, Results};
+use crate::runs::Runs;
 use crate::stats::{Ratio, Summary};
 use crate::subject::Subject;
 use crate::units;
-use crate::verdict::{self, Outcome, Verdict};
+use crate::verdict::{self, Judged, Outcome};
 
 /// The narrowest table, in columns of the terminal.
 const WIDTH_MIN: u16 = 80;
@@ -80,12 +81,20 @@ pub(crate) fn results(results: &Results) -> String {
     for case in &results.cases {
         let job = job_line(case, results.params.rounds);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{} · {}\n{job}\n{}\n", case.case.name, case.case.title, runs(case));
+        let runs = runs("engine", &case.runs, &COLUMNS);
+        let _ = writeln!(text, "{} · {}\n{job}\n{runs}\n", case.case.name, case.case.title);
     }
-    let _ = writeln!(text, "{}\n", targets(results));
-    let _ = writeln!(text, "Medians ± median absolute deviation; ratios are medians of the ratios");
-    let _ = writeln!(text, "within the rounds, with a 95 % bootstrap interval.");
-    for note in &results.notes {
+    let judged = results.cases.iter().flat_map(|case| with_name(case.case.name, case.judged()));
+    text + &targets(judged) + &notes(&results.notes)
+}
+
+/// Tells how to read the figures, and what one must know to trust them.
+pub(crate) fn notes(notes: &[String]) -> String {
+    let mut text = "Medians ± median absolute deviation; ratios are medians of the ratios within \
+                    the rounds,\nwith a 95 % bootstrap interval.\n"
+        .to_owned();
+    for note in notes {
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "Note: {note}.");
     }
     text
@@ -98,14 +107,15 @@ pub(crate) fn job_line(results: &CaseResults, rounds: usize) -> String {
     format!("{} {rounds} rounds of {seconds} s on {size}.", results.case.about)
 }
 
-fn runs(results: &CaseResults) -> Table {
-    let mut header = vec!["engine"];
-    header.extend(COLUMNS.map(Metric::label));
+/// Prints the runs of a case, a subject a row.
+pub(crate) fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
+    let mut header = vec![what];
+    header.extend(columns.iter().map(|metric| metric.label()));
     let mut table = new_table(&header);
-    for subject in results.subjects() {
-        let mut row = vec![Cell::new(subject.name())];
-        row.extend(COLUMNS.map(|metric| match results.summary(subject, metric) {
-            Some(summary) => right(with_spread(metric, &summary)),
+    for name in runs.names() {
+        let mut row = vec![Cell::new(name)];
+        row.extend(columns.iter().map(|metric| match runs.summary(name, *metric) {
+            Some(summary) => right(with_spread(*metric, &summary)),
             None => right("–"),
         }));
         table.add_row(row);
@@ -113,23 +123,31 @@ fn runs(results: &CaseResults) -> Table {
     table
 }
 
-fn targets(results: &Results) -> Table {
-    let mut table = new_table(&["case", "target", "measured", "verdict"]);
-    for case in &results.cases {
-        for verdict in case.verdicts() {
-            table.add_row(target_row(case.case.name, &verdict));
-        }
-    }
-    table
+/// Puts the name of their case before targets.
+pub(crate) fn with_name<'a>(
+    case: &'a str,
+    judged: impl Iterator<Item = Judged> + 'a,
+) -> impl Iterator<Item = (&'a str, Judged)> + 'a {
+    judged.map(move |judged| (case, judged))
 }
 
-fn target_row(case: &str, verdict: &Verdict) -> Vec<Cell> {
-    let (target, measured) = (Cell::new(verdict.target()), right(verdict.measured()));
-    vec![Cell::new(case), target, measured, outcome_cell(verdict.outcome)]
+/// Prints targets with the names of their cases, and how many are met; nothing of nothing.
+pub(crate) fn targets<'a>(judged: impl Iterator<Item = (&'a str, Judged)>) -> String {
+    let judged: Vec<(&str, Judged)> = judged.collect();
+    if judged.is_empty() {
+        return String::new();
+    }
+    let mut table = new_table(&["case", "target", "measured", "verdict"]);
+    for (case, judged) in &judged {
+        let (target, measured) = (Cell::new(&judged.target), right(judged.measured()));
+        table.add_row([Cell::new(case), target, measured, outcome_cell(judged.outcome)]);
+    }
+    let (met, all) = verdict::count(judged.into_iter().map(|(_, judged)| judged));
+    format!("{table}\n\n{met} of {all} targets are met beyond the noise.\n")
 }
 
 /// Prints a verdict in the colour of its meaning.
-pub(crate) fn outcome_cell(outcome: Outcome) -> Cell {
+fn outcome_cell(outcome: Outcome) -> Cell {
     let cell = Cell::new(outcome.name());
     match outcome {
         Outcome::Met => cell.fg(Color::Green),
@@ -143,8 +161,7 @@ pub(crate) fn cases(selection: &[(&'static Case, Vec<Subject>)]) -> String {
     let mut table = new_table(&["case", "what", "engines", "targets"]);
     for (case, subjects) in selection {
         let names: Vec<&str> = subjects.iter().map(|subject| subject.name()).collect();
-        let targets = case.criteria.iter().map(|row| verdict::judge(*row, None).target());
-        let targets: Vec<String> = targets.collect();
+        let targets: Vec<String> = case.criteria.iter().map(Criterion::text).collect();
         table.add_row([case.name, case.title, &names.join("\n"), &targets.join("\n")]);
     }
     table.to_string()
@@ -169,13 +186,14 @@ pub(crate) fn demo(results: &Results) -> String {
 }
 
 fn demo_row(case: &CaseResults, metric: Metric, words: &str) -> Vec<Cell> {
-    let cell = |subject| match case.summary(subject, metric) {
+    let (system, nowait) = (Subject::System.name(), Subject::Nowait.name());
+    let cell = |subject| match case.runs.summary(subject, metric) {
         Some(summary) => right(figure(metric, summary.median)),
         None => right("–"),
     };
-    let change = case.ratio(metric, Subject::System, Subject::Nowait);
+    let change = case.runs.ratio(metric, system, nowait);
     let words = Cell::new(format!("  {words}"));
-    vec![words, cell(Subject::System), cell(Subject::Nowait), change_cell(metric, change.as_ref())]
+    vec![words, cell(system), cell(nowait), change_cell(metric, change.as_ref())]
 }
 
 /// Prints a change, green if it is one for the better.

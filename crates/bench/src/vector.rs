@@ -2,13 +2,13 @@
 //! by hand beside it, which is what the kernel and the machine give.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use comfy_table::Cell;
 use nowait::{Kind, Segments};
 use nowait_file::BackendChoice;
 use nowait_sys::file::IoVec;
@@ -24,12 +24,15 @@ use crate::layout::TestFile;
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::peers::segments::RingRig;
-use crate::report::{self, Document, RatioRow, Row, SCHEMA, VerdictRow};
+use crate::progress::Progress;
+use crate::report::{self, Document, SCHEMA, VerdictRow};
 use crate::rig::{Memory, Rig, Usage, engine};
-use crate::stats::{self, SplitMix};
-use crate::table::{new_table, outcome_cell, right, with_spread};
+use crate::runs::Runs;
+use crate::stats::SplitMix;
+use crate::table;
 use crate::units::{parse_duration, parse_size};
-use crate::verdict::{self, Outcome};
+use crate::verdict::{Judged, Outcome};
+use crate::workload::Plan as Device;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,8 +68,8 @@ pub struct VectorArgs {
     #[arg(long)]
     pub keep: bool,
 
-    /// Write the figures to a JSON file
-    #[arg(long, value_name = "FILE")]
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
 
     /// Write a report to an HTML file
@@ -116,13 +119,17 @@ const TARGETS: [(Metric, Comparison, f64); 2] = [
 struct Figures {
     case: &'static str,
     segments: usize,
-    /// By way; one sample a round.
-    samples: Vec<Vec<Sample>>,
+    runs: Runs,
 }
 
 impl Figures {
-    fn of(&self, way: usize, metric: Metric) -> Vec<f64> {
-        self.samples[way].iter().filter_map(|sample| sample.get(&metric).copied()).collect()
+    fn judged(&self) -> impl Iterator<Item = Judged> + '_ {
+        TARGETS.into_iter().map(|(metric, comparison, limit)| {
+            let (metric_name, sign) = (metric.label(), comparison.sign());
+            let target = format!("{metric_name} of vector {sign} {limit:.2} × split");
+            let ratio = self.runs.ratio(metric, WAYS[0].2, WAYS[1].2);
+            Judged::new(target, comparison, limit, ratio)
+        })
     }
 }
 
@@ -144,42 +151,54 @@ pub fn run_vector(args: &VectorArgs) -> Result<()> {
             let plan = Plan { size, way: *way, segments, runtime, huge };
             one_run(&open, *carrier, &plan, round as u64)
         })?;
-        all.push(Figures { case, segments, samples });
+        let runs = WAYS.iter().map(|(.., name)| *name).zip(samples).collect();
+        all.push(Figures { case, segments, runs });
         if interrupt::happened() {
             break;
         }
     }
-    let verdicts: Vec<_> = all.iter().flat_map(judge).collect();
-    print(&all, &verdicts);
-    write(args, &all, &verdicts)?;
+    report::say(args.json.as_deref(), &text(&all));
+    write(args, &all)?;
     interrupt::check()?;
-    match verdicts.iter().all(|verdict| verdict.outcome == Outcome::Met) {
+    match all.iter().flat_map(Figures::judged).all(|judged| judged.outcome == Outcome::Met) {
         false if args.check => Err(BenchError::failed("a target is not met")),
         _ => Ok(()),
     }
 }
 
-/// The runs of a case, by the way.
-pub(crate) type CaseRuns = (&'static str, Vec<(&'static str, Vec<Sample>)>);
+/// The runs of a case by the way, and its name.
+pub(crate) type CaseRuns = (&'static str, Runs);
 
-/// Runs the cases on the first `size` bytes of a file that is there.
+/// Says which runs [`measure_on`] will make.
+pub(crate) fn expect(progress: &Progress, device: &Device) {
+    for (_, case) in CASES {
+        for (.., way) in &WAYS[..2] {
+            progress.expect(case, way, device.rounds, device.runtime.as_secs_f64());
+        }
+    }
+}
+
+/// Runs the cases on a file that is there, of the size of the plan.
 ///
 /// # Errors
 /// No io_uring here, no direct I/O, or a run failed.
 pub(crate) fn measure_on(
     path: &Path,
-    size: u64,
-    rounds: usize,
-    runtime: Duration,
+    device: &Device,
+    progress: &Progress,
 ) -> Result<Vec<CaseRuns>> {
     let options = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
     let open = options.context(|| format!("open {} for direct I/O", path.display()))?;
     let measure = |(segments, case)| {
         let ways = &WAYS[..2];
-        let samples = interleave(ways, rounds, |round, (carrier, way, _)| {
+        let samples = interleave(ways, device.rounds, |round, (carrier, way, name)| {
             interrupt::check()?;
+            progress.start(case, name, round);
+            let (size, runtime) = (device.size_bytes, device.runtime);
             let plan = Plan { size, way: *way, segments, runtime, huge: false };
-            one_run(&open, *carrier, &plan, round as u64)
+            let sample = one_run(&open, *carrier, &plan, round as u64);
+            progress.finish_run();
+            sample
         })?;
         Ok((case, ways.iter().map(|(.., name)| *name).zip(samples).collect()))
     };
@@ -308,45 +327,17 @@ impl Carries for Rig {
     }
 }
 
-struct Verdict {
-    case: &'static str,
-    target: String,
-    ratio: Option<stats::Ratio>,
-    outcome: Outcome,
-}
-
-fn judge(figures: &Figures) -> Vec<Verdict> {
-    let judge = |(metric, comparison, limit): (Metric, Comparison, f64)| {
-        let ratio = stats::ratio(&figures.of(0, metric), &figures.of(1, metric));
-        let outcome = verdict::outcome(comparison, limit, ratio.as_ref());
-        let sign = comparison.sign();
-        let target = format!("{} of vector {sign} {limit:.2} × split", metric.label());
-        Verdict { case: figures.case, target, ratio, outcome }
-    };
-    TARGETS.into_iter().map(judge).collect()
-}
-
-fn print(all: &[Figures], verdicts: &[Verdict]) {
+/// Prints every way of every case, and the targets.
+fn text(all: &[Figures]) -> String {
     const COLUMNS: [Metric; 2] = [Metric::BytesPerS, Metric::CpuUsPerIo];
-    let mut table = new_table(&["case", "way", COLUMNS[0].label(), "CPU a block"]);
+    let mut text = String::new();
     for figures in all {
-        for (index, (.., way)) in WAYS.iter().enumerate() {
-            let mut row = vec![Cell::new(figures.case), Cell::new(way)];
-            row.extend(COLUMNS.iter().map(|metric| {
-                let summary = stats::summarize(&figures.of(index, *metric));
-                right(summary.map_or("–".to_owned(), |it| with_spread(*metric, &it)))
-            }));
-            table.add_row(row);
-        }
+        let runs = table::runs("way", &figures.runs, &COLUMNS);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}, an I/O is a block\n{runs}\n", figures.case);
     }
-    println!("{table}");
-    let mut table = new_table(&["case", "target", "measured", "verdict"]);
-    for verdict in verdicts {
-        let measured = verdict.ratio.as_ref().map_or("–".to_owned(), verdict::ratio_text);
-        let cells = [Cell::new(verdict.case), Cell::new(&verdict.target), right(measured)];
-        table.add_row(cells.into_iter().chain([outcome_cell(verdict.outcome)]));
-    }
-    println!("{table}");
+    let judged = all.iter().flat_map(|one| table::with_name(one.case, one.judged()));
+    text + &table::targets(judged) + &table::notes(&[])
 }
 
 #[derive(Serialize)]
@@ -371,43 +362,20 @@ struct CaseParams {
     segments: usize,
 }
 
-/// What is written of each way.
-const WRITTEN: [Metric; 5] = [
-    Metric::BytesPerS,
-    Metric::CpuUsPerIo,
-    Metric::ContextSwitchesPerIo,
-    Metric::RssBytesMax,
-    Metric::PageCacheGrowthBytes,
-];
-
-fn write(args: &VectorArgs, all: &[Figures], verdicts: &[Verdict]) -> Result<()> {
-    let rows = all.iter().flat_map(|figures| {
-        WAYS.iter().enumerate().flat_map(move |(index, (.., way))| {
-            let row = move |metric| Row::of(figures.case, way, metric, figures.of(index, metric));
-            WRITTEN.into_iter().filter_map(row)
-        })
-    });
-    let ratio = |figures: &Figures, metric| {
-        let (split, vector) = (figures.of(0, metric), figures.of(1, metric));
-        RatioRow::of(figures.case, metric, (WAYS[0].2, &split), (WAYS[1].2, &vector))
-    };
-    let of_case = |figures| WRITTEN.into_iter().filter_map(move |metric| ratio(figures, metric));
-    let verdict = |verdict: &Verdict| VerdictRow {
-        case: verdict.case,
-        target: verdict.target.clone(),
-        median: verdict.ratio.as_ref().map(|ratio| ratio.median),
-        low: verdict.ratio.as_ref().map(|ratio| ratio.low),
-        high: verdict.ratio.as_ref().map(|ratio| ratio.high),
-        verdict: verdict.outcome.name(),
-    };
+fn write(args: &VectorArgs, all: &[Figures]) -> Result<()> {
+    let ways = (WAYS[0].2, WAYS[1].2);
+    let ratios = |figures: &Figures| figures.runs.ratio_rows(figures.case, [ways], &Metric::ALL);
+    let verdicts = all
+        .iter()
+        .flat_map(|figures| figures.judged().map(|judged| VerdictRow::of(figures.case, judged)));
     let document = Document {
         schema: SCHEMA,
         host: &Host::describe(&args.dir, "none"),
         workload: "vector",
         params: params(args, all),
-        rows: rows.collect(),
-        ratios: all.iter().flat_map(of_case).collect(),
-        verdicts: verdicts.iter().map(verdict).collect(),
+        rows: all.iter().flat_map(|figures| figures.runs.rows(figures.case)).collect(),
+        ratios: all.iter().flat_map(ratios).collect(),
+        verdicts: verdicts.collect(),
         notes: &[],
     };
     report::write(&document, args.json.as_deref(), args.html.as_deref())
@@ -456,7 +424,7 @@ mod tests {
             check: false,
         };
         if let Err(error) = run_vector(&args) {
-            return crate::skip::skip("bench vector", &error.to_string());
+            return nowait_block::conformance::note_skip_here(&error.to_string());
         }
         let text = std::fs::read_to_string(folder.path().join("vector.json")).expect("the figures");
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");

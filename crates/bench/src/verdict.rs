@@ -1,6 +1,6 @@
 //! Target met or missed, and silence inside the noise.
 
-use crate::job::{Comparison, Criterion};
+use crate::job::Comparison;
 use crate::stats::Ratio;
 use crate::units;
 
@@ -25,10 +25,10 @@ pub(crate) enum Outcome {
     NotMeasured,
 }
 
-/// A target, what was measured, and what follows.
+/// A target in words, what was measured, and what follows.
 #[derive(Debug, Clone)]
-pub(crate) struct Verdict {
-    pub(crate) criterion: Criterion,
+pub(crate) struct Judged {
+    pub(crate) target: String,
     pub(crate) ratio: Option<Ratio>,
     pub(crate) outcome: Outcome,
 }
@@ -46,18 +46,16 @@ impl Outcome {
     }
 }
 
-impl Verdict {
-    /// Returns the target in words, such as `submit mean of nowait ≤ 0.10 × system`.
-    pub(crate) fn target(&self) -> String {
-        let criterion = &self.criterion;
-        let sign = criterion.comparison.sign();
-        format!(
-            "{} of {} {sign} {:.2} × {}",
-            criterion.metric.label(),
-            criterion.subject.name(),
-            criterion.ratio,
-            criterion.against.name()
-        )
+impl Judged {
+    /// Holds a ratio against what it must be at least, or at most.
+    pub(crate) fn new(
+        target: String,
+        comparison: Comparison,
+        limit: f64,
+        ratio: Option<Ratio>,
+    ) -> Self {
+        let outcome = outcome(comparison, limit, ratio.as_ref());
+        Self { target, ratio, outcome }
     }
 
     /// Returns the measured ratio with its interval.
@@ -66,20 +64,21 @@ impl Verdict {
     }
 }
 
+/// Returns how many targets are met beyond the noise, and how many there are.
+pub(crate) fn count(judged: impl Iterator<Item = Judged>) -> (usize, usize) {
+    judged.fold((0, 0), |(met, all), judged| {
+        (met + usize::from(judged.outcome == Outcome::Met), all + 1)
+    })
+}
+
 /// Prints a ratio with its interval, such as `1.62 × [1.58 – 1.66]`.
 pub(crate) fn ratio_text(ratio: &Ratio) -> String {
     let [median, low, high] = [ratio.median, ratio.low, ratio.high].map(units::digits);
     format!("{median} × [{low} – {high}]")
 }
 
-/// Holds a ratio against its target.
-pub(crate) fn judge(criterion: Criterion, ratio: Option<Ratio>) -> Verdict {
-    let outcome = outcome(criterion.comparison, criterion.ratio, ratio.as_ref());
-    Verdict { criterion, ratio, outcome }
-}
-
 /// Tells what a ratio says about the target to be at least, or at most, `target`.
-pub(crate) fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcome {
+fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcome {
     let Some(ratio) = ratio else { return Outcome::NotMeasured };
     if ratio.rounds.len() < ROUNDS_MIN {
         return Outcome::TooFewRounds;
@@ -102,54 +101,44 @@ pub(crate) fn differs(ratio: &Ratio) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::Comparison::{AtLeast, AtMost};
     use super::*;
-    use crate::job::CASES;
-    use crate::metric::Metric;
-    use crate::subject::Subject;
 
     fn measured(low: f64, median: f64, high: f64) -> Ratio {
         Ratio { median, low, high, rounds: vec![low, low, median, high, high] }
     }
 
-    fn iops_at_least(ratio: f64) -> Criterion {
-        Criterion {
-            metric: Metric::Iops,
-            subject: Subject::Nowait,
-            comparison: Comparison::AtLeast,
-            ratio,
-            against: Subject::System,
-        }
-    }
-
     #[test]
     fn a_verdict_needs_the_whole_interval() {
-        let outcome = |low, high| judge(iops_at_least(1.4), Some(measured(low, 1.5, high))).outcome;
-        assert_eq!(outcome(1.4, 1.6), Outcome::Met);
-        assert_eq!(outcome(1.3, 1.6), Outcome::WithinNoise);
-        assert_eq!(outcome(1.1, 1.39), Outcome::Missed);
+        let of = |low, high| outcome(AtLeast, 1.4, Some(&measured(low, 1.5, high)));
+        assert_eq!(of(1.4, 1.6), Outcome::Met);
+        assert_eq!(of(1.3, 1.6), Outcome::WithinNoise);
+        assert_eq!(of(1.1, 1.39), Outcome::Missed);
     }
 
     #[test]
     fn at_most_is_the_other_way_round() {
-        let criterion = Criterion { comparison: Comparison::AtMost, ..iops_at_least(0.1) };
-        let outcome = |low, high| judge(criterion, Some(measured(low, low, high))).outcome;
-        assert_eq!(outcome(0.02, 0.1), Outcome::Met);
-        assert_eq!(outcome(0.02, 0.2), Outcome::WithinNoise);
-        assert_eq!(outcome(0.2, 0.3), Outcome::Missed);
+        let of = |low, high| outcome(AtMost, 0.1, Some(&measured(low, low, high)));
+        assert_eq!(of(0.02, 0.1), Outcome::Met);
+        assert_eq!(of(0.02, 0.2), Outcome::WithinNoise);
+        assert_eq!(of(0.2, 0.3), Outcome::Missed);
     }
 
     #[test]
     fn few_rounds_are_no_evidence() {
         let ratio = Ratio { median: 9.0, low: 9.0, high: 9.0, rounds: vec![9.0; 4] };
         assert!(!differs(&ratio));
-        assert_eq!(judge(iops_at_least(1.4), Some(ratio)).outcome, Outcome::TooFewRounds);
-        assert_eq!(judge(iops_at_least(1.4), None).outcome, Outcome::NotMeasured);
+        assert_eq!(outcome(AtLeast, 1.4, Some(&ratio)), Outcome::TooFewRounds);
+        assert_eq!(outcome(AtLeast, 1.4, None), Outcome::NotMeasured);
     }
 
     #[test]
-    fn a_target_reads_as_a_sentence() {
-        let verdict = judge(CASES[0].criteria[0], Some(measured(0.01, 0.02, 0.03)));
-        assert_eq!(verdict.target(), "submit mean of nowait ≤ 0.10 × system");
-        assert_eq!(verdict.measured(), "0.020 × [0.010 – 0.030]");
+    fn those_that_are_met_are_counted_among_all() {
+        let judged = |low: f64| {
+            let ratio = Some(measured(low, low, low));
+            Judged::new("x".to_owned(), AtLeast, 1.0, ratio)
+        };
+        assert_eq!(judged(0.5).measured(), "0.50 × [0.50 – 0.50]");
+        assert_eq!(count([judged(2.0), judged(0.5)].into_iter()), (1, 2));
     }
 }

@@ -1,11 +1,7 @@
 //! Every case of `bench cached` runs, small, through the program itself.
 
+use nowait_block::conformance::note_skip_here;
 use std::process::Command;
-
-/// Printed when a part could not run here.
-fn skip(why: &str) {
-    println!("skipped: every_case_runs_small: {why}");
-}
 
 #[test]
 fn every_case_runs_small_and_reads_what_was_written() {
@@ -17,7 +13,7 @@ fn every_case_runs_small_and_reads_what_was_written() {
     let output = command.output().expect("the program starts");
     let stderr = String::from_utf8_lossy(&output.stderr);
     if stderr.contains("cannot be used here") || stderr.contains("Invalid argument") {
-        return skip(stderr.trim());
+        return note_skip_here(stderr.trim());
     }
     assert!(output.status.success(), "{stderr}");
     let text = std::fs::read_to_string(&json).expect("the report");

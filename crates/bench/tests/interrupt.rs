@@ -1,5 +1,6 @@
 //! Ctrl-C leaves a valid report of what was measured before, and no test files.
 
+use nowait_block::conformance::note_skip_here;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -10,11 +11,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_mins(3);
 /// `SIGINT` in the mask of `/proc/PID/status`.
 const SIGINT_BIT: u64 = 1 << (libc::SIGINT - 1);
-
-/// Printed when a part could not run here.
-fn skip(workload: &str, why: &str) {
-    println!("skipped: {workload}: {why}");
-}
 
 /// Polls until `there` is something; fails the test if that does not happen.
 fn wait_for(what: &str, child: &mut Child, mut there: impl FnMut(u32) -> bool) -> bool {
@@ -47,16 +43,27 @@ fn largest_file(folder: &Path) -> u64 {
     entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).max().unwrap_or(0)
 }
 
+/// The option of most workloads.
+const DIR: Option<&str> = Some("--dir");
+/// Makes a measurement take very long.
+const LONG: [&str; 3] = ["--rounds=1000", "--runtime=50ms", "--size=16M"];
+
 /// Starts a workload that would take very long, sends SIGINT after `runs` programs it has started,
-/// and returns its report; `None` if it cannot run here.
-fn interrupted(workload: &str, arguments: &[&str], runs: usize) -> Option<serde_json::Value> {
+/// and returns its report; `None` if it cannot run here. `place` is the option that says where its
+/// test file lies, if it has one.
+fn interrupted(
+    workload: &str,
+    place: Option<&str>,
+    arguments: &[&str],
+    runs: usize,
+) -> Option<serde_json::Value> {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let reports = tempfile::tempdir().expect("a temporary folder");
     let (json, html) = (reports.path().join("r.json"), reports.path().join("r.html"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.arg(workload).args(arguments).arg("--json").arg(&json).arg("--html").arg(&html);
-    if workload != "paper" {
-        command.args(["--rounds=1000", "--runtime=50ms", "--size=16M", "--dir"]).arg(folder.path());
+    if let Some(place) = place {
+        command.arg(place).arg(folder.path());
     }
     let mut child =
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -67,7 +74,7 @@ fn interrupted(workload: &str, arguments: &[&str], runs: usize) -> Option<serde_
             seen.len() >= runs
         })
         && (runs > 0
-            || workload == "paper"
+            || place.is_none()
             || wait_for("file", &mut child, |_| largest_file(folder.path()) >= 16 << 20));
     if ready {
         let pid = libc::pid_t::try_from(child.id()).expect("a process id");
@@ -77,7 +84,7 @@ fn interrupted(workload: &str, arguments: &[&str], runs: usize) -> Option<serde_
     let output = child.wait_with_output().expect("a child");
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !ready {
-        skip(workload, stderr.trim());
+        note_skip_here(&format!("{workload}: {}", stderr.trim()));
         return None;
     }
     assert_eq!(output.status.code(), Some(1), "{workload}: {stderr}");
@@ -96,8 +103,8 @@ fn interrupted(workload: &str, arguments: &[&str], runs: usize) -> Option<serde_
 #[test]
 fn what_fio_has_measured_is_reported() {
     for (workload, engine) in [("submit", "system"), ("posix", "posixaio")] {
-        let arguments = ["--keep-caches", "--engine", engine];
-        let Some(report) = interrupted(workload, &arguments, 7) else { continue };
+        let arguments = [&LONG[..], &["--keep-caches", "--engine", engine]].concat();
+        let Some(report) = interrupted(workload, DIR, &arguments, 7) else { continue };
         let rows = report["rows"].as_array().expect("a list");
         assert!(!rows.is_empty(), "{workload}");
         assert!(rows.iter().all(|row| row["median"].is_number() && row["mad"].is_number()));
@@ -106,21 +113,32 @@ fn what_fio_has_measured_is_reported() {
 
 #[test]
 fn what_was_measured_of_the_cache_is_reported() {
-    let arguments = ["--keep-caches", "--case=a-4k", "--engine=psync"];
-    let Some(report) = interrupted("cached", &arguments, 3) else { return };
+    let arguments = [&LONG[..], &["--keep-caches", "--case=a-4k", "--engine=psync"]].concat();
+    let Some(report) = interrupted("cached", DIR, &arguments, 3) else { return };
     assert!(report["rows"].as_array().is_some_and(|rows| !rows.is_empty()));
 }
 
 #[test]
 fn what_runs_in_the_process_ends_in_order_too() {
     for workload in ["vector", "mixed", "fairness"] {
-        interrupted(workload, &[], 0);
+        interrupted(workload, DIR, &LONG, 0);
     }
 }
 
 #[test]
 fn a_simulation_ends_after_the_table_it_is_at() {
-    let report = interrupted("paper", &["--quick"], 0).expect("needs nothing");
+    let report = interrupted("paper", None, &["--quick"], 0).expect("needs nothing");
     // All tables have 180 rows; the signal came before the last of them began.
     assert!(report["ratios"].as_array().is_some_and(|ratios| ratios.len() < 180));
+}
+
+/// The first case has 14 engines, and the signal comes in its second round or in the second case.
+#[test]
+fn the_paper_on_a_device_reports_the_cases_that_were_whole() {
+    let arguments = ["--quick", "--keep-caches", "--rounds=1000"];
+    let (runs, device) = (20, Some("--device"));
+    let Some(report) = interrupted("paper", device, &arguments, runs) else { return };
+    let rows = report["rows"].as_array().expect("a list");
+    assert!(rows.iter().any(|row| row["case"] == "M1-random-read"), "{report}");
+    assert!(report["notes"].to_string().contains("interrupted"), "{report}");
 }

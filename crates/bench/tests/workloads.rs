@@ -5,18 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use nowait_block::conformance::note_skip_here;
 use serde_json::Value;
-
-/// Printed when a part could not run here.
-fn skip(test: &str, why: &str) {
-    let line = format!("skipped: bench::{test}: {why}");
-    println!("{line}");
-    if let Some(path) = std::env::var_os("NOWAIT_SKIPS") {
-        use std::io::Write;
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        file.and_then(|mut file| writeln!(file, "{line}")).expect("the list of skips is writable");
-    }
-}
 
 /// The program, where it finds `dist`.
 fn bench(arguments: &[&str]) -> Command {
@@ -45,12 +35,12 @@ fn engines(document: &Value) -> BTreeSet<String> {
 }
 
 /// Runs a workload with its engines; `wanted` must be in the report unless a note says why not.
-fn runs(test: &str, arguments: &[&str], wanted: &[&str], cases: usize) {
+fn runs(arguments: &[&str], wanted: &[&str], cases: usize) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let (document, output) = small(folder.path(), arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
     if stderr.contains("O_DIRECT here") {
-        return skip(test, stderr.trim());
+        return note_skip_here(stderr.trim());
     }
     assert!(output.status.success(), "{stderr}");
     let document = document.expect("a report");
@@ -58,7 +48,7 @@ fn runs(test: &str, arguments: &[&str], wanted: &[&str], cases: usize) {
     let (found, notes) = (engines(&document), document["notes"].to_string());
     for engine in wanted {
         if notes.contains(&format!("{engine} was left out")) {
-            skip(test, &notes);
+            note_skip_here(&notes);
         } else {
             let is = |name: &String| name == engine || name.starts_with(&format!("{engine}-"));
             assert!(found.iter().any(is), "{engine} is not in {found:?}");
@@ -86,7 +76,7 @@ fn aio_stress_runs_on_every_engine() {
         "mmap",
         "null",
     ];
-    runs("aio_stress_runs_on_every_engine", &["aio-stress"], &wanted, 6);
+    runs(&["aio-stress"], &wanted, 6);
 }
 
 #[test]
@@ -99,26 +89,26 @@ fn rawio_runs_in_every_mode() {
         "io_uring-direct/minimum",
     ];
     let more = ["nowait-direct/minimum-x2"];
-    runs("rawio_runs_in_every_mode", &arguments, &[&wanted[..], &more].concat(), 2);
+    runs(&arguments, &[&wanted[..], &more].concat(), 2);
 }
 
 #[test]
 fn randrw_runs_in_every_mode_of_submit() {
     let wanted = ["libaio", "nowait-inline", "nowait-offload", "nowait-host", "nowait-user"];
-    runs("randrw_runs_in_every_mode_of_submit", &["randrw"], &wanted, 1);
+    runs(&["randrw"], &wanted, 1);
 }
 
 #[test]
 fn cleaners_write_pages_back() {
     let arguments = ["cleaner", "--agents=8", "--pool-pages=64"];
     let wanted = ["psync-direct", "nowait-direct", "psync", "nowait-user", "nowait-host"];
-    runs("cleaners_write_pages_back", &arguments, &wanted, 2);
+    runs(&arguments, &wanted, 3);
 }
 
 #[test]
 fn prefetchers_read_for_scans() {
     let wanted = ["psync-direct", "nowait-direct", "psync", "nowait-user", "libaio"];
-    runs("prefetchers_read_for_scans", &["prefetch", "--scans=2"], &wanted, 2);
+    runs(&["prefetch", "--scans=2"], &wanted, 2);
 }
 
 #[test]
@@ -129,7 +119,7 @@ fn a_file_in_memory_is_a_device() {
     let text = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     if stderr.contains("free and") {
-        return skip("a_file_in_memory_is_a_device", stderr.trim());
+        return note_skip_here(stderr.trim());
     }
     assert!(output.status.success(), "{stderr}");
     assert!(text.contains("ram · randrw") && text.contains("140 k IOPS"), "{text}");
@@ -202,4 +192,34 @@ fn the_paper_runs_small_on_a_folder() {
         assert!(cases.contains(case), "{case}: {cases}");
     }
     assert!(cases.contains("M13-raw") && cases.contains("10.08"), "{cases}");
+}
+
+#[test]
+fn json_without_a_file_is_all_that_is_printed() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    let mut command = bench(&["randrw", "--engine=null", "--size=16M", "--rounds=1", "--json"]);
+    command.args(["--runtime=50ms", "--keep-caches", "--device"]).arg(folder.path());
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
+    assert_eq!(document["workload"], "randrw");
+    assert_eq!(engines(&document), BTreeSet::from(["null".to_owned()]));
+}
+
+#[test]
+fn a_run_that_fails_is_told_and_not_tried_again() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
+    // The file has less than twice the pages of the pool, which each run of a database notices.
+    let mut command = bench(&["cleaner", "--pool-pages=2048", "--case=raw"]);
+    command.args(["--size=16M", "--rounds=2", "--runtime=50ms", "--keep-caches", "--device"]);
+    let output = command.arg(folder.path()).output().expect("the program starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("O_DIRECT") {
+        return note_skip_here(stderr.trim());
+    }
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("case raw, ") && stderr.contains("too small"), "{stderr}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("failed: case raw, psync-direct-55"), "{text}");
+    assert_eq!(text.matches("Note: failed").count(), 4, "none is tried twice: {text}");
 }

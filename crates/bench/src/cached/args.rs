@@ -12,7 +12,7 @@ use super::{report, run};
 use crate::args::MeasureArgs;
 use crate::error::{Context, Result};
 use crate::interrupt;
-use crate::report::distinct;
+use crate::report::{distinct, say};
 
 const EXAMPLES: &str = "\
 Runs of 2 s; a large cached set of 2G, and a file four times as large; with --quick 150 ms and 128M.
@@ -60,7 +60,7 @@ pub fn run_cached(args: &CachedArgs) -> Result<Option<CachedResults>> {
     }
     measure.prepare_reports()?;
     let results = suite::measure(&args.plan(selection)?)?;
-    println!("{}", report::text(&results));
+    say(measure.json.as_deref(), &report::text(&results));
     report::write(&results, measure.json.as_deref(), measure.html.as_deref())?;
     interrupt::check()?;
     measure.require(results.met())?;

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use comfy_table::Cell;
 use serde::Serialize;
 
 use super::cases::{Case, Subject, Target};
 use super::results::{CachedResults, CaseResults};
 use crate::error::Result;
 use crate::metric::Metric;
-use crate::report::{self, Document, RatioRow, Row, SCHEMA, VerdictRow};
-use crate::table::{new_table, outcome_cell, right, with_spread};
+use crate::report::{self, Document, RatioRow, SCHEMA, VerdictRow};
+use crate::table::{self, new_table};
 use crate::units;
-use crate::verdict;
 
 /// The columns of a case.
 const COLUMNS: [Metric; 8] = [
@@ -34,25 +32,11 @@ pub(crate) fn text(results: &CachedResults) -> String {
     for case in &results.cases {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{} · {}\n{}", case.case.name, case.case.title, how(results, case));
-        let _ = writeln!(text, "{}\n", runs(case));
+        let _ = writeln!(text, "{}\n", table::runs("engine", &case.runs, &COLUMNS));
     }
-    let mut table = new_table(&["case", "target", "measured", "verdict"]);
-    for case in &results.cases {
-        for judged in case.judged() {
-            let measured = judged.ratio.as_ref().map_or("–".to_owned(), verdict::ratio_text);
-            let target = Cell::new(judged.target.text());
-            let verdict = outcome_cell(judged.outcome);
-            table.add_row([Cell::new(case.case.name), target, right(measured), verdict]);
-        }
-    }
-    let (met, all) = results.met();
-    let _ = writeln!(text, "{table}\n\n{met} of {all} targets are met beyond the noise.");
-    let _ = writeln!(text, "Medians ± median absolute deviation; ratios are medians of the ratios");
-    let _ = writeln!(text, "within the rounds, with a 95 % bootstrap interval.");
-    for note in &results.notes {
-        let _ = writeln!(text, "Note: {note}.");
-    }
-    text
+    let cases = results.cases.iter();
+    let judged = cases.flat_map(|case| table::with_name(case.case.name, case.judged()));
+    text + &table::targets(judged) + &table::notes(&results.notes)
 }
 
 /// Tells how a case was run.
@@ -67,21 +51,6 @@ fn how(results: &CachedResults, case: &CaseResults) -> String {
         size(work.set),
         size(work.pool)
     )
-}
-
-fn runs(case: &CaseResults) -> comfy_table::Table {
-    let mut header = vec!["engine"];
-    header.extend(COLUMNS.map(Metric::label));
-    let mut table = new_table(&header);
-    for (subject, _) in &case.runs {
-        let mut row = vec![Cell::new(subject.name)];
-        row.extend(COLUMNS.map(|metric| match case.summary(subject.name, metric) {
-            Some(summary) => right(with_spread(metric, &summary)),
-            None => right("–"),
-        }));
-        table.add_row(row);
-    }
-    table
 }
 
 /// Prints the cases and their targets.
@@ -131,7 +100,7 @@ pub(crate) fn write(
     json: Option<&Path>,
     html: Option<&Path>,
 ) -> Result<()> {
-    let subjects = results.cases.iter().flat_map(|case| &case.runs);
+    let subjects = results.cases.iter().flat_map(CaseResults::subjects);
     let document = Document {
         schema: SCHEMA,
         host: &results.host,
@@ -144,10 +113,10 @@ pub(crate) fn write(
                 true => "dropped before cold runs, else warmed up",
                 false => "pages of the file dropped before cold runs, else warmed up",
             },
-            engines: subjects.map(|(subject, _)| (subject.name, subject.describe())).collect(),
+            engines: subjects.map(|subject| (subject.name, subject.describe())).collect(),
             cases: results.cases.iter().map(|case| case_params(results, case)).collect(),
         },
-        rows: results.cases.iter().flat_map(rows).collect(),
+        rows: results.cases.iter().flat_map(|case| case.runs.rows(case.case.name)).collect(),
         ratios: results.cases.iter().flat_map(ratios).collect(),
         verdicts: results.cases.iter().flat_map(verdicts).collect(),
         notes: &results.notes,
@@ -157,18 +126,13 @@ pub(crate) fn write(
 
 /// Compares the first subject, which is ours, with each peer.
 fn ratios(case: &CaseResults) -> Vec<RatioRow> {
-    let Some(((ours, _), others)) = case.runs.split_first() else { return Vec::new() };
-    let mut rows = Vec::new();
-    for (other, _) in others {
-        for metric in Metric::ALL {
-            let of = |name| case.figures(name, metric);
-            let both = of(other.name).zip(of(ours.name));
-            rows.extend(both.and_then(|(a, b)| {
-                RatioRow::of(case.case.name, metric, (other.name, &a), (ours.name, &b))
-            }));
-        }
-    }
-    rows
+    let mut names = case.runs.names();
+    let Some(ours) = names.next() else { return Vec::new() };
+    case.runs.ratio_rows(case.case.name, names.map(|other| (other, ours)), &Metric::ALL)
+}
+
+fn verdicts(case: &CaseResults) -> impl Iterator<Item = VerdictRow> + '_ {
+    case.judged().map(|judged| VerdictRow::of(case.case.name, judged))
 }
 
 fn case_params(results: &CachedResults, case: &CaseResults) -> CaseParams {
@@ -185,27 +149,4 @@ fn case_params(results: &CachedResults, case: &CaseResults) -> CaseParams {
         set_bytes: work.set.of(results.size_bytes),
         pool_bytes: work.pool.of(results.size_bytes),
     }
-}
-
-fn rows(case: &CaseResults) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (subject, _) in &case.runs {
-        for metric in Metric::ALL {
-            let Some(runs) = case.figures(subject.name, metric) else { continue };
-            rows.extend(Row::of(case.case.name, subject.name, metric, runs));
-        }
-    }
-    rows
-}
-
-fn verdicts(case: &CaseResults) -> Vec<VerdictRow> {
-    let row = |judged: super::results::Judged| VerdictRow {
-        case: case.case.name,
-        target: judged.target.text(),
-        median: judged.ratio.as_ref().map(|ratio| ratio.median),
-        low: judged.ratio.as_ref().map(|ratio| ratio.low),
-        high: judged.ratio.as_ref().map(|ratio| ratio.high),
-        verdict: judged.outcome.name(),
-    };
-    case.judged().into_iter().map(row).collect()
 }

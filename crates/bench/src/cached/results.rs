@@ -2,16 +2,15 @@
 
 use super::cases::{Case, Subject, Target};
 use crate::host::Host;
-use crate::metric::{Metric, Sample};
-use crate::stats::{self, Ratio, Summary};
-use crate::verdict::{self, Outcome};
+use crate::runs::Runs;
+use crate::stats;
+use crate::verdict::{self, Judged};
 
 /// All runs of one case.
 #[derive(Debug, Clone)]
 pub(crate) struct CaseResults {
     pub(crate) case: &'static Case,
-    /// By subject; one sample a round.
-    pub(crate) runs: Vec<(Subject, Vec<Sample>)>,
+    pub(crate) runs: Runs,
 }
 
 /// A finished measurement of cached files.
@@ -29,44 +28,28 @@ pub struct CachedResults {
     pub(crate) notes: Vec<String>,
 }
 
-/// A target, what was measured, and what follows.
-#[derive(Debug, Clone)]
-pub(crate) struct Judged {
-    pub(crate) target: Target,
-    pub(crate) ratio: Option<Ratio>,
-    pub(crate) outcome: Outcome,
-}
-
 impl CaseResults {
-    /// Returns the figures of a subject, one a round; `None` if it was not measured.
-    pub(crate) fn figures(&self, subject: &str, metric: Metric) -> Option<Vec<f64>> {
-        let (_, samples) = self.runs.iter().find(|(measured, _)| measured.name == subject)?;
-        samples.iter().map(|sample| sample.get(&metric).copied()).collect()
-    }
-
-    /// Summarizes the figures of a subject.
-    pub(crate) fn summary(&self, subject: &str, metric: Metric) -> Option<Summary> {
-        stats::summarize(&self.figures(subject, metric)?)
+    /// Returns the subjects that were measured.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = &'static Subject> + '_ {
+        let subjects = self.case.subjects.iter();
+        subjects.filter(|subject| self.runs.names().any(|name| name == subject.name))
     }
 
     /// Judges every target of the case.
-    pub(crate) fn judged(&self) -> Vec<Judged> {
-        let judge = |target: Target| {
-            let against = self.figures(target.against, target.against_metric);
-            let measured = self.figures(target.subject, target.metric);
+    pub(crate) fn judged(&self) -> impl Iterator<Item = Judged> + '_ {
+        self.case.targets.iter().map(|target| {
+            let against = self.runs.figures(target.against, target.against_metric);
+            let measured = self.runs.figures(target.subject, target.metric);
             let ratio = against.zip(measured).and_then(|(a, b)| stats::ratio(&a, &b));
-            let outcome = verdict::outcome(target.comparison, target.ratio, ratio.as_ref());
-            Judged { target, ratio, outcome }
-        };
-        self.case.targets.iter().copied().map(judge).collect()
+            Judged::new(target.text(), target.comparison, target.ratio, ratio)
+        })
     }
 }
 
 impl CachedResults {
     /// Returns how many targets are met beyond the noise, and how many there are.
     pub(crate) fn met(&self) -> (usize, usize) {
-        let judged = || self.cases.iter().flat_map(CaseResults::judged);
-        (judged().filter(|judged| judged.outcome == Outcome::Met).count(), judged().count())
+        verdict::count(self.cases.iter().flat_map(CaseResults::judged))
     }
 }
 
@@ -87,6 +70,8 @@ impl Target {
 mod tests {
     use super::*;
     use crate::cached::cases::CASES;
+    use crate::metric::{Metric, Sample};
+    use crate::verdict::Outcome;
 
     fn sample(iops: f64) -> Sample {
         Metric::ALL.into_iter().map(|metric| (metric, iops)).collect()
@@ -97,11 +82,11 @@ mod tests {
         let case = &CASES[0];
         let runs = |subject: &Subject| {
             let figure = if subject.name == "nowait" { 20.0 } else { 10.0 };
-            (*subject, vec![sample(figure); 5])
+            (subject.name, vec![sample(figure); 5])
         };
         let results = CaseResults { case, runs: case.subjects.iter().map(runs).collect() };
-        let judged = results.judged();
-        let texts: Vec<String> = judged.iter().map(|judged| judged.target.text()).collect();
+        let judged: Vec<Judged> = results.judged().collect();
+        let texts: Vec<&str> = judged.iter().map(|judged| judged.target.as_str()).collect();
         assert_eq!(texts[0], "IOPS a core of nowait ≥ 0.75 × memcpy");
         assert_eq!(texts[4], "submit p99.9 of nowait ≤ 20.00 × submit p50");
         assert_eq!(judged[0].outcome, Outcome::Met);
@@ -110,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_subject_that_did_not_run_is_not_judged() {
-        let results = CaseResults { case: &CASES[0], runs: Vec::new() };
-        assert!(results.judged().iter().all(|judged| judged.outcome == Outcome::NotMeasured));
+        let results = CaseResults { case: &CASES[0], runs: Runs::default() };
+        assert!(results.judged().all(|judged| judged.outcome == Outcome::NotMeasured));
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{BenchError, Context, Result};
 use crate::offsets::{Access, Offsets};
 use crate::pattern;
 use crate::peers::{
-    self, Peer, Request, libaio::Libaio, lower::Lower, memory::Memory, native::Native,
+    self, Buffers, Peer, Request, libaio::Libaio, lower::Lower, memory::Memory, native::Native,
     psync::Psync, ring::Uring,
 };
 use crate::usage::{self, Used};
@@ -89,7 +89,7 @@ fn with<E: peers::Engine>(spec: &Spec, engine: &E) -> Result<Outcome> {
         let work = |thread: u64| {
             let barrier = &barrier;
             move || {
-                let peer = engine.peer(spec.block_bytes, spec.depth);
+                let peer = engine.peer(Buffers::in_small_pages(spec.block_bytes, spec.depth));
                 barrier.wait();
                 measured(spec, &mut peer?, spec.seed + thread)
             }
@@ -231,7 +231,7 @@ fn warm_own<E: peers::Engine>(spec: &Spec, engine: &E) -> Result<()> {
     }
     let bytes = if spec.warm == Warm::Half { HALF_BYTES } else { WARM_BYTES };
     let bytes = bytes.min(spec.set_bytes as usize);
-    let mut peer = engine.peer(bytes, WARM_DEPTH)?;
+    let mut peer = engine.peer(Buffers::in_small_pages(bytes, WARM_DEPTH))?;
     let stride = if spec.warm == Warm::Half { 2 * bytes } else { bytes };
     let offsets: Vec<u64> =
         (0..spec.set_bytes / bytes as u64 * bytes as u64).step_by(stride).collect();

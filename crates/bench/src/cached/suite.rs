@@ -50,13 +50,18 @@ struct Files {
 /// Something is missing, a run failed or returned wrong bytes, or the user asked to stop.
 pub(crate) fn measure(plan: &Plan) -> Result<CachedResults> {
     interrupt::install();
-    let runs: usize = plan.cases.iter().map(|(_, subjects)| subjects.len() * plan.rounds).sum();
-    let progress = Progress::new(runs as u64);
+    let progress = Progress::new();
     let asked = &plan.folder;
     std::fs::create_dir_all(asked).context(|| format!("create {}", asked.display()))?;
     let scratch =
         tempfile::tempdir_in(asked).context(|| format!("write in {}", asked.display()))?;
     let files = lay_out(plan, scratch.path(), &progress)?;
+    for (case, subjects) in &plan.cases {
+        let runtime_s = plan.runtime.as_secs_f64();
+        subjects
+            .iter()
+            .for_each(|subject| progress.expect(case.name, subject.name, plan.rounds, runtime_s));
+    }
     progress.start_runs();
     let mut notes = Vec::new();
     let mut cases = Vec::new();
@@ -70,7 +75,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<CachedResults> {
                 BenchError::failed(code)
             })
         })?;
-        let runs = subjects.iter().copied().zip(samples).collect();
+        let runs = subjects.iter().map(|subject| subject.name).zip(samples).collect();
         cases.push(CaseResults { case, runs });
         if interrupt::happened() {
             break;

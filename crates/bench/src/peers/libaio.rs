@@ -9,7 +9,7 @@ use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
-use super::{Engine, Peer, Place, Request, failed, require_whole};
+use super::{Buffers, Engine, Peer, Place, Request, failed, require_whole};
 use crate::error::{BenchError, Context, Result};
 
 /// The file.
@@ -36,12 +36,13 @@ impl Libaio {
 impl Engine for Libaio {
     type Peer = LibaioPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<LibaioPeer> {
+    fn peer(&self, buffers: Buffers) -> Result<LibaioPeer> {
+        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
         let context = AioContext::new(depth as u32).map_err(failed("io_setup"))?;
         Ok(LibaioPeer {
             context,
             file: self.file.clone(),
-            slots: Slots::new(block_bytes, depth),
+            slots: Slots::new(buffers),
             block_bytes,
             iocbs: Vec::with_capacity(depth),
             events: vec![IoEvent::default(); depth],

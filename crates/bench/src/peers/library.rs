@@ -12,7 +12,7 @@ use nowait_sys::Errno;
 use nowait_sys::aio::{IoEvent, Iocb, cmd};
 
 use super::slots::Slots;
-use super::{Engine, Peer, Place, Request, require_whole};
+use super::{Buffers, Engine, Peer, Place, Request, require_whole};
 use crate::error::{BenchError, Context, Result};
 
 /// `io_context_t`.
@@ -97,7 +97,8 @@ fn checked(what: &str, result: c_int) -> Result<usize> {
 impl Engine for Library {
     type Peer = LibraryPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<LibraryPeer> {
+    fn peer(&self, buffers: Buffers) -> Result<LibraryPeer> {
+        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
         let mut handle: Handle = core::ptr::null_mut();
         // SAFETY: the handle is a live local that is null, as the call wants it.
         let made = unsafe { (self.calls.setup)(depth as c_int, &raw mut handle) };
@@ -106,7 +107,7 @@ impl Engine for Library {
             calls: self.calls,
             handle,
             file: self.file.clone(),
-            slots: Slots::new(block_bytes, depth),
+            slots: Slots::new(buffers),
             block_bytes,
             iocbs: Vec::with_capacity(depth),
             pointers: Vec::with_capacity(depth),

@@ -8,7 +8,7 @@ use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
-use super::{Engine, Peer, Place, Request, failed, require_whole};
+use super::{Buffers, Engine, Peer, Place, Request, failed, require_whole};
 use crate::error::{BenchError, Result};
 
 /// An engine of ours and the file in its cache.
@@ -59,14 +59,15 @@ impl Drop for Lower {
 impl Engine for Lower {
     type Peer = LowerPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<LowerPeer> {
+    fn peer(&self, buffers: Buffers) -> Result<LowerPeer> {
+        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
         let context = Context::new(&self.engine, 0, depth as u32).map_err(failed("context"))?;
         let lend = block_bytes <= self.lend_bytes_max;
         Ok(LowerPeer {
             lookahead: Lookahead::of(if lend { Ahead::Look } else { Ahead::Copy }),
             context,
             file: self.file.clone(),
-            slots: Slots::new(block_bytes, depth),
+            slots: Slots::new(buffers),
             block_bytes,
             lend,
             over: Vec::with_capacity(depth),

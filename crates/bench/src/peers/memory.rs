@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 
 use super::slots::Slots;
-use super::{Engine, Peer, Place, Request, failed};
+use super::{Buffers, Engine, Peer, Place, Request, failed};
 use crate::error::{BenchError, Context, Result};
 
 /// Memory that holds the bytes of the set.
@@ -95,9 +95,9 @@ impl Drop for Mapping {
 impl Engine for Memory {
     type Peer = MemoryPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<MemoryPeer> {
-        let slots = Slots::new(block_bytes, 1);
-        Ok(MemoryPeer { source: self.source.clone(), slots, wanted: Vec::with_capacity(depth) })
+    fn peer(&self, buffers: Buffers) -> Result<MemoryPeer> {
+        let wanted = Vec::with_capacity(buffers.depth());
+        Ok(MemoryPeer { source: self.source.clone(), slots: Slots::new(buffers), wanted })
     }
     fn is_asynchronous(&self) -> bool {
         false

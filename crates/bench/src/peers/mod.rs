@@ -10,8 +10,11 @@
 //! pool     threads that read and write for the caller
 //! memory   a mapping of the file; memory that holds a copy of it
 //! null     nothing, so that what the harness costs can be seen
+//!
+//! buffers  what all of them read into and write from
 //! ```
 
+pub(crate) mod buffers;
 pub(crate) mod libaio;
 pub(crate) mod library;
 pub(crate) mod lower;
@@ -31,6 +34,8 @@ use std::path::{Path, PathBuf};
 
 use nowait::{BackendChoice, SubmitMode};
 use nowait_sys::Errno;
+
+pub(crate) use buffers::{Arena, Buffers};
 
 use crate::error::{BenchError, Context, Result};
 
@@ -67,8 +72,8 @@ pub(crate) struct Request {
 pub(crate) trait Engine: Sync {
     type Peer: Peer;
 
-    /// Makes what one thread works with: for up to `depth` requests of `block_bytes` at a time.
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<Self::Peer>;
+    /// Makes what one thread works with: for a request under way in each of the buffers.
+    fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
     /// Tells whether the pages lie in a cache of this process, which has to be filled through it.
     fn has_own_cache(&self) -> bool {

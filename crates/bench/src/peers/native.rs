@@ -4,7 +4,8 @@ use std::path::Path;
 
 use nowait::{AlignedBuffer, CacheMode, File, Nowait, OpenOptions, Queue};
 
-use super::{Engine, Peer, Place, Request};
+use super::buffers::Buffer;
+use super::{Buffers, Engine, Peer, Place, Request};
 use crate::error::{BenchError, Result};
 use crate::pattern;
 
@@ -20,9 +21,9 @@ pub(crate) struct Native {
 
 /// A queue with its spare buffers.
 pub(crate) struct NativePeer {
-    queue: Queue<Request, AlignedBuffer>,
+    queue: Queue<Request, Buffer>,
     file: File,
-    spare: Vec<AlignedBuffer>,
+    spare: Vec<Buffer>,
 }
 
 impl Native {
@@ -39,15 +40,9 @@ impl Native {
 impl Engine for Native {
     type Peer = NativePeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<NativePeer> {
-        let queue = self.nowait.queue(depth).map_err(explain)?;
-        let buffer = || {
-            let mut buffer = AlignedBuffer::zeroed(block_bytes);
-            buffer.fill(0x5a);
-            buffer
-        };
-        let spare = (0..depth).map(|_| buffer()).collect();
-        Ok(NativePeer { queue, file: self.file.clone(), spare })
+    fn peer(&self, buffers: Buffers) -> Result<NativePeer> {
+        let queue = self.nowait.queue(buffers.depth()).map_err(explain)?;
+        Ok(NativePeer { queue, file: self.file.clone(), spare: buffers.list })
     }
 
     fn has_own_cache(&self) -> bool {

@@ -2,7 +2,7 @@
 //! the harness.
 
 use super::slots::Slots;
-use super::{Engine, Peer, Request};
+use super::{Buffers, Engine, Peer, Request};
 use crate::error::Result;
 
 /// No file.
@@ -17,8 +17,9 @@ pub(crate) struct NullPeer {
 impl Engine for Null {
     type Peer = NullPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<NullPeer> {
-        Ok(NullPeer { slots: Slots::new(block_bytes, depth), over: Vec::with_capacity(depth) })
+    fn peer(&self, buffers: Buffers) -> Result<NullPeer> {
+        let over = Vec::with_capacity(buffers.depth());
+        Ok(NullPeer { slots: Slots::new(buffers), over })
     }
 
     fn moves_data(&self) -> bool {

@@ -11,7 +11,7 @@ use nowait_sys::Errno;
 use nowait_sys::file::{IoVec, preadv2, pwritev2};
 
 use super::slots::Slots;
-use super::{Engine, Peer, Place, Request, require_whole};
+use super::{Buffers, Engine, Peer, Place, Request, require_whole};
 use crate::error::{Context, Result};
 
 /// Threads of a pool at most; as many as the depth below that.
@@ -108,7 +108,8 @@ impl Pool {
 impl Engine for Pool {
     type Peer = PoolPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<PoolPeer> {
+    fn peer(&self, buffers: Buffers) -> Result<PoolPeer> {
+        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
         let shared = Arc::<Shared>::default();
         let mut threads = Vec::new();
         for _ in 0..depth.clamp(1, THREADS_MAX) {
@@ -120,7 +121,7 @@ impl Engine for Pool {
             shared,
             threads,
             file: self.file.clone(),
-            slots: Slots::new(block_bytes, depth),
+            slots: Slots::new(buffers),
             block_bytes,
             in_flight: 0,
             ended: Vec::with_capacity(depth),

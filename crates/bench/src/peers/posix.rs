@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nowait_sys::Errno;
 
 use super::slots::Slots;
-use super::{Engine, Peer, Place, Request, require_whole};
+use super::{Buffers, Engine, Peer, Place, Request, require_whole};
 use crate::error::{BenchError, Context, Result};
 
 /// The file.
@@ -34,12 +34,13 @@ impl Posix {
 impl Engine for Posix {
     type Peer = PosixPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<PosixPeer> {
+    fn peer(&self, buffers: Buffers) -> Result<PosixPeer> {
+        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
         // SAFETY: all-zero bytes are a valid aiocb, made of integers and pointers.
         let blocks = (0..depth).map(|_| unsafe { core::mem::zeroed() }).collect();
         Ok(PosixPeer {
             file: self.file.clone(),
-            slots: Slots::new(block_bytes, depth),
+            slots: Slots::new(buffers),
             block_bytes,
             blocks,
             under_way: Vec::with_capacity(depth),

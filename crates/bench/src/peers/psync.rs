@@ -8,7 +8,7 @@ use nowait_sys::Errno;
 use nowait_sys::file::{preadv2, pwritev2, rwf};
 
 use super::slots::Slots;
-use super::{Engine, Peer, Place, Request, require_whole};
+use super::{Buffers, Engine, Peer, Place, Request, require_whole};
 use crate::error::{BenchError, Context, Result};
 
 /// The file, for pread(2), pwrite(2) or preadv2(2).
@@ -37,13 +37,13 @@ impl Psync {
 impl Engine for Psync {
     type Peer = PsyncPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<PsyncPeer> {
+    fn peer(&self, buffers: Buffers) -> Result<PsyncPeer> {
         Ok(PsyncPeer {
             file: self.file.clone(),
             rw_flags: self.rw_flags,
-            slots: Slots::new(block_bytes, 1),
-            block_bytes,
-            wanted: Vec::with_capacity(depth),
+            block_bytes: buffers.block_bytes,
+            wanted: Vec::with_capacity(buffers.depth()),
+            slots: Slots::new(buffers),
         })
     }
     fn is_asynchronous(&self) -> bool {

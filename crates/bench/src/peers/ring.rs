@@ -10,7 +10,7 @@ use nowait_sys::time::Deadline;
 use nowait_sys::uring::{Entry, Issuer, Ring, opcode, types};
 
 use super::slots::Slots;
-use super::{Engine, Peer, Place, Request, failed, require_whole};
+use super::{Buffers, Engine, Peer, Place, Request, failed, require_whole};
 use crate::error::{BenchError, Context, Result};
 
 /// How rings are made and used.
@@ -60,9 +60,10 @@ impl Uring {
 impl Engine for Uring {
     type Peer = UringPeer;
 
-    fn peer(&self, block_bytes: usize, depth: usize) -> Result<UringPeer> {
+    fn peer(&self, buffers: Buffers) -> Result<UringPeer> {
+        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
         let ring = Ring::new(depth as u32, self.style.issuer).map_err(failed("io_uring_setup"))?;
-        let mut slots = Slots::new(block_bytes, depth);
+        let mut slots = Slots::new(buffers);
         if self.style.registered {
             let buffers: Vec<IoVec> = (0..depth).map(|slot| slots.memory(slot)).collect();
             // SAFETY: the ring is dropped before the slots, which do not move their memory.

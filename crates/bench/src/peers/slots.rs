@@ -1,25 +1,23 @@
 //! The buffers of requests under way.
 
-use nowait_sys::aligned::AlignedBuffer;
 use nowait_sys::file::IoVec;
 
-use super::Request;
+use super::buffers::Buffer;
+use super::{Buffers, Request};
 use crate::pattern;
 
 /// Buffers of one size, each with the request that has it. A buffer keeps its place.
 pub(super) struct Slots {
-    buffers: Vec<AlignedBuffer>,
+    buffers: Vec<Buffer>,
     requests: Vec<Request>,
     free: Vec<usize>,
 }
 
 impl Slots {
-    pub(super) fn new(block_bytes: usize, depth: usize) -> Self {
-        let mut buffers: Vec<_> = (0..depth).map(|_| AlignedBuffer::zeroed(block_bytes)).collect();
-        // Memory is there, and differs from zero, before the clock starts.
-        buffers.iter_mut().for_each(|buffer| buffer.fill(0x5a));
+    pub(super) fn new(buffers: Buffers) -> Self {
+        let depth = buffers.depth();
         let requests = vec![Request::default(); depth];
-        Self { buffers, requests, free: (0..depth).rev().collect() }
+        Self { buffers: buffers.list, requests, free: (0..depth).rev().collect() }
     }
 
     /// Gives the request a slot, whose buffer is stamped if it is a write.

@@ -10,6 +10,21 @@ use super::page;
 use super::saved::Saved;
 use crate::error::{Context, Result};
 
+/// The name of a report that goes to standard output.
+const STDOUT: &str = "-";
+
+/// Tells whether the figures as JSON are all that is printed.
+fn is_stdout(json: Option<&Path>) -> bool {
+    json == Some(Path::new(STDOUT))
+}
+
+/// Prints the figures for people, unless those for programs take their place.
+pub(crate) fn say(json: Option<&Path>, text: &str) {
+    if !is_stdout(json) {
+        println!("{text}");
+    }
+}
+
 /// Makes the folders of reports to be, so that a long measurement does not end in an error.
 pub(crate) fn prepare<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     for folder in paths.into_iter().filter_map(Path::parent) {
@@ -18,7 +33,7 @@ pub(crate) fn prepare<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(
     Ok(())
 }
 
-/// Writes the reports asked for, and says where they are.
+/// Writes the reports asked for, and says where they are; `-` is standard output.
 ///
 /// After Ctrl-C they say that they are partial.
 ///
@@ -38,13 +53,17 @@ pub(crate) fn write<P: Serialize>(
 /// Those of [`write`].
 pub(crate) fn write_text(text: &str, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
     prepare([json, html].into_iter().flatten())?;
-    if let Some(path) = json {
-        fs::write(path, text).context(|| format!("write {}", path.display()))?;
-        println!("Figures: {}", path.display());
+    match json {
+        None => {}
+        Some(_) if is_stdout(json) => println!("{}", text.trim_end()),
+        Some(path) => {
+            fs::write(path, text).context(|| format!("write {}", path.display()))?;
+            println!("Figures: {}", path.display());
+        }
     }
     if let Some(path) = html {
         page::write_page(&Saved::parse(text)?, path)?;
-        println!("Report:  {}", path.display());
+        say(json, &format!("Report:  {}", path.display()));
     }
     Ok(())
 }

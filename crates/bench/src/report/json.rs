@@ -12,7 +12,9 @@ use crate::interrupt;
 use crate::metric::{Better, Metric};
 use crate::results::{CaseResults, Results};
 use crate::stats;
+use crate::subject::Subject;
 use crate::submit::REFERENCES;
+use crate::verdict::Judged;
 
 /// Raised when a reader of an older schema would misunderstand a newer file.
 pub(crate) const SCHEMA: u32 = 1;
@@ -129,12 +131,27 @@ impl RatioRow {
 /// A target and what became of it.
 #[derive(Serialize)]
 pub(crate) struct VerdictRow {
-    pub(crate) case: &'static str,
-    pub(crate) target: String,
-    pub(crate) median: Option<f64>,
-    pub(crate) low: Option<f64>,
-    pub(crate) high: Option<f64>,
-    pub(crate) verdict: &'static str,
+    case: &'static str,
+    target: String,
+    median: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    verdict: &'static str,
+}
+
+impl VerdictRow {
+    /// Says what became of a target of a case.
+    pub(crate) fn of(case: &'static str, judged: Judged) -> Self {
+        let ratio = judged.ratio.as_ref();
+        Self {
+            case,
+            median: ratio.map(|ratio| ratio.median),
+            low: ratio.map(|ratio| ratio.low),
+            high: ratio.map(|ratio| ratio.high),
+            verdict: judged.outcome.name(),
+            target: judged.target,
+        }
+    }
 }
 
 /// A document that may have ended before its time.
@@ -222,41 +239,18 @@ fn case_params(results: &CaseResults) -> CaseParams {
 }
 
 fn rows(results: &CaseResults) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for subject in results.subjects() {
-        for metric in Metric::ALL {
-            let Some(runs) = results.figures(subject, metric) else { continue };
-            rows.extend(Row::of(results.case.name, subject.name(), metric, runs));
-        }
-    }
-    rows
+    results.runs.rows(results.case.name)
 }
 
 fn ratios(results: &CaseResults) -> Vec<RatioRow> {
-    let (case, mut rows) = (results.case.name, Vec::new());
-    let pairs = REFERENCES.into_iter().flat_map(|a| results.subjects().map(move |b| (a, b)));
-    for (a, b) in pairs.filter(|(a, b)| a != b) {
-        for metric in Metric::ALL {
-            let (before, after) = (results.figures(a, metric), results.figures(b, metric));
-            let both = before.zip(after);
-            rows.extend(both.and_then(|(before, after)| {
-                RatioRow::of(case, metric, (a.name(), &before), (b.name(), &after))
-            }));
-        }
-    }
-    rows
+    let references = REFERENCES.map(Subject::name);
+    let pairs = references.into_iter().flat_map(|a| results.runs.names().map(move |b| (a, b)));
+    let pairs = pairs.filter(|(a, b)| a != b);
+    results.runs.ratio_rows(results.case.name, pairs, &Metric::ALL)
 }
 
-fn verdicts(results: &CaseResults) -> Vec<VerdictRow> {
-    let row = |verdict: crate::verdict::Verdict| VerdictRow {
-        case: results.case.name,
-        target: verdict.target(),
-        median: verdict.ratio.as_ref().map(|ratio| ratio.median),
-        low: verdict.ratio.as_ref().map(|ratio| ratio.low),
-        high: verdict.ratio.as_ref().map(|ratio| ratio.high),
-        verdict: verdict.outcome.name(),
-    };
-    results.verdicts().into_iter().map(row).collect()
+fn verdicts(results: &CaseResults) -> impl Iterator<Item = VerdictRow> + '_ {
+    results.judged().map(|judged| VerdictRow::of(results.case.name, judged))
 }
 
 #[cfg(test)]
@@ -288,7 +282,7 @@ mod tests {
     fn every_metric_of_every_engine_is_there() {
         let results = sample_results();
         let rows = rows(&results.cases[0]);
-        assert_eq!(rows.len(), results.cases[0].runs.len() * Metric::ALL.len());
+        assert_eq!(rows.len(), 2 * Metric::ALL.len());
     }
 
     #[test]

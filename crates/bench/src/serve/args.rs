@@ -10,6 +10,7 @@ use super::suite::{self, Plan};
 use crate::args::MeasureArgs;
 use crate::error::{Context, Result};
 use crate::interrupt;
+use crate::report::say;
 
 const EXAMPLES: &str = "\
 Runs of 5 s on an image of 1G; with --quick 500 ms. Engines are servers.
@@ -40,7 +41,7 @@ pub fn run_serve(args: &ServeBenchArgs) -> Result<()> {
     }
     measure.prepare_reports()?;
     let results = suite::measure(&plan)?;
-    println!("{}", report::text(&results));
+    say(measure.json.as_deref(), &report::text(&results));
     report::write(&results, measure.json.as_deref(), measure.html.as_deref())?;
     interrupt::check()?;
     measure.require(report::met(&results))

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use comfy_table::Cell;
 use serde::Serialize;
 
 use super::cases::{Case, SUBJECTS, Target};
-use super::suite::{Plan, Results, Runs};
+use super::suite::{Plan, Results};
 use crate::error::Result;
-use crate::metric::{Metric, Sample};
-use crate::report::{self, Document, RatioRow, Row, SCHEMA, VerdictRow};
-use crate::stats::{self, Ratio};
-use crate::table::{new_table, outcome_cell, right, with_spread};
+use crate::metric::Metric;
+use crate::report::{self, Document, RatioRow, SCHEMA, VerdictRow};
+use crate::runs::Runs;
+use crate::table::{self, new_table};
 use crate::units;
-use crate::verdict::{self, Outcome};
+use crate::verdict::{self, Judged};
 
 /// The columns of a case.
 const COLUMNS: [Metric; 6] = [
@@ -30,30 +29,17 @@ const COLUMNS: [Metric; 6] = [
 /// The subject that is judged.
 const OURS: &str = "nowait";
 
-fn figures(
-    runs: &[(&'static str, Vec<Sample>)],
-    subject: &str,
-    metric: Metric,
-) -> Option<Vec<f64>> {
-    let (_, samples) = runs.iter().find(|(name, _)| *name == subject)?;
-    samples.iter().map(|sample| sample.get(&metric).copied()).collect()
-}
-
-fn judge(runs: &[(&'static str, Vec<Sample>)], target: &Target) -> (Option<Ratio>, Outcome) {
-    let against = figures(runs, target.against, target.metric);
-    let ours = figures(runs, OURS, target.metric);
-    let ratio = against.zip(ours).and_then(|(a, b)| stats::ratio(&a, &b));
-    let outcome = verdict::outcome(target.comparison, target.ratio, ratio.as_ref());
-    (ratio, outcome)
+/// Judges every target of a case.
+fn judged<'a>(case: &'a Case, runs: &'a Runs) -> impl Iterator<Item = Judged> + 'a {
+    case.targets.iter().map(|target| {
+        let ratio = runs.ratio(target.metric, target.against, OURS);
+        Judged::new(target.text(), target.comparison, target.ratio, ratio)
+    })
 }
 
 /// Returns how many targets are met beyond the noise, and how many there are.
 pub(crate) fn met(results: &Results) -> (usize, usize) {
-    let judged = |(case, runs): &(&'static Case, Runs)| {
-        case.targets.iter().map(|target| judge(runs, target).1).collect::<Vec<_>>()
-    };
-    let outcomes: Vec<Outcome> = results.cases.iter().flat_map(judged).collect();
-    (outcomes.iter().filter(|outcome| **outcome == Outcome::Met).count(), outcomes.len())
+    verdict::count(results.cases.iter().flat_map(|(case, runs)| judged(case, runs)))
 }
 
 /// Prints the cases and their targets.
@@ -70,41 +56,16 @@ pub(crate) fn list(plan: &Plan) -> String {
 /// Prints every case, the targets and the notes.
 pub(crate) fn text(results: &Results) -> String {
     let mut text = String::new();
-    let mut targets = new_table(&["case", "target", "measured", "verdict"]);
     for (case, runs) in &results.cases {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{} · {}", case.name, how(results, case));
-        let mut header = vec!["server"];
-        header.extend(COLUMNS.map(Metric::label));
-        let mut table = new_table(&header);
-        for (name, _) in runs {
-            let mut row = vec![Cell::new(name)];
-            row.extend(COLUMNS.map(|metric| {
-                let summary = figures(runs, name, metric).and_then(|all| stats::summarize(&all));
-                summary.map_or(right("–"), |summary| right(with_spread(metric, &summary)))
-            }));
-            table.add_row(row);
-        }
-        let _ = writeln!(text, "{table}\n");
-        for target in case.targets {
-            let (ratio, outcome) = judge(runs, target);
-            let measured = ratio.as_ref().map_or("–".to_owned(), verdict::ratio_text);
-            targets.add_row([
-                Cell::new(case.name),
-                Cell::new(target.text()),
-                right(measured),
-                outcome_cell(outcome),
-            ]);
-        }
+        let _ = writeln!(text, "{}\n", table::runs("server", runs, &COLUMNS));
     }
-    let _ = writeln!(text, "{targets}\n\nCPU and switches are those of the server. Medians ±");
-    let _ =
-        writeln!(text, "median absolute deviation; ratios are medians of the ratios within the");
-    let _ = writeln!(text, "rounds, with a 95 % bootstrap interval.");
-    for note in &results.notes {
-        let _ = writeln!(text, "Note: {note}.");
-    }
-    text
+    let cases = results.cases.iter();
+    let judged = cases.flat_map(|(case, runs)| table::with_name(case.name, judged(case, runs)));
+    text + &table::targets(judged)
+        + "CPU and switches are those of the server. "
+        + &table::notes(&results.notes)
 }
 
 fn how(results: &Results, case: &Case) -> String {
@@ -150,7 +111,7 @@ pub(crate) fn write(results: &Results, json: Option<&Path>, html: Option<&Path>)
         host: &results.host,
         workload: "serve",
         params: params(results),
-        rows: cases().flat_map(|(case, runs)| rows(case, runs)).collect(),
+        rows: cases().flat_map(|(case, runs)| runs.rows(case.name)).collect(),
         ratios: cases().flat_map(|(case, runs)| ratios(case, runs)).collect(),
         verdicts: cases().flat_map(|(case, runs)| verdicts(case, runs)).collect(),
         notes: &results.notes,
@@ -179,42 +140,12 @@ fn params(results: &Results) -> Params {
     }
 }
 
-fn rows(case: &Case, runs: &Runs) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (name, _) in runs {
-        for metric in Metric::ALL {
-            let Some(figures) = figures(runs, name, metric) else { continue };
-            rows.extend(Row::of(case.name, name, metric, figures));
-        }
-    }
-    rows
-}
-
 /// Compares ours with each other server.
 fn ratios(case: &Case, runs: &Runs) -> Vec<RatioRow> {
-    let mut rows = Vec::new();
-    for (name, _) in runs.iter().filter(|(name, _)| *name != OURS) {
-        for metric in Metric::ALL {
-            let both = figures(runs, name, metric).zip(figures(runs, OURS, metric));
-            rows.extend(
-                both.and_then(|(a, b)| RatioRow::of(case.name, metric, (name, &a), (OURS, &b))),
-            );
-        }
-    }
-    rows
+    let others = runs.names().filter(|name| *name != OURS);
+    runs.ratio_rows(case.name, others.map(|name| (name, OURS)), &Metric::ALL)
 }
 
-fn verdicts(case: &Case, runs: &Runs) -> Vec<VerdictRow> {
-    let verdict = |target: &Target| {
-        let (ratio, outcome) = judge(runs, target);
-        VerdictRow {
-            case: case.name,
-            target: target.text(),
-            median: ratio.as_ref().map(|ratio| ratio.median),
-            low: ratio.as_ref().map(|ratio| ratio.low),
-            high: ratio.as_ref().map(|ratio| ratio.high),
-            verdict: outcome.name(),
-        }
-    };
-    case.targets.iter().map(verdict).collect()
+fn verdicts<'a>(case: &'a Case, runs: &'a Runs) -> impl Iterator<Item = VerdictRow> + 'a {
+    judged(case, runs).map(|judged| VerdictRow::of(case.name, judged))
 }

@@ -15,6 +15,7 @@ use crate::interrupt;
 use crate::layout::TestFile;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
+use crate::runs::Runs;
 use crate::stats;
 
 /// What to measure.
@@ -32,9 +33,6 @@ pub(crate) struct Plan {
     /// The tool itself.
     pub(crate) nowait: PathBuf,
 }
-
-/// The runs of a case by subject, one sample a round.
-pub(crate) type Runs = Vec<(&'static str, Vec<Sample>)>;
 
 /// What came out.
 #[derive(Debug)]
@@ -63,11 +61,15 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     let socket = scratch.path().join("nbd");
     let mut notes = Vec::new();
     let subjects: Vec<_> = plan.subjects.iter().filter(|one| works(one, &mut notes)).collect();
-    let progress = Progress::new((plan.cases.len() * subjects.len() * plan.rounds) as u64);
+    let progress = Progress::new();
     let image = TestFile::new(plan.folder.join("image"), plan.keep);
     let size_bytes = image.lay_out(plan.size_bytes, 0, &|_| true, &|written| {
         progress.laying_out(written, plan.size_bytes);
     })?;
+    for case in &plan.cases {
+        let runtime_s = plan.runtime.as_secs_f64();
+        subjects.iter().for_each(|one| progress.expect(case.name, one.0, plan.rounds, runtime_s));
+    }
     progress.start_runs();
     let drop_caches = plan.drop_caches;
     let mut cases = Vec::new();

@@ -67,8 +67,8 @@ pub struct CommonArgs {
     #[arg(long, value_name = "FOLDER")]
     pub dist: Option<PathBuf>,
 
-    /// Write the figures to a JSON file
-    #[arg(long, value_name = "FILE")]
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
 
     /// Write a report to an HTML file
@@ -147,7 +147,7 @@ pub(crate) fn run_workload(
     }
     let reports = [&args.json, &args.html].into_iter().flatten();
     crate::report::prepare(reports.map(PathBuf::as_path))?;
-    let results = suite::measure(&args.plan(workload), |_| Ok(cases))?;
+    let results = suite::measure(&args.plan(workload), cases)?;
     tell(args, results).map(Some)
 }
 
@@ -158,11 +158,7 @@ pub(crate) fn run_one(args: &CommonArgs) -> Option<Result<()>> {
 
 /// Prints the figures, and writes the reports asked for.
 pub(crate) fn tell(args: &CommonArgs, results: WorkloadResults) -> Result<WorkloadResults> {
-    println!("{}", report::text(&results));
-    report::write(&results, args.json.as_deref(), args.html.as_deref())?;
-    if results.interrupted {
-        return Err(BenchError::failed("interrupted; what was measured until then is reported"));
-    }
+    report::tell(&results, args.json.as_deref(), args.html.as_deref())?;
     let (met, all) = results.met();
     if args.check && met < all {
         let message = format!("{met} of {all} targets are met beyond the noise");

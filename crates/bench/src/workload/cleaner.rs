@@ -13,6 +13,7 @@ use crate::metric::Metric;
 const EXAMPLES: &str = "\
 Examples:
   nowait bench cleaner                                raw and buffered, as the source has them
+  nowait bench cleaner --case raw-few --rounds 9      a disk with room for more
   nowait bench cleaner --agents 50 --pool-pages 8192 --case raw
   nowait bench cleaner --engine nowait-direct,libaio-direct --rounds 9";
 
@@ -20,7 +21,7 @@ Examples:
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CleanerArgs {
-    /// Agents, a thread each, which carry out transactions
+    /// Agents, a thread each, which carry out transactions; in raw-few a 25th of them
     #[arg(long, value_name = "N", default_value = "200")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=2000))]
     pub agents: u16,
@@ -64,7 +65,14 @@ const COLUMNS: &[Metric] = &[
     Metric::ContextSwitchesPerIo,
 ];
 
-/// Runs both cases, prints a table for each and the targets, and writes the JSON asked for.
+/// Synchronous cleaners of the source's raw case.
+const SYNC: usize = 55;
+/// In the case of few, one part in so many of agents and synchronous cleaners: a disk that serves a
+/// request in a fraction of a millisecond is busy with 200 agents whoever writes, while that of the
+/// source had room for more.
+const FEW: usize = 25;
+
+/// Runs the cases, prints a table for each and the targets, and writes the JSON asked for.
 ///
 /// # Errors
 /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
@@ -83,12 +91,12 @@ pub fn run_cleaner(args: &CleanerArgs) -> Result<Option<WorkloadResults>> {
     run_workload(&args.common, "cleaner", cases(&engines, shape)?)
 }
 
-/// The engines of both cases.
+/// The engines of all cases.
 pub(crate) fn default_engines() -> Result<Vec<&'static EngineDef>> {
     RAW.iter().chain(BUFFERED).map(|name| engine::find(name)).collect()
 }
 
-/// Makes the two cases: direct engines are in the first, others in the second.
+/// Makes the cases: direct engines are in the raw ones, others in the buffered one.
 pub(crate) fn cases(engines: &[&'static EngineDef], shape: Shape) -> Result<Vec<Case>> {
     let of = |direct: bool| -> Vec<&'static EngineDef> {
         let able = engines.iter().copied().filter(|engine| engine.writes());
@@ -96,8 +104,11 @@ pub(crate) fn cases(engines: &[&'static EngineDef], shape: Shape) -> Result<Vec<
     };
     let raw = "relative throughput 122 → 133 (×1.09), written by cleaners 70 → 100 %";
     let buffered = "relative throughput 100 → 113.7 (×1.14), written by cleaners 37 → 100 %";
+    let direct = engine::find("psync-direct")?;
+    let few = Shape { agents: (shape.agents / FEW).max(1), ..shape };
     Ok(vec![
-        case("raw", raw, &of(true), (engine::find("psync-direct")?, 55, 1), 1.09, shape),
+        case("raw", raw, &of(true), (direct, SYNC, 1), 1.09, shape),
+        case("raw-few", raw, &of(true), (direct, SYNC / FEW, 1), 1.09, few),
         case("buffered", buffered, &of(false), (engine::find("psync")?, 5, 5), 1.137, shape),
     ])
 }
@@ -140,5 +151,27 @@ fn case(
         columns: COLUMNS,
         subjects,
         targets,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cleaners_and_agents_are_fewer_in_the_same_proportion() {
+        let engines = default_engines().expect("known");
+        let cases = cases(&engines, Shape::DEFAULT).expect("made");
+        let numbers = |case: &Case| {
+            let work = case.subjects[..2].iter().map(|subject| match subject.work {
+                Work::Cleaner(cleaner) => (cleaner.agents, cleaner.cleaners),
+                _ => unreachable!("all are cleaners"),
+            });
+            work.collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(&cases[0]), [(200, 55), (200, 1)]);
+        assert_eq!(numbers(&cases[1]), [(8, 2), (8, 1)]);
+        assert_eq!(numbers(&cases[2]), [(200, 5), (200, 5)]);
+        assert!(cases.iter().all(|case| case.targets.len() == 2));
     }
 }

@@ -22,7 +22,7 @@ use crate::error::{BenchError, Result};
 use crate::metric::{Metric, Sample};
 use crate::pattern;
 use crate::peers::psync::Psync;
-use crate::peers::{Engine, Peer, Place, Request};
+use crate::peers::{Arena, Engine, Peer, Place, Request};
 use crate::stats::SplitMix;
 use crate::usage::Used;
 
@@ -109,17 +109,18 @@ impl Run<'_> {
         let runtime = Duration::from_millis(self.job.runtime_ms);
         let before = Used::now()?;
         let start = Instant::now();
-        let (database, job, cleaner) = (&database, self.job, self.cleaner);
+        let (database, arena) = (&database, &Arena::default());
+        let (job, cleaner) = (self.job, self.cleaner);
         let wall = std::thread::scope(|scope| {
             let agent = |index: usize| {
                 move || {
-                    let mut peer = agents.peer(PAGE_BYTES as usize, 1)?;
+                    let mut peer = agents.peer(arena.cut(PAGE_BYTES as usize, 1)?)?;
                     let random = SplitMix(job.seed.wrapping_mul(7919) + index as u64);
                     database.agent(&mut peer, random, start + runtime)
                 }
             };
             let clean = || {
-                let mut peer = cleaners.peer(PAGE_BYTES as usize, cleaner.depth)?;
+                let mut peer = cleaners.peer(arena.cut(PAGE_BYTES as usize, cleaner.depth)?)?;
                 database.clean(&mut peer, cleaner.depth)
             };
             let agents: Vec<_> = (0..cleaner.agents).map(|i| scope.spawn(agent(i))).collect();

@@ -41,3 +41,4 @@ pub(crate) use paper::{PaperPlan, run as run_paper_on};
 pub use prefetch::{PrefetchArgs, run_prefetch};
 pub use randrw::{RandrwArgs, run_randrw};
 pub use rawio::{RawioArgs, run_rawio};
+pub(crate) use suite::Plan;

@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use comfy_table::Cell;
 use serde::Serialize;
 
 use super::case::{Case, Target};
 use super::job::Work;
-use super::results::{CaseResults, Judged, WorkloadResults};
-use crate::error::Result;
-use crate::metric::Metric;
-use crate::report::{Document, RatioRow, Row, SCHEMA, VerdictRow, write_text};
-use crate::table::{new_table, outcome_cell, right, with_spread};
+use super::results::{CaseResults, WorkloadResults};
+use crate::error::{BenchError, Result};
+use crate::report::{Document, RatioRow, SCHEMA, VerdictRow, say, write_text};
+use crate::table::{self, new_table};
 use crate::units;
-use crate::verdict;
 
 /// Prints every case, the targets and the notes.
 pub(crate) fn text(results: &WorkloadResults) -> String {
@@ -34,51 +31,12 @@ pub(crate) fn text(results: &WorkloadResults) -> String {
         if !case.case.source.is_empty() {
             let _ = writeln!(text, "Source: {}", case.case.source);
         }
-        let _ = writeln!(text, "{}\n", runs(case));
+        let runs = table::runs("engine", &case.runs, case.case.columns);
+        let _ = writeln!(text, "{runs}\n");
     }
-    text + &targets(results) + &notes(results)
-}
-
-fn targets(results: &WorkloadResults) -> String {
-    let (met, all) = results.met();
-    if all == 0 {
-        return String::new();
-    }
-    let mut table = new_table(&["case", "target", "measured", "verdict"]);
-    for case in &results.cases {
-        for judged in case.judged() {
-            let measured = judged.ratio.as_ref().map_or("–".to_owned(), verdict::ratio_text);
-            let target = Cell::new(judged.target.text());
-            let verdict = outcome_cell(judged.outcome);
-            table.add_row([Cell::new(case.case.name), target, right(measured), verdict]);
-        }
-    }
-    format!("{table}\n\n{met} of {all} targets are met beyond the noise.\n")
-}
-
-fn notes(results: &WorkloadResults) -> String {
-    let mut text = "Medians ± median absolute deviation; ratios are medians of the ratios within \
-                    the rounds,\nwith a 95 % bootstrap interval. `null` is the harness alone.\n"
-        .to_owned();
-    for note in &results.notes {
-        let _ = writeln!(text, "Note: {note}.");
-    }
-    text
-}
-
-fn runs(case: &CaseResults) -> comfy_table::Table {
-    let mut header = vec!["engine"];
-    header.extend(case.case.columns.iter().map(|metric| metric.label()));
-    let mut table = new_table(&header);
-    for (name, _) in &case.runs {
-        let mut row = vec![Cell::new(name)];
-        row.extend(case.case.columns.iter().map(|metric| match case.summary(name, *metric) {
-            Some(summary) => right(with_spread(*metric, &summary)),
-            None => right("–"),
-        }));
-        table.add_row(row);
-    }
-    table
+    let cases = results.cases.iter();
+    let judged = cases.flat_map(|case| table::with_name(case.case.name, case.judged()));
+    text + &table::targets(judged) + "`null` is the harness alone. " + &table::notes(&results.notes)
 }
 
 /// Prints the cases and their targets.
@@ -119,13 +77,28 @@ struct CaseParams {
     work: BTreeMap<&'static str, Work>,
 }
 
-/// Writes the reports asked for.
-pub(crate) fn write(
+/// Prints the figures, and writes the reports asked for.
+///
+/// # Errors
+/// A report cannot be written; the user asked to stop, or runs failed: all else is reported then.
+pub(crate) fn tell(
     results: &WorkloadResults,
     json: Option<&Path>,
     html: Option<&Path>,
 ) -> Result<()> {
-    write_text(&json_text(results)?, json, html)
+    say(json, &text(results));
+    write_text(&json_text(results)?, json, html)?;
+    if results.interrupted {
+        return Err(BenchError::failed("interrupted; what was measured until then is reported"));
+    }
+    match results.failed.as_slice() {
+        [] => Ok(()),
+        [only] => Err(BenchError::failed(only.clone())),
+        [first, more @ ..] => {
+            let (first, more) = (first.clone(), more.len());
+            Err(BenchError::failed(format!("{first} (and {more} more: see the notes)")))
+        }
+    }
 }
 
 /// Returns the JSON of a measurement.
@@ -135,7 +108,7 @@ pub(crate) fn json_text(results: &WorkloadResults) -> Result<String> {
         host: &results.host,
         workload: results.workload,
         params: params(results),
-        rows: results.cases.iter().flat_map(rows).collect(),
+        rows: results.cases.iter().flat_map(|case| case.runs.rows(case.case.name)).collect(),
         ratios: results.cases.iter().flat_map(ratios).collect(),
         verdicts: results.cases.iter().flat_map(verdicts).collect(),
         notes: &results.notes,
@@ -163,41 +136,15 @@ fn params(results: &WorkloadResults) -> Params {
     }
 }
 
-fn rows(case: &CaseResults) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (subject, _) in &case.runs {
-        for metric in Metric::ALL {
-            let Some(runs) = case.figures(subject, metric) else { continue };
-            rows.extend(Row::of(case.case.name, subject, metric, runs));
-        }
-    }
-    rows
-}
-
 /// Compares each subject with the first.
 fn ratios(case: &CaseResults) -> Vec<RatioRow> {
-    let mut rows = Vec::new();
-    let Some((first, _)) = case.runs.first() else { return rows };
-    for (subject, _) in &case.runs[1..] {
-        for metric in case.case.columns {
-            let pair = case.figures(first, *metric).zip(case.figures(subject, *metric));
-            let Some((a, b)) = pair else { continue };
-            rows.extend(RatioRow::of(case.case.name, *metric, (first, &a), (subject, &b)));
-        }
-    }
-    rows
+    let mut names = case.runs.names();
+    let Some(first) = names.next() else { return Vec::new() };
+    case.runs.ratio_rows(case.case.name, names.map(|name| (first, name)), case.case.columns)
 }
 
-fn verdicts(case: &CaseResults) -> Vec<VerdictRow> {
-    let row = |judged: Judged| VerdictRow {
-        case: case.case.name,
-        target: judged.target.text(),
-        median: judged.ratio.as_ref().map(|ratio| ratio.median),
-        low: judged.ratio.as_ref().map(|ratio| ratio.low),
-        high: judged.ratio.as_ref().map(|ratio| ratio.high),
-        verdict: judged.outcome.name(),
-    };
-    case.judged().into_iter().map(row).collect()
+fn verdicts(case: &CaseResults) -> impl Iterator<Item = VerdictRow> + '_ {
+    case.judged().map(|judged| VerdictRow::of(case.case.name, judged))
 }
 
 #[cfg(test)]
@@ -219,6 +166,7 @@ mod tests {
             cases: vec![sample_results()],
             notes: vec!["made up".to_owned()],
             interrupted: false,
+            failed: Vec::new(),
         };
         let text = text(&results);
         for part in ["10.08 → 23.91", "1.95 MiB/s", "1 of 3 targets", "Note: made up."] {

@@ -4,16 +4,14 @@ use std::path::PathBuf;
 
 use super::case::{Case, Target};
 use crate::host::Host;
-use crate::metric::{Metric, Sample};
-use crate::stats::{self, Ratio, Summary};
-use crate::verdict::{self, Outcome};
+use crate::runs::Runs;
+use crate::verdict::{self, Judged};
 
 /// All runs of one case.
 #[derive(Debug, Clone)]
 pub(crate) struct CaseResults {
     pub(crate) case: Case,
-    /// By subject, those that could run; one sample a round.
-    pub(crate) runs: Vec<(&'static str, Vec<Sample>)>,
+    pub(crate) runs: Runs,
 }
 
 /// A finished measurement, or what there is of an interrupted one.
@@ -30,49 +28,29 @@ pub struct WorkloadResults {
     /// What a reader must know to trust the figures.
     pub(crate) notes: Vec<String>,
     pub(crate) interrupted: bool,
-}
-
-/// A target, what was measured, and what follows.
-#[derive(Debug, Clone)]
-pub(crate) struct Judged {
-    pub(crate) target: Target,
-    pub(crate) ratio: Option<Ratio>,
-    pub(crate) outcome: Outcome,
+    /// What failed, and why.
+    pub(crate) failed: Vec<String>,
 }
 
 impl CaseResults {
-    /// Returns the figures of a subject, one a round; `None` if it has none.
-    pub(crate) fn figures(&self, subject: &str, metric: Metric) -> Option<Vec<f64>> {
-        let (_, samples) = self.runs.iter().find(|(name, _)| *name == subject)?;
-        let figures: Option<Vec<f64>> =
-            samples.iter().map(|sample| sample.get(&metric).copied()).collect();
-        figures.filter(|figures| !figures.is_empty())
-    }
-
-    /// Summarizes the figures of a subject.
-    pub(crate) fn summary(&self, subject: &str, metric: Metric) -> Option<Summary> {
-        stats::summarize(&self.figures(subject, metric)?)
-    }
-
-    /// Returns the figures of `b` divided by those of `a`.
-    pub(crate) fn ratio(&self, metric: Metric, a: &str, b: &str) -> Option<Ratio> {
-        stats::ratio(&self.figures(a, metric)?, &self.figures(b, metric)?)
+    /// Begins without a run.
+    pub(crate) fn none(case: Case) -> Self {
+        let runs = case.subjects.iter().map(|subject| (subject.name, Vec::new())).collect();
+        Self { case, runs }
     }
 
     /// Judges every target of the case.
-    pub(crate) fn judged(&self) -> Vec<Judged> {
-        let judge = |target: &Target| {
+    pub(crate) fn judged(&self) -> impl Iterator<Item = Judged> + '_ {
+        self.case.targets.iter().map(|target| {
             let best = self.best(target);
-            let ratio = best.and_then(|best| self.ratio(target.metric, target.against, best));
-            let outcome = verdict::outcome(target.comparison, target.ratio, ratio.as_ref());
-            Judged { target: target.clone(), ratio, outcome }
-        };
-        self.case.targets.iter().map(judge).collect()
+            let ratio = best.and_then(|best| self.runs.ratio(target.metric, target.against, best));
+            Judged::new(target.text(), target.comparison, target.ratio, ratio)
+        })
     }
 
     /// Returns the subject of a target with the best median.
     fn best(&self, target: &Target) -> Option<&'static str> {
-        let median = |name: &str| self.summary(name, target.metric).map(|found| found.median);
+        let median = |name: &str| Some(self.runs.summary(name, target.metric)?.median);
         let measured = target.subjects.iter().filter_map(|name| Some((*name, median(name)?)));
         let sign = if target.metric.more_is_better() { 1.0 } else { -1.0 };
         measured.max_by(|a, b| (a.1 * sign).total_cmp(&(b.1 * sign))).map(|(name, _)| name)
@@ -82,14 +60,15 @@ impl CaseResults {
 impl WorkloadResults {
     /// Returns how many targets are met beyond the noise, and how many there are.
     pub(crate) fn met(&self) -> (usize, usize) {
-        let judged = || self.cases.iter().flat_map(CaseResults::judged);
-        (judged().filter(|judged| judged.outcome == Outcome::Met).count(), judged().count())
+        verdict::count(self.cases.iter().flat_map(CaseResults::judged))
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::metric::{Metric, Sample};
+    use crate::verdict::Outcome;
 
     /// A case of two subjects, the second twice as fast.
     pub(crate) fn sample_results() -> CaseResults {
@@ -115,13 +94,14 @@ pub(crate) mod tests {
             };
             (0..5).map(sample).collect()
         };
-        CaseResults { case, runs: vec![("slow", runs(1e6)), ("fast", runs(2e6))] }
+        CaseResults { case, runs: [("slow", runs(1e6)), ("fast", runs(2e6))].into_iter().collect() }
     }
 
     #[test]
     fn the_best_of_the_subjects_is_held_against_the_target() {
-        let judged = sample_results().judged();
-        assert_eq!(judged[0].target.text(), "throughput of slow or fast ≥ 1.50 × slow");
+        let results = sample_results();
+        let judged: Vec<Judged> = results.judged().collect();
+        assert_eq!(judged[0].target, "throughput of slow or fast ≥ 1.50 × slow");
         assert_eq!(judged[0].ratio.as_ref().map(|ratio| ratio.median), Some(2.0));
         assert_eq!(judged[0].outcome, Outcome::Met);
         assert_eq!(judged[1].outcome, Outcome::Missed, "the same CPU");

@@ -18,7 +18,7 @@ use crate::error::{BenchError, Result};
 use crate::metric::{Metric, Sample};
 use crate::offsets::Access;
 use crate::pattern;
-use crate::peers::{Engine, Peer, Request};
+use crate::peers::{Arena, Engine, Peer, Request};
 use crate::usage::Used;
 
 /// The run of a job with prefetchers.
@@ -60,10 +60,11 @@ impl Task for Run<'_> {
         let shared = Shared::new(job, &prefetch);
         let until = Instant::now() + Duration::from_millis(job.runtime_ms);
         let (before, start) = (Used::now()?, Instant::now());
-        let shared = &shared;
+        let (shared, arena) = (&shared, &Arena::default());
         let (extents, wall) = std::thread::scope(|scope| {
             let read = || {
-                let peer = engine.peer(prefetch.extent_bytes, prefetch.depth);
+                let buffers = arena.cut(prefetch.extent_bytes, prefetch.depth);
+                let peer = buffers.and_then(|buffers| engine.peer(buffers));
                 let done = peer.and_then(|mut peer| shared.prefetch(&mut peer, prefetch.depth));
                 done.inspect_err(|_| shared.fail())
             };

@@ -22,10 +22,16 @@ use crate::progress::Progress;
 const GRACE: Duration = Duration::from_mins(3);
 /// The exit code of a run whose engine does not work here.
 const UNUSABLE: i32 = 2;
+/// What a run costs beside its runtime, until it is known better, in seconds: a process, empty
+/// caches, and an fsync of what was written.
+const START_S: f64 = 0.15;
+const COLD_S: f64 = 0.15;
+const SYNC_S: f64 = 0.15;
 /// The command that carries out a run, whatever its workload is.
 pub(crate) const RUN_COMMAND: &str = "aio-stress";
 
 /// What to measure, and where.
+#[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) workload: &'static str,
     pub(crate) rounds: usize,
@@ -41,6 +47,7 @@ pub(crate) struct Plan {
 /// A measurement under way.
 pub(crate) struct Suite<'a> {
     plan: &'a Plan,
+    progress: &'a Progress,
     device: Device,
     outcome: tempfile::NamedTempFile,
     program: PathBuf,
@@ -49,31 +56,31 @@ pub(crate) struct Suite<'a> {
     libraries: BTreeMap<&'static str, PathBuf>,
     /// Engines that do not work here, and why.
     unusable: BTreeMap<&'static str, String>,
+    /// Runs that failed, by case and subject: they are not repeated.
+    failed: BTreeMap<(&'static str, &'static str), String>,
     generation: u32,
     notes: Vec<String>,
     interrupted: bool,
 }
 
-/// Prepares the device, measures the cases that `make` makes for it, and puts all together.
+/// Prepares the device, measures the cases, and puts all together.
 ///
 /// # Errors
-/// Something is missing, a run failed or read wrong bytes. When the user asked to stop, there is a
-/// result of what has been measured.
-pub(crate) fn measure(
-    plan: &Plan,
-    make: impl FnOnce(&Path) -> Result<Vec<Case>>,
-) -> Result<WorkloadResults> {
-    let mut suite = Suite::begin(plan)?;
-    let cases = make(&suite.device.path)?;
-    let measured = suite.measure(cases)?;
+/// The device cannot be used. When the user asked to stop or a run failed, there is a result of
+/// what has been measured.
+pub(crate) fn measure(plan: &Plan, cases: Vec<Case>) -> Result<WorkloadResults> {
+    let progress = Progress::new();
+    let mut suite = Suite::begin(plan, &progress)?;
+    suite.expect(&cases);
+    progress.start_runs();
+    let measured = suite.measure(cases);
     Ok(suite.finish(measured))
 }
 
 impl<'a> Suite<'a> {
     /// Prepares the device.
-    pub(crate) fn begin(plan: &'a Plan) -> Result<Self> {
+    pub(crate) fn begin(plan: &'a Plan, progress: &'a Progress) -> Result<Self> {
         interrupt::install();
-        let progress = Progress::new(0);
         let laid_out = |written| progress.laying_out(written, plan.size_bytes);
         let (size_bytes, keep, overwrite) = (plan.size_bytes, plan.keep, plan.overwrite);
         let how = Use { size_bytes, keep, overwrite, progress: &laid_out };
@@ -84,12 +91,14 @@ impl<'a> Suite<'a> {
         let before = std::env::args_os().skip(1).take_while(own);
         Ok(Self {
             plan,
+            progress,
             device,
             outcome: tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?,
             program: std::env::current_exe().context(|| "find this program".to_owned())?,
             arguments: before.chain([RUN_COMMAND, "--one"].map(OsString::from)).collect(),
             libraries: BTreeMap::new(),
             unusable: BTreeMap::new(),
+            failed: BTreeMap::new(),
             // Larger than that of any run before on the same file.
             generation: since.as_secs() as u32,
             notes: Vec::new(),
@@ -97,51 +106,65 @@ impl<'a> Suite<'a> {
         })
     }
 
-    /// Measures cases, until the user asks to stop.
-    pub(crate) fn measure(&mut self, cases: Vec<Case>) -> Result<Vec<CaseResults>> {
-        let runs: usize = cases.iter().map(|case| case.subjects.len() * self.plan.rounds).sum();
-        let progress = Progress::new(runs as u64);
-        progress.start_runs();
-        let mut measured = Vec::new();
+    /// Says which runs will come, for the time left.
+    pub(crate) fn expect(&self, cases: &[Case]) {
         for case in cases {
-            if self.interrupted {
-                break;
+            let planned_s = self.plan.runtime.as_secs_f64() + self.overhead_s(case);
+            for subject in &case.subjects {
+                self.progress.expect(case.name, subject.name, self.plan.rounds, planned_s);
             }
-            measured.push(self.measure_case(case, &progress)?);
         }
-        measured.retain(|case| case.runs.iter().any(|(_, samples)| !samples.is_empty()));
-        Ok(measured)
+    }
+
+    /// Returns what a run of a case costs beside its runtime, about.
+    fn overhead_s(&self, case: &Case) -> f64 {
+        let synced = case.columns.contains(&Metric::BytesPerSSynced);
+        let cold = case.cold && !self.device.in_memory;
+        START_S + if cold { COLD_S } else { 0.0 } + if synced { SYNC_S } else { 0.0 }
+    }
+
+    /// Measures cases, until the user asks to stop. One round of all of them follows the other: so
+    /// there is something of each after the first, and the time left is known.
+    pub(crate) fn measure(&mut self, cases: Vec<Case>) -> Vec<CaseResults> {
+        let mut measured: Vec<CaseResults> = cases.into_iter().map(CaseResults::none).collect();
+        for round in 0..self.plan.rounds {
+            for case in &mut measured {
+                if self.interrupted {
+                    break;
+                }
+                self.measure_round(case, round);
+            }
+        }
+        let measured = measured
+            .into_iter()
+            .map(|CaseResults { case, runs }| CaseResults { case, runs: runs.without_empty() });
+        measured.filter(|case| !case.runs.is_empty()).collect()
     }
 
     /// Runs the subjects of a case by turns, the order reversed each round. A round that the user
-    /// interrupts does not count.
-    fn measure_case(&mut self, case: Case, progress: &Progress) -> Result<CaseResults> {
-        let mut runs: Vec<Vec<Sample>> = vec![Vec::new(); case.subjects.len()];
-        for round in 0..self.plan.rounds {
-            for place in 0..case.subjects.len() {
-                let last = case.subjects.len() - 1;
-                let index = if round % 2 == 0 { place } else { last - place };
-                let subject = &case.subjects[index];
-                progress.start(case.name, subject.name, round);
-                match self.run_if_usable(&case, subject, round) {
-                    Err(_) if interrupt::check().is_err() => self.interrupted = true,
-                    Err(error) => return Err(error),
-                    Ok(sample) => runs[index].extend(sample),
+    /// interrupts does not count; a subject that fails has no figures in this case.
+    fn measure_round(&mut self, results: &mut CaseResults, round: usize) {
+        let CaseResults { case, runs } = results;
+        for place in 0..case.subjects.len() {
+            let index =
+                if round.is_multiple_of(2) { place } else { case.subjects.len() - 1 - place };
+            let subject = &case.subjects[index];
+            self.progress.start(case.name, subject.name, round);
+            match self.run_if_usable(case, subject, round) {
+                _ if interrupt::happened() => {
+                    self.interrupted = true;
+                    runs.truncate(round);
+                    return;
                 }
-                if self.interrupted {
-                    runs.iter_mut().for_each(|samples| samples.truncate(round));
-                    return Ok(Self::results(case, runs));
+                Ok(sample) => sample.into_iter().for_each(|sample| runs.push(index, sample)),
+                Err(error) => {
+                    runs.clear(index);
+                    let what = format!("case {}, {}", case.name, subject.name);
+                    self.failed.insert((case.name, subject.name), format!("{what}: {error}"));
                 }
-                progress.finish_run();
             }
+            self.progress.finish_run();
         }
-        Ok(Self::results(case, runs))
-    }
-
-    fn results(case: Case, runs: Vec<Vec<Sample>>) -> CaseResults {
-        let names = case.subjects.iter().map(|subject| subject.name);
-        let runs = names.zip(runs).filter(|(_, samples)| !samples.is_empty()).collect();
-        CaseResults { case, runs }
     }
 
     /// Runs a subject, unless its engine does not work here.
@@ -152,7 +175,8 @@ impl<'a> Suite<'a> {
         round: usize,
     ) -> Result<Option<Sample>> {
         let engine = subject.engine;
-        if self.unusable.contains_key(engine.name) {
+        let failed = self.failed.contains_key(&(case.name, subject.name));
+        if failed || self.unusable.contains_key(engine.name) {
             return Ok(None);
         }
         if !self.libraries.contains_key(engine.name) {
@@ -167,14 +191,13 @@ impl<'a> Suite<'a> {
                 }
             }
         }
-        let what = || format!("case {}, {}", case.name, subject.name);
         match self.run_once(case, subject, round) {
             Ok(sample) => Ok(Some(sample)),
             Err(error) if error.exit_code() == UNUSABLE as u8 => {
                 self.unusable.insert(engine.name, error.to_string());
                 Ok(None)
             }
-            Err(error) => Err(BenchError::failed(format!("{}: {error}", what()))),
+            Err(error) => Err(error),
         }
     }
 
@@ -223,6 +246,7 @@ impl<'a> Suite<'a> {
     /// Describes the machine, and puts all together.
     pub(crate) fn finish(mut self, cases: Vec<CaseResults>) -> WorkloadResults {
         let plan = self.plan;
+        self.interrupted |= interrupt::happened();
         for (engine, why) in &self.unusable {
             self.notes.push(format!("{engine} was left out: {why}"));
         }
@@ -232,6 +256,8 @@ impl<'a> Suite<'a> {
         if self.interrupted {
             self.notes.push("interrupted: only rounds that were whole are in it".to_owned());
         }
+        let failed: Vec<String> = self.failed.into_values().collect();
+        self.notes.extend(failed.iter().map(|why| format!("failed: {why}")));
         WorkloadResults {
             workload: plan.workload,
             host: Host::describe(&self.device.path, "not used"),
@@ -243,7 +269,15 @@ impl<'a> Suite<'a> {
             cases,
             notes: self.notes,
             interrupted: self.interrupted,
+            failed,
         }
+    }
+
+    /// Takes over what failed, or cannot be done, on another device.
+    pub(crate) fn join(&mut self, other: Suite<'_>) {
+        self.unusable.extend(other.unusable);
+        self.failed.extend(other.failed);
+        self.interrupted |= other.interrupted;
     }
 
     /// Notes that a part could not be measured, or that the user asked to stop in it.

@@ -16,14 +16,15 @@ use super::run::fill_pool;
 use crate::error::{BenchError, Context, Result};
 use crate::metric::{Metric, Sample};
 use crate::pattern;
-use crate::peers::{Engine, Peer, Request};
+use crate::peers::{Arena, Engine, Peer, Request};
 use crate::stats::SplitMix;
 use crate::usage::Used;
 
 /// The longest time that is told apart, in nanoseconds.
 const NS_MAX: u64 = 60_000_000_000;
-/// Of each thread, so many writes are read back: the last.
-const READ_BACK: usize = 64;
+/// Writes that are read back: the last of each thread, so many of all together, or so many bytes.
+const READ_BACK: usize = 256;
+const READ_BACK_BYTES: usize = 64 << 20;
 
 /// The run of a job that transfers.
 pub(crate) struct Run<'a> {
@@ -63,12 +64,13 @@ impl Task for Run<'_> {
             transfer.one_lap,
             job.seed,
         );
-        let barrier = Barrier::new(transfer.threads + 1);
+        let (barrier, arena) = (Barrier::new(transfer.threads + 1), Arena::default());
         let (before, lanes) = std::thread::scope(|scope| {
             let work = |thread: usize| {
-                let (barrier, drives) = (&barrier, &drives);
+                let (barrier, drives, arena) = (&barrier, &drives, &arena);
                 move || {
-                    let peer = engine.peer(transfer.block_bytes, transfer.depth);
+                    let buffers = arena.cut(transfer.block_bytes, transfer.depth);
+                    let peer = buffers.and_then(|buffers| engine.peer(buffers));
                     barrier.wait();
                     let worker = Worker::new(job, transfer, drives, thread)?;
                     worker.run(engine.moves_data(), &mut peer?)
@@ -100,6 +102,8 @@ struct Worker<'a> {
     job: &'a Job,
     transfer: &'a Transfer,
     drives: &'a Drives,
+    /// How many of its writes will be read back.
+    read_back: usize,
     random: SplitMix,
     /// The part that is visited next.
     drive: usize,
@@ -127,7 +131,10 @@ impl<'a> Worker<'a> {
             after: Used::default(),
         };
         let random = SplitMix(job.seed.wrapping_mul(1000) + thread as u64);
-        Ok(Self { job, transfer, drives, random, drive: thread % drives.count(), lane })
+        let blocks = READ_BACK.min(READ_BACK_BYTES / transfer.block_bytes);
+        let read_back = (blocks / transfer.threads).max(1);
+        let drive = thread % drives.count();
+        Ok(Self { job, transfer, drives, read_back, random, drive, lane })
     }
 }
 
@@ -206,7 +213,7 @@ impl Worker<'_> {
             lane.singles[kind] += 1;
         }
         for write in batch.iter().filter(|request| request.generation > 0) {
-            match lane.written.get_mut(lane.writes % READ_BACK) {
+            match lane.written.get_mut(lane.writes % self.read_back) {
                 Some(place) => *place = write.offset,
                 None => lane.written.push(write.offset),
             }

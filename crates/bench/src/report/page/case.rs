@@ -60,6 +60,10 @@ fn section(saved: &Saved, case: &str) -> String {
 
 /// Draws the time inside submit: the mean, or else the median, of every run; then percentiles.
 fn submit(saved: &Saved, case: &str) -> String {
+    // Of a server's client it is the client's own.
+    if saved.workload == "serve" {
+        return String::new();
+    }
     let has = |metric: Metric| saved.rows_of(case).any(|row| row.metric == metric.name());
     let (metric, title) = match has(Metric::SubmitUsMean) {
         true => (Metric::SubmitUsMean, "Time inside submit, mean of each run (less is better)"),
@@ -90,12 +94,14 @@ fn differs_from_iops(saved: &Saved, case: &str) -> bool {
 }
 
 fn strips(saved: &Saved, case: &str, metric: Metric, title: &str, scale: Scale) -> String {
+    let of_submit = metric.name().starts_with("submit");
     let strip = |row: &SavedRow| Strip {
         label: row.engine.clone(),
         ours: is_ours(&row.engine),
         runs: row.runs(),
     };
     let rows = saved.rows_of(case).filter(|row| row.metric == metric.name());
+    let rows = rows.filter(|row| !of_submit || submits(&row.engine));
     let rows: Vec<Strip> = rows.map(strip).collect();
     // All zero: a sentence would be too much for it, and so is a plot.
     if rows.iter().flat_map(|row| &row.runs).all(|run| *run == 0.0) {
@@ -121,7 +127,9 @@ fn spread(saved: &Saved, case: &str, prefix: &str, title: &str) -> String {
             max: median("max"),
         })
     };
-    let rows = saved.engines(case).into_iter().filter_map(row).collect();
+    let of_submit = prefix.starts_with("submit");
+    let engines = saved.engines(case).into_iter();
+    let rows = engines.filter(|engine| !of_submit || submits(engine)).filter_map(row).collect();
     let title = &format!("{title} (less is better); logarithmic");
     Spread { title, rows }.draw()
 }
@@ -142,10 +150,8 @@ fn changes(saved: &Saved, case: &str) -> String {
     let others = of_case.iter().filter(|one| is_ours(&one.b) && !is_ours(&one.a));
     let pair = others.min_by_key(|one| place(one).unwrap_or(peers.len()));
     let Some((a, b)) = pair.map(|pair| (&pair.a, &pair.b)) else { return String::new() };
-    // These have no call that only submits.
-    let submits = !["psync", "preadv2-nowait", "memcpy", "mmap"].contains(&a.as_str());
     let part = |metric: Metric| {
-        if !submits && metric.name().starts_with("submit") {
+        if (!submits(a) || saved.workload == "serve") && metric.name().starts_with("submit") {
             return None;
         }
         let same = |one: &&&SavedRatio| one.a == *a && one.b == *b && one.metric == metric.name();
@@ -158,6 +164,11 @@ fn changes(saved: &Saved, case: &str) -> String {
     }
     let [a, b, parts] = [a.as_str(), b.as_str(), &parts.join("; ")].map(escape);
     format!("<p><strong>{b} against {a}:</strong> {parts}.</p>\n")
+}
+
+/// Tells whether an engine has a call that only submits.
+fn submits(engine: &str) -> bool {
+    !["psync", "preadv2-nowait", "memcpy", "mmap"].contains(&engine)
 }
 
 fn ratio(saved: &SavedRatio) -> Option<Ratio> {

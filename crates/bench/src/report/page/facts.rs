@@ -58,6 +58,7 @@ fn value_text(field: &str, value: &Value) -> String {
             };
             fields.iter().map(part).collect::<Vec<_>>().join(", ")
         }
+        Value::Bool(true) => "yes".to_owned(),
         other => other.to_string(),
     }
 }
@@ -74,7 +75,12 @@ fn settings(params: &Value) -> Vec<(String, String)> {
                 "runtime_s" => format!("{} s", units::digits(value.as_f64().unwrap_or_default())),
                 _ => value_text(name, value),
             };
-            let words = if name == "runtime_s" { "Runtime".to_owned() } else { capital(&words) };
+            let words = match name.as_str() {
+                "runtime_s" => "Runtime".to_owned(),
+                // The host has a device too.
+                "device" => "Worked on".to_owned(),
+                _ => capital(&words),
+            };
             (words, text)
         })
         .collect()
@@ -100,16 +106,24 @@ pub(super) fn notes(saved: &Saved) -> String {
     html
 }
 
-/// Prints the targets whose engines were all measured.
+/// More targets than this are folded.
+const TARGETS_SHOWN: usize = 20;
+
+/// Prints the targets whose engines were all measured, and how many of them are met.
 pub(super) fn targets(saved: &Saved) -> String {
-    let judged = saved.verdicts.iter().filter(|verdict| verdict.verdict != "not measured");
-    let rows: String = judged.map(target_row).collect();
-    if rows.is_empty() {
-        return rows;
+    let judged = || saved.verdicts.iter().filter(|verdict| verdict.verdict != "not measured");
+    let all = judged().count();
+    if all == 0 {
+        return String::new();
     }
+    let met = judged().filter(|verdict| verdict.verdict == "met").count();
+    let open = if all > TARGETS_SHOWN { "" } else { " open" };
+    let rows: String = judged().map(target_row).collect();
     format!(
-        "<h2>Targets</h2>\n<div class=\"scroll\"><table>\n<tr><th>Case</th><th>Target</th>\
-         <th class=\"n\">Measured [95 %]</th><th>Verdict</th></tr>\n{rows}</table></div>\n"
+        "<h2>Targets</h2>\n<details{open}><summary>{met} of {all} are met beyond the noise.\
+         </summary>\n<div class=\"scroll\"><table>\n<tr><th>Case</th><th>Target</th>\
+         <th class=\"n\">Measured [95 %]</th><th>Verdict</th></tr>\n{rows}</table></div>\n\
+         </details>\n"
     )
 }
 

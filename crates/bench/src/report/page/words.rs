@@ -12,6 +12,11 @@ pub(super) fn title(workload: &str) -> &'static str {
         "fairness" => "Single requests beside a context with thousands",
         "mixed" => "Sockets, a file and a timer: one context against epoll with threads",
         "serve" => "Servers of images, asked by the same client",
+        "aio-stress" => "Streams of reads and writes through every engine",
+        "rawio" => "Asynchronous requests against synchronous threads",
+        "randrw" => "Random reads and writes: the time inside submit",
+        "cleaner" => "Page cleaners of a database: one against many",
+        "prefetch" => "Prefetchers of a database: one against many",
         "paper" => "The sources’ experiments, their figures beside ours",
         _ => "A measurement of nowait",
     }
@@ -59,6 +64,18 @@ const CACHED: [&str; 3] = [
     "I/O per second of processor time is what one processor can do: others cannot take it away.",
 ];
 
+/// Of the sources' experiments on a device that exists.
+const DEVICE: [&str; 4] = [
+    "Each run is a process of its own. It checks every page it reads, and reads back from the disk \
+     what each thread has written last.",
+    "All engines have the same buffers: parts of huge pages, so that the device gets each of them \
+     in one piece.",
+    "“Time inside submit” is that of one call: of 8 requests in the M1 cases, as in aio-stress, of \
+     one in randrw (M9). Processor time is that of the whole process.",
+    "A run ends at its time or after one visit of every block. Where the kernel’s cache is used, \
+     it is empty before a run; nowait’s own is full of another file.",
+];
+
 const SERVE: [&str; 2] = [
     "The client is fio’s nbd engine, 32 requests deep; for “file” fio has the image itself.",
     "Processor time, context switches and memory are those of the server, its start and end \
@@ -85,6 +102,7 @@ pub(super) fn method(saved: &Saved) -> Vec<&'static str> {
         "cached" => &CACHED,
         "serve" => &SERVE,
         "paper" if saved.is_simulated() => return PAPER.to_vec(),
+        "paper" | "aio-stress" | "rawio" | "randrw" | "cleaner" | "prefetch" => &DEVICE,
         _ => &[],
     };
     own.iter().chain(&MEASURED).copied().collect()

@@ -28,13 +28,14 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Chooses a range for the values; `None` if there are none that can be drawn.
-    pub(super) fn over(scale: Scale, values: &[f64]) -> Option<Self> {
+    /// Chooses a range for the values, with marks that are round in their unit; `None` if there are
+    /// none that can be drawn.
+    pub(super) fn over(scale: Scale, unit: &str, values: &[f64]) -> Option<Self> {
         let drawable = |value: &f64| value.is_finite() && (scale == Scale::Linear || *value > 0.0);
         let low = values.iter().copied().filter(drawable).reduce(f64::min)?;
         let high = values.iter().copied().filter(drawable).reduce(f64::max)?;
         Some(match scale {
-            Scale::Linear => Self::linear(high),
+            Scale::Linear => Self::linear(high, base(unit, high)),
             Scale::Log => Self::log(low, high),
             Scale::Ratio => Self::ratio(low.min(1.0), high.max(1.0)),
         })
@@ -49,10 +50,10 @@ impl Axis {
         Self { scale, marks, low, high, from: 0.0, to: 1.0 }
     }
 
-    fn linear(high: f64) -> Self {
+    fn linear(high: f64, base: f64) -> Self {
         let high = if high > 0.0 { high } else { 1.0 };
-        let magnitude = 10_f64.powf((high / 4.0).log10().floor());
-        let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * magnitude);
+        let magnitude = 10_f64.powf((high / base / 4.0).log10().floor());
+        let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * magnitude * base);
         let step = steps.into_iter().find(|step| high / step <= 5.0).unwrap_or(high);
         let marks = (0..=5).map(|n| f64::from(n) * step).filter(|mark| *mark <= high).collect();
         Self::new(Scale::Linear, 0.0, high * 1.03, marks)
@@ -101,6 +102,12 @@ impl Axis {
     }
 }
 
+/// Returns what is counted in: bytes go by powers of 1024.
+fn base(unit: &str, high: f64) -> f64 {
+    let is_bytes = matches!(unit, "B" | "B/s") && high >= 1.0;
+    if is_bytes { 1024_f64.powf((high.log2() / 10.0).floor()) } else { 1.0 }
+}
+
 /// Leaves every other mark, or fewer, and one if it is among them.
 fn thin(marks: &[f64]) -> Vec<f64> {
     let every = marks.len().div_ceil(MARKS_MAX).max(1);
@@ -128,7 +135,7 @@ mod tests {
     use super::*;
 
     fn axis(scale: Scale, values: &[f64]) -> Axis {
-        Axis::over(scale, values).expect("drawable").between(100.0, 600.0)
+        Axis::over(scale, "1", values).expect("drawable").between(100.0, 600.0)
     }
 
     #[test]
@@ -162,9 +169,20 @@ mod tests {
 
     #[test]
     fn nothing_measured_has_no_axis() {
-        assert!(Axis::over(Scale::Log, &[0.0]).is_none());
-        assert!(Axis::over(Scale::Linear, &[]).is_none());
-        assert!(Axis::over(Scale::Linear, &[f64::NAN]).is_none());
+        assert!(Axis::over(Scale::Log, "us", &[0.0]).is_none());
+        assert!(Axis::over(Scale::Linear, "us", &[]).is_none());
+        assert!(Axis::over(Scale::Linear, "us", &[f64::NAN]).is_none());
+    }
+
+    #[test]
+    fn marks_of_bytes_are_round_in_powers_of_1024() {
+        let texts = |high| {
+            let axis = Axis::over(Scale::Linear, "B/s", &[high]).expect("drawable");
+            axis.marks.iter().map(|mark| mark_text("B/s", *mark)).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(336.0 * 1_048_576.0)[1..], ["100 MiB/s", "200 MiB/s", "300 MiB/s"]);
+        assert_eq!(texts(6.5 * 1_048_576.0)[1..], ["2 MiB/s", "4 MiB/s", "6 MiB/s"]);
+        assert_eq!(texts(0.0)[0], "0 B/s");
     }
 
     #[test]

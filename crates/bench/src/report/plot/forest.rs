@@ -37,7 +37,7 @@ impl Forest<'_> {
     pub(in crate::report) fn draw(&self) -> String {
         let of = |row: &Interval| [Some(row.low), Some(row.high), Some(row.median), row.target];
         let figures: Vec<f64> = self.rows.iter().flat_map(of).flatten().collect();
-        let Some(axis) = Axis::over(Scale::Ratio, &figures) else { return String::new() };
+        let Some(axis) = Axis::over(Scale::Ratio, "1", &figures) else { return String::new() };
         let labels: Vec<String> = self.rows.iter().map(|row| row.label.clone()).collect();
         let values: Vec<String> = self.rows.iter().map(Interval::text).collect();
         let words = labels.iter().zip(&values).map(|(label, value)| format!("{label}: {value}"));

@@ -47,7 +47,7 @@ impl Lines<'_> {
         let of = |line: &Line| line.points.iter().map(|point| point.1).collect::<Vec<_>>();
         let mut figures: Vec<f64> = self.series.iter().flat_map(of).collect();
         figures.extend(self.band.iter().flat_map(|band| [band.low, band.high]));
-        let Some(y) = Axis::over(self.scale, &figures) else { return String::new() };
+        let Some(y) = Axis::over(self.scale, self.unit, &figures) else { return String::new() };
         let y = y.between(HEIGHT - BOTTOM, TOP);
         let sizes: Vec<f64> =
             self.series.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();

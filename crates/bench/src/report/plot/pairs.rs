@@ -26,7 +26,7 @@ impl Pairs<'_> {
         let both = |pair: &Pair| [pair.source, Some(pair.here)];
         let figures = self.rows.iter().flat_map(both).flatten();
         let figures: Vec<f64> = figures.flat_map(|(before, after)| [before, after]).collect();
-        let Some(axis) = Axis::over(self.scale, &figures) else { return String::new() };
+        let Some(axis) = Axis::over(self.scale, self.unit, &figures) else { return String::new() };
         let (mut labels, mut values, mut lines) = (Vec::new(), Vec::new(), Vec::new());
         for pair in &self.rows {
             if let Some(source) = pair.source {

@@ -47,7 +47,7 @@ impl Spread<'_> {
     pub(in crate::report) fn draw(&self) -> String {
         let values: Vec<f64> =
             self.rows.iter().flat_map(|row| row.known().map(|(_, us)| us)).collect();
-        let Some(axis) = Axis::over(Scale::Log, &values) else { return String::new() };
+        let Some(axis) = Axis::over(Scale::Log, "us", &values) else { return String::new() };
         let labels: Vec<String> = self.rows.iter().map(|row| row.label.clone()).collect();
         let ranges: Vec<String> = self.rows.iter().map(SpreadRow::range).collect();
         let words = self.rows.iter().map(SpreadRow::words).collect::<Vec<_>>().join("; ");

@@ -25,7 +25,7 @@ impl Strips<'_> {
     pub(in crate::report) fn draw(&self) -> String {
         let runs: Vec<f64> =
             self.rows.iter().flat_map(|strip| strip.runs.iter().copied()).collect();
-        let Some(axis) = Axis::over(self.scale, &runs) else { return String::new() };
+        let Some(axis) = Axis::over(self.scale, self.unit, &runs) else { return String::new() };
         let medians: Vec<f64> =
             self.rows.iter().map(|strip| stats::median(&strip.runs).unwrap_or(f64::NAN)).collect();
         let labels: Vec<String> = self.rows.iter().map(|strip| strip.label.clone()).collect();

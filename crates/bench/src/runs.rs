@@ -1,0 +1,129 @@
+//! What came out of a case: the runs of each of its subjects.
+
+use crate::metric::{Metric, Sample};
+use crate::report::{RatioRow, Row};
+use crate::stats::{self, Ratio, Summary};
+
+/// The runs by subject, in the order of the case; one sample a round.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Runs(Vec<(&'static str, Vec<Sample>)>);
+
+impl FromIterator<(&'static str, Vec<Sample>)> for Runs {
+    fn from_iter<I: IntoIterator<Item = (&'static str, Vec<Sample>)>>(runs: I) -> Self {
+        Self(runs.into_iter().collect())
+    }
+}
+
+impl Runs {
+    /// Returns the subjects that were measured.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.0.iter().map(|(name, _)| *name)
+    }
+
+    /// Returns the figures of a subject, one a round; `None` if it has none.
+    pub(crate) fn figures(&self, subject: &str, metric: Metric) -> Option<Vec<f64>> {
+        let (_, samples) = self.0.iter().find(|(name, _)| *name == subject)?;
+        let figures: Option<Vec<f64>> =
+            samples.iter().map(|sample| sample.get(&metric).copied()).collect();
+        figures.filter(|figures| !figures.is_empty())
+    }
+
+    /// Summarizes the figures of a subject.
+    pub(crate) fn summary(&self, subject: &str, metric: Metric) -> Option<Summary> {
+        stats::summarize(&self.figures(subject, metric)?)
+    }
+
+    /// Returns the figures of `b` divided by those of `a`.
+    pub(crate) fn ratio(&self, metric: Metric, a: &str, b: &str) -> Option<Ratio> {
+        stats::ratio(&self.figures(a, metric)?, &self.figures(b, metric)?)
+    }
+
+    /// Returns every metric of every subject, for the JSON.
+    pub(crate) fn rows(&self, case: &'static str) -> Vec<Row> {
+        let of = |name| {
+            Metric::ALL
+                .into_iter()
+                .filter_map(move |metric| Row::of(case, name, metric, self.figures(name, metric)?))
+        };
+        self.names().flat_map(of).collect()
+    }
+
+    /// Returns how many times the figure of the first of each pair that of the second is.
+    pub(crate) fn ratio_rows(
+        &self,
+        case: &'static str,
+        pairs: impl IntoIterator<Item = (&'static str, &'static str)>,
+        metrics: &[Metric],
+    ) -> Vec<RatioRow> {
+        let of = |(a, b): (&'static str, &'static str)| {
+            metrics.iter().filter_map(move |metric| {
+                let both = (self.figures(a, *metric)?, self.figures(b, *metric)?);
+                RatioRow::of(case, *metric, (a, &both.0), (b, &both.1))
+            })
+        };
+        pairs.into_iter().flat_map(of).collect()
+    }
+
+    /// Adds a run.
+    pub(crate) fn push(&mut self, index: usize, sample: Sample) {
+        self.0[index].1.push(sample);
+    }
+
+    /// Takes the runs of a subject away.
+    pub(crate) fn clear(&mut self, index: usize) {
+        self.0[index].1.clear();
+    }
+
+    /// Leaves so many rounds.
+    pub(crate) fn truncate(&mut self, rounds: usize) {
+        self.0.iter_mut().for_each(|(_, samples)| samples.truncate(rounds));
+    }
+
+    /// Leaves the subjects that have runs.
+    pub(crate) fn without_empty(self) -> Self {
+        self.0.into_iter().filter(|(_, samples)| !samples.is_empty()).collect()
+    }
+
+    /// Tells whether there is no subject.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs() -> Runs {
+        let sample = |iops| Sample::from([(Metric::Iops, iops)]);
+        let samples = |iops: f64| (0..5).map(|_| sample(iops)).collect();
+        [("slow", samples(10.0)), ("fast", samples(20.0)), ("none", Vec::new())]
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn figures_are_found_by_name_and_metric() {
+        let runs = runs();
+        assert_eq!(runs.figures("fast", Metric::Iops), Some(vec![20.0; 5]));
+        assert_eq!(runs.figures("fast", Metric::BytesPerS), None);
+        assert_eq!(
+            (runs.figures("none", Metric::Iops), runs.figures("x", Metric::Iops)),
+            (None, None)
+        );
+        assert_eq!(runs.ratio(Metric::Iops, "slow", "fast").map(|ratio| ratio.median), Some(2.0));
+        assert_eq!(runs.rows("case").len(), 2);
+        let pairs = [("slow", "fast"), ("slow", "none")];
+        assert_eq!(runs.ratio_rows("case", pairs, &Metric::ALL).len(), 1);
+    }
+
+    #[test]
+    fn what_has_no_runs_can_be_left_out() {
+        let mut runs = runs();
+        runs.clear(0);
+        runs.truncate(3);
+        let runs = runs.without_empty();
+        assert_eq!(runs.names().collect::<Vec<_>>(), ["fast"]);
+        assert_eq!(runs.figures("fast", Metric::Iops).map(|figures| figures.len()), Some(3));
+    }
+}
