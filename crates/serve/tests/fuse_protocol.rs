@@ -1,37 +1,56 @@
-//! Requests of the kernel by hand: what is answered, what is refused, and what is kept.
+//! The test as the kernel: requests by hand, through fuser's session and the serving threads to a
+//! real file. What is answered, what is refused, and what is kept.
+//!
+//! A socket of datagrams takes the place of the kernel's device.
 
-mod support;
-
-use nowait::Errno;
-use nowait_export::{Image, Medium, Properties};
-use nowait_serve::fuse::{Face, Kernel, Landing, Rights, Session};
+use fuser::{Config as SessionConfig, Session, SessionACL};
+use nowait::{Errno, Nowait};
+use nowait_export::{Cache, Image, ImageOptions};
+use nowait_serve::{
+    fuse::{Face, Rights},
+    server::{Config, Server},
+};
+use nowait_sys::fuse::{allocation, whence};
 use std::{
-    io::{IoSlice, Read},
+    os::unix::net::UnixDatagram,
     sync::Arc,
+    thread::{self, JoinHandle},
     time::UNIX_EPOCH,
 };
-use support::{Memory, PLAIN, SIZE};
+use tempfile::TempDir;
 
-/// Keeps the answers.
-#[derive(Default)]
-struct Heard(Vec<Vec<u8>>);
-
-impl Kernel for Heard {
-    fn answer(&mut self, parts: &[IoSlice<'_>]) {
-        self.0.push(parts.iter().flat_map(|part| part.to_vec()).collect());
-    }
-}
-
-struct Asking {
-    session: Session<()>,
-    memory: Memory,
-    landing: Landing,
-    heard: Heard,
-}
-
-const READ: u32 = 15;
-const WRITE: u32 = 16;
+const SIZE: u64 = 8 << 20;
 const USER: u32 = 7;
+/// Of a message that such a socket takes.
+const DATA_BYTES_MAX: usize = 128 << 10;
+
+mod opcode {
+    pub(super) const GETATTR: u32 = 3;
+    pub(super) const SETATTR: u32 = 4;
+    pub(super) const OPEN: u32 = 14;
+    pub(super) const READ: u32 = 15;
+    pub(super) const WRITE: u32 = 16;
+    pub(super) const STATFS: u32 = 17;
+    pub(super) const RELEASE: u32 = 18;
+    pub(super) const FSYNC: u32 = 20;
+    pub(super) const GETXATTR: u32 = 22;
+    pub(super) const FLUSH: u32 = 25;
+    pub(super) const INIT: u32 = 26;
+    pub(super) const DESTROY: u32 = 38;
+    pub(super) const FALLOCATE: u32 = 43;
+    pub(super) const LSEEK: u32 = 46;
+}
+
+/// The kernel's end.
+struct Kernel {
+    device: UnixDatagram,
+    server: Option<Server>,
+    session: Option<JoinHandle<()>>,
+    image: Arc<Image<nowait::File>>,
+    agreed: Vec<u8>,
+    unique: u64,
+    _folder: TempDir,
+}
 
 fn words(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
@@ -45,39 +64,62 @@ fn pair(first: u32, second: u32) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-impl Asking {
-    fn new(properties: Properties, users: Vec<u32>) -> Asking {
-        let image = Arc::new(Image::new("disk", properties, 0, SIZE as u64, ()));
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+impl Kernel {
+    fn new(read_only: bool, users: Vec<u32>) -> Kernel {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
+        let nowait = Nowait::new().unwrap();
+        // The folder may be on a file system without direct I/O.
+        let options =
+            ImageOptions { path, cache: Cache::Host, read_only, ..ImageOptions::default() };
+        let image = Arc::new(Image::open(&nowait, &options).unwrap());
+        let config = Config { threads: 2, ..Config::default() };
+        let server = Server::start(&nowait, vec![image.clone()], &config).unwrap();
         let rights = Rights { user: 1, group: 2, users };
-        let mut memory = Memory::new(64 << 20);
-        let landing = Landing::new(memory.pool());
-        let session = Session::new(3, Arc::new(Face::new(image, rights, UNIX_EPOCH)));
-        Asking { session, memory, landing, heard: Heard::default() }
+        let front = server.front(Face::new(image.clone(), rights, UNIX_EPOCH));
+        let (device, far) = UnixDatagram::pair().unwrap();
+        let mut kernel = Kernel {
+            device,
+            server: Some(server),
+            session: None,
+            image,
+            agreed: Vec::new(),
+            unique: 0,
+            _folder: folder,
+        };
+        let everything = words(&[pair(7, 45), pair(128 << 10, u32::MAX), 0, 0, 0, 0, 0, 0]);
+        kernel.send(opcode::INIT, &everything);
+        let config = SessionConfig::default();
+        let session = Session::from_fd(front, far.into(), SessionACL::All, config).unwrap();
+        kernel.agreed = kernel.answer().unwrap();
+        kernel.session = Some(thread::spawn(move || drop(session.run())));
+        kernel
     }
 
-    /// Sends a request, and lets all end that is under way.
     fn send(&mut self, opcode: u32, body: &[u8]) {
+        self.unique += 2;
         let len = 40 + body.len() as u32;
-        let head = [pair(len, opcode), 99, 1, pair(USER, 0), 0];
+        let head = [pair(len, opcode), self.unique, 1, pair(USER, 0), 0];
         let bytes = [words(&head), body.to_vec()].concat();
-        let count = (&bytes[..]).read_vectored(&mut self.landing.slices()).expect("memory");
-        assert_eq!(count, bytes.len());
-        let Asking { session, memory, landing, heard } = self;
-        session.request(landing, count, memory, heard, 0);
-        while let Some(ended) = memory.pop() {
-            session.end(ended, memory, heard, 1);
-        }
+        assert_eq!(self.device.send(&bytes).unwrap(), bytes.len());
     }
 
-    /// Returns the data of the only answer, or its error.
+    /// Returns the data of the next answer, or its error.
     fn answer(&mut self) -> Result<Vec<u8>, i32> {
-        let [answer] = &self.heard.0[..] else { panic!("{} answers", self.heard.0.len()) };
-        let len = u32::from_ne_bytes(answer[..4].try_into().expect("four bytes"));
-        assert_eq!((len as usize, &answer[8..16]), (answer.len(), &99u64.to_ne_bytes()[..]));
-        let error = i32::from_ne_bytes(answer[4..8].try_into().expect("four bytes"));
-        let data = answer[16..].to_vec();
-        self.heard.0.clear();
-        if error == 0 { Ok(data) } else { Err(-error) }
+        let mut bytes = vec![0; DATA_BYTES_MAX + 16];
+        let len = self.device.recv(&mut bytes).unwrap();
+        bytes.truncate(len);
+        assert_eq!(number(&bytes, 0) as usize, bytes.len());
+        assert_eq!(bytes[8..16], self.unique.to_ne_bytes());
+        match number(&bytes, 4) as i32 {
+            0 => Ok(bytes.split_off(16)),
+            error => Err(-error),
+        }
     }
 
     fn ask(&mut self, opcode: u32, body: &[u8]) -> Result<Vec<u8>, i32> {
@@ -87,86 +129,127 @@ impl Asking {
 
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<Vec<u8>, i32> {
         let about = words(&[0, offset, pair(data.len() as u32, 0), 0, 0]);
-        self.ask(WRITE, &[about, data.to_vec()].concat())
+        self.ask(opcode::WRITE, &[about, data.to_vec()].concat())
     }
 
     fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, i32> {
-        self.ask(READ, &words(&[0, offset, pair(len, 0), 0, 0]))
+        self.ask(opcode::READ, &words(&[0, offset, pair(len, 0), 0, 0]))
+    }
+
+    fn seek(&mut self, offset: u64, way: u32) -> Result<Vec<u8>, i32> {
+        self.ask(opcode::LSEEK, &words(&[0, offset, pair(way, 0)]))
+    }
+
+    fn allocate(&mut self, mode: u32, offset: u64, len: u64) -> Result<Vec<u8>, i32> {
+        self.ask(opcode::FALLOCATE, &words(&[0, offset, len, pair(mode, 0)]))
+    }
+
+    /// Ends the session as the end of a mount does, and the server.
+    fn end(mut self) {
+        assert_eq!(self.ask(opcode::DESTROY, &[]), Ok(vec![]));
+        self.session.take().unwrap().join().unwrap();
+        self.server.take().unwrap().stop().unwrap();
+        assert_eq!((self.image.stats().in_flight(), self.image.stats().connections()), (0, 0));
     }
 }
 
 #[test]
-fn data_of_any_length_come_back_and_no_memory_is_kept() {
-    let mut asking = Asking::new(PLAIN, vec![]);
-    let used = asking.memory.pool().used_bytes();
-    for len in [1, 4095, 40_000, (256 << 10) + 1, 1 << 20] {
-        let data: Vec<u8> = (0..len).map(|i| (i * 13 + len) as u8).collect();
-        let written = asking.write(512, &data).expect("written");
-        assert_eq!(written, words(&[pair(len as u32, 0)]));
-        assert!(asking.read(512, len as u32).expect("read") == data, "{len}");
+fn the_greeting_agrees_on_what_is_needed() {
+    let kernel = Kernel::new(false, vec![]);
+    let flags = number(&kernel.agreed, 12);
+    // ASYNC_READ, BIG_WRITES, ASYNC_DIO, MAX_PAGES.
+    for needed in [1, 1 << 5, 1 << 15, 1 << 22] {
+        assert_ne!(flags & needed, 0, "{needed:#x} of {flags:#x}");
     }
-    assert_eq!((asking.memory.pool().used_bytes(), asking.session.in_flight()), (used, 0));
-    asking.landing.give_back(asking.memory.pool());
-    assert_eq!(asking.memory.pool().used_bytes(), 0);
+    // WRITEBACK_CACHE: a write would be done before it is.
+    assert_eq!(flags & 1 << 16, 0);
+    let background = number(&kernel.agreed, 16) & 0xffff;
+    assert_eq!((background, number(&kernel.agreed, 20)), (512, 256 << 10));
+    kernel.end();
+}
+
+#[test]
+fn data_of_any_length_come_back() {
+    let mut kernel = Kernel::new(false, vec![]);
+    for len in [1, 4095, 4096, 40_000, DATA_BYTES_MAX - 100] {
+        let data: Vec<u8> = (0..len).map(|i| (i * 13 + len) as u8).collect();
+        let written = kernel.write(512, &data).expect("written");
+        assert_eq!(written, words(&[pair(len as u32, 0)]));
+        assert!(kernel.read(512, len as u32).expect("read") == data, "{len}");
+    }
+    assert_eq!(kernel.ask(opcode::FSYNC, &words(&[0, 0])), Ok(vec![]));
+    kernel.end();
 }
 
 #[test]
 fn the_end_of_the_file_is_where_the_image_ends() {
-    let (mut asking, size) = (Asking::new(PLAIN, vec![]), SIZE as u64);
-    assert_eq!(asking.read(size, 10), Ok(vec![]));
-    assert_eq!(asking.read(size - 3, 10), Ok(vec![0; 3]));
-    assert_eq!(asking.write(size, b"x"), Err(Errno::NOSPC.raw()));
-    assert_eq!(asking.write(size - 2, b"xyz"), Ok(words(&[pair(2, 0)])));
-    assert_eq!(asking.read(u64::MAX, 10), Ok(vec![]));
-    assert_eq!(asking.write(u64::MAX, b"x"), Err(Errno::NOSPC.raw()));
+    let mut kernel = Kernel::new(false, vec![]);
+    assert_eq!(kernel.read(SIZE, 10), Ok(vec![]));
+    assert_eq!(kernel.read(SIZE - 3, 10), Ok(vec![0; 3]));
+    assert_eq!(kernel.write(SIZE, b"x"), Err(Errno::NOSPC.raw()));
+    assert_eq!(kernel.write(SIZE - 2, b"xyz"), Ok(words(&[pair(2, 0)])));
+    // No offset of a file.
+    assert_eq!(kernel.read(u64::MAX, 10), Err(Errno::INVAL.raw()));
+    let attributes = kernel.ask(opcode::GETATTR, &words(&[0, 0])).expect("attributes");
+    assert_eq!(attributes[..16], [0; 16], "remembered");
+    assert_eq!(attributes[24..32], SIZE.to_ne_bytes());
+    let all = kernel.ask(opcode::STATFS, &[]).expect("blocks");
+    assert_eq!(all[..8], (SIZE / 4096).to_ne_bytes());
+    kernel.end();
 }
 
 #[test]
-fn an_error_of_the_medium_is_the_answer() {
-    let mut asking = Asking::new(PLAIN, vec![]);
-    asking.memory.failure = Some(Errno::IO);
-    assert_eq!(asking.read(0, 1 << 20), Err(Errno::IO.raw()));
-    assert_eq!(asking.write(0, &vec![1; 300_000]), Err(Errno::IO.raw()));
-    assert_eq!(asking.ask(20, &words(&[0, 0])), Err(Errno::IO.raw()), "fsync");
+fn holes_are_made_and_found() {
+    let mut kernel = Kernel::new(false, vec![]);
+    kernel.write(1 << 20, &vec![1; 64 << 10]).expect("written");
+    let found = |offset: u64| Ok(words(&[offset]));
+    assert_eq!(kernel.seek(0, whence::DATA), found(1 << 20));
+    assert_eq!(kernel.seek(1 << 20, whence::HOLE), found((1 << 20) + (64 << 10)));
+    assert_eq!(kernel.seek(2 << 20, whence::DATA), Err(Errno::NXIO.raw()));
+    assert_eq!(kernel.seek(SIZE, whence::HOLE), Err(Errno::NXIO.raw()));
+    assert_eq!(kernel.seek(0, 2), Err(Errno::INVAL.raw()));
+    let punch = allocation::PUNCH_HOLE | allocation::KEEP_SIZE;
+    assert_eq!(kernel.allocate(punch, 1 << 20, 64 << 10), Ok(vec![]));
+    assert_eq!(kernel.read(1 << 20, 4096), Ok(vec![0; 4096]));
+    assert_eq!(kernel.allocate(punch, SIZE, 4096), Ok(vec![]), "beyond the end");
+    let zero = allocation::ZERO_RANGE;
+    assert_eq!(kernel.allocate(zero, SIZE - 1, 2), Err(Errno::NOSPC.raw()));
+    assert_eq!(kernel.allocate(zero, 8, u64::MAX), Err(Errno::INVAL.raw()));
+    assert_eq!(kernel.allocate(0, 0, 4096), Err(Errno::OPNOTSUPP.raw()));
+    kernel.end();
 }
 
 #[test]
 fn who_is_not_named_and_what_would_change_the_image_is_refused() {
-    let read_only = Properties { read_only: true, ..PLAIN };
-    let mut asking = Asking::new(read_only, vec![USER]);
-    assert!(asking.ask(14, &words(&[0])).is_ok(), "open for reading");
-    assert_eq!(asking.ask(14, &words(&[pair(2, 0)])), Err(Errno::ROFS.raw()));
-    assert_eq!(asking.write(0, b"x"), Err(Errno::ROFS.raw()));
-    assert_eq!(asking.ask(43, &words(&[0, 0, 4096, 3])), Err(Errno::ROFS.raw()), "fallocate");
-    let mut asking = Asking::new(PLAIN, vec![USER + 1]);
-    assert_eq!(asking.ask(14, &words(&[0])), Err(Errno::ACCES.raw()));
+    let mut kernel = Kernel::new(true, vec![USER]);
+    assert!(kernel.ask(opcode::OPEN, &words(&[0])).is_ok(), "open for reading");
+    assert_eq!(kernel.image.stats().connections(), 1);
+    assert_eq!(kernel.ask(opcode::RELEASE, &words(&[0, 0, 0])), Ok(vec![]));
+    assert_eq!(kernel.ask(opcode::OPEN, &words(&[pair(2, 0)])), Err(Errno::ROFS.raw()));
+    assert_eq!(kernel.write(0, b"x"), Err(Errno::ROFS.raw()));
+    let punch = allocation::PUNCH_HOLE | allocation::KEEP_SIZE;
+    assert_eq!(kernel.allocate(punch, 0, 4096), Err(Errno::ROFS.raw()));
+    kernel.end();
+    let mut kernel = Kernel::new(false, vec![USER + 1]);
+    assert_eq!(kernel.ask(opcode::OPEN, &words(&[0])), Err(Errno::ACCES.raw()));
     let resize = words(&[pair(8, 0), 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(asking.ask(4, &resize), Err(Errno::PERM.raw()));
+    assert_eq!(kernel.ask(opcode::SETATTR, &resize), Err(Errno::PERM.raw()));
+    kernel.end();
 }
 
 #[test]
-fn what_is_too_short_or_unknown_is_refused_and_never_read_beyond() {
-    let mut asking = Asking::new(PLAIN, vec![]);
-    for opcode in 0..60 {
-        for body in [0, 4, 8, 39, 100] {
-            // FORGET and BATCH_FORGET have no answer.
-            asking.send(opcode, &vec![0xff; body]);
-            let expected = usize::from(!matches!(opcode, 2 | 42));
-            assert_eq!(asking.heard.0.len(), expected, "{opcode} with {body} bytes");
-            asking.heard.0.clear();
-        }
-    }
-    assert_eq!(asking.session.in_flight(), 0);
+fn what_is_not_there_is_said_so_that_the_kernel_does_not_ask_again() {
+    let mut kernel = Kernel::new(false, vec![]);
+    let name = [&words(&[0])[..], b"security.capability\0"].concat();
+    assert_eq!(kernel.ask(opcode::GETXATTR, &name), Err(Errno::NOSYS.raw()));
+    assert_eq!(kernel.ask(opcode::FLUSH, &words(&[0, 0, 0])), Err(Errno::NOSYS.raw()));
+    kernel.end();
 }
 
 #[test]
-fn the_greeting_agrees_on_what_both_know() {
-    let mut asking = Asking::new(PLAIN, vec![]);
-    let everything = words(&[pair(7, 45), pair(128 << 10, u32::MAX)]);
-    let agreed = asking.ask(26, &everything).expect("agreed");
-    let number = |at: usize| u32::from_ne_bytes(agreed[at..at + 4].try_into().expect("a number"));
-    assert_eq!((agreed.len(), number(0), number(8), number(20)), (64, 7, 128 << 10, 1 << 20));
-    assert_eq!(number(12), 1 | 1 << 5 | 1 << 15 | 1 << 22);
-    let old = words(&[pair(7, 20), pair(0, u32::MAX)]);
-    assert_eq!(asking.ask(26, &old), Err(Errno::OPNOTSUPP.raw()));
+fn who_has_it_open_when_the_mount_ends_is_gone() {
+    let mut kernel = Kernel::new(false, vec![]);
+    assert!(kernel.ask(opcode::OPEN, &words(&[0])).is_ok());
+    assert_eq!(kernel.image.stats().connections(), 1);
+    kernel.end();
 }

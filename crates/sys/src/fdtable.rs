@@ -105,21 +105,6 @@ pub fn receive(channel: i32) -> Result<(u64, Fd), Errno> {
     fd.map(|fd| (tag, fd)).ok_or(Errno::MFILE)
 }
 
-/// Waits on any Unix socket for a message with a file.
-///
-/// # Errors
-/// `EPIPE`: the other side has gone. `EMFILE`: the message came without its file.
-pub(crate) fn receive_from(socket: i32) -> Result<Fd, Errno> {
-    loop {
-        match receive_message(socket, 0) {
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-            Ok((0, ..)) => return Err(Errno::PIPE),
-            Ok((_, _, fd)) => return fd.ok_or(Errno::MFILE),
-        }
-    }
-}
-
 /// Returns the first eight bytes of the next message on any Unix socket, and the first file that
 /// comes with it; the message stays there. Never waits.
 ///

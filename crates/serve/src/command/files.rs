@@ -38,9 +38,9 @@ fn show_one(server: &Server, image: &Arc<Image<File>>, path: &Path) -> Result<Mo
     let users = server.view().access().users_of(image.name());
     let rights = Rights { user: owner.0, group: owner.1, users };
     let others = !rights.users.is_empty();
-    let (mount, device) = Mount::new(path, image.properties().read_only, others, owner)?;
     let face = Face::new(image.clone(), rights, changed.unwrap_or_else(|_| SystemTime::now()));
-    server.mount(mount.path(), device, &Arc::new(face));
+    let mount = Mount::new(path, server.front(face), others, server.threads())?;
+    server.mounted(image, mount.path());
     let (name, size, shown) = (image.name(), image.size(), mount.path().display());
     eprintln!("nowait: serving {name} ({size} bytes) as {shown}");
     Ok(mount)

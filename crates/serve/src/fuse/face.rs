@@ -1,12 +1,11 @@
 //! An image as users of its file see it; what all threads that serve the file have in common.
 
-use super::wire::Attributes;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use fuser::{FileAttr, FileType, INodeNo};
 use nowait_export::Image;
-use nowait_sys::fuse::REGULAR;
 use std::{
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// Whose the file is, and who may open it.
@@ -71,17 +70,28 @@ impl<F> Face<F> {
         self.changed_ns.store(ns, Relaxed);
     }
 
-    pub(crate) fn attributes(&self) -> Attributes {
+    pub(crate) fn attributes(&self) -> FileAttr {
         let properties = self.image.properties();
         let reading = if self.rights.users.is_empty() { 0o400 } else { 0o444 };
         let writing = if properties.read_only { 0 } else { reading >> 1 };
-        Attributes {
-            size: self.image.size(),
-            changed_ns: self.changed_ns.load(Relaxed),
-            mode: REGULAR | reading | writing,
-            user: self.rights.user,
-            group: self.rights.group,
-            block_bytes: properties.preferred_bytes,
+        let size = self.image.size();
+        let changed = UNIX_EPOCH + Duration::from_nanos(self.changed_ns.load(Relaxed));
+        FileAttr {
+            ino: INodeNo(1),
+            size,
+            blocks: size.div_ceil(512),
+            atime: changed,
+            mtime: changed,
+            ctime: changed,
+            crtime: changed,
+            kind: FileType::RegularFile,
+            perm: reading | writing,
+            nlink: 1,
+            uid: self.rights.user,
+            gid: self.rights.group,
+            rdev: 0,
+            blksize: properties.preferred_bytes,
+            flags: 0,
         }
     }
 }

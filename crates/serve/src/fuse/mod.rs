@@ -1,26 +1,24 @@
 //! An image as one file, by the kernel's FUSE: what losetup, mkfs and mount can use.
 //!
 //! ```text
-//!  mount     the file appears and disappears; what a crash has left behind
-//!  device ─▶ landing ─▶ session ─▶ nowait_export
-//!    ▲                     │          a file has one session for each serving thread
-//!    └───── answers ───────┘
-//!  face      what all of them know of the file          wire    the protocol's numbers
+//!  mount    the file appears and disappears; what a crash has left behind
+//!                   threads of fuser                serving threads
+//!  kernel ─▶ fuser ─▶ Front ─── Asked, an order ───▶ Pending ─▶ nowait_export
+//!    ▲                                                  │
+//!    └─────────────────── fuser's reply ◀───────────────┘
+//!  face     what all of them know of the file
 //! ```
-//! A request is read into the memory that it is written from, and answered from the memory it was
-//! read into; while the device works it holds no thread.
+//! The crate fuser mounts, shakes hands and has the messages. A request goes from its thread to a
+//! serving one, which answers it when the device has done it; meanwhile it holds no thread.
 
-mod device;
+mod asked;
 mod face;
-mod landing;
+mod front;
 mod mount;
-mod mounts;
-mod session;
-mod wire;
+mod pending;
 
-pub use device::Device;
+pub(crate) use asked::Asked;
 pub use face::{Face, Rights};
-pub use landing::Landing;
+pub use front::Front;
 pub use mount::{Mount, Unmounted};
-pub(crate) use mounts::{Mounts, is_mount};
-pub use session::{Kernel, Session};
+pub(crate) use pending::{Pending, is_file};

@@ -1,19 +1,18 @@
 //! The file appears, and disappears again; what a server that was killed has left behind.
 
-use super::Device;
+use super::Front;
 use crate::ServeError;
+use fuser::{Config, MountOption, Session, SessionACL};
 use nowait::Errno;
 use nowait_sys::{eventfd::EventFd, fuse};
 use std::{
-    ffi::{CString, OsStr, OsString},
+    ffi::{CString, OsString},
     fs, io,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::{ffi::OsStrExt, ffi::OsStringExt, fs::OpenOptionsExt, net::UnixStream},
-    },
+    os::unix::{ffi::OsStrExt, ffi::OsStringExt, fs::OpenOptionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
+    thread,
 };
 
 /// A mounted file. Dropping it takes it down.
@@ -35,39 +34,63 @@ pub enum Unmounted {
     InUse,
 }
 
-/// The kernel's name for file systems of ours.
-const KIND: &str = "fuse.nowait";
+/// The source of ours in the table of mounts; where the helper has mounted, their kind too, behind
+/// `fuse.`.
+const NAME: &str = "nowait";
 const HELPER: &str = "fusermount3";
 
 impl Mount {
-    /// Mounts on `path`, a regular file or nothing. What a killed server has left mounted there is
-    /// taken down first, and told on the standard error. With `others` the kernel lets everybody
-    /// come, otherwise this user alone.
+    /// Mounts `front` on `path`, a regular file or nothing. What a killed server has left mounted
+    /// there is taken down first, and told on the standard error. With `others` the kernel lets
+    /// everybody come, otherwise this user alone. It asks from now on, by `threads` threads.
     ///
     /// # Errors
-    /// Something is mounted there; it is no regular file; this user may not mount.
-    pub fn new(
+    /// Something is mounted there; it is no regular file; this user may not mount; the kernel has
+    /// no FUSE, or one too old.
+    pub(crate) fn new(
         path: &Path,
-        read_only: bool,
+        front: Front,
         others: bool,
-        owner: (u32, u32),
-    ) -> Result<(Mount, Device), ServeError> {
+        threads: usize,
+    ) -> Result<Mount, ServeError> {
         let lost = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
         let path = absolute(path)?;
         clear(&path)?;
+        probe()?;
         let made = prepare(&path)?;
-        match mount(&path, read_only, others, owner) {
-            Ok(fd) => {
-                let device = Device::new(fd, lost.clone());
-                Ok((Mount { path, lost, made, mounted: true }, device))
-            }
-            Err(error) => {
-                if made {
-                    let _ = fs::remove_file(&path);
-                }
-                Err(error)
-            }
+        let mount = Mount { path, lost, made, mounted: false };
+        mount.up(front, others, threads)
+    }
+
+    fn up(mut self, front: Front, others: bool, threads: usize) -> Result<Mount, ServeError> {
+        let name = || NAME.to_owned();
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(name()),
+            MountOption::Subtype(name()),
+            MountOption::DefaultPermissions,
+            MountOption::NoSuid,
+            MountOption::NoDev,
+        ];
+        if front.is_read_only() {
+            config.mount_options.push(MountOption::RO);
         }
+        config.acl = if others { SessionACL::All } else { SessionACL::Owner };
+        config.n_threads = Some(threads);
+        config.clone_fd = threads > 1;
+        let shown = self.path.display();
+        let failed = |error: io::Error| ServeError::new(format!("cannot mount {shown}: {error}"));
+        let session = Session::new(front, &self.path, &config).map_err(failed)?;
+        let lost = self.lost.clone();
+        let named = thread::Builder::new().name("nowait-fuse".to_owned());
+        let run = move || {
+            // Ends with the mount.
+            let _ = session.run();
+            lost.signal();
+        };
+        named.spawn(run).map_err(|error| ServeError::io("start of a thread", &error))?;
+        self.mounted = true;
+        Ok(self)
     }
 
     /// Returns where the file is.
@@ -94,6 +117,7 @@ impl Mount {
     /// Takes it down. Nobody new comes then.
     pub fn unmount(&mut self) -> Unmounted {
         if !core::mem::take(&mut self.mounted) {
+            self.remove();
             return Unmounted::Clean;
         }
         let outcome = if unmount(&self.path, false).is_ok() {
@@ -136,11 +160,12 @@ fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
 
 /// Takes down what a server that is no more has left on `path`.
 fn clear(path: &Path) -> Result<(), ServeError> {
-    let mounted = mounted_kinds(path);
-    let Some(kind) = mounted.last() else { return Ok(()) };
+    let mounted = mounted_on(path);
+    let Some((kind, source)) = mounted.last() else { return Ok(()) };
     let error = fs::metadata(path).err().and_then(|error| error.raw_os_error()).map(Errno::new);
     let shown = path.display();
-    if kind != KIND || error != Some(Errno::NOTCONN) {
+    let ours = kind.starts_with("fuse") && source == NAME;
+    if !ours || error != Some(Errno::NOTCONN) {
         return Err(ServeError::new(format!(
             "{shown}: something is mounted there ({kind}); take it down with: umount {shown}"
         )));
@@ -151,22 +176,23 @@ fn clear(path: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Returns the kinds of file systems mounted on `path`, the uppermost last.
+/// Returns the kinds and sources of the file systems mounted on `path`, the uppermost last.
 /// Source: proc_pid_mountinfo(5).
-fn mounted_kinds(path: &Path) -> Vec<String> {
+fn mounted_on(path: &Path) -> Vec<(String, String)> {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let lines = table.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| mounted_kind(line, path)).collect()
+    lines.filter_map(|line| kind_and_source(line, path)).collect()
 }
 
-fn mounted_kind(line: &[u8], path: &Path) -> Option<String> {
+fn kind_and_source(line: &[u8], path: &Path) -> Option<(String, String)> {
     let mut fields = line.split(|byte| *byte == b' ');
     let point = unescaped(fields.nth(4)?);
     if point != path.as_os_str() {
         return None;
     }
-    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-    Some(String::from_utf8_lossy(kind).into_owned())
+    let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    Some((text(behind.next()?), text(behind.next()?)))
 }
 
 /// Turns `\040` into a space, and so on.
@@ -200,70 +226,16 @@ fn prepare(path: &Path) -> Result<bool, ServeError> {
     }
 }
 
-/// Mounts, by the system call or, without the right to it, by fusermount3(1).
-fn mount(
-    path: &Path,
-    read_only: bool,
-    others: bool,
-    owner: (u32, u32),
-) -> Result<OwnedFd, ServeError> {
-    let shown = path.display();
-    let failed = |errno: Errno| ServeError::new(format!("cannot mount {shown}: {errno}"));
-    let point = c_string(path.as_os_str())?;
-    let direct = fuse::open_device().and_then(|device| {
-        let options = format!(
-            "fd={},rootmode={:o},user_id={},group_id={},default_permissions{}",
-            device.as_raw_fd(),
-            fuse::REGULAR,
-            owner.0,
-            owner.1,
-            if others { ",allow_other" } else { "" }
-        );
-        let options = CString::new(options).unwrap_or_default();
-        fuse::mount(&point, &options, read_only).map(|()| device)
-    });
-    match direct {
-        Err(Errno::PERM) => by_helper(path, read_only, others),
-        Err(errno @ (Errno::NOENT | Errno::NODEV | Errno::NXIO)) => {
+/// Makes sure that the kernel has FUSE.
+fn probe() -> Result<(), ServeError> {
+    let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    match opened.map_err(|error| error.raw_os_error().map(Errno::new)) {
+        Err(Some(errno @ (Errno::NOENT | Errno::NODEV | Errno::NXIO))) => {
             Err(ServeError::new(format!("the kernel has no FUSE here (/dev/fuse: {errno})")))
         }
-        outcome => outcome.map_err(failed),
+        // What the helper may, this user need not.
+        _ => Ok(()),
     }
-}
-
-fn c_string(text: &OsStr) -> Result<CString, ServeError> {
-    CString::new(text.as_bytes()).map_err(|_| ServeError::new("a path has no zero byte in it"))
-}
-
-/// Has fusermount3(1) mount, which may: it is installed with the rights for it.
-fn by_helper(path: &Path, read_only: bool, others: bool) -> Result<OwnedFd, ServeError> {
-    let shown = path.display();
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => ServeError::new(format!(
-            "cannot mount {shown}: it needs root, or {HELPER} (the package fuse3)"
-        )),
-        _ => ServeError::io(HELPER, &error),
-    };
-    let (near, far) = UnixStream::pair().map_err(failed)?;
-    let mut options = "default_permissions,nosuid,nodev,fsname=nowait,subtype=nowait".to_owned();
-    options.push_str(if read_only { ",ro" } else { "" });
-    options.push_str(if others { ",allow_other" } else { "" });
-    // The device comes back by its standard input.
-    let helper = Command::new(HELPER)
-        .args(["-o", &options, "--"])
-        .arg(path)
-        .env("_FUSE_COMMFD", "0")
-        .stdin(Stdio::from(OwnedFd::from(far)))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    let received = fuse::receive_device(near.as_fd());
-    let output = helper.wait_with_output().map_err(failed)?;
-    received.map_err(|_| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        ServeError::new(format!("cannot mount {shown}: {}", said.trim()))
-    })
 }
 
 fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
@@ -289,12 +261,13 @@ mod tests {
     #[test]
     fn the_table_of_mounts_tells_what_is_on_a_path() {
         let line = br"36 35 0:9 / /mnt/with\040space rw master:1 shared:2 - fuse.nowait nowait rw";
-        let kind = |path: &str| mounted_kind(line, Path::new(path));
-        assert_eq!(kind("/mnt/with space").as_deref(), Some(KIND));
-        assert_eq!(kind("/mnt/with"), None);
-        assert_eq!(mounted_kind(b"", Path::new("/")), None);
+        let mounted = |path: &str| kind_and_source(line, Path::new(path));
+        let expected = ("fuse.nowait".to_owned(), NAME.to_owned());
+        assert_eq!(mounted("/mnt/with space"), Some(expected));
+        assert_eq!(mounted("/mnt/with"), None);
+        assert_eq!(kind_and_source(b"", Path::new("/")), None);
         assert_eq!(unescaped(br"a\\b\134c\0"), OsString::from(r"a\\b\c\0"));
-        assert!(!mounted_kinds(Path::new("/proc")).is_empty());
+        assert_eq!(mounted_on(Path::new("/proc"))[0].0, "proc");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::socket::Socket;
 use crate::{
-    fuse::{Device, Face},
+    fuse::{Asked, Face},
     nbd::Security,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub(crate) enum Order {
     /// Serve this client.
     Serve(Socket, Security),
-    /// Answer for this file.
-    Mount(Device, Arc<Face<File>>),
+    /// Do what the kernel asks of this file.
+    Ask(Arc<Face<File>>, Asked),
     /// Take no more requests, and end when those under way are answered.
     Stop,
 }
@@ -41,11 +41,17 @@ impl<O> Inbox<O> {
     }
 
     pub(crate) fn put(&self, order: O) {
-        // An order that nobody obeys is dropped, which tells whoever waits for its answer.
-        if let Some(orders) = &mut *self.orders.lock() {
+        let first = {
+            let mut orders = self.orders.lock();
+            // An order that nobody obeys is dropped, which tells whoever waits for its answer.
+            let Some(orders) = &mut *orders else { return };
             orders.push(order);
+            orders.len() == 1
+        };
+        // Whoever has put an earlier one has rung.
+        if first {
+            self.bell.signal();
         }
-        self.bell.signal();
     }
 
     pub(crate) fn take(&self) -> Vec<O> {

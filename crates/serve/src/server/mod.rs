@@ -21,10 +21,10 @@ pub use tls::{Tls, TlsFiles};
 use crate::{
     ServeError,
     access::Access,
-    fuse::{Device, Face},
+    fuse::{Face, Front},
     nbd::{Limits, Security},
 };
-use inbox::Order;
+pub(crate) use inbox::Order;
 use nowait::{CacheCounts, File, Nowait};
 use nowait_export::{Chores, Image};
 use parking_lot::Mutex;
@@ -205,16 +205,20 @@ impl Server {
         self.threads[self.next].0.put(Order::Serve(socket, security));
     }
 
-    /// Answers for the file at `path`: all threads do, each by a descriptor of its own.
-    pub fn mount(&self, path: &Path, device: Device, face: &Arc<Face<File>>) {
-        self.shared.files.lock().push((face.image().clone(), path.to_owned()));
-        // Where the device cannot be opened once more, the threads that have one do it.
-        let others: Vec<Device> =
-            self.threads.iter().skip(1).map_while(|_| device.another().ok()).collect();
-        for ((inbox, _), device) in self.threads.iter().zip(core::iter::once(device).chain(others))
-        {
-            inbox.put(Order::Mount(device, face.clone()));
-        }
+    /// Returns what answers for a file: it has the requests done by all threads.
+    pub fn front(&self, face: Face<File>) -> Front {
+        let inboxes = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
+        Front::new(face, inboxes, self.shared.memory_bytes)
+    }
+
+    /// Returns how many serving threads there are.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Notes that `image` is shown as the file at `path`.
+    pub fn mounted(&self, image: &Arc<Image<File>>, path: &Path) {
+        self.shared.files.lock().push((image.clone(), path.to_owned()));
     }
 
     /// Notes that the file at `path` is gone.

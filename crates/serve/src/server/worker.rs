@@ -10,7 +10,7 @@ use super::{
 use crate::{
     ServeError,
     access::{Access, Peer},
-    fuse::{Mounts, is_mount},
+    fuse::{Pending, is_file},
     nbd::{Limits, Security, Session},
 };
 use nowait::{File, Nowait};
@@ -48,7 +48,7 @@ pub(crate) struct Worker {
     post: Post,
     inbox: Arc<Inbox<Order>>,
     clients: Slab<Client>,
-    mounts: Mounts,
+    files: Pending,
     /// Clients to whom something happened in this round.
     touched: Vec<u64>,
     scratch: Vec<u8>,
@@ -72,7 +72,7 @@ impl Worker {
             post,
             inbox,
             clients: Slab::new(1 << 20),
-            mounts: Mounts::default(),
+            files: Pending::default(),
             touched: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             hunger: false,
@@ -97,7 +97,7 @@ impl Worker {
     }
 
     fn is_over(&self) -> bool {
-        let idle = self.clients.is_empty() && self.mounts.is_empty();
+        let idle = self.clients.is_empty() && self.files.is_empty();
         self.stopping.is_some_and(|since_ns| idle || now_ns() > since_ns + DRAIN_NS)
     }
 
@@ -117,7 +117,6 @@ impl Worker {
             match event.token {
                 DISK => {}
                 INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order, now_ns)),
-                token if is_mount(token) => self.mounts.read(token, &mut self.post.disk, now_ns),
                 key => {
                     let Some(client) = self.clients.get_mut(key) else { continue };
                     let fate = match event.events & !epoll_set::OUT {
@@ -136,10 +135,11 @@ impl Worker {
     fn obey(&mut self, order: Order, now_ns: u64) {
         match order {
             Order::Serve(socket, security) => self.welcome(socket, security, now_ns),
-            Order::Mount(device, face) => self.mounts.add(device, face, &mut self.post.disk),
+            // The server ends: dropped, it is answered with an error.
+            Order::Ask(..) if self.stopping.is_some() => {}
+            Order::Ask(face, asked) => self.files.ask(face, asked, &mut self.post.disk, now_ns),
             Order::Stop => {
                 self.stopping = Some(now_ns);
-                self.mounts.stop(&mut self.post.disk);
                 for key in self.keys() {
                     if let Some(client) = self.clients.get_mut(key) {
                         client.session.stop(&mut self.post.disk);
@@ -173,8 +173,8 @@ impl Worker {
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.post.disk.pop() {
             let key = ended.tag.owner;
-            if is_mount(key) {
-                self.mounts.end(ended, &mut self.post.disk, now_ns);
+            if is_file(key) {
+                self.files.end(ended, &mut self.post.disk, now_ns);
                 continue;
             }
             match self.clients.get_mut(key) {
@@ -224,7 +224,7 @@ impl Worker {
         }
         self.touched = touched;
         self.touched.clear();
-        self.mounts.settle(&mut self.post.disk, &self.post.epoll);
+        self.files.settle(&mut self.post.disk, now_ns);
         self.hunger |= self.post.disk.pool().take_refused();
     }
 

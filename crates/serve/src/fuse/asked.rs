@@ -1,0 +1,147 @@
+//! A request of the kernel on its way from the library's thread to a serving one and back.
+
+use core::ops::Range;
+use fuser::{Errno, ReplyData, ReplyEmpty, ReplyLseek, ReplyWrite};
+use nowait_export::{Chunk, Extent, Kind, Pool};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+
+/// What is asked of the image, and what the answer goes by.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Read { reply: ReplyData, offset: u64, len: usize },
+    Write { reply: ReplyWrite, offset: u64, chunk: Chunk, durable: bool, buffers: Arc<Buffers> },
+    Flush { reply: ReplyEmpty },
+    Zero { reply: ReplyEmpty, range: Range<u64>, allocated: bool },
+    Seek { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
+}
+
+/// The answer that is owed.
+#[derive(Debug)]
+pub(super) enum Owed {
+    Data(ReplyData),
+    Written(ReplyWrite, Arc<Buffers>),
+    Plain(ReplyEmpty),
+    Place { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
+}
+
+impl Owed {
+    /// Answers; returns the memory that is the serving thread's own.
+    pub(super) fn answer(
+        self,
+        failed: Option<nowait::Errno>,
+        bytes: u64,
+        chunk: Option<Chunk>,
+        extents: &[Extent],
+    ) -> Option<Chunk> {
+        let failed = failed.map(|errno| Errno::from_i32(errno.raw()));
+        match (self, failed) {
+            (Owed::Data(reply), None) => reply.data(chunk.as_ref().map_or(&[], Chunk::data)),
+            (Owed::Data(reply), Some(errno)) => reply.error(errno),
+            (Owed::Written(reply, buffers), failed) => {
+                match failed {
+                    None => reply.written(bytes as u32),
+                    Some(errno) => reply.error(errno),
+                }
+                chunk.into_iter().for_each(|chunk| buffers.give_back(chunk));
+                return None;
+            }
+            (Owed::Plain(reply), None) => reply.ok(),
+            (Owed::Plain(reply), Some(errno)) => reply.error(errno),
+            (Owed::Place { reply, .. }, Some(errno)) => reply.error(errno),
+            (Owed::Place { reply, from, for_hole, size }, None) => {
+                match found(extents, from, for_hole, size) {
+                    Some(place) => reply.offset(place as i64),
+                    None => reply.error(Errno::ENXIO),
+                }
+            }
+        }
+        chunk
+    }
+
+    /// Returns what it counts as; `zeroes`: it is no flush.
+    pub(super) fn kind(&self, zeroes: bool) -> Kind {
+        match self {
+            Owed::Data(_) => Kind::Read,
+            Owed::Written(..) => Kind::Write,
+            Owed::Plain(_) if zeroes => Kind::Zero,
+            Owed::Plain(_) => Kind::Flush,
+            Owed::Place { .. } => Kind::Other,
+        }
+    }
+}
+
+/// Finds what lseek(2) asks for, where `extents` has the one that begins at `from`.
+fn found(extents: &[Extent], from: u64, for_hole: bool, size: u64) -> Option<u64> {
+    let first = extents.first().copied().unwrap_or(Extent { len: size - from, hole: false });
+    if first.hole == for_hole {
+        return Some(from);
+    }
+    let next = from + first.len;
+    // Behind the end there is a hole, and nothing else.
+    (for_hole || next < size).then_some(next)
+}
+
+/// Memory for the data of writes: the library lends them during its call only.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    pool: Mutex<Pool>,
+    room: Condvar,
+}
+
+impl Buffers {
+    pub(super) fn new(bound: usize) -> Buffers {
+        Buffers { pool: Mutex::new(Pool::new(bound)), room: Condvar::new() }
+    }
+
+    /// Returns a copy of `data`; waits for memory.
+    pub(super) fn filled(&self, data: &[u8]) -> Chunk {
+        let mut pool = self.pool.lock();
+        while pool.used_bytes() > 0 && !pool.has_room(data.len()) {
+            self.room.wait(&mut pool);
+        }
+        let mut chunk = pool.take(data.len());
+        drop(pool);
+        chunk.data_mut().copy_from_slice(data);
+        chunk
+    }
+
+    fn give_back(&self, chunk: Chunk) {
+        let mut pool = self.pool.lock();
+        pool.give_back(chunk);
+        if pool.take_refused() {
+            self.room.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn data_and_holes_are_found_up_to_the_end() {
+        let hole = |len, hole| [Extent { len, hole }];
+        assert_eq!(found(&hole(10, false), 5, false, 100), Some(5));
+        assert_eq!(found(&hole(10, false), 5, true, 100), Some(15));
+        assert_eq!(found(&hole(95, false), 5, true, 100), Some(100), "the end is a hole");
+        assert_eq!(found(&hole(95, true), 5, false, 100), None);
+        assert_eq!(found(&[], 5, false, 100), Some(5), "who cannot tell has data");
+    }
+
+    #[test]
+    fn a_write_without_memory_waits_for_that_of_another() {
+        let buffers = Buffers::new(8192);
+        // Larger than all there is: who finds nothing in use gets it.
+        let first = buffers.filled(&[1; 10_000]);
+        let second = thread::scope(|scope| {
+            let waiting = scope.spawn(|| buffers.filled(&[2; 4096]));
+            buffers.give_back(first);
+            waiting.join().unwrap()
+        });
+        assert_eq!(second.data(), [2; 4096]);
+        buffers.give_back(second);
+        assert_eq!(buffers.pool.lock().used_bytes(), 0);
+    }
+}

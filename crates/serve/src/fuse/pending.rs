@@ -1,0 +1,145 @@
+//! The requests of the kernel that one serving thread has under way.
+
+use super::{
+    Face,
+    asked::{Asked, Owed},
+};
+use nowait::File;
+use nowait_export::{Chore, Disk, Ended, Kind, Medium, Tag};
+use std::{collections::VecDeque, sync::Arc};
+
+/// The owner of their tags.
+const OWNER: u64 = 0b11 << 62;
+
+/// Tells whether `token` is ours.
+pub(crate) fn is_file(token: u64) -> bool {
+    token & OWNER == OWNER
+}
+
+#[derive(Debug)]
+struct Active {
+    face: Arc<Face<File>>,
+    owed: Owed,
+    kind: Kind,
+    bytes: u64,
+    began_ns: u64,
+}
+
+/// By the slot of their tag.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    active: Vec<Option<Active>>,
+    free: Vec<u32>,
+    /// Reads without memory.
+    waiting: VecDeque<(Arc<Face<File>>, Asked)>,
+}
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.in_flight() == 0 && self.waiting.is_empty()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.active.len() - self.free.len()
+    }
+
+    /// Tells whether there is memory for what is asked. Who has nothing under way always has.
+    fn has_room(&self, asked: &Asked, disk: &mut Disk) -> bool {
+        match asked {
+            Asked::Read { len, .. } => self.in_flight() == 0 || disk.pool().has_room(*len),
+            _ => true,
+        }
+    }
+
+    /// Goes on with what waits for memory, if there is some now.
+    pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
+        while let Some((face, asked)) = self.waiting.pop_front() {
+            if !self.has_room(&asked, disk) {
+                return self.waiting.push_front((face, asked));
+            }
+            self.begin(face, asked, disk, now_ns);
+        }
+    }
+
+    /// Begins what is asked.
+    pub(crate) fn ask(
+        &mut self,
+        face: Arc<Face<File>>,
+        asked: Asked,
+        disk: &mut Disk,
+        now_ns: u64,
+    ) {
+        if self.waiting.is_empty() && self.has_room(&asked, disk) {
+            self.begin(face, asked, disk, now_ns);
+        } else {
+            self.waiting.push_back((face, asked));
+        }
+    }
+
+    fn begin(&mut self, face: Arc<Face<File>>, asked: Asked, disk: &mut Disk, now_ns: u64) {
+        let image = face.image().clone();
+        match asked {
+            Asked::Read { reply, offset, len } => {
+                let tag = self.insert(face, Owed::Data(reply), len as u64, false, now_ns);
+                let chunk = disk.pool().take(len);
+                disk.read(&image, chunk, offset, tag);
+            }
+            Asked::Write { reply, offset, chunk, durable, buffers } => {
+                let bytes = chunk.data().len() as u64;
+                let tag = self.insert(face, Owed::Written(reply, buffers), bytes, false, now_ns);
+                disk.write(&image, chunk, offset, durable, tag);
+            }
+            Asked::Flush { reply } => {
+                let tag = self.insert(face, Owed::Plain(reply), 0, false, now_ns);
+                disk.flush(&image, tag);
+            }
+            Asked::Zero { reply, range, allocated } => {
+                let bytes = range.end - range.start;
+                let tag = self.insert(face, Owed::Plain(reply), bytes, true, now_ns);
+                let chore = Chore::Zero { range, allocated, fast: true, durable: false };
+                disk.run(&image, chore, tag);
+            }
+            Asked::Seek { reply, from, for_hole, size } => {
+                let owed = Owed::Place { reply, from, for_hole, size };
+                let tag = self.insert(face, owed, 0, false, now_ns);
+                disk.run(&image, Chore::Extents { range: from..size, max: 1 }, tag);
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        face: Arc<Face<File>>,
+        owed: Owed,
+        bytes: u64,
+        zeroes: bool,
+        began_ns: u64,
+    ) -> Tag {
+        face.image().stats().begin();
+        let kind = owed.kind(zeroes);
+        let active = Active { face, owed, kind, bytes, began_ns };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.active.push(None);
+            self.active.len() as u32 - 1
+        });
+        self.active[slot as usize] = Some(active);
+        Tag { owner: OWNER, slot, part: 0 }
+    }
+
+    /// Answers what has ended.
+    pub(crate) fn end(&mut self, ended: Ended, disk: &mut Disk, now_ns: u64) {
+        let Ended { tag, result, chunk, extents } = ended;
+        let Some(active) = self.active.get_mut(tag.slot as usize).and_then(Option::take) else {
+            return;
+        };
+        self.free.push(tag.slot);
+        let Active { face, owed, kind, bytes, began_ns } = active;
+        let elapsed_ns = now_ns.saturating_sub(began_ns);
+        face.image().stats().end(kind, bytes, elapsed_ns, result.is_err());
+        if matches!(kind, Kind::Write | Kind::Discard | Kind::Zero) {
+            face.change();
+        }
+        let left = owed.answer(result.err(), bytes, chunk, &extents);
+        left.into_iter().for_each(|chunk| disk.pool().give_back(chunk));
+    }
+}
