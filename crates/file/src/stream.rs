@@ -78,7 +78,7 @@ pub(crate) fn attempt(command: &Command, fd: i32, done: &mut u64) -> Attempt {
             // Sockets are asked by their own calls on kernels before 6.4. A seccomp filter may
             // refuse the flag, or the call.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
-                match ask_socket(command, fd, *done) {
+                match ask_otherwise(command, fd, *done) {
                     None => return Attempt::Impossible,
                     Some(moved) => moved,
                 }
@@ -131,12 +131,15 @@ fn transfer(command: &Command, fd: i32, done: u64, flags: u32) -> Result<usize, 
     }
 }
 
-/// The same by the calls of sockets; `None`: it is none.
-fn ask_socket(command: &Command, fd: i32, done: u64) -> Option<Result<usize, Errno>> {
-    let is_socket = file::stat(fd).is_ok_and(|stat| stat.mode & S_IFMT == S_IFSOCK);
-    // Reading nothing takes no message, as with read(2).
-    if !is_socket || command.kind == Kind::Read && command.len == 0 {
-        return is_socket.then_some(Ok(0));
+/// The same by the calls of sockets. `None`: it is no socket, and might wait.
+fn ask_otherwise(command: &Command, fd: i32, done: u64) -> Option<Result<usize, Errno>> {
+    let kind = file::stat(fd).map_or(0, |stat| stat.mode & S_IFMT);
+    // Nothing is read or written at once, and reading it takes no message, as with read(2).
+    let is_nothing = command.len == 0 && (kind == S_IFIFO || command.kind == Kind::Read);
+    match kind {
+        S_IFIFO | S_IFSOCK if is_nothing => return Some(Ok(0)),
+        S_IFSOCK => {}
+        _ => return None,
     }
     let segments = rest(command, done);
     // SAFETY: as above.
@@ -172,18 +175,19 @@ mod tests {
         let (one, other) = UnixStream::pair().unwrap();
         let (fd, mut memory) = (one.as_raw_fd(), [7; 16]);
         let read = command(Kind::Read, other.as_raw_fd(), &mut memory);
-        assert_eq!(ask_socket(&read, other.as_raw_fd(), 0), Some(Err(Errno::AGAIN)));
+        assert_eq!(ask_otherwise(&read, other.as_raw_fd(), 0), Some(Err(Errno::AGAIN)));
         let mut sent = [3; 10];
         let write = command(Kind::Write, fd, &mut sent);
-        assert_eq!(ask_socket(&write, fd, 4), Some(Ok(6)), "the rest of it");
-        assert_eq!(ask_socket(&read, other.as_raw_fd(), 0), Some(Ok(6)));
+        assert_eq!(ask_otherwise(&write, fd, 4), Some(Ok(6)), "the rest of it");
+        assert_eq!(ask_otherwise(&read, other.as_raw_fd(), 0), Some(Ok(6)));
         assert_eq!(memory[..7], [3, 3, 3, 3, 3, 3, 7]);
         let none = command(Kind::Read, other.as_raw_fd(), &mut []);
-        assert_eq!(ask_socket(&none, other.as_raw_fd(), 0), Some(Ok(0)));
+        assert_eq!(ask_otherwise(&none, other.as_raw_fd(), 0), Some(Ok(0)));
         let (reader, _writer) = std::io::pipe().unwrap();
         let fd = reader.as_raw_fd();
         let mut byte = [0];
-        assert_eq!(ask_socket(&command(Kind::Read, fd, &mut byte), fd, 0), None);
+        assert_eq!(ask_otherwise(&command(Kind::Read, fd, &mut byte), fd, 0), None);
+        assert_eq!(ask_otherwise(&command(Kind::Read, fd, &mut []), fd, 0), Some(Ok(0)));
     }
 
     #[test]

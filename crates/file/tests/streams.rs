@@ -95,6 +95,25 @@ fn a_read_waits_for_data_and_is_short_as_read_is() {
     });
 }
 
+/// As read(2) and write(2) of nothing, which wait for nobody.
+#[test]
+fn nothing_is_read_and_written_at_once() {
+    on_every_backend(|engine| {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context::new(engine, 0, 8).unwrap();
+        for (kind, reader, writer) in pairs(folder.path()) {
+            if kind == "terminal" {
+                continue; // its driver is asked only when it is ready
+            }
+            for (name, request, end) in [(0, Kind::Read, &reader), (1, Kind::Write, &writer)] {
+                submit(&context, name, command(request, end, leaked(0, 0), 0)).unwrap();
+                assert_eq!(reap(&context, 1), [(name, 0)], "{kind}");
+            }
+        }
+        context.destroy().unwrap();
+    });
+}
+
 #[test]
 fn reads_of_one_stream_take_their_turns() {
     on_every_backend(|engine| {
