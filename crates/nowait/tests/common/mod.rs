@@ -2,7 +2,7 @@
 
 use nowait::{BackendChoice, CacheMode, File, Nowait, OpenOptions, SubmitMode};
 use nowait_block::conformance::note_skip_here;
-use std::path::Path;
+use std::{path::Path, sync::Mutex};
 
 #[allow(dead_code, reason = "not every test file counts in blocks")]
 pub(crate) const BLOCK: usize = 4096;
@@ -10,35 +10,54 @@ pub(crate) const BLOCK: usize = 4096;
 /// Small, so that files do not fit.
 const CACHE_BYTES: u64 = 4 << 20;
 
+/// Miri has no rings.
+#[cfg(miri)]
+pub(crate) const BACKENDS: [BackendChoice; 1] = [BackendChoice::Threads];
+#[cfg(not(miri))]
 pub(crate) const BACKENDS: [BackendChoice; 3] =
     [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads];
 
-/// Runs a claim on every backend and submit mode that works here, in all cache modes.
-pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
+/// Runs a claim on every backend and submit mode that works here.
+#[allow(dead_code, reason = "not every test file is about one engine after another")]
+pub(crate) fn on_every_engine(claim: impl Fn(&Nowait)) {
     for backend in BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
             let builder = Nowait::builder().backend(backend).submit(submit);
-            let nowait = match builder.cache_bytes(CACHE_BYTES).build() {
-                Ok(nowait) => nowait,
-                Err(error) => {
-                    note_skip_here(&error.to_string());
-                    continue;
-                }
-            };
-            claim(&nowait, CacheMode::User);
-            claim(&nowait, CacheMode::Host);
-            claim(&nowait, CacheMode::Direct);
+            match builder.cache_bytes(CACHE_BYTES).build() {
+                Ok(nowait) => claim(&nowait),
+                Err(error) => note_skip_here(&error.to_string()),
+            }
         }
     }
 }
 
+/// Runs a claim on every backend and submit mode that works here, in all cache modes.
+#[allow(dead_code, reason = "not every test file is about files")]
+pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
+    // Miri's files have no direct I/O, on which the page cache stands too.
+    let modes: &[CacheMode] = match cfg!(miri) {
+        true => &[CacheMode::Host],
+        false => &[CacheMode::User, CacheMode::Host, CacheMode::Direct],
+    };
+    on_every_engine(|nowait| modes.iter().for_each(|mode| claim(nowait, *mode)));
+}
+
 /// A folder on a real disk: direct I/O on a memory file system is something else.
+#[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
 
 /// Opens a file for everything, creating it.
+#[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn open(nowait: &Nowait, mode: CacheMode, path: &Path) -> File {
     let options = OpenOptions::new().read(true).write(true).create(true).cache(mode);
     options.open(nowait, path).unwrap()
+}
+
+/// Never drops a value, as [`core::mem::forget`]; a leak detector finds it where it is kept.
+#[allow(dead_code, reason = "not every test file forgets")]
+pub(crate) fn forget<T>(value: T) {
+    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    KEPT.lock().unwrap().push(Box::into_raw(Box::new(value)) as usize);
 }
