@@ -1,5 +1,7 @@
 //! The whole engine on real files, on every backend that works here.
 
+mod common;
+
 use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
@@ -40,7 +42,8 @@ fn everywhere(claim: impl Fn(&Arc<Engine>)) {
 
 /// Page-aligned memory, so that direct requests take it too.
 fn buffer(len: usize, byte: u8) -> &'static mut [u8] {
-    let whole = Box::leak(vec![byte; len + BLOCK].into_boxed_slice());
+    // SAFETY: leaked, and known to nobody else.
+    let whole = unsafe { &mut *common::leaked(len + BLOCK, byte) };
     let skip = whole.as_ptr().align_offset(BLOCK);
     &mut whole[skip..skip + len]
 }

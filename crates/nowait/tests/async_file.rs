@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK, everywhere, folder, open};
+use common::{BLOCK, everywhere, folder, forget, open};
 use core::{
     future::Future,
     pin::Pin,
@@ -231,7 +231,7 @@ fn a_future_that_is_not_polled_does_nothing_and_one_that_is_forgotten_harms_nobo
         drop(file.write_at(filled(BLOCK, 0xff), 0));
         let mut read = file.read_at(filled(BLOCK, 0xff), 0);
         let _ = block_on(poll_once(&mut read));
-        core::mem::forget(read);
+        forget(read);
         let (result, buffer) = block_on(file.read_at(filled(BLOCK, 0xff), 0));
         assert_eq!((result.unwrap(), buffer[0]), (BLOCK, 0));
     });

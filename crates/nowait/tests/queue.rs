@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK, everywhere, folder, open};
+use common::{BLOCK, everywhere, folder, forget, open};
 use nowait::{AlignedBuffer, CacheMode, Errno, File, Nowait, OpenOptions, POLL_IN, Queue};
 use nowait_sys::{poll, time::Deadline};
 use proptest::prelude::*;
@@ -271,7 +271,7 @@ fn a_forgotten_queue_harms_nobody() {
             queue.read(&file, filled(BLOCK, 0), block * BLOCK as u64, block).unwrap();
         }
         queue.submit();
-        core::mem::forget(queue);
+        forget(queue);
         let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(4).unwrap();
         queue.read(&file, filled(BLOCK, 0), 0, 0).unwrap();
         queue.submit();
