@@ -1,7 +1,8 @@
 //! The only system calls of nowait, and the `unsafe` code they need.
 //!
 //! ```text
-//! raw      the system call instruction: no errno, no cancellation point, not interposable
+//! raw      the system call instruction: no errno, no cancellation point, not interposable;
+//!          raw_miri: what stands for it under Miri
 //! errno    names for error numbers            fd       owned descriptors, kept out of the way
 //! file     read, write, sync, stat            aio      the kernel's native AIO and its structs
 //! uring    one io_uring                       eventfd, futex, poll: how threads wait
@@ -37,6 +38,8 @@ pub mod memory;
 pub mod pipe;
 pub mod poll;
 pub mod raw;
+#[cfg(miri)]
+mod raw_miri;
 pub mod signal;
 pub mod signalfd;
 pub mod socket;

@@ -2,12 +2,15 @@
 
 use crate::Errno;
 
+#[cfg(miri)]
+pub use crate::raw_miri::syscall6;
+
 /// Issues system call `nr`; the result is the kernel's, negative errno included.
 ///
 /// # Safety
 /// The arguments must be what the call expects; the kernel reads and writes through them.
 /// Source: syscall(2), "Architecture calling conventions".
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
     let ret: isize;
@@ -31,7 +34,7 @@ pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
 /// # Safety
 /// The arguments must be what the call expects; the kernel reads and writes through them.
 /// Source: syscall(2), "Architecture calling conventions".
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(miri)))]
 #[inline]
 pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
     let ret: isize;
