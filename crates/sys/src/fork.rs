@@ -1,6 +1,10 @@
 //! Knowing, without a system call, that this is a forked child.
 
-use crate::{Errno, memory::PAGE_SIZE, sys, thread};
+use crate::{
+    Errno,
+    memory::{self, PAGE_SIZE},
+    sys, thread,
+};
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// A mark of the process that made it: a forked child does not find it.
@@ -42,9 +46,8 @@ impl Default for ForkMark {
 impl Drop for ForkMark {
     fn drop(&mut self) {
         if let Some(page) = self.page {
-            let address = core::ptr::from_ref(page) as usize;
-            // SAFETY: the page was mapped by `marked_page`, and nobody else knows it.
-            let _ = unsafe { sys!(libc::SYS_munmap, address, PAGE_SIZE) };
+            // Mapped by `marked_page`, and nobody else knows it.
+            memory::unmap(core::ptr::from_ref(page) as usize, PAGE_SIZE);
         }
     }
 }
@@ -56,15 +59,11 @@ fn marked_page() -> Result<&'static AtomicU8, Errno> {
     if cfg!(miri) {
         return Err(Errno::NOSYS); // it knows no such page, and no fork
     }
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-    let page = unsafe { sys!(libc::SYS_mmap, 0, PAGE_SIZE, protection, flags, -1isize, 0) }?;
+    let page = memory::map(PAGE_SIZE, libc::MAP_PRIVATE)?;
     // SAFETY: the page was just mapped and holds nothing.
     let wiped = unsafe { sys!(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_WIPEONFORK) };
     if let Err(errno) = wiped {
-        // SAFETY: as above.
-        let _ = unsafe { sys!(libc::SYS_munmap, page, PAGE_SIZE) };
+        memory::unmap(page, PAGE_SIZE);
         return Err(errno);
     }
     // SAFETY: a page of ours, zeroed, which lives until the mark is dropped; the reference does

@@ -39,10 +39,7 @@ impl TwoViews {
     /// Source: mmap(2); mremap(2), "If the value of old_size is zero".
     #[cfg(not(miri))]
     pub fn new(len: usize) -> Result<TwoViews, Errno> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let ours = unsafe { sys!(libc::SYS_mmap, 0, len, protection, flags, -1isize, 0) }?;
+        let ours = map(len, libc::MAP_SHARED)?;
         // SAFETY: `ours` is a shared mapping of `len` bytes, just made; an old size of zero
         // leaves it in place.
         match unsafe { sys!(libc::SYS_mremap, ours, 0, len, libc::MREMAP_MAYMOVE) } {
@@ -108,11 +105,8 @@ impl HugeMemory {
     /// Source: mmap(2); madvise(2), MADV_HUGEPAGE.
     #[cfg(not(miri))]
     pub fn new(len: usize) -> Result<HugeMemory, Errno> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let mapped = len.checked_add(HUGE_PAGE_SIZE).ok_or(Errno::NOMEM)?;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let start = unsafe { sys!(libc::SYS_mmap, 0, mapped, protection, flags, -1isize, 0) }?;
+        let start = map(mapped, libc::MAP_PRIVATE | libc::MAP_NORESERVE)?;
         let base = start.next_multiple_of(HUGE_PAGE_SIZE);
         // What lies before and behind the aligned part goes back.
         if base > start {
@@ -200,11 +194,33 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-fn unmap(address: usize, len: usize) {
+/// A sanitizer hears of mappings only by the C library's functions: else it takes what was at an
+/// address before for what is there now, and an end and a beginning for a race.
+const BY_LIBRARY: bool = option_env!("NOWAIT_SANITIZER").is_some();
+
+/// Maps `len` bytes of zeroes, to be read and written.
+pub(crate) fn map(len: usize, flags: i32) -> Result<usize, Errno> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = flags | libc::MAP_ANONYMOUS;
+    if BY_LIBRARY {
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, flags, -1, 0) };
+        return if start == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(start as usize) };
+    }
+    // SAFETY: as above.
+    unsafe { sys!(libc::SYS_mmap, 0, len, protection, flags, -1isize, 0) }
+}
+
+pub(crate) fn unmap(address: usize, len: usize) {
     if cfg!(miri) {
         return;
     }
-    // SAFETY: the range was mapped by one of the types above and is given up by its owner.
+    if BY_LIBRARY {
+        // SAFETY: the range was mapped by one of the types above and is given up by its owner.
+        unsafe { libc::munmap(address as *mut libc::c_void, len) };
+        return;
+    }
+    // SAFETY: as above.
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
 
