@@ -22,7 +22,7 @@ Examples:
   nowait bench paper --device sim:raid20       … on 20 logical drives of 4 disks
   nowait bench paper --seed 7 --json           another draw, as JSON on standard output
   nowait bench paper --json paper.json         the tables, and the figures in a file
-  nowait bench paper --device /var/tmp         on this disk, with all peers: eight minutes
+  nowait bench paper --device /var/tmp         on this disk, with all peers: seven minutes
   nowait bench paper --html paper.html         … and a page with the curves
 
 The same model and seed give the same output to the last byte.";

@@ -167,6 +167,7 @@ fn case(row: &RowDef, engines: &[&'static EngineDef], shape: Shape) -> Case {
         source: source.to_owned(),
         sync,
         cold: true,
+        longer: 1,
         columns: if fsync { COLUMNS_SYNCED } else { COLUMNS },
         targets: targets(&subjects, fsync),
         subjects,

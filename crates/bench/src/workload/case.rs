@@ -1,5 +1,7 @@
 //! What is measured: cases, the ways to do each, and what must come out.
 
+use std::time::Duration;
+
 use super::engine::EngineDef;
 use super::job::Work;
 use crate::job::Comparison::{self, AtLeast, AtMost};
@@ -34,6 +36,8 @@ pub(crate) struct Case {
     pub(crate) sync: bool,
     /// Runs begin with empty caches.
     pub(crate) cold: bool,
+    /// A run takes so many times the runtime of the measurement.
+    pub(crate) longer: u32,
     pub(crate) columns: &'static [Metric],
     /// The first is what the others are compared with.
     pub(crate) subjects: Vec<Subject>,
@@ -76,6 +80,11 @@ impl Target {
 }
 
 impl Case {
+    /// Returns the longest time of a run.
+    pub(crate) fn runtime(&self, of_all: Duration) -> Duration {
+        of_all * self.longer
+    }
+
     /// Leaves only targets whose subjects are there.
     pub(crate) fn with_possible_targets(mut self) -> Self {
         let subjects = &self.subjects;

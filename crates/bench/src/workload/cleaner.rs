@@ -148,6 +148,7 @@ fn case(
         source: source.to_owned(),
         sync: name_of_case == "buffered",
         cold: true,
+        longer: 1,
         columns: COLUMNS,
         subjects,
         targets,

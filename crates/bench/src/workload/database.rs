@@ -169,13 +169,16 @@ impl Database {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins with a full pool of clean pages.
+    /// Begins with a pool as cleaners keep it: the older half is clean, of the younger half the
+    /// changed pages are dirty. Else a short run would end before there is something to clean.
     fn fill(&self, seed: u64) {
         let (mut random, mut pool) = (SplitMix(seed), self.pool());
         while pool.queue.len() < self.pool_pages {
             let page = random.next() % self.pages;
+            let young = pool.queue.len() >= self.pool_pages / 2;
+            let dirty = young && random.next() % 100 < CHANGED_PERCENT;
             if !pool.resident.contains_key(&page) {
-                pool.enter(page, State::Clean);
+                pool.enter(page, if dirty { State::Dirty } else { State::Clean });
             }
         }
     }
@@ -362,6 +365,38 @@ mod tests {
         assert!(matches!(pool.begin(10), Access::Miss(None)), "1 leaves, clean");
         assert!(matches!(pool.begin(11), Access::Miss(Some(2))), "2 is stolen");
         assert!(matches!(pool.begin(11), Access::Hit));
+    }
+
+    #[test]
+    fn a_pool_begins_as_cleaners_keep_it() {
+        let database = Database { pages: 10_000, pool_pages: 1000, ..empty() };
+        database.fill(1);
+        let mut pool = database.pool();
+        assert_eq!((pool.queue.len(), pool.has_work(1000)), (1000, false));
+        assert!((200..300).contains(&pool.dirty.len()), "{}", pool.dirty.len());
+        // Half of the pool later its oldest dirty pages are of the older half.
+        for page in 10_000..10_500 {
+            let begun = pool.begin(page);
+            assert!(matches!(begun, Access::Miss(None)));
+            pool.enter(page, State::Clean);
+        }
+        assert!(pool.has_work(1000));
+    }
+
+    fn empty() -> Database {
+        Database {
+            pool: Mutex::default(),
+            work: Condvar::new(),
+            pool_pages: 0,
+            pages: 0,
+            log_pages: 1,
+            log: AtomicU64::new(0),
+            generation: 1,
+            transactions: AtomicU64::new(0),
+            ios: AtomicU64::new(0),
+            cleaned: AtomicU64::new(0),
+            stolen: AtomicU64::new(0),
+        }
     }
 
     #[test]

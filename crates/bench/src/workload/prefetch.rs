@@ -96,6 +96,7 @@ pub(crate) fn cases(
             source: "expected to help decision support; no figure".to_owned(),
             sync: false,
             cold: true,
+            longer: 1,
             columns: COLUMNS,
             targets: vec![
                 Target::at_least(Metric::BytesPerS, &ours, 1.0, against),

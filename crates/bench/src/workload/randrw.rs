@@ -103,6 +103,7 @@ pub(crate) fn case(engines: &[&'static EngineDef], ram: bool) -> Case {
         source: source.to_owned(),
         sync: false,
         cold: true,
+        longer: 1,
         columns: COLUMNS,
         subjects: able.map(subject).collect(),
         targets: vec![

@@ -232,6 +232,7 @@ fn case(
         source: format!("against sync, {}", said.join("; ")),
         sync: false,
         cold: false,
+        longer: 1,
         columns: COLUMNS,
         subjects,
         targets,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -74,6 +75,7 @@ struct CaseParams {
     title: String,
     source: String,
     sync: bool,
+    runtime_s: f64,
     work: BTreeMap<&'static str, Work>,
 }
 
@@ -123,6 +125,7 @@ fn params(results: &WorkloadResults) -> Params {
         title: case.case.title.clone(),
         source: case.case.source.clone(),
         sync: case.case.sync,
+        runtime_s: case.case.runtime(Duration::from_secs_f64(results.runtime_s)).as_secs_f64(),
         work: case.case.subjects.iter().map(|subject| (subject.name, subject.work)).collect(),
     };
     Params {

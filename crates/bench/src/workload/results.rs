@@ -78,6 +78,7 @@ pub(crate) mod tests {
             source: "10.08 → 23.91 MB/s".to_owned(),
             sync: false,
             cold: true,
+            longer: 1,
             columns: &[Metric::BytesPerS, Metric::CpuUsPerIo],
             subjects: Vec::new(),
             targets: vec![

@@ -109,7 +109,7 @@ impl<'a> Suite<'a> {
     /// Says which runs will come, for the time left.
     pub(crate) fn expect(&self, cases: &[Case]) {
         for case in cases {
-            let planned_s = self.plan.runtime.as_secs_f64() + self.overhead_s(case);
+            let planned_s = case.runtime(self.plan.runtime).as_secs_f64() + self.overhead_s(case);
             for subject in &case.subjects {
                 self.progress.expect(case.name, subject.name, self.plan.rounds, planned_s);
             }
@@ -206,6 +206,7 @@ impl<'a> Suite<'a> {
         if case.cold && !self.device.in_memory {
             cache::make_cold(&self.device.path, self.plan.drop_caches)?;
         }
+        let runtime = case.runtime(self.plan.runtime);
         self.generation = self.generation.wrapping_add(1).max(1);
         let job = Job {
             engine: subject.engine.name.to_owned(),
@@ -216,7 +217,7 @@ impl<'a> Suite<'a> {
             set_bytes: self.plan.size_bytes,
             // Room for all of it, as in the kernel's.
             pool_bytes: self.plan.size_bytes / 8 * 9,
-            runtime_ms: self.plan.runtime.as_millis() as u64,
+            runtime_ms: runtime.as_millis() as u64,
             seed: round as u64 + 1,
             generation: self.generation,
             outcome: self.outcome.path().to_owned(),
@@ -224,7 +225,7 @@ impl<'a> Suite<'a> {
         let text = serde_json::to_string(&job).map_err(|e| BenchError::failed(e.to_string()))?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).arg(text);
-        let finished = launch::run(&mut command, self.plan.runtime + GRACE)?;
+        let finished = launch::run(&mut command, runtime + GRACE)?;
         if !finished.status.success() {
             let message = finished.stderr.trim().to_owned();
             return Err(match finished.status.code() {
