@@ -323,12 +323,13 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
     drop(fs::remove_dir_all(&reports));
     fs::create_dir_all(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
     let options = format!("halt_on_error=1:log_path={}/report", reports.display());
+    let suppressions = process::root().join("xtask/thread.suppressions");
     command
         .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"))
         .env("NOWAIT_SANITIZER", sanitizer)
         .env("CARGO_TARGET_DIR", own_target(sanitizer))
         .env("ASAN_OPTIONS", &options)
-        .env("TSAN_OPTIONS", &options);
+        .env("TSAN_OPTIONS", format!("{options}:suppressions={}", suppressions.display()));
     let outcome = context.tests(command);
     show_files(&reports, &context.log);
     outcome
