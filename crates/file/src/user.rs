@@ -25,7 +25,7 @@ use nowait_cache::{
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{
     Errno, Fd,
-    file::{self, Advice, O_DIRECT, O_RDONLY, O_RDWR, Stat},
+    file::{self, Advice, O_DIRECT, O_RDONLY, O_RDWR, Version},
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -58,7 +58,7 @@ pub struct UserFile {
     /// Nothing is cached any more, for as long as it is open.
     given_up: AtomicBool,
     /// The file as it was when its pages were known to be those on disk.
-    seen: Mutex<Stat>,
+    seen: Mutex<Version>,
     direct_open: Arc<BothTables>,
     /// For looks at the file itself, too.
     tail: Arc<BothTables>,
@@ -200,7 +200,8 @@ impl UserFile {
     /// and `EAGAIN`: too many files are under way to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         engine.users().graves.clear();
-        let stat = file::stat(fd)?;
+        let version = file::version(fd)?;
+        let stat = &version.stat;
         if !stat.is_regular() {
             return Err(Errno::INVAL);
         }
@@ -209,11 +210,11 @@ impl UserFile {
         let mut files = engine.users().files.lock();
         if let Some(open) = files.get(&key).and_then(Weak::upgrade) {
             drop(files);
-            open.look_again(engine, &stat);
+            open.look_again(engine, &version);
             engine.run_kicked();
             return Ok(open);
         }
-        let made = Arc::new(UserFile::make(engine, fd, key, stat)?);
+        let made = Arc::new(UserFile::make(engine, fd, key, version)?);
         files.retain(|_, file| file.strong_count() > 0);
         files.insert(key, Arc::downgrade(&made));
         engine.users().any.store(true, Release);
@@ -222,7 +223,7 @@ impl UserFile {
         Ok(made)
     }
 
-    fn make(engine: &Engine, fd: i32, key: InodeKey, stat: Stat) -> Result<UserFile, Errno> {
+    fn make(engine: &Engine, fd: i32, key: InodeKey, version: Version) -> Result<UserFile, Errno> {
         let (tail, writable) = match file::reopen(fd, O_RDWR) {
             Ok(tail) => (tail, true),
             Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => {
@@ -242,7 +243,7 @@ impl UserFile {
         let target = |file: &Arc<BothTables>| Target { fd: -1, file: Some(file.clone()) };
         let backing =
             Backing { direct: target(&direct), tail: target(&tail), block_bytes: BLOCK_BYTES };
-        let cached = CachedFile::new(&engine.cache()?, backing, stat.size as u64);
+        let cached = CachedFile::new(&engine.cache()?, backing, version.stat.size as u64);
         Ok(UserFile {
             key,
             cached,
@@ -251,7 +252,7 @@ impl UserFile {
             writable,
             direct: past_kernel,
             given_up: AtomicBool::new(false),
-            seen: Mutex::new(stat),
+            seen: Mutex::new(version),
             direct_open: direct,
             tail,
             cuts: Mutex::default(),
@@ -340,7 +341,7 @@ impl UserFile {
 
     /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
     /// be written, and no request is under way on it.
-    fn look_again(&self, engine: &Engine, now: &Stat) {
+    fn look_again(&self, engine: &Engine, now: &Version) {
         let mut seen = self.seen.lock();
         if !seen.has_changed(now) {
             return;
@@ -349,7 +350,7 @@ impl UserFile {
         let alone = engine.orders().enter_if_free(self.key);
         if let Some(ticket) = alone {
             if !self.cached.is_dirty() {
-                self.cached.reopen(now.size as u64);
+                self.cached.reopen(now.stat.size as u64);
                 *seen = *now;
             }
             engine.orders().leave(&ticket);
@@ -358,8 +359,8 @@ impl UserFile {
 
     /// Takes the file as somebody else has left it: nothing of ours waits to be written.
     pub(crate) fn take_as_it_is(&self) {
-        if let Ok(now) = self.tail.number().and_then(file::stat) {
-            self.cached.reopen(now.size as u64);
+        if let Ok(now) = self.tail.number().and_then(file::version) {
+            self.cached.reopen(now.stat.size as u64);
             *self.seen.lock() = now;
         }
     }
@@ -375,7 +376,7 @@ impl UserFile {
 
     /// Remembers the file as it is now: what is cached is on disk.
     pub(crate) fn remember(&self) {
-        if let Ok(now) = self.tail.number().and_then(file::stat) {
+        if let Ok(now) = self.tail.number().and_then(file::version) {
             *self.seen.lock() = now;
         }
     }
