@@ -14,6 +14,7 @@
 //! inspect  what this system allows
 //! epoll_set, signalfd: waiting on many descriptors, for signals too
 //! sparse   holes and data of a file         fuse     mounting what this process answers for
+//! ublk     block devices that this process answers for
 //! ```
 //!
 //! System calls are issued by the instruction itself, not through the C library: a preloaded
@@ -48,6 +49,7 @@ pub mod thread;
 pub mod time;
 pub mod timer;
 pub mod tty;
+pub mod ublk;
 pub mod uring;
 
 pub use errno::Errno;

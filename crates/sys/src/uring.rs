@@ -137,32 +137,7 @@ impl Ring {
     /// kernel is short of resources; nothing was submitted.
     /// Source: io_uring_enter(2).
     pub fn enter(&self, submit: u32, min: u32, deadline: Deadline) -> Result<usize, Errno> {
-        /// `struct io_uring_getevents_arg`.
-        #[repr(C)]
-        struct Argument {
-            sigmask: u64,
-            sigmask_size: u32,
-            pad: u32,
-            timespec: u64,
-        }
-        const GETEVENTS: u32 = 1;
-        const EXT_ARG: u32 = 8;
-        let fd = self.inner.as_raw_fd();
-        if min == 0 && submit > 0 {
-            // SAFETY: no memory is involved beyond the mapped queues.
-            return unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, 0, 0, 0, 0) };
-        }
-        let left = deadline.remaining().map(|t| [t.tv_sec, t.tv_nsec]);
-        let argument = Argument {
-            sigmask: 0,
-            sigmask_size: 8,
-            pad: 0,
-            timespec: left.as_ref().map_or(0, |left| left.as_ptr() as u64),
-        };
-        let (flags, size) = (GETEVENTS | EXT_ARG, size_of::<Argument>());
-        let argument = core::ptr::from_ref(&argument);
-        // SAFETY: the argument and the timespec it points to are live locals.
-        unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, min, flags, argument, size) }
+        enter(self.inner.as_raw_fd(), submit, min, deadline)
     }
 
     /// Registers buffers, by their place in the list, and a file, as number 0.
@@ -189,4 +164,33 @@ impl Ring {
         let mut probe = io_uring::Probe::new();
         self.inner.submitter().register_probe(&mut probe).is_ok() && probe.is_supported(opcode)
     }
+}
+
+/// Hands entries of ring `fd` to the kernel and waits for completions, as [`Ring::enter`] does.
+pub(crate) fn enter(fd: i32, submit: u32, min: u32, deadline: Deadline) -> Result<usize, Errno> {
+    /// `struct io_uring_getevents_arg`.
+    #[repr(C)]
+    struct Argument {
+        sigmask: u64,
+        sigmask_size: u32,
+        pad: u32,
+        timespec: u64,
+    }
+    const GETEVENTS: u32 = 1;
+    const EXT_ARG: u32 = 8;
+    if min == 0 && submit > 0 {
+        // SAFETY: no memory is involved beyond the mapped queues.
+        return unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, 0, 0, 0, 0) };
+    }
+    let left = deadline.remaining().map(|t| [t.tv_sec, t.tv_nsec]);
+    let argument = Argument {
+        sigmask: 0,
+        sigmask_size: 8,
+        pad: 0,
+        timespec: left.as_ref().map_or(0, |left| left.as_ptr() as u64),
+    };
+    let (flags, size) = (GETEVENTS | EXT_ARG, size_of::<Argument>());
+    let argument = core::ptr::from_ref(&argument);
+    // SAFETY: the argument and the timespec it points to are live locals.
+    unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, min, flags, argument, size) }
 }
