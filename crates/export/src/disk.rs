@@ -190,9 +190,12 @@ impl Disk {
                 queue.write_durable(file, Memory::Chunk(chunk), at, asked)
             }
             What::Write(chunk, at, false) => queue.write(file, Memory::Chunk(chunk), at, asked),
-            What::Lent(Loan { segments, .. }, at) => {
+            What::Lent(Loan { segments, durable, .. }, at) => {
                 let mut segments: Vec<Memory> = segments.into_iter().map(Memory::Lent).collect();
                 match (segments.len(), writes) {
+                    (1, true) if durable => {
+                        queue.write_durable(file, segments.remove(0), at, asked)
+                    }
                     (1, true) => queue.write(file, segments.remove(0), at, asked),
                     (1, false) => queue.read(file, segments.remove(0), at, asked),
                     (_, true) => queue.write_vectored(file, segments, at, asked),
@@ -268,6 +271,7 @@ impl Medium for Disk {
         const SEGMENTS_MAX: usize = 1024;
         let possible = !loan.segments.is_empty()
             && loan.segments.len() <= SEGMENTS_MAX
+            && (!loan.durable || loan.segments.len() == 1)
             && image.file().alignment().is_none_or(|alignment| {
                 let whole = |segment: &Lent| {
                     segment.len().is_multiple_of(alignment.offset)

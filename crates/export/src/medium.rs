@@ -22,6 +22,8 @@ pub struct Loan {
     pub segments: Vec<Lent>,
     /// The image is written from it, else it is read into it.
     pub writes: bool,
+    /// What is written is durable when it ends.
+    pub durable: bool,
 }
 
 /// The end of a request; each has one.

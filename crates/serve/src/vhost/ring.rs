@@ -310,7 +310,10 @@ impl<F> Ring<F> {
             && let Some(segments) = self.lend(&request.data)
         {
             let tag = self.insert(head, &request, kind, len as u64, now_ns);
-            if medium.borrow(&self.image, Loan { segments, writes }, offset, tag).is_ok() {
+            if medium
+                .borrow(&self.image, Loan { segments, writes, durable: false }, offset, tag)
+                .is_ok()
+            {
                 return Fate::Begun;
             }
             self.take_back(tag);

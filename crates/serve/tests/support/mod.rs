@@ -76,6 +76,7 @@ impl Medium for Memory {
         if !self.borrows {
             return Err(loan);
         }
+        self.durable_writes += usize::from(loan.writes && loan.durable);
         let mut at = offset as usize;
         for segment in &loan.segments {
             let (len, bytes) = (segment.len(), &mut self.bytes[at..]);
