@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
-    /// Serve image files as block devices, by NBD and FUSE: direct I/O, no double caching.
+    /// Serve image files as block devices, by NBD, FUSE and ublk: direct I/O, no double caching.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(nowait_serve::ServeArgs),
     /// Show what servers of images and programs under `nowait run` are doing.
@@ -92,6 +92,7 @@ of the files as they are now.
 Examples:
   nowait serve disk.img --nbd unix:/run/disk.sock
   nowait serve disk.img --fuse /run/disk             then: losetup -f --direct-io=on /run/disk
+  nowait serve disk.img --ublk 0                     then: mkfs.ext4 /dev/ublkb0
   nowait serve vm=/images/vm.raw data=/dev/vg/data --nbd unix:/run/nbd.sock
   nbdinfo nbd+unix:///vm?socket=/run/nbd.sock
 A disk of a virtual machine:

@@ -132,6 +132,11 @@ impl Access {
         self.0.is_empty()
     }
 
+    /// Tells whether there is a rule about `export`.
+    pub fn is_about(&self, export: &str) -> bool {
+        self.rules_of(export).next().is_some()
+    }
+
     fn rules_of<'a>(&'a self, export: &'a str) -> impl Iterator<Item = &'a Rule> {
         self.0.iter().filter(move |rule| rule.export.as_deref().is_none_or(|name| name == export))
     }

@@ -3,13 +3,15 @@
 //! ```text
 //!  command ─▶ server ─┬▶ nbd ───┬─▶ nowait_export
 //!                     ├▶ fuse ──┤
-//!                     └▶ vhost ─┘
+//!                     ├▶ vhost ─┤
+//!                     └▶ ublk ──┘
 //! ```
 //!
 //! * [`nbd`]: the protocol, without sockets
 //! * [`fuse`]: the image as a file, by the kernel
 //! * [`server`]: sockets, and the threads that serve them
 //! * [`vhost`]: devices of virtual machines, and the threads that serve them
+//! * [`ublk`]: the image as a block device, by the kernel
 //! * [`status`]: what it tells about itself
 //! * [`access`]: who may have which export
 //! * [`command`]: the command: listeners, signals, ends
@@ -21,6 +23,7 @@ pub mod fuse;
 pub mod nbd;
 pub mod server;
 pub mod status;
+pub mod ublk;
 pub mod vhost;
 
 pub use command::{ServeArgs, TopArgs, serve, top};

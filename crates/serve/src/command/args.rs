@@ -21,6 +21,12 @@ pub struct ServeArgs {
     /// the first image.
     #[arg(long, value_name = "[EXPORT=]FILE", value_hint = clap::ValueHint::FilePath)]
     pub fuse: Vec<ShownFile>,
+    /// Make an image a block device of this machine, /dev/ublkbN, by the kernel's ublk (Linux 6.5,
+    /// root). N is a number that is free, or auto: any. A device with a number of its own outlives
+    /// a server that is killed: what is asked of it waits until the next server with the same
+    /// number and image. Without EXPORT it is the first image; can be given more than once.
+    #[arg(long, value_name = "[EXPORT=]N|auto")]
+    pub ublk: Vec<WantedDrive>,
     /// Let only these have an export (all, without EXPORT): uid:N, a user of this machine by a Unix
     /// socket or a file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that name.
     /// Can be given more than once; an export that none is about is for everybody who comes.
@@ -96,6 +102,15 @@ pub struct ShownFile {
     pub(crate) path: PathBuf,
 }
 
+/// An image that is to be a block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedDrive {
+    /// Which image; `None`: the first.
+    pub(crate) export: Option<String>,
+    /// With which number; `None`: any.
+    pub(crate) id: Option<u32>,
+}
+
 /// `--cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheArg {
@@ -152,6 +167,27 @@ impl FromStr for ShownFile {
     }
 }
 
+impl FromStr for WantedDrive {
+    type Err = String;
+
+    /// Reads `[EXPORT=]N` or `[EXPORT=]auto`; a number may be the name of its device.
+    fn from_str(text: &str) -> Result<WantedDrive, String> {
+        let (export, number) = match text.rsplit_once('=') {
+            Some((export, number)) => (Some(export.to_owned()), number),
+            None => (None, text),
+        };
+        // The kernel has 20 bits for it.
+        const ID_MAX: u32 = (1 << 20) - 1;
+        let digits = number.strip_prefix("/dev/ublkb").unwrap_or(number);
+        let id = match number {
+            "auto" => Some(None),
+            _ => digits.parse().ok().filter(|id| *id <= ID_MAX).map(Some),
+        };
+        let id = id.ok_or("expected [EXPORT=]N or [EXPORT=]auto: N as in /dev/ublkbN")?;
+        Ok(WantedDrive { export, id })
+    }
+}
+
 /// Parts a path from the name before it.
 fn named_path(text: &str) -> (Option<&str>, PathBuf) {
     match text.split_once('=') {
@@ -199,6 +235,19 @@ mod tests {
         assert_eq!("/run/disk".parse(), shown(None, "/run/disk"));
         assert_eq!("vm=disk".parse(), shown(Some("vm"), "disk"));
         assert!("".parse::<ShownFile>().is_err() && "vm=..".parse::<ShownFile>().is_err());
+    }
+
+    #[test]
+    fn a_block_device_has_a_number_or_any() {
+        let wanted =
+            |export: Option<&str>, id| Ok(WantedDrive { export: export.map(str::to_owned), id });
+        assert_eq!("0".parse(), wanted(None, Some(0)));
+        assert_eq!("auto".parse(), wanted(None, None));
+        assert_eq!("vm=auto".parse(), wanted(Some("vm"), None));
+        assert_eq!("a=b=/dev/ublkb7".parse(), wanted(Some("a=b"), Some(7)));
+        for wrong in ["", "vm=", "-1", "x", "/dev/ublkb", "/dev/ublkbauto", "1048576", "vm"] {
+            assert!(wrong.parse::<WantedDrive>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

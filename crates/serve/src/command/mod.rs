@@ -1,10 +1,11 @@
 //! `nowait serve`, from the command line to the last flush; `nowait top`, which looks on.
 
 mod args;
+mod drives;
 mod files;
 mod run;
 mod top;
 
-pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile};
+pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile, WantedDrive};
 pub use run::serve;
 pub use top::{TopArgs, top};

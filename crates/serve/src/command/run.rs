@@ -1,6 +1,6 @@
 //! The main thread: opens images and listeners, takes clients and signals.
 
-use super::{ServeArgs, files};
+use super::{ServeArgs, drives, files};
 use crate::{
     ServeError,
     access::Access,
@@ -8,6 +8,7 @@ use crate::{
     nbd::{Limits, Security},
     server::{Address, Config, Listener, Server, Tls, TlsFiles},
     status::{Endpoint, Status, StatusLine, place},
+    ublk::Drive,
     vhost::Front,
 };
 use nowait::{File, Nowait};
@@ -37,6 +38,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let signals = Signals::take(&[signalfd::TERM, signalfd::INT, signalfd::HUP])
         .map_err(ServeError::descriptors)?;
     let listeners = listen(args)?;
+    drives::prepare(args);
     let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
     let images = open_images(&nowait, args)?;
     let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
@@ -45,17 +47,20 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let server = Server::start(&nowait, images, &config)?;
     let mounts = files::show(&server, args)?;
     let front = vhost(args, &server, &config)?;
-    let mut main = Main { server, listeners, mounts, front, signals, started: Instant::now() };
+    let drives = drives::make(&server, args, &config)?;
+    let started = Instant::now();
+    let mut main = Main { server, listeners, mounts, drives, front, signals, started };
     let told = main.tell(args)?;
     main.say_what_is_served();
     let served = main.run();
     // Its thread keeps it, and ends with the process.
     told.iter().for_each(|listener| listener.unlink());
     served?;
-    let Main { server, listeners, mut mounts, front, .. } = main;
+    let Main { server, listeners, mut mounts, mut drives, front, .. } = main;
     // Nobody new comes while those who are there are answered.
     drop(listeners);
     files::hide(&mut mounts);
+    drives::remove(&server, &mut drives);
     let ended = front.map_or(Ok(()), Front::stop);
     server.stop().and(ended)
 }
@@ -79,7 +84,7 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
         client_authority: args.tls_client_ca.clone(),
     });
     // Each front has memory of its own.
-    let fronts = 1 + u64::from(!args.vhost_user.is_empty());
+    let fronts = 1 + u64::from(!args.vhost_user.is_empty()) + u64::from(!args.ublk.is_empty());
     Ok(Config {
         threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
         // A client is a descriptor; some are for images, rings and sockets.
@@ -119,8 +124,10 @@ fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
         let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
         listeners.push(Listener::bind(address).map_err(failed)?);
     }
-    if listeners.is_empty() && args.fuse.is_empty() && args.vhost_user.is_empty() {
-        let reason = "nobody can come: say --nbd unix:PATH, --fuse FILE or --vhost-user SOCKET";
+    let others = [args.fuse.len(), args.vhost_user.len(), args.ublk.len()];
+    if listeners.is_empty() && others == [0; 3] {
+        let reason = "nobody can come: say --nbd unix:PATH, --fuse FILE, --vhost-user SOCKET or \
+                      --ublk auto";
         return Err(ServeError::new(reason));
     }
     listeners.into_iter().map(|listener| secure(listener, args)).collect()
@@ -159,14 +166,17 @@ struct Main {
     server: Server,
     listeners: Vec<(Listener, Security)>,
     mounts: Vec<Mount>,
+    drives: Vec<Drive>,
     front: Option<Front>,
     signals: Signals,
     started: Instant,
 }
 
-/// The mark of the signals; listeners have their number, and mounts theirs from [`MOUNTS`] on.
+/// The mark of the signals; listeners have their number, mounts theirs from [`MOUNTS`] on, and
+/// block devices from [`DRIVES`] on.
 const SIGNALS: u64 = u64::MAX;
 const MOUNTS: u64 = 1 << 32;
+const DRIVES: u64 = 1 << 33;
 const LINE_NS: u64 = 1_000_000_000;
 
 impl Main {
@@ -207,6 +217,9 @@ impl Main {
         for (index, mount) in self.mounts.iter().enumerate() {
             watch(mount.raw(), MOUNTS + index as u64)?;
         }
+        for (index, drive) in self.drives.iter().enumerate() {
+            watch(drive.raw(), DRIVES + index as u64)?;
+        }
         let mut ready = ReadyList::new(16);
         let mut line = io::stderr().is_terminal().then(StatusLine::default);
         loop {
@@ -217,10 +230,10 @@ impl Main {
                     self.server.accept(listener, *security);
                 }
                 if event.token != SIGNALS && event.token >= MOUNTS {
-                    let _ = epoll.remove(self.lose((event.token - MOUNTS) as usize));
+                    let _ = epoll.remove(self.lose(event.token));
                 }
             }
-            if self.listeners.is_empty() && self.mounts.iter().all(|mount| !mount.is_up()) {
+            if !self.serves_somebody() {
                 return Ok(());
             }
             while let Some(signal) = self.signals.next() {
@@ -237,9 +250,27 @@ impl Main {
         }
     }
 
-    /// Notes that somebody else has taken a file down; returns its descriptor.
-    fn lose(&mut self, index: usize) -> i32 {
-        let mount = &mut self.mounts[index];
+    /// Tells whether anybody can come, or is there.
+    fn serves_somebody(&self) -> bool {
+        !self.listeners.is_empty()
+            || self.front.is_some()
+            || self.mounts.iter().any(Mount::is_up)
+            || self.drives.iter().any(Drive::is_up)
+    }
+
+    /// Notes that somebody else has taken a file down, or stopped a block device; returns its
+    /// descriptor.
+    fn lose(&mut self, token: u64) -> i32 {
+        if let Some(index) = token.checked_sub(DRIVES) {
+            let drive = &mut self.drives[index as usize];
+            if drive.is_up() {
+                eprintln!("nowait: {} was stopped", drive.path().display());
+                self.server.unmounted(drive.path());
+                drive.forget();
+            }
+            return drive.raw();
+        }
+        let mount = &mut self.mounts[(token - MOUNTS) as usize];
         if mount.is_up() {
             eprintln!("nowait: {} was unmounted", mount.path().display());
             self.server.unmounted(mount.path());
@@ -249,7 +280,7 @@ impl Main {
     }
 
     /// Takes the sizes of the files as they are now.
-    fn resize(&self) {
+    fn resize(&mut self) {
         for image in self.server.view().images() {
             match image.resize() {
                 Ok((before, after)) if before != after => {
@@ -261,5 +292,12 @@ impl Main {
             }
         }
         self.front.iter().for_each(Front::resized);
+        for drive in self.drives.iter_mut().filter(|drive| drive.is_up()) {
+            match drive.resized() {
+                Ok(true) => eprintln!("nowait: {} has its size now", drive.path().display()),
+                Ok(false) => {}
+                Err(error) => eprintln!("nowait: {error}"),
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::socket::Socket;
 use crate::{
     fuse::{Asked, Face},
     nbd::Security,
+    ublk,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait::{Errno, File};
@@ -18,6 +19,8 @@ pub(crate) enum Order {
     Serve(Socket, Security),
     /// Do what the kernel asks of this file.
     Ask(Arc<Face<File>>, Asked),
+    /// Serve this queue of a block device.
+    Attach(Box<ublk::Setup>),
     /// Take no more requests, and end when those under way are answered.
     Stop,
 }

@@ -23,15 +23,16 @@ use crate::{
     access::Access,
     fuse::{Face, Front},
     nbd::{Limits, Security},
+    ublk,
 };
 pub(crate) use inbox::Order;
-use nowait::{CacheCounts, File, Nowait};
+use nowait::{CacheCounts, Errno, File, Nowait};
 use nowait_export::{Chores, Image};
 use parking_lot::Mutex;
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, mpsc::Receiver},
     thread,
 };
 use worker::Worker;
@@ -219,6 +220,26 @@ impl Server {
     /// Notes that `image` is shown as the file at `path`.
     pub fn mounted(&self, image: &Arc<Image<File>>, path: &Path) {
         self.shared.files.lock().push((image.clone(), path.to_owned()));
+    }
+
+    /// Serves the queues of a block device: each thread one, as far as there are enough.
+    ///
+    /// # Errors
+    /// A queue does not take requests.
+    pub(crate) fn attach(&self, drive: &ublk::Drive) -> Result<(), ServeError> {
+        self.shared.files.lock().push((drive.image().clone(), drive.path().to_owned()));
+        let (setups, answers): (Vec<_>, Vec<_>) = drive.setups().into_iter().unzip();
+        for (setup, (inbox, _)) in setups.into_iter().zip(self.threads.iter().cycle()) {
+            inbox.put(Order::Attach(Box::new(setup)));
+        }
+        let failed = |errno: Errno| {
+            let path = drive.path().display();
+            ServeError::new(format!("{path}: a queue could not be served: {errno}"))
+        };
+        // A thread that has failed answers nothing.
+        let answered =
+            |answer: Receiver<Result<(), Errno>>| answer.recv().unwrap_or(Err(Errno::IO));
+        answers.into_iter().try_for_each(|answer| answered(answer).map_err(failed))
     }
 
     /// Notes that the file at `path` is gone.

@@ -12,6 +12,7 @@ use crate::{
     access::{Access, Peer},
     fuse::{Pending, is_file},
     nbd::{Limits, Security, Session},
+    ublk::{self, is_queue},
 };
 use nowait::{File, Nowait};
 use nowait_block::Slab;
@@ -49,6 +50,7 @@ pub(crate) struct Worker {
     inbox: Arc<Inbox<Order>>,
     clients: Slab<Client>,
     files: Pending,
+    queues: ublk::Queues,
     /// Clients to whom something happened in this round.
     touched: Vec<u64>,
     scratch: Vec<u8>,
@@ -73,6 +75,7 @@ impl Worker {
             inbox,
             clients: Slab::new(1 << 20),
             files: Pending::default(),
+            queues: ublk::Queues::default(),
             touched: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             hunger: false,
@@ -97,13 +100,14 @@ impl Worker {
     }
 
     fn is_over(&self) -> bool {
-        let idle = self.clients.is_empty() && self.files.is_empty();
+        let idle = self.clients.is_empty() && self.files.is_empty() && self.queues.is_empty();
         self.stopping.is_some_and(|since_ns| idle || now_ns() > since_ns + DRAIN_NS)
     }
 
     /// Waits until something happens.
     fn sleep(&mut self) -> Result<(), ServeError> {
-        let deadline = match self.clients.is_empty() && self.stopping.is_none() {
+        let alone = self.clients.is_empty() && self.stopping.is_none();
+        let deadline = match alone && !self.queues.has_unsent() {
             true => Deadline::NEVER,
             false => Deadline::after_ns(SWEEP_NS),
         };
@@ -112,11 +116,13 @@ impl Worker {
 
     /// Reads from the sockets that have something.
     fn hear(&mut self, now_ns: u64) {
+        self.queues.read(&mut self.post.disk, now_ns);
         for index in 0..self.post.ready.len() {
             let Some(event) = self.post.ready.get(index) else { break };
             match event.token {
                 DISK => {}
                 INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order, now_ns)),
+                token if is_queue(token) => {}
                 key => {
                     let Some(client) = self.clients.get_mut(key) else { continue };
                     let fate = match event.events & !epoll_set::OUT {
@@ -138,6 +144,7 @@ impl Worker {
             // The server ends: dropped, it is answered with an error.
             Order::Ask(..) if self.stopping.is_some() => {}
             Order::Ask(face, asked) => self.files.ask(face, asked, &mut self.post.disk, now_ns),
+            Order::Attach(setup) => self.queues.add(*setup, &self.post.epoll),
             Order::Stop => {
                 self.stopping = Some(now_ns);
                 for key in self.keys() {
@@ -173,6 +180,10 @@ impl Worker {
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.post.disk.pop() {
             let key = ended.tag.owner;
+            if is_queue(key) {
+                self.queues.end(&ended, now_ns);
+                continue;
+            }
             if is_file(key) {
                 self.files.end(ended, &mut self.post.disk, now_ns);
                 continue;
@@ -225,6 +236,7 @@ impl Worker {
         self.touched = touched;
         self.touched.clear();
         self.files.settle(&mut self.post.disk, now_ns);
+        self.queues.settle(&mut self.post.disk, now_ns);
         self.hunger |= self.post.disk.pool().take_refused();
     }
 
