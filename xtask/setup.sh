@@ -132,6 +132,38 @@ setup_kernel() {
     ) >&2 || say "no kernel for guests: their tests are skipped"
 }
 
+# A kernel with ublk for a guest, where the one above has none (Debian 12's): from the backports of
+# the same mirror, by package lists of its own.
+setup_kernel_with_ublk() {
+    local stamps folder codename mirror name
+    stamps=$(cd "$(dirname "$0")/.." && pwd)/.stamps
+    grep -qs '^CONFIG_BLK_DEV_UBLK=[ym]' "$stamps"/guest-kernel/boot/config-* && return
+    folder=$stamps/guest-kernel-ublk
+    compgen -G "$folder/boot/vmlinuz-*" >/dev/null && return
+    codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
+        "Codename: $codename" 'Component: main' 2>/dev/null | head -n 1)
+    [ -n "$mirror" ] || { say "no mirror of $codename: no guests with ublk"; return; }
+    mkdir -p "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial"
+    printf 'deb [signed-by=%s] %s %s-backports main\n' \
+        /usr/share/keyrings/debian-archive-keyring.gpg "$mirror" "$codename" >"$folder/apt/list"
+    cat >"$folder/apt/conf" <<CONF
+Dir::Etc::sourcelist "$folder/apt/list";
+Dir::Etc::sourceparts "-";
+Dir::State::lists "$folder/apt/lists";
+Dir::Cache "$folder/apt/cache";
+CONF
+    (
+        cd "$folder"
+        export APT_CONFIG=$folder/apt/conf
+        apt-get update -qq
+        name=$(apt-cache depends linux-image-cloud-amd64 |
+            sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+        apt-get download -qq "$name" && dpkg-deb -x "$name"_*.deb . && rm -rf "$name"_*.deb apt
+    ) >&2 || say "no kernel with ublk for guests: their test is skipped"
+}
+
 setup_packages
 setup_kernel
+setup_kernel_with_ublk
 setup_toolchain

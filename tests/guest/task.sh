@@ -117,4 +117,5 @@ case $1 in
     check) check_all "" ;;
     boot) if [ -e /sums ]; then check_all "$2"; else boot_from "$2"; fi ;;
     endure) endure "$2" ;;
+    ublk) . /ublk.sh ;;
 esac

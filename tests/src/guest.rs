@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::program::{Program, Running};
 use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
+use crate::subject;
 
 /// How long the guest may be silent, and how long it may take in all.
 const DEADLINE: Duration = Duration::from_mins(10);
@@ -22,8 +23,8 @@ const DEADLINE: Duration = Duration::from_mins(10);
 const QUIET: &str = "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1";
 
-/// In the order in which they are loaded.
-const MODULES: [&str; 8] = [
+/// In the order in which they are loaded, as far as they are not in the kernel itself.
+const MODULES: [&str; 9] = [
     "virtio_ring",
     "virtio",
     "virtio_pci_modern_dev",
@@ -32,9 +33,11 @@ const MODULES: [&str; 8] = [
     "virtio_blk",
     "libcrc32c",
     "xfs",
+    "ublk_drv",
 ];
+const UBLK: &str = "ublk_drv";
 const PROGRAMS: [&str; 4] = ["mkfs.ext4", "e2fsck", "mkfs.xfs", "xfs_repair"];
-const SCRIPTS: [&str; 2] = ["init", "task.sh"];
+const SCRIPTS: [&str; 3] = ["init", "task.sh", "ublk.sh"];
 
 /// What every guest needs: a kernel, and an archive of files.
 #[derive(Debug)]
@@ -46,22 +49,28 @@ pub struct Parts {
 impl Parts {
     /// Collects them in `scratch`, or says what this machine lacks.
     pub fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
+        let kernel = kernels().into_iter().find(|folder| folder.exists());
+        Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
+    }
+
+    /// The same with a kernel that has ublk, and with nowait itself.
+    pub fn with_ublk(scratch: &Scratch) -> Result<Parts, Skip> {
+        let has_ublk = |folder: &PathBuf| find(&folder.join("lib/modules"), UBLK).is_some();
+        let kernel = kernels().into_iter().find(has_ublk);
+        let kernel = kernel.ok_or_else(|| lacking("no kernel with ublk"))?;
+        Parts::of(scratch, &kernel, &[&subject::built("bin/nowait")])
+    }
+
+    fn of(scratch: &Scratch, folder: &Path, programs: &[&Path]) -> Result<Parts, Skip> {
         skip::missing_program(&["qemu-system-x86_64", "busybox", "mkfs.ext4", "mkfs.xfs"])?;
-        let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps/guest-kernel");
-        let lacking = || Skip("no kernel for guests: see xtask/setup.sh".to_owned());
-        let kernel = find(&kernels.join("boot"), "vmlinuz-").ok_or_else(lacking)?;
+        let kernel = find(&folder.join("boot"), "vmlinuz-").ok_or_else(|| lacking("no kernel"))?;
         let root = scratch.folder("guest");
         for folder in ["bin", "sbin", "modules"] {
             scratch.folder(&format!("guest/{folder}"));
         }
-        for module in MODULES {
-            let name = format!("{module}.ko");
-            let file = find(&kernels.join("lib/modules"), &name).ok_or_else(lacking)?;
-            fs::copy(file, root.join("modules").join(&name)).expect("a module");
-        }
-        let order = MODULES.map(|module| format!("{module}.ko\n")).concat();
-        fs::write(root.join("modules/order"), order).expect("the order of the modules");
+        copy_modules(&folder.join("lib/modules"), &root.join("modules"))?;
         copy_programs(&root);
+        programs.iter().for_each(|program| copy_program(program, &root));
         for script in SCRIPTS {
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest").join(script);
             fs::copy(source, root.join(script)).expect("a script");
@@ -74,23 +83,65 @@ impl Parts {
     }
 }
 
+fn lacking(what: &str) -> Skip {
+    Skip(format!("{what} for guests: see xtask/setup.sh"))
+}
+
+/// Where `make setup` unpacks kernels: the distribution's own, and one with ublk if that has none.
+fn kernels() -> [PathBuf; 2] {
+    let stamps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps");
+    ["guest-kernel", "guest-kernel-ublk"].map(|name| stamps.join(name))
+}
+
+/// Copies the modules that are files; others are in the kernel, but for ublk's, which may lack.
+fn copy_modules(from: &Path, to: &Path) -> Result<(), Skip> {
+    // There are others whose names begin so.
+    let builtin = find(from, "modules.builtin").ok_or_else(|| lacking("no modules"))?;
+    let builtin = fs::read_to_string(builtin.with_file_name("modules.builtin"));
+    let builtin = builtin.expect("a list of modules");
+    let mut order = Vec::new();
+    for module in MODULES {
+        let name = format!("{module}.ko");
+        let Some(file) = find(from, &name) else {
+            if builtin.contains(&format!("/{name}\n")) || module == UBLK {
+                continue;
+            }
+            return Err(lacking(&format!("no module {name}")));
+        };
+        let target = to.join(&name);
+        order.push(name);
+        match file.extension().is_some_and(|extension| extension == "xz") {
+            true => {
+                let unpack = "busybox xz -dc \"$1\" >\"$2\"";
+                Program::new("sh").args(["-c", unpack, "sh"]).arg(file).arg(target).succeed();
+            }
+            false => drop(fs::copy(file, target).expect("a module")),
+        }
+    }
+    fs::write(to.join("order"), order.join("\n")).expect("the order of the modules");
+    Ok(())
+}
+
 /// Copies programs of the host and the libraries they are linked with.
 fn copy_programs(root: &Path) {
-    let on_path = |name: &str| {
-        let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-        let found = folders.map(|folder| Path::new(folder).join(name));
-        found.into_iter().find(|path| path.exists()).expect("a program that was there")
-    };
     fs::copy(on_path("busybox"), root.join("bin/busybox")).expect("busybox");
-    for name in PROGRAMS {
-        let program = on_path(name);
-        fs::copy(&program, root.join("sbin").join(name)).expect("a program");
-        let linked = Program::new("ldd").arg(&program).succeed().stdout;
-        for library in linked.split_whitespace().filter(|word| word.starts_with('/')) {
-            let place = root.join(library.trim_start_matches('/'));
-            fs::create_dir_all(place.parent().expect("a folder")).expect("a folder");
-            fs::copy(library, place).expect("a library");
-        }
+    PROGRAMS.iter().for_each(|name| copy_program(&on_path(name), root));
+}
+
+fn on_path(name: &str) -> PathBuf {
+    let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    let found = folders.map(|folder| Path::new(folder).join(name));
+    found.into_iter().find(|path| path.exists()).expect("a program that was there")
+}
+
+fn copy_program(program: &Path, root: &Path) {
+    let name = program.file_name().expect("a file");
+    fs::copy(program, root.join("sbin").join(name)).expect("a program");
+    let linked = Program::new("ldd").arg(program).succeed().stdout;
+    for library in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+        let place = root.join(library.trim_start_matches('/'));
+        fs::create_dir_all(place.parent().expect("a folder")).expect("a folder");
+        fs::copy(library, place).expect("a library");
     }
 }
 
@@ -115,6 +166,8 @@ pub enum Disk {
     Nbd(String, String),
     /// By vhost-user: the socket.
     VhostUser(PathBuf),
+    /// By QEMU itself: a file.
+    File(PathBuf),
 }
 
 /// A running guest.
@@ -135,6 +188,8 @@ impl Guest {
             .args(["-machine", "pc,accel=tcg,memory-backend=memory", "-m", "256", "-smp", "2"])
             .args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on"])
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
+            // QEMU 7.2 does cmpxchg16b wrong, and Linux 6.12 allocates by it.
+            .args(["-cpu", "qemu64,-cx16"])
             .arg("-serial")
             .arg(format!("unix:{}", socket.display()))
             .arg("-kernel")
@@ -191,6 +246,10 @@ impl Disk {
                 format!("file={uri},format=raw,if=none,id=disk{index},discard=unmap"),
                 "-device".to_owned(),
                 format!("virtio-blk-pci,drive=disk{index},serial={name}"),
+            ],
+            Disk::File(path) => vec![
+                "-drive".to_owned(),
+                format!("file={},format=raw,if=virtio,discard=unmap", path.display()),
             ],
             Disk::VhostUser(socket) => vec![
                 "-chardev".to_owned(),

@@ -1,4 +1,5 @@
-//! Virtual machines on disks of `nowait serve`: by NBD and by vhost-user-blk.
+//! Virtual machines on disks of `nowait serve`: by NBD and by vhost-user-blk; and one in which it
+//! serves, by ublk.
 
 use std::fs::File;
 use std::path::Path;
@@ -123,4 +124,21 @@ fn a_guest_does_not_notice_that_its_server_was_killed() {
     }
     guest.finish("endure");
     server.stop();
+}
+
+#[test]
+fn a_block_device_by_ublk_keeps_its_files_and_outlives_its_server() {
+    let scratch = Scratch::new("guest");
+    let Some(_) = tool() else { return };
+    let Some(parts) = skip::unless(Parts::with_ublk(&scratch)) else { return };
+    let disk = image(&scratch, "disk");
+    File::options().write(true).open(&disk).and_then(|it| it.set_len(640 << 20)).expect("a size");
+    let guest = Guest::start(&parts, &scratch, "task=ublk", &[Disk::File(disk.into())]);
+    let told = guest.finish("ublk");
+    for name in ["files", "killed"] {
+        let same = |line: &String| line.starts_with(&format!("{name} has "));
+        assert!(told.iter().any(same), "{name}: {told:?}");
+    }
+    let recovered = told.iter().filter(|line| *line == "it goes on").count();
+    assert_eq!(recovered, 2, "{told:?}");
 }

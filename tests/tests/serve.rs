@@ -7,7 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nowait_tests::program::Program;
+use nowait_tests::program::{Program, Running};
+use nowait_tests::ready;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
@@ -273,6 +274,43 @@ fn a_hang_up_takes_the_new_size() {
     server.signal(libc::SIGHUP);
     while size() != 2 * SIZE {}
     server.stop();
+}
+
+#[test]
+fn a_server_of_virtual_machines_alone_goes_on_after_a_hang_up() {
+    let scratch = Scratch::new("serve");
+    let Some(tool) = tool() else { return };
+    let (disk, socket) = (empty(&scratch, "disk.img"), scratch.file("vm"));
+    let tool = tool.env("XDG_RUNTIME_DIR", scratch.path());
+    let mut running = tool.arg("serve").arg(&disk).arg("--vhost-user").arg(&socket).spawn();
+    ready::wait_for_socket(&socket, &mut running);
+    File::options().write(true).open(&disk).and_then(|it| it.set_len(2 * SIZE)).expect("a size");
+    let signal = |running: &Running, signal: i32| {
+        // SAFETY: takes numbers; the process is a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(running.pid(), signal) }, 0);
+    };
+    signal(&running, libc::SIGHUP);
+    while !running.stderr().contains("bytes now") {
+        assert!(!running.ended(), "the server ended\n{}", running.stderr());
+        std::thread::yield_now();
+    }
+    UnixStream::connect(&socket).expect("it is there");
+    signal(&running, libc::SIGTERM);
+    let output = running.wait(Duration::from_mins(1));
+    assert!(output.status.success(), "{output}");
+}
+
+#[test]
+fn without_its_driver_ublk_is_refused_with_what_to_do_instead() {
+    if Path::new("/dev/ublk-control").exists() {
+        return skip::note("this kernel has ublk: see the guest of tests/guest.rs");
+    }
+    let scratch = Scratch::new("serve");
+    let Some(tool) = tool() else { return };
+    let output = tool.arg("serve").arg(empty(&scratch, "disk.img")).args(["--ublk", "auto"]).run();
+    assert!(!output.status.success(), "{output}");
+    assert!(output.stderr.contains("modprobe ublk_drv"), "{output}");
+    assert_eq!(output.stderr.trim().lines().count(), 1, "{output}");
 }
 
 #[test]

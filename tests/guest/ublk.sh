@@ -1,0 +1,156 @@
+# What the guest with ublk does: images on its disk, served by nowait in it as /dev/ublkb0.
+# A part of task.sh.
+
+drive=/dev/ublkb0
+
+# Serves what is said, and waits until the disk is there.
+serve() {
+    rm -f /tmp/said
+    mkfifo /tmp/said
+    nowait serve "$@" 2>/tmp/said &
+    server=$!
+    exec 3</tmp/said
+    while read -r line <&3; do
+        case $line in *"go on") echo "guest: it goes on" ;; esac
+        case $line in *"as $drive") return 0 ;; esac
+        echo "nowait: $line"
+    done
+    echo "guest: it is not served: $*"
+    return 1
+}
+
+# Ends the server as an administrator would.
+stop() {
+    kill -TERM "$server"
+    wait "$server"
+    [ ! -e "$drive" ]
+}
+
+setting() { # NAME VALUE
+    found=$(cat "/sys/block/ublkb0/queue/$1")
+    [ "$found" = "$2" ] || { echo "guest: $1 is $found, not $2"; return 1; }
+}
+
+# Demands that a command fails, and says something.
+refuses() { # TEXT COMMAND...
+    expected=$1
+    shift
+    if "$@" >/tmp/refused 2>&1; then echo "guest: it is possible: $*"; return 1; fi
+    grep -q "$expected" /tmp/refused || { cat /tmp/refused; return 1; }
+}
+
+used_kib() { du -k "$1" | cut -f 1; }
+
+# A file system on it, and the file that it is in.
+keep_files() {
+    truncate -s 192M /data/files
+    serve vm=/data/files --ublk vm=0 --threads 2
+    setting logical_block_size 512
+    setting write_cache "write back"
+    setting fua 1
+    setting discard_granularity 4096
+    [ "$(ls /sys/block/ublkb0/mq | wc -l)" = 2 ]
+    mkfs.ext4 -q "$drive"
+    mount "$drive" /mnt
+    (cd /mnt && fill)
+    umount /mnt
+    stop
+    e2fsck -f -n /data/files >/tmp/fsck 2>&1 || { cat /tmp/fsck; return 1; }
+    serve /data/files --ublk auto --read-only
+    [ "$(cat /sys/block/ublkb0/ro)" = 1 ]
+    refuses . dd if=/dev/zero of="$drive" bs=4k count=1 conv=notrunc
+    mount -o ro "$drive" /mnt
+    (cd /mnt && compare files)
+    umount /mnt
+    stop
+}
+
+# Space is given back, and what is unused reads as zeroes.
+give_back() {
+    truncate -s 64M /data/raw
+    serve /data/raw --ublk auto --sector-size 4096
+    setting logical_block_size 4096
+    dd if=/dev/urandom of="$drive" bs=1M count=32 oflag=direct 2>/dev/null
+    before=$(used_kib /data/raw)
+    blkdiscard -o 1048576 -l 25165824 "$drive"
+    after=$(used_kib /data/raw)
+    [ $((before - after)) -ge 24000 ] || { echo "guest: $before KiB, then $after"; return 1; }
+    dd if="$drive" bs=1M skip=1 count=24 iflag=direct 2>/dev/null | tr -d '\0' >/tmp/rest
+    [ ! -s /tmp/rest ]
+    # What is in the page cache only is written when it ends.
+    dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null
+    dd if=/tmp/data of="$drive" bs=64k conv=notrunc 2>/dev/null
+    stop
+    cmp -n 1048576 /tmp/data /data/raw
+}
+
+# The image grows, and the disk with it where the kernel can that (Linux 6.16).
+grow() {
+    truncate -s 48M /data/grown
+    serve grown=/data/grown --ublk auto
+    truncate -s 64M /data/grown
+    kill -HUP "$server"
+    while read -r line <&3; do
+        case $line in
+            *"$drive has its size now") size=64 ;;
+            *"$drive keeps its size"*) size=48 ;;
+            *) continue ;;
+        esac
+        break
+    done
+    [ "$(cat /sys/block/ublkb0/size)" = $((size * 2048)) ]
+    echo "guest: the disk has $size MiB"
+    dd if=/dev/urandom of="$drive" bs=1M seek=$((size - 1)) count=1 oflag=direct 2>/dev/null
+    stop
+}
+
+# The server is killed under a file system that is being written, twice; the files are whole.
+outlive() {
+    truncate -s 128M /data/killed
+    truncate -s 128M /data/other
+    serve vm=/data/killed --ublk vm=0 --threads 2
+    mkfs.ext4 -q "$drive"
+    mount "$drive" /mnt
+    mkfifo /tmp/rounds
+    (
+        cd /mnt
+        for round in $(seq 1 12); do
+            echo "$round"
+            dd if=/dev/urandom of="r$round" bs=32k count=24 conv=fsync 2>/dev/null
+            dd if="r$round" of="d$round" bs=128k oflag=direct 2>/dev/null
+        done
+        sync
+        find . -type f ! -name sums -print0 | sort -z | xargs -0 sha256sum >/tmp/sums
+        cp /tmp/sums sums
+    ) >/tmp/rounds &
+    writer=$!
+    exec 4</tmp/rounds
+    while read -r round <&4; do
+        case $round in
+            3 | 8)
+                kill -KILL "$server"
+                wait "$server" || true
+                refuses "waits for the image" nowait serve /data/other --ublk 0
+                serve vm=/data/killed --ublk vm=0 --threads 1
+                ;;
+        esac
+    done
+    wait "$writer"
+    umount /mnt
+    e2fsck -f -n "$drive" >/tmp/fsck 2>&1 || { cat /tmp/fsck; return 1; }
+    mount -o ro "$drive" /mnt
+    (cd /mnt && compare killed)
+    umount /mnt
+    refuses "answers for it" nowait serve /data/other --ublk 0
+    stop
+}
+
+mkfs.ext4 -q -F /dev/vda
+mkdir -p /data
+mount /dev/vda /data
+export XDG_RUNTIME_DIR=/tmp
+keep_files
+give_back
+grow
+outlive
+umount /data
