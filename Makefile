@@ -64,7 +64,7 @@ bench-cache: dist ## Measure our own page cache against every peer
 	@$(NOWAIT) bench cached --json target/bench/cached.json --html target/bench/cached.html \
 		$(BENCH_ARGS)
 
-bench-serve: dist ## Measure our NBD server against qemu-nbd and nbdkit
+bench-serve: dist ## Measure our servers against qemu-nbd, nbdkit, QEMU's FUSE and loop
 	@mkdir -p target/bench
 	@$(NOWAIT) bench serve --json target/bench/serve.json --html target/bench/serve.html \
 		$(BENCH_ARGS)

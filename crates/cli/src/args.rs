@@ -65,7 +65,7 @@ pub(crate) enum Bench {
     Fairness(nowait_bench::FairnessArgs),
     /// Serve sockets, a file and a timer from one context, against epoll with threads.
     Mixed(nowait_bench::MixedArgs),
-    /// Measure NBD servers on the same image, and check ours against the targets.
+    /// Measure servers on the same image, by NBD and as a file, and check ours against the targets.
     Serve(nowait_bench::ServeBenchArgs),
     /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
     AioStress(nowait_bench::AioStressArgs),
@@ -119,7 +119,7 @@ Examples:
   nowait bench vector                    one request of many segments against many
   nowait bench fairness                  single requests beside thousands
   nowait bench mixed                     sockets, a file and a timer on one thread
-  nowait bench serve --quick             NBD servers, every case
+  nowait bench serve --quick             servers of images, every case
   nowait bench aio-stress --quick        every engine on an uncached file
   nowait bench rawio --quick             asynchronous requests against 160 threads
   nowait bench paper                     the sources' tables, simulated

@@ -16,11 +16,12 @@ const EXAMPLES: &str = "\
 Runs of 5 s on an image of 1G; with --quick 500 ms. Engines are servers.
 
 Examples:
-  nowait bench serve --quick                              under two minutes
+  nowait bench serve --quick                              some two minutes
   nowait bench serve --case read-4k --rounds 9
-  nowait bench serve --engine nowait,qemu-native --runtime 10s";
+  nowait bench serve --engine nowait,qemu-native --runtime 10s
+  nowait bench serve --engine nowait-fuse,qemu-fuse,loop  the image as a file";
 
-/// Measures NBD servers on the same image, and checks ours against the targets.
+/// Measures servers on the same image, by NBD and as a file, and checks ours against the targets.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeBenchArgs {
@@ -93,7 +94,7 @@ mod tests {
     #[test]
     fn cases_and_servers_can_be_chosen() {
         let all = plan(&[]).expect("valid");
-        assert_eq!((all.cases.len(), all.subjects.len()), (4, 6));
+        assert_eq!((all.cases.len(), all.subjects.len()), (4, 10));
         let some = plan(&["--case", "read-4k", "--engine", "nowait,nbdkit"]).expect("valid");
         assert_eq!((some.cases.len(), some.subjects.len()), (1, 2));
         assert_eq!(plan(&["--case", "x"]).map_err(|error| error.exit_code()).err(), Some(2));
@@ -103,7 +104,9 @@ mod tests {
     #[test]
     fn targets_name_servers_that_there_are() {
         for target in CASES.iter().flat_map(|case| case.targets) {
-            assert!(SUBJECTS.iter().any(|(name, _)| *name == target.against), "{}", target.text());
+            for wanted in [target.ours, target.against] {
+                assert!(SUBJECTS.iter().any(|(name, _)| *name == wanted), "{}", target.text());
+            }
         }
     }
 }

@@ -6,25 +6,46 @@ use crate::metric::Metric::{self, BytesPerS, ContextSwitchesPerIo, CpuUsPerIo, I
 /// Who serves the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// `nowait serve`, with this `--cache`.
+    /// `nowait serve --nbd`, with this `--cache`.
     Nowait(&'static str),
+    /// `nowait serve --fuse`: the image as a file.
+    NowaitFuse,
     /// `qemu-nbd`, with these `--cache` and `--aio`.
     Qemu(&'static str, &'static str),
     /// `nbdkit file`: the kernel's page cache and threads.
     Nbdkit,
+    /// `qemu-storage-daemon`'s FUSE export: the image as a file, too.
+    QemuFuse,
+    /// The kernel's loop device, with direct I/O or through the page cache.
+    Loop(LoopIo),
     /// Nobody: the client has the file itself, with direct I/O.
     File,
 }
 
+/// How a loop device reads and writes its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LoopIo {
+    Direct,
+    Buffered,
+}
+
 /// All of them, with their names.
-pub(crate) const SUBJECTS: [(&str, Subject); 6] = [
-    ("nowait", Subject::Nowait("none")),
+pub(crate) const SUBJECTS: [(&str, Subject); 10] = [
+    (OURS, Subject::Nowait("none")),
+    (OURS_AS_FILE, Subject::NowaitFuse),
     ("qemu-native", Subject::Qemu("none", "native")),
     ("qemu-uring", Subject::Qemu("none", "io_uring")),
     ("qemu-writeback", Subject::Qemu("writeback", "threads")),
     ("nbdkit", Subject::Nbdkit),
+    ("qemu-fuse", Subject::QemuFuse),
+    ("loop", Subject::Loop(LoopIo::Direct)),
+    ("loop-buffered", Subject::Loop(LoopIo::Buffered)),
     ("file", Subject::File),
 ];
+
+/// The subjects that are judged.
+pub(crate) const OURS: &str = "nowait";
+pub(crate) const OURS_AS_FILE: &str = "nowait-fuse";
 
 /// A job of the client, 32 requests deep.
 #[derive(Debug, Clone, Copy)]
@@ -36,9 +57,10 @@ pub(crate) struct Case {
     pub(crate) targets: &'static [Target],
 }
 
-/// What must come out of `nowait`, compared with another server.
+/// What must come out of one of ours, compared with another server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
+    pub(crate) ours: &'static str,
     pub(crate) metric: Metric,
     pub(crate) comparison: Comparison,
     pub(crate) ratio: f64,
@@ -51,7 +73,12 @@ const fn target(
     ratio: f64,
     against: &'static str,
 ) -> Target {
-    Target { metric, comparison, ratio, against }
+    Target { ours: OURS, metric, comparison, ratio, against }
+}
+
+/// The same for the image as a file.
+const fn as_file(metric: Metric, comparison: Comparison, ratio: f64) -> Target {
+    Target { ours: OURS_AS_FILE, metric, comparison, ratio, against: "qemu-fuse" }
 }
 
 const READ_4K: &[Target] = &[
@@ -61,16 +88,20 @@ const READ_4K: &[Target] = &[
     target(CpuUsPerIo, AtMost, 1.0, "qemu-native"),
     target(CpuUsPerIo, AtMost, 1.0, "nbdkit"),
     target(ContextSwitchesPerIo, AtMost, 0.5, "nbdkit"),
+    as_file(Iops, AtLeast, 1.0),
+    as_file(CpuUsPerIo, AtMost, 1.0),
 ];
 const WRITE_4K: &[Target] = &[
     target(Iops, AtLeast, 1.2, "qemu-native"),
     target(Iops, AtLeast, 1.2, "qemu-uring"),
     target(CpuUsPerIo, AtMost, 1.0, "qemu-native"),
+    as_file(Iops, AtLeast, 1.0),
 ];
 const LARGE: &[Target] = &[
     target(BytesPerS, AtLeast, 1.3, "qemu-native"),
     target(BytesPerS, AtLeast, 1.3, "qemu-uring"),
     target(CpuUsPerIo, AtMost, 1.0, "qemu-native"),
+    as_file(BytesPerS, AtLeast, 1.0),
 ];
 
 /// All cases.
@@ -85,11 +116,15 @@ impl Subject {
     /// Returns what the reader of a report must know.
     pub(crate) fn describe(self) -> &'static str {
         match self {
-            Self::Nowait(_) => "nowait serve",
+            Self::Nowait(_) => "nowait serve --nbd",
+            Self::NowaitFuse => "nowait serve --fuse: the client has a file, with O_DIRECT",
             Self::Qemu(_, "native") => "qemu-nbd on O_DIRECT and native AIO",
             Self::Qemu(_, "io_uring") => "qemu-nbd on O_DIRECT and io_uring",
             Self::Qemu(..) => "qemu-nbd on the kernel's page cache",
             Self::Nbdkit => "nbdkit file: the kernel's page cache and threads",
+            Self::QemuFuse => "qemu-storage-daemon on O_DIRECT and native AIO, as a file by FUSE",
+            Self::Loop(LoopIo::Direct) => "the kernel's loop device on O_DIRECT",
+            Self::Loop(LoopIo::Buffered) => "the kernel's loop device on its page cache",
             Self::File => "no server: the client has the file itself, with O_DIRECT",
         }
     }
@@ -99,6 +134,7 @@ impl Target {
     /// Returns the target in words.
     pub(crate) fn text(&self) -> String {
         let (metric, sign) = (self.metric.label(), self.comparison.sign());
-        format!("{metric} {sign} {:.2} × {}", self.ratio, self.against)
+        let of = if self.ours == OURS { "" } else { ", as a file" };
+        format!("{metric} {sign} {:.2} × {}{of}", self.ratio, self.against)
     }
 }

@@ -1,6 +1,6 @@
-//! fio as the client: its nbd engine, or its libaio engine on the file itself.
+//! fio as the client: its nbd engine, or its libaio engine on a file or a device.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,23 +12,30 @@ use crate::launch;
 /// What is added to the time of a run before fio counts as hung.
 const GRACE: Duration = Duration::from_mins(1);
 
+/// What the client uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// An export, at a socket.
+    Nbd(PathBuf),
+    /// A file or a block device.
+    File(PathBuf),
+}
+
 /// One run of the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) case: &'a Case,
-    /// Where the server listens; `None`: use the file.
-    pub(crate) socket: Option<&'a Path>,
     pub(crate) image: &'a Path,
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,
     pub(crate) seed: u64,
 }
 
-/// Runs fio to its end.
+/// Runs fio on `target` to its end.
 ///
 /// # Errors
 /// It cannot be started, or fails.
-pub(crate) fn run(run: &Run<'_>) -> Result<Parsed> {
+pub(crate) fn run(run: &Run<'_>, target: &Target) -> Result<Parsed> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     let mut command = Command::new("fio");
     command.args(["--name=job", "--iodepth=32", "--time_based", "--unified_rw_reporting=mixed"]);
@@ -42,12 +49,15 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Parsed> {
     command.arg(format!("--rw={}", run.case.rw)).arg(format!("--bs={}", run.case.block_bytes));
     command.arg(format!("--size={}", run.size_bytes)).arg(format!("--randseed={}", run.seed));
     command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
-    if let Some(socket) = run.socket {
-        command.arg("--ioengine=nbd");
-        command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
-    } else {
-        command.args(["--ioengine=libaio", "--direct=1"]);
-        command.arg(format!("--filename={}", run.image.display()));
+    match target {
+        Target::Nbd(socket) => {
+            command.arg("--ioengine=nbd");
+            command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
+        }
+        Target::File(path) => {
+            command.args(["--ioengine=libaio", "--direct=1"]);
+            command.arg(format!("--filename={}", path.display()));
+        }
     }
     let finished = launch::run(&mut command, run.runtime + GRACE)?;
     let text = std::fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;

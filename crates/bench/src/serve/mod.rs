@@ -1,10 +1,10 @@
-//! `bench serve`: NBD servers on the same image, one after another, asked by the same client.
+//! `bench serve`: servers on the same image, one after another, asked by the same client.
 //!
 //! ```text
 //!  ServeBenchArgs ─► suite ─► cases       what the client does, the servers, the targets
 //!                      ├─ layout, cache, interleave      as for `bench submit`
 //!                      ├─ server          started, waited for, watched, ended
-//!                      └─ client          fio's nbd engine, or fio on the file itself
+//!                      └─ client          fio's nbd engine, or fio on a file or device
 //!                           └─ report     tables, targets, JSON
 //! ```
 

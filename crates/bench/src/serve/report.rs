@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::cases::{Case, SUBJECTS, Target};
+use super::cases::{Case, OURS, SUBJECTS, Target};
 use super::suite::{Plan, Results};
 use crate::error::Result;
 use crate::metric::Metric;
@@ -26,13 +26,10 @@ const COLUMNS: [Metric; 6] = [
     Metric::ContextSwitchesPerIo,
 ];
 
-/// The subject that is judged.
-const OURS: &str = "nowait";
-
 /// Judges every target of a case.
 fn judged<'a>(case: &'a Case, runs: &'a Runs) -> impl Iterator<Item = Judged> + 'a {
     case.targets.iter().map(|target| {
-        let ratio = runs.ratio(target.metric, target.against, OURS);
+        let ratio = runs.ratio(target.metric, target.against, target.ours);
         Judged::new(target.text(), target.comparison, target.ratio, ratio)
     })
 }

@@ -1,12 +1,13 @@
 //! Runs the cases: every server on the same image, interleaved.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::cases::{Case, Subject};
 use super::client::{self, Run};
-use super::server::Server;
+use super::server::Served;
 use crate::cache;
 use crate::error::{BenchError, Context, Result};
 use crate::host::Host;
@@ -58,7 +59,6 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     let version = String::from_utf8_lossy(&fio.stdout).trim().to_owned();
     std::fs::create_dir_all(&plan.folder).context(|| plan.folder.display().to_string())?;
     let scratch = tempfile::tempdir().context(|| "temporary folder".to_owned())?;
-    let socket = scratch.path().join("nbd");
     let mut notes = Vec::new();
     let subjects: Vec<_> = plan.subjects.iter().filter(|one| works(one, &mut notes)).collect();
     let progress = Progress::new();
@@ -79,9 +79,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
             progress.start(case.name, name, round);
             cache::make_cold(image.path(), drop_caches)?;
             let (path, seed) = (image.path(), round as u64 + 1);
-            let socket = Some(socket.as_path()).filter(|_| *subject != Subject::File);
-            let run = Run { case, socket, image: path, size_bytes, runtime: plan.runtime, seed };
-            let (sample, cached) = one(&run, *subject, &plan.nowait)
+            let run = Run { case, image: path, size_bytes, runtime: plan.runtime, seed };
+            let (sample, cached) = one(&run, *subject, &plan.nowait, scratch.path())
                 .map_err(|error| BenchError::failed(format!("{name}, {}: {error}", case.name)))?;
             let of = caches.iter_mut().find(|cache_of| cache_of.0 == *name);
             of.into_iter().for_each(|cache_of| cache_of.1.push(cached));
@@ -108,31 +107,46 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     Ok(Results { host, rounds, runtime_s, size_bytes, caches_dropped, cases, notes })
 }
 
-/// Tells whether the server is installed, and notes if it is not.
+/// Tells whether the server can be had, and notes if it cannot.
 fn works((name, subject): &(&'static str, Subject), notes: &mut Vec<String>) -> bool {
-    let program = match subject {
-        Subject::Qemu(..) => "qemu-nbd",
-        Subject::Nbdkit => "nbdkit",
-        Subject::Nowait(_) | Subject::File => return true,
+    let lacks = match subject {
+        Subject::Qemu(..) => lacks_program("qemu-nbd"),
+        Subject::Nbdkit => lacks_program("nbdkit"),
+        Subject::QemuFuse => lacks_program("qemu-storage-daemon").or_else(lacks_fuse),
+        Subject::NowaitFuse => lacks_fuse(),
+        Subject::Loop(_) => lacks_loop(),
+        Subject::Nowait(_) | Subject::File => None,
     };
-    let there = Command::new(program).arg("--version").output().is_ok();
-    if !there {
-        notes.push(format!("{name} was not measured: {program} is not installed"));
+    if let Some(why) = &lacks {
+        notes.push(format!("{name} was not measured: {why}"));
     }
-    there
+    lacks.is_none()
+}
+
+fn lacks_program(program: &str) -> Option<String> {
+    let there = Command::new(program).arg("--version").output().is_ok();
+    (!there).then(|| format!("{program} is not installed"))
+}
+
+fn lacks_fuse() -> Option<String> {
+    let device = File::options().read(true).write(true).open("/dev/fuse");
+    device.err().map(|error| format!("/dev/fuse: {error}"))
+}
+
+fn lacks_loop() -> Option<String> {
+    let device = File::options().read(true).write(true).open("/dev/loop-control");
+    device.err().map(|error| format!("/dev/loop-control: {error}"))
 }
 
 /// Makes one run; returns its figures, and how many bytes of the image are then in the kernel's
 /// page cache, which had none before.
-fn one(run: &Run<'_>, subject: Subject, nowait: &Path) -> Result<(Sample, f64)> {
-    let socket = run.socket.unwrap_or(Path::new(""));
-    let server = Server::start(subject, nowait, run.image, socket)?;
-    let parsed = client::run(run)?;
+fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<(Sample, f64)> {
+    let served = Served::start(subject, nowait, run.image, folder)?;
+    let parsed = client::run(run, &served.target())?;
     let cached = cached_bytes(run.image);
     let mut sample = parsed.sample;
-    if let Some(server) = server {
+    if let Some(used) = served.stop()? {
         // Its start and end count too: a few milliseconds of a run.
-        let used = server.stop()?;
         sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
         sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
         sample.insert(Metric::RssBytesMax, used.rss_bytes_max);
