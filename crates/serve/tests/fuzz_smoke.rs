@@ -1,8 +1,10 @@
 //! What strangers send: garbage, and conversations with errors in them. Whatever comes, nothing
 //! panics, memory stays bounded and comes back, and every request is answered at most once.
 //!
-//! The same conversations are the fuzz targets' (`fuzz/fuzz_targets`), which run far longer.
+//! The fuzz targets (`fuzz/fuzz_targets`) run far longer; what they have kept is said here again.
 
+#[path = "support/strangers.rs"]
+mod strangers;
 mod support;
 
 use nowait_export::Medium;
@@ -118,4 +120,10 @@ fn requests_with_errors_do_no_harm() {
         talk(&mut prng, &mut client, &said);
         client.end_checked();
     }
+}
+
+#[test]
+fn what_the_fuzzer_has_kept_does_no_harm() {
+    support::replay("nbd_handshake", strangers::handshake);
+    support::replay("nbd_requests", strangers::requests);
 }

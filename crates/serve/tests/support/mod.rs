@@ -26,8 +26,13 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(bound: usize) -> Memory {
+        Memory::sized(bound, SIZE)
+    }
+
+    /// Of so many bytes.
+    pub(crate) fn sized(bound: usize, size: usize) -> Memory {
         let (pool, ended) = (Pool::new(bound), VecDeque::new());
-        let bytes = vec![0; SIZE];
+        let bytes = vec![0; size];
         Memory {
             bytes,
             pool,
@@ -143,8 +148,18 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(security: Security, limits: Limits) -> Client {
-        let session = Session::new(7, &exports(), security, limits);
-        let mut client = Client { session, memory: Memory::new(64 << 20), heard: Vec::new() };
+        Client::of(&exports(), Memory::new(64 << 20), security, limits)
+    }
+
+    /// A client of these images, which are all in `memory`.
+    pub(crate) fn of(
+        images: &Arc<[Arc<Image<()>>]>,
+        memory: Memory,
+        security: Security,
+        limits: Limits,
+    ) -> Client {
+        let session = Session::new(7, images, security, limits);
+        let mut client = Client { session, memory, heard: Vec::new() };
         client.run();
         client
     }
@@ -152,15 +167,20 @@ impl Client {
     /// A client that has chosen the export `name`.
     pub(crate) fn on(name: &str, structured: bool, limits: Limits) -> Client {
         let mut client = Client::new(Security::Plain, limits);
-        client.say(&3u32.to_be_bytes());
-        if structured {
-            client.say(&option(8, &[]));
-            client.say(&option(10, &contexts(name, &["base:allocation"])));
-        }
-        client.say(&option(7, &go(name)));
-        assert!(!client.session.is_handshake());
-        client.heard.clear();
+        client.choose(name, structured);
         client
+    }
+
+    /// Chooses the export `name`.
+    pub(crate) fn choose(&mut self, name: &str, structured: bool) {
+        self.say(&3u32.to_be_bytes());
+        if structured {
+            self.say(&option(8, &[]));
+            self.say(&option(10, &contexts(name, &["base:allocation"])));
+        }
+        self.say(&option(7, &go(name)));
+        assert!(!self.session.is_handshake());
+        self.heard.clear();
     }
 
     /// Sends bytes as a socket would deliver them: into the hole first.
@@ -254,6 +274,14 @@ impl Client {
         let len = u32::from_be_bytes(self.next());
         (number, kind, self.heard.drain(..len as usize).collect())
     }
+}
+
+/// Has `drive` do all that the fuzz target `target` has kept.
+pub(crate) fn replay(target: &str, drive: fn(&[u8])) {
+    let kept = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
+    let entries = std::fs::read_dir(kept).unwrap();
+    let count = entries.map(|entry| drive(&std::fs::read(entry.unwrap().path()).unwrap())).count();
+    assert!(count > 0);
 }
 
 pub(crate) fn option(number: u32, data: &[u8]) -> Vec<u8> {

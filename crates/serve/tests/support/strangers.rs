@@ -1,0 +1,54 @@
+//! NBD as strangers may speak it: what the bytes of a fuzzer's input mean.
+//!
+//! The image is small. An input of some hundred bytes has room for dozens of reads of the whole
+//! image, and to copy megabytes is all that the fuzzer would do then.
+
+use super::support::{Client, Memory, PLAIN};
+use nowait_export::{Image, Properties};
+use nowait_serve::nbd::{Limits, Security};
+use std::sync::Arc;
+
+/// More than one piece of a transfer.
+const IMAGE_BYTES: usize = 272 << 10;
+const LIMITS: Limits = Limits { requests: 16, bytes: 1 << 20 };
+/// Each costs a round of the loop, however few bytes it has.
+const PIECES_MAX: usize = 128;
+
+fn client(security: Security) -> Client {
+    let read_only = Properties { read_only: true, ..PLAIN };
+    let image =
+        |name, properties| Arc::new(Image::new(name, properties, 0, IMAGE_BYTES as u64, ()));
+    let images: Arc<[_]> = Arc::new([image("disk", PLAIN), image("fixed", read_only)]);
+    Client::of(&images, Memory::sized(64 << 20, IMAGE_BYTES), security, LIMITS)
+}
+
+/// Says `input` from the first byte of a connection on; its own first byte chooses how that is
+/// protected.
+pub(crate) fn handshake(input: &[u8]) {
+    let Some((first, said)) = input.split_first() else { return };
+    let security = match first % 3 {
+        0 => Security::Plain,
+        1 => Security::TlsRequired,
+        _ => Security::TlsOffered,
+    };
+    let mut client = client(security);
+    client.say(said);
+    client.end_checked();
+}
+
+/// Says `input` after an export has been chosen; its first byte chooses the kind of replies, the
+/// size of the pieces and whether ends are kept back.
+pub(crate) fn requests(input: &[u8]) {
+    let Some((first, said)) = input.split_first() else { return };
+    let mut client = client(Security::Plain);
+    client.choose("disk", first & 1 != 0);
+    let piece = usize::from(first >> 2) * 37 + 1;
+    for (number, piece) in said.chunks(piece.max(said.len() / PIECES_MAX)).enumerate() {
+        client.memory.holds = first & 2 != 0 && number % 3 != 0;
+        client.say(piece);
+        client.heard.clear();
+        assert!(client.session.in_flight() <= LIMITS.requests);
+        assert!(client.memory.pool.used_bytes() <= 4 << 20);
+    }
+    client.end_checked();
+}
