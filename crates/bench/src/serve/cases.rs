@@ -1,7 +1,9 @@
 //! What the client does, who serves it, and what must come out.
 
 use crate::job::Comparison::{self, AtLeast, AtMost};
-use crate::metric::Metric::{self, BytesPerS, ContextSwitchesPerIo, CpuUsPerIo, Iops};
+use crate::metric::Metric::{
+    self, BytesPerS, ContextSwitchesPerIo, CpuUsPerIo, Iops, PageCacheGrowthBytes,
+};
 
 /// Who serves the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +49,20 @@ pub(crate) const SUBJECTS: [(&str, Subject); 10] = [
 pub(crate) const OURS: &str = "nowait";
 pub(crate) const OURS_AS_FILE: &str = "nowait-fuse";
 
-/// A job of the client, 32 requests deep.
+/// What the client works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum On {
+    /// What is served, 32 requests deep, past its own page cache.
+    Disk,
+    /// Files of an ext4 on that: four jobs, blocking calls, its page cache.
+    Ext4,
+}
+
+/// A job of the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
+    pub(crate) on: On,
     /// fio's `--rw`.
     pub(crate) rw: &'static str,
     pub(crate) block_bytes: u64,
@@ -81,6 +93,11 @@ const fn as_file(metric: Metric, comparison: Comparison, ratio: f64) -> Target {
     Target { ours: OURS_AS_FILE, metric, comparison, ratio, against: "qemu-fuse" }
 }
 
+/// The kernel's loop device as it was before the patch of 2015.
+const fn as_loop(metric: Metric, comparison: Comparison, ratio: f64) -> Target {
+    Target { ours: OURS_AS_FILE, metric, comparison, ratio, against: "loop-buffered" }
+}
+
 const READ_4K: &[Target] = &[
     target(Iops, AtLeast, 1.3, "qemu-native"),
     target(Iops, AtLeast, 1.3, "qemu-uring"),
@@ -104,13 +121,42 @@ const LARGE: &[Target] = &[
     as_file(BytesPerS, AtLeast, 1.0),
 ];
 
-/// All cases.
-pub(crate) const CASES: [Case; 4] = [
-    Case { name: "read-4k", rw: "randread", block_bytes: 4 << 10, targets: READ_4K },
-    Case { name: "write-4k", rw: "randwrite", block_bytes: 4 << 10, targets: WRITE_4K },
-    Case { name: "read-128k", rw: "randread", block_bytes: 128 << 10, targets: LARGE },
-    Case { name: "write-128k", rw: "randwrite", block_bytes: 128 << 10, targets: LARGE },
+const IN_EXT4: &[Target] =
+    &[as_loop(Iops, AtLeast, 1.0), as_loop(PageCacheGrowthBytes, AtMost, 0.1)];
+
+const fn case(
+    name: &'static str,
+    rw: &'static str,
+    block_bytes: u64,
+    targets: &'static [Target],
+) -> Case {
+    Case { name, on: On::Disk, rw, block_bytes, targets }
+}
+
+/// One of the four of the patch of 2015 (`block: loop: support DIO & AIO`).
+const fn in_ext4(name: &'static str, rw: &'static str) -> Case {
+    Case { name, on: On::Ext4, rw, block_bytes: 4 << 10, targets: IN_EXT4 }
+}
+
+/// All cases. Those that make a file system come last: it stays on the image.
+pub(crate) const CASES: [Case; 8] = [
+    case("read-4k", "randread", 4 << 10, READ_4K),
+    case("write-4k", "randwrite", 4 << 10, WRITE_4K),
+    case("read-128k", "randread", 128 << 10, LARGE),
+    case("write-128k", "randwrite", 128 << 10, LARGE),
+    in_ext4("ext4-randread", "randread"),
+    in_ext4("ext4-read", "read"),
+    in_ext4("ext4-randwrite", "randwrite"),
+    in_ext4("ext4-write", "write"),
 ];
+
+impl Case {
+    /// Tells whether a subject can serve it: a file system wants a file or a device.
+    pub(crate) fn takes(&self, subject: Subject) -> bool {
+        use Subject::{Loop, NowaitFuse, QemuFuse};
+        self.on == On::Disk || matches!(subject, NowaitFuse | QemuFuse | Loop(_))
+    }
+}
 
 impl Subject {
     /// Returns what the reader of a report must know.

@@ -1,4 +1,5 @@
-//! fio as the client: its nbd engine, or its libaio engine on a file or a device.
+//! fio as the client: its nbd engine, its libaio engine on a file or a device, or blocking calls in
+//! a file system.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +20,8 @@ pub(crate) enum Target {
     Nbd(PathBuf),
     /// A file or a block device.
     File(PathBuf),
+    /// A file system.
+    Folder(PathBuf),
 }
 
 /// One run of the client.
@@ -38,7 +41,7 @@ pub(crate) struct Run<'a> {
 pub(crate) fn run(run: &Run<'_>, target: &Target) -> Result<Parsed> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     let mut command = Command::new("fio");
-    command.args(["--name=job", "--iodepth=32", "--time_based", "--unified_rw_reporting=mixed"]);
+    command.args(["--name=job", "--time_based", "--unified_rw_reporting=mixed"]);
     command.args([
         "--slat_percentiles=1",
         "--clat_percentiles=1",
@@ -47,16 +50,24 @@ pub(crate) fn run(run: &Run<'_>, target: &Target) -> Result<Parsed> {
     command.args(["--output-format=json", "--norandommap"]);
     command.arg(format!("--output={}", output.path().display()));
     command.arg(format!("--rw={}", run.case.rw)).arg(format!("--bs={}", run.case.block_bytes));
-    command.arg(format!("--size={}", run.size_bytes)).arg(format!("--randseed={}", run.seed));
+    command.arg(format!("--randseed={}", run.seed));
     command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
     match target {
         Target::Nbd(socket) => {
-            command.arg("--ioengine=nbd");
+            command.args(["--ioengine=nbd", "--iodepth=32"]);
+            command.arg(format!("--size={}", run.size_bytes));
             command.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
         }
         Target::File(path) => {
-            command.args(["--ioengine=libaio", "--direct=1"]);
+            command.args(["--ioengine=libaio", "--direct=1", "--iodepth=32"]);
+            command.arg(format!("--size={}", run.size_bytes));
             command.arg(format!("--filename={}", path.display()));
+        }
+        Target::Folder(folder) => {
+            command.args(["--ioengine=psync", "--numjobs=4", "--group_reporting"]);
+            // Four files that leave room for what the file system needs itself.
+            command.arg(format!("--size={}", (run.size_bytes / 5) & !0xf_ffff));
+            command.arg(format!("--directory={}", folder.display()));
         }
     }
     let finished = launch::run(&mut command, run.runtime + GRACE)?;

@@ -4,13 +4,15 @@
 //!  ServeBenchArgs ─► suite ─► cases       what the client does, the servers, the targets
 //!                      ├─ layout, cache, interleave      as for `bench submit`
 //!                      ├─ server          started, waited for, watched, ended
-//!                      └─ client          fio's nbd engine, or fio on a file or device
+//!                      ├─ mounted         an ext4 on what is served
+//!                      └─ client          fio's nbd engine, or fio on a file, device, file system
 //!                           └─ report     tables, targets, JSON
 //! ```
 
 mod args;
 mod cases;
 mod client;
+mod mounted;
 mod report;
 mod server;
 mod suite;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::cases::{Case, OURS, SUBJECTS, Target};
+use super::cases::{Case, OURS, On, SUBJECTS, Target};
 use super::suite::{Plan, Results};
 use crate::error::Result;
 use crate::metric::Metric;
@@ -66,8 +66,12 @@ pub(crate) fn text(results: &Results) -> String {
 }
 
 fn how(results: &Results, case: &Case) -> String {
+    let depth = match case.on {
+        On::Disk => "32 deep",
+        On::Ext4 => "4 jobs of blocking calls in an ext4",
+    };
     format!(
-        "{} of {}, 32 deep, on {}; {} rounds of {} s",
+        "{} of {}, {depth}, on {}; {} rounds of {} s",
         case.rw,
         units::bytes(case.block_bytes as f64),
         units::bytes(results.size_bytes as f64),

@@ -57,7 +57,7 @@ impl Served {
     pub(crate) fn target(&self) -> Target {
         match self {
             Self::Program(_, target) => target.clone(),
-            Self::Loop(device) => Target::File(device.0.clone()),
+            Self::Loop(device) => Target::File(device.path().to_owned()),
             Self::Plain(image) => Target::File(image.clone()),
         }
     }
@@ -79,7 +79,11 @@ impl Served {
 pub(crate) struct LoopDevice(PathBuf);
 
 impl LoopDevice {
-    fn attach(image: &Path, io: LoopIo) -> Result<Self> {
+    /// Attaches one to `image`.
+    ///
+    /// # Errors
+    /// There is none, or losetup is not installed.
+    pub(crate) fn attach(image: &Path, io: LoopIo) -> Result<Self> {
         let mut losetup = Command::new("losetup");
         losetup.args(["--find", "--show"]);
         match io {
@@ -92,6 +96,11 @@ impl LoopDevice {
             return Err(BenchError::failed(format!("losetup: {}", said.trim())));
         }
         Ok(Self(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())))
+    }
+
+    /// Returns the device.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 
@@ -161,7 +170,7 @@ fn prepare(target: &Target) -> io::Result<()> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         },
-        Target::File(path) => fs::write(path, ""),
+        Target::File(path) | Target::Folder(path) => fs::write(path, ""),
     }
 }
 
@@ -169,7 +178,7 @@ fn prepare(target: &Target) -> io::Result<()> {
 fn is_there(target: &Target, image: &Path) -> bool {
     match target {
         Target::Nbd(socket) => UnixStream::connect(socket).is_ok(),
-        Target::File(path) => {
+        Target::File(path) | Target::Folder(path) => {
             let len = |path: &Path| fs::metadata(path).map(|about| about.len()).ok();
             len(path).is_some_and(|shown| Some(shown) == len(image))
         }
@@ -177,7 +186,7 @@ fn is_there(target: &Target, image: &Path) -> bool {
 }
 
 fn command(subject: Subject, nowait: &Path, image: &Path, target: &Target) -> Command {
-    let (Target::Nbd(place) | Target::File(place)) = target;
+    let (Target::Nbd(place) | Target::File(place) | Target::Folder(place)) = target;
     let place = place.display();
     let mut command;
     match subject {

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::{Case, Subject};
+use super::cases::{Case, On, Subject};
 use super::client::{self, Run};
+use super::mounted::Mounted;
 use super::server::Served;
 use crate::cache;
 use crate::error::{BenchError, Context, Result};
@@ -68,14 +69,16 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     })?;
     for case in &plan.cases {
         let runtime_s = plan.runtime.as_secs_f64();
-        subjects.iter().for_each(|one| progress.expect(case.name, one.0, plan.rounds, runtime_s));
+        let able = subjects.iter().filter(|one| case.takes(one.1));
+        able.for_each(|one| progress.expect(case.name, one.0, plan.rounds, runtime_s));
     }
     progress.start_runs();
     let drop_caches = plan.drop_caches;
     let mut cases = Vec::new();
     let mut caches: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
     for case in &plan.cases {
-        let outcome = interleave(&subjects, plan.rounds, |round, (name, subject)| {
+        let able: Vec<_> = subjects.iter().copied().filter(|one| case.takes(one.1)).collect();
+        let outcome = interleave(&able, plan.rounds, |round, (name, subject)| {
             progress.start(case.name, name, round);
             cache::make_cold(image.path(), drop_caches)?;
             let (path, seed) = (image.path(), round as u64 + 1);
@@ -87,7 +90,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
             progress.finish_run();
             Ok(sample)
         })?;
-        cases.push((*case, subjects.iter().map(|subject| subject.0).zip(outcome).collect()));
+        cases.push((*case, able.iter().map(|subject| subject.0).zip(outcome).collect()));
         if interrupt::happened() {
             break;
         }
@@ -142,7 +145,13 @@ fn lacks_loop() -> Option<String> {
 /// page cache, which had none before.
 fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<(Sample, f64)> {
     let served = Served::start(subject, nowait, run.image, folder)?;
-    let parsed = client::run(run, &served.target())?;
+    let parsed = match run.case.on {
+        On::Disk => client::run(run, &served.target())?,
+        On::Ext4 => {
+            let mounted = Mounted::new(&served.target(), folder)?;
+            client::run(run, &mounted.target())?
+        }
+    };
     let cached = cached_bytes(run.image);
     let mut sample = parsed.sample;
     if let Some(used) = served.stop()? {

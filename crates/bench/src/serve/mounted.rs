@@ -1,0 +1,59 @@
+//! An ext4 on what is served: the client of the loop patch of 2015 had files, not a device.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::cases::LoopIo;
+use super::client::Target;
+use super::server::LoopDevice;
+use crate::error::{BenchError, Context, Result};
+
+/// A new ext4, mounted; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    folder: PathBuf,
+    /// Between a served file and the file system; a device needs none.
+    _device: Option<LoopDevice>,
+}
+
+impl Mounted {
+    /// Makes an ext4 on `target`, over what is there, and mounts it in `scratch`.
+    ///
+    /// # Errors
+    /// No loop device, no mkfs.ext4, or it may not be mounted.
+    pub(crate) fn new(target: &Target, scratch: &Path) -> Result<Self> {
+        let (Target::Nbd(place) | Target::File(place) | Target::Folder(place)) = target;
+        let device = match place.starts_with("/dev") {
+            true => None,
+            false => Some(LoopDevice::attach(place, LoopIo::Direct)?),
+        };
+        let block = device.as_ref().map_or(place.as_path(), LoopDevice::path);
+        let folder = scratch.join("ext4");
+        std::fs::create_dir_all(&folder).context(|| folder.display().to_string())?;
+        let lazy = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
+        succeed(Command::new("mkfs.ext4").args(["-q", "-F", "-E", lazy]).arg(block))?;
+        succeed(Command::new("mount").args(["-t", "ext4"]).arg(block).arg(&folder))?;
+        Ok(Self { folder, _device: device })
+    }
+
+    /// Returns what the client uses.
+    pub(crate) fn target(&self) -> Target {
+        Target::Folder(self.folder.clone())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.folder).output();
+    }
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().context(|| format!("cannot start {name}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(BenchError::failed(format!("{name}: {}", said.trim())))
+}
