@@ -77,20 +77,26 @@ pub(crate) fn parse(text: &str) -> Result<Parsed> {
 }
 
 fn sample(mixed: &Direction) -> Result<Sample> {
-    Ok(Sample::from([
+    let mut sample = Sample::from([
         (Metric::Iops, mixed.iops),
         (Metric::BytesPerS, mixed.bw_bytes),
-        (Metric::SubmitUsMean, mixed.slat_ns.mean / 1e3),
-        (Metric::SubmitUsP50, mixed.slat_ns.percentile_us("50.000000")?),
-        (Metric::SubmitUsP99, mixed.slat_ns.percentile_us("99.000000")?),
-        (Metric::SubmitUsP999, mixed.slat_ns.percentile_us("99.900000")?),
-        (Metric::SubmitUsMax, mixed.slat_ns.max / 1e3),
         (Metric::LatencyUsP50, mixed.clat_ns.percentile_us("50.000000")?),
         (Metric::LatencyUsP90, mixed.clat_ns.percentile_us("90.000000")?),
         (Metric::LatencyUsP99, mixed.clat_ns.percentile_us("99.000000")?),
         (Metric::LatencyUsP999, mixed.clat_ns.percentile_us("99.900000")?),
         (Metric::LatencyUsMax, mixed.clat_ns.max / 1e3),
-    ]))
+    ]);
+    // Engines that block do not submit.
+    if mixed.slat_ns.max > 0.0 {
+        sample.extend([
+            (Metric::SubmitUsMean, mixed.slat_ns.mean / 1e3),
+            (Metric::SubmitUsP50, mixed.slat_ns.percentile_us("50.000000")?),
+            (Metric::SubmitUsP99, mixed.slat_ns.percentile_us("99.000000")?),
+            (Metric::SubmitUsP999, mixed.slat_ns.percentile_us("99.900000")?),
+            (Metric::SubmitUsMax, mixed.slat_ns.max / 1e3),
+        ]);
+    }
+    Ok(sample)
 }
 
 #[cfg(test)]
@@ -118,6 +124,14 @@ mod tests {
             (Metric::LatencyUsMax, 46_143.195),
         ];
         assert_eq!(parsed.sample, Sample::from(expected));
+    }
+
+    #[test]
+    fn an_engine_that_blocks_has_no_time_inside_submit() {
+        let blocks = GOOD.replacen("\"max\" : 900000", "\"max\" : 0", 1);
+        let sample = parse(&blocks).expect("the sample is valid").sample;
+        assert!(!sample.contains_key(&Metric::SubmitUsMean));
+        assert_eq!(sample[&Metric::Iops], 50_000.0);
     }
 
     #[test]

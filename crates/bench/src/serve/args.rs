@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn cases_and_servers_can_be_chosen() {
         let all = plan(&[]).expect("valid");
-        assert_eq!((all.cases.len(), all.subjects.len()), (4, 10));
+        assert_eq!((all.cases.len(), all.subjects.len()), (8, 10));
         let some = plan(&["--case", "read-4k", "--engine", "nowait,nbdkit"]).expect("valid");
         assert_eq!((some.cases.len(), some.subjects.len()), (1, 2));
         assert_eq!(plan(&["--case", "x"]).map_err(|error| error.exit_code()).err(), Some(2));
