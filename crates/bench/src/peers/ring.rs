@@ -118,14 +118,19 @@ impl Peer for UringPeer {
     }
 }
 
+/// Hands over what is `pending` in a ring, and waits for `min` completions or a signal.
+pub(crate) fn enter(ring: &Ring, pending: &mut u32, min: u32) -> Result<()> {
+    match ring.enter(*pending, min, Deadline::NEVER) {
+        Ok(entered) => *pending -= entered as u32,
+        Err(Errno::INTR) => {}
+        Err(errno) => return Err(failed("io_uring_enter")(errno)),
+    }
+    Ok(())
+}
+
 impl UringPeer {
     fn enter(&mut self, min: u32) -> Result<()> {
-        match self.ring.enter(self.pending, min, Deadline::NEVER) {
-            Ok(entered) => self.pending -= entered as u32,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed("io_uring_enter")(errno)),
-        }
-        Ok(())
+        enter(&self.ring, &mut self.pending, min)
     }
 
     fn entry(&self, slot: usize, memory: IoVec, request: &Request) -> Entry {

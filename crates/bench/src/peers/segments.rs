@@ -6,9 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use nowait::Segments;
-use nowait_sys::Errno;
 use nowait_sys::file::IoVec;
-use nowait_sys::time::Deadline;
 use nowait_sys::uring::{Completion, Entry, Issuer, Ring, opcode, types};
 
 use crate::error::{BenchError, Result};
@@ -50,12 +48,7 @@ impl RingRig {
 
     /// Hands over what is pending, and waits for `min` completions.
     fn enter(&mut self, min: u32) -> Result<()> {
-        match self.ring.enter(self.pending, min, Deadline::NEVER) {
-            Ok(entered) => self.pending -= entered as u32,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed("io_uring_enter")(errno)),
-        }
-        Ok(())
+        super::ring::enter(&self.ring, &mut self.pending, min)
     }
 
     /// Takes a completion that is there.

@@ -78,6 +78,10 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     let mut caches: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
     for case in &plan.cases {
         let able: Vec<_> = subjects.iter().copied().filter(|one| case.takes(one.1)).collect();
+        if able.is_empty() {
+            notes.push(format!("{} was not measured: it wants a file or a device", case.name));
+            continue;
+        }
         let outcome = interleave(&able, plan.rounds, |round, (name, subject)| {
             progress.start(case.name, name, round);
             cache::make_cold(image.path(), drop_caches)?;
