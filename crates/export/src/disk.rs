@@ -1,6 +1,8 @@
 //! Images on files, by a queue of nowait.
 
-use crate::{Chore, Chores, Chunk, Ended, Image, Lent, Loan, Mailbox, Medium, Pool, Tag};
+use crate::{
+    Chore, Chores, Chunk, Ended, Image, Lent, Loan, Mailbox, Medium, Pool, Tag, burst::Burst,
+};
 use nowait::{
     Buffers, Completion, Errno, Error, File, IoBuffer, IoBufferMut, Nowait, Queue, Refused,
 };
@@ -18,8 +20,9 @@ pub struct Disk {
     mailbox: Arc<Mailbox>,
     /// Ended otherwise than in the queue.
     ended: VecDeque<Ended>,
-    /// Found the queue full.
+    /// To be handed over at one of the next starts.
     waiting: VecDeque<Waiting>,
+    burst: Burst,
 }
 
 /// What the queue knows a request by.
@@ -134,6 +137,7 @@ impl Disk {
             mailbox,
             ended: VecDeque::new(),
             waiting: VecDeque::new(),
+            burst: Burst::default(),
         })
     }
 
@@ -145,8 +149,16 @@ impl Disk {
         self.queue.descriptors()
     }
 
-    /// Hands all requests over. Does not wait.
+    /// Hands requests over: all, half of a burst that finds nothing under way, or as many as there
+    /// is room for. To be called again after each [`Disk::sleep`]. Does not wait.
     pub fn start(&mut self) {
+        let under_way = self.queue.len() - self.queue.ready();
+        let share = self.burst.share(self.waiting.len(), under_way);
+        let room = DEPTH - self.queue.len();
+        for _ in 0..share.min(room) {
+            let Some(Waiting { file, tag, what }) = self.waiting.pop_front() else { break };
+            self.queue_now(&file, what, tag);
+        }
         self.queue.submit();
     }
 
@@ -170,11 +182,7 @@ impl Disk {
     }
 
     fn add(&mut self, file: &File, what: What, tag: Tag) {
-        if self.queue.is_full() || !self.waiting.is_empty() {
-            self.waiting.push_back(Waiting { file: file.clone(), tag, what });
-        } else {
-            self.queue_now(file, what, tag);
-        }
+        self.waiting.push_back(Waiting { file: file.clone(), tag, what });
     }
 
     fn queue_now(&mut self, file: &File, what: What, tag: Tag) {
@@ -208,19 +216,6 @@ impl Disk {
             let result = Err(error.errno());
             let chunk = buffers.one().and_then(Memory::into_chunk);
             self.ended.push_back(Ended { tag, result, chunk, extents: Vec::new() });
-        }
-    }
-
-    fn go_on(&mut self) {
-        let mut any = false;
-        while !self.queue.is_full()
-            && let Some(Waiting { file, tag, what }) = self.waiting.pop_front()
-        {
-            self.queue_now(&file, what, tag);
-            any = true;
-        }
-        if any {
-            self.queue.submit();
         }
     }
 }
@@ -299,9 +294,6 @@ impl Medium for Disk {
             return Some(ended);
         }
         let Completion { tag: Asked { tag, writes }, mut buffers, result } = self.queue.pop()?;
-        if !self.waiting.is_empty() {
-            self.go_on();
-        }
         let result = match result {
             Ok(bytes) => settle(&mut buffers, bytes, writes),
             Err(error) => Err(error.errno()),

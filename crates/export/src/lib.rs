@@ -8,7 +8,8 @@
 //! ```
 //!
 //! * [`image`]: what is served: a window of a file, its size, what may be done to it
-//! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait
+//! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait, a burst in two halves
+//!   (`burst`)
 //! * [`chores`]: requests that only a blocking call can do
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of somebody else
 //! * [`stats`]: counters and latencies of an image
@@ -20,6 +21,7 @@
 //! durable; a write with `durable` is when it ends.
 
 pub mod buffer;
+mod burst;
 pub mod chores;
 pub mod disk;
 pub mod image;

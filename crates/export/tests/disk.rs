@@ -52,11 +52,11 @@ impl Rig {
         Rig { disk, epoll, image, _folder: folder }
     }
 
-    /// Waits for the one request under way.
+    /// Waits for the end of a request.
     fn end(&mut self) -> Ended {
         let mut ready = ReadyList::new(4);
-        self.disk.start();
         loop {
+            self.disk.start();
             if let Some(ended) = self.disk.pop() {
                 return ended;
             }
@@ -179,6 +179,35 @@ fn an_image_agrees_with_a_model() {
             Ok(())
         });
         checked.unwrap();
+    }
+}
+
+/// Bursts of all sizes end, one of more requests than the queue holds among them; each request
+/// once.
+#[test]
+fn every_request_of_a_burst_ends() {
+    for cache in CACHES {
+        let mut rig = Rig::new(cache);
+        rig.write(0, &[7; 4096], true);
+        for count in [1, 7, 8, 33, 5000] {
+            for slot in 0..count {
+                let chunk = rig.disk.pool().take(512);
+                let offset = u64::from(slot % 8) * 512;
+                rig.disk.read(&rig.image, chunk, offset, Tag { slot, ..TAG });
+            }
+            let mut slots = Vec::new();
+            for _ in 0..count {
+                let ended = rig.end();
+                assert_eq!(ended.result, Ok(()));
+                let chunk = ended.chunk.unwrap();
+                assert_eq!(chunk.data(), [7; 512]);
+                rig.disk.pool().give_back(chunk);
+                slots.push(ended.tag.slot);
+            }
+            slots.sort_unstable();
+            assert!(slots.into_iter().eq(0..count), "{cache:?}, {count}");
+            assert!(rig.disk.is_idle());
+        }
     }
 }
 

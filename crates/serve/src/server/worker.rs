@@ -90,6 +90,7 @@ impl Worker {
             self.sleep()?;
             let now_ns = now_ns();
             self.hear(now_ns);
+            // The device goes on while the ends of others are dealt with.
             self.post.disk.start();
             self.collect(now_ns);
             self.settle(now_ns);

@@ -170,6 +170,8 @@ impl Worker {
             self.sleep()?;
             let now_ns = now_ns();
             self.hear();
+            // What was held back goes before the ends of others are dealt with.
+            self.post.disk.start();
             self.collect(now_ns);
             self.settle(now_ns);
             self.post.disk.start();
