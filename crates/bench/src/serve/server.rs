@@ -15,6 +15,8 @@ use crate::launch::{self, Usage};
 
 /// How long a server may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same, of one that nobody asks for anything any more.
+const PATIENCE_AT_DROP: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Who serves an image, and where; ended when dropped.
@@ -110,7 +112,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A server that runs, and whether it has ended; killed when dropped.
+/// A server that runs, and whether it has ended. Dropped, it ends in order, for what it has mounted
+/// would stay, or is killed if it does not.
 #[derive(Debug)]
 pub(crate) struct Server(Child, bool);
 
@@ -135,10 +138,14 @@ impl Server {
     /// Ends it in order; returns what it has used from its start on, threads that ended before
     /// included.
     fn stop(mut self) -> Result<Usage> {
+        self.end(PATIENCE)
+    }
+
+    fn end(&mut self, patience: Duration) -> Result<Usage> {
         let pid = libc::pid_t::try_from(self.0.id()).unwrap_or(libc::pid_t::MAX);
         // SAFETY: takes numbers; the process is ours and has not been waited for.
         unsafe { libc::kill(pid, libc::SIGTERM) };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         loop {
             let ended = launch::reap(pid).context(|| "wait for the server".to_owned())?;
             if let Some((_, usage)) = ended {
@@ -155,7 +162,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if !self.1 {
+        if !self.1 && self.end(PATIENCE_AT_DROP).is_err() {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
