@@ -4,7 +4,8 @@
 //! are given together ends them together: client, server and device take turns, and each rests
 //! while the others work. So of a burst that finds the device idle only half is handed over; the
 //! other half follows when the first request of that has ended, and from then on the device has one
-//! half while client and server exchange the other.
+//! half while client and server exchange the other. Long requests occupy the device for longer than
+//! their exchange takes, and go together.
 
 /// Tells how many of those that wait are handed over.
 #[derive(Debug, Default)]
@@ -15,14 +16,23 @@ pub(crate) struct Burst {
 
 /// Fewer are not worth a second round.
 const REQUESTS_MIN: usize = 8;
+/// More keep the device busy.
+const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {
     /// Returns how many of the first of `waiting` requests to hand over while `under_way` others
-    /// have not ended. Who holds back is asked again when one has.
-    pub(crate) fn share(&mut self, waiting: usize, under_way: usize) -> usize {
+    /// have not ended; `bytes` tells how much those that wait transfer. Who holds back is asked
+    /// again when one has ended.
+    pub(crate) fn share(
+        &mut self,
+        waiting: usize,
+        under_way: usize,
+        bytes: impl FnOnce() -> usize,
+    ) -> usize {
+        let is_burst = under_way == 0 && waiting >= REQUESTS_MIN;
         match self.held_at {
             Some(then) if then == under_way => 0,
-            None if under_way == 0 && waiting >= REQUESTS_MIN => {
+            None if is_burst && bytes() <= BYTES_MAX => {
                 let half = waiting.div_ceil(2);
                 self.held_at = Some(half);
                 half
@@ -42,26 +52,27 @@ mod tests {
     #[test]
     fn half_of_a_burst_waits_for_the_first_end() {
         let mut burst = Burst::default();
-        assert_eq!(burst.share(32, 0), 16);
-        assert_eq!(burst.share(16, 16), 0, "nothing has ended");
-        assert_eq!(burst.share(20, 16), 0, "nor for those behind");
-        assert_eq!(burst.share(20, 15), 20);
-        assert_eq!(burst.share(9, 35), 9, "the device is busy");
+        assert_eq!(burst.share(32, 0, || 4096), 16);
+        assert_eq!(burst.share(16, 16, || 4096), 0, "nothing has ended");
+        assert_eq!(burst.share(20, 16, || 4096), 0, "nor for those behind");
+        assert_eq!(burst.share(20, 15, || 4096), 20);
+        assert_eq!(burst.share(9, 35, || 4096), 9, "the device is busy");
     }
 
     #[test]
     fn what_was_held_back_is_not_halved_again() {
         let mut burst = Burst::default();
-        assert_eq!(burst.share(33, 0), 17);
-        assert_eq!(burst.share(16, 0), 16);
-        assert_eq!(burst.share(16, 0), 8, "the next burst is");
+        assert_eq!(burst.share(33, 0, || 4096), 17);
+        assert_eq!(burst.share(16, 0, || 4096), 16);
+        assert_eq!(burst.share(16, 0, || 4096), 8, "the next burst is");
     }
 
     #[test]
-    fn a_few_go_together() {
+    fn a_few_go_together_and_so_do_long_ones() {
         let mut burst = Burst::default();
-        assert_eq!(burst.share(REQUESTS_MIN - 1, 0), REQUESTS_MIN - 1);
-        assert_eq!(burst.share(0, 7), 0);
-        assert_eq!(burst.share(1, 7), 1);
+        assert_eq!(burst.share(32, 0, || BYTES_MAX + 1), 32);
+        assert_eq!(burst.share(REQUESTS_MIN - 1, 0, || 4096), REQUESTS_MIN - 1);
+        assert_eq!(burst.share(0, 7, || 4096), 0);
+        assert_eq!(burst.share(1, 7, || 4096), 1);
     }
 }

@@ -47,6 +47,16 @@ enum What {
     Flush,
 }
 
+impl What {
+    fn bytes(&self) -> usize {
+        match self {
+            What::Read(chunk, _) | What::Write(chunk, ..) => chunk.len(),
+            What::Lent(loan, _) => loan.segments.iter().map(Lent::len).sum(),
+            What::Flush => 0,
+        }
+    }
+}
+
 /// What the queue transfers.
 #[derive(Debug)]
 enum Memory {
@@ -153,7 +163,9 @@ impl Disk {
     /// is room for. To be called again after each [`Disk::sleep`]. Does not wait.
     pub fn start(&mut self) {
         let under_way = self.queue.len() - self.queue.ready();
-        let share = self.burst.share(self.waiting.len(), under_way);
+        let waiting = &self.waiting;
+        let bytes = || waiting.iter().map(|waiting| waiting.what.bytes()).sum();
+        let share = self.burst.share(waiting.len(), under_way, bytes);
         let room = DEPTH - self.queue.len();
         for _ in 0..share.min(room) {
             let Some(Waiting { file, tag, what }) = self.waiting.pop_front() else { break };
