@@ -6,6 +6,7 @@
 //!   crates/faces (Rust) ──────────► libnowait_faces.a ─┐
 //!   exports.c, libaio.map ─────────────────────────────┼─► dist/lib/libaio.so.1
 //!   exports.c, preload.c, plain.c, posix.c, preload.map ┴─► dist/lib/libnowait_preload.so
+//!   contrib/systemd ─────► dist/lib/systemd/system, sysusers.d, tmpfiles.d
 //! ```
 //!
 //! The C compiler links because rustc cannot: two versions of one symbol need `symver` directives
@@ -76,6 +77,14 @@ const COMPLETIONS: &[(&str, &str)] = &[
     ("fish", "fish/vendor_completions.d/nowait.fish"),
 ];
 
+/// What systemd needs to know: file of contrib/systemd, file under dist/lib.
+const UNITS: &[(&str, &str)] = &[
+    ("nowait-serve@.service", "systemd/system/nowait-serve@.service"),
+    ("nowait-serve@.socket", "systemd/system/nowait-serve@.socket"),
+    ("nowait.sysusers.conf", "sysusers.d/nowait.conf"),
+    ("nowait.tmpfiles.conf", "tmpfiles.d/nowait.conf"),
+];
+
 /// Builds in release mode, links, checks and installs everything into dist/.
 ///
 /// # Errors
@@ -90,6 +99,9 @@ pub(crate) fn run() -> Result {
     link_alias(&dist.join("lib"), "libaio.so.1t64", "libaio.so.1")?;
     c_api::install(&dist)?;
     share(&dist)?;
+    for (from, to) in UNITS {
+        install(&process::root().join("contrib/systemd").join(from), &dist.join("lib").join(to))?;
+    }
     list(&dist)
 }
 

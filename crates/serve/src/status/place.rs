@@ -8,12 +8,17 @@ use std::{
     process,
 };
 
+/// Where root's servers are without `XDG_RUNTIME_DIR`, and what begins the names of the folders
+/// that `contrib/systemd` gives its instances as such.
+const ROOTS: &str = "/run/nowait";
+const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
+
 /// Returns the folder in which each server has a socket: below `XDG_RUNTIME_DIR`, `/run` for root.
 pub fn folder() -> PathBuf {
     let user = inspect::user_ids().1;
     match env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
         Some(folder) => Path::new(&folder).join("nowait"),
-        None if user == 0 => PathBuf::from("/run/nowait"),
+        None if user == 0 => PathBuf::from(ROOTS),
         None => env::temp_dir().join(format!("nowait-{user}")),
     }
 }
@@ -37,13 +42,46 @@ pub fn own_socket() -> io::Result<PathBuf> {
     Ok(folder.join(format!("serve-{}.sock", process::id())))
 }
 
-/// Returns the sockets of all servers of this user, those that ended without removing theirs
-/// among them.
+/// Returns the folders in which there are servers of this user; root sees those of services too.
+fn folders() -> Vec<PathBuf> {
+    let mut folders = vec![folder()];
+    if inspect::user_ids().1 == 0 {
+        folders.push(PathBuf::from(ROOTS));
+        folders.extend(instances(Path::new(INSTANCES.0)));
+    }
+    folders
+}
+
+fn instances(run: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(run).into_iter().flatten().flatten();
+    let of_unit =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(INSTANCES.1));
+    of_unit.map(|entry| entry.path().join("nowait"))
+}
+
+/// Returns the sockets of all servers of this user, for root those of the services of
+/// `contrib/systemd` too, and those that ended without removing theirs among them.
 pub fn sockets() -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder()) else { return Vec::new() };
-    let paths = entries.flatten().map(|entry| entry.path());
+    let entries = folders().into_iter().flat_map(|folder| fs::read_dir(folder).into_iter());
+    let paths = entries.flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<PathBuf> =
         paths.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
     found.sort();
+    found.dedup();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_of_the_unit_have_folders_of_their_own() {
+        let run = tempfile::tempdir().unwrap();
+        for name in ["nowait-serve-a", "nowait-serve", "nowait", "other"] {
+            fs::create_dir(run.path().join(name)).unwrap();
+        }
+        let found: Vec<PathBuf> = instances(run.path()).collect();
+        assert_eq!(found, [run.path().join("nowait-serve-a/nowait")]);
+    }
 }
