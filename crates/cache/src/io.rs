@@ -87,6 +87,25 @@ impl CacheIo {
         self.done >= self.direct + self.tail
     }
 
+    /// Tells whether `next` can be written by the same bio, which nobody has queued yet: it adjoins
+    /// this one, and is to be as durable.
+    fn can_grow_by(&self, next: &CacheIo) -> bool {
+        let pages = |io: &CacheIo| io.segments.len() / FRAME_BYTES;
+        matches!(self.kind, Kind::Write(_))
+            && self.kind == next.kind
+            && self.offset + self.direct == next.offset
+            && (self.tail, self.done) == (0, 0)
+            && pages(self) + pages(next) <= BIO_PAGES_MAX as usize
+            && Arc::ptr_eq(&self.file, &next.file)
+    }
+
+    fn grow_by(&mut self, next: CacheIo) {
+        let segments = [self.segments.as_slice(), next.segments.as_slice()].concat();
+        self.segments = Segments::Many(segments.into());
+        self.folios.extend(next.folios);
+        (self.direct, self.tail) = (self.direct + next.direct, next.tail);
+    }
+
     /// Makes the next bio.
     fn bio(&self, token: u64) -> Bio {
         let backing = self.file.backing();
@@ -245,6 +264,15 @@ impl Cache {
 
     fn issue(&self, io: CacheIo, plug: &mut Vec<Bio>) {
         let mut table = self.ios.lock();
+        // Writes of one submission that follow each other are one write to the device.
+        if let Some(last) = plug.last_mut()
+            && let Some(before) = table.slot(last.token)
+            && before.can_grow_by(&io)
+        {
+            before.grow_by(io);
+            *last = before.bio(last.token);
+            return;
+        }
         let token = table.reserve();
         plug.push(io.bio(token));
         table.put(token, io);

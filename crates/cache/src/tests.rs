@@ -102,6 +102,7 @@ fn random_operations_agree_with_an_array_of_bytes() {
         // Smaller than the file, and than some requests.
         let frames = [8, 33, 64, 300][seed as usize % 4];
         let mut rig = rig(&model, frames, seed);
+        rig.one_plug = seed % 2 == 0;
         for round in 0..if cfg!(miri) { 2 } else { 12 } {
             let list = disjoint_batch(&mut rig.random, model.len() as u64);
             let tasks = rig.run(list);
@@ -224,6 +225,54 @@ fn synchronized_writes_issue_everything_at_once_and_copy_once() {
         let written = &rig.device.contents()[at * (128 << 10)..][..64 << 10];
         assert!(written.iter().all(|byte| *byte == at as u8));
     }
+}
+
+/// Durable writes of so many pages each, from these pages on; each page tells where it belongs.
+fn durable_writes(pages: usize, at: impl IntoIterator<Item = usize>) -> Vec<Do> {
+    let one = |at| {
+        let bytes = (0..pages * FRAME_BYTES).map(|byte| (at + byte / FRAME_BYTES) as u8);
+        let (offset, bytes) = ((at * FRAME_BYTES) as u64, bytes.collect());
+        Do::Write { offset, bytes, durable: Some(Durable::Data) }
+    };
+    at.into_iter().map(one).collect()
+}
+
+#[test]
+fn synchronized_writes_of_a_submission_share_a_bio_where_they_adjoin() {
+    let mut rig = rig(&patterned(64 << 10), 64, 3);
+    let flushes = rig.counts().flushes;
+    let (mut tasks, bytes) = rig.submit(durable_writes(1, [0, 1, 2, 5, 6, 4]));
+    assert_eq!(bytes, [3, 2, 1].map(|pages| pages * FRAME_BYTES));
+    rig.finish(&mut tasks);
+    ok(&tasks);
+    assert_eq!((rig.counts().flushes, rig.cache.dirty_frames()), (flushes, 0));
+    for page in [0, 1, 2, 4, 5, 6] {
+        let written = &rig.device.contents()[page * FRAME_BYTES..][..FRAME_BYTES];
+        assert!(written.iter().all(|byte| *byte == page as u8), "page {page}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "megabytes")]
+fn a_bio_of_several_writes_is_no_longer_than_others() {
+    let mut rig = rig(&patterned(2 << 20), 1024, 3);
+    let (mut tasks, bytes) = rig.submit(durable_writes(48, (0..9).map(|at| at * 48)));
+    assert_eq!(bytes, [240, 192].map(|pages| pages * FRAME_BYTES), "256 pages at most");
+    rig.finish(&mut tasks);
+    ok(&tasks);
+}
+
+#[test]
+fn all_writes_that_share_a_bio_hear_that_it_failed() {
+    let rules = vec![(When::Nth(0), Fault::Fail(Errno::NOSPC))];
+    let mut rig = Rig::new(Error::new(Mem::new(DEVICE, DEPTH, 1), rules), 64, 0, 1);
+    let (mut tasks, bytes) = rig.submit(durable_writes(1, 0..3));
+    assert_eq!(bytes, [3 * FRAME_BYTES]);
+    rig.finish(&mut tasks);
+    assert!(tasks.iter().all(|task| task.result == Some(Err(Errno::NOSPC))));
+    let again = rig.run(vec![Do::Sync(Durable::Data)]);
+    ok(&again);
+    assert_eq!(rig.cache.dirty_frames(), 0);
 }
 
 #[test]

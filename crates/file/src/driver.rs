@@ -24,6 +24,8 @@ use std::{
 const CHUNK: usize = 2;
 /// The same while requests are copied.
 const COPIES: usize = 16;
+/// The same while each writes by the bio of the one before.
+const JOINED: usize = 16;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
 
@@ -298,18 +300,19 @@ impl Run {
     }
 
     /// Starts a few of the requests that wait, those of different contexts in turn, if the queue
-    /// has room for them: one that is in the queue cannot be overtaken any more.
+    /// has room for them: one that is in the queue cannot be overtaken any more. Durable writes
+    /// that adjoin are one bio, and one flush, if they are started together.
     fn start_some(&mut self, driver: &Driver, count: usize) -> bool {
-        let mut started = false;
-        for _ in 0..count {
+        let (mut started, mut joined) = (0, false);
+        while started < count || joined && started < JOINED {
             if self.plug.is_backed_up() || !self.queue.has_room(CHUNK) {
                 break;
             }
             let Some(request) = driver.waiting.lock().pop() else { break };
-            request.run(&mut self.plug, None);
-            started = true;
+            joined = self.plug.run_joining(&request);
+            started += 1;
         }
-        started
+        started > 0
     }
 
     fn take_bios(&mut self, driver: &Driver) -> bool {

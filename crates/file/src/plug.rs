@@ -154,6 +154,21 @@ impl Plug {
         &mut self.cache_bios
     }
 
+    /// Runs a request for the first time. True: what it writes goes by a bio of the page cache that
+    /// was here before, and has grown; the next one may join it too.
+    pub fn run_joining(&mut self, request: &Arc<Request<FileOperation>>) -> bool {
+        let before = self.last_of_cache();
+        request.run(self, None);
+        let after = self.last_of_cache();
+        before.0 == after.0 && before.1 < after.1
+    }
+
+    /// Returns how many bios of the page cache are here, and the bytes of the last.
+    fn last_of_cache(&self) -> (usize, usize) {
+        let bytes = self.cache_bios.last().map_or(0, |bio| bio.segments.len());
+        (self.cache_bios.len(), bytes)
+    }
+
     /// Adds a bio for the driver's queue; only on the driver.
     pub fn queue_driver(&mut self, bio: Bio) {
         debug_assert_eq!(self.place, Place::Driver);

@@ -47,6 +47,8 @@ pub struct Submission<'a> {
     pub(crate) inline_left: usize,
     /// What the requests to user files on the plug move.
     pub(crate) plugged_bytes: usize,
+    /// The last of them writes by the bio of the one before: a bio that is full ends that.
+    pub(crate) joined: bool,
     /// The event counter of this submission's requests, as the engine's threads will know it.
     event_counter: Option<(i32, Arc<HeldFile>)>,
     /// The same for requests that end on any thread.
@@ -86,6 +88,7 @@ impl<'a> Submission<'a> {
             plug: None,
             inline_left: INLINE_BYTES_MAX,
             plugged_bytes: 0,
+            joined: false,
             event_counter: None,
             counter_everywhere: None,
             own_used: false,

@@ -19,6 +19,10 @@ use std::{ops::ControlFlow, sync::Arc};
 /// How many requests before its own the bytes of a request are asked for.
 const AHEAD: usize = 2;
 
+/// What one submission copies of durable writes that go by one bio, in bytes: more than of others,
+/// since in halves they would be two bios and two flushes. Eight of 64 KiB and a bit.
+const JOINED_BYTES_MAX: usize = 640 << 10;
+
 /// What the first attempt came to: over, with so many bytes, or what is left to do.
 type Start = ControlFlow<u32, UserOperation>;
 
@@ -178,16 +182,18 @@ impl Submission<'_> {
         });
         context.under_way.add(&request, reply.obj, false);
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
-        if waits && self.inline_left == 0 && engine.driver().is_some() {
+        let joins = self.joined && self.plugged_bytes < JOINED_BYTES_MAX;
+        let enough = self.inline_left == 0 && !joins;
+        if waits && enough && engine.driver().is_some() {
             context.io().stats().add(|c| &c.punt_large, 1);
             plug.hand_to_driver(request);
             return Ok(());
         }
         self.inline_left = self.inline_left.saturating_sub(cost);
-        request.run(plug, None);
-        // The device works while the next ones are made.
+        self.joined = plug.run_joining(&request);
+        // The device works while the next ones are made; but those that adjoin are one bio.
         self.plugged_bytes += cost;
-        if self.plugged_bytes >= RUN_BYTES_MAX {
+        if self.plugged_bytes >= RUN_BYTES_MAX && !self.joined {
             self.plugged_bytes = 0;
             plug.flush(Some(context));
         }

@@ -7,7 +7,7 @@ use nowait_file::{
     submit::{Reply, Submission},
 };
 use nowait_sys::{
-    file::{Advice, IoVec},
+    file::{Advice, IoVec, O_DSYNC},
     time::Deadline,
 };
 use std::{
@@ -23,7 +23,7 @@ const MIB: usize = 1 << 20;
 /// Runs a claim on every backend.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
-        let config = Config { backend, cache_bytes: 8 << 20, ..Config::default() };
+        let config = Config { backend, cache_bytes: 8 << 20, stats: true, ..Config::default() };
         match Engine::start(config, "test".to_owned()) {
             Ok(engine) => {
                 claim(&engine);
@@ -153,6 +153,45 @@ fn requests_of_a_context_complete_once_each() {
             }
         }
         context.destroy().unwrap();
+    });
+}
+
+/// What one submit copies itself is bounded; what goes by one bio is not torn apart for that.
+#[test]
+fn durable_writes_of_a_submission_are_handed_over_unless_they_adjoin() {
+    const LEN: usize = 65_536;
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(folder.path().join("f"), vec![0; 16 * LEN]).unwrap();
+        let user = UserFile::open(engine, file(&folder, "f").as_raw_fd()).unwrap();
+        for distance in [1, 2] {
+            let context = Context::new(engine, 0, 8).unwrap();
+            let memory: Vec<_> = (0..8).map(|i| pattern(LEN, 8 * distance + i)).collect();
+            assert_eq!(context.io().reserve(8), Ok(8));
+            let mut submission = Submission::new(&context);
+            for (i, memory) in memory.iter().enumerate() {
+                let (at, dsync) = ((i * usize::from(distance) * LEN) as i64, O_DSYNC);
+                // SAFETY: the memory lives until the events have come.
+                let write = unsafe { Command::new(Kind::Write, (-1, dsync), segments(memory), at) };
+                let reply = Reply { data: i as u64, obj: 0, eventfd: None };
+                submission.start_cached(&user, &write, &reply).unwrap();
+            }
+            submission.finish();
+            let sink = |_: usize, event: nowait_sys::aio::IoEvent| {
+                assert_eq!(event.res, LEN as i64);
+                Ok(())
+            };
+            assert_eq!(context.wait_events(8, 8, Deadline::NEVER, None, sink), Ok(8));
+            let handed_over = context.io().stats().counters().unwrap().punt_large.get();
+            let expected = distance == 2 && engine.backend() != BackendChoice::Threads;
+            assert_eq!(handed_over > 0, expected, "{:?}, {distance}", engine.backend());
+            let bytes = std::fs::read(folder.path().join("f")).unwrap();
+            for (i, memory) in memory.iter().enumerate() {
+                let at = i * usize::from(distance) * LEN;
+                assert!(bytes[at..at + LEN] == memory[..], "write {i}");
+            }
+            context.destroy().unwrap();
+        }
     });
 }
 

@@ -126,6 +126,8 @@ pub(super) struct Rig<B> {
     pub(super) under_way_max: usize,
     /// Completions come only when everybody waits.
     pub(super) slow_device: bool,
+    /// Bios reach the device only when everybody waits: all operations are one submission.
+    pub(super) one_plug: bool,
 }
 
 impl<B: BlockBackend> Rig<B> {
@@ -135,17 +137,39 @@ impl<B: BlockBackend> Rig<B> {
         let backing = Backing { direct: target.clone(), tail: target, block_bytes: 4096 };
         let file = CachedFile::new(&cache, backing, size);
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let (under_way, under_way_max, slow_device) = (Vec::new(), 0, false);
-        Rig { device, cache, file, random, under_way, under_way_max, slow_device }
+        let (under_way, under_way_max, slow_device, one_plug) = (Vec::new(), 0, false, false);
+        Rig { device, cache, file, random, under_way, under_way_max, slow_device, one_plug }
     }
 
     /// Runs operations together until all are over.
     pub(super) fn run(&mut self, list: Vec<Do>) -> Vec<Task> {
-        let mut tasks: Vec<Task> =
-            list.into_iter().map(|what| Task::new(&self.file, what, &mut self.random)).collect();
+        let mut tasks = self.tasks(list);
+        self.finish(&mut tasks);
+        tasks
+    }
+
+    /// Begins operations in this order, as one submission does; returns them, and what their bios
+    /// transfer, in bytes.
+    pub(super) fn submit(&mut self, list: Vec<Do>) -> (Vec<Task>, Vec<usize>) {
+        let (mut tasks, mut plug) = (self.tasks(list), Vec::new());
+        tasks.iter_mut().for_each(|task| task.iterate(&mut plug));
+        let bytes = plug.iter().map(|bio| bio.segments.len()).collect();
+        self.queue(plug);
+        (tasks, bytes)
+    }
+
+    fn tasks(&mut self, list: Vec<Do>) -> Vec<Task> {
+        list.into_iter().map(|what| Task::new(&self.file, what, &mut self.random)).collect()
+    }
+
+    /// Runs these operations together until all are over.
+    pub(super) fn finish(&mut self, tasks: &mut [Task]) {
+        let mut plug = Vec::new();
         while tasks.iter().any(|task| task.result.is_none()) {
             let ready: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].is_ready()).collect();
-            let mut plug = Vec::new();
+            if ready.is_empty() || !self.one_plug {
+                self.queue(core::mem::take(&mut plug));
+            }
             // A completion may come between any two iterations.
             if ready.is_empty() || (!self.slow_device && self.random.below(4) == 0) {
                 let delivered = self.deliver(&mut plug);
@@ -154,9 +178,8 @@ impl<B: BlockBackend> Rig<B> {
                 let at = ready[self.random.below(ready.len() as u64) as usize];
                 tasks[at].iterate(&mut plug);
             }
-            self.queue(plug);
         }
-        tasks
+        self.queue(plug);
     }
 
     /// Ends the bios that nobody waited for: readahead, background writeback.
