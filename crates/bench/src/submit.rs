@@ -40,7 +40,7 @@ fn run(
 ) -> Result<Option<Results>> {
     let measure = &args.measure;
     if measure.list {
-        println!("{}", table::cases(&args.selection(cases)?));
+        report::print(&table::cases(&args.selection(cases)?))?;
         return Ok(None);
     }
     let plan = plan(args, workload, cases)?;

@@ -12,7 +12,7 @@ use super::{report, run};
 use crate::args::MeasureArgs;
 use crate::error::{Context, Result};
 use crate::interrupt;
-use crate::report::{distinct, say};
+use crate::report::{distinct, print, say};
 
 const EXAMPLES: &str = "\
 Runs of 2 s; a large cached set of 2G, and a file four times as large; with --quick 150 ms and 128M.
@@ -55,7 +55,7 @@ pub fn run_cached(args: &CachedArgs) -> Result<Option<CachedResults>> {
     let selection = args.selection()?;
     let measure = &args.measure;
     if measure.list {
-        println!("{}", report::list(&selection));
+        print(&report::list(&selection))?;
         return Ok(None);
     }
     measure.prepare_reports()?;

@@ -76,12 +76,12 @@ pub fn run_compare(args: &CompareArgs) -> Result<()> {
     let shown = Shown { comparison: &comparison, names: &names, changed: args.changed };
     report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     match args.json.as_deref() {
-        Some(path) if path == Path::new("-") => println!("{}", show::json(&shown)?),
+        Some(path) if path == Path::new("-") => report::print(&show::json(&shown)?)?,
         Some(path) => {
             fs::write(path, show::json(&shown)?).context(|| format!("write {}", path.display()))?;
-            println!("{}\nFigures: {}", show::text(&shown), path.display());
+            report::print(&format!("{}\nFigures: {}", show::text(&shown), path.display()))?;
         }
-        None => println!("{}", show::text(&shown)),
+        None => report::print(&show::text(&shown))?,
     }
     if let Some(path) = &args.html {
         report::write_comparison(&comparison, &names, path)?;

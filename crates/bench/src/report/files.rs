@@ -1,6 +1,7 @@
 //! Where reports go.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -19,9 +20,28 @@ fn is_stdout(json: Option<&Path>) -> bool {
 }
 
 /// Prints the figures for people, unless those for programs take their place.
+///
+/// Goes on if standard output cannot take them, and says so on stderr: what took minutes to measure
+/// is still to be written to its files.
 pub(crate) fn say(json: Option<&Path>, text: &str) {
-    if !is_stdout(json) {
-        println!("{text}");
+    if !is_stdout(json)
+        && let Err(error) = print(text)
+    {
+        eprintln!("{error}");
+    }
+}
+
+/// Prints a text and the end of its line; a reader that has gone away (`| head`) is no failure.
+///
+/// # Errors
+/// Standard output cannot be written, as on a disk that is full.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context(|| "standard output".to_owned())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -55,10 +75,10 @@ pub(crate) fn write_text(text: &str, json: Option<&Path>, html: Option<&Path>) -
     prepare([json, html].into_iter().flatten())?;
     match json {
         None => {}
-        Some(_) if is_stdout(json) => println!("{}", text.trim_end()),
+        Some(_) if is_stdout(json) => print(text.trim_end())?,
         Some(path) => {
             fs::write(path, text).context(|| format!("write {}", path.display()))?;
-            println!("Figures: {}", path.display());
+            say(json, &format!("Figures: {}", path.display()));
         }
     }
     if let Some(path) = html {

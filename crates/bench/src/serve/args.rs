@@ -10,7 +10,7 @@ use super::suite::{self, Plan};
 use crate::args::MeasureArgs;
 use crate::error::{Context, Result};
 use crate::interrupt;
-use crate::report::say;
+use crate::report::{print, say};
 
 const EXAMPLES: &str = "\
 Runs of 5 s on an image of 1G; with --quick 500 ms. Engines are servers.
@@ -37,7 +37,7 @@ pub struct ServeBenchArgs {
 pub fn run_serve(args: &ServeBenchArgs) -> Result<()> {
     let (plan, measure) = (args.plan()?, &args.measure);
     if measure.list {
-        println!("{}", report::list(&plan));
+        print(&report::list(&plan))?;
         return Ok(());
     }
     measure.prepare_reports()?;

@@ -142,7 +142,7 @@ pub(crate) fn run_workload(
 ) -> Result<Option<WorkloadResults>> {
     let cases = args.select(cases)?;
     if args.list {
-        println!("{}", report::list(&cases));
+        crate::report::print(&report::list(&cases))?;
         return Ok(None);
     }
     let reports = [&args.json, &args.html].into_iter().flatten();
