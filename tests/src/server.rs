@@ -87,6 +87,11 @@ impl Server {
     /// Ends it as an administrator would, and demands success.
     pub fn stop(self) -> Output {
         self.signal(libc::SIGTERM);
+        self.stop_told()
+    }
+
+    /// Waits for its end, which a signal has told it to come to, and demands success.
+    pub fn stop_told(self) -> Output {
         let output = self.running.wait(DEADLINE);
         assert!(output.status.success(), "failed\n{output}");
         assert!(!self.socket.exists(), "the socket is left behind");

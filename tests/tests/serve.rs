@@ -1,7 +1,8 @@
 //! `nowait serve` before clients that nobody here wrote.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -314,7 +315,7 @@ fn without_its_driver_ublk_is_refused_with_what_to_do_instead() {
 }
 
 #[test]
-fn what_was_flushed_survives_the_end_of_the_server_and_what_is_running_is_answered() {
+fn what_was_flushed_survives_the_end_of_the_server() {
     let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
     for cache in CACHES {
         let scratch = Scratch::new("serve");
@@ -334,6 +335,98 @@ fn what_was_flushed_survives_the_end_of_the_server_and_what_is_running_is_answer
             return;
         };
         server.stop();
+    }
+}
+
+/// A client without a library: what a library would call a bug of the server is seen.
+struct Raw(UnixStream);
+
+const BLOCK: usize = 4096;
+
+impl Raw {
+    /// Chooses the first export, by the oldest way.
+    fn connect(server: &Server) -> Raw {
+        let mut stream = UnixStream::connect(server.socket()).expect("a connection");
+        stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a limit against hanging");
+        stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("heard");
+        stream.read_exact(&mut [0; 18 + 10]).expect("the greeting and the export");
+        Raw(stream)
+    }
+
+    /// Says that block `cookie` is to be filled with its number.
+    fn write(cookie: u64) -> Vec<u8> {
+        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+        bytes.extend([0, 0, 0, 1]);
+        bytes.extend(cookie.to_be_bytes());
+        bytes.extend((cookie * BLOCK as u64).to_be_bytes());
+        bytes.extend((BLOCK as u32).to_be_bytes());
+        bytes.extend(cookie.to_le_bytes().repeat(BLOCK / 8));
+        bytes
+    }
+
+    /// Hears replies, by cookie their errors, until the server hangs up.
+    fn replies(mut self) -> BTreeMap<u64, u32> {
+        let mut heard = Vec::new();
+        self.0.read_to_end(&mut heard).expect("the end, not a reset");
+        let mut replies = BTreeMap::new();
+        for reply in heard.chunks(16) {
+            assert_eq!(reply[..4], 0x6744_6698_u32.to_be_bytes());
+            let error = u32::from_be_bytes(reply[4..8].try_into().expect("4 bytes"));
+            let cookie = u64::from_be_bytes(reply[8..].try_into().expect("8 bytes"));
+            assert_eq!(replies.insert(cookie, error), None, "answered twice");
+        }
+        replies
+    }
+}
+
+/// Requests that have been sent are under way, carried, and still in the socket when the server is
+/// told to end; the last is sent in part.
+#[test]
+fn every_request_that_was_sent_before_the_end_has_one_reply() {
+    const SHUTDOWN: u32 = 108;
+    for cache in CACHES {
+        let scratch = Scratch::new("serve");
+        let served = empty(&scratch, "served");
+        let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
+            return;
+        };
+        let mut client = Raw::connect(&server);
+        let mut sent: u64 = 0;
+        while sent < 1000 {
+            client.0.write_all(&Raw::write(sent)).expect("sent");
+            sent += 1;
+        }
+        // It reads no more, and then finds the order to end and more requests at once.
+        server.signal(libc::SIGSTOP);
+        client.0.set_nonblocking(true).expect("a mode");
+        let rest = loop {
+            let request = Raw::write(sent);
+            sent += 1;
+            match client.0.write(&request) {
+                Ok(count) if count == request.len() => {}
+                Ok(count) => break request[count..].to_vec(),
+                Err(_) => break request,
+            }
+        };
+        client.0.set_nonblocking(false).expect("a mode");
+        server.signal(libc::SIGTERM);
+        server.signal(libc::SIGCONT);
+        let begun = rest.len() < BLOCK + 28;
+        // Whether there was time to send one that had not begun, nobody knows.
+        if begun {
+            client.0.write_all(&rest).expect("it is waited for");
+        }
+        let replies = client.replies();
+        server.stop_told();
+        assert!(replies.keys().copied().eq(0..sent - u64::from(!begun)), "{cache}: one each");
+        let known = |error: &u32| [0, SHUTDOWN].contains(error);
+        assert!(replies.values().all(known), "{cache}: {replies:?}");
+        let bytes = fs::read(&served).expect("the image");
+        for (cookie, error) in replies {
+            let block = &bytes[cookie as usize * BLOCK..][..BLOCK];
+            let written = block == cookie.to_le_bytes().repeat(BLOCK / 8);
+            assert!(written || error == SHUTDOWN, "{cache}: block {cookie}");
+        }
     }
 }
 

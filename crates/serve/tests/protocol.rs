@@ -328,16 +328,92 @@ fn a_farewell_waits_for_what_is_under_way() {
     client.memory.holds = false;
     client.run();
     assert_eq!((client.simple(), client.session.demand()), ((0, 1), Demand::Close));
+}
+
+/// What a server says to requests that come when it ends.
+const SHUTDOWN: u32 = 108;
+
+#[test]
+fn a_session_that_is_stopped_ends_when_nothing_more_arrives() {
     let mut idle = connected();
-    idle.session.stop(&mut idle.memory);
+    idle.stop();
+    assert_eq!(idle.session.demand(), Demand::Serve, "something may be on its way");
+    idle.session.quiet();
     assert_eq!(idle.session.demand(), Demand::Close);
-    // A write that has arrived in part is not waited for, nor called done.
-    let mut half = connected();
-    half.say(&[request(WRITE, 0, 5, 0, 600_000), vec![1; 300_000]].concat());
-    half.session.stop(&mut half.memory);
-    half.run();
-    assert_eq!((half.simple(), half.session.demand()), ((5, 5), Demand::Close));
-    assert_eq!(half.memory.pool().used_bytes(), 0);
+    let mut new = client();
+    new.stop();
+    assert_eq!(new.session.demand(), Demand::Close);
+    // Part of a header is no request, and not waited for.
+    let mut part = connected();
+    part.say(&request(FLUSH, 0, 1, 0, 0)[..27]);
+    part.stop();
+    part.session.quiet();
+    assert_eq!((part.heard.len(), part.session.demand()), (0, Demand::Close));
+}
+
+#[test]
+fn a_write_whose_data_arrive_while_the_server_ends_is_done() {
+    let mut client = connected();
+    let data: Vec<u8> = (0..600_000u32).map(|at| at as u8).collect();
+    client.say(&[request(WRITE, 0, 5, 0, 600_000), data[..300_000].to_vec()].concat());
+    client.stop();
+    client.session.quiet();
+    assert_eq!((client.heard.len(), client.session.demand()), (0, Demand::Serve));
+    client.say(&[&data[300_000..], &request(FLUSH, 0, 6, 0, 0)].concat());
+    // The refusal need not wait for the device.
+    assert_eq!((client.simple(), client.simple()), ((SHUTDOWN, 6), (0, 5)));
+    assert!(client.memory.bytes[..data.len()] == data && client.memory.flushes == 0);
+    client.session.quiet();
+    assert_eq!(client.session.demand(), Demand::Close);
+    client.end_checked();
+}
+
+#[test]
+fn a_write_whose_data_never_come_gets_no_reply() {
+    let mut client = connected();
+    client.say(&[request(WRITE, 0, 5, 0, 600_000), vec![1; 300_000]].concat());
+    client.stop();
+    client.session.quiet();
+    assert!(client.session.is_mid_message(), "its time is limited");
+    assert_eq!(client.heard.len(), 0);
+    client.end_checked();
+}
+
+#[test]
+fn what_has_arrived_when_the_server_ends_is_answered_once_begun_or_not() {
+    for structured in [false, true] {
+        let limits = Limits { requests: 4, bytes: 1 << 20 };
+        let mut client = Client::on("disk", structured, limits);
+        client.memory.holds = true;
+        let write = |n| [request(WRITE, 0, n, 512 * n, 512), vec![n as u8 + 1; 512]].concat();
+        let said: Vec<u8> = (0..10).flat_map(write).chain(request(FLUSH, 0, 10, 0, 0)).collect();
+        client.say(&said);
+        assert_eq!(client.session.in_flight(), 4, "the others are carried");
+        client.stop();
+        client.session.quiet();
+        assert_eq!(client.session.demand(), Demand::Serve);
+        client.memory.holds = false;
+        client.run();
+        client.session.quiet();
+        assert_eq!(client.session.demand(), Demand::Close);
+        let mut replies: Vec<_> = (0..11).map(|_| client.simple()).collect();
+        assert_eq!(client.heard.len(), 0, "one each");
+        replies.sort_unstable_by_key(|(_, cookie)| *cookie);
+        let expected = (0..11).map(|n| (if n < 4 { 0 } else { SHUTDOWN }, n));
+        assert!(replies.iter().copied().eq(expected), "{replies:?}");
+        assert!(client.memory.bytes[4 * 512..].iter().all(|byte| *byte == 0));
+        client.end_checked();
+    }
+}
+
+/// A client that has not sent all of its request knows of none yet.
+#[test]
+fn a_refused_write_is_answered_behind_its_data() {
+    let mut client = Client::on("fixed", false, Limits::default());
+    client.say(&[request(WRITE, 0, 1, 0, 100_000), vec![1; 99_999]].concat());
+    assert_eq!(client.heard.len(), 0);
+    client.say(&[1]);
+    assert_eq!(client.simple(), (1, 1));
 }
 
 #[test]

@@ -218,13 +218,37 @@ impl<F> Session<F> {
         self.exports = exports;
     }
 
-    /// Takes no more requests; those under way are answered.
-    pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M) {
-        match &mut self.phase {
-            Phase::Requests(transmission) => transmission.leave(medium, &mut self.outbox),
-            _ => self.phase = Phase::Closing,
+    /// Begins nothing more, because the server ends. What has begun goes on, and each request that
+    /// comes later is refused with `ESHUTDOWN`: read on, and call [`Session::quiet`] when nothing
+    /// more comes.
+    pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) {
+        if let Phase::Requests(transmission) = &mut self.phase {
+            transmission.stop();
+            self.retry(medium, now_ns);
+        } else {
+            self.phase = Phase::Closing;
+            self.leave();
         }
-        self.leave();
+    }
+
+    /// Tells whether it was stopped.
+    pub fn is_stopping(&self) -> bool {
+        match &self.phase {
+            Phase::Requests(transmission) => transmission.is_stopping(),
+            Phase::Options(_) => false,
+            Phase::Closing => true,
+        }
+    }
+
+    /// Notes that nothing more has arrived: the end of a session that was stopped, if it owes no
+    /// replies but those that are to be sent.
+    pub fn quiet(&mut self) {
+        if let Phase::Requests(transmission) = &self.phase
+            && transmission.is_stopping()
+            && transmission.is_done(&self.carry)
+        {
+            self.leave();
+        }
     }
 
     fn leave(&mut self) {

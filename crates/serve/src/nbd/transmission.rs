@@ -62,8 +62,13 @@ enum Receive {
         left: usize,
         chunk: Option<(Chunk, usize)>,
     },
-    /// Data of a refused request.
-    Skip(u64),
+    /// Data of a refused request, `left` bytes. Its reply follows them: a client that has not sent
+    /// all of its request does not expect one yet.
+    Skip {
+        left: u64,
+        header: Header,
+        errno: Errno,
+    },
 }
 
 /// One client of one image.
@@ -80,6 +85,8 @@ pub(crate) struct Transmission<F> {
     held_bytes: usize,
     /// The client has said that it goes.
     pub(crate) leaving: bool,
+    /// The server ends: what has not begun is refused.
+    stopping: bool,
 }
 
 /// Most extents that are told of at once.
@@ -110,6 +117,7 @@ impl<F> Transmission<F> {
             free: Vec::new(),
             held_bytes: 0,
             leaving: false,
+            stopping: false,
         }
     }
 
@@ -121,6 +129,23 @@ impl<F> Transmission<F> {
     /// Tells whether data are arriving: the client owes us something.
     pub(crate) fn is_arriving(&self) -> bool {
         !matches!(self.receive, Receive::Header)
+    }
+
+    /// Begins nothing more. What has begun is done, also a write whose data still arrive.
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Tells whether nothing more is begun.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Tells whether it owes no replies: nothing is under way, and `unread`, which has arrived
+    /// after that, is no whole request.
+    pub(crate) fn is_done(&self, unread: &[u8]) -> bool {
+        let whole = unread.len() >= Header::size(self.agreed.extended);
+        self.in_flight() == 0 && !self.is_arriving() && !whole
     }
 
     /// Tells whether the data that arrive are long.
@@ -163,14 +188,16 @@ impl<F> Transmission<F> {
         while !self.leaving {
             let rest = &input[at..];
             match &mut self.receive {
-                Receive::Skip(left) => {
+                Receive::Skip { left, header, errno } => {
                     let skipped = (*left).min(rest.len() as u64);
                     *left -= skipped;
                     at += skipped as usize;
                     if *left > 0 {
                         break;
                     }
+                    let (header, errno) = (*header, *errno);
                     self.receive = Receive::Header;
+                    self.answer_error(&header, errno, out);
                 }
                 Receive::Data { chunk: Some((chunk, filled)), .. } => {
                     let hole = &mut chunk.data_mut()[*filled..];
@@ -269,6 +296,9 @@ impl<F> Transmission<F> {
 
     /// Finds out whether a request is possible.
     fn check(&self, header: &Header) -> Result<(), Errno> {
+        if self.stopping {
+            return Err(Errno::SHUTDOWN);
+        }
         let changes = match header.command {
             command::READ | command::FLUSH | command::CACHE | command::BLOCK_STATUS => false,
             command::WRITE | command::TRIM | command::WRITE_ZEROES => true,
@@ -296,16 +326,17 @@ impl<F> Transmission<F> {
         Ok(())
     }
 
-    /// Answers a request that is not begun, and passes over its data.
+    /// Passes over the data of a request that is not begun, and answers it.
     fn refuse(&mut self, header: &Header, errno: Errno, out: &mut Outbox) {
         let has_data = match self.agreed.extended {
             true => header.command == command::WRITE || header.flags & flag::PAYLOAD_LEN != 0,
             false => header.command == command::WRITE,
         };
         if has_data {
-            self.receive = Receive::Skip(header.len);
+            self.receive = Receive::Skip { left: header.len, header: *header, errno };
+        } else {
+            self.answer_error(header, errno, out);
         }
-        self.answer_error(header, errno, out);
     }
 
     fn answer_error(&self, header: &Header, errno: Errno, out: &mut Outbox) {
@@ -441,25 +472,6 @@ impl<F> Transmission<F> {
             }
             command::BLOCK_STATUS => reply::extents(out, self.agreed, about, extents),
             _ => reply::plain(out, self.agreed, about, 0),
-        }
-    }
-
-    /// Takes nothing more: a write whose data have not all arrived fails.
-    pub(crate) fn leave<M: Medium<File = F>>(&mut self, medium: &mut M, out: &mut Outbox) {
-        self.leaving = true;
-        let receive = core::mem::replace(&mut self.receive, Receive::Header);
-        let Receive::Data { slot, chunk, .. } = receive else { return };
-        if let Some((chunk, _)) = chunk {
-            self.held_bytes -= chunk.data().len();
-            medium.pool().give_back(chunk);
-        }
-        let Some(Some(active)) = self.requests.get_mut(slot as usize) else { return };
-        active.arriving = false;
-        active.failed = Some(Errno::IO);
-        if active.parts_left == 0 {
-            let active = self.requests[slot as usize].take();
-            self.free.push(slot);
-            active.into_iter().for_each(|a| self.finish(a, &[], medium, out, 0));
         }
     }
 

@@ -197,6 +197,7 @@ pub(crate) fn error_number(errno: Errno) -> u32 {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => 28,
         Errno::OVERFLOW => 75,
         Errno::OPNOTSUPP => 95,
+        Errno::SHUTDOWN => 108,
         _ => 5,
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Client {
     pub(crate) moved_ns: u64,
     /// The socket took less than it was given.
     stuck: bool,
+    /// Reading ended before all was read, and the set does not tell of what is left.
+    unread: bool,
 }
 
 /// How often a socket that has more is read before others get their turn.
@@ -71,14 +73,22 @@ impl Client {
             came_ns: now_ns,
             moved_ns: now_ns,
             stuck: false,
+            unread: false,
         }
     }
 
-    /// Reads what has arrived.
+    /// Reads what has arrived, or some of it: then [`Client::is_unread`], or the set tells.
     pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
         let mut reads = 0;
-        // What TLS has decrypted must all be taken: the set does not know of it.
-        while reads < READS_MAX || self.tls.is_some() {
+        // What TLS has decrypted must all be taken: the set does not know of it. Nor does it tell
+        // of a socket that has just become empty, which ends a session that was stopped.
+        let to_the_end = self.tls.is_some() || self.session.is_stopping();
+        self.unread = false;
+        loop {
+            if reads == READS_MAX {
+                self.unread = to_the_end;
+                break;
+            }
             reads += 1;
             let appetite = self.session.appetite().min(scratch.len());
             if appetite == 0 {
@@ -89,14 +99,17 @@ impl Client {
                 Ok(0) => return Fate::Goes,
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.session.quiet();
+                    break;
+                }
                 Err(_) => return Fate::Goes,
             };
             self.moved_ns = now_ns;
             let in_hole = if self.tls.is_some() { 0 } else { hole };
             let (filled, rest) = (count.min(in_hole), count.saturating_sub(in_hole));
             self.session.receive(filled, &scratch[..rest], disk, now_ns);
-            if self.tls.is_none() && count < in_hole + appetite {
+            if !to_the_end && count < in_hole + appetite {
                 break;
             }
         }
@@ -200,9 +213,16 @@ impl Client {
         if done.is_ok() { Fate::Stays } else { Fate::Goes }
     }
 
-    /// Tells whether TLS holds bytes that the session had no appetite for.
+    /// Tells whether it is to be read from although the set does not say so: TLS may hold bytes
+    /// that the session had no appetite for, and one that was stopped ends when there are no more.
     pub(crate) fn has_more(&self) -> bool {
-        self.tls.is_some() && self.session.appetite() > 0
+        let unseen = self.tls.is_some() || self.session.is_stopping();
+        unseen && !self.unread && self.session.appetite() > 0
+    }
+
+    /// Tells whether it is to be read from in the next round, which must not wait for that.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread
     }
 
     /// Tells whether the client owes us something: to go on with what it began, or to take what

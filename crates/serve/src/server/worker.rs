@@ -53,6 +53,8 @@ pub(crate) struct Worker {
     queues: ublk::Queues,
     /// Clients to whom something happened in this round.
     touched: Vec<u64>,
+    /// Clients that have more to be read than others should wait for.
+    unread: Vec<u64>,
     scratch: Vec<u8>,
     /// Somebody waits for memory.
     hunger: bool,
@@ -65,6 +67,8 @@ const SCRATCH_BYTES: usize = 64 << 10;
 const SWEEP_NS: u64 = 500_000_000;
 /// How long requests under way may take when the server ends.
 const DRAIN_NS: u64 = 30_000_000_000;
+/// How long a client may then make no progress in what it began.
+const DRAIN_STALL_NS: u64 = 5_000_000_000;
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox<Order>>) -> Result<Worker, ServeError> {
@@ -77,6 +81,7 @@ impl Worker {
             files: Pending::default(),
             queues: ublk::Queues::default(),
             touched: Vec::new(),
+            unread: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             hunger: false,
             stopping: None,
@@ -109,6 +114,7 @@ impl Worker {
     fn sleep(&mut self) -> Result<(), ServeError> {
         let alone = self.clients.is_empty() && self.stopping.is_none();
         let deadline = match alone && !self.queues.has_unsent() {
+            _ if !self.unread.is_empty() => Deadline::NOW,
             true => Deadline::NEVER,
             false => Deadline::after_ns(SWEEP_NS),
         };
@@ -118,24 +124,29 @@ impl Worker {
     /// Reads from the sockets that have something.
     fn hear(&mut self, now_ns: u64) {
         self.queues.read(&mut self.post.disk, now_ns);
+        for key in core::mem::take(&mut self.unread) {
+            self.read(key, now_ns);
+        }
         for index in 0..self.post.ready.len() {
             let Some(event) = self.post.ready.get(index) else { break };
             match event.token {
                 DISK => {}
                 INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order, now_ns)),
                 token if is_queue(token) => {}
-                key => {
-                    let Some(client) = self.clients.get_mut(key) else { continue };
-                    let fate = match event.events & !epoll_set::OUT {
-                        0 => Fate::Stays,
-                        _ => client.read(&mut self.scratch, &mut self.post.disk, now_ns),
-                    };
-                    match fate {
-                        Fate::Stays => self.touched.push(key),
-                        Fate::Goes => self.close(key),
-                    }
-                }
+                key if event.events & !epoll_set::OUT == 0 => self.touched.push(key),
+                key => self.read(key, now_ns),
             }
+        }
+    }
+
+    fn read(&mut self, key: u64, now_ns: u64) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        match client.read(&mut self.scratch, &mut self.post.disk, now_ns) {
+            Fate::Stays => {
+                self.touched.push(key);
+                self.unread.extend(client.is_unread().then_some(key));
+            }
+            Fate::Goes => self.close(key),
         }
     }
 
@@ -150,7 +161,7 @@ impl Worker {
                 self.stopping = Some(now_ns);
                 for key in self.keys() {
                     if let Some(client) = self.clients.get_mut(key) {
-                        client.session.stop(&mut self.post.disk);
+                        client.session.stop(&mut self.post.disk, now_ns);
                         self.touched.push(key);
                     }
                 }
@@ -225,6 +236,7 @@ impl Worker {
             }
             if fate == Fate::Stays && client.has_more() {
                 fate = client.read(&mut self.scratch, &mut self.post.disk, now_ns);
+                self.unread.extend(client.is_unread().then_some(*key));
                 // TLS may have something to say to what has arrived just now.
                 if fate == Fate::Stays {
                     fate = client.settle(&mut self.post.disk, &self.post.epoll, tls, now_ns);
@@ -257,9 +269,10 @@ impl Worker {
         for key in self.keys() {
             let Some(client) = self.clients.get_mut(key) else { continue };
             let Shared { handshake_ns, stall_ns, .. } = *self.shared;
-            let until_ns = match client.session.is_handshake() {
-                true => client.came_ns + handshake_ns,
-                false => client.moved_ns + stall_ns,
+            let until_ns = match (self.stopping, client.session.is_handshake()) {
+                (Some(since_ns), _) => client.moved_ns.max(since_ns) + stall_ns.min(DRAIN_STALL_NS),
+                (None, true) => client.came_ns + handshake_ns,
+                (None, false) => client.moved_ns + stall_ns,
             };
             if client.owes() && now_ns > until_ns {
                 self.shared.clients.time_out();

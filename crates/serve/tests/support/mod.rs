@@ -232,6 +232,12 @@ impl Client {
         }
     }
 
+    /// Tells the session that its server ends.
+    pub(crate) fn stop(&mut self) {
+        self.session.stop(&mut self.memory, 0);
+        self.take();
+    }
+
     /// Ends the conversation; all memory must come back.
     pub(crate) fn end_checked(mut self) {
         self.memory.holds = false;
