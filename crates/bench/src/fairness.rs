@@ -24,8 +24,9 @@ use crate::interrupt;
 use crate::layout::TestFile;
 use crate::memory;
 use crate::metric::{Metric, Sample};
+use crate::progress::Progress;
 use crate::report::{self, Document, Row, SCHEMA};
-use crate::rig::{Rig, engine};
+use crate::rig::{Rig, engine, wrong_bytes};
 use crate::stats::{self, SplitMix};
 use crate::table::{new_table, right, with_spread};
 use crate::units::{parse_duration, parse_size};
@@ -88,28 +89,34 @@ const BACKENDS: [(BackendChoice, &str); 3] = [
 pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
     interrupt::install();
     report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
-    let layout = TestFile::new(args.dir.join("nowait-bench.fairness"), args.keep);
-    let size = layout.lay_out(args.size.max(16 << 20), 0, &|_| true, &|_| {})?;
+    let layout = TestFile::with_pattern(args.dir.join("nowait-bench.fairness"), args.keep);
+    let progress = Progress::new();
+    let laid_out = |written| progress.laying_out(written, args.size);
+    let size = layout.lay_out(args.size, 0, &|_| true, &laid_out)?;
     let open = || {
         let file = OpenOptions::new().read(true).open(layout.path());
         file.context(|| format!("open {}", layout.path().display()))
     };
     let (near, far) = (open()?, open()?);
     let (mut results, mut notes) = (Vec::new(), Vec::new());
-    for (backend, name) in BACKENDS {
-        let engine = match engine(backend) {
-            Ok(engine) => engine,
-            Err(error) => {
-                notes.push(format!("{name} was left out: {error}"));
-                continue;
-            }
-        };
+    let backends = usable_backends(&mut notes);
+    expect(&progress, args, &backends);
+    progress.start_runs();
+    for (backend, name) in backends {
+        let engine = engine(backend)?;
         let run = Run { engine: &engine, near: &near, far: &far, blocks: size / BLOCK as u64 };
         let rounds = usize::from(args.rounds);
-        let samples = interleave(&CASES, rounds, |_, (_, deep)| run.measure(args, *deep))?;
+        let samples = interleave(&CASES, rounds, |round, (case, deep)| {
+            progress.start(case, name, round);
+            let sample = run.measure(args, *deep);
+            progress.finish_run();
+            sample
+        })?;
         engine.shutdown();
         results.extend(CASES.into_iter().zip(samples).map(|((case, _), of)| (name, case, of)));
     }
+    // The line of the progress ends before the report begins.
+    drop(progress);
     let what = "Buffered reads of random uncached blocks of 4 KiB, from submission to completion.";
     let mut text = format!("{what}\n{}", table(args, &results));
     for note in &notes {
@@ -119,6 +126,30 @@ pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
     report::say(args.json.as_deref(), &text);
     write(args, &results, &notes)?;
     interrupt::check()
+}
+
+/// Returns the backends that work here; notes the others.
+fn usable_backends(notes: &mut Vec<String>) -> Vec<(BackendChoice, &'static str)> {
+    let mut is_usable = |(backend, name): &(BackendChoice, &str)| match engine(*backend) {
+        Ok(engine) => {
+            engine.shutdown();
+            true
+        }
+        Err(error) => {
+            notes.push(format!("{name} was left out: {error}"));
+            false
+        }
+    };
+    BACKENDS.into_iter().filter(|backend| is_usable(backend)).collect()
+}
+
+/// Says which runs will come, for the time left.
+fn expect(progress: &Progress, args: &FairnessArgs, backends: &[(BackendChoice, &str)]) {
+    for (_, name) in backends {
+        for (case, _) in CASES {
+            progress.expect(case, name, args.rounds.into(), args.runtime.as_secs_f64());
+        }
+    }
 }
 
 /// Whether the context with one request is alone, or beside the deep one.
@@ -255,8 +286,9 @@ impl Run<'_> {
             let begun = Instant::now();
             let part = Segments::One(rig.segment(0, BLOCK));
             rig.submit(self.near, Kind::Read, [(0, part, at)].into_iter())?;
-            rig.reap(1, |_| {})?;
+            rig.reap(1, BLOCK, |_| {})?;
             latencies_us.push(begun.elapsed().as_secs_f64() * 1e6);
+            check(&rig, 0, at)?;
         }
         Ok(sample(latencies_us, start.elapsed().as_secs_f64()))
     }
@@ -266,6 +298,7 @@ impl Run<'_> {
         let rig = Rig::new(self.engine, depth, depth * BLOCK)?;
         let mut random = SplitMix(2);
         let mut free: Vec<u64> = (0..depth as u64).collect();
+        let mut places = vec![0; depth];
         let mut under_way = 0;
         loop {
             if !over.load(Relaxed) {
@@ -273,6 +306,7 @@ impl Run<'_> {
                     .drain(..)
                     .map(|name| {
                         let at = random.next() % self.blocks * BLOCK as u64;
+                        places[name as usize] = at;
                         (name, Segments::One(rig.segment(name as usize * BLOCK, BLOCK)), at)
                     })
                     .collect();
@@ -282,14 +316,44 @@ impl Run<'_> {
             if under_way == 0 {
                 return Ok(());
             }
-            under_way -= rig.reap(under_way, |name| free.push(name))?;
+            let checked = free.len();
+            under_way -= rig.reap(under_way, BLOCK, |name| free.push(name))?;
+            for name in &free[checked..] {
+                check(&rig, *name as usize, places[*name as usize])?;
+            }
         }
+    }
+}
+
+/// Fails unless a block of the memory, whose request is over, is that at byte `at` of the file.
+fn check(rig: &Rig, slot: usize, at: u64) -> Result<()> {
+    // SAFETY: the block is inside the memory, and free: its request has ended.
+    match unsafe { rig.memory().is_in_place(slot * BLOCK, BLOCK, at) } {
+        true => Ok(()),
+        false => Err(wrong_bytes(at)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_byte_is_a_failure() {
+        let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
+        let path = folder.path().join("data");
+        std::fs::write(&path, [7; 4 * BLOCK]).expect("written");
+        let engine = engine(BackendChoice::Threads).expect("works everywhere");
+        let open = || File::open(&path).expect("there");
+        let (near, far) = (&open(), &open());
+        let run = Run { engine: &engine, near, far, blocks: 4 };
+        let alone = run.one_by_one(Duration::from_millis(1)).expect_err("sevens");
+        let deep = run.keep_deep(2, &AtomicBool::new(false)).expect_err("sevens");
+        for error in [alone, deep] {
+            assert!(error.to_string().contains("wrong bytes"), "{error}");
+        }
+        engine.shutdown();
+    }
 
     #[test]
     fn single_requests_go_on_beside_many() {

@@ -9,11 +9,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
+use crate::pattern;
 use crate::stats::SplitMix;
 use crate::units;
 
@@ -26,26 +27,29 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Left free on the file system, so that a measurement never fills it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
+/// Looked at to tell a test file from one that is somebody's: so many places.
+const PLACES: u64 = 64;
+
 /// Fills a part of a file, which begins at this offset.
-pub(crate) type Fill = fn(u64, &mut [u8]);
+type Fill = fn(u64, &mut [u8]);
 
 /// A laid-out file; removed when dropped, unless kept.
 #[derive(Debug)]
 pub(crate) struct TestFile {
     path: PathBuf,
     keep: bool,
-    fill: Fill,
+    has_pattern: bool,
 }
 
 impl TestFile {
     /// Claims a path, whether a file is there or not.
     pub(crate) fn new(path: PathBuf, keep: bool) -> Self {
-        Self { path, keep, fill: fill_at_random }
+        Self { path, keep, has_pattern: false }
     }
 
-    /// The same, with contents that can be recognized.
-    pub(crate) fn with_contents(path: PathBuf, keep: bool, fill: Fill) -> Self {
-        Self { path, keep, fill }
+    /// The same, with contents that can be recognized (`pattern`).
+    pub(crate) fn with_pattern(path: PathBuf, keep: bool) -> Self {
+        Self { path, keep, has_pattern: true }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -66,18 +70,19 @@ impl TestFile {
         more: &dyn Fn(u64) -> bool,
         progress: &dyn Fn(u64),
     ) -> Result<u64> {
-        if is_laid_out(&self.path, size_bytes) {
+        if is_laid_out(&self.path, size_bytes) && self.holds_its_kind(size_bytes) {
             return Ok(size_bytes);
         }
         let _ = fs::remove_file(&self.path);
         check_space(&self.path, size_bytes.saturating_add(spare_bytes))?;
         let what = || format!("write {}", self.path.display());
         let mut file = File::create_new(&self.path).context(what)?;
+        let fill: Fill = if self.has_pattern { pattern::fill } else { fill_at_random };
         let mut chunk = vec![0_u8; CHUNK_BYTES];
         let mut written = 0;
         while written < size_bytes && more(written) {
             interrupt::check()?;
-            (self.fill)(written, &mut chunk);
+            fill(written, &mut chunk);
             let len = (size_bytes - written).min(CHUNK_BYTES as u64) as usize;
             file.write_all(&chunk[..len]).context(what)?;
             written += len as u64;
@@ -85,6 +90,11 @@ impl TestFile {
         }
         file.sync_all().context(what)?;
         Ok(written)
+    }
+
+    /// Tells whether reads will find what they look for; random bytes are as good as any.
+    fn holds_its_kind(&self, size_bytes: u64) -> bool {
+        !self.has_pattern || holds_pattern(&self.path, size_bytes)
     }
 
     /// Removes the file; true holes of `hole_bytes` take its place if that is not zero.
@@ -113,6 +123,19 @@ impl Drop for TestFile {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Tells whether the beginnings of some pages are of their places, in whatever generation.
+pub(crate) fn holds_pattern(path: &Path, len: u64) -> bool {
+    let page = pattern::STAMP_BYTES as u64;
+    let (Ok(file), pages) = (File::open(path), len / page) else { return false };
+    let mut word = [0; 8];
+    pages > 0
+        && (0..PLACES).all(|place| {
+            let offset = pages * place / PLACES * page;
+            let read = file.read_exact_at(&mut word, offset);
+            read.is_ok() && pattern::generation(offset, &word).is_some()
+        })
 }
 
 /// Tells whether a file is as large as wanted and has blocks behind all of it.
@@ -196,6 +219,22 @@ mod tests {
         let path = file.path().to_owned();
         drop(file);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_kept_file_of_other_contents_is_written_anew() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("data");
+        let is_written = |file: &TestFile| {
+            let chunks = std::cell::Cell::new(0);
+            let count = |_| chunks.set(chunks.get() + 1);
+            file.lay_out(1 << 20, 0, &|_| true, &count).expect("laid out");
+            chunks.get() > 0
+        };
+        assert!(is_written(&TestFile::new(path.clone(), true)), "at random");
+        let file = TestFile::with_pattern(path, true);
+        assert!(is_written(&file), "it has no pattern");
+        assert!(!is_written(&file), "now it has");
     }
 
     #[test]

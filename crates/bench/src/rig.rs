@@ -14,6 +14,7 @@ use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
 use crate::error::{BenchError, Result};
 use crate::metric::{Metric, Sample};
+use crate::pattern;
 
 /// Turns an errno into an error that says what was being done.
 pub(crate) fn failed(what: &str) -> impl Fn(Errno) -> BenchError + '_ {
@@ -52,6 +53,31 @@ impl Memory {
         };
         IoVec { base: base.wrapping_add(offset), len }
     }
+
+    /// Tells whether a part holds what lies at byte `at` of a file with a pattern, by the beginning
+    /// of each page; what writes of other workloads have left there is as good.
+    ///
+    /// # Safety
+    /// The part lies inside the memory, and no request that may write there is under way.
+    pub(crate) unsafe fn is_in_place(&self, offset: usize, len: usize, at: u64) -> bool {
+        let part = self.segment(offset, len);
+        // SAFETY: live memory of ours; the caller keeps all others from writing there.
+        let bytes = unsafe { core::slice::from_raw_parts(part.base, part.len) };
+        pattern::is_in_place(at, bytes)
+    }
+}
+
+/// Fails unless a request has moved as many bytes as it was to.
+pub(crate) fn expect_whole(res: i64, expected_bytes: usize) -> Result<()> {
+    if res == expected_bytes as i64 {
+        return Ok(());
+    }
+    Err(BenchError::failed(format!("a request ended with {res} instead of {expected_bytes}")))
+}
+
+/// Returns the error of a read whose bytes are not those of its place.
+pub(crate) fn wrong_bytes(at: u64) -> BenchError {
+    BenchError::failed(format!("a read at byte {at} returned wrong bytes"))
 }
 
 /// A context and the memory of its requests.
@@ -74,6 +100,11 @@ impl Rig {
     ) -> Result<Rig> {
         let context = Context::new(engine, 0, requests as u32).map_err(failed("make a context"))?;
         Ok(Rig { context, memory })
+    }
+
+    /// Returns the memory of the requests.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Returns a part of the memory.
@@ -106,19 +137,24 @@ impl Rig {
     }
 
     /// Waits for at least one event, takes all that are there, and gives their names to `sink`.
-    pub(crate) fn reap(&self, max: usize, mut sink: impl FnMut(u64)) -> Result<usize> {
-        let mut bad = None;
+    ///
+    /// # Errors
+    /// One of them has not moved `expected_bytes`.
+    pub(crate) fn reap(
+        &self,
+        max: usize,
+        expected_bytes: usize,
+        mut sink: impl FnMut(u64),
+    ) -> Result<usize> {
+        let mut whole = Ok(());
         let taken = self.context.wait_events(1, max, Deadline::NEVER, None, |_, event| {
-            if event.res <= 0 {
-                bad = Some(event.res);
+            if whole.is_ok() {
+                whole = expect_whole(event.res, expected_bytes);
             }
             sink(event.data);
             Ok(())
         });
-        match bad {
-            None => taken.map_err(failed("wait")),
-            Some(res) => Err(BenchError::failed(format!("a request ended with {res}"))),
-        }
+        whole.and_then(|()| taken.map_err(failed("wait")))
     }
 }
 

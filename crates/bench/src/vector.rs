@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nowait::{Kind, Segments};
 use nowait_file::BackendChoice;
-use nowait_sys::file::IoVec;
 use serde::Serialize;
 
 use crate::args::FOLDER;
@@ -26,7 +25,7 @@ use crate::metric::{Metric, Sample};
 use crate::peers::segments::RingRig;
 use crate::progress::Progress;
 use crate::report::{self, Document, SCHEMA, VerdictRow};
-use crate::rig::{Memory, Rig, Usage, engine};
+use crate::rig::{Memory, Rig, Usage, engine, wrong_bytes};
 use crate::runs::Runs;
 use crate::stats::SplitMix;
 use crate::table;
@@ -140,23 +139,18 @@ impl Figures {
 pub fn run_vector(args: &VectorArgs) -> Result<()> {
     interrupt::install();
     report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
-    let file = TestFile::new(args.dir.join("nowait-bench.vector"), args.keep);
-    let size = file.lay_out(args.size.max(16 << 20), 0, &|_| true, &|_| {})?;
-    let options = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(file.path());
-    let open = options.context(|| format!("open {} for direct I/O", file.path().display()))?;
-    let mut all = Vec::new();
-    for (segments, case) in CASES {
-        let samples = interleave(&WAYS, usize::from(args.rounds), |round, (carrier, way, _)| {
-            let (runtime, huge) = (args.runtime, args.huge);
-            let plan = Plan { size, way: *way, segments, runtime, huge };
-            one_run(&open, *carrier, &plan, round as u64)
-        })?;
-        let runs = WAYS.iter().map(|(.., name)| *name).zip(samples).collect();
-        all.push(Figures { case, segments, runs });
-        if interrupt::happened() {
-            break;
-        }
-    }
+    let file = TestFile::with_pattern(args.dir.join("nowait-bench.vector"), args.keep);
+    let progress = Progress::new();
+    let laid_out = |written| progress.laying_out(written, args.size);
+    let size = file.lay_out(args.size, 0, &|_| true, &laid_out)?;
+    let open = open_direct(file.path())?;
+    let (runtime, huge) = (args.runtime, args.huge);
+    let series = Series { ways: &WAYS, size, rounds: usize::from(args.rounds), runtime, huge };
+    series.expect(&progress);
+    progress.start_runs();
+    let all = series.measure(&open, &progress)?;
+    // The line of the progress ends before the report begins.
+    drop(progress);
     report::say(args.json.as_deref(), &text(&all));
     write(args, &all)?;
     interrupt::check()?;
@@ -171,38 +165,81 @@ pub(crate) type CaseRuns = (&'static str, Runs);
 
 /// Says which runs [`measure_on`] will make.
 pub(crate) fn expect(progress: &Progress, device: &Device) {
-    for (_, case) in CASES {
-        for (.., way) in &WAYS[..2] {
-            progress.expect(case, way, device.rounds, device.runtime.as_secs_f64());
-        }
-    }
+    Series::on(device).expect(progress);
+}
+
+/// Opens a file for the runs, if they can be made here.
+///
+/// # Errors
+/// No io_uring here, or no direct I/O.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    engine(BackendChoice::Uring)?.shutdown();
+    open_direct(path)
 }
 
 /// Runs the cases on a file that is there, of the size of the plan.
 ///
 /// # Errors
-/// No io_uring here, no direct I/O, or a run failed.
+/// A run failed or read wrong bytes, or the user asked to stop.
 pub(crate) fn measure_on(
-    path: &Path,
+    file: &File,
     device: &Device,
     progress: &Progress,
 ) -> Result<Vec<CaseRuns>> {
-    let options = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
-    let open = options.context(|| format!("open {} for direct I/O", path.display()))?;
-    let measure = |(segments, case)| {
-        let ways = &WAYS[..2];
-        let samples = interleave(ways, device.rounds, |round, (carrier, way, name)| {
-            interrupt::check()?;
-            progress.start(case, name, round);
-            let (size, runtime) = (device.size_bytes, device.runtime);
-            let plan = Plan { size, way: *way, segments, runtime, huge: false };
-            let sample = one_run(&open, *carrier, &plan, round as u64);
-            progress.finish_run();
-            sample
-        })?;
-        Ok((case, ways.iter().map(|(.., name)| *name).zip(samples).collect()))
-    };
-    CASES.into_iter().map(measure).collect()
+    let all = Series::on(device).measure(file, progress)?;
+    interrupt::check()?;
+    Ok(all.into_iter().map(|figures| (figures.case, figures.runs)).collect())
+}
+
+fn open_direct(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
+    file.context(|| format!("open {} for direct I/O", path.display()))
+}
+
+/// The runs of all cases.
+struct Series {
+    ways: &'static [(Carrier, Way, &'static str)],
+    size: u64,
+    rounds: usize,
+    runtime: Duration,
+    huge: bool,
+}
+
+impl Series {
+    /// The ways that are judged, on a device.
+    fn on(device: &Device) -> Series {
+        let (size, rounds, runtime) = (device.size_bytes, device.rounds, device.runtime);
+        Series { ways: &WAYS[..2], size, rounds, runtime, huge: false }
+    }
+
+    fn expect(&self, progress: &Progress) {
+        for (_, case) in CASES {
+            for (.., way) in self.ways {
+                progress.expect(case, way, self.rounds, self.runtime.as_secs_f64());
+            }
+        }
+    }
+
+    /// Makes the runs, until the user asks to stop.
+    fn measure(&self, file: &File, progress: &Progress) -> Result<Vec<Figures>> {
+        let mut all = Vec::new();
+        for (segments, case) in CASES {
+            let samples = interleave(self.ways, self.rounds, |round, (carrier, way, name)| {
+                progress.start(case, name, round);
+                let (size, runtime, huge) = (self.size, self.runtime, self.huge);
+                let plan = Plan { size, way: *way, segments, runtime, huge };
+                let sample = one_run(file, *carrier, &plan, round as u64);
+                progress.finish_run();
+                sample
+            })?;
+            let runs = self.ways.iter().map(|(.., name)| *name).zip(samples).collect();
+            all.push(Figures { case, segments, runs });
+            if interrupt::happened() {
+                break;
+            }
+        }
+        Ok(all)
+    }
 }
 
 /// What one run reads.
@@ -229,10 +266,17 @@ fn one_run(file: &File, carrier: Carrier, plan: &Plan, seed: u64) -> Result<Samp
     }
 }
 
+/// Memory for a chunk: its requests that are under way, and where it is in the file.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    left: usize,
+    at: u64,
+}
+
 impl Plan {
     fn read(&self, rig: &mut impl Carries, file: &File, seed: u64) -> Result<Sample> {
         let mut random = SplitMix(seed);
-        let mut left = [0usize; CHUNKS];
+        let mut slots = [Slot::default(); CHUNKS];
         let mut free: Vec<usize> = (0..CHUNKS).collect();
         let (mut chunks, mut under_way) = (0u64, 0);
         memory::forget_peak();
@@ -242,22 +286,27 @@ impl Plan {
             if start.elapsed() < self.runtime && !interrupt::happened() {
                 let mut transfers = Vec::new();
                 for slot in free.drain(..) {
-                    left[slot] = self.add_chunk(&*rig, slot, random.next(), &mut transfers);
-                    under_way += left[slot];
+                    slots[slot] = self.add_chunk(&*rig, slot, random.next(), &mut transfers);
+                    under_way += slots[slot].left;
                 }
                 rig.submit(file, transfers)?;
             }
             if under_way == 0 {
                 break;
             }
-            under_way -= rig.reap(under_way, |name| {
+            let checked = free.len();
+            under_way -= rig.reap(under_way, self.request_bytes(), |name| {
                 let slot = name as usize;
-                left[slot] -= 1;
-                if left[slot] == 0 {
+                slots[slot].left -= 1;
+                if slots[slot].left == 0 {
                     free.push(slot);
-                    chunks += 1;
                 }
             })?;
+            chunks += (free.len() - checked) as u64;
+            // The same for a block of either way: a word of each is looked at.
+            for slot in &free[checked..] {
+                self.check(&*rig, *slot, slots[*slot].at)?;
+            }
         }
         let seconds = start.elapsed().as_secs_f64();
         let blocks = chunks * self.segments as u64;
@@ -270,19 +319,37 @@ impl Plan {
         Ok(sample)
     }
 
-    /// Adds what reads a random chunk to the memory of `slot`; returns how many requests.
+    /// Returns what a request reads.
+    fn request_bytes(&self) -> usize {
+        match self.way {
+            Way::Vector => self.segments * BLOCK,
+            Way::Split => BLOCK,
+        }
+    }
+
+    /// Fails unless the memory of `slot`, whose requests are over, holds the chunk at byte `at`.
+    fn check(&self, rig: &impl Carries, slot: usize, at: u64) -> Result<()> {
+        let chunk = self.segments * BLOCK;
+        // SAFETY: the slot is inside the memory, and free: its requests have ended.
+        match unsafe { rig.memory().is_in_place(slot * chunk, chunk, at) } {
+            true => Ok(()),
+            false => Err(wrong_bytes(at)),
+        }
+    }
+
+    /// Adds what reads a random chunk to the memory of `slot`.
     fn add_chunk(
         &self,
         rig: &impl Carries,
         slot: usize,
         random: u64,
         transfers: &mut Vec<Transfer>,
-    ) -> usize {
+    ) -> Slot {
         let chunk = self.segments * BLOCK;
         let at = random % (self.size / chunk as u64) * chunk as u64;
-        let part = |index| rig.segment(slot * chunk + index * BLOCK, BLOCK);
+        let part = |index| rig.memory().segment(slot * chunk + index * BLOCK, BLOCK);
         let parts = (0..self.segments).map(part);
-        match self.way {
+        let left = match self.way {
             Way::Vector => {
                 transfers.push((slot as u64, Segments::Many(parts.collect()), at));
                 1
@@ -293,7 +360,8 @@ impl Plan {
                 }));
                 self.segments
             }
-        }
+        };
+        Slot { left, at }
     }
 }
 
@@ -302,28 +370,31 @@ pub(crate) type Transfer = (u64, Segments, u64);
 
 /// What carries reads.
 pub(crate) trait Carries {
-    /// Returns a part of the memory.
-    fn segment(&self, offset: usize, len: usize) -> IoVec;
+    /// Returns the memory of the reads.
+    fn memory(&self) -> &Memory;
 
     /// Starts reads of `file` into parts of this memory.
     fn submit(&mut self, file: &File, transfers: Vec<Transfer>) -> Result<()>;
 
     /// Waits for at least one, takes all that are over, at most `max`, and gives their names to
     /// `sink`.
-    fn reap(&mut self, max: usize, sink: impl FnMut(u64)) -> Result<usize>;
+    ///
+    /// # Errors
+    /// One of them has not read `expected_bytes`.
+    fn reap(&mut self, max: usize, expected_bytes: usize, sink: impl FnMut(u64)) -> Result<usize>;
 }
 
 impl Carries for Rig {
-    fn segment(&self, offset: usize, len: usize) -> IoVec {
-        Rig::segment(self, offset, len)
+    fn memory(&self) -> &Memory {
+        Rig::memory(self)
     }
 
     fn submit(&mut self, file: &File, transfers: Vec<Transfer>) -> Result<()> {
         Rig::submit(self, file, Kind::Read, transfers.into_iter())
     }
 
-    fn reap(&mut self, max: usize, sink: impl FnMut(u64)) -> Result<usize> {
-        Rig::reap(self, max, sink)
+    fn reap(&mut self, max: usize, expected_bytes: usize, sink: impl FnMut(u64)) -> Result<usize> {
+        Rig::reap(self, max, expected_bytes, sink)
     }
 }
 
@@ -408,6 +479,42 @@ fn params(args: &VectorArgs, all: &[Figures]) -> Params {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pattern;
+
+    /// One short run of each way on a file with these contents; why they failed, if they did.
+    fn run_on(contents: &[u8]) -> Option<Vec<String>> {
+        let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
+        let path = folder.path().join("data");
+        std::fs::write(&path, contents).expect("written");
+        let file = match open(&path) {
+            Ok(file) => file,
+            Err(error) => {
+                nowait_block::conformance::note_skip_here(&error.to_string());
+                return None;
+            }
+        };
+        let failure = |(carrier, way, _): (Carrier, Way, &str)| {
+            let runtime = Duration::from_millis(1);
+            let plan = Plan { size: 8 * BLOCK as u64, way, segments: 8, runtime, huge: false };
+            one_run(&file, carrier, &plan, 1).err().map(|error| error.to_string())
+        };
+        Some(WAYS.into_iter().filter_map(failure).collect())
+    }
+
+    #[test]
+    fn a_short_read_or_a_wrong_byte_is_a_failure() {
+        let mut contents = vec![0; 8 * BLOCK];
+        pattern::fill(0, &mut contents);
+        let Some(failures) = run_on(&contents) else { return };
+        assert_eq!(failures, [""; 0]);
+        let failures = run_on(&contents[..5 * BLOCK]).expect("as before");
+        assert!(failures.iter().all(|why| why.contains("instead of")), "{failures:?}");
+        assert_eq!(failures.len(), WAYS.len(), "{failures:?}");
+        contents[6 * BLOCK] ^= 1;
+        let failures = run_on(&contents).expect("as before");
+        assert!(failures.iter().all(|why| why.contains("wrong bytes")), "{failures:?}");
+        assert_eq!(failures.len(), WAYS.len(), "{failures:?}");
+    }
 
     #[test]
     fn both_ways_read_every_block() {

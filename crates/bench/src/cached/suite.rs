@@ -15,7 +15,6 @@ use crate::interrupt;
 use crate::launch;
 use crate::layout::TestFile;
 use crate::metric::{Metric, Sample};
-use crate::pattern;
 use crate::progress::Progress;
 use crate::seccomp;
 
@@ -104,7 +103,7 @@ fn lay_out(plan: &Plan, scratch: &Path, progress: &Progress) -> Result<Files> {
     // Either file fills our pool for the runs that work on the other.
     let fill = Share(1, 2).of(plan.size_bytes);
     let folder = if plan.keep { &plan.folder } else { scratch };
-    let file = |name: &str, keep| TestFile::with_contents(folder.join(name), keep, pattern::fill);
+    let file = |name: &str, keep| TestFile::with_pattern(folder.join(name), keep);
     let read = file("nowait-bench.pattern", plan.keep);
     // What was stamped by writes is not laid out any more, which no read of it minds.
     let write = file("nowait-bench.written", plan.keep);

@@ -10,7 +10,7 @@ use nowait_sys::file::IoVec;
 use nowait_sys::uring::{Completion, Entry, Issuer, Ring, opcode, types};
 
 use crate::error::{BenchError, Result};
-use crate::rig::{Memory, failed};
+use crate::rig::{Memory, expect_whole, failed};
 use crate::vector::{Carries, Transfer};
 
 /// A ring of the calling thread, and the memory of its requests.
@@ -62,8 +62,8 @@ impl RingRig {
 }
 
 impl Carries for RingRig {
-    fn segment(&self, offset: usize, len: usize) -> IoVec {
-        self.memory.segment(offset, len)
+    fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Only queues them: the call that waits hands them over.
@@ -81,16 +81,18 @@ impl Carries for RingRig {
         Ok(())
     }
 
-    fn reap(&mut self, max: usize, mut sink: impl FnMut(u64)) -> Result<usize> {
+    fn reap(
+        &mut self,
+        max: usize,
+        expected_bytes: usize,
+        mut sink: impl FnMut(u64),
+    ) -> Result<usize> {
         let mut taken = 0;
         self.enter(1)?;
         while taken < max {
             let Some(completion) = self.pop() else { break };
             taken += 1;
-            if completion.result <= 0 {
-                let text = format!("a request ended with {}", completion.result);
-                return Err(BenchError::failed(text));
-            }
+            expect_whole(completion.result.into(), expected_bytes)?;
             sink(completion.user_data);
         }
         Ok(taken)

@@ -9,7 +9,7 @@ use nowait_sys::aligned::AlignedBuffer;
 
 use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
-use crate::layout::TestFile;
+use crate::layout::{TestFile, holds_pattern};
 use crate::pattern;
 use crate::units;
 
@@ -17,8 +17,6 @@ use crate::units;
 const MEMORY_FOLDER: &str = "/dev/shm";
 /// The test file in a folder.
 const FILE_NAME: &str = "nowait-bench.pages";
-/// Looked at to tell a test file from one that is somebody's: so many places.
-const PLACES: u64 = 64;
 /// Written at once to a block device.
 const CHUNK_BYTES: usize = 4 << 20;
 
@@ -101,7 +99,7 @@ impl Device {
         if !folder.is_dir() {
             return Err(BenchError::usage(format!("there is no folder {}", folder.display())));
         }
-        let file = TestFile::with_contents(path.clone(), keep, pattern::fill);
+        let file = TestFile::with_pattern(path.clone(), keep);
         file.lay_out(how.size_bytes, 0, &|_| true, how.progress)?;
         Ok(Self { _file: Some(file), path, in_memory })
     }
@@ -141,19 +139,6 @@ fn fill(file: &mut File, how: Use<'_>) -> std::io::Result<()> {
         (how.progress)(written);
     }
     file.sync_all()
-}
-
-/// Tells whether the beginnings of some pages are of their places, in whatever generation.
-fn holds_pattern(path: &Path, len: u64) -> bool {
-    let page = pattern::STAMP_BYTES as u64;
-    let (Ok(file), pages) = (File::open(path), len / page) else { return false };
-    let mut word = [0; 8];
-    pages > 0
-        && (0..PLACES).all(|place| {
-            let offset = pages * place / PLACES * page;
-            let read = file.read_exact_at(&mut word, offset);
-            read.is_ok() && pattern::generation(offset, &word).is_some()
-        })
 }
 
 /// Returns the smallest block that can be read with `O_DIRECT`; `None`: there is no direct I/O.

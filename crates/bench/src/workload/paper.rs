@@ -118,13 +118,18 @@ fn disk_cases(quick: bool, block_bytes: usize) -> Result<Vec<Case>> {
 
 /// M7: one request of many segments against many requests.
 fn vectored(plan: &Plan, suite: &mut Suite<'_>, progress: &Progress) -> Vec<CaseResults> {
-    let path = suite.path().to_owned();
-    let runs = vector::measure_on(&path, plan, progress);
-    let runs = match runs {
-        Ok(runs) => runs,
+    let file = match vector::open(suite.path()) {
+        Ok(file) => file,
         // What is missing here is no reason to lose all other tables.
         Err(error) => {
             suite.leave_out("M7", &error);
+            return Vec::new();
+        }
+    };
+    let runs = match vector::measure_on(&file, plan, progress) {
+        Ok(runs) => runs,
+        Err(error) => {
+            suite.fail("M7", "vector", &error);
             return Vec::new();
         }
     };

@@ -290,6 +290,15 @@ impl<'a> Suite<'a> {
         }
     }
 
+    /// Notes that another part failed, unless the user has asked to stop.
+    pub(crate) fn fail(&mut self, part: &'static str, subject: &'static str, why: &BenchError) {
+        if interrupt::happened() {
+            self.interrupted = true;
+        } else {
+            self.failed.insert((part, subject), format!("{part}, {subject}: {why}"));
+        }
+    }
+
     /// Returns where the test file is.
     pub(crate) fn path(&self) -> &Path {
         &self.device.path
