@@ -4,13 +4,13 @@ mod common;
 
 use common::*;
 use nowait_file::{Command, Context, Engine, Kind};
-use nowait_sys::{Errno, file};
+use nowait_sys::{Errno, eventfd::EventFd, file, timer::Timer};
 use std::{
     fs::{File, OpenOptions},
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
     os::{
-        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::net::{UnixDatagram, UnixStream},
     },
     sync::Arc,
@@ -80,6 +80,8 @@ fn a_read_waits_for_data_and_is_short_as_read_is() {
                 let memory = leaked(100, 0);
                 submit(&context, round, command(Kind::Read, &reader, memory, 0)).unwrap();
                 assert!(!has_event(&context), "{kind}: nothing is there yet");
+                let mode = file::status_flags(reader.as_raw_fd()).unwrap();
+                assert_eq!(mode & O_NONBLOCK, 0, "{kind}: not while the request is armed either");
                 write_all(&writer, b"short\n");
                 assert_eq!(reap(&context, 1), [(round, 6)], "{kind}");
                 assert_eq!(text(memory, 6), b"short\n", "{kind}");
@@ -145,7 +147,6 @@ fn reads_of_one_stream_take_their_turns() {
     });
 }
 
-/// As write(2) on a blocking descriptor, and one after another.
 /// A hundred million pairs of requests, were each to wait for all before it.
 #[test]
 fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between() {
@@ -182,6 +183,7 @@ fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between(
     });
 }
 
+/// As write(2) on a blocking descriptor, and one after another.
 #[test]
 fn writes_go_on_until_all_is_written_in_order() {
     on_every_backend(|engine| {
@@ -204,6 +206,64 @@ fn writes_go_on_until_all_is_written_in_order() {
             let in_order = seen.chunks(BYTES).enumerate();
             assert!(in_order.into_iter().all(|(n, c)| c.iter().all(|b| *b == n as u8)), "{kind}");
         }
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn counters_and_timers_take_and_give_their_numbers() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let counter = EventFd::new_blocking().unwrap();
+        // SAFETY: the counter is open, and `borrowed` dies before it.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(counter.raw()) };
+        let (number, seen) = (leaked(8, 0), leaked(8, 0));
+        submit(&context, 1, command(Kind::Read, &borrowed, seen, 0)).unwrap();
+        assert!(!has_event(&context), "it is 0");
+        number_in(number, 7);
+        submit(&context, 2, command(Kind::Write, &borrowed, number, 0)).unwrap();
+        assert_eq!(reap(&context, 2), [(1, 8), (2, 8)]);
+        assert_eq!(bytes(seen), 7u64.to_ne_bytes());
+        // Full: a write waits until somebody reads.
+        for (name, value) in [(3, u64::MAX - 1), (4, 1)] {
+            let number = leaked(8, 0);
+            number_in(number, value);
+            submit(&context, name, command(Kind::Write, &borrowed, number, 0)).unwrap();
+        }
+        assert_eq!(reap(&context, 1), [(3, 8)]);
+        assert!(!has_event(&context), "no room");
+        assert_eq!(counter.drain(), u64::MAX - 1);
+        assert_eq!(reap(&context, 1), [(4, 8)]);
+
+        let timer = Timer::every_ns(1_000_000).unwrap();
+        // SAFETY: as above.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(timer.raw()) };
+        for name in 5..8 {
+            submit(&context, name, command(Kind::Read, &borrowed, seen, 0)).unwrap();
+            assert_eq!(reap(&context, 1), [(name, 8)]);
+            assert_ne!(bytes(seen), [0; 8], "it has expired");
+        }
+        context.destroy().unwrap();
+    });
+}
+
+fn number_in(memory: *mut [u8], number: u64) {
+    // SAFETY: the memory of these tests is leaked, and no request uses it now.
+    unsafe { (*memory).copy_from_slice(&number.to_ne_bytes()) };
+}
+
+#[test]
+fn a_terminal_is_written_to() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let (terminal, master) = terminal();
+        for name in 0..3 {
+            submit(&context, name, command(Kind::Write, &terminal, leaked(5, b'w'), 0)).unwrap();
+        }
+        assert_eq!(reap(&context, 3), [(0, 5), (1, 5), (2, 5)]);
+        let mut seen = [0; 15];
+        File::from(master).read_exact(&mut seen).unwrap();
+        assert_eq!(seen, [b'w'; 15]);
         context.destroy().unwrap();
     });
 }
