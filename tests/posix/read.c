@@ -181,29 +181,3 @@ CASE(aio_read, does_not_keep_a_write_on_the_same_descriptor_waiting, NOWAIT)
 	EQUAL(write(ends[1], "y", 1), 1);
 	EQUAL(value_at_end(&in), 1);
 }
-
-CASE(aio_read, eagain_is_too_many_requests, NOWAIT)
-{
-	enum { PIPES = 256 };
-	long most = sysconf(_SC_AIO_MAX);
-	struct aiocb *blocks = calloc((size_t)most + 1, sizeof *blocks);
-	int ends[PIPES][2];
-	char byte;
-
-	CHECK(blocks);
-	for (int i = 0; i < PIPES; i++)
-		EQUAL(pipe(ends[i]), 0);
-	for (long i = 0; i < most; i++) {
-		blocks[i] = transfer(ends[i % PIPES][0], &byte, 1, 0);
-		EQUAL(aio_read(&blocks[i]), 0);
-	}
-	blocks[most] = transfer(ends[0][0], &byte, 1, 0);
-	FAILS(aio_read(&blocks[most]), EAGAIN);
-	EQUAL(aio_error(&blocks[most]), EAGAIN);
-	for (int i = 0; i < PIPES; i++)
-		close(ends[i][1]); /* all read the end of the file */
-	for (long i = 0; i < most; i++)
-		EQUAL(value_at_end(&blocks[i]), 0);
-	EQUAL(aio_read(&blocks[most]), 0);
-	EQUAL(value_at_end(&blocks[most]), 0);
-}
