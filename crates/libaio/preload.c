@@ -20,6 +20,7 @@ extern void nowait_watches(void) HIDDEN;
 /* Negative: it is ours, with the errno to answer; positive: the errno for close, once closed. */
 extern int nowait_closing(int fd) HIDDEN;
 extern void nowait_settle(void) HIDDEN;
+extern void nowait_leave(void) HIDDEN;
 /* It did not become another program: what completed meanwhile is announced now. */
 extern void nowait_stays(void) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
@@ -70,7 +71,7 @@ void closefrom(int first)
 
 __attribute__((noreturn)) void _exit(int status)
 {
-	nowait_settle();
+	nowait_leave();
 	for (;;)
 		raw(SYS_exit_group, (long[6]){ status });
 }

@@ -176,6 +176,15 @@ pub extern "C" fn nowait_settle() {
     });
 }
 
+/// As [`nowait_settle`], and reports: before `_exit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_leave() {
+    guarded(|| {
+        process::leave();
+        Ok(0)
+    });
+}
+
 /// close_range(2) that leaves our descriptors open; the value or negative errno.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_close_range(first: u32, last: u32, flags: u32) -> i64 {

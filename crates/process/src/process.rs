@@ -11,7 +11,7 @@ use core::{
 };
 use nowait::{
     Context, Engine, Options, Sink,
-    options::{LogLevel, ReportTo},
+    options::LogLevel,
     report::{self, Summary},
     start_engine,
 };
@@ -320,12 +320,11 @@ impl Process {
         if let Some((_, engine)) = self.cached_and_engine() {
             engine.write_back();
         }
-        if let Some(to) = &self.options.report {
-            self.report(to, &contexts);
-        }
+        self.report(&contexts);
     }
 
-    fn report(&self, to: &ReportTo, contexts: &[Arc<Context>]) {
+    fn report(&self, contexts: &[Arc<Context>]) {
+        let Some(to) = &self.options.report else { return };
         let mut summaries = self.ended.lock().clone();
         summaries.extend(contexts.iter().filter_map(|context| Summary::of(context)));
         let engine = self.engine.get().and_then(|engine| engine.as_ref().ok());
@@ -397,6 +396,18 @@ extern "C" fn forget_parent() {
 /// Runs before a fork: the child looks at files without the parent's cache.
 extern "C" fn settle_files() {
     cached::settle_all();
+}
+
+/// Settles, and reports on what the process did if a report was asked for: before `_exit`, which
+/// the children of many programs end by.
+pub fn leave() {
+    settle();
+    let Some(process) = Process::existing() else { return };
+    let was_used = process.engine.get().is_some() && !process.is_ending();
+    if was_used && process.pid == nowait_sys::thread::process_id() {
+        let contexts: Vec<_> = process.contexts.read().values().cloned().collect();
+        process.report(&contexts);
+    }
 }
 
 /// Waits until the files have what was submitted, as if io_submit had written it: before
