@@ -195,7 +195,7 @@ fn test(context: &Context) -> Result<End> {
     let mut command = context.cargo(&args);
     command.env("NOWAIT_SKIPS", skips::file());
     if !context.quick {
-        command.env("NOWAIT_FULL", "1");
+        command.env("NOWAIT_FULL", "1").env("SCALE", "full");
     }
     // One run of the simulator that no commit before had, and that can be repeated.
     if let Some(commit) = commit() {
