@@ -491,8 +491,9 @@ typedef struct nowait_completion {
 int nowait_queue_create(nowait_engine *engine, uint32_t depth, nowait_queue **queue);
 
 /**
- * Gives up a queue. Waits for what is under way, because it uses buffers of the program; polls are
- * cancelled. Completions that were not reaped are lost.
+ * Gives up a queue. Waits for what is under way, because it uses buffers of the program; polls, and
+ * reads and writes of streams that are not ready, are cancelled. Completions that were not reaped
+ * are lost.
  */
 void nowait_queue_destroy(nowait_queue *queue);
 
