@@ -9,6 +9,7 @@ use crate::{
     operation::{FileOperation, Route},
     order::Orders,
     plug::{Place, Plug},
+    seen::Seen,
     throttle::Throttle,
     turns::Turns,
     user::{UserFile, Users},
@@ -49,6 +50,7 @@ pub struct Engine {
     holds: Holds,
     orders: Orders,
     turns: Turns,
+    seen: Seen,
     filesystems: FileSystems,
     pub(crate) throttle: Throttle,
     /// The rights of the engine's threads.
@@ -86,6 +88,7 @@ impl Engine {
             holds: Holds::new(near.moved_high(), far.raw()),
             orders: Orders::default(),
             turns: Turns::default(),
+            seen: Seen::default(),
             filesystems: FileSystems::default(),
             throttle: Throttle::new(config.limits),
             rights: OnceLock::new(),
@@ -245,6 +248,10 @@ impl Engine {
 
     pub(crate) fn turns(&self) -> &Turns {
         &self.turns
+    }
+
+    pub(crate) fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     pub(crate) fn users(&self) -> &Users {

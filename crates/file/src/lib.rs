@@ -14,7 +14,7 @@
 //! * `direct`: direct requests on an own queue, carried whole
 //! * [`operation`]: the retry iterations of what was not done inline
 //! * `copies`: what the driver copies itself, in memory
-//! * `stream`: attempts at files without offsets, and their turns
+//! * `stream`: attempts at files without offsets, and their turns; `seen`: what had none lately
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
@@ -48,6 +48,7 @@ mod native;
 pub mod operation;
 pub mod order;
 pub mod plug;
+mod seen;
 mod stream;
 pub mod submit;
 mod submit_stream;

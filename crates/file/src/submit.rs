@@ -159,6 +159,10 @@ impl<'a> Submission<'a> {
 
     fn buffered_read(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
         let mut about = About::new(&command);
+        if self.is_stream_still(&mut about)? {
+            let stat = *about.stat()?;
+            return self.stream(command, reply, &stat);
+        }
         let attempt = if self.tries_inline(&command) && !self.must_wait(&mut about)? {
             self.attempt_read(&mut about)?
         } else {
@@ -167,7 +171,10 @@ impl<'a> Submission<'a> {
         match attempt {
             Attempt::Done(result) => self.end(&reply, result),
             Attempt::Refused(errno) => return Err(errno),
-            Attempt::Stream => return self.stream(command, reply),
+            Attempt::Stream => {
+                let stat = *about.stat()?;
+                return self.stream(command, reply, &stat);
+            }
             Attempt::Rest(done, reason) => {
                 let stat = *about.stat()?;
                 if command.refresh()? && command.is_direct() {
@@ -176,7 +183,7 @@ impl<'a> Submission<'a> {
                 match stat.file_type() {
                     S_IFDIR => return Err(Errno::INVAL),
                     S_IFREG | S_IFBLK => {}
-                    _ => return self.stream(command, reply),
+                    _ => return self.stream(command, reply, &stat),
                 }
                 let (late, copies) = self.goes_to_driver(&command, &stat)?;
                 let route = if copies { Route::Driver } else { self.read_route(&reply) };
@@ -212,7 +219,7 @@ impl<'a> Submission<'a> {
         match stat.file_type() {
             S_IFDIR => return Err(Errno::INVAL),
             S_IFREG | S_IFBLK => {}
-            _ => return self.stream(command, reply),
+            _ => return self.stream(command, reply, &stat),
         }
         let fs = self.context.engine().filesystems().of(&stat, command.fd)?;
         self.context.history.is_in_memory(command.fd, fs.in_memory);
@@ -226,7 +233,7 @@ impl<'a> Submission<'a> {
         match attempt {
             Attempt::Done(result) => self.end(&reply, result),
             Attempt::Refused(errno) => return Err(errno),
-            Attempt::Stream => return self.stream(command, reply),
+            Attempt::Stream => return self.stream(command, reply, &stat),
             Attempt::Rest(done, reason) => {
                 let exclusive = !synchronous;
                 let set = |op: &mut FileOperation| op.done = done;
@@ -247,8 +254,8 @@ impl<'a> Submission<'a> {
         }
         let mut reason: Reason = |c| &c.punt_driver;
         let mut route = self.async_route(&reply);
-        if about.stat.as_ref().is_some_and(|stat| !stat.has_offsets()) {
-            return self.stream(command, reply); // a pipe in packet mode
+        if let Some(stat) = about.stat.filter(|stat| !stat.has_offsets()) {
+            return self.stream(command, reply, &stat); // a pipe in packet mode
         }
         let ordered = self.must_wait(&mut about)?;
         if ordered {
@@ -644,8 +651,8 @@ fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<()
 }
 
 /// What is known of the file of a command; asked only when it matters.
-struct About<'a> {
-    command: &'a Command,
+pub(crate) struct About<'a> {
+    pub(crate) command: &'a Command,
     stat: Option<Stat>,
 }
 
@@ -654,7 +661,7 @@ impl<'a> About<'a> {
         About { command, stat: None }
     }
 
-    fn stat(&mut self) -> Result<&Stat, Errno> {
+    pub(crate) fn stat(&mut self) -> Result<&Stat, Errno> {
         if self.stat.is_none() {
             self.stat = Some(file::stat(self.command.fd)?);
         }

@@ -4,9 +4,13 @@ use crate::{
     Command, Kind,
     operation::{FileKind, FileOperation, Route},
     stream::{self, Attempt, Way},
-    submit::{Reply, Submission},
+    submit::{About, Reply, Submission},
 };
-use nowait_sys::{Errno, file, poll};
+use nowait_sys::{
+    Errno,
+    file::{self, Stat},
+    poll,
+};
 
 impl Submission<'_> {
     pub(crate) fn poll(
@@ -27,19 +31,41 @@ impl Submission<'_> {
         self.request(command, reply, Some(&stat), route, |_| {}, |c| &c.punt_driver)
     }
 
+    /// Tells whether the file is a stream, if it was when its number was looked at last: an attempt
+    /// at an offset would only say so once more.
+    pub(crate) fn is_stream_still(&self, about: &mut About<'_>) -> Result<bool, Errno> {
+        let (seen, fd) = (self.context.engine().seen(), about.command.fd);
+        if !seen.is_stream(fd) {
+            return Ok(false);
+        }
+        let stat = *about.stat()?;
+        let is_stream = !stat.has_offsets() && !stat.is_directory();
+        seen.looked(fd, is_stream);
+        Ok(is_stream)
+    }
+
     /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
-    pub(crate) fn stream(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
-        let stat = file::stat(command.fd)?;
+    pub(crate) fn stream(
+        &mut self,
+        mut command: Command,
+        reply: Reply,
+        stat: &Stat,
+    ) -> Result<(), Errno> {
         let engine = self.context.engine();
-        let turn = stream::turn(&stat, command.kind);
+        engine.seen().looked(command.fd, true);
+        let turn = stream::turn(stat, command.kind);
         let in_turn = !turn.is_some_and(|turn| engine.turns().is_taken(turn));
         let (mut done, mut way) = (0, Way::Ready);
-        let attempt = match in_turn {
+        let asks = in_turn && !self.leaves_attempt_to_ring(&mut command, &reply, stat)?;
+        let attempt = match asks {
             true => stream::attempt(&command, command.fd, &mut done),
             false => Attempt::Waits,
         };
+        if asks && command.kind == Kind::Read {
+            engine.seen().asked(command.fd, attempt == Attempt::Waits);
+        }
         match attempt {
-            Attempt::Over(Err(errno)) if stream::is_refusal(errno, &command, &stat) => {
+            Attempt::Over(Err(errno)) if stream::is_refusal(errno, &command, stat) => {
                 return Err(if errno == Errno::ISDIR { Errno::INVAL } else { errno });
             }
             Attempt::Over(result) => {
@@ -68,7 +94,7 @@ impl Submission<'_> {
         let set = |op: &mut FileOperation| {
             (op.kind, op.way, op.stream, op.done) = (FileKind::Stream, way, turn, done);
         };
-        match self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver) {
+        match self.request(command, reply, Some(stat), route, set, |c| &c.punt_driver) {
             // What was written cannot be taken back.
             Err(_) if done > 0 => {
                 self.end(&reply, Ok(done as u32));
@@ -76,6 +102,26 @@ impl Submission<'_> {
             }
             made => made,
         }
+    }
+
+    /// Tells whether the ring asks a socket first: it would have to wait all the same, if the
+    /// socket is as silent as it was lately. Whoever wants no waiting is told at once.
+    fn leaves_attempt_to_ring(
+        &self,
+        command: &mut Command,
+        reply: &Reply,
+        stat: &Stat,
+    ) -> Result<bool, Errno> {
+        // Other streams may be of a kind that a ring can only read by a blocking call.
+        let may = command.kind == Kind::Read && command.rw_flags == 0 && stat.is_socket();
+        if !may || self.stream_route(reply) != Route::Own {
+            return Ok(false);
+        }
+        if !self.context.engine().seen().waits(command.fd) {
+            return Ok(false);
+        }
+        command.refresh()?;
+        Ok(!stream::is_impatient(command))
     }
 
     /// Chooses who waits for readiness.

@@ -318,6 +318,91 @@ fn a_non_blocking_descriptor_says_eagain() {
     });
 }
 
+/// Has reads of a socket wait, so that the next is expected to.
+fn be_silent(context: &Arc<Context>, reader: &UnixStream, mut writer: &UnixStream) {
+    for round in 0..5 {
+        let memory = leaked(8, 0);
+        submit(context, round, command(Kind::Read, reader, memory, 0)).unwrap();
+        assert!(!has_event(context));
+        writer.write_all(b"late").unwrap();
+        assert_eq!(reap(context, 1), [(round, 4)]);
+        assert_eq!(text(memory, 4), b"late");
+    }
+}
+
+#[test]
+fn a_socket_that_was_silent_is_read_at_once_when_it_is_not() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let (reader, mut writer) = UnixStream::pair().unwrap();
+        be_silent(&context, &reader, &writer);
+        for round in 0..40 {
+            writer.write_all(&[round; 8]).unwrap();
+            let memory = leaked(8, 0xff);
+            submit(&context, 1, command(Kind::Read, &reader, memory, 0)).unwrap();
+            assert!(has_event(&context), "the data were there, round {round}");
+            assert_eq!(reap(&context, 1), [(1, 8)]);
+            assert_eq!(bytes(memory), [round; 8]);
+        }
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
+fn a_silent_socket_says_eagain_to_the_impatient() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let (reader, writer) = UnixStream::pair().unwrap();
+        be_silent(&context, &reader, &writer);
+        let mut impatient = command(Kind::Read, &reader, leaked(8, 0), 0);
+        impatient.rw_flags = file::rwf::NOWAIT;
+        submit(&context, 1, impatient).unwrap();
+        assert_eq!(reap(&context, 1), [(1, failed(Errno::AGAIN))]);
+        be_silent(&context, &reader, &writer);
+        // The status flags of a while ago, as a context remembers them.
+        let mut hinted = command(Kind::Read, &reader, leaked(8, 0), 0);
+        hinted.hinted = true;
+        reader.set_nonblocking(true).unwrap();
+        submit(&context, 2, hinted).unwrap();
+        assert_eq!(reap(&context, 1), [(2, failed(Errno::AGAIN))]);
+        context.destroy().unwrap();
+    });
+}
+
+/// Closes `old` and gives its number to `file`; `None`: another test was faster.
+fn in_place_of(old: OwnedFd, file: &impl AsRawFd) -> Option<OwnedFd> {
+    let number = old.as_raw_fd();
+    drop(old);
+    let new = owned(nowait_sys::fd::duplicate(file.as_raw_fd(), number).unwrap());
+    (new.as_raw_fd() == number).then_some(new)
+}
+
+/// A number that meant a stream is a hint: what it means now is what is read.
+#[test]
+fn a_number_of_a_silent_socket_may_mean_a_file_later() {
+    on_every_backend(|engine| {
+        let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+        file.write_all(b"of a file").unwrap();
+        let context = Context::new(engine, 0, 8).unwrap();
+        let (reader, writer) = UnixStream::pair().unwrap();
+        be_silent(&context, &reader, &writer);
+        if let Some(number) = in_place_of(reader.into(), &file) {
+            for round in 0..3 {
+                let memory = leaked(4, 0);
+                submit(&context, round, command(Kind::Read, &number, memory, 5)).unwrap();
+                assert_eq!(reap(&context, 1), [(round, 4)]);
+                assert_eq!(bytes(memory), b"file");
+            }
+            let (reader, writer) = UnixStream::pair().unwrap();
+            let number = in_place_of(number, &reader).map(UnixStream::from);
+            if let Some(number) = &number {
+                be_silent(&context, number, &writer);
+            }
+        }
+        context.destroy().unwrap();
+    });
+}
+
 /// Each stream is a file on its way to the engine's threads, which take them in when they are given
 /// the time. Meanwhile there may be room for no more, and the submitter is told so.
 fn submit_patiently(context: &Arc<Context>, name: u64, command: &Command) {

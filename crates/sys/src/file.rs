@@ -85,6 +85,16 @@ impl Stat {
         self.file_type() == libc::S_IFREG
     }
 
+    /// Tells whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.file_type() == libc::S_IFDIR
+    }
+
+    /// Tells whether it is a socket.
+    pub fn is_socket(&self) -> bool {
+        self.file_type() == libc::S_IFSOCK
+    }
+
     /// Tells whether fewer bytes are allocated than the size: there may be holes.
     pub fn may_have_holes(&self) -> bool {
         self.blocks.saturating_mul(512) < self.size
