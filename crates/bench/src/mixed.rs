@@ -1,13 +1,17 @@
 //! `bench mixed`: one thread that serves a thousand sockets, a file and a timer from one context,
 //! against epoll with a pool of threads.
 //!
+//! The thread submits in two modes. In `auto` its submits are short, and the engine's own thread
+//! reads the file; in `inline` it begins the reads itself, as many as its own queue takes.
+//!
 //! A request is the number of a block, sixteen bytes; the answer is the block. The client is a
-//! thread of this process, the same in both cases; what it uses is not counted.
+//! thread of this process, the same in all cases; what it uses is not counted.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -19,7 +23,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use comfy_table::Cell;
 use nowait::{Command, Kind, Reply, Segments, Submission};
-use nowait_file::BackendChoice;
+use nowait_file::{BackendChoice, SubmitMode};
 use nowait_sys::epoll::{Epoll, Ready};
 use nowait_sys::file::{Advice, IoVec, advise};
 use nowait_sys::time::Deadline;
@@ -35,7 +39,7 @@ use crate::layout::TestFile;
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::report::{self, Document, RatioRow, Row, SCHEMA};
-use crate::rig::{Rig, Usage, engine, failed};
+use crate::rig::{Rig, Usage, engine_with, failed};
 use crate::stats::{self, SplitMix};
 use crate::table::{change_text, new_table, right, with_spread};
 use crate::units::{parse_duration, parse_size};
@@ -43,7 +47,7 @@ use crate::verdict;
 
 const EXAMPLES: &str = "\
 Examples:
-  nowait bench mixed                           1,000 sockets, about half a minute
+  nowait bench mixed                           1,000 sockets, about a minute
   nowait bench mixed --sockets 100 --runtime 500ms";
 
 /// Serves sockets, a file and a timer from one context and one thread, against epoll with threads.
@@ -60,7 +64,7 @@ pub struct MixedArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
 
-    /// Runs of each
+    /// Runs of each server
     #[arg(long, value_name = "N", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
@@ -95,10 +99,15 @@ const ASK: usize = 16;
 const TICK_NS: u64 = 10_000_000;
 const POLLIN: u16 = 1;
 const O_RDWR: i32 = 2;
-const SERVERS: [&str; 2] = ["epoll + threads", "nowait, one thread"];
+/// Servers; how those of nowait submit.
+const SERVERS: [(&str, Option<SubmitMode>); 3] = [
+    ("epoll + threads", None),
+    ("nowait, one thread", Some(SubmitMode::Auto)),
+    ("nowait, inline", Some(SubmitMode::Inline)),
+];
 const COLUMNS: [Metric; 3] = [Metric::Iops, Metric::CpuUsPerIo, Metric::ContextSwitchesPerIo];
 
-/// Runs both servers by turns and prints a table.
+/// Runs the servers by turns and prints a table.
 ///
 /// # Errors
 /// A run failed.
@@ -109,9 +118,9 @@ pub fn run_mixed(args: &MixedArgs) -> Result<()> {
     let size = layout.lay_out(args.size.max(16 << 20), 0, &|_| true, &|_| {})?;
     let file = OpenOptions::new().read(true).open(layout.path());
     let file = file.context(|| format!("open {}", layout.path().display()))?;
-    let runs = interleave(&[0, 1], usize::from(args.rounds), |round, server| {
+    let runs = interleave(&SERVERS, usize::from(args.rounds), |round, server| {
         advise(file.as_raw_fd(), 0, 0, Advice::DontNeed).map_err(failed("drop the page cache"))?;
-        one_run(args, &file, size / BLOCK as u64, *server == 1, round as u64)
+        one_run(args, &file, size / BLOCK as u64, server.1, round as u64)
     })?;
     let ticks = runs.iter().map(|runs| runs.iter().map(|(_, ticks)| ticks).sum()).collect();
     let samples = |runs: Vec<(Sample, u64)>| runs.into_iter().map(|(sample, _)| sample).collect();
@@ -135,10 +144,10 @@ impl Results {
     }
 }
 
-/// Prints a table, and how the two compare.
+/// Prints a table, and how the servers compare with the first.
 fn text(results: &Results) -> String {
     let mut table = new_table(&["server", "requests/s", "CPU each", "switches each", "ticks"]);
-    for (index, name) in SERVERS.iter().enumerate() {
+    for (index, (name, _)) in SERVERS.iter().enumerate() {
         let mut row = vec![Cell::new(name)];
         row.extend(COLUMNS.map(|metric| {
             let summary = stats::summarize(&results.of(index, metric));
@@ -148,13 +157,15 @@ fn text(results: &Results) -> String {
         table.add_row(row);
     }
     let mut text = table.to_string();
-    for metric in COLUMNS {
-        let ratio = stats::ratio(&results.of(0, metric), &results.of(1, metric));
-        if let Some(ratio) = ratio {
-            let (label, change) = (metric.label(), change_text(&ratio));
-            let ratio = verdict::ratio_text(&ratio);
-            // Writing to a string cannot fail.
-            let _ = write!(text, "\n{label} of nowait: {ratio} epoll's: {change}");
+    for (index, (name, _)) in SERVERS.iter().enumerate().skip(1) {
+        for metric in COLUMNS {
+            let ratio = stats::ratio(&results.of(0, metric), &results.of(index, metric));
+            if let Some(ratio) = ratio {
+                let (label, change) = (metric.label(), change_text(&ratio));
+                let ratio = verdict::ratio_text(&ratio);
+                // Writing to a string cannot fail.
+                let _ = write!(text, "\n{label} of {name}: {ratio} epoll's: {change}");
+            }
         }
     }
     text
@@ -182,13 +193,16 @@ struct CaseParams {
 fn write(args: &MixedArgs, results: &Results) -> Result<()> {
     const CASE: &str = "mixed";
     let metrics = [&COLUMNS[..], &[Metric::RssBytesMax]].concat();
-    let row =
-        |server: usize, metric| Row::of(CASE, SERVERS[server], metric, results.of(server, metric));
-    let ratio = |metric: &Metric| {
-        let (epoll, nowait) = (results.of(0, *metric), results.of(1, *metric));
-        RatioRow::of(CASE, *metric, (SERVERS[0], &epoll), (SERVERS[1], &nowait))
+    let row = |server: usize, metric| {
+        Row::of(CASE, SERVERS[server].0, metric, results.of(server, metric))
     };
-    let rows = (0..SERVERS.len()).flat_map(|server| metrics.iter().map(move |m| (server, *m)));
+    let ratio = |(server, metric): (usize, Metric)| {
+        let (epoll, nowait) = (results.of(0, metric), results.of(server, metric));
+        RatioRow::of(CASE, metric, (SERVERS[0].0, &epoll), (SERVERS[server].0, &nowait))
+    };
+    let rows = |servers: Range<usize>| {
+        servers.flat_map(|server| metrics.iter().map(move |metric| (server, *metric)))
+    };
     let title = format!("{} sockets, a file and a timer", args.sockets);
     let about = "A request is the number of a block, the answer is the block. Client and server \
                  are in one process, whose memory is both's; what the client uses of the processor \
@@ -206,8 +220,8 @@ fn write(args: &MixedArgs, results: &Results) -> Result<()> {
             page_cache: "pages of the file dropped before each run",
             cases: [CaseParams { case: CASE, title, about }],
         },
-        rows: rows.filter_map(|(server, metric)| row(server, metric)).collect(),
-        ratios: metrics.iter().filter_map(ratio).collect(),
+        rows: rows(0..SERVERS.len()).filter_map(|(server, metric)| row(server, metric)).collect(),
+        ratios: rows(1..SERVERS.len()).filter_map(ratio).collect(),
         verdicts: Vec::new(),
         notes: &[],
     };
@@ -219,7 +233,7 @@ fn one_run(
     args: &MixedArgs,
     file: &File,
     blocks: u64,
-    by_nowait: bool,
+    by_nowait: Option<SubmitMode>,
     seed: u64,
 ) -> Result<(Sample, u64)> {
     memory::forget_peak();
@@ -231,8 +245,8 @@ fn one_run(
     let (ticks, used) = std::thread::scope(|scope| {
         let asking = scope.spawn(|| client.ask(&clients));
         let ticks = match by_nowait {
-            true => serve_by_nowait(&servers, file),
-            false => serve_by_epoll(&servers, file, usize::from(args.threads)),
+            Some(submit) => serve_by_nowait(&servers, file, submit),
+            None => serve_by_epoll(&servers, file, usize::from(args.threads)),
         };
         let used = asking.join().map_err(|_| BenchError::failed("the client panicked"))?;
         Ok::<_, BenchError>((ticks?, used?))
@@ -409,8 +423,8 @@ impl Server<'_> {
     }
 }
 
-fn serve_by_nowait(sockets: &[UnixStream], file: &File) -> Result<u64> {
-    let engine = engine(BackendChoice::Uring)?;
+fn serve_by_nowait(sockets: &[UnixStream], file: &File, submit: SubmitMode) -> Result<u64> {
+    let engine = engine_with(BackendChoice::Uring, submit)?;
     let rig = Rig::new(&engine, sockets.len() + 1, (sockets.len() + 1) * BLOCK)?;
     let timer = Timer::every_ns(TICK_NS).map_err(failed("a timer"))?;
     let ticks = Server { rig: &rig, sockets, file, timer: &timer }.run();
@@ -520,7 +534,7 @@ mod tests {
             return nowait_block::conformance::note_skip_here(&error.to_string());
         }
         let saved = report::Saved::read(&folder.path().join("mixed.json")).expect("the figures");
-        assert_eq!(saved.rows.len(), 2 * 4);
+        assert_eq!(saved.rows.len(), SERVERS.len() * 4);
         assert!(folder.path().join("mixed.html").exists());
     }
 }
