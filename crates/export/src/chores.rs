@@ -1,6 +1,9 @@
 //! Requests that only a blocking call can do: on threads of their own.
 
-use crate::{Chunk, Ended, Image, Tag};
+use crate::{
+    Chunk, Ended, Image, Tag,
+    turns::{Asker, Turns},
+};
 use core::ops::Range;
 use nowait::{AlignedBuffer, Errno, Error, File, Zeroing};
 use nowait_sys::eventfd::EventFd;
@@ -35,7 +38,7 @@ pub enum Chore {
         /// Most extents to tell of; the range may then not be covered.
         max: usize,
     },
-    /// A range will be read soon.
+    /// A range will be read soon: as much of it as is worth it is read into the page cache.
     Prefetch {
         /// In bytes of the image.
         range: Range<u64>,
@@ -107,15 +110,15 @@ pub struct Chores {
     threads_max: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Line {
     state: Mutex<State>,
     news: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: Turns<Job>,
     idle: usize,
     closed: bool,
 }
@@ -129,23 +132,38 @@ struct Job {
 }
 
 impl Chores {
-    /// Makes room for up to `threads_max` threads.
+    /// Makes room for up to `threads_max` threads. Clients take turns, and none has more than half
+    /// of them at once.
     pub fn new(threads_max: usize) -> Arc<Chores> {
-        let (line, threads) = (Arc::default(), Mutex::default());
-        Arc::new(Chores { line, threads, threads_max: threads_max.max(1) })
+        let jobs = Turns::new(threads_max);
+        let state = Mutex::new(State { jobs, idle: 0, closed: false });
+        let line = Arc::new(Line { state, news: Condvar::new() });
+        Arc::new(Chores { line, threads: Mutex::default(), threads_max: threads_max.max(1) })
     }
 
     /// Has `chore` done; its end comes into `mailbox`.
     pub fn push(&self, image: &Arc<Image<File>>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
+        let asker = Asker { client: client(mailbox, tag.owner), image: Arc::as_ptr(image).addr() };
         let job = Job { image: image.clone(), chore, tag, mailbox: mailbox.clone() };
         let mut state = self.line.state.lock();
-        state.jobs.push_back(job);
-        let short_of_hands = state.jobs.len() > state.idle;
+        let may_run = state.jobs.push(asker, job);
+        let short_of_hands = may_run && state.jobs.len() > state.idle;
         drop(state);
         self.line.news.notify_one();
         if short_of_hands {
             self.hire();
         }
+    }
+
+    /// Drops what has not begun of what `owner` has asked for with `mailbox`; returns its memory.
+    /// What has begun still ends.
+    pub fn forget(&self, owner: u64, mailbox: &Arc<Mailbox>) -> Vec<Chunk> {
+        let dropped = self.line.state.lock().jobs.forget(client(mailbox, owner));
+        let memory = dropped.into_iter().filter_map(|job| match job.chore {
+            Chore::WriteParts { chunk, .. } => Some(chunk),
+            _ => None,
+        });
+        memory.collect()
     }
 
     fn hire(&self) {
@@ -159,13 +177,19 @@ impl Chores {
             Ok(thread) => threads.push(thread),
             // Others will do it; without any, here and now.
             Err(_) if threads.is_empty() => {
-                while let Some(job) = { self.line.state.lock().jobs.pop_front() } {
+                while let Some((asker, job)) = { self.line.state.lock().jobs.take() } {
                     job.run();
+                    self.line.state.lock().jobs.end(asker);
                 }
             }
             Err(_) => {}
         }
     }
+}
+
+/// Returns what tells clients apart: threads number theirs, each with a mailbox, for themselves.
+fn client(mailbox: &Arc<Mailbox>, owner: u64) -> (usize, u64) {
+    (Arc::as_ptr(mailbox).addr(), owner)
 }
 
 impl Drop for Chores {
@@ -182,10 +206,15 @@ impl Line {
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some((asker, job)) = state.jobs.take() {
                 drop(state);
                 job.run();
                 state = self.state.lock();
+                state.jobs.end(asker);
+                // One that waited for its client and one that waited for its image may run now.
+                if state.idle > 0 && state.jobs.len() > 1 {
+                    self.news.notify_one();
+                }
             } else if state.closed {
                 return;
             } else {
@@ -209,7 +238,7 @@ impl Job {
             Chore::Extents { range, max } => {
                 extents(image, range, max).map(|found| ended.extents = found)
             }
-            Chore::Prefetch { range } => prefetch(image, range),
+            Chore::Prefetch { range } => prefetch(image, range).map(drop),
             Chore::WriteParts { chunk, offset, durable } => {
                 let written = write_parts(image, chunk.data(), offset);
                 ended.chunk = Some(chunk);
@@ -331,16 +360,128 @@ fn extents(image: &Image<File>, range: Range<u64>, max: usize) -> Result<Vec<Ext
     Ok(found)
 }
 
-/// Reads a range into the page cache, whichever it is.
-fn prefetch(image: &Image<File>, range: Range<u64>) -> Done {
+/// As much as one request may read: it is a hint only, and other chores wait meanwhile.
+const PREFETCH_BYTES_MAX: u64 = 32 << 20;
+
+/// Reads the beginning of a range into the page cache, whichever it is; returns how much it read.
+fn prefetch(image: &Image<File>, range: Range<u64>) -> Result<u64, Error> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
-    while at < range.end {
-        let len = (range.end - at).min(ZEROES_BYTES) as usize;
+    let end = range.end.min(at.saturating_add(PREFETCH_BYTES_MAX));
+    while at < end {
+        let len = (end - at).min(ZEROES_BYTES) as usize;
         if image.file().read_at(&mut scratch[..len], image.place(at))? == 0 {
             break;
         }
         at += len as u64;
     }
-    Ok(())
+    Ok(at - range.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ImageOptions, Pool};
+    use nowait::Nowait;
+    use nowait_sys::{
+        epoll_set::{self, Epoll, ReadyList},
+        time::Deadline,
+    };
+
+    struct Rig {
+        chores: Arc<Chores>,
+        image: Arc<Image<File>>,
+        mailbox: Arc<Mailbox>,
+        epoll: Epoll,
+        pool: Pool,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Rig {
+        /// Four threads, two of which a client may have.
+        fn new() -> Rig {
+            let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+            let path = folder.path().join("image");
+            std::fs::write(&path, vec![1; 64 << 10]).unwrap();
+            let options = ImageOptions { path, ..ImageOptions::default() };
+            let image = Image::open(&Nowait::new().unwrap(), &options).unwrap();
+            let (mailbox, epoll) = (Mailbox::new().unwrap(), Epoll::new().unwrap());
+            epoll.add(mailbox.raw(), epoll_set::IN, 0).unwrap();
+            let (chores, pool) = (Chores::new(4), Pool::new(1 << 20));
+            Rig { chores, image: Arc::new(image), mailbox, epoll, pool, _folder: folder }
+        }
+
+        /// Has part of a sector written, on behalf of `owner`.
+        fn write_part(&mut self, owner: u64) {
+            let mut chunk = self.pool.take(100);
+            chunk.data_mut().fill(owner as u8);
+            let chore = Chore::WriteParts { chunk, offset: 10, durable: false };
+            self.push(owner, chore);
+        }
+
+        fn push(&self, owner: u64, chore: Chore) {
+            let tag = Tag { owner, slot: 0, part: 0 };
+            self.chores.push(&self.image, chore, tag, &self.mailbox);
+        }
+
+        /// Waits for `count` ends; returns their owners.
+        fn ends(&mut self, count: usize) -> Vec<u64> {
+            let (mut ended, mut ready) = (VecDeque::new(), ReadyList::new(1));
+            let limit = Deadline::after_ns(60_000_000_000);
+            while ended.len() < count {
+                self.epoll.wait(&mut ready, limit);
+                self.mailbox.empty(&mut ended);
+                assert_ne!(limit.remaining_ns(), Some(0), "nothing ends any more");
+            }
+            let owner = |ended: Ended| {
+                assert_eq!(ended.result, Ok(()));
+                ended.chunk.into_iter().for_each(|chunk| self.pool.give_back(chunk));
+                ended.tag.owner
+            };
+            ended.into_iter().map(owner).collect()
+        }
+    }
+
+    #[test]
+    fn the_chores_of_one_client_do_not_hold_those_of_another() {
+        let mut rig = Rig::new();
+        let image = rig.image.clone();
+        // Whatever writes a part of a sector does not end.
+        let held = image.edges.lock();
+        (0..50).for_each(|_| rig.write_part(1));
+        rig.push(2, Chore::Extents { range: 0..4096, max: 1 });
+        assert_eq!(rig.ends(1), [2]);
+        drop(held);
+        assert_eq!(rig.ends(50), [1; 50]);
+        assert_eq!(rig.pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_client_that_is_gone_has_asked_for_is_not_begun() {
+        let mut rig = Rig::new();
+        let image = rig.image.clone();
+        let held = image.edges.lock();
+        (0..50).for_each(|_| rig.write_part(1));
+        // Another comes behind them.
+        rig.write_part(3);
+        let dropped = rig.chores.forget(1, &rig.mailbox);
+        assert!(dropped.len() >= 48, "two at most have begun, {} have not", dropped.len());
+        let begun = 50 - dropped.len();
+        dropped.into_iter().for_each(|chunk| rig.pool.give_back(chunk));
+        drop(held);
+        let mut owners = rig.ends(begun + 1);
+        owners.sort_unstable();
+        assert_eq!(owners, [vec![1; begun], vec![3]].concat());
+        assert_eq!(rig.pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn an_announcement_reads_no_more_than_its_share() {
+        let rig = Rig::new();
+        let file = std::fs::File::options().write(true).open(rig.image.file().path()).unwrap();
+        file.set_len(2 * PREFETCH_BYTES_MAX).unwrap();
+        let read = |range| prefetch(&rig.image, range).unwrap();
+        assert_eq!(read(0..2 * PREFETCH_BYTES_MAX), PREFETCH_BYTES_MAX);
+        assert_eq!(read(8192..800_768), 792_576);
+    }
 }

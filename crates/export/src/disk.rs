@@ -301,6 +301,11 @@ impl Medium for Disk {
         self.chores.push(image, chore, tag, &self.mailbox);
     }
 
+    fn forget(&mut self, owner: u64) {
+        let dropped = self.chores.forget(owner, &self.mailbox);
+        dropped.into_iter().for_each(|chunk| self.pool.give_back(chunk));
+    }
+
     fn pop(&mut self) -> Option<Ended> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);

@@ -10,7 +10,7 @@
 //! * [`image`]: what is served: a window of a file, its size, what may be done to it
 //! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait, a burst in two halves
 //!   (`burst`)
-//! * [`chores`]: requests that only a blocking call can do
+//! * [`chores`]: requests that only a blocking call can do, in `turns`
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of somebody else
 //! * [`stats`]: counters and latencies of an image
 //!
@@ -28,6 +28,7 @@ pub mod image;
 pub mod lent;
 pub mod medium;
 pub mod stats;
+mod turns;
 
 pub use buffer::{Chunk, PIECE_BYTES, Pool};
 pub use chores::{Chore, Chores, Extent, Mailbox};

@@ -26,7 +26,7 @@ pub struct Loan {
     pub durable: bool,
 }
 
-/// The end of a request; each has one.
+/// The end of a request; each has one, unless it was forgotten.
 #[derive(Debug)]
 pub struct Ended {
     /// That of the request.
@@ -92,6 +92,12 @@ pub trait Medium {
 
     /// Does what takes longer.
     fn run(&mut self, image: &Arc<Image<Self::File>>, chore: Chore, tag: Tag);
+
+    /// Notes that nobody waits for what `owner` has asked for: chores that have not begun need not
+    /// be done, and then have no end.
+    fn forget(&mut self, owner: u64) {
+        let _ = owner;
+    }
 
     /// Returns a request that has ended.
     fn pop(&mut self) -> Option<Ended>;

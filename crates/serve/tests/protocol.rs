@@ -3,11 +3,12 @@
 mod support;
 
 use nowait::Errno;
-use nowait_export::Medium;
+use nowait_export::{Image, Medium, Properties};
 use nowait_serve::nbd::{Demand, Limits, Security};
+use std::sync::Arc;
 use support::{
-    CACHE, Client, DISC, FLUSH, READ, SIZE, STATUS, TRIM, WRITE, ZEROES, contexts, go, option,
-    request,
+    CACHE, Client, DISC, FLUSH, Memory, PLAIN, READ, SIZE, STATUS, TRIM, WRITE, ZEROES, contexts,
+    go, option, request,
 };
 
 const ACK: u32 = 1;
@@ -238,6 +239,17 @@ fn extents_zeroes_trims_and_announcements_are_chores() {
     let zero = |range: std::ops::Range<usize>| client.memory.bytes[range].iter().all(|b| *b == 0);
     assert!(zero(4000..5000) && zero(6000..7000));
     assert!(!zero(3999..4000) && !zero(5000..5001) && !zero(5999..6000) && !zero(7000..7001));
+}
+
+#[test]
+fn reads_are_announced_only_where_there_is_a_cache() {
+    let direct = Properties { caches: false, ..PLAIN };
+    let images: Arc<[_]> = Arc::new([Arc::new(Image::new("disk", direct, 0, SIZE as u64, ()))]);
+    let memory = Memory::new(64 << 20);
+    let mut client = Client::of(&images, memory, Security::Plain, Limits::default());
+    client.choose("disk", true);
+    client.say(&request(CACHE, 0, 9, 0, 4096));
+    assert_eq!(client.simple(), (22, 9));
 }
 
 #[test]

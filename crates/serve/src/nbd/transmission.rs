@@ -317,6 +317,10 @@ impl<F> Transmission<F> {
         if header.len == 0 || (moves && header.len > u64::from(wire::PAYLOAD_MAX)) {
             return Err(Errno::INVAL);
         }
+        // Without a cache it is not offered, and a client must not ask for it.
+        if header.command == command::CACHE && !self.image.properties().caches {
+            return Err(Errno::INVAL);
+        }
         if header.command == command::BLOCK_STATUS && !self.agreed.allocation {
             return Err(Errno::INVAL);
         }
@@ -487,6 +491,7 @@ impl<F> Transmission<F> {
         {
             medium.pool().give_back(chunk);
         }
+        medium.forget(self.owner);
         for active in self.requests.drain(..).flatten() {
             self.image.stats().forget();
             active.chunks.into_iter().flatten().for_each(|chunk| medium.pool().give_back(chunk));

@@ -1,0 +1,144 @@
+//! Whose turn it is, of those who wait for one of a few threads.
+//!
+//! Each takes its turn after the others, and nobody may occupy all threads: not one who asks for
+//! much, nor many who ask for the same thing.
+
+use std::collections::VecDeque;
+
+/// Who asks: one client, and what of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// Different of different clients.
+    pub(crate) client: (usize, u64),
+    /// Different of different images.
+    pub(crate) image: usize,
+}
+
+/// Jobs that wait, and the askers of those that run.
+#[derive(Debug)]
+pub(crate) struct Turns<J> {
+    /// In the order of their turns; none is empty.
+    waiting: VecDeque<(Asker, VecDeque<J>)>,
+    running: Vec<Asker>,
+    of_client_max: usize,
+    of_image_max: usize,
+}
+
+impl<J> Turns<J> {
+    /// For `threads` that do the jobs: one client may occupy half of them, all clients of an image
+    /// three quarters.
+    pub(crate) fn new(threads: usize) -> Turns<J> {
+        let of_client_max = (threads / 2).max(1);
+        let of_image_max = (threads * 3 / 4).max(1);
+        Turns { waiting: VecDeque::new(), running: Vec::new(), of_client_max, of_image_max }
+    }
+
+    /// Returns how many jobs wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.iter().map(|(_, jobs)| jobs.len()).sum()
+    }
+
+    /// Adds a job; tells whether one more of its asker may run now.
+    pub(crate) fn push(&mut self, asker: Asker, job: J) -> bool {
+        match self.waiting.iter_mut().find(|(waiting, _)| *waiting == asker) {
+            Some((_, jobs)) => jobs.push_back(job),
+            None => self.waiting.push_back((asker, VecDeque::from([job]))),
+        }
+        self.may_run(asker)
+    }
+
+    fn may_run(&self, asker: Asker) -> bool {
+        let of_image = self.running.iter().filter(|other| other.image == asker.image).count();
+        self.of_client(asker) < self.of_client_max && of_image < self.of_image_max
+    }
+
+    fn of_client(&self, asker: Asker) -> usize {
+        self.running.iter().filter(|other| other.client == asker.client).count()
+    }
+
+    /// Takes the job whose turn it is, of those who occupy the fewest threads; `None`: none may run
+    /// now. It runs until [`Turns::end`].
+    pub(crate) fn take(&mut self) -> Option<(Asker, J)> {
+        let askers = self.waiting.iter().map(|(asker, _)| *asker).enumerate();
+        let possible = askers.filter(|(_, asker)| self.may_run(*asker));
+        let (next, _) = possible.min_by_key(|(_, asker)| self.of_client(*asker))?;
+        let (asker, mut jobs) = self.waiting.remove(next)?;
+        let job = jobs.pop_front()?;
+        if !jobs.is_empty() {
+            self.waiting.push_back((asker, jobs));
+        }
+        self.running.push(asker);
+        Some((asker, job))
+    }
+
+    /// Notes that a job of `asker` has ended.
+    pub(crate) fn end(&mut self, asker: Asker) {
+        if let Some(index) = self.running.iter().position(|running| *running == asker) {
+            self.running.swap_remove(index);
+        }
+    }
+
+    /// Takes away what waits for `client`.
+    pub(crate) fn forget(&mut self, client: (usize, u64)) -> Vec<J> {
+        let (gone, stay) = self.waiting.drain(..).partition(|(asker, _)| asker.client == client);
+        self.waiting = stay;
+        let gone: VecDeque<(Asker, VecDeque<J>)> = gone;
+        gone.into_iter().flat_map(|(_, jobs)| jobs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asker(client: u64, image: usize) -> Asker {
+        Asker { client: (0, client), image }
+    }
+
+    #[test]
+    fn everybody_has_a_turn_before_somebody_has_two() {
+        let mut turns = Turns::new(2);
+        for job in 0..3 {
+            turns.push(asker(1, 0), (1, job));
+        }
+        turns.push(asker(2, 0), (2, 0));
+        turns.push(asker(3, 9), (3, 0));
+        let order: Vec<_> = core::iter::from_fn(|| {
+            let (asker, job) = turns.take()?;
+            turns.end(asker);
+            Some(job)
+        })
+        .collect();
+        assert_eq!(order, [(1, 0), (2, 0), (3, 0), (1, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn threads_are_left_for_other_clients_and_for_other_images() {
+        let mut turns = Turns::new(8);
+        let mut taken = |client, image| {
+            (0..20).for_each(|job| _ = turns.push(asker(client, image), job));
+            core::iter::from_fn(|| turns.take()).count()
+        };
+        assert_eq!(taken(1, 0), 4, "half of them");
+        assert_eq!(taken(2, 0), 2, "with another client of the image three quarters");
+        assert_eq!(taken(3, 0), 0);
+        assert_eq!(taken(4, 1), 4);
+        assert_eq!(turns.len(), 80 - 10);
+        turns.end(asker(1, 0));
+        assert_eq!(turns.take().map(|(asker, _)| asker), Some(asker(3, 0)), "who has none yet");
+        assert!(turns.take().is_none());
+    }
+
+    #[test]
+    fn what_waits_for_one_who_is_gone_is_taken_away() {
+        let mut turns = Turns::new(1);
+        assert!(turns.push(asker(1, 0), 'a'));
+        turns.take();
+        assert!(!turns.push(asker(1, 0), 'b'), "not now");
+        turns.push(asker(2, 0), 'c');
+        turns.push(asker(1, 1), 'd');
+        assert_eq!(turns.forget((0, 1)), ['b', 'd']);
+        turns.end(asker(1, 0));
+        assert_eq!(turns.take().map(|(_, job)| job), Some('c'));
+    }
+}
