@@ -10,7 +10,7 @@ use crate::error::{BenchError, Result};
 use crate::job::Case;
 use crate::report;
 use crate::subject::Subject;
-use crate::units::{parse_duration, parse_size};
+use crate::units::{self, parse_duration, parse_size};
 
 /// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
 pub(crate) const FOLDER: &str = "/var/tmp";
@@ -242,7 +242,20 @@ impl DiskArgs {
     }
 }
 
-fn unknown(what: &str, asked: &str, known: &[&str]) -> BenchError {
+/// Returns a size; one that is too small would be measured as another one than asked for.
+///
+/// # Errors
+/// It is below `least_bytes`.
+pub(crate) fn at_least(size_bytes: u64, least_bytes: u64) -> Result<u64> {
+    if size_bytes >= least_bytes {
+        return Ok(size_bytes);
+    }
+    let [size, least] = [size_bytes, least_bytes].map(|bytes| units::bytes(bytes as f64));
+    Err(BenchError::usage(format!("--size is {size}; it must be at least {least}")))
+}
+
+/// Returns the error of a name that is none, with those that there are.
+pub(crate) fn unknown(what: &str, asked: &str, known: &[&str]) -> BenchError {
     BenchError::usage(format!("no {what} '{asked}'; there are {}", known.join(", ")))
 }
 

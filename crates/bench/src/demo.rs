@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::args::DemoArgs;
+use crate::args::{DemoArgs, at_least};
 use crate::error::Result;
 use crate::fio::Fio;
 use crate::interrupt;
@@ -10,6 +10,7 @@ use crate::job::{CASES, Case};
 use crate::report;
 use crate::results::Results;
 use crate::subject::Subject;
+use crate::submit::SIZE_BYTES_MIN;
 use crate::suite::{self, Plan};
 use crate::table;
 
@@ -42,7 +43,7 @@ fn plan(args: &DemoArgs) -> Result<Plan> {
         cases: shown.map(pair).collect(),
         rounds: 5,
         runtime: RUNTIME,
-        cold_bytes: args.size.max(4 << 20),
+        cold_bytes: at_least(args.size, SIZE_BYTES_MIN)?,
         cached_bytes: 0,
         fresh_bytes: 0,
         folder: args.disk.dir.clone(),

@@ -16,7 +16,7 @@ use nowait_file::BackendChoice;
 use nowait_sys::file::{Advice, advise};
 use serde::Serialize;
 
-use crate::args::FOLDER;
+use crate::args::{FOLDER, at_least};
 use crate::error::{BenchError, Context as _, Result};
 use crate::host::Host;
 use crate::interleave::interleave;
@@ -76,6 +76,8 @@ pub struct FairnessArgs {
 }
 
 const BLOCK: usize = 4096;
+/// The smallest file that says anything.
+const SIZE_BYTES_MIN: u64 = 16 << 20;
 const BACKENDS: [(BackendChoice, &str); 3] = [
     (BackendChoice::Uring, "nowait-uring"),
     (BackendChoice::Kaio, "nowait-kaio"),
@@ -88,11 +90,12 @@ const BACKENDS: [(BackendChoice, &str); 3] = [
 /// A run failed. A backend that does not work here is only said to.
 pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
     interrupt::install();
+    let size = at_least(args.size, SIZE_BYTES_MIN)?;
     report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     let layout = TestFile::with_pattern(args.dir.join("nowait-bench.fairness"), args.keep);
     let progress = Progress::new();
-    let laid_out = |written| progress.laying_out(written, args.size);
-    let size = layout.lay_out(args.size, 0, &|_| true, &laid_out)?;
+    let laid_out = |written| progress.laying_out(written, size);
+    layout.lay_out(size, 0, &|_| true, &laid_out)?;
     let open = || {
         let file = OpenOptions::new().read(true).open(layout.path());
         file.context(|| format!("open {}", layout.path().display()))

@@ -27,6 +27,9 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Left free on the file system, so that a measurement never fills it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
+/// What helps against too little space, where the command line has these.
+pub(crate) const SMALLER: &str = "pass a smaller --size or another folder";
+
 /// Looked at to tell a test file from one that is somebody's: so many places.
 const PLACES: u64 = 64;
 
@@ -39,17 +42,24 @@ pub(crate) struct TestFile {
     path: PathBuf,
     keep: bool,
     has_pattern: bool,
+    smaller: &'static str,
 }
 
 impl TestFile {
     /// Claims a path, whether a file is there or not.
     pub(crate) fn new(path: PathBuf, keep: bool) -> Self {
-        Self { path, keep, has_pattern: false }
+        Self { path, keep, has_pattern: false, smaller: SMALLER }
     }
 
     /// The same, with contents that can be recognized (`pattern`).
     pub(crate) fn with_pattern(path: PathBuf, keep: bool) -> Self {
-        Self { path, keep, has_pattern: true }
+        Self { path, keep, has_pattern: true, smaller: SMALLER }
+    }
+
+    /// The same with other words for what helps against too little space.
+    pub(crate) fn advising(mut self, smaller: &'static str) -> Self {
+        self.smaller = smaller;
+        self
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -74,7 +84,7 @@ impl TestFile {
             return Ok(size_bytes);
         }
         let _ = fs::remove_file(&self.path);
-        check_space(&self.path, size_bytes.saturating_add(spare_bytes))?;
+        check_space(&self.path, size_bytes.saturating_add(spare_bytes), self.smaller)?;
         let what = || format!("write {}", self.path.display());
         let mut file = File::create_new(&self.path).context(what)?;
         let fill: Fill = if self.has_pattern { pattern::fill } else { fill_at_random };
@@ -144,14 +154,14 @@ fn is_laid_out(path: &Path, size_bytes: u64) -> bool {
     metadata.is_file() && metadata.len() >= size_bytes && metadata.blocks() * 512 >= size_bytes
 }
 
-/// Fails if the file system of `path` has no room for `needed_bytes`.
-pub(crate) fn check_space(path: &Path, needed_bytes: u64) -> Result<()> {
+/// Fails if the file system of `path` has no room for `needed_bytes`; `smaller` tells what helps.
+pub(crate) fn check_space(path: &Path, needed_bytes: u64, smaller: &str) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let free = free_bytes(folder)?;
     if free < needed_bytes.saturating_add(RESERVE_BYTES) {
         let text = |bytes: u64| units::bytes(bytes as f64);
         return Err(BenchError::failed(format!(
-            "{} has {} free and {} are needed; pass a smaller --size or another folder",
+            "{} has {} free and {} are needed; {smaller}",
             folder.display(),
             text(free),
             text(needed_bytes + RESERVE_BYTES)
@@ -251,7 +261,11 @@ mod tests {
     #[test]
     fn a_full_disk_is_told_before_it_is_full() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let error = check_space(&folder.path().join("x"), u64::MAX / 2).expect_err("too much");
+        let error =
+            check_space(&folder.path().join("x"), u64::MAX / 2, SMALLER).expect_err("too much");
         assert!(error.to_string().contains("--size"), "{error}");
+        let file = TestFile::new(folder.path().join("x"), false).advising("pass --quick");
+        let error = file.lay_out(u64::MAX / 2, 0, &|_| true, &|_| ()).expect_err("too much");
+        assert!(error.to_string().ends_with("; pass --quick"), "{error}");
     }
 }

@@ -97,7 +97,7 @@ fn memory_is_usable(plan: &Plan, folders: &Folders) -> Result<()> {
         let asked = plan.memory_folder.display();
         return Err(BenchError::failed(format!("{asked} is no tmpfs that can be written")));
     };
-    layout::check_space(&memory.join("file"), plan.cached_bytes)
+    layout::check_space(&memory.join("file"), plan.cached_bytes, layout::SMALLER)
 }
 
 impl Folders {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::args::SubmitArgs;
+use crate::args::{SubmitArgs, at_least};
 use crate::error::Result;
 use crate::fio::Fio;
 use crate::interrupt;
@@ -13,6 +13,9 @@ use crate::results::Results;
 use crate::subject::Subject;
 use crate::suite::{self, Plan};
 use crate::table;
+
+/// The smallest file that says anything.
+pub(crate) const SIZE_BYTES_MIN: u64 = 4 << 20;
 
 /// Runs the cases, prints a table for each and the targets, and writes the reports asked for.
 ///
@@ -59,7 +62,7 @@ fn plan(args: &SubmitArgs, workload: &'static str, cases: &'static [Case]) -> Re
     let preload = if preloads { Some(args.places.preload()?) } else { None };
     let measure = &args.measure;
     let (runtime_s, size_gib) = if measure.quick { (1, 2) } else { (3, 8) };
-    let cold_bytes = measure.size.unwrap_or(size_gib << 30).max(4 << 20);
+    let cold_bytes = at_least(measure.size.unwrap_or(size_gib << 30), SIZE_BYTES_MIN)?;
     Ok(Plan {
         workload,
         cases,

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::interleave::interleave;
 use crate::interrupt;
 use crate::job::{Case, Place, Start};
-use crate::layout::{self, TestFile};
+use crate::layout::{self, SMALLER, TestFile};
 use crate::metric::{Metric, Sample};
 use crate::prepare::{Folders, probe_subjects, runnable_cases};
 use crate::progress::Progress;
@@ -116,7 +116,7 @@ impl Suite<'_> {
         let on_disk = || cases.iter().filter(|(case, _)| case.place == Place::Disk);
         let largest = on_disk().filter(|(case, _)| case.start != Start::Cold);
         let largest = largest.map(|(case, _)| self.size_of(case)).max().unwrap_or(0);
-        layout::check_space(self.cold.path(), largest)?;
+        layout::check_space(self.cold.path(), largest, SMALLER)?;
         if !cases.iter().any(|(case, _)| case.reads_cold_file()) {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use crate::runs::Runs;
 use crate::stats::{Ratio, Summary};
 use crate::subject::Subject;
 use crate::units;
-use crate::verdict::{self, Judged, Outcome};
+use crate::verdict::{self, Judged, Outcome, ROUNDS_MIN};
 
 /// The narrowest table, in columns of the terminal.
 const WIDTH_MIN: u16 = 80;
@@ -207,8 +207,11 @@ fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
     cell.fg(if better { Color::Green } else { Color::Red })
 }
 
-/// Prints a change for a reader: `69 × less`, `1.6 × more`, or that there is none to be seen.
+/// Prints a change for a reader: `69 × less`, `1.6 × more`, or why none is to be seen.
 pub(crate) fn change_text(ratio: &Ratio) -> String {
+    if ratio.rounds.len() < ROUNDS_MIN {
+        return "too few rounds".to_owned();
+    }
     if !verdict::differs(ratio) || ratio.median <= 0.0 {
         return "no clear difference".to_owned();
     }
@@ -232,6 +235,12 @@ mod tests {
         assert_eq!(text(0.9, 1.1, 1.3), "no clear difference");
         assert_eq!(text(1.4, 1.6, 1.7), "1.60 × more");
         assert_eq!(text(0.01, 0.02, 0.03), "50.0 × less");
+    }
+
+    #[test]
+    fn few_rounds_are_not_called_noise() {
+        let few = Ratio { rounds: vec![1.5, 1.6], ..ratio(1.5, 1.55, 1.6) };
+        assert_eq!(change_text(&few), "too few rounds");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use nowait::{Kind, Segments};
 use nowait_file::BackendChoice;
 use serde::Serialize;
 
-use crate::args::FOLDER;
+use crate::args::{FOLDER, at_least};
 use crate::error::{BenchError, Context as _, Result};
 use crate::host::Host;
 use crate::interleave::interleave;
@@ -81,6 +81,8 @@ pub struct VectorArgs {
 }
 
 const BLOCK: usize = 4096;
+/// The smallest file that says anything.
+const SIZE_BYTES_MIN: u64 = 16 << 20;
 /// Chunks under way at a time.
 const CHUNKS: usize = 8;
 
@@ -138,11 +140,12 @@ impl Figures {
 /// No io_uring here, a run failed, or `--check` was given and a target is not met.
 pub fn run_vector(args: &VectorArgs) -> Result<()> {
     interrupt::install();
+    let size = at_least(args.size, SIZE_BYTES_MIN)?;
     report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
     let file = TestFile::with_pattern(args.dir.join("nowait-bench.vector"), args.keep);
     let progress = Progress::new();
-    let laid_out = |written| progress.laying_out(written, args.size);
-    let size = file.lay_out(args.size, 0, &|_| true, &laid_out)?;
+    let laid_out = |written| progress.laying_out(written, size);
+    file.lay_out(size, 0, &|_| true, &laid_out)?;
     let open = open_direct(file.path())?;
     let (runtime, huge) = (args.runtime, args.huge);
     let series = Series { ways: &WAYS, size, rounds: usize::from(args.rounds), runtime, huge };

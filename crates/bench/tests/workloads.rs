@@ -135,6 +135,10 @@ fn wrong_usage_is_told() {
         (&["randrw", "--device=sim:hdd"], "bench paper"),
         (&["randrw", "--device=/nonexistent/folder/file"], "/nonexistent/folder"),
         (&["aio-stress", "--engine=mmap", "--case=random-write"], "--list"),
+        (&["aio-stress", "--size=1k"], "at least 4 MiB"),
+        (&["cached", "--size=1k"], "at least 16 MiB"),
+        (&["vector", "--size=1k"], "at least 16 MiB"),
+        (&["fairness", "--size=15M"], "at least 16 MiB"),
     ] {
         let output = bench(arguments).output().expect("the program starts");
         let stderr = String::from_utf8_lossy(&output.stderr);

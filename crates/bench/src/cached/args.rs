@@ -9,7 +9,7 @@ use super::cases::{CASES, Case, Subject};
 use super::results::CachedResults;
 use super::suite::{self, Plan};
 use super::{report, run};
-use crate::args::MeasureArgs;
+use crate::args::{MeasureArgs, at_least};
 use crate::error::{Context, Result};
 use crate::interrupt;
 use crate::report::{distinct, print, say};
@@ -94,7 +94,7 @@ impl CachedArgs {
             cases,
             rounds: usize::from(measure.rounds),
             runtime: measure.runtime.unwrap_or(Duration::from_millis(runtime_ms)),
-            size_bytes: measure.size.unwrap_or(size).max(SIZE_BYTES_MIN),
+            size_bytes: at_least(measure.size.unwrap_or(size), SIZE_BYTES_MIN)?,
             folder: measure.disk.dir.clone(),
             drop_caches: measure.disk.drops_caches(),
             keep: measure.keep,

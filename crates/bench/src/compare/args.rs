@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::judge::Comparison;
+use super::judge::{Comparison, some_of};
 use super::show::{self, Shown};
+use crate::args::unknown;
 use crate::error::{BenchError, Context, Result};
-use crate::report::{self, Saved};
+use crate::report::{self, Saved, SavedRow, distinct};
 
 const EXAMPLES: &str = "\
 Exit code: 0, or 1 if a file cannot be read or --fail-above was exceeded, 2 for wrong usage.
@@ -70,8 +71,9 @@ pub struct CompareArgs {
 /// A file cannot be read or is no measurement, they have nothing in common, a report cannot be
 /// written, or a figure is worse by more than `--fail-above`.
 pub fn run_compare(args: &CompareArgs) -> Result<()> {
-    let of = |path: &Path| Ok(args.choose(Saved::read(path)?));
-    let comparison = Comparison::of(of(&args.a)?, of(&args.b)?)?;
+    let (a, b) = (Saved::read(&args.a)?, Saved::read(&args.b)?);
+    args.check_names(&a, &b)?;
+    let comparison = Comparison::of(args.choose(a), args.choose(b))?;
     let names = [&args.a, &args.b].map(|path| path.display().to_string());
     let shown = Shown { comparison: &comparison, names: &names, changed: args.changed };
     report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
@@ -91,6 +93,23 @@ pub fn run_compare(args: &CompareArgs) -> Result<()> {
 }
 
 impl CompareArgs {
+    /// Fails unless each name asked for is in one of the files; the message has those that are.
+    fn check_names(&self, a: &Saved, b: &Saved) -> Result<()> {
+        type Name = fn(&SavedRow) -> &str;
+        let asked: [(&str, &[String], Name); 3] = [
+            ("case", &self.cases, |row| &row.case),
+            ("engine", &self.engines, |row| &row.engine),
+            ("metric", &self.metrics, |row| &row.metric),
+        ];
+        for (what, asked, name) in asked {
+            let known = distinct(a.rows.iter().chain(&b.rows).map(name));
+            if let Some(asked) = asked.iter().find(|asked| !known.contains(&asked.as_str())) {
+                return Err(unknown(what, asked, &[some_of(&known).as_str()]));
+            }
+        }
+        Ok(())
+    }
+
     /// Leaves the rows that were asked for.
     fn choose(&self, mut saved: Saved) -> Saved {
         let asked = |asked: &[String], name: &str| {
@@ -189,6 +208,23 @@ mod tests {
         let error = run(&FAST, &SLOW, &["--fail-above", "10"]).0.expect_err("worse by half");
         assert_eq!(error.exit_code(), 1);
         assert!(error.to_string().contains("1 figures are worse by more than 10 %"), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_is_in_neither_file_is_told_with_those_that_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.json").display().to_string();
+        let rows = file(&[("nowait", "iops", "1/s", &SLOW), ("peer", "iops", "1/s", &SLOW)]);
+        fs::write(&path, rows.to_string()).expect("written");
+        for (option, known) in
+            [("--case", "there are a"), ("--engine", "nowait, peer"), ("--metric", "iops")]
+        {
+            let cli = Cli::try_parse_from(["x", &path, &path, option, "foo"]);
+            let error = run_compare(&cli.expect("well-formed").args).expect_err("no such name");
+            assert_eq!(error.exit_code(), 2);
+            let text = error.to_string();
+            assert!(text.contains("'foo'") && text.contains(known), "{text}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::settings::{self, Setting};
 use crate::error::{BenchError, Result};
 use crate::metric::Better;
-use crate::report::{Saved, SavedRow};
+use crate::report::{Saved, SavedRow, distinct};
 use crate::stats::{self, Ratio, Summary};
 use crate::verdict::ROUNDS_MIN;
 
@@ -110,7 +110,9 @@ impl Comparison {
         };
         let compared: Vec<Compared> = a.rows.iter().filter_map(pair).collect();
         if compared.is_empty() {
-            return Err(BenchError::failed("they have no case and engine in common"));
+            let [a, b] = [&a, &b].map(contents);
+            let message = format!("they have no figure in common; A has {a}; B has {b}");
+            return Err(BenchError::failed(message));
         }
         let host = |saved: &Saved| serde_json::Value::Object(saved.host.clone());
         Ok(Self {
@@ -135,6 +137,26 @@ impl Comparison {
     /// Counts the figures with a verdict.
     pub(crate) fn count(&self, difference: Difference) -> usize {
         self.compared.iter().filter(|one| one.difference == difference).count()
+    }
+}
+
+/// Tells what a file has, or what is left of it.
+fn contents(saved: &Saved) -> String {
+    if saved.rows.is_empty() {
+        return "nothing of what was asked for".to_owned();
+    }
+    let names = |name: fn(&SavedRow) -> &str| some_of(&distinct(saved.rows.iter().map(name)));
+    let (cases, engines) = (names(|row| &row.case), names(|row| &row.engine));
+    format!("case {cases} · engine {engines} · metric {}", names(|row| &row.metric))
+}
+
+/// Lists the first of the names: a line is to be read.
+pub(super) fn some_of(names: &[&str]) -> String {
+    const SHOWN: usize = 16;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -266,7 +288,10 @@ pub(crate) mod tests {
         let both = Comparison::of(saved(&a), saved(&b)).expect("comparable");
         assert_eq!((both.only_a, both.only_b), (vec!["a, old".into()], vec!["a, new".into()]));
         let other = file(&[("x", "iops", "1/s", &LOW)]);
-        assert!(Comparison::of(saved(&a), saved(&other)).is_err());
+        let error = Comparison::of(saved(&a), saved(&other)).expect_err("nothing in common");
+        let text = error.to_string();
+        assert!(text.contains("A has case a · engine nowait, old · metric iops"), "{text}");
+        assert!(text.contains("B has case a · engine x"), "{text}");
         let mut served = a.clone();
         served["workload"] = json!("serve");
         let error = Comparison::of(saved(&a), saved(&served)).expect_err("two workloads");

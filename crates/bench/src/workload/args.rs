@@ -10,9 +10,10 @@ use super::engine::{self, EngineDef};
 use super::results::WorkloadResults;
 use super::suite::{self, Plan};
 use super::{report, run};
-use crate::args::FOLDER;
+use crate::args::{FOLDER, at_least};
 use crate::cache;
 use crate::error::{BenchError, Result};
+use crate::layout::SMALLER;
 use crate::units::{parse_duration, parse_size};
 
 /// The smallest file that says anything.
@@ -114,19 +115,24 @@ impl CommonArgs {
         Ok(cases.into_iter().map(Case::with_possible_targets).collect())
     }
 
-    pub(crate) fn plan(&self, workload: &'static str) -> Plan {
+    /// Returns what to measure, and where.
+    ///
+    /// # Errors
+    /// The size is too small.
+    pub(crate) fn plan(&self, workload: &'static str) -> Result<Plan> {
         let (runtime_ms, size) = if self.quick { (200, 256 << 20) } else { (2000, 1 << 30) };
-        Plan {
+        Ok(Plan {
             workload,
             rounds: usize::from(self.rounds),
             runtime: self.runtime.unwrap_or(Duration::from_millis(runtime_ms)),
             device: self.device.clone(),
-            size_bytes: self.size.unwrap_or(size).max(SIZE_BYTES_MIN),
+            size_bytes: at_least(self.size.unwrap_or(size), SIZE_BYTES_MIN)?,
+            smaller: SMALLER,
             drop_caches: !self.keep_caches && cache::can_drop(),
             keep: self.keep,
             overwrite: self.overwrite,
             dist: self.dist.clone(),
-        }
+        })
     }
 }
 
@@ -147,7 +153,7 @@ pub(crate) fn run_workload(
     }
     let reports = [&args.json, &args.html].into_iter().flatten();
     crate::report::prepare(reports.map(PathBuf::as_path))?;
-    let results = suite::measure(&args.plan(workload), cases)?;
+    let results = suite::measure(&args.plan(workload)?, cases)?;
     tell(args, results).map(Some)
 }
 

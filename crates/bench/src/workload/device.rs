@@ -34,6 +34,8 @@ pub(crate) struct Device {
 #[derive(Clone, Copy)]
 pub(crate) struct Use<'a> {
     pub(crate) size_bytes: u64,
+    /// What helps where that is too much.
+    pub(crate) smaller: &'static str,
     pub(crate) keep: bool,
     /// What a block device holds may be lost.
     pub(crate) overwrite: bool,
@@ -86,8 +88,9 @@ impl Device {
         if len < how.size_bytes {
             let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
             return Err(BenchError::failed(format!(
-                "{} is too small: {len} of {size}; pass a smaller --size, or remove it",
-                path.display()
+                "{} is too small: {len} of {size}; {}, or remove it",
+                path.display(),
+                how.smaller
             )));
         }
         Ok(Self { _file: None, path, in_memory: false })
@@ -99,7 +102,7 @@ impl Device {
         if !folder.is_dir() {
             return Err(BenchError::usage(format!("there is no folder {}", folder.display())));
         }
-        let file = TestFile::with_pattern(path.clone(), keep);
+        let file = TestFile::with_pattern(path.clone(), keep).advising(how.smaller);
         file.lay_out(how.size_bytes, 0, &|_| true, how.progress)?;
         Ok(Self { _file: Some(file), path, in_memory })
     }
@@ -111,7 +114,7 @@ impl Device {
         let len = file.seek(SeekFrom::End(0)).context(what)?;
         if len < how.size_bytes {
             let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
-            let message = format!("{path} is too small: {len} of {size}; pass a smaller --size");
+            let message = format!("{path} is too small: {len} of {size}; {}", how.smaller);
             return Err(BenchError::failed(message));
         }
         if !holds_pattern(device, how.size_bytes) {
@@ -151,9 +154,11 @@ pub(crate) fn direct_block_bytes(path: &Path) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::SMALLER;
 
     fn prepare(path: &Path, size_bytes: u64, keep: bool) -> Result<Device> {
-        Device::prepare(path, Use { size_bytes, keep, overwrite: false, progress: &|_| () })
+        let (overwrite, smaller) = (false, SMALLER);
+        Device::prepare(path, Use { size_bytes, smaller, keep, overwrite, progress: &|_| () })
     }
 
     #[test]

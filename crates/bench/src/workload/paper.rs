@@ -50,6 +50,10 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
         runtime,
         device: args.device.to_owned(),
         size_bytes,
+        smaller: match args.quick {
+            true => "pass another --device",
+            false => "pass --quick or another --device",
+        },
         drop_caches: !args.keep_caches && cache::can_drop(),
         keep: args.keep,
         overwrite: false,

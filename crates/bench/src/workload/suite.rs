@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) runtime: Duration,
     pub(crate) device: PathBuf,
     pub(crate) size_bytes: u64,
+    /// What helps where that is too much.
+    pub(crate) smaller: &'static str,
     pub(crate) drop_caches: bool,
     pub(crate) keep: bool,
     pub(crate) overwrite: bool,
@@ -82,8 +84,8 @@ impl<'a> Suite<'a> {
     pub(crate) fn begin(plan: &'a Plan, progress: &'a Progress) -> Result<Self> {
         interrupt::install();
         let laid_out = |written| progress.laying_out(written, plan.size_bytes);
-        let (size_bytes, keep, overwrite) = (plan.size_bytes, plan.keep, plan.overwrite);
-        let how = Use { size_bytes, keep, overwrite, progress: &laid_out };
+        let Plan { size_bytes, smaller, keep, overwrite, .. } = *plan;
+        let how = Use { size_bytes, smaller, keep, overwrite, progress: &laid_out };
         let device = Device::prepare(&plan.device, how)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // The program calls itself in the way it was called, up to the name of the command.

@@ -87,7 +87,8 @@ fn figure(svg: &str) -> String {
 
 /// Tells whether figures of this name are nowait's own.
 fn is_ours(engine: &str) -> bool {
-    engine.starts_with("nowait") || engine == "vector"
+    let ours = ["nowait", "libaio-nowait"];
+    ours.iter().any(|ours| engine.starts_with(ours)) || engine == "vector"
 }
 
 #[cfg(test)]
@@ -95,6 +96,7 @@ pub(super) mod tests {
     use super::*;
     use crate::report::json_text;
     use crate::results::sample_results;
+    use serde_json::json;
 
     fn sample() -> String {
         page(&Saved::parse(&json_text(&sample_results()).expect("JSON")).expect("a measurement"))
@@ -121,6 +123,39 @@ pub(super) mod tests {
         check(&page);
         assert!(page.contains("Made up &lt;for a test&gt;"));
         assert_eq!(page.matches("<svg").count(), page.matches("role=\"img\"").count());
+    }
+
+    #[test]
+    fn the_harness_alone_does_not_flatten_the_plots() {
+        let row = |engine: &str, metric: &str, figure: f64| {
+            json!({"engine": engine, "case": "a", "metric": metric, "unit": "1/s",
+                "runs": [figure, figure * 1.1]})
+        };
+        let rows: Vec<_> = [("libaio", 1e4), ("libaio-nowait", 2e4), ("null", 1e8)]
+            .into_iter()
+            .flat_map(|(engine, figure)| {
+                [row(engine, "iops", figure), row(engine, "submit_us_mean", 1e9 / figure)]
+            })
+            .collect();
+        let file = json!({"schema": 1, "host": {"kernel": "6"}, "workload": "aio-stress",
+            "rows": rows, "params": {"cases": [{"case": "a"}]}});
+        let page = page(&Saved::parse(&file.to_string()).expect("well-formed"));
+        let plots: Vec<&str> =
+            page.split("</figure>").filter_map(|it| it.split("<figure>").nth(1)).collect();
+        let plot = |title: &str| plots.iter().find(|it| it.contains(title)).expect(title);
+        assert!(!plot("I/O per second").contains("null"), "linear");
+        assert!(plot("Time inside submit").contains("null"), "logarithmic");
+        assert!(page.contains("<th scope=\"row\">null</th>"), "among the figures");
+    }
+
+    #[test]
+    fn engines_of_ours_are_known_by_their_names() {
+        for ours in ["nowait", "nowait-user", "libaio-nowait", "libaio-nowait-direct", "vector"] {
+            assert!(is_ours(ours), "{ours}");
+        }
+        for other in ["libaio", "preadv2-nowait", "io_uring-vector", "psync"] {
+            assert!(!is_ours(other), "{other}");
+        }
     }
 
     #[test]
