@@ -1,5 +1,8 @@
 //! The conformance suite, run on every backend.
 
+#[path = "support/signals.rs"]
+mod signals;
+
 use nowait_block::{
     BlockBackend,
     backends::{
@@ -46,6 +49,21 @@ conformance! {
         let inner = Throttle::new(Error::new(inner, rules()), 16, 1 << 20);
         Trace::new(Delay::by_clock(inner, 1000, VirtualClock::new()), 100)
     }));
+}
+
+/// The backends that wait in the kernel. What is claimed holds for who waits again.
+#[test]
+fn claims_hold_while_signals_interrupt_the_waits() {
+    let makes: [fn() -> Result<Fixture, String>; 2] =
+        [|| on_file(ring(Issuer::Any, 1)), || on_file(Kaio::new(1))];
+    for make in makes {
+        match make() {
+            Err(why) => conformance::note_skip_here(&why),
+            Ok(_) => signals::under_signals(signals::nothing, || {
+                conformance::suite(&|| make().expect("it worked before"));
+            }),
+        }
+    }
 }
 
 fn ring(issuer: Issuer, depth: u32) -> Result<Uring, Errno> {

@@ -1,8 +1,11 @@
 //! Signals during `reap`.
 
-use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+#[path = "support/signals.rs"]
+mod signals;
+
+use core::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 use nowait_block::{
-    BlockBackend,
+    Bio, BioOp, BlockBackend, Segments,
     backends::{
         aio::Kaio,
         mem::Mem,
@@ -11,48 +14,71 @@ use nowait_block::{
     },
     conformance::note_skip,
 };
-use nowait_sys::{Errno, thread, time::Deadline, uring::Issuer};
+use nowait_sys::{Errno, time::Deadline, uring::Issuer};
+use signals::{nothing, under_signals};
+use std::{
+    io::{PipeReader, pipe},
+    os::fd::AsRawFd,
+};
 
-extern "C" fn nothing(_signal: i32) {}
-
-fn handle_signal() {
-    // SAFETY: zeroes are a valid sigaction: no flags, so that calls are not restarted.
-    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
-    action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
-    // SAFETY: the action is a live local; the handler does nothing.
-    unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, core::ptr::null_mut()) };
-}
-
-/// Signals this thread until its reap has returned.
-fn reap_is_interrupted(backend: &dyn BlockBackend) {
-    let (me, returned) = (thread::thread_id(), AtomicBool::new(false));
-    let result = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !returned.load(SeqCst) {
-                thread::send_signal(me, libc::SIGUSR1);
-                std::thread::yield_now();
-            }
-        });
-        let result = backend.reap(&mut Vec::new(), 1, Deadline::NEVER);
-        returned.store(true, SeqCst);
-        result
-    });
-    assert_eq!(result, Err(Errno::INTR), "{}", backend.name());
+/// Gives each backend that works here to `test`.
+fn on_each(name: &str, test: fn(&dyn BlockBackend)) {
+    test(&Threads::new(ThreadsConfig::default()).unwrap());
+    test(&Mem::new(0, 1, 1));
+    for issuer in [Issuer::Any, Issuer::Single] {
+        match Uring::new(8, issuer) {
+            Ok(uring) => (0..10).for_each(|_| test(&uring)),
+            Err(errno) => note_skip(name, &errno.to_string()),
+        }
+    }
+    match Kaio::new(8) {
+        Ok(kaio) => (0..10).for_each(|_| test(&kaio)),
+        Err(errno) => note_skip(name, &errno.to_string()),
+    }
 }
 
 #[test]
 fn signal_ends_a_reap_that_has_nothing() {
-    handle_signal();
-    reap_is_interrupted(&Threads::new(ThreadsConfig::default()).unwrap());
-    reap_is_interrupted(&Mem::new(0, 1, 1));
-    for issuer in [Issuer::Any, Issuer::Single] {
-        match Uring::new(8, issuer) {
-            Ok(uring) => (0..10).for_each(|_| reap_is_interrupted(&uring)),
-            Err(errno) => note_skip("signal_ends_a_reap_that_has_nothing", &errno.to_string()),
+    on_each("signal_ends_a_reap_that_has_nothing", |backend| {
+        let result = under_signals(nothing, || backend.reap(&mut Vec::new(), 1, Deadline::NEVER));
+        assert_eq!(result, Err(Errno::INTR), "{}", backend.name());
+    });
+}
+
+/// A poll that never fires: a backend may wait in another way while something is under way.
+fn poll_for_nothing(pipe: &PipeReader) -> Bio {
+    let op = BioOp::Poll(0);
+    // SAFETY: it has no buffer.
+    unsafe { Bio::new(op, pipe.as_raw_fd(), Segments::NONE, 0, 1) }
+}
+
+/// Whom the handler wakes.
+static WOKEN: AtomicPtr<&'static dyn BlockBackend> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The wake-up comes when the signal has ended the wait already, and before anybody has seen that.
+extern "C" fn wake(_signal: i32) {
+    // SAFETY: null, or a reference that outlives the signals.
+    if let Some(backend) = unsafe { WOKEN.load(SeqCst).as_ref() } {
+        backend.wake();
+    }
+}
+
+#[test]
+fn a_wake_up_is_not_lost_to_a_signal() {
+    on_each("a_wake_up_is_not_lost_to_a_signal", |backend| {
+        let (pipe, _writer) = pipe().unwrap();
+        let polls = backend.name() != "mem";
+        if polls {
+            assert!(backend.queue(poll_for_nothing(&pipe)).is_ok());
+            backend.commit();
         }
-    }
-    match Kaio::new(8) {
-        Ok(kaio) => (0..10).for_each(|_| reap_is_interrupted(&kaio)),
-        Err(errno) => note_skip("signal_ends_a_reap_that_has_nothing", &errno.to_string()),
-    }
+        WOKEN.store((&raw const backend).cast_mut().cast(), SeqCst);
+        let result = under_signals(wake, || backend.reap(&mut Vec::new(), 1, Deadline::NEVER));
+        WOKEN.store(core::ptr::null_mut(), SeqCst);
+        assert_eq!(result, Ok(()), "{}", backend.name());
+        backend.cancel(1);
+        while backend.in_flight() > 0 {
+            backend.reap(&mut Vec::new(), 1, Deadline::NEVER).unwrap();
+        }
+    });
 }

@@ -194,8 +194,11 @@ impl Kaio {
         let waited = if idle { self.doze(seen, deadline) } else { self.sleep(done, deadline) };
         let woken = self.gate.end();
         self.dozing.store(false, Relaxed);
-        waited?;
-        Ok(!woken)
+        match waited {
+            // Both at once: the wake-up is spent now, and who waits again would miss it.
+            Err(Errno::INTR) if woken => Ok(false),
+            waited => waited.map(|()| !woken),
+        }
     }
 
     /// Sleeps on the gate, unless something has been queued meanwhile: a third of what it costs

@@ -108,12 +108,20 @@ impl Fixture {
         let mut done = Vec::new();
         while done.len() < count {
             let missing = count - done.len();
-            match self.backend.reap(&mut done, missing, Deadline::NEVER) {
-                Ok(()) | Err(Errno::INTR) => {}
+            self.wait(&mut done, missing, Deadline::NEVER);
+        }
+        done
+    }
+
+    /// Reaps once. A signal, a debugger or a freezer that interrupts it only has it begin again.
+    pub(super) fn wait(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline) {
+        loop {
+            match self.backend.reap(done, min, deadline) {
+                Ok(()) => return,
+                Err(Errno::INTR) => {}
                 Err(errno) => panic!("reap: {errno}"),
             }
         }
-        done
     }
 
     pub(super) fn read(&self, into: &mut [u8], offset: i64, token: u64) -> Bio {
@@ -122,6 +130,16 @@ impl Fixture {
 
     pub(super) fn write(&self, from: &mut [u8], offset: i64, token: u64) -> Bio {
         bio(BioOp::Write, self.fd, one(from), offset, token)
+    }
+}
+
+/// Does something at the end of a scope, also when a claim has failed in it: else the threads that
+/// a scope waits for would go on for ever, and nobody would read which claim it was.
+pub(super) struct OnDrop<F: FnMut()>(pub(super) F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0();
     }
 }
 

@@ -3,10 +3,10 @@
 use super::{
     Claim, FILE_BYTES, Fixture,
     completion::nothing_more,
-    fixture::{bio, one},
+    fixture::{OnDrop, bio, one},
 };
 use crate::{BioOp, BlockBackend};
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use nowait_sys::{Errno, time::Deadline};
 
 pub(super) const CLAIMS: &[Claim] = &[
@@ -23,15 +23,17 @@ fn threads_queue_and_commit_while_one_reaps(fixture: &Fixture) {
     }
     let mut seen = vec![0u8; (THREADS * BIOS_EACH) as usize];
     let mut buffers = vec![[0u8; 16]; THREADS as usize];
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = OnDrop(|| over.store(true, SeqCst));
         for (thread, buffer) in (0..THREADS).zip(&mut buffers) {
-            let (backend, fd) = (&*fixture.backend, fixture.fd);
-            scope.spawn(move || feed(backend, fd, thread, buffer));
+            let (backend, fd, over) = (&*fixture.backend, fixture.fd, &over);
+            scope.spawn(move || feed(backend, fd, thread, buffer, over));
         }
         let mut done = Vec::new();
         let mut left = seen.len();
         while left > 0 {
-            fixture.backend.reap(&mut done, 1, Deadline::NEVER).unwrap();
+            fixture.wait(&mut done, 1, Deadline::NEVER);
             for one in done.drain(..) {
                 assert_eq!(one.result, Ok(16), "bio {}", one.token);
                 seen[one.token as usize] += 1;
@@ -44,12 +46,21 @@ fn threads_queue_and_commit_while_one_reaps(fixture: &Fixture) {
 }
 
 /// Queues the bios of one thread, in batches of changing size. All of them read the same bytes
-/// into the same buffer: only their completions matter.
-fn feed(backend: &dyn BlockBackend, fd: i32, thread: u64, buffer: &mut [u8; 16]) {
+/// into the same buffer: only their completions matter. Gives up when it is `over`: nobody reaps.
+fn feed(
+    backend: &dyn BlockBackend,
+    fd: i32,
+    thread: u64,
+    buffer: &mut [u8; 16],
+    over: &AtomicBool,
+) {
     for i in 0..BIOS_EACH {
         let offset = (i * 16) as i64 % FILE_BYTES as i64;
         let mut bio = bio(BioOp::Read, fd, one(buffer), offset, thread * BIOS_EACH + i);
         while let Err(back) = backend.queue(bio) {
+            if over.load(SeqCst) {
+                return;
+            }
             // Full: what is queued must be started, or nothing will ever complete.
             backend.commit();
             std::thread::yield_now();
@@ -67,10 +78,12 @@ fn cancels_race_with_completions(fixture: &Fixture) {
         return;
     }
     let next = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
     let mut buffer = [0u8; 16];
     std::thread::scope(|scope| {
+        let _over = OnDrop(|| over.store(true, SeqCst));
         scope.spawn(|| {
-            while next.load(SeqCst) < 500 {
+            while !over.load(SeqCst) {
                 fixture.backend.cancel(next.load(SeqCst));
                 std::thread::yield_now();
             }
