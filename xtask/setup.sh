@@ -10,6 +10,7 @@ packages=(
     xfsprogs btrfs-progs e2fsprogs util-linux fuse3 systemd
     strace gdb jq libcap2-bin
     qemu-system-x86 busybox-static
+    llvm                             # llvm-symbolizer: thread.suppressions goes by functions' names
 )
 components=(rustfmt clippy)          # of the default toolchain: required
 nightly_components=(miri rust-src)   # of nightly: for `make miri` and `make sanitize`, optional
@@ -107,7 +108,8 @@ setup_toolchain() {
 # What nightly lacks is only said: the jobs that need it count as skipped.
 setup_nightly() {
     command -v rustup >/dev/null || { say "no rustup: no nightly checks"; return; }
-    rustup toolchain list | grep -q '^nightly' || { say "no nightly: no miri, sanitize"; return; }
+    rustup toolchain list | grep -q '^nightly' ||
+        { say "no nightly: no miri, sanitize or fuzz"; return; }
     local have component
     have=$(rustup component list --toolchain nightly --installed)
     for component in "${nightly_components[@]}"; do
