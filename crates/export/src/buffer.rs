@@ -5,11 +5,11 @@ use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 
 /// Most bytes of one chunk: longer transfers take several.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// Smallest size of memory that is kept apart.
-const SMALLEST: usize = 4096;
+/// Smallest memory of a chunk, in bytes: what everybody may have beyond a pool's bound.
+pub const SMALL_BYTES: usize = 4096;
 /// A piece, and the blocks around it.
 const LARGEST: usize = 2 * PIECE_BYTES;
-const CLASSES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
+const CLASSES: usize = (LARGEST / SMALL_BYTES).ilog2() as usize + 1;
 
 /// The memory of one transfer of up to [`PIECE_BYTES`]. Goes back to its pool by
 /// [`Pool::give_back`].
@@ -98,10 +98,11 @@ impl Pool {
         Pool { free, free_bytes: 0, used_bytes: 0, bound_bytes, refused: false }
     }
 
-    /// Tells whether `bytes` more stay within the bound. Who holds nothing may take one chunk even
-    /// if they do not, so that everybody gets on.
+    /// Tells whether chunks for `bytes` more stay within the bound. Who holds nothing may take one
+    /// of [`SMALL_BYTES`] even if they do not, so that everybody gets on.
     pub fn has_room(&mut self, bytes: usize) -> bool {
-        let room = self.used_bytes + bytes <= self.bound_bytes;
+        let last = memory_of(bytes % PIECE_BYTES);
+        let room = self.used_bytes + bytes / PIECE_BYTES * PIECE_BYTES + last <= self.bound_bytes;
         self.refused |= !room;
         room
     }
@@ -122,15 +123,24 @@ impl Pool {
     /// If `len` is above twice [`PIECE_BYTES`].
     pub fn take(&mut self, len: usize) -> Chunk {
         let class = class_of(len);
-        let memory = match self.free[class].pop() {
-            Some(memory) => {
-                self.free_bytes -= memory.len();
-                memory
-            }
-            None => AlignedBuffer::zeroed(SMALLEST << class),
+        let memory = if let Some(memory) = self.free[class].pop() {
+            self.free_bytes -= memory.len();
+            memory
+        } else {
+            let bytes = SMALL_BYTES << class;
+            self.make_room(bytes);
+            AlignedBuffer::zeroed(bytes)
         };
         self.used_bytes += memory.len();
         Chunk { memory, io_len: len, skip: 0, wanted: len }
+    }
+
+    /// Lets go of what is kept if it and `bytes` more would go beyond the bound.
+    fn make_room(&mut self, bytes: usize) {
+        if self.used_bytes + self.free_bytes + bytes > self.bound_bytes {
+            self.free.iter_mut().for_each(Vec::clear);
+            self.free_bytes = 0;
+        }
     }
 
     /// Exchanges a chunk without contents for one that transfers `io_len` bytes, `before` of them
@@ -147,7 +157,8 @@ impl Pool {
     pub fn give_back(&mut self, chunk: Chunk) {
         let bytes = chunk.memory.len();
         self.used_bytes -= bytes;
-        if self.free_bytes + bytes <= FREE_BYTES_MAX {
+        let room = self.used_bytes + self.free_bytes + bytes <= self.bound_bytes;
+        if room && self.free_bytes + bytes <= FREE_BYTES_MAX {
             self.free_bytes += bytes;
             self.free[class_of(bytes)].push(chunk.memory);
         }
@@ -156,7 +167,12 @@ impl Pool {
 
 fn class_of(len: usize) -> usize {
     assert!(len <= LARGEST, "a chunk has at most {LARGEST} bytes, not {len}");
-    (len.max(SMALLEST).next_power_of_two() / SMALLEST).ilog2() as usize
+    (len.max(SMALL_BYTES).next_power_of_two() / SMALL_BYTES).ilog2() as usize
+}
+
+/// Returns how much memory a chunk for `len` bytes has; none for none.
+fn memory_of(len: usize) -> usize {
+    if len == 0 { 0 } else { SMALL_BYTES << class_of(len) }
 }
 
 #[cfg(test)]
@@ -173,7 +189,21 @@ mod tests {
         pool.give_back(chunk);
         let again = pool.take(8192);
         assert_eq!((again.data().as_ptr(), pool.used_bytes()), (address, 8192));
-        assert!(pool.has_room(56 << 10) && !pool.has_room((56 << 10) + 1));
+        assert!(pool.has_room(32 << 10) && !pool.has_room((32 << 10) + 1), "whole chunks count");
+    }
+
+    #[test]
+    fn what_is_kept_counts_as_well() {
+        let mut pool = Pool::new(64 << 10);
+        for len in [16 << 10, 32 << 10, 64 << 10] {
+            let chunk = pool.take(len);
+            assert!(pool.used_bytes + pool.free_bytes <= 64 << 10);
+            pool.give_back(chunk);
+            assert!(pool.free_bytes >= len && pool.free_bytes <= 64 << 10);
+        }
+        let chunks: Vec<Chunk> = (0..32).map(|_| pool.take(SMALL_BYTES)).collect();
+        chunks.into_iter().for_each(|chunk| pool.give_back(chunk));
+        assert_eq!(pool.free_bytes, 64 << 10, "not what went beyond the bound");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub mod medium;
 pub mod stats;
 mod turns;
 
-pub use buffer::{Chunk, PIECE_BYTES, Pool};
+pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};
 pub use chores::{Chore, Chores, Extent, Mailbox};
 pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};

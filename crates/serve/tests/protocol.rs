@@ -8,7 +8,7 @@ use nowait_serve::nbd::{Demand, Limits, Security};
 use std::sync::Arc;
 use support::{
     CACHE, Client, DISC, FLUSH, Memory, PLAIN, READ, SIZE, STATUS, TRIM, WRITE, ZEROES, contexts,
-    go, option, request,
+    exports, go, option, request,
 };
 
 const ACK: u32 = 1;
@@ -315,6 +315,81 @@ fn who_does_not_take_replies_is_not_heard() {
     assert!(other.session.unsent(&mut slices) < 20);
     other.run();
     assert_eq!(other.heard.len(), 2000 * 16);
+}
+
+/// Has a client do something with the memory of all.
+fn shared<R>(client: &mut Client, all: &mut Memory, act: impl FnOnce(&mut Client) -> R) -> R {
+    core::mem::swap(&mut client.memory, all);
+    let result = act(client);
+    core::mem::swap(&mut client.memory, all);
+    result
+}
+
+#[test]
+fn a_thousand_writes_half_sent_hold_little_and_others_are_served() {
+    const CLIENTS: usize = 1000;
+    const BOUND: usize = 1 << 20;
+    let mut all = Memory::new(BOUND);
+    let on = |structured| {
+        let memory = Memory::sized(0, 0);
+        let mut client = Client::of(&exports(), memory, Security::Plain, Limits::default());
+        client.choose("disk", structured);
+        client
+    };
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| on(true)).collect();
+    let data: Vec<u8> = (0..1u32 << 20).map(|at| (at >> 8) as u8).collect();
+    let half = [&request(WRITE, 0, 1, 0, 1 << 20), &data[..100]].concat();
+    for client in &mut clients {
+        shared(client, &mut all, |client| client.say(&half));
+        assert!(all.pool.used_bytes() <= BOUND + CLIENTS * 4096);
+    }
+    assert!(all.pool.used_bytes() > BOUND, "they hold all there is");
+    for structured in [true, false] {
+        let mut other = on(structured);
+        let write = [request(WRITE, 0, 2, 512, 600_000), data[..600_000].to_vec()].concat();
+        shared(&mut other, &mut all, |other| other.say(&write));
+        assert_eq!(other.simple(), (0, 2));
+        // Two at once: the second begins when the first has ended.
+        let reads = [request(READ, 0, 3, 512, 600_000), request(READ, 0, 4, 513, 100)].concat();
+        shared(&mut other, &mut all, |other| other.say(&reads));
+        for (cookie, at, len) in [(3, 0, 600_000), (4, 1, 100)] {
+            let bytes: Vec<u8> = if structured {
+                other.structured().2[8..].to_vec()
+            } else {
+                assert_eq!(other.simple(), (0, cookie));
+                other.heard.drain(..len).collect()
+            };
+            assert!(bytes == data[at..at + len]);
+        }
+        assert!(all.pool.used_bytes() <= BOUND + CLIENTS * 4096);
+    }
+    for client in &mut clients {
+        shared(client, &mut all, |client| client.say(&data[100..]));
+        assert_eq!(client.simple(), (0, 1));
+    }
+    assert!(all.bytes[..data.len()] == data);
+    assert_eq!(all.pool.used_bytes(), 0);
+}
+
+#[test]
+fn a_read_without_memory_that_fails_is_answered_or_ends_the_connection() {
+    let memory = Memory::new(0);
+    let mut client = Client::of(&exports(), memory, Security::Plain, Limits::default());
+    client.choose("disk", false);
+    client.memory.failure = Some(Errno::IO);
+    client.say(&request(READ, 0, 1, 0, 100_000));
+    assert_eq!((client.simple(), client.session.in_flight()), ((5, 1), 0));
+    client.memory.failure = None;
+    client.memory.holds = true;
+    client.say(&request(READ, 0, 2, 0, 100_000));
+    let first = client.memory.ended.pop_front().unwrap();
+    client.session.end(first, &mut client.memory, 1);
+    client.memory.failure = Some(Errno::IO);
+    client.memory.holds = false;
+    client.run();
+    assert_eq!((client.simple(), client.heard.len()), ((0, 2), 4096));
+    assert_eq!((client.session.demand(), client.session.in_flight()), (Demand::Close, 0));
+    client.end_checked();
 }
 
 #[test]

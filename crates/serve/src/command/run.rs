@@ -84,7 +84,8 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
         client_authority: args.tls_client_ca.clone(),
     });
     // Each front has memory of its own.
-    let fronts = 1 + u64::from(!args.vhost_user.is_empty()) + u64::from(!args.ublk.is_empty());
+    let others = [args.fuse.is_empty(), args.vhost_user.is_empty(), args.ublk.is_empty()];
+    let fronts = 1 + others.iter().filter(|empty| !**empty).count() as u64;
     Ok(Config {
         threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
         // A client is a descriptor; some are for images, rings and sockets.

@@ -82,7 +82,7 @@ fn found(extents: &[Extent], from: u64, for_hole: bool, size: u64) -> Option<u64
     (for_hole || next < size).then_some(next)
 }
 
-/// Memory for the data of writes: the library lends them during its call only.
+/// Memory for the data of writes to all files: the library lends them during its call only.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pool: Mutex<Pool>,
@@ -90,7 +90,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn new(bound: usize) -> Buffers {
+    pub(crate) fn new(bound: usize) -> Buffers {
         Buffers { pool: Mutex::new(Pool::new(bound)), room: Condvar::new() }
     }
 

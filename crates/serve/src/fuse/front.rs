@@ -38,8 +38,12 @@ const PAGE_BYTES: u32 = 4096;
 const REMEMBERED: Duration = Duration::ZERO;
 
 impl Front {
-    pub(crate) fn new(face: Face<File>, inboxes: Vec<Arc<Inbox<Order>>>, bound: usize) -> Front {
-        Front { face: Arc::new(face), inboxes, buffers: Arc::new(Buffers::new(bound)) }
+    pub(crate) fn new(
+        face: Face<File>,
+        inboxes: Vec<Arc<Inbox<Order>>>,
+        buffers: Arc<Buffers>,
+    ) -> Front {
+        Front { face: Arc::new(face), inboxes, buffers }
     }
 
     /// Gives a request to the serving thread that belongs to this thread of the library.

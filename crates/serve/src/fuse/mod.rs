@@ -17,7 +17,7 @@ mod front;
 mod mount;
 mod pending;
 
-pub(crate) use asked::Asked;
+pub(crate) use asked::{Asked, Buffers};
 pub use face::{Face, Rights};
 pub use front::Front;
 pub use mount::{Mount, Unmounted};

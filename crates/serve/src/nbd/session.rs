@@ -105,6 +105,8 @@ impl<F> Session<F> {
         let full = self.carry.len() >= READ_BYTES || self.outbox.len() > UNSENT_PARTS_MAX;
         match &self.phase {
             _ if full || self.demand != Demand::Serve => 0,
+            // More of it would only take other memory.
+            Phase::Requests(transmission) if transmission.is_short() && !self.carry.is_empty() => 0,
             Phase::Requests(transmission) if transmission.receives_much() => READ_AHEAD_BYTES,
             _ => READ_BYTES,
         }
@@ -263,7 +265,9 @@ impl<F> Session<F> {
         match &mut self.phase {
             Phase::Requests(transmission) => {
                 transmission.end(ended, medium, &mut self.outbox, now_ns);
-                if transmission.leaving {
+                if transmission.broken {
+                    self.demand = Demand::Close;
+                } else if transmission.leaving {
                     self.leave();
                 }
             }
@@ -285,7 +289,7 @@ impl<F> Session<F> {
     pub fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         let given_back = self.outbox.sent(bytes, medium.pool());
         if let Phase::Requests(transmission) = &mut self.phase {
-            transmission.sent(given_back);
+            transmission.sent(given_back, medium);
         }
     }
 

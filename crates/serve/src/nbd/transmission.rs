@@ -6,8 +6,11 @@
 //!                   └─ others ────────────────▶ medium ──────────────────┴─▶ end ─▶ reply
 //! ```
 //! **Bounds.** A client has [`Limits`] of requests and bytes; past them, or while the pool is used
-//! up, its next request stays unread, and so do all bytes after it. Who has nothing may always take
-//! one chunk. Memory for the data of a write is taken a chunk at a time, as they arrive.
+//! up, its next request stays unread, and so do all bytes after it. Memory for the data of a write
+//! is taken a chunk at a time, as they arrive. Who has nothing may always take one small chunk: its
+//! write or read (`Trickle`) goes on with that, slowly, whatever others hold.
+
+mod trickle;
 
 use super::{
     handshake::Agreed,
@@ -17,8 +20,11 @@ use super::{
 };
 use core::ops::Range;
 use nowait::Errno;
-use nowait_export::{Chore, Chunk, Ended, Image, Kind, Medium, PIECE_BYTES, Tag};
+use nowait_export::{
+    Chore, Chunk, Ended, Image, Kind, Medium, PIECE_BYTES, Pool, SMALL_BYTES, Tag,
+};
 use std::sync::Arc;
+use trickle::Trickle;
 
 /// What one client may have under way, replies that it has not taken among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +89,9 @@ pub(crate) struct Transmission<F> {
     free: Vec<u32>,
     /// Bytes of chunks that the client holds: at the medium, arriving, and unsent.
     held_bytes: usize,
+    trickle: Option<Trickle>,
+    /// A reply cannot be ended as it began: the connection is of no use any more.
+    pub(crate) broken: bool,
     /// The client has said that it goes.
     pub(crate) leaving: bool,
     /// The server ends: what has not begun is refused.
@@ -116,6 +125,8 @@ impl<F> Transmission<F> {
             requests: Vec::new(),
             free: Vec::new(),
             held_bytes: 0,
+            trickle: None,
+            broken: false,
             leaving: false,
             stopping: false,
         }
@@ -146,6 +157,11 @@ impl<F> Transmission<F> {
     pub(crate) fn is_done(&self, unread: &[u8]) -> bool {
         let whole = unread.len() >= Header::size(self.agreed.extended);
         self.in_flight() == 0 && !self.is_arriving() && !whole
+    }
+
+    /// Tells whether data arrive that there is no memory for.
+    pub(crate) fn is_short(&self) -> bool {
+        matches!(self.receive, Receive::Data { chunk: None, .. })
     }
 
     /// Tells whether the data that arrive are long.
@@ -229,10 +245,13 @@ impl<F> Transmission<F> {
 
     /// Takes memory for the next data of a write; false: there is none now.
     fn next_chunk<M: Medium<File = F>>(&mut self, medium: &mut M) -> bool {
-        let Receive::Data { left, chunk, .. } = &mut self.receive else { return true };
-        let len = (*left).min(PIECE_BYTES);
-        if !fits(self.held_bytes, len, self.limits.bytes, medium) {
-            return false;
+        let Receive::Data { left, chunk, offset, .. } = &mut self.receive else { return true };
+        let mut len = (*left).min(PIECE_BYTES);
+        if !fits(self.held_bytes, len, self.limits.bytes, medium.pool()) {
+            if self.held_bytes > 0 {
+                return false;
+            }
+            len = small(*offset, *left);
         }
         *left -= len;
         *chunk = Some((medium.pool().take(len), 0));
@@ -271,6 +290,9 @@ impl<F> Transmission<F> {
         out: &mut Outbox,
         now_ns: u64,
     ) -> Taken {
+        if self.trickle.is_some() {
+            return Taken::Later;
+        }
         if header.command == command::DISCONNECT {
             self.leaving = true;
             return Taken::Yes;
@@ -283,14 +305,20 @@ impl<F> Transmission<F> {
             self.refuse(&header, errno, out);
             return Taken::Yes;
         }
-        if header.command == command::READ
-            && !fits(self.held_bytes, header.len as usize, self.limits.bytes, medium)
-        {
+        let len = header.len as usize;
+        let short = header.command == command::READ
+            && !fits(self.held_bytes, len, self.limits.bytes, medium.pool());
+        if short && (self.held_bytes > 0 || self.in_flight() > 0) {
             return Taken::Later;
         }
         self.image.stats().begin();
         let slot = self.insert(header, now_ns);
-        self.start(slot, header, medium);
+        if short {
+            self.trickle = Some(Trickle::new(slot, &header));
+            self.read_more(medium);
+        } else {
+            self.start(slot, header, medium);
+        }
         Taken::Yes
     }
 
@@ -427,6 +455,9 @@ impl<F> Transmission<F> {
         out: &mut Outbox,
         now_ns: u64,
     ) {
+        if self.trickle.is_some() {
+            return self.trickled(ended, medium, out, now_ns);
+        }
         let Ended { tag, result, chunk, extents } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
         active.parts_left -= 1;
@@ -480,8 +511,11 @@ impl<F> Transmission<F> {
     }
 
     /// Notes that `bytes` of data were sent.
-    pub(crate) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         self.held_bytes -= bytes;
+        if self.held_bytes == 0 {
+            self.read_more(medium);
+        }
     }
 
     /// Ends it: the client has gone. What is at the medium comes back to the pool by itself.
@@ -501,9 +535,14 @@ impl<F> Transmission<F> {
 }
 
 /// Tells whether a client that holds `held` bytes may have `len` more.
-fn fits<M: Medium>(held: usize, len: usize, limit: usize, medium: &mut M) -> bool {
-    let room = medium.pool().has_room(len);
-    if held == 0 { room || len <= PIECE_BYTES } else { room && held + len <= limit }
+fn fits(held: usize, len: usize, limit: usize, pool: &mut Pool) -> bool {
+    (held == 0 || held + len <= limit) && (pool.has_room(len) || (held == 0 && len <= SMALL_BYTES))
+}
+
+/// Returns how many of `left` bytes at `offset` a small chunk takes: up to a block's end, so that
+/// what follows is of whole blocks.
+fn small(offset: u64, left: usize) -> usize {
+    left.min(SMALL_BYTES - (offset % SMALL_BYTES as u64) as usize)
 }
 
 fn kind(number: u16) -> Kind {

@@ -21,7 +21,7 @@ pub use tls::{Tls, TlsFiles};
 use crate::{
     ServeError,
     access::Access,
-    fuse::{Face, Front},
+    fuse::{Buffers, Face, Front},
     nbd::{Limits, Security},
     ublk,
 };
@@ -48,7 +48,8 @@ pub struct Config {
     pub threads: usize,
     /// Most clients at once.
     pub clients_max: usize,
-    /// For the transfers of all clients together, in bytes; each client may have a chunk beyond.
+    /// For the transfers of all clients together, in bytes; each client may have 4 KiB beyond, and
+    /// writes to files have as much again.
     pub memory_bytes: usize,
     /// Of one client.
     pub limits: Limits,
@@ -129,6 +130,8 @@ pub struct Server {
     threads: Vec<(Arc<Inbox<Order>>, Serving)>,
     next: usize,
     clients_max: usize,
+    /// Of writes to files.
+    buffers: Arc<Buffers>,
 }
 
 /// Threads for what only blocking calls can do, of all images.
@@ -159,7 +162,8 @@ impl Server {
             stall_ns: config.stall_ms * 1_000_000,
         });
         let clients_max = config.clients_max;
-        let mut server = Server { shared, threads: Vec::new(), next: 0, clients_max };
+        let buffers = Arc::new(Buffers::new(config.memory_bytes));
+        let mut server = Server { shared, threads: Vec::new(), next: 0, clients_max, buffers };
         for _ in 0..count {
             server.add_thread()?;
         }
@@ -209,7 +213,7 @@ impl Server {
     /// Returns what answers for a file: it has the requests done by all threads.
     pub fn front(&self, face: Face<File>) -> Front {
         let inboxes = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
-        Front::new(face, inboxes, self.shared.memory_bytes)
+        Front::new(face, inboxes, self.buffers.clone())
     }
 
     /// Returns how many serving threads there are.
