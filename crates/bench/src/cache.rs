@@ -15,6 +15,14 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 /// Lets the device finish what the flush has started.
 const SETTLE: Duration = Duration::from_millis(50);
 
+/// Says in what state the page cache is before a run, for reports.
+pub(crate) fn state(caches_dropped: bool) -> &'static str {
+    match caches_dropped {
+        true => "dropped before each run of a cold case",
+        false => "only the pages of the test file dropped before each run of a cold case",
+    }
+}
+
 /// Tells whether this process may drop the page cache of the whole machine.
 pub(crate) fn can_drop() -> bool {
     OpenOptions::new().write(true).open(DROP_CACHES).is_ok()

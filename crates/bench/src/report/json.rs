@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::files;
+use crate::cache;
 use crate::error::{BenchError, Result};
 use crate::host::Host;
 use crate::interrupt;
@@ -211,10 +212,7 @@ fn params(results: &Results) -> Params<'_> {
         rounds: params.rounds,
         folder: &params.folder,
         caches_dropped: params.caches_dropped,
-        page_cache: match params.caches_dropped {
-            true => "dropped before each run of a cold case",
-            false => "only the pages of the test file dropped before each run of a cold case",
-        },
+        page_cache: cache::state(params.caches_dropped),
         engines: subjects.map(|subject| (subject.name(), subject.describe())).collect(),
         startup_cpu_us: startups.map(|(subject, us)| (subject.name(), *us)).collect(),
         library_reports: reports.map(|(subject, text)| (subject.name(), text.as_str())).collect(),

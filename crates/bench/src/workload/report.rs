@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::case::{Case, Target};
 use super::job::Work;
 use super::results::{CaseResults, WorkloadResults};
+use crate::cache;
 use crate::error::{BenchError, Result};
 use crate::report::{Document, RatioRow, SCHEMA, VerdictRow, say, write_text};
 use crate::table::{self, new_table};
@@ -64,6 +65,8 @@ struct Params {
     size_bytes: u64,
     device: String,
     caches_dropped: bool,
+    /// State of the page cache before each run.
+    page_cache: &'static str,
     /// What the names of the engines mean.
     engines: BTreeMap<&'static str, &'static str>,
     cases: Vec<CaseParams>,
@@ -134,6 +137,7 @@ fn params(results: &WorkloadResults) -> Params {
         size_bytes: results.size_bytes,
         device: results.device.display().to_string(),
         caches_dropped: results.caches_dropped,
+        page_cache: cache::state(results.caches_dropped),
         engines: subjects.map(|subject| (subject.engine.name, subject.engine.about)).collect(),
         cases: results.cases.iter().map(case).collect(),
     }
@@ -178,6 +182,7 @@ mod tests {
         let json = json_text(&results).expect("serializable");
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(json["workload"], "aio-stress");
+        assert_eq!(json["params"]["page_cache"], cache::state(true));
         assert_eq!(json["rows"].as_array().map(Vec::len), Some(4));
         assert_eq!(json["ratios"][0]["b"], "fast");
         assert_eq!(json["verdicts"][0]["verdict"], "met");
