@@ -139,6 +139,7 @@ fn wrong_usage_is_told() {
         (&["cached", "--size=1k"], "at least 16 MiB"),
         (&["vector", "--size=1k"], "at least 16 MiB"),
         (&["fairness", "--size=15M"], "at least 16 MiB"),
+        (&["mixed", "--size=1M"], "at least 16 MiB"),
     ] {
         let output = bench(arguments).output().expect("the program starts");
         let stderr = String::from_utf8_lossy(&output.stderr);

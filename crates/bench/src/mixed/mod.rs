@@ -1,0 +1,298 @@
+//! `bench mixed`: one thread that serves a thousand sockets, a file and a timer from one context,
+//! against epoll with a pool of threads.
+//!
+//! The thread submits in two modes. In `auto` its submits are short, and the engine's own thread
+//! reads the file; in `inline` it begins the reads itself, as many as its own queue takes.
+//!
+//! A request is the number of a block, sixteen bytes; the answer is the block. The client is a
+//! thread of this process, the same in all cases; what it uses is not counted.
+
+mod client;
+mod epoll;
+mod nowait;
+mod report;
+
+use std::fs::{File, OpenOptions};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nowait_file::SubmitMode;
+use nowait_sys::file::{Advice, advise};
+
+use self::client::Client;
+use self::report::Results;
+use crate::args::{FOLDER, at_least};
+use crate::error::{BenchError, Context as _, Result};
+use crate::interleave::interleave;
+use crate::interrupt;
+use crate::layout::TestFile;
+use crate::memory;
+use crate::metric::{Metric, Sample};
+use crate::progress::Progress;
+use crate::rig::{Usage, failed};
+use crate::units::{parse_duration, parse_size};
+
+const EXAMPLES: &str = "\
+Examples:
+  nowait bench mixed                           1,000 sockets, about a minute
+  nowait bench mixed --sockets 100 --runtime 500ms";
+
+/// Serves sockets, a file and a timer from one context and one thread, against epoll with threads.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct MixedArgs {
+    /// Connections, each with one request at a time
+    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=8000))]
+    pub sockets: u16,
+
+    /// Threads of the pool beside epoll
+    #[arg(long, value_name = "N", default_value = "16")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
+
+    /// Runs of each server
+    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: u16,
+
+    /// Time of one run
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    pub runtime: Duration,
+
+    /// Size of the file, of which nothing is cached at first
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = parse_size)]
+    pub size: u64,
+
+    /// Folder of the test file
+    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
+    pub dir: PathBuf,
+
+    /// Keep the laid-out file for the next measurement
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// The name of the only case.
+const CASE: &str = "mixed";
+/// The smallest file that says anything.
+const SIZE_BYTES_MIN: u64 = 16 << 20;
+const BLOCK: usize = 4096;
+const ASK: usize = 16;
+const TICK_NS: u64 = 10_000_000;
+const POLLIN: u16 = 1;
+/// Servers; how those of nowait submit.
+const SERVERS: [(&str, Option<SubmitMode>); 3] = [
+    ("epoll + threads", None),
+    ("nowait, one thread", Some(SubmitMode::Auto)),
+    ("nowait, inline", Some(SubmitMode::Inline)),
+];
+
+/// Runs the servers by turns and prints a table.
+///
+/// # Errors
+/// A run failed.
+pub fn run_mixed(args: &MixedArgs) -> Result<()> {
+    interrupt::install();
+    let size = at_least(args.size, SIZE_BYTES_MIN)?;
+    let reports = [&args.json, &args.html].into_iter().flatten();
+    crate::report::prepare(reports.map(PathBuf::as_path))?;
+    let layout = TestFile::with_pattern(args.dir.join("nowait-bench.mixed"), args.keep);
+    let progress = Progress::new();
+    layout.lay_out(size, 0, &|_| true, &|written| progress.laying_out(written, size))?;
+    let file = OpenOptions::new().read(true).open(layout.path());
+    let file = file.context(|| format!("open {}", layout.path().display()))?;
+    for (server, _) in SERVERS {
+        progress.expect(CASE, server, args.rounds.into(), args.runtime.as_secs_f64());
+    }
+    progress.start_runs();
+    let runs = interleave(&SERVERS, usize::from(args.rounds), |round, (server, submit)| {
+        progress.start(CASE, server, round);
+        advise(file.as_raw_fd(), 0, 0, Advice::DontNeed).map_err(failed("drop the page cache"))?;
+        let run = one_run(args, &file, size / BLOCK as u64, *submit, round as u64);
+        progress.finish_run();
+        run
+    })?;
+    // The line of the progress ends before the report begins.
+    drop(progress);
+    let ticks = runs.iter().map(|runs| runs.iter().map(|(_, ticks)| ticks).sum()).collect();
+    let samples = |runs: Vec<(Sample, u64)>| runs.into_iter().map(|(sample, _)| sample).collect();
+    let results = Results { samples: runs.into_iter().map(samples).collect(), ticks };
+    crate::report::say(args.json.as_deref(), &report::text(&results));
+    report::write(args, &results)?;
+    interrupt::check()
+}
+
+/// Serves a client for the run's time; returns the figures and how often the timer was seen.
+fn one_run(
+    args: &MixedArgs,
+    file: &File,
+    blocks: u64,
+    by_nowait: Option<SubmitMode>,
+    seed: u64,
+) -> Result<(Sample, u64)> {
+    memory::forget_peak();
+    let pairs: std::io::Result<Vec<_>> = (0..args.sockets).map(|_| UnixStream::pair()).collect();
+    let pairs = pairs.context(|| format!("{} socket pairs", args.sockets))?;
+    let (servers, clients): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let (before, start) = (Usage::now(), Instant::now());
+    let client = Client { answered: AtomicU64::new(0), seed, blocks, until: start + args.runtime };
+    let (ticks, used) = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| client.run(&clients));
+        let ticks = match by_nowait {
+            Some(submit) => nowait::serve(&servers, file, submit),
+            None => epoll::serve(&servers, file, usize::from(args.threads)),
+        };
+        // A server that failed has clients that wait.
+        hang_up(&servers);
+        let used = asking.join().map_err(|_| BenchError::failed("the client panicked"))?;
+        match (ticks, used) {
+            (Ok(ticks), Ok(used)) => Ok((ticks, used)),
+            (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+            // Either ends when the other does.
+            (Err(server), Err(client)) => {
+                Err(BenchError::failed(format!("the server: {server}; the client: {client}")))
+            }
+        }
+    })?;
+    let answered = client.answered.load(Relaxed) as f64;
+    let mut sample = Sample::new();
+    Usage::now().without(used).since(before, answered, &mut sample);
+    sample.insert(Metric::RssBytesMax, memory::peak_bytes());
+    sample.insert(Metric::Iops, answered / start.elapsed().as_secs_f64());
+    Ok((sample, ticks))
+}
+
+/// Ends all connections; those that have ended are as they were.
+fn hang_up(sockets: &[UnixStream]) {
+    for socket in sockets {
+        let _ = socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Returns which byte of the file a request is for.
+fn block_of(request: &[u8]) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&request[..8]);
+    u64::from_le_bytes(number) * BLOCK as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern;
+    use crate::report::Saved;
+    use nowait_block::conformance::note_skip_here;
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+
+    /// Short runs with files in this folder.
+    fn tiny(folder: &Path, sockets: u16) -> MixedArgs {
+        MixedArgs {
+            sockets,
+            threads: 2,
+            rounds: 1,
+            runtime: Duration::from_millis(30),
+            size: 16 << 20,
+            dir: folder.to_owned(),
+            keep: false,
+            json: Some(folder.join("mixed.json")),
+            html: Some(folder.join("mixed.html")),
+        }
+    }
+
+    /// Runs every server on a file with these contents; what each says.
+    fn run_on(contents: &[u8], blocks: u64, sockets: u16) -> Vec<Result<(Sample, u64)>> {
+        let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
+        let path = folder.path().join("data");
+        std::fs::write(&path, contents).expect("written");
+        let file = File::open(&path).expect("there");
+        let args = tiny(folder.path(), sockets);
+        let run = |(_, submit)| match one_run(&args, &file, blocks, submit, 1) {
+            Err(error) if error.to_string().contains("start an engine") => {
+                note_skip_here(&error.to_string());
+                None
+            }
+            outcome => Some(outcome),
+        };
+        SERVERS.into_iter().filter_map(run).collect()
+    }
+
+    fn laid_out(blocks: usize) -> Vec<u8> {
+        let mut contents = vec![0; blocks * BLOCK];
+        pattern::fill(0, &mut contents);
+        contents
+    }
+
+    /// Several rounds: the end of a ring interrupts the next wait of its thread, which is epoll's.
+    #[test]
+    fn all_servers_answer() {
+        for sockets in [1, 20] {
+            let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
+            let args = MixedArgs { rounds: 3, ..tiny(folder.path(), sockets) };
+            if let Err(error) = run_mixed(&args) {
+                return note_skip_here(&error.to_string());
+            }
+            let saved = Saved::read(&folder.path().join("mixed.json")).expect("the figures");
+            assert_eq!(saved.rows.len(), SERVERS.len() * 4);
+            assert!(folder.path().join("mixed.html").exists());
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_and_a_short_file_are_failures_that_end() {
+        for sockets in [1, 20] {
+            let mut contents = laid_out(4);
+            for page in contents.chunks_mut(BLOCK) {
+                page[BLOCK - 1] ^= 1;
+            }
+            for outcome in run_on(&contents, 4, sockets) {
+                let text = outcome.expect_err("wrong bytes").to_string();
+                assert!(text.contains("wrong bytes"), "{text}");
+            }
+            for outcome in run_on(&laid_out(1)[..BLOCK / 2], 1, sockets) {
+                let text = outcome.expect_err("half a block").to_string();
+                let epoll = text.contains("a thread of the pool");
+                assert!(epoll || text.contains("2048 instead of 4096"), "{text}");
+            }
+        }
+    }
+
+    extern "C" fn nothing(_signal: libc::c_int) {}
+
+    /// Rings that end interrupt a wait of their thread in the same way.
+    #[test]
+    fn a_wait_that_a_signal_interrupts_goes_on() {
+        let handler = nothing as extern "C" fn(libc::c_int);
+        // SAFETY: the handler does nothing; no other test uses this signal.
+        unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
+        // SAFETY: takes nothing.
+        let served = unsafe { libc::pthread_self() };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    // SAFETY: the thread waits for this one, so it lives.
+                    unsafe { libc::pthread_kill(served, libc::SIGUSR2) };
+                    std::thread::yield_now();
+                }
+            });
+            let outcomes = run_on(&laid_out(4), 4, 1);
+            over.store(true, Relaxed);
+            assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        });
+    }
+}
