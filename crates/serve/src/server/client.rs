@@ -231,3 +231,73 @@ impl Client {
         self.session.is_handshake() || self.session.is_mid_message() || self.stuck
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbd::{Limits, Security};
+    use nowait::Nowait;
+    use nowait_export::{Chores, ImageOptions, Mailbox};
+    use std::os::unix::net::UnixStream;
+
+    struct Rig {
+        client: Client,
+        disk: Disk,
+        far: UnixStream,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+            let path = folder.path().join("image");
+            std::fs::write(&path, vec![0; 4096]).unwrap();
+            let nowait = Nowait::new().unwrap();
+            let options = ImageOptions { path, ..ImageOptions::default() };
+            let image = Image::open(&nowait, &options).unwrap();
+            let exports: Arc<[_]> = Arc::new([Arc::new(image)]);
+            let (near, far) = UnixStream::pair().unwrap();
+            near.set_nonblocking(true).unwrap();
+            let session = Session::new(0, &exports, Security::Plain, Limits::default());
+            let access = Arc::new(Access::default());
+            let guest = Guest { access, exports, peer: Peer::default() };
+            let client = Client::new(Socket::Unix(near), session, guest, 0, 0);
+            let mailbox = Mailbox::new().unwrap();
+            let disk = Disk::new(&nowait, &Chores::new(1), mailbox, 1 << 20).unwrap();
+            Rig { client, disk, far, _folder: folder }
+        }
+
+        fn read(&mut self) {
+            let mut scratch = [0; SCRATCH_BYTES];
+            assert_eq!(self.client.read(&mut scratch, &mut self.disk, 0), Fate::Stays);
+        }
+    }
+
+    const SCRATCH_BYTES: usize = 4096;
+
+    #[test]
+    fn who_is_read_to_the_end_takes_turns_with_others() {
+        let mut rig = Rig::new();
+        rig.far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+        rig.read();
+        assert!(!rig.client.session.is_handshake());
+        // It is read until its socket is empty.
+        rig.client.session.stop(&mut rig.disk, 0);
+        let mut write = 0x2560_9513_u32.to_be_bytes().to_vec();
+        write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+        write.extend(100_000u32.to_be_bytes());
+        write.extend(vec![0; 100_000]);
+        rig.far.write_all(&write).unwrap();
+        let mut rounds = 1;
+        rig.read();
+        while rig.client.is_unread() {
+            assert!(!rig.client.has_more(), "not in this round");
+            assert_eq!(rig.client.session.demand(), Demand::Serve);
+            rig.read();
+            rounds += 1;
+        }
+        assert!(rounds > write.len() / (SCRATCH_BYTES * READS_MAX), "{rounds} rounds");
+        assert_eq!(rig.client.session.demand(), Demand::Close, "all was read");
+        rig.client.session.abandon(&mut rig.disk);
+    }
+}
