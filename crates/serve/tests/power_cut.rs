@@ -1,7 +1,9 @@
 //! The power fails under NBD writes: nothing that was acknowledged as durable is lost.
 //!
-//! The protocol runs on the simulated device. A client writes whole sectors, some of them with FUA,
-//! and flushes; what it was told goes to the oracle, which judges what is left after the cut.
+//! The protocol runs on the simulated device. Clients write whole sectors, some of them with FUA,
+//! and flush; what they were told goes to the oracle, which judges what is left after the cut.
+//! There are two connections to one image, which may do that: a flush by one makes durable what the
+//! other was told is written.
 
 use nowait::{Errno, IoBuffer, IoBufferMut};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
@@ -95,16 +97,48 @@ impl Medium for SimMedium {
     }
 }
 
+const CONNECTIONS: usize = 2;
+
+/// One connection, and what was said on it.
+struct Connection {
+    session: Session<()>,
+    heard: Vec<u8>,
+}
+
+impl Connection {
+    /// Chooses the export without a name by the old way; the greeting and the answer are passed
+    /// over.
+    fn new(owner: u64, images: &Arc<[Arc<Image<()>>]>, medium: &mut SimMedium) -> Connection {
+        let session = Session::new(owner, images, Security::Plain, Limits::default());
+        let mut connection = Connection { session, heard: Vec::new() };
+        let mut hello = 3u32.to_be_bytes().to_vec();
+        hello.extend(b"IHAVEOPT\0\0\0\x01\0\0\0\0");
+        connection.session.receive(0, &hello, medium, 0);
+        connection.listen(medium);
+        connection.heard.clear();
+        connection
+    }
+
+    fn listen(&mut self, medium: &mut SimMedium) {
+        while !self.session.is_sent() {
+            let mut slices = [IoSlice::new(&[]); 8];
+            let count = self.session.unsent(&mut slices);
+            let bytes: usize = slices[..count].iter().map(|slice| slice.len()).sum();
+            slices[..count].iter().for_each(|slice| self.heard.extend_from_slice(slice));
+            self.session.sent(bytes, medium);
+        }
+    }
+}
+
 /// A client that does random things, and what it was told.
 struct Run {
-    session: Session<()>,
+    connections: Vec<Connection>,
     medium: SimMedium,
     oracle: Oracle,
     prng: Prng,
     cookie: u64,
     /// Requests without a reply yet, and how many bytes they write.
     waiting: BTreeMap<u64, u32>,
-    heard: Vec<u8>,
 }
 
 impl Run {
@@ -120,29 +154,24 @@ impl Run {
             caches: false,
         };
         let image = Arc::new(Image::new("disk", properties, 0, SECTORS * SECTOR, ()));
-        let session = Session::new(1, &vec![image].into(), Security::Plain, Limits::default());
+        let images = Arc::from([image]);
         let (pool, open, ended) = (Pool::new(64 << 20), BTreeMap::new(), VecDeque::new());
-        let mut run = Run {
-            session,
-            medium: SimMedium { device, pool, open, next: 0, ended },
+        let mut medium = SimMedium { device, pool, open, next: 0, ended };
+        let connect = |owner| Connection::new(owner as u64, &images, &mut medium);
+        Run {
+            connections: (0..CONNECTIONS).map(connect).collect(),
+            medium,
             oracle,
             prng: Prng::new(!config.seed),
             cookie: 0,
             waiting: BTreeMap::new(),
-            heard: Vec::new(),
-        };
-        // The old way to choose the export without a name; the greeting and its answer are passed
-        // over.
-        let mut hello = 3u32.to_be_bytes().to_vec();
-        hello.extend(b"IHAVEOPT\0\0\0\x01\0\0\0\0");
-        run.say(&hello);
-        run.listen();
-        run.heard.clear();
-        run
+        }
     }
 
+    /// Says something on one of the connections.
     fn say(&mut self, bytes: &[u8]) {
-        self.session.receive(0, bytes, &mut self.medium, 0);
+        let which = self.prng.below(CONNECTIONS as u64) as usize;
+        self.connections[which].session.receive(0, bytes, &mut self.medium, 0);
     }
 
     fn step(&mut self) {
@@ -195,12 +224,16 @@ impl Run {
     fn turn(&mut self) {
         self.medium.turn();
         while let Some(ended) = self.medium.pop() {
-            self.session.end(ended, &mut self.medium, 0);
+            let owner = ended.tag.owner as usize;
+            self.connections[owner].session.end(ended, &mut self.medium, 0);
         }
-        self.session.retry(&mut self.medium, 0);
-        self.listen();
-        while self.heard.len() >= 16 {
-            let reply: Vec<u8> = self.heard.drain(..16).collect();
+        let mut heard = Vec::new();
+        for connection in &mut self.connections {
+            connection.session.retry(&mut self.medium, 0);
+            connection.listen(&mut self.medium);
+            heard.append(&mut connection.heard);
+        }
+        for reply in heard.chunks(16) {
             let number = |from: usize, to: usize| {
                 reply[from..to].iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
             };
@@ -208,16 +241,6 @@ impl Run {
             assert_eq!(number(0, 4), 0x6744_6698);
             let len = self.waiting.remove(&cookie).expect("answered once");
             self.oracle.end(cookie, if error == 0 { Ok(len) } else { Err(Errno::IO) });
-        }
-    }
-
-    fn listen(&mut self) {
-        while !self.session.is_sent() {
-            let mut slices = [IoSlice::new(&[]); 8];
-            let count = self.session.unsent(&mut slices);
-            let bytes: usize = slices[..count].iter().map(|slice| slice.len()).sum();
-            slices[..count].iter().for_each(|slice| self.heard.extend_from_slice(slice));
-            self.session.sent(bytes, &mut self.medium);
         }
     }
 
