@@ -111,6 +111,16 @@ impl Listener {
         matches!(self, Listener::Tcp(_))
     }
 
+    /// Tells whether who is not on this machine may come, by the address alone.
+    pub fn is_open_to_other_machines(&self) -> bool {
+        match self {
+            Listener::Unix(..) => false,
+            Listener::Tcp(listener) => {
+                !listener.local_addr().is_ok_and(|address| address.ip().is_loopback())
+            }
+        }
+    }
+
     /// Returns the descriptor, readable while somebody waits.
     pub fn raw(&self) -> i32 {
         match self {
@@ -282,6 +292,14 @@ mod tests {
         assert_eq!("tcp:[::1]:10809".parse(), Ok(Address::Tcp("[::1]:10809".to_owned())));
         for wrong in ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:host:99999", "/a/b"] {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_for_this_machine_alone() {
+        for (host, open) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
+            let listener = Listener::bind(&Address::Tcp(host.to_owned())).unwrap();
+            assert_eq!(listener.is_open_to_other_machines(), open, "{host}");
         }
     }
 

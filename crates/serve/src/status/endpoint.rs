@@ -11,13 +11,17 @@ use std::{
     path::Path,
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-/// How long somebody who asks may take.
+/// How long a question and its answer may take together: others wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long nobody is taken after nobody could be, for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Longest question.
 const QUESTION_BYTES_MAX: usize = 8192;
+/// Longest answer that is listened to: some thousands of exports.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// A thread that answers. It ends with the process.
 #[derive(Debug)]
@@ -37,10 +41,11 @@ impl Endpoint {
             loop {
                 match listener.accept_blocking() {
                     // Who asks wrongly or goes away is no concern of ours.
-                    Ok(socket) => drop(answer(socket, &status)),
+                    Ok(socket) => drop(answer(Asker::new(socket), &status)),
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(_) => return,
+                    // Descriptors come back when clients go.
+                    Err(_) => thread::sleep(PAUSE),
                 }
             }
         });
@@ -49,8 +54,48 @@ impl Endpoint {
     }
 }
 
-fn answer(mut socket: Socket, status: &impl Fn() -> Status) -> io::Result<()> {
-    socket.set_timeouts(PATIENCE)?;
+/// A socket that is read and written until a moment: who sends a byte now and then gains nothing.
+#[derive(Debug)]
+struct Asker {
+    socket: Socket,
+    until: Instant,
+}
+
+impl Asker {
+    fn new(socket: Socket) -> Asker {
+        Asker { socket, until: Instant::now() + PATIENCE }
+    }
+
+    /// Has the next call end in time.
+    fn limit(&self) -> io::Result<()> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        // A limit of nothing would be none.
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_timeouts(left)
+    }
+}
+
+impl Read for Asker {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.socket.read(buffer)
+    }
+}
+
+impl Write for Asker {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+fn answer(mut socket: Asker, status: &impl Fn() -> Status) -> io::Result<()> {
     let mut question = Vec::new();
     let mut bytes = [0; 1024];
     while !question.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -86,12 +131,44 @@ fn answer(mut socket: Socket, status: &impl Fn() -> Status) -> io::Result<()> {
 /// # Errors
 /// Nobody answers there, or not as a server does.
 pub fn fetch(path: &Path) -> io::Result<Status> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut server = Asker::new(Socket::Unix(UnixStream::connect(path)?));
+    server.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut text = String::new();
-    stream.read_to_string(&mut text)?;
+    server.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
     let body = text.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
     serde_json::from_str(body).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_has_one_deadline_however_often_bytes_come() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.write_all(b"GET /status").unwrap();
+        let mut asker = Asker::new(Socket::Unix(near));
+        assert_eq!(asker.read(&mut [0; 4]).unwrap(), 4);
+        asker.until = Instant::now();
+        // More is there, but the time is over.
+        assert_eq!(asker.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(asker.write(b"200").unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn questions_are_answered_in_json_or_refused() {
+        let ask = |question: &str| {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            far.write_all(question.as_bytes()).unwrap();
+            answer(Asker::new(Socket::Unix(near)), &Status::default).unwrap();
+            let mut text = String::new();
+            far.read_to_string(&mut text).unwrap();
+            text
+        };
+        assert!(ask("GET /status HTTP/1.1\r\n\r\n").contains("\"exports\":[]"));
+        assert!(ask("GET /metrics?a HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+        assert!(ask("GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(ask("PUT /status HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert!(ask(&"x".repeat(QUESTION_BYTES_MAX + 1024)).starts_with("HTTP/1.1 405"));
+    }
 }
