@@ -172,6 +172,9 @@ impl Image<File> {
         image.length = options.length;
         let sector = u64::from(sector_bytes);
         let whole = |bytes: u64| bytes.is_multiple_of(sector);
+        if options.length == Some(0) {
+            return Err(ImageError(format!("{shown}: a window of 0 bytes serves nothing")));
+        }
         if !whole(options.offset) || !options.length.is_none_or(whole) {
             let reason = format!("the window must be of whole sectors of {sector} bytes");
             return Err(ImageError(format!("{shown}: {reason}")));

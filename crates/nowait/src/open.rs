@@ -165,9 +165,14 @@ impl OpenOptions {
         nowait: &Nowait,
         fd: i32,
     ) -> Result<Arc<UserFile>, (Errno, &'static str)> {
-        let user = UserFile::open(nowait.engine(), fd).map_err(|errno| match errno {
+        let engine = nowait.engine();
+        let user = UserFile::open(engine, fd).map_err(|errno| match errno {
+            // Of a file that could be cached.
+            Errno::INVAL if engine.cache().is_err() => {
+                (errno, "the page cache has more than 0 bytes, and less than 16 TiB")
+            }
             Errno::INVAL => (errno, "only regular files can be cached; use Host or Direct"),
-            Errno::NOMEM => (errno, "no memory for the page cache: see Builder::cache_bytes"),
+            Errno::NOMEM => (errno, "no memory for a page cache of this size"),
             _ => (errno, "the page cache could not open it"),
         })?;
         if self.access.write && !user.is_writable() {

@@ -21,6 +21,7 @@ pub mod command;
 mod error;
 pub mod fuse;
 pub mod nbd;
+mod say;
 pub mod server;
 pub mod status;
 pub mod ublk;

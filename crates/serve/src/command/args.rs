@@ -64,7 +64,8 @@ pub struct ServeArgs {
     /// Serve only clients with a certificate signed by one of these, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     pub tls_client_ca: Option<PathBuf>,
-    /// Serve on TCP without TLS: whoever reaches the port can read and write the images.
+    /// Serve on TCP without TLS: whoever reaches the port can read and write the images. And tell
+    /// other machines, with --status on an address that they reach.
     #[arg(long)]
     pub insecure: bool,
     /// Answer GET /metrics (Prometheus) and /status (JSON) on unix:PATH or tcp:HOST:PORT, besides
@@ -79,10 +80,10 @@ pub struct ServeArgs {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_clients: u32,
     /// Memory for transfers, of all clients together; at least 64M.
-    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "256M")]
+    #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "256M")]
     pub memory: u64,
-    /// Size of nowait's own cache, with `--cache user`.
-    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "256M")]
+    /// Size of nowait's own cache, with `--cache user`; 8M to 8T.
+    #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
     pub cache_size: u64,
 }
 
@@ -214,6 +215,18 @@ fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "a number of bytes, with K, M, G or T if wanted, such as 256M".to_owned())
 }
 
+/// Less would leave a client with nothing to transfer by.
+fn memory(text: &str) -> Result<u64, String> {
+    const LEAST: u64 = 64 << 20;
+    let bytes = bytes(text)?;
+    if bytes >= LEAST { Ok(bytes) } else { Err("at least 64M".to_owned()) }
+}
+
+fn cache_size(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
+    if (8 << 20..=8 << 40).contains(&bytes) { Ok(bytes) } else { Err("from 8M to 8T".to_owned()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,5 +269,8 @@ mod tests {
         for wrong in ["", "K", "1KB", "-1", "1.5G", "99999999999999999999", "20000000T"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+        assert_eq!((memory("64M"), cache_size("8T")), (Ok(64 << 20), Ok(8 << 40)));
+        assert!(memory("1M").is_err());
+        assert!(["0", "7M", "9T", "999T"].iter().all(|wrong| cache_size(wrong).is_err()));
     }
 }

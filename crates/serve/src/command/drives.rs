@@ -3,6 +3,7 @@
 use super::{ServeArgs, args::WantedDrive};
 use crate::{
     ServeError,
+    say::say,
     server::{Config, Server},
     ublk::{Drive, Limits, Removed},
 };
@@ -74,7 +75,7 @@ pub(super) fn remove(server: &Server, drives: &mut [Drive]) {
     for drive in drives.iter_mut().filter(|drive| drive.is_up()) {
         if drive.remove() == Removed::InUse {
             let path = drive.path().display();
-            eprintln!("nowait: {path} is in use: whoever has it gets errors from now on");
+            say(format_args!("{path} is in use: whoever has it gets errors from now on"));
         }
         server.unmounted(drive.path());
     }

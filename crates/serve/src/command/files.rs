@@ -4,6 +4,7 @@ use super::ServeArgs;
 use crate::{
     ServeError,
     fuse::{Face, Mount, Rights, Unmounted},
+    say::say,
     server::Server,
 };
 use nowait::File;
@@ -42,7 +43,7 @@ fn show_one(server: &Server, image: &Arc<Image<File>>, path: &Path) -> Result<Mo
     let mount = Mount::new(path, server.front(face), others, server.threads())?;
     server.mounted(image, mount.path());
     let (name, size, shown) = (image.name(), image.size(), mount.path().display());
-    eprintln!("nowait: serving {name} ({size} bytes) as {shown}");
+    say(format_args!("serving {name} ({size} bytes) as {shown}"));
     Ok(mount)
 }
 
@@ -51,7 +52,7 @@ pub(super) fn hide(mounts: &mut [Mount]) {
     for mount in mounts {
         if mount.unmount() == Unmounted::InUse {
             let shown = mount.path().display();
-            eprintln!("nowait: {shown} is in use: whoever has it open gets errors from now on");
+            say(format_args!("{shown} is in use: whoever has it open gets errors from now on"));
         }
     }
 }

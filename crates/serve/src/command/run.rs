@@ -6,6 +6,7 @@ use crate::{
     access::Access,
     fuse::Mount,
     nbd::{Limits, Security},
+    say::{self, say},
     server::{Address, Config, Listener, Server, Tls, TlsFiles},
     status::{Endpoint, Status, StatusLine, place},
     ublk::Drive,
@@ -21,7 +22,7 @@ use nowait_sys::{
 };
 use std::{
     env,
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     process,
     sync::Arc,
     thread,
@@ -38,6 +39,8 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let signals = Signals::take(&[signalfd::TERM, signalfd::INT, signalfd::HUP])
         .map_err(ServeError::descriptors)?;
     let listeners = listen(args)?;
+    let status =
+        args.status.as_ref().map(|address| listen_for_status(address, args)).transpose()?;
     drives::prepare(args);
     let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
     let images = open_images(&nowait, args)?;
@@ -49,10 +52,12 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let front = vhost(args, &server, &config)?;
     let drives = drives::make(&server, args, &config)?;
     let started = Instant::now();
-    let mut main = Main { server, listeners, mounts, drives, front, signals, started };
-    let told = main.tell(args)?;
+    let line = io::stderr().is_terminal().then(StatusLine::default);
+    let mut main = Main { server, listeners, mounts, drives, front, signals, started, line };
+    let told = main.tell(status)?;
     main.say_what_is_served();
     let served = main.run();
+    say::leave();
     // Its thread keeps it, and ends with the process.
     told.iter().for_each(|listener| listener.unlink());
     served?;
@@ -75,7 +80,6 @@ fn vhost(args: &ServeArgs, server: &Server, config: &Config) -> Result<Option<Fr
 }
 
 fn config(args: &ServeArgs) -> Result<Config, ServeError> {
-    const MEMORY_MIN: u64 = 64 << 20;
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let files = args.tls_cert.clone().zip(args.tls_key.clone());
     let files = files.map(|(certificate, key)| TlsFiles {
@@ -90,7 +94,7 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
         threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
         // A client is a descriptor; some are for images, rings and sockets.
         clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
-        memory_bytes: usize::try_from(args.memory.max(MEMORY_MIN) / fronts).unwrap_or(usize::MAX),
+        memory_bytes: usize::try_from(args.memory / fronts).unwrap_or(usize::MAX),
         limits: Limits::default(),
         tls: files.as_ref().map(Tls::load).transpose()?,
         ..Config::default()
@@ -107,12 +111,11 @@ fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<File>>
             )));
         }
         let image = Image::open(nowait, &options)?;
-        let lost = image.cut_off();
-        if lost > 0 {
-            eprintln!(
-                "nowait: {}: its last {lost} bytes are no whole sector and are not served",
-                options.path.display()
-            );
+        let (shown, lost) = (options.path.display(), image.cut_off());
+        if image.size() == 0 {
+            say(format_args!("{shown}: nothing of it is served: no whole sector is there"));
+        } else if lost > 0 {
+            say(format_args!("{shown}: its last {lost} bytes are no whole sector, not served"));
         }
         images.push(Arc::new(image));
     }
@@ -122,8 +125,7 @@ fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<File>>
 fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
     let mut listeners = inherited()?;
     for address in &args.nbd {
-        let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
-        listeners.push(Listener::bind(address).map_err(failed)?);
+        listeners.push(bind(address)?);
     }
     let others = [args.fuse.len(), args.vhost_user.len(), args.ublk.len()];
     if listeners.is_empty() && others == [0; 3] {
@@ -132,6 +134,22 @@ fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
         return Err(ServeError::new(reason));
     }
     listeners.into_iter().map(|listener| secure(listener, args)).collect()
+}
+
+fn bind(address: &Address) -> Result<Listener, ServeError> {
+    let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
+    Listener::bind(address).map_err(failed)
+}
+
+/// Listens for those who ask how it goes: what they are told is for this machine, or for all.
+fn listen_for_status(address: &Address, args: &ServeArgs) -> Result<Listener, ServeError> {
+    let listener = bind(address)?;
+    if listener.is_open_to_other_machines() && !args.insecure {
+        return Err(ServeError::new(format!(
+            "--status {address} is open to others: say tcp:127.0.0.1:PORT, or --insecure"
+        )));
+    }
+    Ok(listener)
 }
 
 /// Takes over the sockets of systemd's socket activation. Source: sd_listen_fds(3).
@@ -171,6 +189,8 @@ struct Main {
     front: Option<Front>,
     signals: Signals,
     started: Instant,
+    /// On a terminal only.
+    line: Option<StatusLine>,
 }
 
 /// The mark of the signals; listeners have their number, mounts theirs from [`MOUNTS`] on, and
@@ -185,18 +205,14 @@ impl Main {
         for image in self.server.view().images() {
             for (listener, _) in &self.listeners {
                 let (name, size) = (image.name(), image.size());
-                eprintln!("nowait: serving {name} ({size} bytes) on {listener}");
+                say(format_args!("serving {name} ({size} bytes) on {listener}"));
             }
         }
     }
 
     /// Begins to answer those who ask how it goes; returns where.
-    fn tell(&self, args: &ServeArgs) -> Result<Vec<Arc<Listener>>, ServeError> {
-        let mut told = Vec::new();
-        if let Some(address) = &args.status {
-            let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
-            told.push(Arc::new(Listener::bind(address).map_err(failed)?));
-        }
+    fn tell(&self, status: Option<Listener>) -> Result<Vec<Arc<Listener>>, ServeError> {
+        let mut told: Vec<_> = status.into_iter().map(Arc::new).collect();
         // For `nowait top`, where there is a place for it.
         let own = place::own_socket().and_then(|path| Listener::bind(&Address::Unix(path)));
         told.extend(own.ok().map(Arc::new));
@@ -222,9 +238,9 @@ impl Main {
             watch(drive.raw(), DRIVES + index as u64)?;
         }
         let mut ready = ReadyList::new(16);
-        let mut line = io::stderr().is_terminal().then(StatusLine::default);
         loop {
-            let next = if line.is_some() { Deadline::after_ns(LINE_NS) } else { Deadline::NEVER };
+            let next =
+                if self.line.is_some() { Deadline::after_ns(LINE_NS) } else { Deadline::NEVER };
             epoll.wait(&mut ready, next);
             for event in ready.iter() {
                 if let Some((listener, security)) = self.listeners.get(event.token as usize) {
@@ -243,10 +259,8 @@ impl Main {
                 }
                 self.resize();
             }
-            if let (true, Some(line)) = (ready.is_empty(), &mut line) {
-                let text = line.next(Status::of(&self.server.view(), self.started));
-                // Back to the beginning of the line, which is cleared.
-                let _ = write!(io::stderr(), "\r\x1b[K{text}");
+            if let (true, Some(line)) = (ready.is_empty(), &mut self.line) {
+                say::show(&line.next(Status::of(&self.server.view(), self.started)));
             }
         }
     }
@@ -265,7 +279,7 @@ impl Main {
         if let Some(index) = token.checked_sub(DRIVES) {
             let drive = &mut self.drives[index as usize];
             if drive.is_up() {
-                eprintln!("nowait: {} was stopped", drive.path().display());
+                say(format_args!("{} was stopped", drive.path().display()));
                 self.server.unmounted(drive.path());
                 drive.forget();
             }
@@ -273,7 +287,7 @@ impl Main {
         }
         let mount = &mut self.mounts[(token - MOUNTS) as usize];
         if mount.is_up() {
-            eprintln!("nowait: {} was unmounted", mount.path().display());
+            say(format_args!("{} was unmounted", mount.path().display()));
             self.server.unmounted(mount.path());
             mount.forget();
         }
@@ -286,18 +300,18 @@ impl Main {
             match image.resize() {
                 Ok((before, after)) if before != after => {
                     let name = image.name();
-                    eprintln!("nowait: {name} has {after} bytes now, before {before}");
+                    say(format_args!("{name} has {after} bytes now, before {before}"));
                 }
                 Ok(_) => {}
-                Err(error) => eprintln!("nowait: {error}"),
+                Err(error) => say(error),
             }
         }
         self.front.iter().for_each(Front::resized);
         for drive in self.drives.iter_mut().filter(|drive| drive.is_up()) {
             match drive.resized() {
-                Ok(true) => eprintln!("nowait: {} has its size now", drive.path().display()),
+                Ok(true) => say(format_args!("{} has its size now", drive.path().display())),
                 Ok(false) => {}
-                Err(error) => eprintln!("nowait: {error}"),
+                Err(error) => say(error),
             }
         }
     }

@@ -51,10 +51,13 @@ struct Program {
 /// Looks, and shows what has changed, until it is ended.
 ///
 /// # Errors
-/// The output is gone.
+/// Nobody answers at a socket that was named; the output is gone.
 pub fn top(args: &TopArgs) -> Result<(), ServeError> {
     let failed = |error: io::Error| ServeError::io("standard output", &error);
     let mut out = io::stdout().lock();
+    for path in &args.sockets {
+        fetch(path).map_err(|error| ServeError::io(path.display(), &error))?;
+    }
     if args.json {
         let all: Vec<Status> = look(args).servers.into_values().collect();
         let text = serde_json::to_string(&all).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The file appears, and disappears again; what a server that was killed has left behind.
 
 use super::Front;
-use crate::ServeError;
+use crate::{ServeError, say::say};
 use fuser::{Config, MountOption, Session, SessionACL};
 use nowait::Errno;
 use nowait_sys::{eventfd::EventFd, fuse};
@@ -172,7 +172,7 @@ fn clear(path: &Path) -> Result<(), ServeError> {
     }
     unmount(path, true)
         .map_err(|error| ServeError::io(format!("{shown} cannot be cleared"), &error))?;
-    eprintln!("nowait: {shown} was left mounted by a server that was killed: taken down");
+    say(format_args!("{shown} was left mounted by a server that was killed: taken down"));
     Ok(())
 }
 

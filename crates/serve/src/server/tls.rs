@@ -5,7 +5,10 @@ use crate::ServeError;
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
     server::WebPkiClientVerifier,
 };
 use std::{
@@ -61,7 +64,10 @@ impl Tls {
             }
         };
         let key = PrivateKeyDer::from_pem_file(&files.key);
-        let key = key.map_err(|error| about(&files.key, &error))?;
+        let key = key.map_err(|error| match error {
+            pem::Error::NoItemsFound => about(&files.key, &"no private key in it, in PEM"),
+            error => about(&files.key, &error),
+        })?;
         let chain = certificates(&files.certificate)?;
         let config = builder.with_single_cert(chain, key);
         Ok(Tls(Arc::new(config.map_err(|error| about(&files.certificate, &error))?)))
@@ -80,7 +86,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServeError>
     let all: Result<Vec<_>, _> = read.collect();
     let all = all.map_err(|error| about(path, &error))?;
     if all.is_empty() {
-        return Err(ServeError::new(format!("{}: no certificate in it", path.display())));
+        return Err(about(path, &"no certificate in it, in PEM"));
     }
     Ok(all)
 }

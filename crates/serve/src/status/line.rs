@@ -27,11 +27,11 @@ impl StatusLine {
         let files: usize = status.exports.iter().map(|export| export.files.len()).sum();
         let files = match files {
             0 => String::new(),
-            count => format!("  {count} files"),
+            count => format!("  {}", counted(count as u64, "file")),
         };
         let mut text = format!(
-            "{} clients{files}  read {}  write {}  depth {in_flight}  p50 {}  p99 {}",
-            status.clients.now,
+            "{}{files}  read {}  write {}  depth {in_flight}  p50 {}  p99 {}",
+            counted(status.clients.now, "client"),
             rate(&read, ms),
             rate(&write, ms),
             time(quantile_ns(&both, 0.5)),
@@ -48,6 +48,10 @@ impl StatusLine {
         self.before = status;
         text
     }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 #[cfg(test)]
@@ -81,6 +85,6 @@ mod tests {
         let mut shown = cached(300);
         shown.exports[0].files = vec!["/run/disk".to_owned()];
         let text = line.next(shown);
-        assert!(text.starts_with("0 clients  1 files  ") && text.ends_with("hits –"), "{text}");
+        assert!(text.starts_with("0 clients  1 file  ") && text.ends_with("hits –"), "{text}");
     }
 }

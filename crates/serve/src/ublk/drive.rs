@@ -1,7 +1,7 @@
 //! The device appears, and disappears again; what a server that was killed has left behind.
 
 use super::Setup;
-use crate::ServeError;
+use crate::{ServeError, say::say};
 use nowait::{Errno, File};
 use nowait_export::{Image, Properties};
 use nowait_sys::{
@@ -148,9 +148,9 @@ impl Drive {
         self.image.stats().connect();
         let (name, size, path) = (self.image.name(), self.image.size(), self.path.display());
         if recovered {
-            eprintln!("nowait: {path} was left by a server that was killed: its requests go on");
+            say(format_args!("{path} was left by a server that was killed: its requests go on"));
         }
-        eprintln!("nowait: serving {name} ({size} bytes) as {path}");
+        say(format_args!("serving {name} ({size} bytes) as {path}"));
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Drive {
             // Others have been faster.
             Ok(()) | Err(Errno::NODEV) => {}
             Err(errno) => {
-                eprintln!("nowait: {} could not be removed: {errno}", self.path.display());
+                say(format_args!("{} could not be removed: {errno}", self.path.display()));
             }
         }
         self.recovers = false;
@@ -238,7 +238,7 @@ impl Drive {
             && let Err(errno) = ublk::write_back(disk.as_fd())
         {
             let path = self.path.display();
-            eprintln!("nowait: {path}: what was in the page cache is lost: {errno}");
+            say(format_args!("{path}: what was in the page cache is lost: {errno}"));
         }
         match ublk::open_disk(self.info.id, true) {
             Err(Errno::BUSY) => Removed::InUse,

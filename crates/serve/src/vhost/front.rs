@@ -7,6 +7,7 @@ use super::{session::Session, worker::Workers};
 use crate::{
     ServeError,
     access::Peer,
+    say::say,
     server::{Address, Listener, Shared, Socket as Stream, View},
 };
 use nowait::File;
@@ -101,13 +102,14 @@ impl Front {
             let named =
                 |image: &&Arc<Image<File>>| export.as_ref().is_none_or(|name| name == image.name());
             let image = view.images().iter().find(named).ok_or_else(|| {
-                ServeError::new(format!("no image is called {}", export.as_deref().unwrap_or("")))
+                let name = export.as_deref().unwrap_or_default();
+                ServeError::new(format!("--vhost-user {name}=…: no image is called {name}"))
             })?;
             let address = Address::Unix(path.clone());
             let failed = |error| ServeError::io(format!("cannot listen on {address}"), &error);
             let listener = Listener::bind(&address).map_err(failed)?;
             let (name, size) = (image.name(), image.size());
-            eprintln!("nowait: serving {name} ({size} bytes) as vhost-user-blk on {listener}");
+            say(format_args!("serving {name} ({size} bytes) as vhost-user-blk on {listener}"));
             front.open(view.shared(), image, listener, queues)?;
         }
         Ok(front)
@@ -195,7 +197,7 @@ impl Keeper {
                     self.serve(stream);
                 }
                 // `--allow` names others.
-                _ => eprintln!("nowait: {name}: a VMM may not have it: {}", user(&peer)),
+                _ => say(format_args!("{name}: a VMM may not have it: {}", user(&peer))),
             }
         }
     }
@@ -218,7 +220,7 @@ impl Keeper {
         if let Err(error) = self.talk(stream)
             && !matches!(error, Error::Disconnected | Error::SocketBroken(_))
         {
-            eprintln!("nowait: {}: a VMM was sent away: {error}", self.image.name());
+            say(format_args!("{}: a VMM was sent away: {error}", self.image.name()));
         }
         clients.leave();
     }
