@@ -38,6 +38,12 @@ impl Runs {
         stats::ratio(&self.figures(a, metric)?, &self.figures(b, metric)?)
     }
 
+    /// Returns the figures of a subject divided by `whole`.
+    pub(crate) fn share(&self, metric: Metric, whole: f64, subject: &str) -> Option<Ratio> {
+        let figures = self.figures(subject, metric)?;
+        stats::ratio(&vec![whole; figures.len()], &figures)
+    }
+
     /// Returns every metric of every subject, for the JSON.
     pub(crate) fn rows(&self, case: &'static str) -> Vec<Row> {
         let of = |name| {

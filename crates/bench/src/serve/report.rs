@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::cases::{Case, OURS, On, SUBJECTS, Target};
+use super::cases::{Against, Case, OURS, On, SUBJECTS, Target};
 use super::suite::{Plan, Results};
 use crate::error::Result;
 use crate::metric::Metric;
@@ -29,7 +29,10 @@ const COLUMNS: [Metric; 6] = [
 /// Judges every target of a case.
 fn judged<'a>(case: &'a Case, runs: &'a Runs) -> impl Iterator<Item = Judged> + 'a {
     case.targets.iter().map(|target| {
-        let ratio = runs.ratio(target.metric, target.against, target.ours);
+        let ratio = match target.against {
+            Against::Server(name) => runs.ratio(target.metric, name, target.ours),
+            Against::Bytes(bytes) => runs.share(target.metric, bytes, target.ours),
+        };
         Judged::new(target.text(), target.comparison, target.ratio, ratio)
     })
 }

@@ -15,6 +15,7 @@ use crate::host::Host;
 use crate::interleave::interleave;
 use crate::interrupt;
 use crate::layout::TestFile;
+use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runs::Runs;
@@ -147,8 +148,14 @@ fn lacks_loop() -> Option<String> {
 
 /// Makes one run; returns its figures, and how many bytes of the image are then in the kernel's
 /// page cache, which had none before.
+///
+/// How much the page cache has grown is that of the whole machine, Buffers too, from when client
+/// and server had been read; in an ext4 that has a cache of its own, it is what there is of the
+/// image.
 fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<(Sample, f64)> {
     let served = Served::start(subject, nowait, run.image, folder)?;
+    client::read_into_memory();
+    let before = memory::cached_and_buffers_bytes();
     let parsed = match run.case.on {
         On::Disk => client::run(run, &served.target())?,
         On::Ext4 => {
@@ -156,6 +163,7 @@ fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<
             client::run(run, &mounted.target())?
         }
     };
+    let grown = (memory::cached_and_buffers_bytes() - before).max(0.0);
     let cached = cached_bytes(run.image);
     let mut sample = parsed.sample;
     if let Some(used) = served.stop()? {
@@ -164,15 +172,14 @@ fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<
         sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
         sample.insert(Metric::RssBytesMax, used.rss_bytes_max);
     }
-    if cached.is_finite() {
-        // There was nothing of the image before.
-        sample.insert(Metric::PageCacheGrowthBytes, cached);
+    let growth = if run.case.on == On::Disk { grown } else { cached };
+    if growth.is_finite() {
+        sample.insert(Metric::PageCacheGrowthBytes, growth);
     }
     Ok((sample, cached))
 }
 
-/// Returns how much of `image` is in the kernel's page cache. What the whole machine has there says
-/// less: the programs themselves are read again after the caches were dropped.
+/// Returns how much of `image` is in the kernel's page cache.
 fn cached_bytes(image: &Path) -> f64 {
     let mut fincore = Command::new("fincore");
     let output = fincore.args(["--bytes", "--noheadings", "--output=RES"]).arg(image).output();
