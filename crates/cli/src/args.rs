@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
-    /// Serve image files as block devices, by NBD, FUSE and ublk: direct I/O, no double caching.
+    /// Serve image files as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(nowait_serve::ServeArgs),
     /// Show what servers of images and programs under `nowait run` are doing.
@@ -95,8 +95,12 @@ Examples:
   nowait serve disk.img --ublk 0                     then: mkfs.ext4 /dev/ublkb0
   nowait serve vm=/images/vm.raw data=/dev/vg/data --nbd unix:/run/nbd.sock
   nbdinfo nbd+unix:///vm?socket=/run/nbd.sock
-A disk of a virtual machine:
+A disk of a virtual machine, by NBD, and by vhost-user, where the server shares its memory:
   qemu-system-x86_64 … -drive file=nbd+unix:///vm?socket=/run/nbd.sock,format=raw,if=virtio
+  nowait serve vm=/images/vm.raw --vhost-user vm=/run/vm.sock
+  qemu-system-x86_64 … -m 4G -object memory-backend-memfd,id=mem,size=4G,share=on \\
+      -machine q35,memory-backend=mem -chardev socket,id=vm,path=/run/vm.sock,reconnect=1 \\
+      -device vhost-user-blk-pci,chardev=vm,num-queues=4
 In a container without root:
   nbdcopy disk.raw nbd+unix:///vm?socket=/run/nbd.sock
   qemu-img convert -O qcow2 nbd+unix:///vm?socket=/run/nbd.sock backup.qcow2
