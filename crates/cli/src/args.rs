@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
-    /// Serve image files as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
+    /// Serve images as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(nowait_serve::ServeArgs),
     /// Show what servers of images and programs under `nowait run` are doing.
