@@ -109,9 +109,17 @@ fn text(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> String {
             let _ = writeln!(text, "Note: {note}.");
         }
     }
-    let judged = || tables.iter().flat_map(|table| &table.rows).filter_map(Row::is_met);
-    let (met, all) = (judged().filter(|met| *met).count(), judged().count());
+    let count = |of_changes: bool| {
+        let rows = tables.iter().flat_map(|table| &table.rows);
+        let judged = rows.filter(|row| row.source.ratio().is_some() == of_changes);
+        let judged: Vec<bool> = judged.filter_map(Row::is_met).collect();
+        (judged.iter().filter(|met| **met).count(), judged.len())
+    };
+    let (met, all) = count(true);
     let _ = write!(text, "\n{met} of {all} changes of the sources are met or exceeded, to 2 %.");
+    let (kept, said) = count(false);
+    let what = "that the sources give as a range or in words are no worse here";
+    let _ = write!(text, "\n{kept} of {said} figures {what}, to 2 %.");
     text
 }
 
@@ -140,7 +148,7 @@ fn source(source: Source) -> String {
         Source::Figures(before, after) => format!("{} → {}", figure(before), figure(after)),
         Source::Between(low, high) => format!("{low:.2}–{high:.2}"),
         Source::Said(words) => words.to_owned(),
-        Source::Ratio(_) => "–".to_owned(),
+        Source::Ratio(_) | Source::Silent => "–".to_owned(),
     }
 }
 
@@ -249,7 +257,7 @@ fn notes(table: &Table) -> &[String] {
 fn json_rows<'a>(table: &Table, row: &'a Row) -> Vec<JsonRow<'a>> {
     let mut figures = match row.source {
         Source::Figures(before, after) => vec![("source-before", before), ("source", after)],
-        Source::Ratio(_) | Source::Between(..) | Source::Said(_) => Vec::new(),
+        Source::Ratio(_) | Source::Between(..) | Source::Said(_) | Source::Silent => Vec::new(),
     };
     figures.extend([("baseline", row.baseline), ("nowait", row.nowait)]);
     let point = |point: &Point| JsonPoint {
@@ -277,7 +285,7 @@ fn json_ratio<'a>(table: &Table, row: &'a Row) -> JsonRatio<'a> {
     let (range, words) = match row.source {
         Source::Between(low, high) => (Some((low, high)), Some(source(row.source))),
         Source::Said(words) => (None, Some(words.to_owned())),
-        Source::Figures(..) | Source::Ratio(_) => (None, None),
+        Source::Figures(..) | Source::Ratio(_) | Source::Silent => (None, None),
     };
     JsonRatio {
         case: case(table),
@@ -337,7 +345,7 @@ mod tests {
         let tables = [Table { row: "M1", title: "x".to_owned(), notes: Vec::new(), rows }];
         let text = text(&args, &hardware, &tables);
         assert!(text.contains("10.08 → 23.91") && text.contains("2.500×"), "{text}");
-        assert!(text.contains("1 of 1 changes"), "{text}");
+        assert!(text.contains("1 of 1 changes") && text.contains("1 of 1 figures"), "{text}");
         let json: serde_json::Value =
             serde_json::from_str(&json(&args, &hardware, &tables).expect("JSON")).expect("valid");
         assert_eq!(json["rows"].as_array().map(Vec::len), Some(6));

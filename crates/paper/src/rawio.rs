@@ -50,7 +50,7 @@ const MODES: [Mode; 4] = [
         per_drive: false,
         all: true,
         throughput: Source::Said("well below 1"),
-        processor: Source::Said("–"),
+        processor: Source::Silent,
     },
     Mode {
         name: "minimum batch",
@@ -66,7 +66,7 @@ const MODES: [Mode; 4] = [
         per_drive: false,
         all: false,
         throughput: Source::Said("> 1 at 8 KiB"),
-        processor: Source::Said("–"),
+        processor: Source::Silent,
     },
 ];
 

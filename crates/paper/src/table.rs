@@ -24,6 +24,8 @@ pub enum Source {
     Between(f64, f64),
     /// In words, of the same.
     Said(&'static str),
+    /// It does not say.
+    Silent,
 }
 
 /// Where a figure stands among those of other block sizes.
@@ -64,7 +66,7 @@ impl Source {
         match self {
             Source::Figures(before, after) => Some(after / before),
             Source::Ratio(ratio) => Some(ratio),
-            Source::Between(..) | Source::Said(_) => None,
+            Source::Between(..) | Source::Said(_) | Source::Silent => None,
         }
     }
 }
@@ -75,12 +77,23 @@ impl Row {
         self.nowait / self.baseline
     }
 
-    /// Tells whether the change is at least the source's, to 2 %; `None`: it has none.
+    /// Tells whether nowait does what the source says, or better, to 2 %; `None`: it says nothing.
+    ///
+    /// A change is at least the source's. A range is what others measured of the baseline: nowait
+    /// is not beyond its bad end. Words are about the baseline too: nowait is no worse than the
+    /// simulated one.
     pub fn is_met(&self) -> Option<bool> {
-        let source = self.source.ratio()?;
+        let (here, wanted) = match self.source {
+            Source::Figures(..) | Source::Ratio(_) => (self.ratio(), self.source.ratio()?),
+            Source::Between(low, high) => {
+                (self.nowait, if self.more_is_better { low } else { high })
+            }
+            Source::Said(_) => (self.ratio(), 1.0),
+            Source::Silent => return None,
+        };
         Some(match self.more_is_better {
-            true => self.ratio() >= source * 0.98,
-            false => self.ratio() <= source * 1.02,
+            true => here >= wanted * 0.98,
+            false => here <= wanted * 1.02,
         })
     }
 }
@@ -103,6 +116,25 @@ mod tests {
         assert_eq!(row(true, 210.0).is_met(), Some(true));
         assert_eq!(row(true, 150.0).is_met(), Some(false));
         assert_eq!(row(false, 150.0).is_met(), Some(true));
-        assert_eq!(Row { source: Source::Said("less"), ..row(true, 1.0) }.is_met(), None);
+        assert_eq!(Row { source: Source::Silent, ..row(true, 1.0) }.is_met(), None);
+    }
+
+    #[test]
+    fn a_range_and_words_are_judged_too() {
+        let row = |source, nowait| Row {
+            what: String::new(),
+            unit: "× sync",
+            more_is_better: false,
+            source,
+            point: None,
+            baseline: 1.22,
+            nowait,
+        };
+        let range = Source::Between(1.10, 1.20);
+        assert_eq!(row(range, 1.17).is_met(), Some(true), "inside");
+        assert_eq!(row(range, 0.90).is_met(), Some(true), "better");
+        assert_eq!(row(range, 1.25).is_met(), Some(false));
+        assert_eq!(row(Source::Said("more than 1"), 1.24).is_met(), Some(true), "to 2 %");
+        assert_eq!(row(Source::Said("more than 1"), 1.30).is_met(), Some(false));
     }
 }

@@ -19,8 +19,10 @@ pub(super) fn sections(saved: &Saved) -> String {
 
 /// Draws every change that a source gives a figure for.
 fn overview(saved: &Saved) -> String {
-    let known: Vec<&SavedRatio> = saved.ratios.iter().filter(|one| one.met.is_some()).collect();
-    let met = known.iter().filter(|one| one.met == Some(true)).count();
+    let judged = saved.ratios.iter().filter(|one| one.met.is_some());
+    let (known, said): (Vec<&SavedRatio>, Vec<_>) = judged.partition(|one| one.source.is_some());
+    let count = |of: &[&SavedRatio]| of.iter().filter(|one| one.met == Some(true)).count();
+    let (met, kept) = (count(&known), count(&said));
     let row = |one: &&SavedRatio| {
         let met = one.met == Some(true);
         let row = one.case.split(' ').next().unwrap_or_default();
@@ -42,7 +44,9 @@ fn overview(saved: &Saved) -> String {
     let all = known.len();
     format!(
         "<section>\n<h2>The changes</h2>\n<p>{met} of {all} changes of the sources are met or \
-         exceeded, to 2 %.</p>\n{}</section>\n",
+         exceeded, to 2 %; {kept} of {} figures that they give as a range or in words are no worse \
+         here.</p>\n{}</section>\n",
+        said.len(),
         figure(&forest.draw())
     )
 }

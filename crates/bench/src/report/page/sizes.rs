@@ -155,7 +155,7 @@ fn series_plot(saved: &Saved, case: &str, name: &str, rows: &[&&(&Point, &SavedR
     let range = ratio.and_then(|ratio| ratio.source_range);
     let words = ratio.and_then(|ratio| ratio.source_words.as_deref());
     let title = match words {
-        Some(words) if words != "–" => format!("{name} (source: {words})"),
+        Some(words) => format!("{name} (source: {words})"),
         _ => name.to_owned(),
     };
     let band = range.map(|(low, high)| Band { low, high });
