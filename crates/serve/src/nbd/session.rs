@@ -45,6 +45,8 @@ pub struct Session<F> {
 const READ_BYTES: usize = 64 << 10;
 /// How much of what follows the data of a long write is read along with them.
 const READ_AHEAD_BYTES: usize = 512;
+/// How much memory for what is carried is kept while there is nothing to carry.
+const CARRY_KEPT_BYTES: usize = 4 << 10;
 /// A reader that does not read is not read from.
 const UNSENT_PARTS_MAX: usize = 4096;
 
@@ -148,6 +150,10 @@ impl<F> Session<F> {
         let mut carry = core::mem::take(&mut self.carry);
         let taken = self.take(&carry, medium, now_ns);
         carry.drain(..taken);
+        // Many clients may have had much to carry once.
+        if carry.is_empty() && carry.capacity() > CARRY_KEPT_BYTES {
+            carry = Vec::new();
+        }
         self.carry = carry;
         taken > 0
     }
