@@ -214,7 +214,7 @@ impl Target {
         match self.against {
             Against::Server(name) => format!("{metric} {sign} {:.2} × {name}{of}", self.ratio),
             Against::Bytes(bytes) => {
-                format!("{metric} {sign} {:.2} × {}{of}", self.ratio, units::bytes(bytes))
+                format!("{metric} {sign} {:.2} × {} MB{of}", self.ratio, units::digits(bytes / 1e6))
             }
         }
     }

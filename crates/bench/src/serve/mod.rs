@@ -11,6 +11,7 @@
 
 mod args;
 mod cases;
+mod charge;
 mod client;
 mod mounted;
 mod report;

@@ -64,6 +64,14 @@ impl Served {
         }
     }
 
+    /// Returns the process, if it is a program.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Program(server, _) => Some(server.0.id()),
+            Self::Loop(_) | Self::Plain(_) => None,
+        }
+    }
+
     /// Ends it in order; returns what the program has used, if it is one.
     ///
     /// # Errors

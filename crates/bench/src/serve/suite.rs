@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::cases::{Case, On, Subject};
+use super::charge::Charge;
 use super::client::{self, Run};
 use super::mounted::Mounted;
 use super::server::Served;
@@ -15,7 +16,6 @@ use crate::host::Host;
 use crate::interleave::interleave;
 use crate::interrupt;
 use crate::layout::TestFile;
-use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runs::Runs;
@@ -149,13 +149,15 @@ fn lacks_loop() -> Option<String> {
 /// Makes one run; returns its figures, and how many bytes of the image are then in the kernel's
 /// page cache, which had none before.
 ///
-/// How much the page cache has grown is that of the whole machine, Buffers too, from when client
-/// and server had been read; in an ext4 that has a cache of its own, it is what there is of the
-/// image.
+/// How much the page cache has grown is what was cached for the server from when it was there on,
+/// or for the whole machine, Buffers too; in an ext4, which has a cache of its own, it is what
+/// there is of the image.
 fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<(Sample, f64)> {
+    // Dropped behind the server, whose cgroup it is.
+    let charge;
     let served = Served::start(subject, nowait, run.image, folder)?;
     client::read_into_memory();
-    let before = memory::cached_and_buffers_bytes();
+    charge = Charge::begin(served.pid());
     let parsed = match run.case.on {
         On::Disk => client::run(run, &served.target())?,
         On::Ext4 => {
@@ -163,7 +165,7 @@ fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<
             client::run(run, &mounted.target())?
         }
     };
-    let grown = (memory::cached_and_buffers_bytes() - before).max(0.0);
+    let grown = charge.growth();
     let cached = cached_bytes(run.image);
     let mut sample = parsed.sample;
     if let Some(used) = served.stop()? {
