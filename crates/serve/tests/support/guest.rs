@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use super::support::{Memory, PLAIN, exports};
+use super::support::{Memory, PLAIN, SMALL_SIZE, exports};
 use core::sync::atomic::Ordering;
 use nowait_export::{Image, Medium};
 use nowait_serve::vhost::{Counter, Ring, Setup, device, ring::Taken};
@@ -203,10 +203,14 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn new(size: u16, features: u64, borrows: bool) -> Device {
-        let guest = Guest::new(size);
-        let image = exports()[0].clone();
-        let ring = Ring::new(0, guest.setup(&image, features)).unwrap();
         let medium = Memory { borrows, ..Memory::new(64 << 20) };
+        Device::of(size, features, exports()[0].clone(), medium)
+    }
+
+    /// A device of this image, which is all in `medium`.
+    fn of(size: u16, features: u64, image: Arc<Image<()>>, medium: Memory) -> Device {
+        let guest = Guest::new(size);
+        let ring = Ring::new(0, guest.setup(&image, features)).unwrap();
         Device { guest, ring, medium, image }
     }
 
@@ -255,10 +259,10 @@ pub(crate) fn drive(input: &[u8]) {
     let mut input = Input(input);
     let (size, choices) = (1 << (input.byte() % 9), input.byte());
     let features = if choices & 1 == 0 { FEATURES } else { 0 };
-    let mut device = Device::new(size, features, choices & 2 == 0);
-    if choices & 4 != 0 {
-        device.medium = Memory { borrows: device.medium.borrows, ..Memory::new(64 << 10) };
-    }
+    let bound = if choices & 4 == 0 { 64 << 20 } else { 64 << 10 };
+    let medium = Memory { borrows: choices & 2 == 0, ..Memory::sized(bound, SMALL_SIZE) };
+    let image = Arc::new(Image::new("disk", PLAIN, 0, SMALL_SIZE as u64, ()));
+    let mut device = Device::of(size, features, image, medium);
     while !input.0.is_empty() {
         step(&mut input, &mut device);
     }
@@ -276,6 +280,11 @@ impl Input<'_> {
 
     fn number(&mut self, bytes: usize) -> u64 {
         (0..bytes).fold(0, |number, _| number << 8 | u64::from(self.byte()))
+    }
+
+    /// Of the image, or a little beyond its end.
+    fn sector(&mut self) -> u64 {
+        self.number(2) % (SMALL_SIZE as u64 / 512 + 16)
     }
 
     /// An address that is inside more often than not.
@@ -310,11 +319,11 @@ fn step(input: &mut Input<'_>, device: &mut Device) {
         3 => guest.set_available(input.number(2) as u16),
         4 => medium.holds = !medium.holds,
         5 => {
-            let (kind, sector, len) = (input.byte() % 16, input.number(2), input.number(2));
+            let (kind, sector, len) = (input.byte() % 16, input.sector(), input.number(2));
             guest.want(kind.into(), sector, len as u32 * 16);
         }
         6 => {
-            let (kind, sector, len) = (input.byte() % 16, input.number(2), input.byte());
+            let (kind, sector, len) = (input.byte() % 16, input.sector(), input.byte());
             let fill = input.byte();
             guest.give(kind.into(), sector, &vec![fill; usize::from(len) * 64]);
         }

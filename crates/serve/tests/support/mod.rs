@@ -9,6 +9,11 @@ use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
 pub(crate) const SIZE: usize = 8 << 20;
 
+/// The bytes of the image that fuzzers have: a little more than one piece of a transfer. An input
+/// of some hundred bytes has room for dozens of reads of the whole image, and to clear and copy
+/// megabytes is all that a fuzzer would do with a larger one.
+pub(crate) const SMALL_SIZE: usize = 272 << 10;
+
 /// Bytes in memory; what is asked of it ends when the test says so.
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,

@@ -1,25 +1,19 @@
 //! NBD as strangers may speak it: what the bytes of a fuzzer's input mean.
-//!
-//! The image is small. An input of some hundred bytes has room for dozens of reads of the whole
-//! image, and to copy megabytes is all that the fuzzer would do then.
 
-use super::support::{Client, Memory, PLAIN};
+use super::support::{Client, Memory, PLAIN, SMALL_SIZE};
 use nowait_export::{Image, Pool, Properties};
 use nowait_serve::nbd::{Limits, Security};
 use std::sync::Arc;
 
-/// More than one piece of a transfer.
-const IMAGE_BYTES: usize = 272 << 10;
 const LIMITS: Limits = Limits { requests: 16, bytes: 1 << 20 };
 /// Each costs a round of the loop, however few bytes it has.
 const PIECES_MAX: usize = 128;
 
 fn client(security: Security) -> Client {
     let read_only = Properties { read_only: true, ..PLAIN };
-    let image =
-        |name, properties| Arc::new(Image::new(name, properties, 0, IMAGE_BYTES as u64, ()));
+    let image = |name, properties| Arc::new(Image::new(name, properties, 0, SMALL_SIZE as u64, ()));
     let images: Arc<[_]> = Arc::new([image("disk", PLAIN), image("fixed", read_only)]);
-    Client::of(&images, Memory::sized(64 << 20, IMAGE_BYTES), security, LIMITS)
+    Client::of(&images, Memory::sized(64 << 20, SMALL_SIZE), security, LIMITS)
 }
 
 /// Says `input` from the first byte of a connection on; its own first byte chooses how that is
