@@ -25,15 +25,16 @@ use std::{
 fn on_each(name: &str, test: fn(&dyn BlockBackend)) {
     test(&Threads::new(ThreadsConfig::default()).unwrap());
     test(&Mem::new(0, 1, 1));
+    match Kaio::new(8) {
+        Ok(kaio) => (0..10).for_each(|_| test(&kaio)),
+        Err(errno) => note_skip(name, &errno.to_string()),
+    }
+    // Last: the end of a ring interrupts threads that used it.
     for issuer in [Issuer::Any, Issuer::Single] {
         match Uring::new(8, issuer) {
             Ok(uring) => (0..10).for_each(|_| test(&uring)),
             Err(errno) => note_skip(name, &errno.to_string()),
         }
-    }
-    match Kaio::new(8) {
-        Ok(kaio) => (0..10).for_each(|_| test(&kaio)),
-        Err(errno) => note_skip(name, &errno.to_string()),
     }
 }
 

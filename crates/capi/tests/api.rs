@@ -81,7 +81,8 @@ fn options() -> Options {
 
 /// Runs a claim on every backend that works here, in all cache modes.
 fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
-    for backend in 1..=3 {
+    // Native AIO, threads, io_uring: the end of a ring interrupts threads that used it.
+    for backend in [2, 3, 1] {
         let options = Options { backend, flags: 1, ..options() };
         let mut engine = null_mut();
         // SAFETY: valid pointers.

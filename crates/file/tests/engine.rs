@@ -26,7 +26,7 @@ const O_DIRECT: i32 = 0o40000;
 
 /// Runs a claim on every backend and submit mode.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
-    for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
+    for backend in common::BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload] {
             let config = Config { backend, submit, stats: true, ..Config::default() };
             match Engine::start(config, "test".to_owned()) {
@@ -69,11 +69,7 @@ fn submit(context: &Arc<Context>, commands: Vec<Command>) {
 
 fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
     let mut events = Vec::new();
-    let taken = context.wait_events(count, count, Deadline::NEVER, None, |_, event| {
-        events.push((event.data, event.res));
-        Ok(())
-    });
-    assert_eq!(taken, Ok(count));
+    common::wait_for(context, count, |event| events.push((event.data, event.res)));
     events
 }
 

@@ -1,5 +1,7 @@
 //! User files on real files, on every backend that works here.
 
+mod common;
+
 use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_cache::Durable;
 use nowait_file::{
@@ -22,7 +24,7 @@ const MIB: usize = 1 << 20;
 
 /// Runs a claim on every backend.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
-    for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
+    for backend in common::BACKENDS {
         let config = Config { backend, cache_bytes: 8 << 20, stats: true, ..Config::default() };
         match Engine::start(config, "test".to_owned()) {
             Ok(engine) => {
@@ -140,12 +142,10 @@ fn requests_of_a_context_complete_once_each() {
             }
             submission.finish();
             let left = 64 - seen.iter().sum::<usize>();
-            let sink = |_: usize, event: nowait_sys::aio::IoEvent| {
+            common::wait_for(&context, left, |event| {
                 seen[event.data as usize] += 1;
                 assert_eq!(event.res, 65_536);
-                Ok(())
-            };
-            assert_eq!(context.wait_events(left, 64, Deadline::NEVER, None, sink), Ok(left));
+            });
             assert_eq!(seen, [1; 64]);
             for (i, memory) in memory.iter().enumerate() {
                 let at = offset(i as u64) as usize;
@@ -177,11 +177,7 @@ fn durable_writes_of_a_submission_are_handed_over_unless_they_adjoin() {
                 submission.start_cached(&user, &write, &reply).unwrap();
             }
             submission.finish();
-            let sink = |_: usize, event: nowait_sys::aio::IoEvent| {
-                assert_eq!(event.res, LEN as i64);
-                Ok(())
-            };
-            assert_eq!(context.wait_events(8, 8, Deadline::NEVER, None, sink), Ok(8));
+            common::wait_for(&context, 8, |event| assert_eq!(event.res, LEN as i64));
             let handed_over = context.io().stats().counters().unwrap().punt_large.get();
             let expected = distance == 2 && engine.backend() != BackendChoice::Threads;
             assert_eq!(handed_over > 0, expected, "{:?}, {distance}", engine.backend());
@@ -210,11 +206,9 @@ fn a_write_larger_than_the_cache_ends_as_a_request_of_a_context() {
         let reply = Reply { data: 7, obj: 0, eventfd: None };
         submission.start_cached(&user, &write, &reply).unwrap();
         submission.finish();
-        let sink = |_: usize, event: nowait_sys::aio::IoEvent| {
+        common::wait_for(&context, 1, |event| {
             assert_eq!((event.data, event.res), (7, data.len() as i64));
-            Ok(())
-        };
-        assert_eq!(context.wait_events(1, 1, Deadline::NEVER, None, sink), Ok(1));
+        });
         user.settle(engine).unwrap();
         assert!(std::fs::read(folder.path().join("f")).unwrap() == data);
         context.destroy().unwrap();

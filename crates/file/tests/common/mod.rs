@@ -7,15 +7,20 @@ use nowait_file::{
     command::open_for,
     submit::{Reply, Submission},
 };
-use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
 use std::{
     os::fd::{AsFd, AsRawFd},
     sync::{Arc, Mutex},
 };
 
+/// Rings last: the kernel ends a ring after its close, which interrupts threads that used it
+/// wherever they sleep (`io_ring_exit_work`).
+pub(crate) const BACKENDS: [BackendChoice; 3] =
+    [BackendChoice::Kaio, BackendChoice::Threads, BackendChoice::Uring];
+
 /// Runs a claim on every backend that works here.
 pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
-    for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
+    for backend in BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
             let config = Config { backend, submit, stats: true, ..Config::default() };
             match Engine::start(config, "test".to_owned()) {
@@ -70,17 +75,26 @@ pub(crate) fn submit(context: &Arc<Context>, name: u64, command: Command) -> Res
 /// Waits for `count` events: names and results, by name.
 pub(crate) fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
     let mut events = Vec::new();
-    while events.len() < count {
-        let left = count - events.len();
-        let taken = context.wait_events(left, left, Deadline::NEVER, None, |_, event| {
-            events.push((event.data, event.res));
-            Ok(())
-        });
-        // A debugger or a freezer interrupts it.
-        assert!(matches!(taken, Ok(_) | Err(Errno::INTR)), "{taken:?}");
-    }
+    wait_for(context, count, |event| events.push((event.data, event.res)));
     events.sort_unstable();
     events
+}
+
+/// Waits for `count` events, each of which goes to `sink`. What interrupts it, a debugger or a
+/// freezer, only has it begin again.
+pub(crate) fn wait_for(context: &Context, count: usize, mut sink: impl FnMut(IoEvent)) {
+    let mut total = 0;
+    while total < count {
+        let left = count - total;
+        let taken = context.wait_events(left, left, Deadline::NEVER, None, |_, event| {
+            sink(event);
+            Ok(())
+        });
+        match taken {
+            Ok(taken) => total += taken,
+            Err(errno) => assert_eq!(errno, Errno::INTR),
+        }
+    }
 }
 
 /// Tells whether an event is there now.

@@ -13,9 +13,11 @@ const CACHE_BYTES: u64 = 4 << 20;
 /// Miri has no rings.
 #[cfg(miri)]
 pub(crate) const BACKENDS: [BackendChoice; 1] = [BackendChoice::Threads];
+/// Rings last: the kernel ends a ring after its close, which interrupts threads that used it
+/// wherever they sleep (`io_ring_exit_work`).
 #[cfg(not(miri))]
 pub(crate) const BACKENDS: [BackendChoice; 3] =
-    [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads];
+    [BackendChoice::Kaio, BackendChoice::Threads, BackendChoice::Uring];
 
 /// Runs a claim on every backend and submit mode that works here.
 #[allow(dead_code, reason = "not every test file is about one engine after another")]
