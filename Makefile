@@ -36,7 +36,7 @@ test: setup ## Run every test in its quick form, and the checks
 	@$(X) ci
 
 test-full: dist ## Run every test at full length (hours)
-	@$(X) ci test
+	@$(X) ci test random
 
 lint: setup ## Check format, clippy, tidy and documentation
 	@$(X) ci fmt tidy clippy doc

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!   main lane   fmt ── tidy ── dist (links on one processor) ── test (waits for disks) ── examples
-//!   beside it   loom ── miri ── clippy ── doc
+//!   beside it   loom ── miri ── clippy ── doc ── random (waits for disks too)
+//!   then        skips
 //! ```
 //!
 //! Clippy comes late because cargo lets it wait as long as the tests are built in the same folder.
@@ -35,8 +36,10 @@ struct Job {
 enum Lane {
     /// In order, what a person watches.
     Main,
-    /// At the same time, what needs nothing of the main lane and only the processor.
+    /// At the same time, what needs nothing of the main lane.
     Beside,
+    /// When both have ended.
+    End,
     /// Only by name.
     Named,
 }
@@ -71,11 +74,12 @@ const JOBS: &[Job] = &[
     Job { name: "dist", lane: Lane::Main, minutes_max: 20, run: dist_job },
     Job { name: "test", lane: Lane::Main, minutes_max: 40, run: test },
     Job { name: "examples", lane: Lane::Main, minutes_max: 10, run: examples_job },
-    Job { name: "skips", lane: Lane::Main, minutes_max: 1, run: skips_job },
     Job { name: "loom", lane: Lane::Beside, minutes_max: 40, run: loom },
     Job { name: "miri", lane: Lane::Beside, minutes_max: 40, run: miri },
     Job { name: "clippy", lane: Lane::Beside, minutes_max: 40, run: clippy },
     Job { name: "doc", lane: Lane::Beside, minutes_max: 40, run: doc },
+    Job { name: "random", lane: Lane::Beside, minutes_max: 40, run: random },
+    Job { name: "skips", lane: Lane::End, minutes_max: 1, run: skips_job },
     Job { name: "asan", lane: Lane::Named, minutes_max: 60, run: asan },
     Job { name: "tsan", lane: Lane::Named, minutes_max: 60, run: tsan },
     Job { name: "fuzz", lane: Lane::Named, minutes_max: 60, run: fuzz },
@@ -99,6 +103,7 @@ pub(crate) fn run(names: &[&str]) -> Result {
         let beside = thread::spawn(|| run_lane(&lane(Lane::Beside), true, Log::later));
         let mut rows = run_lane(&lane(Lane::Main), true, || Log::Now);
         rows.extend(beside.join().map_err(|_| "the jobs of the lane beside panicked")?);
+        rows.extend(run_lane(&lane(Lane::End), true, || Log::Now));
         rows
     } else {
         run_lane(&chosen, names[0] == "--quick", || Log::Now)
@@ -188,12 +193,9 @@ fn doc(context: &Context) -> Result<End> {
     context.plain(command)
 }
 
-/// A test that skipped itself ended as "ok" for cargo: here it counts as skipped, not passed.
 fn test(context: &Context) -> Result<End> {
-    drop(fs::remove_file(skips::file()));
     let args = ["test", "--workspace", "--no-fail-fast", "--features", examples::FEATURES];
     let mut command = context.cargo(&args);
-    command.env("NOWAIT_SKIPS", skips::file());
     if !context.quick {
         command.env("NOWAIT_FULL", "1").env("SCALE", "full");
     }
@@ -201,11 +203,14 @@ fn test(context: &Context) -> Result<End> {
     if let Some(commit) = commit() {
         command.env("SIM_COMMIT", commit);
     }
-    let mut outcome = count(command, &context.log)?;
-    let skipped = skips::count();
-    outcome.passed = outcome.passed.saturating_sub(skipped);
-    outcome.skipped += skipped;
-    Ok(End::Tests(outcome))
+    context.skipping_tests(command, "test")
+}
+
+/// Random operations on real files, which cargo leaves out of a run of all tests.
+fn random(context: &Context) -> Result<End> {
+    let features = examples::FEATURES;
+    let args = ["test", "-p", "nowait", "--test", "random", "--features", features];
+    context.skipping_tests(context.cargo(&args), "random")
 }
 
 fn examples_job(context: &Context) -> Result<End> {
@@ -416,6 +421,18 @@ impl Context {
 
     fn tests(&self, command: Command) -> Result<End> {
         count(command, &self.log).map(End::Tests)
+    }
+
+    /// Runs tests that may skip themselves. Such a test ended as "ok" for cargo: here it counts as
+    /// skipped, not passed.
+    fn skipping_tests(&self, mut command: Command, job: &str) -> Result<End> {
+        drop(fs::remove_file(skips::file(job)));
+        command.env("NOWAIT_SKIPS", skips::file(job));
+        let mut outcome = count(command, &self.log)?;
+        let skipped = skips::count(job);
+        outcome.passed = outcome.passed.saturating_sub(skipped);
+        outcome.skipped += skipped;
+        Ok(End::Tests(outcome))
     }
 
     /// On a build machine, nobody sees that a job hangs: it is ended with all its children.

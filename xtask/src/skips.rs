@@ -10,22 +10,26 @@ use std::path::PathBuf;
 
 use crate::process::{self, Result};
 
-/// Returns the file that the tests write their skips to.
-pub(crate) fn file() -> PathBuf {
-    process::target().join("skips.txt")
+/// The jobs that run tests which may skip themselves.
+const JOBS: [&str; 2] = ["test", "random"];
+
+/// Returns the file that the tests of a job write their skips to.
+pub(crate) fn file(job: &str) -> PathBuf {
+    debug_assert!(JOBS.contains(&job), "nobody would look at it");
+    process::target().join(format!("skips-{job}.txt"))
 }
 
-/// Returns how many tests wrote skips since the file was last removed.
-pub(crate) fn count() -> usize {
-    tests(&fs::read_to_string(file()).unwrap_or_default()).len()
+/// Returns how many tests of a job wrote skips since its file was last removed.
+pub(crate) fn count(job: &str) -> usize {
+    tests(&read(job)).len()
 }
 
-/// Prints the skips of the last run.
+/// Prints the skips of the last runs.
 ///
 /// # Errors
 /// There are more than tests/skips.allowed permits.
 pub(crate) fn run() -> Result {
-    let text = fs::read_to_string(file()).unwrap_or_default();
+    let text = JOBS.map(read).concat();
     let allowed_text =
         fs::read_to_string(process::root().join("tests/skips.allowed")).unwrap_or_default();
     let (skips, allowed) = (lines(&text), allowed(&allowed_text)?);
@@ -38,6 +42,10 @@ pub(crate) fn run() -> Result {
     }
     let number = skips.len();
     Err(format!("{number} tests were skipped, tests/skips.allowed permits {allowed}"))
+}
+
+fn read(job: &str) -> String {
+    fs::read_to_string(file(job)).unwrap_or_default()
 }
 
 fn lines(text: &str) -> Vec<&str> {

@@ -11,7 +11,6 @@ use nowait_file::{
 use nowait_sys::{
     Errno,
     file::{Advice, IoVec, advise},
-    time::Deadline,
 };
 use std::{
     fs::{File, OpenOptions},

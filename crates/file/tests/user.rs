@@ -8,10 +8,7 @@ use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,
     submit::{Reply, Submission},
 };
-use nowait_sys::{
-    file::{Advice, IoVec, O_DSYNC},
-    time::Deadline,
-};
+use nowait_sys::file::{Advice, IoVec, O_DSYNC};
 use std::{
     cell::RefCell,
     fs::{File, OpenOptions},

@@ -20,7 +20,7 @@ const CACHE_BYTES: u64 = 2 << 20;
 const BLOCK: u64 = 4096;
 const LEN_MAX: u64 = 300_000;
 /// How many seeds run at a time on each backend.
-const SIDE_BY_SIDE: usize = 4;
+const SIDE_BY_SIDE: usize = 16;
 /// What is written is a part of a table with this period: no block length, so that shifted bytes
 /// do not look right.
 const PERIOD: u64 = 251;
