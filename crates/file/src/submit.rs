@@ -123,37 +123,8 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Hands over what was started; the last word of a submission.
-    pub fn finish(mut self) {
-        if self.own_queued
-            && let Some(own) = self.context.own()
-        {
-            own.commit();
-        }
-        if let Some(mut plug) = self.plug.take() {
-            plug.flush(Some(self.context));
-            plug.run_kicked(Some(self.context));
-            Plug::put_back(plug);
-        }
-        if self.own_used {
-            self.context.own_started();
-        }
-        if self.own_ordered {
-            self.context.own_ordered();
-        }
-        if self.completed {
-            self.context.io().notify();
-        }
-        if self.inline > 0 {
-            let stats = self.context.io().stats();
-            stats.add(|c| &c.iterations, self.inline);
-            stats.add(|c| &c.completed_inline, self.inline);
-        }
-        let (cached, missed) = self.user_reads;
-        if let (true, Some(cache)) = (cached + missed > 0, self.context.engine().cache_in_use()) {
-            cache.count_reads(cached, missed);
-        }
-    }
+    /// Hands over what was started; the last word of a submission, as dropping it is.
+    pub fn finish(self) {}
 
     // --- the kinds ---------------------------------------------------------------------------
 
@@ -618,6 +589,40 @@ impl<'a> Submission<'a> {
         let held = self.context.engine().holds().hold_afresh(number)?;
         self.event_counter = Some((number, held.clone()));
         Ok(Some(held))
+    }
+}
+
+/// Who returns early, with an error or in a panic, has started what it has started.
+impl Drop for Submission<'_> {
+    fn drop(&mut self) {
+        if self.own_queued
+            && let Some(own) = self.context.own()
+        {
+            own.commit();
+        }
+        if let Some(mut plug) = self.plug.take() {
+            plug.flush(Some(self.context));
+            plug.run_kicked(Some(self.context));
+            Plug::put_back(plug);
+        }
+        if self.own_used {
+            self.context.own_started();
+        }
+        if self.own_ordered {
+            self.context.own_ordered();
+        }
+        if self.completed {
+            self.context.io().notify();
+        }
+        if self.inline > 0 {
+            let stats = self.context.io().stats();
+            stats.add(|c| &c.iterations, self.inline);
+            stats.add(|c| &c.completed_inline, self.inline);
+        }
+        let (cached, missed) = self.user_reads;
+        if let (true, Some(cache)) = (cached + missed > 0, self.context.engine().cache_in_use()) {
+            cache.count_reads(cached, missed);
+        }
     }
 }
 

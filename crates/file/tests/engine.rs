@@ -241,3 +241,20 @@ fn engines_that_end_close_nobody_elses_descriptors() {
         }
     }
 }
+
+#[test]
+fn what_was_started_is_handed_over_by_who_returns_early_too() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = uncached(&folder, 1);
+        let file = File::open(path).unwrap();
+        let context = Context::new(engine, 0, 1).unwrap();
+        assert_eq!(context.io().reserve(1), Ok(1));
+        let mut submission = Submission::new(&context);
+        let read = command(Kind::Read, &file, buffer(BLOCK, 0xff), 0);
+        submission.start(read, Reply { data: 5, obj: 0, eventfd: None }).unwrap();
+        drop(submission);
+        assert_eq!(reap(&context, 1), [(5, BLOCK as i64)]);
+        context.destroy().unwrap();
+    });
+}
