@@ -8,7 +8,7 @@ use clap::Args;
 use crate::cache;
 use crate::error::{BenchError, Result};
 use crate::job::Case;
-use crate::report;
+use crate::report::ReportArgs;
 use crate::subject::Subject;
 use crate::units::{self, parse_duration, parse_size};
 
@@ -79,13 +79,9 @@ pub struct MeasureArgs {
     #[arg(long)]
     pub list: bool,
 
-    /// Write the figures as JSON to a file, or instead of the tables to standard output
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-
-    /// Write a report to an HTML file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Reports to write
+    #[command(flatten)]
+    pub reports: ReportArgs,
 
     /// What the file under test lies on
     #[command(flatten)]
@@ -218,11 +214,6 @@ impl MeasureArgs {
     /// Tells whether an engine was asked for, or all were.
     pub(crate) fn wants_engine(&self, name: &str) -> bool {
         self.engines.is_empty() || self.engines.iter().any(|asked| asked == name)
-    }
-
-    /// Makes the folders of the reports.
-    pub(crate) fn prepare_reports(&self) -> Result<()> {
-        report::prepare([&self.json, &self.html].into_iter().flatten().map(PathBuf::as_path))
     }
 
     /// Fails, if that was asked for, unless all targets were met.

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::fio::Fio;
 use crate::interrupt;
 use crate::job::{CASES, Case};
-use crate::report;
+use crate::report::{self, ReportArgs};
 use crate::results::Results;
 use crate::subject::Subject;
 use crate::submit::SIZE_BYTES_MIN;
@@ -25,12 +25,13 @@ const RUNTIME: Duration = Duration::from_secs(2);
 /// # Errors
 /// Something is missing, a run failed, or the report cannot be written.
 pub fn run_demo(args: &DemoArgs) -> Result<Results> {
-    let (plan, json) = (plan(args)?, args.json.as_deref());
-    report::prepare([args.html.as_path()].into_iter().chain(json))?;
-    report::say(json, &introduction(&plan));
+    let (plan, html) = (plan(args)?, Some(args.html.clone()));
+    let reports = ReportArgs { json: args.json.clone(), html };
+    reports.prepare()?;
+    reports.say(&introduction(&plan));
     let results = suite::measure(&plan)?;
-    report::say(json, &table::demo(&results));
-    report::write_results(&results, json, Some(&args.html))?;
+    reports.say(&table::demo(&results));
+    report::write_results(&results, &reports)?;
     interrupt::check()?;
     Ok(results)
 }

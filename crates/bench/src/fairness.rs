@@ -25,7 +25,7 @@ use crate::layout::TestFile;
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
-use crate::report::{self, Document, Row, SCHEMA};
+use crate::report::{Document, ReportArgs, Row, SCHEMA};
 use crate::rig::{Rig, engine, wrong_bytes};
 use crate::stats::{self, SplitMix};
 use crate::table::{new_table, right, with_spread};
@@ -66,13 +66,9 @@ pub struct FairnessArgs {
     #[arg(long)]
     pub keep: bool,
 
-    /// Write the figures as JSON to a file, or instead of the tables to standard output
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-
-    /// Write a report to an HTML file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Reports to write
+    #[command(flatten)]
+    pub reports: ReportArgs,
 }
 
 const BLOCK: usize = 4096;
@@ -91,7 +87,7 @@ const BACKENDS: [(BackendChoice, &str); 3] = [
 pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
     interrupt::install();
     let size = at_least(args.size, SIZE_BYTES_MIN)?;
-    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
+    args.reports.prepare()?;
     let layout = TestFile::with_pattern(args.dir.join("nowait-bench.fairness"), args.keep);
     let progress = Progress::new();
     let laid_out = |written| progress.laying_out(written, size);
@@ -126,7 +122,7 @@ pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
         // Writing to a string cannot fail.
         let _ = write!(text, "\nNote: {note}.");
     }
-    report::say(args.json.as_deref(), &text);
+    args.reports.say(&text);
     write(args, &results, &notes)?;
     interrupt::check()
 }
@@ -229,7 +225,7 @@ fn write(args: &FairnessArgs, results: &Results, notes: &[String]) -> Result<()>
         verdicts: Vec::new(),
         notes,
     };
-    report::write(&document, args.json.as_deref(), args.html.as_deref())
+    args.reports.write(&document)
 }
 
 /// Sums up what the requests of a run took, in microseconds.
@@ -368,11 +364,14 @@ mod tests {
             size: 16 << 20,
             dir: folder.path().to_owned(),
             keep: false,
-            json: Some(folder.path().join("fairness.json")),
-            html: Some(folder.path().join("fairness.html")),
+            reports: ReportArgs {
+                json: Some(folder.path().join("fairness.json")),
+                html: Some(folder.path().join("fairness.html")),
+            },
         };
         run_fairness(&args).expect("some backend works");
-        let saved = report::Saved::read(&folder.path().join("fairness.json")).expect("the figures");
+        let saved =
+            crate::report::Saved::read(&folder.path().join("fairness.json")).expect("the figures");
         assert_eq!(saved.cases(), ["alone", "beside"]);
         assert!(saved.rows.iter().all(|row| row.runs().len() == 2));
         assert!(folder.path().join("fairness.html").exists());

@@ -74,6 +74,7 @@ pub use error::{BenchError, Result};
 pub use fairness::{FairnessArgs, run_fairness};
 pub use mixed::{MixedArgs, run_mixed};
 pub use paper::{PaperArgs, run_paper};
+pub use report::ReportArgs;
 pub use results::Results;
 pub use serve::{ServeBenchArgs, run_serve};
 pub use submit::{run_posix, run_submit};

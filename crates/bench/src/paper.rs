@@ -1,7 +1,7 @@
 //! `bench paper`: the sources' experiments on models of their devices, in virtual time.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use comfy_table::Cell;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::metric::Better;
-use crate::report::{self, SCHEMA};
+use crate::report::{ReportArgs, SCHEMA};
 use crate::table::{new_table, right};
 use crate::workload::{PaperPlan, run_paper_on};
 
@@ -57,13 +57,9 @@ pub struct PaperArgs {
     #[arg(long)]
     pub keep: bool,
 
-    /// Write the figures as JSON to a file, or instead of the tables to standard output
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-
-    /// Write a report to an HTML file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Reports to write
+    #[command(flatten)]
+    pub reports: ReportArgs,
 }
 
 /// Simulates every table, and prints them or their JSON.
@@ -74,15 +70,14 @@ pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
         let device = Path::new(&args.device);
         let (quick, keep, keep_caches) = (args.quick, args.keep, args.keep_caches);
-        let (json, html) = (args.json.as_deref(), args.html.as_deref());
         let rounds = args.rounds.map(usize::from);
-        let plan = PaperPlan { device, quick, rounds, keep, keep_caches, json, html };
+        let plan = PaperPlan { device, quick, rounds, keep, keep_caches, reports: &args.reports };
         return run_paper_on(&plan).map(|_| Vec::new());
     }
     let hardware = Hardware::named(&args.device).map_err(BenchError::usage)?;
     let scale = if args.quick { Scale::SMALL } else { Scale::FULL };
     interrupt::install();
-    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
+    args.reports.prepare()?;
     let bar = indicatif::ProgressBar::new_spinner();
     let tables = nowait_paper::tables(&hardware, scale, args.seed, |what| {
         bar.set_message(format!("simulating {what}"));
@@ -90,9 +85,9 @@ pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
         !interrupt::happened()
     });
     bar.finish_and_clear();
-    report::say(args.json.as_deref(), &text(args, &hardware, &tables));
+    args.reports.say(&text(args, &hardware, &tables));
     let figures = json(args, &hardware, &tables)?;
-    report::write_text(&figures, args.json.as_deref(), args.html.as_deref())?;
+    args.reports.write_text(&figures)?;
     interrupt::check()?;
     Ok(tables)
 }
@@ -304,6 +299,7 @@ fn json_ratio<'a>(table: &Table, row: &'a Row) -> JsonRatio<'a> {
 mod tests {
     use super::*;
     use clap::Parser;
+    use std::path::PathBuf;
 
     #[derive(Parser)]
     struct Cli {
@@ -324,9 +320,9 @@ mod tests {
 
     #[test]
     fn json_goes_to_a_file_or_to_standard_output() {
-        assert_eq!(args(&["--json"]).json, Some(PathBuf::from("-")));
-        assert_eq!(args(&["--json", "a.json"]).json, Some(PathBuf::from("a.json")));
-        assert_eq!(args(&[]).json, None);
+        assert_eq!(args(&["--json"]).reports.json, Some(PathBuf::from("-")));
+        assert_eq!(args(&["--json", "a.json"]).reports.json, Some(PathBuf::from("a.json")));
+        assert_eq!(args(&[]).reports.json, None);
     }
 
     #[test]

@@ -47,10 +47,10 @@ fn run(
         return Ok(None);
     }
     let plan = plan(args, workload, cases)?;
-    measure.prepare_reports()?;
+    measure.reports.prepare()?;
     let results = suite::measure(&plan)?;
-    report::say(measure.json.as_deref(), &table::results(&results));
-    report::write_results(&results, measure.json.as_deref(), measure.html.as_deref())?;
+    measure.reports.say(&table::results(&results));
+    report::write_results(&results, &measure.reports)?;
     interrupt::check()?;
     measure.require(results.met())?;
     Ok(Some(results))
@@ -121,8 +121,10 @@ mod tests {
                 keep: false,
                 check: false,
                 list: false,
-                json: Some(folder.join("report.json")),
-                html: Some(folder.join("report.html")),
+                reports: report::ReportArgs {
+                    json: Some(folder.join("report.json")),
+                    html: Some(folder.join("report.html")),
+                },
                 disk: DiskArgs { dir: folder.to_owned(), keep_caches: true },
             },
             places: Places { tmpfs: "/dev/shm".into(), dist: None, fio: "fio".into() },

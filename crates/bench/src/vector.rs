@@ -24,7 +24,7 @@ use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::peers::segments::RingRig;
 use crate::progress::Progress;
-use crate::report::{self, Document, SCHEMA, VerdictRow};
+use crate::report::{Document, ReportArgs, SCHEMA, VerdictRow};
 use crate::rig::{Memory, Rig, Usage, engine, wrong_bytes};
 use crate::runs::Runs;
 use crate::stats::SplitMix;
@@ -67,13 +67,9 @@ pub struct VectorArgs {
     #[arg(long)]
     pub keep: bool,
 
-    /// Write the figures as JSON to a file, or instead of the tables to standard output
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-
-    /// Write a report to an HTML file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Reports to write
+    #[command(flatten)]
+    pub reports: ReportArgs,
 
     /// Fail unless every target is met beyond the noise
     #[arg(long)]
@@ -141,7 +137,7 @@ impl Figures {
 pub fn run_vector(args: &VectorArgs) -> Result<()> {
     interrupt::install();
     let size = at_least(args.size, SIZE_BYTES_MIN)?;
-    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
+    args.reports.prepare()?;
     let file = TestFile::with_pattern(args.dir.join("nowait-bench.vector"), args.keep);
     let progress = Progress::new();
     let laid_out = |written| progress.laying_out(written, size);
@@ -154,7 +150,7 @@ pub fn run_vector(args: &VectorArgs) -> Result<()> {
     let all = series.measure(&open, &progress)?;
     // The line of the progress ends before the report begins.
     drop(progress);
-    report::say(args.json.as_deref(), &text(&all));
+    args.reports.say(&text(&all));
     write(args, &all)?;
     interrupt::check()?;
     match all.iter().flat_map(Figures::judged).all(|judged| judged.outcome == Outcome::Met) {
@@ -452,7 +448,7 @@ fn write(args: &VectorArgs, all: &[Figures]) -> Result<()> {
         verdicts: verdicts.collect(),
         notes: &[],
     };
-    report::write(&document, args.json.as_deref(), args.html.as_deref())
+    args.reports.write(&document)
 }
 
 fn params(args: &VectorArgs, all: &[Figures]) -> Params {
@@ -529,8 +525,10 @@ mod tests {
             huge: false,
             dir: folder.path().to_owned(),
             keep: false,
-            json: Some(folder.path().join("vector.json")),
-            html: Some(folder.path().join("vector.html")),
+            reports: ReportArgs {
+                json: Some(folder.path().join("vector.json")),
+                html: Some(folder.path().join("vector.html")),
+            },
             check: false,
         };
         if let Err(error) = run_vector(&args) {

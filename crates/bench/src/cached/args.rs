@@ -12,7 +12,7 @@ use super::{report, run};
 use crate::args::{MeasureArgs, at_least};
 use crate::error::{Context, Result};
 use crate::interrupt;
-use crate::report::{distinct, print, say};
+use crate::report::{distinct, print};
 
 const EXAMPLES: &str = "\
 Runs of 2 s; a large cached set of 2G, and a file four times as large; with --quick 150 ms and 128M.
@@ -58,10 +58,10 @@ pub fn run_cached(args: &CachedArgs) -> Result<Option<CachedResults>> {
         print(&report::list(&selection))?;
         return Ok(None);
     }
-    measure.prepare_reports()?;
+    measure.reports.prepare()?;
     let results = suite::measure(&args.plan(selection)?)?;
-    say(measure.json.as_deref(), &report::text(&results));
-    report::write(&results, measure.json.as_deref(), measure.html.as_deref())?;
+    measure.reports.say(&report::text(&results));
+    report::write(&results, &measure.reports)?;
     interrupt::check()?;
     measure.require(results.met())?;
     Ok(Some(results))

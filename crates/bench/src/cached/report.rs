@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 use serde::Serialize;
 
@@ -10,7 +9,7 @@ use super::cases::{Case, Subject, Target};
 use super::results::{CachedResults, CaseResults};
 use crate::error::Result;
 use crate::metric::Metric;
-use crate::report::{self, Document, RatioRow, SCHEMA, VerdictRow};
+use crate::report::{Document, RatioRow, ReportArgs, SCHEMA, VerdictRow};
 use crate::table::{self, new_table};
 use crate::units;
 
@@ -95,11 +94,7 @@ struct CaseParams {
 ///
 /// # Errors
 /// A file cannot be written.
-pub(crate) fn write(
-    results: &CachedResults,
-    json: Option<&Path>,
-    html: Option<&Path>,
-) -> Result<()> {
+pub(crate) fn write(results: &CachedResults, reports: &ReportArgs) -> Result<()> {
     let subjects = results.cases.iter().flat_map(CaseResults::subjects);
     let document = Document {
         schema: SCHEMA,
@@ -121,7 +116,7 @@ pub(crate) fn write(
         verdicts: results.cases.iter().flat_map(verdicts).collect(),
         notes: &results.notes,
     };
-    report::write(&document, json, html)
+    reports.write(&document)
 }
 
 /// Compares the first subject, which is ours, with each peer.

@@ -1,7 +1,7 @@
 //! The command line of `bench compare`, for the `nowait` tool to embed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use super::judge::{Comparison, some_of};
 use super::show::{self, Shown};
 use crate::args::unknown;
 use crate::error::{BenchError, Context, Result};
-use crate::report::{self, Saved, SavedRow, distinct};
+use crate::report::{self, ReportArgs, Saved, SavedRow, distinct};
 
 const EXAMPLES: &str = "\
 Exit code: 0, or 1 if a file cannot be read or --fail-above was exceeded, 2 for wrong usage.
@@ -56,13 +56,9 @@ pub struct CompareArgs {
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub fail_above: Option<f64>,
 
-    /// Write the comparison as JSON to a file, or instead of the table to standard output
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-
-    /// Write a page to an HTML file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Reports to write
+    #[command(flatten)]
+    pub reports: ReportArgs,
 }
 
 /// Compares, and prints a table for each case or the JSON.
@@ -76,16 +72,16 @@ pub fn run_compare(args: &CompareArgs) -> Result<()> {
     let comparison = Comparison::of(args.choose(a), args.choose(b))?;
     let names = [&args.a, &args.b].map(|path| path.display().to_string());
     let shown = Shown { comparison: &comparison, names: &names, changed: args.changed };
-    report::prepare([&args.json, &args.html].into_iter().flatten().map(PathBuf::as_path))?;
-    match args.json.as_deref() {
-        Some(path) if path == Path::new("-") => report::print(&show::json(&shown)?)?,
+    args.reports.prepare()?;
+    match &args.reports.json {
+        Some(_) if args.reports.json_is_stdout() => report::print(&show::json(&shown)?)?,
         Some(path) => {
             fs::write(path, show::json(&shown)?).context(|| format!("write {}", path.display()))?;
             report::print(&format!("{}\nFigures: {}", show::text(&shown), path.display()))?;
         }
         None => report::print(&show::text(&shown))?,
     }
-    if let Some(path) = &args.html {
+    if let Some(path) = &args.reports.html {
         report::write_comparison(&comparison, &names, path)?;
         eprintln!("Report: {}", path.display());
     }

@@ -34,6 +34,7 @@ use crate::layout::TestFile;
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
+use crate::report::ReportArgs;
 use crate::rig::{Usage, failed};
 use crate::units::{parse_duration, parse_size};
 
@@ -77,13 +78,9 @@ pub struct MixedArgs {
     #[arg(long)]
     pub keep: bool,
 
-    /// Write the figures as JSON to a file, or instead of the tables to standard output
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-
-    /// Write a report to an HTML file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Reports to write
+    #[command(flatten)]
+    pub reports: ReportArgs,
 }
 
 /// The name of the only case.
@@ -108,8 +105,7 @@ const SERVERS: [(&str, Option<SubmitMode>); 3] = [
 pub fn run_mixed(args: &MixedArgs) -> Result<()> {
     interrupt::install();
     let size = at_least(args.size, SIZE_BYTES_MIN)?;
-    let reports = [&args.json, &args.html].into_iter().flatten();
-    crate::report::prepare(reports.map(PathBuf::as_path))?;
+    args.reports.prepare()?;
     let layout = TestFile::with_pattern(args.dir.join("nowait-bench.mixed"), args.keep);
     let progress = Progress::new();
     layout.lay_out(size, 0, &|_| true, &|written| progress.laying_out(written, size))?;
@@ -131,7 +127,7 @@ pub fn run_mixed(args: &MixedArgs) -> Result<()> {
     let ticks = runs.iter().map(|runs| runs.iter().map(|(_, ticks)| ticks).sum()).collect();
     let samples = |runs: Vec<(Sample, u64)>| runs.into_iter().map(|(sample, _)| sample).collect();
     let results = Results { samples: runs.into_iter().map(samples).collect(), ticks };
-    crate::report::say(args.json.as_deref(), &report::text(&results));
+    args.reports.say(&report::text(&results));
     report::write(args, &results)?;
     interrupt::check()
 }
@@ -209,8 +205,10 @@ mod tests {
             size: 16 << 20,
             dir: folder.to_owned(),
             keep: false,
-            json: Some(folder.join("mixed.json")),
-            html: Some(folder.join("mixed.html")),
+            reports: ReportArgs {
+                json: Some(folder.join("mixed.json")),
+                html: Some(folder.join("mixed.html")),
+            },
         }
     }
 

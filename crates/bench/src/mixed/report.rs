@@ -10,7 +10,7 @@ use super::{CASE, MixedArgs, SERVERS};
 use crate::error::Result;
 use crate::host::Host;
 use crate::metric::{Metric, Sample};
-use crate::report::{self, Document, RatioRow, Row, SCHEMA};
+use crate::report::{Document, RatioRow, Row, SCHEMA};
 use crate::stats;
 use crate::table::{change_text, new_table, right, with_spread};
 use crate::verdict;
@@ -115,5 +115,5 @@ pub(super) fn write(args: &MixedArgs, results: &Results) -> Result<()> {
         verdicts: Vec::new(),
         notes: &[],
     };
-    report::write(&document, args.json.as_deref(), args.html.as_deref())
+    args.reports.write(&document)
 }

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde::Serialize;
 
 use super::json::Document;
@@ -14,20 +15,75 @@ use crate::error::{Context, Result};
 /// The name of a report that goes to standard output.
 const STDOUT: &str = "-";
 
-/// Tells whether the figures as JSON are all that is printed.
-fn is_stdout(json: Option<&Path>) -> bool {
-    json == Some(Path::new(STDOUT))
+/// The reports that are asked for.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ReportArgs {
+    /// Write the figures as JSON to a file, or instead of the tables to standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = STDOUT)]
+    pub json: Option<PathBuf>,
+
+    /// Write a report to an HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
-/// Prints the figures for people, unless those for programs take their place.
-///
-/// Goes on if standard output cannot take them, and says so on stderr: what took minutes to measure
-/// is still to be written to its files.
-pub(crate) fn say(json: Option<&Path>, text: &str) {
-    if !is_stdout(json)
-        && let Err(error) = print(text)
-    {
-        eprintln!("{error}");
+impl ReportArgs {
+    /// Makes the folders of reports to be, so that a long measurement does not end in an error.
+    ///
+    /// # Errors
+    /// A folder cannot be made.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        let paths = [&self.json, &self.html].into_iter().flatten();
+        for folder in paths.filter_map(|path| path.parent()) {
+            fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Prints the figures for people, unless those for programs take their place.
+    ///
+    /// Goes on if standard output cannot take them, and says so on stderr: what took minutes to
+    /// measure is still to be written to its files.
+    pub(crate) fn say(&self, text: &str) {
+        if !self.json_is_stdout()
+            && let Err(error) = print(text)
+        {
+            eprintln!("{error}");
+        }
+    }
+
+    /// Tells whether the figures as JSON are all that is printed.
+    pub(crate) fn json_is_stdout(&self) -> bool {
+        self.json.as_deref() == Some(Path::new(STDOUT))
+    }
+
+    /// Writes them, and says where they are. After Ctrl-C they say that they are partial.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(crate) fn write<P: Serialize>(&self, document: &Document<'_, P>) -> Result<()> {
+        self.write_text(&document.text()?)
+    }
+
+    /// The same with the JSON as text.
+    ///
+    /// # Errors
+    /// Those of [`ReportArgs::write`].
+    pub(crate) fn write_text(&self, text: &str) -> Result<()> {
+        self.prepare()?;
+        match &self.json {
+            None => {}
+            Some(_) if self.json_is_stdout() => print(text.trim_end())?,
+            Some(path) => {
+                fs::write(path, text).context(|| format!("write {}", path.display()))?;
+                self.say(&format!("Figures: {}", path.display()));
+            }
+        }
+        if let Some(path) = &self.html {
+            page::write_page(&Saved::parse(text)?, path)?;
+            self.say(&format!("Report:  {}", path.display()));
+        }
+        Ok(())
     }
 }
 
@@ -43,47 +99,4 @@ pub(crate) fn print(text: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Makes the folders of reports to be, so that a long measurement does not end in an error.
-pub(crate) fn prepare<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
-    for folder in paths.into_iter().filter_map(Path::parent) {
-        fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
-    }
-    Ok(())
-}
-
-/// Writes the reports asked for, and says where they are; `-` is standard output.
-///
-/// After Ctrl-C they say that they are partial.
-///
-/// # Errors
-/// A file cannot be written.
-pub(crate) fn write<P: Serialize>(
-    document: &Document<'_, P>,
-    json: Option<&Path>,
-    html: Option<&Path>,
-) -> Result<()> {
-    write_text(&document.text()?, json, html)
-}
-
-/// The same with the JSON as text.
-///
-/// # Errors
-/// Those of [`write`].
-pub(crate) fn write_text(text: &str, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
-    prepare([json, html].into_iter().flatten())?;
-    match json {
-        None => {}
-        Some(_) if is_stdout(json) => print(text.trim_end())?,
-        Some(path) => {
-            fs::write(path, text).context(|| format!("write {}", path.display()))?;
-            say(json, &format!("Figures: {}", path.display()));
-        }
-    }
-    if let Some(path) = html {
-        page::write_page(&Saved::parse(text)?, path)?;
-        say(json, &format!("Report:  {}", path.display()));
-    }
-    Ok(())
 }

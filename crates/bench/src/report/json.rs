@@ -1,11 +1,10 @@
 //! The JSON of a measurement.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::Serialize;
 
-use super::files;
+use super::files::ReportArgs;
 use crate::cache;
 use crate::error::{BenchError, Result};
 use crate::host::Host;
@@ -176,12 +175,8 @@ impl<P: Serialize> Document<'_, P> {
 ///
 /// # Errors
 /// A file cannot be written.
-pub(crate) fn write_results(
-    results: &Results,
-    json: Option<&Path>,
-    html: Option<&Path>,
-) -> Result<()> {
-    files::write(&document(results), json, html)
+pub(crate) fn write_results(results: &Results, reports: &ReportArgs) -> Result<()> {
+    reports.write(&document(results))
 }
 
 /// Returns the JSON of a measurement.

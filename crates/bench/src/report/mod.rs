@@ -11,7 +11,8 @@ mod page;
 mod plot;
 mod saved;
 
-pub(crate) use files::{prepare, print, say, write, write_text};
+pub use files::ReportArgs;
+pub(crate) use files::print;
 #[cfg(test)]
 pub(crate) use json::json_text;
 pub(crate) use json::{Document, RatioRow, Row, SCHEMA, VerdictRow, write_results};

@@ -10,7 +10,7 @@ use super::suite::{self, Plan};
 use crate::args::MeasureArgs;
 use crate::error::{Context, Result};
 use crate::interrupt;
-use crate::report::{print, say};
+use crate::report::print;
 
 const EXAMPLES: &str = "\
 Runs of 5 s on an image of 1G; with --quick 500 ms. Engines are servers.
@@ -40,10 +40,10 @@ pub fn run_serve(args: &ServeBenchArgs) -> Result<()> {
         print(&report::list(&plan))?;
         return Ok(());
     }
-    measure.prepare_reports()?;
+    measure.reports.prepare()?;
     let results = suite::measure(&plan)?;
-    say(measure.json.as_deref(), &report::text(&results));
-    report::write(&results, measure.json.as_deref(), measure.html.as_deref())?;
+    measure.reports.say(&report::text(&results));
+    report::write(&results, &measure.reports)?;
     interrupt::check()?;
     measure.require(report::met(&results))
 }

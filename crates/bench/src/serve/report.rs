@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 use serde::Serialize;
 
@@ -10,7 +9,7 @@ use super::cases::{Against, Case, OURS, On, SUBJECTS, Target};
 use super::suite::{Plan, Results};
 use crate::error::Result;
 use crate::metric::Metric;
-use crate::report::{self, Document, RatioRow, SCHEMA, VerdictRow};
+use crate::report::{Document, RatioRow, ReportArgs, SCHEMA, VerdictRow};
 use crate::runs::Runs;
 use crate::table::{self, new_table};
 use crate::units;
@@ -108,7 +107,7 @@ struct CaseParams {
 ///
 /// # Errors
 /// A file cannot be written.
-pub(crate) fn write(results: &Results, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
+pub(crate) fn write(results: &Results, reports: &ReportArgs) -> Result<()> {
     let cases = || results.cases.iter();
     let document = Document {
         schema: SCHEMA,
@@ -120,7 +119,7 @@ pub(crate) fn write(results: &Results, json: Option<&Path>, html: Option<&Path>)
         verdicts: cases().flat_map(|(case, runs)| verdicts(case, runs)).collect(),
         notes: &results.notes,
     };
-    report::write(&document, json, html)
+    reports.write(&document)
 }
 
 fn params(results: &Results) -> Params {

@@ -14,6 +14,7 @@ use crate::args::{FOLDER, at_least};
 use crate::cache;
 use crate::error::{BenchError, Result};
 use crate::layout::SMALLER;
+use crate::report::ReportArgs;
 use crate::units::{parse_duration, parse_size};
 
 /// The smallest file that says anything.
@@ -68,13 +69,9 @@ pub struct CommonArgs {
     #[arg(long, value_name = "FOLDER")]
     pub dist: Option<PathBuf>,
 
-    /// Write the figures as JSON to a file, or instead of the tables to standard output
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub json: Option<PathBuf>,
-
-    /// Write a report to an HTML file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Reports to write
+    #[command(flatten)]
+    pub reports: ReportArgs,
 
     /// Fail unless every target is met beyond the noise
     #[arg(long)]
@@ -151,8 +148,7 @@ pub(crate) fn run_workload(
         crate::report::print(&report::list(&cases))?;
         return Ok(None);
     }
-    let reports = [&args.json, &args.html].into_iter().flatten();
-    crate::report::prepare(reports.map(PathBuf::as_path))?;
+    args.reports.prepare()?;
     let results = suite::measure(&args.plan(workload)?, cases)?;
     tell(args, results).map(Some)
 }
@@ -164,7 +160,7 @@ pub(crate) fn run_one(args: &CommonArgs) -> Option<Result<()>> {
 
 /// Prints the figures, and writes the reports asked for.
 pub(crate) fn tell(args: &CommonArgs, results: WorkloadResults) -> Result<WorkloadResults> {
-    report::tell(&results, args.json.as_deref(), args.html.as_deref())?;
+    report::tell(&results, &args.reports)?;
     let (met, all) = results.met();
     if args.check && met < all {
         let message = format!("{met} of {all} targets are met beyond the noise");

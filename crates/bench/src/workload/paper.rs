@@ -12,6 +12,7 @@ use crate::cache;
 use crate::error::Result;
 use crate::metric::Metric;
 use crate::progress::Progress;
+use crate::report::ReportArgs;
 use crate::vector;
 
 /// What is said on the command line.
@@ -22,8 +23,7 @@ pub(crate) struct PaperPlan<'a> {
     pub(crate) rounds: Option<usize>,
     pub(crate) keep: bool,
     pub(crate) keep_caches: bool,
-    pub(crate) json: Option<&'a Path>,
-    pub(crate) html: Option<&'a Path>,
+    pub(crate) reports: &'a ReportArgs,
 }
 
 /// Rounds, the longest time of a run, and bytes: in full, for seven minutes on a disk of 500 MB/s;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
         overwrite: false,
         dist: None,
     };
-    crate::report::prepare([args.json, args.html].into_iter().flatten())?;
+    args.reports.prepare()?;
     let progress = Progress::new();
     let mut suite = Suite::begin(&plan, &progress)?;
     let block_bytes = device::direct_block_bytes(suite.path()).unwrap_or(4096);
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &PaperPlan<'_>) -> Result<WorkloadResults> {
     let results = suite.finish(measured);
     // The line of the progress ends before the report begins.
     drop(progress);
-    report::tell(&results, args.json, args.html)?;
+    report::tell(&results, args.reports)?;
     Ok(results)
 }
 

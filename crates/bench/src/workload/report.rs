@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,7 +11,7 @@ use super::job::Work;
 use super::results::{CaseResults, WorkloadResults};
 use crate::cache;
 use crate::error::{BenchError, Result};
-use crate::report::{Document, RatioRow, SCHEMA, VerdictRow, say, write_text};
+use crate::report::{Document, RatioRow, ReportArgs, SCHEMA, VerdictRow};
 use crate::table::{self, new_table};
 use crate::units;
 
@@ -86,13 +85,9 @@ struct CaseParams {
 ///
 /// # Errors
 /// A report cannot be written; the user asked to stop, or runs failed: all else is reported then.
-pub(crate) fn tell(
-    results: &WorkloadResults,
-    json: Option<&Path>,
-    html: Option<&Path>,
-) -> Result<()> {
-    say(json, &text(results));
-    write_text(&json_text(results)?, json, html)?;
+pub(crate) fn tell(results: &WorkloadResults, reports: &ReportArgs) -> Result<()> {
+    reports.say(&text(results));
+    reports.write_text(&json_text(results)?)?;
     if results.interrupted {
         return Err(BenchError::failed("interrupted; what was measured until then is reported"));
     }
@@ -159,6 +154,7 @@ mod tests {
     use super::super::results::tests::sample_results;
     use super::*;
     use crate::host::Host;
+    use std::path::Path;
 
     #[test]
     fn the_text_and_the_json_have_source_figures_and_verdicts() {
