@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn the_quick_check_has_the_quick_jobs_and_names_choose_others() {
         let names = |jobs: Vec<&Job>| jobs.iter().map(|job| job.name).collect::<Vec<_>>();
-        assert_eq!(names(lane(Lane::Beside)), ["loom", "miri", "clippy", "doc"]);
+        assert_eq!(names(lane(Lane::Beside)), ["loom", "miri", "clippy", "doc", "random"]);
         assert!(!names(lane(Lane::Main)).contains(&"asan"));
         assert_eq!(names(choose(&["tsan", "fmt"]).unwrap()), ["tsan", "fmt"]);
         assert!(choose(&["nothing"]).is_err());
