@@ -162,7 +162,7 @@ impl Driver {
         }
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(queue) = self.queue() {
             queue.wake();
         }
@@ -258,6 +258,7 @@ impl Run {
         while !driver.stop.load(Relaxed) {
             let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
             self.plug.next_pass();
+            engine.holds().make_room();
             driver.sort_in(&mut batch);
             let started = self.start_some(driver, batch_max);
             let started = self.take_bios(driver) || started;

@@ -6,7 +6,8 @@
 //! them ends, before its event is visible. See [`nowait_sys::fdtable`] for why not `dup`.
 
 use core::sync::atomic::{
-    AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
+    Ordering::Release,
 };
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat, poll, time::Deadline};
@@ -57,6 +58,8 @@ struct Way {
     /// Its number, in the engine's table.
     far: i32,
     arrived: Mutex<Arrived>,
+    /// Somebody waits for room: files are to be taken in before their requests' turn.
+    crowded: AtomicBool,
     /// Numbers in the engine's table that a thread outside gave up.
     closing: Mutex<Vec<i32>>,
 }
@@ -96,6 +99,16 @@ impl Way {
         match IN_ENGINE_TABLE.get() {
             true => fd::close(number),
             false => self.closing.lock().push(number),
+        }
+    }
+
+    /// Takes in all that are under way, if somebody waits for room; on an engine thread.
+    fn make_room(&self) {
+        if self.crowded.load(Relaxed) && self.crowded.swap(false, AcqRel) {
+            let mut arrived = self.arrived.lock();
+            while let Ok((tag, fd)) = fdtable::receive(self.far) {
+                arrived.take_in(tag, fd);
+            }
         }
     }
 
@@ -157,13 +170,19 @@ pub struct Holds {
     next_tag: AtomicU64,
     /// The engine has no table of its own: files are duplicated in the application's. Closing
     /// such a duplicate drops the process's POSIX locks on the file.
-    shared_table: core::sync::atomic::AtomicBool,
+    shared_table: AtomicBool,
 }
 
 impl Holds {
     /// Makes the way into the table in which `far` will be kept.
     pub fn new(near: Fd, far: i32) -> Holds {
-        let way = Way { near, far, arrived: Mutex::default(), closing: Mutex::default() };
+        let way = Way {
+            near,
+            far,
+            arrived: Mutex::default(),
+            crowded: AtomicBool::new(false),
+            closing: Mutex::default(),
+        };
         Holds {
             way: Arc::new(way),
             by_number: Mutex::default(),
@@ -229,11 +248,13 @@ impl Holds {
         Ok(Arc::new(held))
     }
 
-    /// Waits for a moment, at most two milliseconds, until the engine's threads have taken in
-    /// files that are under way to them.
-    pub(crate) fn wait_for_room(&self) {
+    /// Waits for a moment, at most ten milliseconds, until the engine's threads have taken in
+    /// files that are under way to them; `rouse` has one of them call [`Holds::make_room`].
+    pub(crate) fn wait_for_room(&self, rouse: impl FnOnce()) {
         const POLLOUT: i16 = 4;
-        const MOMENT_NS: u64 = 2_000_000;
+        const MOMENT_NS: u64 = 10_000_000;
+        self.way.crowded.store(true, Release);
+        rouse();
         let _ = poll::ppoll(self.way.near.raw(), POLLOUT, Deadline::after_ns(MOMENT_NS), None);
     }
 
@@ -242,9 +263,16 @@ impl Holds {
         self.way.near.raw()
     }
 
-    /// Closes files that threads outside the engine gave up; called by the engine's threads now
-    /// and then.
+    /// Takes in the files that are under way, if [`Holds::wait_for_room`] was called; by a thread
+    /// of the engine that does not block. Those who block take in a file when they come to it.
+    pub(crate) fn make_room(&self) {
+        self.way.make_room();
+    }
+
+    /// Closes files that threads outside the engine gave up, and makes room; called by the engine's
+    /// threads now and then.
     pub fn tidy(&self) {
+        self.make_room();
         self.way.close_given_up();
     }
 }
@@ -271,6 +299,23 @@ mod tests {
             let numbers: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
             assert!(numbers.iter().all(|number| *number == held.number()), "{numbers:?}");
         }
+    }
+
+    #[test]
+    fn files_are_taken_in_when_there_is_no_room_for_more() {
+        let (near, far) = fdtable::channel().unwrap();
+        let holds = Holds::new(near, far.raw());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let hold = || holds.hold_afresh(file.as_raw_fd());
+        let mut held = Vec::new();
+        while let Ok(one) = hold() {
+            held.push(one);
+            holds.make_room(); // nobody asked for it
+        }
+        assert!(held.len() > 1, "{}", held.len());
+        holds.wait_for_room(|| holds.make_room());
+        held.push(hold().unwrap());
+        assert!(held.iter().all(|one| one.number().is_ok()));
     }
 
     #[test]

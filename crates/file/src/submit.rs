@@ -6,6 +6,7 @@
 use crate::{
     Command, Context, Kind, SubmitMode, Target,
     direct::DirectRequest,
+    driver::Driver,
     filesystem::FileSystem,
     hold::HeldFile,
     native::Native,
@@ -558,7 +559,8 @@ impl<'a> Submission<'a> {
     }
 
     /// Holds the file of a request. The way to the engine's threads has room for some hundred
-    /// files: with more at once, those threads get what makes them take files in, and a moment.
+    /// files: with more at once, the driver takes them in; without one the workers get what makes
+    /// them do so, and a moment.
     fn hold(&mut self, operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
         const MOMENTS: usize = 10;
         let engine = self.context.engine();
@@ -570,7 +572,7 @@ impl<'a> Submission<'a> {
             if let Some(plug) = &mut self.plug {
                 plug.flush(Some(self.context));
             }
-            engine.holds().wait_for_room();
+            engine.holds().wait_for_room(|| engine.driver().into_iter().for_each(Driver::wake));
         }
         Err(Errno::AGAIN)
     }
