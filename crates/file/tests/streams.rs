@@ -290,12 +290,13 @@ fn a_peer_that_hangs_up_ends_all_requests() {
         for name in 0..5 {
             submit(&context, name, command(Kind::Write, &writer, leaked(50_000, 0), 0)).unwrap();
         }
+        assert_eq!(reap(&context, 1), [(0, 50_000)]);
         drop(reader);
-        let results: Vec<i64> = reap(&context, 5).iter().map(|(_, res)| *res).collect();
-        assert_eq!(results[0], 50_000);
-        // What was written of the second counts; the others wrote nothing.
-        assert!(0 < results[1] && results[1] < 50_000, "{results:?}");
-        assert_eq!(results[2..], [failed(Errno::PIPE); 3]);
+        let results: Vec<i64> = reap(&context, 4).iter().map(|(_, res)| *res).collect();
+        // What was written of the second counts, if it has begun; the others wrote nothing.
+        let begun = results[0] != failed(Errno::PIPE);
+        assert!(!begun || 0 < results[0] && results[0] < 50_000, "{results:?}");
+        assert_eq!(results[1..], [failed(Errno::PIPE); 3]);
         context.destroy().unwrap();
     });
 }
@@ -310,14 +311,30 @@ fn a_non_blocking_descriptor_says_eagain() {
         assert_eq!(reap(&context, 1), [(1, failed(Errno::AGAIN))]);
         let mut impatient = command(Kind::Read, &other, leaked(8, 0), 0);
         impatient.rw_flags = file::rwf::NOWAIT;
-        submit(&context, 2, impatient).unwrap();
-        assert_eq!(reap(&context, 1), [(2, failed(Errno::AGAIN))]);
+        be_impatient(&context, 2, impatient, &other);
         let whole = leaked(8 << 20, 0);
         submit(&context, 3, command(Kind::Write, &one, whole, 0)).unwrap();
         let (_, written) = reap(&context, 1)[0];
         assert!(0 < written && written < 8 << 20, "what there was room for: {written}");
         context.destroy().unwrap();
     });
+}
+
+/// Submits a read of a silent socket that is not to wait: EAGAIN, or what the kernel says of the
+/// flag (before 6.4 it does not take it for sockets).
+fn be_impatient(context: &Arc<Context>, name: u64, read: Command, socket: &UnixStream) {
+    let mut byte = 0u8;
+    let segments = [file::IoVec { base: &raw mut byte, len: 1 }];
+    // SAFETY: the byte is a live local.
+    let plain = unsafe { file::preadv2(socket.as_raw_fd(), &segments, -1, file::rwf::NOWAIT) };
+    match plain {
+        Err(Errno::OPNOTSUPP) => assert_eq!(submit(context, name, read), Err(Errno::OPNOTSUPP)),
+        plain => {
+            assert_eq!(plain, Err(Errno::AGAIN));
+            submit(context, name, read).unwrap();
+            assert_eq!(reap(context, 1), [(name, failed(Errno::AGAIN))]);
+        }
+    }
 }
 
 /// Has reads of a socket wait, so that the next is expected to.
@@ -358,8 +375,7 @@ fn a_silent_socket_says_eagain_to_the_impatient() {
         be_silent(&context, &reader, &writer);
         let mut impatient = command(Kind::Read, &reader, leaked(8, 0), 0);
         impatient.rw_flags = file::rwf::NOWAIT;
-        submit(&context, 1, impatient).unwrap();
-        assert_eq!(reap(&context, 1), [(1, failed(Errno::AGAIN))]);
+        be_impatient(&context, 1, impatient, &reader);
         be_silent(&context, &reader, &writer);
         // The status flags of a while ago, as a context remembers them.
         let mut hinted = command(Kind::Read, &reader, leaked(8, 0), 0);
