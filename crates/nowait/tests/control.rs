@@ -7,7 +7,11 @@ use nowait::{
     AlignedBuffer, CacheMode, Completion, Errno, File, Nowait, POLL_IN, Queue, RequestId, Stream,
 };
 use proptest::prelude::*;
-use std::{io::Write, sync::Arc, time::Duration};
+use std::{
+    io::Write,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 fn filled(len: usize, byte: u8) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::zeroed(len);
@@ -65,10 +69,13 @@ fn a_request_that_is_late_comes_back_with_etimedout() {
         limit(&mut queue, 0, 0);
         limit(&mut queue, 1, 1_000_000);
         let later = limit(&mut queue, 2, u64::MAX);
-        let long = limit(&mut queue, 3, 1_000_000);
+        let (begin, first) = (Instant::now(), Duration::from_millis(1));
+        let long = limit(&mut queue, 3, first.as_nanos() as u64);
         queue.submit();
         queue.timeout(later, Duration::from_millis(1)).unwrap();
-        queue.timeout(long, Duration::from_secs(1000)).unwrap();
+        // On a slow machine its first limit has passed by now.
+        let in_time = queue.timeout(long, Duration::from_secs(1000)).is_ok();
+        let extended = in_time && begin.elapsed() < first;
         // The first two by name: on a slow machine others may be late before them.
         let mut late = [false; 2];
         while late != [true; 2] {
@@ -84,7 +91,7 @@ fn a_request_that_is_late_comes_back_with_etimedout() {
         for (tag, result) in ends(&mut queue) {
             let expected = if tag == 3 { Ok(1) } else { Err(Errno::TIMEDOUT) };
             // The third may find the byte before its time is over.
-            assert!(result == expected || tag == 2);
+            assert!(result == expected || tag == 2 || tag == 3 && !extended, "{tag}: {result:?}");
         }
         let gone = queue.timeout(long, Duration::ZERO);
         assert_eq!(gone.unwrap_err().errno(), Errno::INVAL);
