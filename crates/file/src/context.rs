@@ -525,6 +525,10 @@ impl Drop for Context {
         // The last reference may be that of a request which ends on a thread of the engine; the
         // descriptors of queue and counters are in the application's table.
         if hold::in_engine_table() {
+            // The pump has the queue too, and would be the last to drop it, here, if somebody
+            // cleared the graves before it goes.
+            drop(self.io.take_pump());
+            debug_assert!(own.as_ref().is_none_or(|own| Arc::strong_count(own) == 1));
             let bells = (self.counter.take(), self.loop_bell.take(), self.masked.take_all());
             self.engine.bury((own, bells));
         }
@@ -657,6 +661,26 @@ mod tests {
         assert_eq!(count_of_run(&completions(1, 64 << 10)), 2);
         assert_eq!(count_of_run(&completions(1, 4 << 10)), 8);
         assert_eq!(count_of_run(&completions(4, 1 << 20)), 100, "a request's own bio");
+    }
+
+    /// On a thread of the engine: the last of a context's queue must be what is buried.
+    #[test]
+    fn a_context_that_ends_in_the_engine_buries_all_of_its_queue() {
+        for backend in [BackendChoice::Kaio, BackendChoice::Uring] {
+            let config = Config { backend, ..Config::default() };
+            let Ok(engine) = Engine::start(config, "test".to_owned()) else { continue };
+            let context = Context::new(&engine, 0, 1).unwrap();
+            let queue = Arc::downgrade(context.own().unwrap());
+            let ended = std::thread::spawn(move || {
+                hold::enter_engine_table();
+                drop(context);
+            });
+            ended.join().unwrap();
+            assert_eq!(queue.strong_count(), 1, "buried");
+            engine.clear_graves();
+            assert_eq!(queue.strong_count(), 0);
+            engine.shutdown();
+        }
     }
 
     /// Between the queue and the run they are counted nowhere: a driver that looks just then ends

@@ -118,6 +118,11 @@ impl IoContext {
         let _ = self.pump.set(pump);
     }
 
+    /// Gives the pump back, for who has to say where it is dropped.
+    pub fn take_pump(&mut self) -> Option<Box<dyn Pump>> {
+        self.pump.take()
+    }
+
     /// Has `bell` rung whenever events have been added, besides the wake-up of a waiter. Later
     /// calls change nothing.
     pub fn set_bell(&self, bell: Box<dyn Fn() + Send + Sync>) {
