@@ -22,6 +22,7 @@
 //! * `kept`: files with something to write; `cleaner`: writes it where there is no driver
 //! * [`link`]: requests that begin when another has succeeded
 //! * `native`: what the native faces ask of a submission beyond the kernel's interface
+//! * `own_pump`: a context's own queue, served by whoever leads
 //! * `bells`: what rouses callers with a signal mask
 //! * `under_way`: what can be cancelled; [`throttle`]: how much may be under way
 //! * [`order`]: overlapping requests take effect in submission order
@@ -47,6 +48,7 @@ pub mod link;
 mod native;
 pub mod operation;
 pub mod order;
+mod own_pump;
 pub mod plug;
 mod seen;
 mod stream;

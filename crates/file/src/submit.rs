@@ -558,9 +558,8 @@ impl<'a> Submission<'a> {
         Ok(())
     }
 
-    /// Holds the file of a request. The way to the engine's threads has room for some hundred
-    /// files: with more at once, the driver takes them in; without one the workers get what makes
-    /// them do so, and a moment.
+    /// Holds the file of a request. There is room for some hundred on the way to the engine: with
+    /// more, the driver takes them in, or the workers get what makes them do so, and a moment.
     fn hold(&mut self, operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
         const MOMENTS: usize = 10;
         let engine = self.context.engine();

@@ -2,9 +2,9 @@
 
 use crate::{
     Command, Kind, UserFile,
-    context::{REQUEST_BYTES, RUN_BYTES_MAX},
     operation::{FileOperation, Route},
     order::{Access, reach},
+    own_pump::{REQUEST_BYTES, RUN_BYTES_MAX},
     plug::{Place, Plug},
     submit::{Reply, Submission},
     user::{BothTables, Opened, UserOperation},
