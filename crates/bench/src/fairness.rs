@@ -336,6 +336,7 @@ fn check(rig: &Rig, slot: usize, at: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::Saved;
 
     #[test]
     fn a_wrong_byte_is_a_failure() {
@@ -370,8 +371,7 @@ mod tests {
             },
         };
         run_fairness(&args).expect("some backend works");
-        let saved =
-            crate::report::Saved::read(&folder.path().join("fairness.json")).expect("the figures");
+        let saved = Saved::read(&folder.path().join("fairness.json")).expect("the figures");
         assert_eq!(saved.cases(), ["alone", "beside"]);
         assert!(saved.rows.iter().all(|row| row.runs().len() == 2));
         assert!(folder.path().join("fairness.html").exists());

@@ -83,8 +83,7 @@ impl Context {
         let io = IoContext::new(id, slots(nr, engine.cpus()), stats)?;
         let context = Context::make(engine, io, engine.own_queue());
         if let Some(queue) = &context.own {
-            let pump = OwnPump::new(queue.clone(), &context, context.unrun.clone());
-            context.io.set_pump(Box::new(pump));
+            context.io.set_pump(Box::new(OwnPump::new(queue.clone(), &context)));
         }
         Ok(context)
     }

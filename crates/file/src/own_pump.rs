@@ -28,18 +28,14 @@ pub(crate) struct OwnPump {
 }
 
 impl OwnPump {
-    /// Serves `queue` for `context`, which counts in `unrun` what is in neither.
-    pub(crate) fn new(
-        queue: Arc<dyn BlockBackend>,
-        context: &Arc<Context>,
-        unrun: Arc<AtomicUsize>,
-    ) -> OwnPump {
+    /// Serves `queue` for `context`.
+    pub(crate) fn new(queue: Arc<dyn BlockBackend>, context: &Arc<Context>) -> OwnPump {
         OwnPump {
             queue,
             engine: context.engine().clone(),
             context: Arc::downgrade(context),
             collected: Mutex::default(),
-            unrun,
+            unrun: context.unrun.clone(),
         }
     }
 }
@@ -161,7 +157,7 @@ mod tests {
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
         let engine = Engine::start(config, "test".to_owned()).unwrap();
         let context = Context::new(&engine, 0, 1).unwrap();
-        let pump = OwnPump::new(Arc::new(Null::new(1)), &context, context.unrun.clone());
+        let pump = OwnPump::new(Arc::new(Null::new(1)), &context);
         pump.collected.lock().completions = completions(1, 1 << 20);
         assert!(!context.watched.load(Relaxed));
         pump.run();
