@@ -55,23 +55,31 @@ pub struct ServeArgs {
     /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub sector_size: Option<u64>,
-    /// The server's certificate, in PEM: clients may use TLS then, and must on TCP.
+    /// Whether clients of --nbd use TLS, by TCP and by Unix sockets alike [default: require, with
+    /// --tls-cert; without it TCP is refused].
+    #[arg(long, value_enum)]
+    pub tls: Option<TlsArg>,
+    /// The server's certificate, in PEM; clients must use TLS then, see --tls.
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
     pub tls_cert: Option<PathBuf>,
     /// The key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     pub tls_key: Option<PathBuf>,
-    /// Serve only clients with a certificate signed by one of these, in PEM.
+    /// Of the clients that use TLS, serve only those with a certificate signed by one of these, in
+    /// PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     pub tls_client_ca: Option<PathBuf>,
-    /// Serve on TCP without TLS: whoever reaches the port can read and write the images. And tell
-    /// other machines, with --status on an address that they reach.
-    #[arg(long)]
+    /// It had two meanings, and is refused.
+    #[arg(long, hide = true)]
     pub insecure: bool,
     /// Answer GET /metrics (Prometheus) and /status (JSON) on unix:PATH or tcp:HOST:PORT, besides
     /// the socket that `nowait top` finds.
     #[arg(long, value_name = "ADDRESS")]
     pub status: Option<Address>,
+    /// Let --status be an address that other machines reach: they learn names, sizes and counters
+    /// of the images.
+    #[arg(long, requires = "status")]
+    pub expose_status: bool,
     /// Serving threads [default: one for two processors, at most 4].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Option<u32>,
@@ -110,6 +118,17 @@ pub struct WantedDrive {
     pub(crate) export: Option<String>,
     /// With which number; `None`: any.
     pub(crate) id: Option<u32>,
+}
+
+/// `--tls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TlsArg {
+    /// No TLS, by TCP neither: who reaches the port can read and write the images.
+    Off,
+    /// TLS for clients that ask for it; the others get in without, and without a certificate.
+    On,
+    /// Clients without TLS are told nothing.
+    Require,
 }
 
 /// `--cache`.

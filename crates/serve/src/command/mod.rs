@@ -6,6 +6,6 @@ mod files;
 mod run;
 mod top;
 
-pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile, WantedDrive};
+pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile, TlsArg, WantedDrive};
 pub use run::serve;
 pub use top::{TopArgs, top};

@@ -1,6 +1,6 @@
 //! The main thread: opens images and listeners, takes clients and signals.
 
-use super::{ServeArgs, drives, files};
+use super::{ServeArgs, TlsArg, drives, files};
 use crate::{
     ServeError,
     access::Access,
@@ -34,6 +34,11 @@ use std::{
 /// # Errors
 /// An image or an address cannot be used; what was written could not be made durable.
 pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
+    if args.insecure {
+        return Err(ServeError::new(
+            "--insecure is gone: say --tls off to serve TCP without TLS, or --expose-status",
+        ));
+    }
     fd::raise_nofile_limit();
     // Before the first thread: it must inherit the block.
     let signals = Signals::take(&[signalfd::TERM, signalfd::INT, signalfd::HUP])
@@ -144,9 +149,9 @@ fn bind(address: &Address) -> Result<Listener, ServeError> {
 /// Listens for those who ask how it goes: what they are told is for this machine, or for all.
 fn listen_for_status(address: &Address, args: &ServeArgs) -> Result<Listener, ServeError> {
     let listener = bind(address)?;
-    if listener.is_open_to_other_machines() && !args.insecure {
+    if listener.is_open_to_other_machines() && !args.expose_status {
         return Err(ServeError::new(format!(
-            "--status {address} is open to others: say tcp:127.0.0.1:PORT, or --insecure"
+            "--status {address} is open to others: say tcp:127.0.0.1:PORT, or --expose-status"
         )));
     }
     Ok(listener)
@@ -166,17 +171,25 @@ fn inherited() -> Result<Vec<Listener>, ServeError> {
     taken.map_err(|error| ServeError::io("a socket given by LISTEN_FDS", &error))
 }
 
-/// Finds out how clients of a listener are protected.
+/// Finds out how clients of a listener are protected: by what `--tls` says, and nothing else.
 fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), ServeError> {
-    let security = match (listener.is_tcp() && !args.insecure, args.tls_cert.is_some()) {
-        (true, true) => Security::TlsRequired,
-        (true, false) => {
-            return Err(ServeError::new(format!(
-                "{listener} is open to others: give --tls-cert and --tls-key, or say --insecure"
-            )));
+    let refuse = |reason: String| Err(ServeError::new(reason));
+    let security = match (args.tls, args.tls_cert.is_some()) {
+        (None | Some(TlsArg::Require), true) => Security::TlsRequired,
+        (Some(TlsArg::On), true) => Security::TlsOffered,
+        (Some(TlsArg::Off), false) => Security::Plain,
+        (None, false) if !listener.is_tcp() => Security::Plain,
+        (None, false) => {
+            return refuse(format!(
+                "{listener} is open to others: give --tls-cert and --tls-key, or say --tls off"
+            ));
         }
-        (false, true) => Security::TlsOffered,
-        (false, false) => Security::Plain,
+        (Some(TlsArg::Off), true) => {
+            return refuse("--tls off and --tls-cert contradict each other".to_owned());
+        }
+        (Some(TlsArg::On | TlsArg::Require), false) => {
+            return refuse("--tls on and --tls require need --tls-cert and --tls-key".to_owned());
+        }
     };
     Ok((listener, security))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// How a connection is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// Not at all, and nobody asks for it: a Unix socket, or `--insecure`.
+    /// Not at all, and TLS is not offered.
     Plain,
     /// Not yet: without TLS nothing is told. With it, the options begin anew.
     TlsRequired,

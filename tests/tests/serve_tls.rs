@@ -1,0 +1,167 @@
+//! `nowait serve` with TLS: which clients get in, and how.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nowait_tests::program::Program;
+use nowait_tests::scratch::Scratch;
+use nowait_tests::server::{Server, tool};
+use nowait_tests::skip;
+
+const SIZE: usize = 4 << 20;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+fn image(scratch: &Scratch) -> PathBuf {
+    let path = scratch.file("served");
+    let bytes: Vec<u8> = (0..SIZE).map(|i| (i * 31 + (i >> 12)) as u8).collect();
+    fs::write(&path, bytes).expect("an image");
+    path
+}
+
+/// An authority, a certificate for `localhost` and one for a client; and a folder with the
+/// certificate of the authority alone, for clients that have none of their own.
+struct Pki {
+    folder: PathBuf,
+    anonymous: PathBuf,
+}
+
+impl Pki {
+    fn new(scratch: &Scratch) -> Pki {
+        const SCRIPT: &str = "
+openssl req -x509 -newkey rsa:2048 -nodes -keyout ca-key.pem -out ca-cert.pem -subj /CN=ca -days 2
+for name in server client; do
+    openssl req -newkey rsa:2048 -nodes -keyout $name-key.pem -out $name.csr -subj /CN=localhost
+    printf 'subjectAltName=DNS:localhost\\nbasicConstraints=CA:FALSE\\n' > $name.ext
+    openssl x509 -req -in $name.csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial \
+        -out $name-cert.pem -days 2 -extfile $name.ext
+done";
+        let (folder, anonymous) = (scratch.folder("pki"), scratch.folder("anonymous"));
+        Program::new("sh").args(["-ec", SCRIPT]).dir(&folder).succeed();
+        fs::copy(folder.join("ca-cert.pem"), anonymous.join("ca-cert.pem")).expect("a copy");
+        Pki { folder, anonymous }
+    }
+
+    /// What the server is told.
+    fn server(&self) -> Vec<String> {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let (certificate, key) = (file("server-cert.pem"), file("server-key.pem"));
+        ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key].into()
+    }
+
+    fn authority(&self) -> String {
+        self.folder.join("ca-cert.pem").display().to_string()
+    }
+}
+
+/// Starts a server by a Unix socket and TCP, which also tells other machines how it goes.
+fn start(scratch: &Scratch, arguments: &[String]) -> Option<Server> {
+    let served = image(scratch);
+    let fixed = [text(&served), "--nbd", "tcp:localhost:0"];
+    let status = ["--status", "tcp:0.0.0.0:0", "--expose-status"];
+    let arguments = arguments.iter().map(String::as_str);
+    let all: Vec<&str> = fixed.into_iter().chain(status).chain(arguments).collect();
+    Server::start(scratch, &all)
+}
+
+/// Tells whether a client of libnbd gets in.
+fn gets_in(uri: &str) -> bool {
+    Program::new("nbdinfo").args(["--size", uri]).run().status.success()
+}
+
+#[test]
+fn tls_is_what_the_option_says_by_every_listener() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo", "openssl"])) else { return };
+    for (mode, authority) in [("on", false), ("on", true), ("require", false), ("require", true)] {
+        let scratch = Scratch::new("tls");
+        let pki = Pki::new(&scratch);
+        let mut arguments = [vec!["--tls".to_owned(), mode.to_owned()], pki.server()].concat();
+        if authority {
+            arguments.extend(["--tls-client-ca".to_owned(), pki.authority()]);
+        }
+        let Some(mut server) = start(&scratch, &arguments) else { return };
+        let (port, socket) = (server.port(), server.socket().display().to_string());
+        let tls = |folder: &Path| format!("tls-certificates={}", folder.display());
+        for tcp in [true, false] {
+            let uri = |secure: &str, query: &str| match tcp {
+                true => format!("nbd{secure}://localhost:{port}/?{query}"),
+                false => format!("nbd{secure}+unix://localhost/?socket={socket}&{query}"),
+            };
+            let seen = [
+                gets_in(&uri("", "")),
+                gets_in(&uri("s", &tls(&pki.anonymous))),
+                gets_in(&uri("s", &tls(&pki.folder))),
+            ];
+            let wanted = [mode == "on", !authority, true];
+            assert_eq!(seen, wanted, "--tls {mode}, authority {authority}, TCP {tcp}");
+        }
+        server.stop();
+    }
+}
+
+#[test]
+fn with_a_certificate_and_nothing_else_said_tls_is_required() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo", "qemu-img", "openssl"])) else {
+        return;
+    };
+    let scratch = Scratch::new("tls");
+    let pki = Pki::new(&scratch);
+    let Some(mut server) = start(&scratch, &pki.server()) else { return };
+    let port = server.port();
+    assert!(!gets_in(&server.uri("")), "by a Unix socket");
+    assert!(!gets_in(&format!("nbd://localhost:{port}/")), "by TCP");
+    let qemu = |options: &str| {
+        let credentials = format!("tls-creds-x509,id=t,endpoint=client,dir={}", text(&pki.folder));
+        let options = format!("driver=nbd,{options}");
+        let info = Program::new("qemu-img").args(["info", "--object", &credentials]);
+        info.args(["--image-opts", &options]).run().status.success()
+    };
+    let (tcp, unix) = (format!("host=localhost,port={port}"), server.socket().display());
+    assert!(!qemu(&tcp) && qemu(&format!("{tcp},tls-creds=t")));
+    assert!(!qemu(&format!("path={unix}")));
+    assert!(qemu(&format!("path={unix},tls-creds=t,tls-hostname=localhost")));
+    server.stop();
+}
+
+#[test]
+fn tcp_without_tls_is_served_to_those_who_ask_for_just_that() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
+    let scratch = Scratch::new("tls");
+    let Some(mut server) = start(&scratch, &["--tls".to_owned(), "off".to_owned()]) else { return };
+    let port = server.port();
+    assert!(gets_in(&format!("nbd://localhost:{port}/")) && gets_in(&server.uri("")));
+    server.stop();
+    // A status port that other machines reach does not open the images to them.
+    let Some(tool) = tool() else { return };
+    let served = image(&scratch);
+    let status = ["--status", "tcp:0.0.0.0:0", "--expose-status", "--nbd", "tcp:localhost:0"];
+    let refused = tool.args(["serve", text(&served)]).args(status).run();
+    assert!(!refused.status.success() && refused.stderr.contains("--tls off"), "{refused}");
+}
+
+#[test]
+fn who_is_named_in_a_certificate_has_what_the_rules_give() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo", "nbdcopy", "openssl"])) else {
+        return;
+    };
+    let scratch = Scratch::new("tls");
+    let pki = Pki::new(&scratch);
+    for (allowed, admitted) in [("tls:localhost", true), ("tls:elsewhere", false)] {
+        let more = ["--tls-client-ca".to_owned(), pki.authority()];
+        let rule = ["--allow".to_owned(), allowed.to_owned()];
+        let Some(mut server) = start(&scratch, &[&pki.server()[..], &more, &rule].concat()) else {
+            return;
+        };
+        let (port, folder, copy) = (server.port(), pki.folder.display(), scratch.file("copy"));
+        let uri = format!("nbds://localhost:{port}/?tls-certificates={folder}");
+        let output = Program::new("nbdcopy").args([&uri, text(&copy)]).run();
+        assert_eq!(output.status.success(), admitted, "{allowed}\n{output}");
+        if admitted {
+            let (read, wanted) = (fs::read(&copy), fs::read(scratch.file("served")));
+            assert!(read.expect("the copy") == wanted.expect("the image"));
+        }
+        server.stop();
+    }
+}
