@@ -222,7 +222,7 @@ fn skips_job(_: &Context) -> Result<End> {
 }
 
 fn loom(context: &Context) -> Result<End> {
-    let packages = ["-p", "nowait-retry", "-p", "nowait-cache"];
+    let packages = ["-p", "nowait-retry", "-p", "nowait-block", "-p", "nowait-cache"];
     let args = [&["test"], &packages[..], &["--release", "--lib", "loom_"]].concat();
     let mut command = context.cargo(&args);
     command

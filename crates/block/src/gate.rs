@@ -1,7 +1,10 @@
 //! The word on which one thread waits for completions and others call it back.
 
-use core::sync::atomic::{AtomicU32, Ordering::AcqRel};
-use nowait_sys::{Errno, futex, time::Deadline};
+use nowait_sys::{
+    Errno,
+    sync::{AtomicU32, Ordering::AcqRel, futex_wait, futex_wake},
+    time::Deadline,
+};
 
 /// Somebody waits, or is about to.
 const WAITING: u32 = 1;
@@ -48,19 +51,19 @@ impl Gate {
         self.word.fetch_add(STEP, AcqRel) & (WAITING | WOKEN) == WAITING
     }
 
-    /// Sleeps while the word is `seen`; see [`futex::wait`].
+    /// Sleeps while the word is `seen`; see [`futex_wait`].
     pub(crate) fn sleep(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
-        futex::wait(&self.word, seen, deadline)
+        futex_wait(&self.word, seen, deadline)
     }
 
-    /// Rouses who sleeps in [`Gate::sleep`], or in a ring's wait on [`Gate::word`].
+    /// Rouses who sleeps in [`Gate::sleep`], or in a ring's wait at [`Gate::address`].
     pub(crate) fn rouse(&self) {
-        futex::wake(&self.word, 1);
+        futex_wake(&self.word, 1);
     }
 
-    /// Returns the word, for a ring to wait on.
-    pub(crate) fn word(&self) -> &AtomicU32 {
-        &self.word
+    /// Returns the word's address, for a ring to wait on.
+    pub(crate) fn address(&self) -> *const u32 {
+        core::ptr::from_ref(&self.word).cast()
     }
 }
 

@@ -1,8 +1,7 @@
 //! Where completions of user space wait to be reaped.
 
 use crate::{Completion, gate::Gate};
-use nowait_sys::{Errno, time::Deadline};
-use parking_lot::Mutex;
+use nowait_sys::{Errno, sync::Mutex, time::Deadline};
 
 /// A list that one thread reaps and any thread adds to.
 #[derive(Debug, Default)]

@@ -340,9 +340,7 @@ impl IoContext {
         let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
         let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
         match pump {
-            Some(pump) if self.waiters.try_lead() => {
-                self.lead(pump.as_ref(), need, wanted.deadline)
-            }
+            Some(pump) if self.waiters.try_lead() => self.lead(pump.as_ref(), need, wanted.deadline),
             _ => self.follow(need, wanted),
         }
     }
@@ -542,72 +540,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::sync::Arc;
-    use loom::thread;
-
-    fn event(data: u64) -> IoEvent {
-        IoEvent { data, ..IoEvent::default() }
-    }
-
-    fn context() -> Arc<IoContext> {
-        Arc::new(IoContext::new(0, 4, Stats::new(false)).unwrap())
-    }
-
-    #[test]
-    fn loom_a_waiter_does_not_miss_the_event() {
-        loom::model(|| {
-            let context = context();
-            context.reserve(1).unwrap();
-            let producer = context.clone();
-            let producer = thread::spawn(move || producer.complete(event(7)));
-            let mut seen = Vec::new();
-            let took = context.wait_events(&Wanted::new(1, 1, Deadline::NEVER), |_, event| {
-                seen.push(event.data);
-                Ok(())
-            });
-            assert_eq!((took, seen), (Ok(1), vec![7]));
-            producer.join().unwrap();
-        });
-    }
-
-    /// After `destroy` has returned nothing is outstanding and nothing is accepted.
-    fn destruction(reserve: fn(&IoContext) -> Result<usize, Errno>) {
-        loom::model(move || {
-            let context = context();
-            let submitter = context.clone();
-            let submitter = thread::spawn(move || {
-                if reserve(&submitter).is_ok() {
-                    assert!(!gone(&submitter), "accepted by a context that is gone");
-                    submitter.complete(event(1));
-                }
-            });
-            context.destroy(|| {}).unwrap();
-            context.waiters.try_lead(); // marks "destroy has returned" for the check above
-            submitter.join().unwrap();
-            assert_eq!(context.outstanding(), 0);
-        });
-    }
-
-    fn gone(context: &IoContext) -> bool {
-        context.has_leader()
-    }
-
-    #[test]
-    fn loom_destroy_waits_for_what_was_accepted() {
-        destruction(|context| context.reserve(1));
-    }
-
-    #[test]
-    #[should_panic(expected = "accepted by a context that is gone")]
-    fn loom_canary_looking_before_counting_is_caught() {
-        destruction(|context| {
-            if context.is_dead() {
-                return Err(Errno::INVAL);
-            }
-            context.outstanding.fetch_add(1, SeqCst);
-            Ok(1)
-        });
-    }
-}
+mod loom_tests;

@@ -127,7 +127,9 @@ impl Waiters {
 
     /// Gives up leading.
     pub fn stop_leading(&self) {
-        self.leader.store(false, SeqCst);
+        // A swap costs what the store costs, and loom orders it with the swaps of those who failed
+        // to lead.
+        self.leader.swap(false, SeqCst);
     }
 
     /// Tells whether somebody leads.

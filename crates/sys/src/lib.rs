@@ -11,6 +11,7 @@
 //! thread   signals, names, identities     signal   what tells a process of a completion
 //! epoll    many descriptors at once
 //! timer, tty, pipe, socket: files without offsets
+//! sync     atomics, a mutex and a futex that models replace by loom's
 //! inspect  what this system allows
 //! epoll_set, signalfd: waiting on many descriptors, for signals too
 //! sparse   holes and data of a file         fuse     mounting what this process answers for
@@ -45,6 +46,7 @@ pub mod signal;
 pub mod signalfd;
 pub mod socket;
 pub mod sparse;
+pub mod sync;
 pub mod thread;
 pub mod time;
 pub mod timer;

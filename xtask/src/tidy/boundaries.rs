@@ -15,13 +15,16 @@ const SYSTEM_FOLDERS: &[&str] = &["crates/sys/", "crates/bench/"];
 const SYSTEM_EXCEPTIONS: &[(&str, &str)] = &[];
 
 /// Crates whose lock-free parts are modelled.
-const MODELLED: &[&str] = &["crates/retry/src/", "crates/cache/src/"];
+const MODELLED: &[&str] = &[
+    "crates/retry/src/",
+    "crates/cache/src/",
+    "crates/block/src/gate.rs",
+    "crates/block/src/inbox.rs",
+];
 
-/// Where they may name atomics: the switch between std and loom; the statistics, by which nobody
-/// decides anything: each would only multiply the interleavings of a model; the addresses of
-/// chunks of memory, which are only made.
-const ATOMICS_FILES: &[&str] =
-    &["crates/retry/src/sync.rs", "crates/retry/src/stats.rs", "crates/cache/src/nodes.rs"];
+/// Where they may name atomics: the statistics, by which nobody decides anything: each would only
+/// multiply the interleavings of a model; the addresses of chunks of memory, which are only made.
+const ATOMICS_FILES: &[&str] = &["crates/retry/src/stats.rs", "crates/cache/src/nodes.rs"];
 
 /// Where tests may sleep: the one place that polls a foreign program with a deadline.
 const SLEEP_EXCEPTIONS: &[&str] = &["tests/src/wait.rs"];
@@ -56,7 +59,7 @@ fn is_use(code: &str, offset: usize, word: &str) -> bool {
     imported || after.starts_with("::") || after.starts_with("!(") || after.starts_with("!{")
 }
 
-/// Atomics of modelled crates come from their sync.rs, so that loom can replace them.
+/// Atomics of what is modelled come from crates/sys/src/sync.rs, so that loom can replace them.
 pub(super) fn atomics(source: &Source, findings: &mut Vec<Finding>) {
     let modelled = MODELLED.iter().any(|folder| source.path.starts_with(folder));
     if !modelled || !source.is_rust() || ATOMICS_FILES.contains(&source.path.as_str()) {
@@ -72,7 +75,7 @@ pub(super) fn atomics(source: &Source, findings: &mut Vec<Finding>) {
                 if group { rest[..end].contains("atomic") } else { rest.starts_with("atomic") };
             if atomic {
                 let advice =
-                    "atomics of this crate come from crate::sync: loom replaces them there";
+                    "atomics of this crate come from nowait_sys::sync: loom replaces them there";
                 findings.push(source.finding(compact.offsets[offset], advice));
             }
         }
@@ -167,7 +170,7 @@ mod tests {
             "static A: core::sync::atomic::AtomicBool = x();",
         ] {
             assert_eq!(check_text(atomics, path, canary).len(), 1, "{canary}");
-            assert_eq!(check_text(atomics, "crates/retry/src/sync.rs", canary), []);
+            assert_eq!(check_text(atomics, "crates/sys/src/sync.rs", canary), []);
             assert_eq!(check_text(atomics, "crates/block/src/kick.rs", canary), []);
         }
         assert_eq!(

@@ -314,7 +314,7 @@ impl Uring {
             return;
         }
         let entry = match &alarm.counter {
-            None => entry::wait_on_word(alarm.gate.word(), seen),
+            None => entry::wait_on_word(alarm.gate.address(), seen),
             Some(counter) => entry::wait_on_counter(counter.raw()),
         };
         // Not pushed: cannot be, after `submit`. Then the wait is merely cut short.

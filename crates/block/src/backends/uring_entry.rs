@@ -1,7 +1,6 @@
 //! How bios and the ring's own requests look as submission entries.
 
 use crate::bio::{Bio, BioOp, Segments};
-use core::sync::atomic::AtomicU32;
 use nowait_sys::uring::{Entry, opcode, types};
 
 /// `user_data` of the entry that waits to be woken; keys of requests have bit 63 clear.
@@ -68,16 +67,11 @@ pub(super) fn cancel(key: u64) -> Entry {
     opcode::AsyncCancel::new(key).build().user_data(CANCEL)
 }
 
-/// Completes when `word` is woken by futex(2), or at once when it is not `seen` any more.
-pub(super) fn wait_on_word(word: &AtomicU32, seen: u32) -> Entry {
-    opcode::FutexWait::new(
-        word.as_ptr(),
-        u64::from(seen),
-        FUTEX_BITSET_MATCH_ANY,
-        FUTEX2_SIZE_U32_PRIVATE,
-    )
-    .build()
-    .user_data(ALARM)
+/// Completes when the word is woken by futex(2), or at once when it is not `seen` any more.
+pub(super) fn wait_on_word(word: *const u32, seen: u32) -> Entry {
+    opcode::FutexWait::new(word, u64::from(seen), FUTEX_BITSET_MATCH_ANY, FUTEX2_SIZE_U32_PRIVATE)
+        .build()
+        .user_data(ALARM)
 }
 
 /// Completes when the event counter is not zero.

@@ -1,0 +1,276 @@
+//! Completions, callers that wait for them, leaders, promises and destruction in all
+//! interleavings. A thread that is not woken sleeps for ever: loom calls that a deadlock. The
+//! canaries forget one wake-up each.
+
+use super::*;
+use crate::sync::{Mutex, forgetting_wakes};
+use loom::thread;
+use std::sync::Weak;
+
+fn event(data: u64) -> IoEvent {
+    IoEvent { data, ..IoEvent::default() }
+}
+
+fn context() -> Arc<IoContext> {
+    Arc::new(IoContext::new(0, 4, Stats::new(false)).unwrap())
+}
+
+fn take(context: &IoContext, min: usize, max: usize) -> Result<usize, Errno> {
+    context.wait_events(&Wanted::new(min, max, Deadline::NEVER), |_, _| Ok(()))
+}
+
+/// A context's own queue, and the device that ends what is in it.
+#[derive(Default)]
+struct Own {
+    state: Mutex<State>,
+    /// Changes when a request ended, and when the leader is interrupted.
+    word: AtomicU32,
+    /// The change that the leader has seen last.
+    heard: AtomicU32,
+}
+
+#[derive(Default)]
+struct State {
+    under_way: usize,
+    ended: usize,
+}
+
+impl Own {
+    /// Makes the queue of `context` with requests under way that hold slots.
+    fn of(context: &Arc<IoContext>, under_way: usize) -> Arc<Own> {
+        let own = Arc::new(Own::default());
+        own.state.lock().under_way = under_way;
+        context.set_pump(Box::new(Handle { own: own.clone(), context: Arc::downgrade(context) }));
+        own
+    }
+
+    fn start(&self) {
+        self.state.lock().under_way += 1;
+    }
+
+    /// The device ends requests.
+    fn end(&self, count: usize) {
+        self.state.lock().ended += count;
+        self.rouse();
+    }
+
+    fn rouse(&self) {
+        self.word.fetch_add(1, SeqCst);
+        futex_wake(&self.word, 1);
+    }
+}
+
+struct Handle {
+    own: Arc<Own>,
+    context: Weak<IoContext>,
+}
+
+impl Pump for Handle {
+    fn is_busy(&self) -> bool {
+        self.own.state.lock().under_way > 0
+    }
+
+    fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
+        if need > 0 {
+            let _ = futex_wait(&self.own.word, self.own.heard.load(SeqCst), deadline);
+        }
+        self.own.heard.store(self.own.word.load(SeqCst), SeqCst);
+        Ok(())
+    }
+
+    fn run(&self) {
+        let mut state = self.own.state.lock();
+        let ended = core::mem::take(&mut state.ended);
+        state.under_way -= ended;
+        drop(state);
+        let context = self.context.upgrade().unwrap();
+        (0..ended).for_each(|_| context.complete(event(1)));
+    }
+
+    fn interrupt(&self) {
+        self.own.rouse();
+    }
+}
+
+/// A caller waits for the event that another thread completes.
+fn one_waits(complete: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        context.reserve(1).unwrap();
+        let producer = context.clone();
+        let producer = thread::spawn(move || complete(&producer));
+        let mut seen = Vec::new();
+        let took = context.wait_events(&Wanted::new(1, 1, Deadline::NEVER), |_, event| {
+            seen.push(event.data);
+            Ok(())
+        });
+        assert_eq!((took, seen), (Ok(1), vec![7]));
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_waiter_does_not_miss_the_event() {
+    one_waits(|context| context.complete(event(7)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_an_event_that_wakes_nobody() {
+    one_waits(|context| forgetting_wakes(|| context.complete(event(7))));
+}
+
+/// The leader waits for one event in a queue where nothing ends before it has that event, which
+/// comes from elsewhere.
+fn an_event_from_elsewhere(complete: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        context.reserve(2).unwrap();
+        let own = Own::of(&context, 1);
+        let worker = context.clone();
+        let worker = thread::spawn(move || complete(&worker));
+        assert_eq!(take(&context, 1, 1), Ok(1));
+        own.end(1);
+        assert_eq!(take(&context, 1, 1), Ok(1));
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_the_leader_hears_of_an_event_from_elsewhere() {
+    an_event_from_elsewhere(|context| context.complete(event(2)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_leader_that_is_not_interrupted() {
+    an_event_from_elsewhere(|context| forgetting_wakes(|| context.complete(event(2))));
+}
+
+/// One caller leads, takes an event that came from elsewhere and leaves. Another waits for what is
+/// still in the own queue.
+fn a_leader_leaves(take_one: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        context.reserve(3).unwrap();
+        let own = Own::of(&context, 2);
+        let (other, device) = (context.clone(), context.clone());
+        let other = thread::spawn(move || assert_eq!(take(&other, 2, 2), Ok(2)));
+        let device = thread::spawn(move || {
+            device.complete(event(2));
+            own.end(2);
+        });
+        take_one(&context);
+        other.join().unwrap();
+        device.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_leader_that_leaves_calls_for_another() {
+    a_leader_leaves(|context| assert_eq!(take(context, 1, 1), Ok(1)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_leader_that_leaves_without_a_word() {
+    a_leader_leaves(|context| forgetting_wakes(|| assert_eq!(take(context, 1, 1), Ok(1))));
+}
+
+/// A caller waits already when a request is started in the own queue, by a thread that does not
+/// wait.
+fn a_start_in_the_own_queue(say_so: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        context.reserve(1).unwrap();
+        let own = Own::of(&context, 0);
+        let waiter = context.clone();
+        let waiter = thread::spawn(move || assert_eq!(take(&waiter, 1, 1), Ok(1)));
+        own.start();
+        say_so(&context);
+        own.end(1);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_what_starts_in_the_own_queue_finds_a_leader() {
+    a_start_in_the_own_queue(IoContext::pump_started);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_start_that_nobody_is_told_of() {
+    a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
+}
+
+/// A caller waits for an event that never comes, while the context is destroyed.
+fn a_waiter_in_a_dying_context(destroy: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        let waiter = context.clone();
+        let waiter = thread::spawn(move || assert_eq!(take(&waiter, 1, 1), Err(Errno::INVAL)));
+        destroy(&context);
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_destroy_wakes_who_waits() {
+    a_waiter_in_a_dying_context(|context| context.destroy(|| {}).unwrap());
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_destroyer_that_wakes_nobody() {
+    a_waiter_in_a_dying_context(|context| {
+        forgetting_wakes(|| context.destroy(|| {}).unwrap());
+    });
+}
+
+/// After `destroy` has returned nothing is outstanding and nothing is accepted.
+fn destruction(reserve: fn(&IoContext) -> Result<usize, Errno>, complete: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        let submitter = context.clone();
+        let submitter = thread::spawn(move || {
+            if reserve(&submitter).is_ok() {
+                assert!(!gone(&submitter), "accepted by a context that is gone");
+                complete(&submitter);
+            }
+        });
+        context.destroy(|| {}).unwrap();
+        context.waiters.try_lead(); // marks "destroy has returned" for the check above
+        submitter.join().unwrap();
+        assert_eq!(context.outstanding(), 0);
+    });
+}
+
+fn gone(context: &IoContext) -> bool {
+    context.has_leader()
+}
+
+#[test]
+fn loom_destroy_waits_for_what_was_accepted() {
+    destruction(|context| context.reserve(1), |context| context.complete(event(1)));
+}
+
+#[test]
+#[should_panic(expected = "accepted by a context that is gone")]
+fn loom_canary_looking_before_counting_is_caught() {
+    let reserve = |context: &IoContext| {
+        if context.is_dead() {
+            return Err(Errno::INVAL);
+        }
+        context.outstanding.fetch_add(1, SeqCst);
+        Ok(1)
+    };
+    destruction(reserve, |context| context.complete(event(1)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_last_completion_that_wakes_no_destroyer() {
+    let complete = |context: &IoContext| forgetting_wakes(|| context.complete(event(1)));
+    destruction(|context| context.reserve(1), complete);
+}

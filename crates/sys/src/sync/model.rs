@@ -1,0 +1,87 @@
+//! The primitives of a model: loom's, and a futex on which threads really sleep.
+//!
+//! A thread that is not woken sleeps for ever, which loom reports as a deadlock: so a model fails
+//! where the code forgets a wake-up. Time stands still: no deadline ever comes, because a look at
+//! what was missed, however late, would hide just that. Nor is a sleeper woken for nothing.
+
+use crate::{Errno, time::Deadline};
+use core::{cell::RefCell, sync::atomic::Ordering::Relaxed};
+use loom::thread::{self, Thread, ThreadId};
+
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
+
+std::thread_local! {
+    /// The word's address and the thread of each that sleeps, in order. loom runs all threads of a
+    /// model on one real thread.
+    static ASLEEP: RefCell<Vec<(usize, Thread)>> = const { RefCell::new(Vec::new()) };
+    /// The threads that forget to wake others.
+    static FORGETFUL: RefCell<Vec<ThreadId>> = const { RefCell::new(Vec::new()) };
+}
+
+/// loom's mutex with the other's interface.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// Makes an unlocked mutex.
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex(loom::sync::Mutex::new(value))
+    }
+
+    /// Locks it.
+    pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap()
+    }
+
+    /// Locks it if nobody holds it.
+    pub fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+}
+
+/// Sleeps until woken, if the word holds `expected`.
+///
+/// # Errors
+/// `EAGAIN`: the word has another value.
+pub fn futex_wait(word: &AtomicU32, expected: u32, _: Deadline) -> Result<(), Errno> {
+    // One step, as in the kernel: loom changes threads before an access, not after it. A change
+    // that changes nothing sees the newest value, and orders nothing else.
+    if word.fetch_or(0, Relaxed) != expected {
+        return Err(Errno::AGAIN);
+    }
+    let me = thread::current();
+    let id = me.id();
+    ASLEEP.with_borrow_mut(|asleep| asleep.push((address(word), me)));
+    // loom's own wake-ups (of a thread that joins another) may be left over.
+    while ASLEEP.with_borrow(|asleep| asleep.iter().any(|(_, thread)| thread.id() == id)) {
+        thread::park();
+    }
+    Ok(())
+}
+
+/// Wakes up to `count` threads that sleep on the word, those that came first.
+pub fn futex_wake(word: &AtomicU32, count: u32) {
+    if FORGETFUL.with_borrow(|forgetful| forgetful.contains(&thread::current().id())) {
+        return;
+    }
+    // For loom, so that it tries both orders of this and a `futex_wait`.
+    word.fetch_or(0, Relaxed);
+    let woken: Vec<Thread> = ASLEEP.with_borrow_mut(|asleep| {
+        let on_word = asleep.extract_if(.., |(other, _)| *other == address(word));
+        on_word.take(count as usize).map(|(_, thread)| thread).collect()
+    });
+    woken.iter().for_each(Thread::unpark);
+}
+
+/// Runs a part of a canary in which the calling thread's wake-ups wake nobody.
+pub fn forgetting_wakes<T>(part: impl FnOnce() -> T) -> T {
+    let me = thread::current().id();
+    FORGETFUL.with_borrow_mut(|forgetful| forgetful.push(me));
+    let result = part();
+    FORGETFUL.with_borrow_mut(|forgetful| forgetful.retain(|id| *id != me));
+    result
+}
+
+fn address(word: &AtomicU32) -> usize {
+    core::ptr::from_ref(word) as usize
+}
