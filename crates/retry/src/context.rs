@@ -340,17 +340,24 @@ impl IoContext {
         let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
         let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
         match pump {
-            Some(pump) if self.waiters.try_lead() => self.lead(pump.as_ref(), need, wanted.deadline),
+            Some(pump) if self.waiters.try_lead() => self.lead(pump.as_ref(), need, wanted),
             _ => self.follow(need, wanted),
         }
     }
 
-    fn lead(&self, pump: &dyn Pump, need: usize, deadline: Deadline) -> Result<(), Errno> {
+    /// Tells whether the caller need not sleep after all. It is on the list of waiters by now: what
+    /// happened before did not wake it.
+    fn is_over(&self, need: usize, wanted: &Wanted<'_>) -> bool {
+        // Another thread may have taken the event that was promised.
+        let patience_ended = wanted.min == 0 && self.promised.load(SeqCst) == 0;
+        self.ring.unread() >= need || self.is_dead() || patience_ended
+    }
+
+    fn lead(&self, pump: &dyn Pump, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
         let waiter = self.waiters.add(need, true, None);
-        let outcome = if self.ring.unread() >= need || self.is_dead() {
-            Ok(())
-        } else {
-            pump.wait(need, deadline)
+        let outcome = match self.is_over(need, wanted) {
+            true => Ok(()),
+            false => pump.wait(need, wanted.deadline),
         };
         // Off the list before running anything: the events are for this thread, which is awake.
         self.waiters.remove(&waiter);
@@ -366,7 +373,7 @@ impl IoContext {
                 && !self.waiters.has_leader()
                 && self.pump.get().is_some_and(|pump| pump.is_busy())
         };
-        let ready = self.ring.unread() >= need || self.is_dead() || nobody_leads();
+        let ready = self.is_over(need, wanted) || nobody_leads();
         let slept = if ready { Ok(()) } else { waiter.sleep(wanted.deadline) };
         self.waiters.remove(&waiter);
         slept

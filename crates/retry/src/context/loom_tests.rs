@@ -204,6 +204,36 @@ fn loom_canary_a_start_that_nobody_is_told_of() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
+/// Two callers want the one event that is promised: the other must not wait for more.
+fn a_promise_for_two(keep: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        context.reserve(1).unwrap();
+        context.promise();
+        let patient = || Wanted { patient: true, ..Wanted::new(0, 1, Deadline::NEVER) };
+        let (other, keeper) = (context.clone(), context.clone());
+        let other = thread::spawn(move || other.wait_events(&patient(), |_, _| Ok(())).unwrap());
+        let keeper = thread::spawn(move || {
+            keeper.complete(event(1));
+            keep(&keeper);
+        });
+        let here = context.wait_events(&patient(), |_, _| Ok(())).unwrap();
+        assert_eq!(here + other.join().unwrap(), 1);
+        keeper.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_kept_promise_ends_the_patience_of_all() {
+    a_promise_for_two(IoContext::keep_promise);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_promise_kept_in_silence() {
+    a_promise_for_two(|context| forgetting_wakes(|| context.keep_promise()));
+}
+
 /// A caller waits for an event that never comes, while the context is destroyed.
 fn a_waiter_in_a_dying_context(destroy: fn(&IoContext)) {
     loom::model(move || {
