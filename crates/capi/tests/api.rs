@@ -174,6 +174,25 @@ fn what_is_written_is_read_by_requests_that_block() {
 }
 
 #[test]
+fn an_open_that_truncates_cuts_off_what_is_in_the_page_cache_only() {
+    everywhere(|engine, folder, cache| {
+        let path = folder.join("file");
+        let first = engine.open(&path, O_RDWR | O_CREAT, USER).unwrap();
+        let bytes = [1u8; BLOCK];
+        // SAFETY: valid pointers; the memory is ours.
+        unsafe {
+            assert_eq!(nowait_write_all(first, bytes.as_ptr().cast(), BLOCK, 0), 0);
+            let second = engine.open(&path, O_WRONLY | O_TRUNC, cache).unwrap();
+            let mut size = 1;
+            assert_eq!((nowait_file_size(first, &raw mut size), size), (0, 0));
+            nowait_file_close(first);
+            nowait_file_close(second);
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+    });
+}
+
+#[test]
 fn a_queue_takes_what_fits_and_every_accepted_request_ends_once() {
     everywhere(|engine, folder, cache| {
         let file = engine.open(&folder.join("file"), O_RDWR | O_CREAT | O_TRUNC, cache).unwrap();

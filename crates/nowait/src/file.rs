@@ -100,16 +100,25 @@ impl File {
     /// # Errors
     /// Those of ftruncate(2); `EINVAL` also if it is not open for writing.
     pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
-        if let Some(user) = self.user() {
-            let done = match self.0.access.write {
-                true => user.set_len(self.0.nowait.engine(), bytes),
-                false => Err(Errno::INVAL),
-            };
-            return done.map_err(|errno| {
-                Error::new(errno, format!("set_len of {}", self.path().display()))
-            });
+        self.cut(bytes)
+            .map_err(|errno| Error::new(errno, format!("set_len of {}", self.path().display())))
+    }
+
+    fn cut(&self, bytes: u64) -> Result<(), Errno> {
+        match self.user() {
+            Some(_) if !self.0.access.write => Err(Errno::INVAL),
+            Some(user) => user.set_len(self.engine(), bytes),
+            None => self.0.file.set_len(bytes).map_err(|error| {
+                error.raw_os_error().map_or(Errno::INVAL, Errno::new) // more than a file can have
+            }),
         }
-        self.0.file.set_len(bytes).map_err(|error| self.failed("set_len", &error))
+    }
+
+    /// Empties a file just opened for writing, as O_TRUNC does: what is no regular file stays.
+    pub(crate) fn empty(&self) -> Result<(), Errno> {
+        let stat = file::stat(self.fd())?;
+        let has_bytes = stat.size != 0 || self.user().is_some_and(|user| user.cached().size() != 0);
+        if stat.is_regular() && has_bytes { self.cut(0) } else { Ok(()) }
     }
 
     /// Makes data and metadata durable.

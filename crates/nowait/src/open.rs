@@ -4,7 +4,7 @@ use crate::{Error, File, Nowait, align::Alignment};
 use nowait_file::UserFile;
 use nowait_sys::{
     Errno,
-    file::{self, O_DIRECT, O_DSYNC},
+    file::{self, O_DIRECT, O_DSYNC, O_TRUNC},
 };
 use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path, sync::Arc};
 
@@ -29,6 +29,7 @@ pub struct OpenOptions {
     std: fs::OpenOptions,
     cache: CacheMode,
     sync: bool,
+    truncate: bool,
     flags: i32,
     access: Access,
 }
@@ -53,6 +54,7 @@ impl OpenOptions {
             std: fs::OpenOptions::new(),
             cache: CacheMode::default(),
             sync: false,
+            truncate: false,
             flags: 0,
             access: Access::default(),
         }
@@ -88,10 +90,11 @@ impl OpenOptions {
         self
     }
 
-    /// Empties the file; needs `write`.
+    /// Empties the file; needs `write`. As [`File::set_len`] does it: bytes that another open of
+    /// the engine has written, and that are not in the file yet, are cut off too.
     #[must_use]
     pub fn truncate(mut self, yes: bool) -> OpenOptions {
-        self.std.truncate(yes);
+        self.truncate = yes;
         self
     }
 
@@ -110,7 +113,8 @@ impl OpenOptions {
     }
 
     /// Adds flags of open(2) that have no method here, such as O_NOFOLLOW or O_SYNC; those of the
-    /// last call count. The access mode in them is ignored.
+    /// last call count. The access mode in them is ignored; O_TRUNC is as
+    /// [`OpenOptions::truncate`].
     #[must_use]
     pub fn flags(mut self, flags: i32) -> OpenOptions {
         self.flags = flags;
@@ -142,7 +146,13 @@ impl OpenOptions {
             let direct = self.cache == CacheMode::Direct && error.errno() == Errno::INVAL;
             if direct { error.because("this file system has no direct I/O") } else { error }
         };
-        let file = self.std.clone().custom_flags(flags).open(path).map_err(|e| failed(&e))?;
+        let truncates = self.truncate || flags & O_TRUNC != 0;
+        if truncates && !self.access.write {
+            return Err(failed(&errno_to_io(Errno::INVAL)));
+        }
+        let mut std = self.std.clone();
+        // The kernel's truncation would pass by what is cached of the file.
+        let file = std.custom_flags(flags & !O_TRUNC).open(path).map_err(|e| failed(&e))?;
         let fd = file.as_raw_fd();
         let flags = file::status_flags(fd).map_err(|errno| failed(&errno_to_io(errno)))?;
         let alignment = match self.cache {
@@ -155,7 +165,11 @@ impl OpenOptions {
             })?),
             _ => None,
         };
-        Ok(File::from_parts(nowait, file, path, flags, self.access, alignment, user))
+        let file = File::from_parts(nowait, file, path, flags, self.access, alignment, user);
+        if truncates {
+            file.empty().map_err(|errno| failed(&errno_to_io(errno)))?;
+        }
+        Ok(file)
     }
 }
 

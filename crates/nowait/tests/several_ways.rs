@@ -1,0 +1,94 @@
+//! One file, several ways: what another open, a truncation or another program sees of it, and when.
+
+mod common;
+
+use common::{BLOCK, folder, on_every_engine};
+use futures_lite::future::block_on;
+use nowait::{AlignedBuffer, AsyncFile, CacheMode, File, Nowait, OpenOptions};
+use std::path::Path;
+
+const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
+
+fn filled(len: usize, byte: u8) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::zeroed(len);
+    buffer.fill(byte);
+    buffer
+}
+
+fn all() -> OpenOptions {
+    OpenOptions::new().read(true).write(true).create(true)
+}
+
+/// Reads what the file is said to have.
+fn contents(file: &File) -> Vec<u8> {
+    let mut bytes = AlignedBuffer::zeroed(16 * BLOCK);
+    let count = file.read_at(&mut bytes, 0).unwrap();
+    bytes[..count].to_vec()
+}
+
+/// A block is written by one open and not synced; `second` empties the file.
+fn emptied_by(nowait: &Nowait, path: &Path, second: impl Fn() -> File) {
+    let first = all().open(nowait, path).unwrap();
+    first.write_all_at(&filled(3 * BLOCK, 1), 0).unwrap();
+    let second = second();
+    assert_eq!(second.size().unwrap(), 0);
+    assert_eq!((contents(&first).len(), contents(&second).len()), (0, 0), "it was emptied");
+    second.write_all_at(&filled(BLOCK, 2), 0).unwrap();
+    assert_eq!(contents(&first), [2; BLOCK]);
+    first.sync_all().unwrap();
+    drop((first, second));
+    assert_eq!(std::fs::read(path).unwrap(), [2; BLOCK], "nothing old is written back");
+}
+
+#[test]
+fn an_open_that_truncates_cuts_off_what_was_not_written_back() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for mode in MODES {
+            let path = folder.path().join(format!("{mode:?}"));
+            let open = || all().truncate(true).cache(mode).open(nowait, &path).unwrap();
+            emptied_by(nowait, &path, open);
+            let path = folder.path().join(format!("{mode:?} by async"));
+            let open = || {
+                let made = all().truncate(true).cache(mode);
+                block_on(made.open_async(nowait, &path)).unwrap().file().clone()
+            };
+            emptied_by(nowait, &path, open);
+        }
+        let path = folder.path().join("created");
+        let writer = || {
+            drop(File::create(nowait, &path).unwrap());
+            all().open(nowait, &path).unwrap()
+        };
+        emptied_by(nowait, &path, writer);
+    });
+}
+
+/// Its drop writes back on a helper thread, which may begin after the file was emptied.
+#[test]
+fn a_dropped_async_file_writes_nothing_into_one_that_was_emptied() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for round in 0..20 {
+            let path = folder.path().join(round.to_string());
+            let first = block_on(AsyncFile::create(nowait, &path)).unwrap();
+            block_on(first.write_at(vec![1; 8 * BLOCK], 0)).0.unwrap();
+            drop(first);
+            let second = File::create(nowait, &path).unwrap();
+            assert_eq!(second.size().unwrap(), 0);
+            second.write_all_at(&[2; 5], 0).unwrap();
+            second.sync_all().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), [2; 5]);
+        }
+    });
+}
+
+#[test]
+fn an_open_that_truncates_leaves_what_is_no_regular_file() {
+    let nowait = Nowait::new().unwrap();
+    let options = all().truncate(true).cache(CacheMode::Host);
+    let file = options.open(&nowait, "/dev/null").unwrap();
+    assert_eq!(file.size().unwrap(), 0);
+    let without_write = OpenOptions::new().read(true).truncate(true);
+    assert!(without_write.open(&nowait, "/dev/null").is_err());
+}
