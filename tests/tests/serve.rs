@@ -515,6 +515,13 @@ fn who_may_not_have_an_export_does_not_learn_of_it() {
     let refused = Program::new("nbdinfo").arg(server.uri("two")).run();
     assert!(!refused.status.success(), "{refused}");
     server.stop();
+    // The name that is empty does not become that of another image.
+    let first = [text(&two), text(&one), "--allow", &others];
+    let Some(server) = Server::start(&scratch, &first) else { return };
+    let refused = Program::new("nbdinfo").arg(server.uri("")).run();
+    assert!(!refused.status.success(), "{refused}");
+    Program::new("nbdinfo").arg(server.uri("one")).succeed();
+    server.stop();
     let arguments = [&arguments[..], &["--allow", &mine]].concat();
     let Some(server) = Server::start(&scratch, &arguments) else { return };
     Program::new("nbdinfo").arg(server.uri("two")).succeed();

@@ -1,6 +1,6 @@
 //! Who may have which export: by user, address, or the name in a certificate.
 
-use crate::ServeError;
+use crate::{ServeError, nbd::Exports};
 use core::{net::IpAddr, str::FromStr};
 use nowait_export::Image;
 use rustls::{
@@ -147,13 +147,10 @@ impl Access {
         rules.peek().is_none() || rules.any(|rule| rule.who.is(peer))
     }
 
-    /// Returns those of `exports` that `peer` may have; of the others it does not learn.
-    pub fn of<F>(&self, exports: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Arc<[Arc<Image<F>>]> {
-        if self.is_open() {
-            return exports.clone();
-        }
-        let admitted = exports.iter().filter(|image| self.admits(image.name(), peer));
-        admitted.cloned().collect()
+    /// Returns those of `images` that `peer` may have; of the others it does not learn.
+    pub fn of<F>(&self, images: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Exports<F> {
+        let all = Exports::all(images);
+        if self.is_open() { all } else { all.filter(|image| self.admits(image.name(), peer)) }
     }
 
     /// Returns the users that rules let have `export`.

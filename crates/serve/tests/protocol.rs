@@ -4,7 +4,7 @@ mod support;
 
 use nowait::Errno;
 use nowait_export::{Image, Medium, Properties};
-use nowait_serve::nbd::{Demand, Limits, Security};
+use nowait_serve::nbd::{Demand, Exports, Limits, Security};
 use std::sync::Arc;
 use support::{
     CACHE, Client, DISC, FLUSH, Memory, PLAIN, READ, SIZE, STATUS, TRIM, WRITE, ZEROES, contexts,
@@ -61,6 +61,35 @@ fn options_are_answered_also_byte_by_byte() {
     assert_eq!((kind, sizes), (3, [0u8, 3, 0, 0, 2, 0, 0, 0, 16, 0, 2, 0, 0, 0].to_vec()));
     assert_eq!(client.answer(), (6, ACK, vec![]));
     assert!(client.session.is_handshake());
+}
+
+/// The empty name is that of the first export, which this client may not have, and not that of the
+/// first of those that it may have.
+#[test]
+fn the_default_export_is_refused_to_whom_it_is_denied() {
+    let denied = || {
+        let mut client = client();
+        let exports = Exports::all(&exports()).filter(|image| image.name() != "disk");
+        client.session.admit(exports);
+        client.next::<18>();
+        client.say(&3u32.to_be_bytes());
+        client
+    };
+    let mut client = denied();
+    client.say(&option(3, &[]));
+    assert_eq!(client.answer(), (3, 2, b"\0\0\0\x05fixed".to_vec()));
+    assert_eq!(client.answer(), (3, ACK, vec![]));
+    client.say(&option(8, &[]));
+    client.answer();
+    for asked in [option(6, &go("")), option(7, &go("")), option(10, &contexts("", &[]))] {
+        client.say(&asked);
+        assert_eq!(client.answer().1, ERROR + 6);
+    }
+    client.say(&option(7, &go("fixed")));
+    assert!(!client.session.is_handshake(), "what it may have it gets by its name");
+    let mut old = denied();
+    old.say(&option(1, b""));
+    assert_eq!((old.session.demand(), old.heard.len()), (Demand::Close, 0));
 }
 
 #[test]

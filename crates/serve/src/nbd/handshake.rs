@@ -17,6 +17,36 @@ pub enum Security {
     Tls,
 }
 
+/// What a client may choose from.
+#[derive(Clone, Debug)]
+pub struct Exports<F> {
+    images: Arc<[Arc<Image<F>>]>,
+    /// The first is that of the empty name.
+    default: bool,
+}
+
+impl<F> Exports<F> {
+    /// All images of a server, the first of which is also the one without a name.
+    pub fn all(images: &Arc<[Arc<Image<F>>]>) -> Exports<F> {
+        Exports { images: images.clone(), default: true }
+    }
+
+    /// Those of them that `admits` says yes to. The empty name stays the first one's of all, which
+    /// may not be among them.
+    #[must_use]
+    pub fn filter(self, mut admits: impl FnMut(&Image<F>) -> bool) -> Exports<F> {
+        let default = self.default && self.images.first().is_some_and(|first| admits(first));
+        let admitted = self.images.iter().filter(|image| admits(image));
+        Exports { images: admitted.cloned().collect(), default }
+    }
+
+    /// Finds an export by its name.
+    pub fn find(&self, name: &[u8]) -> Option<&Arc<Image<F>>> {
+        let named = self.images.iter().find(|image| image.name().as_bytes() == name);
+        named.or_else(|| self.images.first().filter(|_| self.default && name.is_empty()))
+    }
+}
+
 /// What was agreed upon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreed {
@@ -93,7 +123,7 @@ impl Handshake {
     pub(crate) fn step<F>(
         &mut self,
         input: &[u8],
-        exports: &[Arc<Image<F>>],
+        exports: &Exports<F>,
         out: &mut Vec<u8>,
     ) -> (usize, Next<F>) {
         if self.skip > 0 {
@@ -138,7 +168,7 @@ impl Handshake {
         &mut self,
         number: u32,
         data: &[u8],
-        exports: &[Arc<Image<F>>],
+        exports: &Exports<F>,
         out: &mut Vec<u8>,
     ) -> Next<F> {
         let harmless = matches!(number, option::ABORT | option::STARTTLS);
@@ -194,14 +224,9 @@ impl Handshake {
         reply(out, number, answer::ACK, &[]);
     }
 
-    fn export_name<F>(
-        &mut self,
-        name: &[u8],
-        exports: &[Arc<Image<F>>],
-        out: &mut Vec<u8>,
-    ) -> Next<F> {
+    fn export_name<F>(&mut self, name: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) -> Next<F> {
         // There is no answer that says no.
-        let Some(image) = find(exports, name) else { return Next::Close };
+        let Some(image) = exports.find(name) else { return Next::Close };
         out.extend(image.size().to_be_bytes());
         out.extend(self.flags_of(image).to_be_bytes());
         if self.flags.is_some_and(|flags| flags & wire::NO_ZEROES == 0) {
@@ -219,14 +244,14 @@ impl Handshake {
         &mut self,
         number: u32,
         data: &[u8],
-        exports: &[Arc<Image<F>>],
+        exports: &Exports<F>,
         out: &mut Vec<u8>,
     ) -> Next<F> {
         let Some((name, asked)) = parse_go(data) else {
             refuse(out, number, answer::INVALID, "its lengths do not fit");
             return Next::Option;
         };
-        let Some(image) = find(exports, name) else {
+        let Some(image) = exports.find(name) else {
             refuse(out, number, answer::UNKNOWN, "no such export");
             return Next::Option;
         };
@@ -264,13 +289,7 @@ impl Handshake {
         flags | if properties.caches { CACHE } else { 0 }
     }
 
-    fn contexts<F>(
-        &mut self,
-        number: u32,
-        data: &[u8],
-        exports: &[Arc<Image<F>>],
-        out: &mut Vec<u8>,
-    ) {
+    fn contexts<F>(&mut self, number: u32, data: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) {
         let sets = number == option::SET_META_CONTEXT;
         if sets {
             self.agreed.allocation = false;
@@ -281,7 +300,7 @@ impl Handshake {
         let Some((name, queries)) = parse_contexts(data) else {
             return refuse(out, number, answer::INVALID, "its lengths do not fit");
         };
-        if find(exports, name).is_none() {
+        if exports.find(name).is_none() {
             return refuse(out, number, answer::UNKNOWN, "no such export");
         }
         let listed = !sets && (queries.is_empty() || queries.contains(&&b"base:"[..]));
@@ -299,18 +318,12 @@ impl Handshake {
     }
 }
 
-/// Finds an export by its name; the empty name is the first one's.
-fn find<'a, F>(exports: &'a [Arc<Image<F>>], name: &[u8]) -> Option<&'a Arc<Image<F>>> {
-    let named = exports.iter().find(|image| image.name().as_bytes() == name);
-    named.or_else(|| exports.first().filter(|_| name.is_empty()))
-}
-
-fn list<F>(data: &[u8], exports: &[Arc<Image<F>>], out: &mut Vec<u8>) {
+fn list<F>(data: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) {
     let number = option::LIST;
     if !data.is_empty() {
         return refuse(out, number, answer::INVALID, "it has no data");
     }
-    for image in exports {
+    for image in exports.images.iter() {
         let mut server = (image.name().len() as u32).to_be_bytes().to_vec();
         server.extend(image.name().as_bytes());
         reply(out, number, answer::SERVER, &server);

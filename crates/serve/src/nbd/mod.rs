@@ -14,6 +14,6 @@ mod session;
 mod transmission;
 mod wire;
 
-pub use handshake::Security;
+pub use handshake::{Exports, Security};
 pub use session::{Demand, Session};
 pub use transmission::Limits;

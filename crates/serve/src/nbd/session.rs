@@ -1,7 +1,7 @@
 //! One connection from its first byte to its last, without its socket.
 
 use super::{
-    handshake::{Agreed, Handshake, Next, Security},
+    handshake::{Agreed, Exports, Handshake, Next, Security},
     outbox::Outbox,
     transmission::{Limits, Transmission},
 };
@@ -31,7 +31,7 @@ pub enum Demand {
 /// A connection of the NBD protocol.
 #[derive(Debug)]
 pub struct Session<F> {
-    exports: Arc<[Arc<Image<F>>]>,
+    exports: Exports<F>,
     owner: u64,
     limits: Limits,
     phase: Phase<F>,
@@ -63,7 +63,7 @@ impl<F> Session<F> {
         let handshake = Handshake::new(security, &mut greeting);
         outbox.text(greeting);
         Session {
-            exports: exports.clone(),
+            exports: Exports::all(exports),
             owner,
             limits,
             phase: Phase::Options(handshake),
@@ -222,7 +222,7 @@ impl<F> Session<F> {
     }
 
     /// Shows these exports from now on, unless one has been chosen: it is known now who asks.
-    pub fn admit(&mut self, exports: Arc<[Arc<Image<F>>]>) {
+    pub fn admit(&mut self, exports: Exports<F>) {
         self.exports = exports;
     }
 

@@ -177,9 +177,11 @@ impl Worker {
         let Shared { exports, limits, access, .. } = &*self.shared;
         let peer = if access.is_open() { Peer::default() } else { socket.peer() };
         let admitted = access.of(exports, &peer);
-        let guest = Guest { access: access.clone(), exports: exports.clone(), peer };
+        let exports = exports.clone();
+        let guest = Guest { access: access.clone(), exports, peer };
         let make = |key| {
-            let session = Session::new(key, &admitted, security, *limits);
+            let mut session = Session::new(key, &guest.exports, security, *limits);
+            session.admit(admitted);
             Client::new(socket, session, guest, key, now_ns)
         };
         match self.clients.insert_with(make) {
