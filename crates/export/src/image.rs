@@ -1,6 +1,9 @@
 //! What is served: a window of a file or block device.
 
-use crate::Stats;
+use crate::{
+    Stats,
+    claim::{self, Claim},
+};
 use core::{
     fmt,
     ops::Range,
@@ -8,7 +11,7 @@ use core::{
 };
 use nowait::{CacheMode, Error, File, Nowait, OpenOptions};
 use parking_lot::Mutex;
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 /// Which page cache stands between the clients and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -33,6 +36,8 @@ pub struct ImageOptions {
     pub cache: Cache,
     /// Refuse everything that changes the file.
     pub read_only: bool,
+    /// Let other processes change it meanwhile; only with `read_only`.
+    pub force_share: bool,
     /// Where the window begins, in bytes.
     pub offset: u64,
     /// How long the window is, in bytes; `None`: up to the end of the file, also if that moves.
@@ -66,6 +71,8 @@ pub struct Image<F> {
     size: AtomicU64,
     stats: Stats,
     file: F,
+    /// The right to it.
+    pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
     /// Held while parts of sectors are written: what else is in them must not get lost.
     pub(crate) edges: Mutex<()>,
@@ -85,6 +92,7 @@ impl<F> Image<F> {
             size: AtomicU64::new(size),
             stats: Stats::default(),
             file,
+            claim: None,
             length: None,
             edges: Mutex::new(()),
         }
@@ -130,6 +138,12 @@ impl<F> Image<F> {
 #[derive(Debug)]
 pub struct ImageError(String);
 
+impl ImageError {
+    pub(crate) fn new(text: String) -> ImageError {
+        ImageError(text)
+    }
+}
+
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -145,11 +159,34 @@ impl From<Error> for ImageError {
 }
 
 impl Image<File> {
-    /// Opens the image that `options` describe.
+    /// Opens the image that `options` describe. Blocks, as open(2) does.
     ///
     /// # Errors
-    /// The file cannot be opened so; a window outside the file, or not of whole sectors.
+    /// As for [`Image::open_all`].
     pub fn open(nowait: &Nowait, options: &ImageOptions) -> Result<Image<File>, ImageError> {
+        let image = Image::open_all(nowait, core::slice::from_ref(options))?.pop();
+        image.ok_or_else(|| ImageError::new("no image".to_owned()))
+    }
+
+    /// Opens the images that `all` describe, and claims their files: as long as one of a file lives
+    /// no other process that locks its images, as QEMU does, can change what is shown of it, or use
+    /// what is written. Several may be windows of one file. Blocks, as open(2) does.
+    ///
+    /// # Errors
+    /// A file cannot be opened so, or another process uses it; a window outside the file, or not of
+    /// whole sectors; two windows that overlap where one can be written.
+    pub fn open_all(nowait: &Nowait, all: &[ImageOptions]) -> Result<Vec<Image<File>>, ImageError> {
+        let images = all.iter().map(|options| Image::open_one(nowait, options));
+        let mut images = images.collect::<Result<Vec<_>, _>>()?;
+        claim::take(&mut images, all)?;
+        Ok(images)
+    }
+
+    fn open_one(nowait: &Nowait, options: &ImageOptions) -> Result<Image<File>, ImageError> {
+        if options.force_share && !options.read_only {
+            let shown = options.path.display();
+            return Err(ImageError(format!("{shown}: --force-share is for --read-only")));
+        }
         let mode = match options.cache {
             Cache::None => CacheMode::Direct,
             Cache::User => CacheMode::User,

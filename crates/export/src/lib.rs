@@ -7,7 +7,8 @@
 //!                                                             block: holes, extents, edges
 //! ```
 //!
-//! * [`image`]: what is served: a window of a file, its size, what may be done to it
+//! * [`image`]: what is served: a window of a file, its size, what may be done to it; `claim`: who
+//!   else may use the file meanwhile
 //! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait, a burst in two halves
 //!   (`burst`)
 //! * [`chores`]: requests that only a blocking call can do, in `turns`
@@ -23,6 +24,7 @@
 pub mod buffer;
 mod burst;
 pub mod chores;
+mod claim;
 pub mod disk;
 pub mod image;
 pub mod lent;

@@ -14,7 +14,8 @@
 //! sync     atomics, a mutex and a futex that models replace by loom's
 //! inspect  what this system allows
 //! epoll_set, signalfd: waiting on many descriptors, for signals too
-//! sparse   holes and data of a file         fuse     mounting what this process answers for
+//! sparse   holes and data of a file         lock     locks on bytes of an open file
+//! fuse     mounting what this process answers for
 //! ublk     block devices that this process answers for
 //! ```
 //!
@@ -36,6 +37,7 @@ pub mod fork;
 pub mod fuse;
 pub mod futex;
 pub mod inspect;
+pub mod lock;
 pub mod memory;
 pub mod pipe;
 pub mod poll;

@@ -46,6 +46,9 @@ pub struct ServeArgs {
     /// Refuse everything that changes an image.
     #[arg(long, short = 'r')]
     pub read_only: bool,
+    /// Serve images that other processes may change meanwhile; only with --read-only.
+    #[arg(long, short = 'U')]
+    pub force_share: bool,
     /// Serve from this byte of the file on, with K, M, G or T.
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "0")]
     pub offset: u64,
@@ -154,6 +157,7 @@ impl ServeArgs {
                 CacheArg::Host => Cache::Host,
             },
             read_only: self.read_only,
+            force_share: self.force_share,
             offset: self.offset,
             length: self.length,
             sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),

@@ -107,24 +107,25 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
 }
 
 fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<File>>>, ServeError> {
-    let mut images: Vec<Arc<Image<File>>> = Vec::new();
-    for options in args.images() {
-        if images.iter().any(|image| image.name() == options.name) {
+    let options = args.images();
+    for (place, image) in options.iter().enumerate() {
+        if options[..place].iter().any(|other| other.name == image.name) {
             return Err(ServeError::new(format!(
                 "two images are called {}: give one another name with NAME=IMAGE",
-                options.name
+                image.name
             )));
         }
-        let image = Image::open(nowait, &options)?;
+    }
+    let images = Image::open_all(nowait, &options)?;
+    for (image, options) in images.iter().zip(&options) {
         let (shown, lost) = (options.path.display(), image.cut_off());
         if image.size() == 0 {
             say(format_args!("{shown}: nothing of it is served: no whole sector is there"));
         } else if lost > 0 {
             say(format_args!("{shown}: its last {lost} bytes are no whole sector, not served"));
         }
-        images.push(Arc::new(image));
     }
-    Ok(images)
+    Ok(images.into_iter().map(Arc::new).collect())
 }
 
 fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {

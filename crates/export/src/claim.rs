@@ -1,0 +1,169 @@
+//! Who else may use the file of an image meanwhile: locks as QEMU takes them, so that it and we
+//! refuse each other, and block devices that nothing else has.
+//!
+//! | byte of the file | is locked while |
+//! |---|---|
+//! | 100 + n | it is used for n |
+//! | 200 + n | others must not use it for n |
+//!
+//! n is 0 for reading, 1 for writing, 3 for changing its size. Each has its bytes locked first and
+//! looks for those of others then: of two at once, both may be refused, but never none. All locks
+//! are shared and belong to the open file, and go when that is closed, also by a kill.
+//!
+//! Source: QEMU, block/file-posix.c, raw_check_lock_bytes.
+
+use crate::{Image, ImageOptions, image::ImageError};
+use nowait::{Errno, File};
+use nowait_sys::{
+    Fd,
+    file::{self, O_EXCL, O_RDONLY},
+    lock,
+};
+use std::{
+    os::fd::{AsFd, AsRawFd},
+    path::Path,
+    sync::Arc,
+};
+
+const USED: u64 = 100;
+const REFUSED: u64 = 200;
+const READ: u64 = 0;
+const WRITE: u64 = 1;
+const RESIZE: u64 = 3;
+
+/// The right to use a file, as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// Whose locks they are: that of the first image of the file.
+    _file: File,
+    /// Of a block device that may be written.
+    _device: Option<Fd>,
+}
+
+/// What the images of a file want together.
+#[derive(Clone, Copy)]
+struct Wish {
+    writes: bool,
+    /// Whatever others do to it is no concern.
+    shares: bool,
+}
+
+/// Claims the files of `images`, which `options` describe, each file once.
+///
+/// # Errors
+/// Another process uses one, or two of the images would get into each other's way.
+pub(crate) fn take(images: &mut [Image<File>], options: &[ImageOptions]) -> Result<(), ImageError> {
+    let mut files = Vec::new();
+    for (image, options) in images.iter().zip(options) {
+        let stat = file::stat(image.file().as_fd().as_raw_fd());
+        let stat = stat.map_err(|errno| failed(&options.path, errno))?;
+        files.push((stat.dev, stat.ino));
+    }
+    let mut claims: Vec<Arc<Claim>> = Vec::new();
+    for (place, key) in files.iter().enumerate() {
+        let same = |other: &usize| files[*other] == *key;
+        if let Some(earlier) =
+            (0..place).find(|other| same(other) && collide(&options[*other], &options[place]))
+        {
+            let (path, names) = (options[place].path.display(), [earlier, place]);
+            let [one, two] = names.map(|place| &options[place].name);
+            return Err(ImageError::new(format!(
+                "{path}: {one} and {two} overlap, and may not while one of them can be written"
+            )));
+        }
+        let claim = if let Some(first) = (0..place).find(same) {
+            claims[first].clone()
+        } else {
+            let mut all = (place..files.len()).filter(same).map(|place| &options[place]);
+            let writes = all.clone().any(|options| !options.read_only);
+            let wish = Wish { writes, shares: all.all(|options| options.force_share) };
+            Arc::new(Claim::new(images[place].file(), &options[place].path, wish)?)
+        };
+        claims.push(claim);
+    }
+    images.iter_mut().zip(claims).for_each(|(image, claim)| image.claim = Some(claim));
+    Ok(())
+}
+
+/// Tells whether two images of one file have bytes in common that change under one of them.
+fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
+    let end = |image: &ImageOptions| {
+        image.length.map_or(u64::MAX, |length| image.offset.saturating_add(length))
+    };
+    let shares = |image: &ImageOptions| image.read_only && image.force_share;
+    let apart = end(one) <= two.offset || end(two) <= one.offset;
+    !(apart || (one.read_only && two.read_only) || shares(one) || shares(two))
+}
+
+impl Claim {
+    fn new(file: &File, path: &Path, wish: Wish) -> Result<Claim, ImageError> {
+        let fd = file.as_fd().as_raw_fd();
+        if let Err(errno) = lock_bytes(fd, wish)
+            && !(wish.shares && errno != Errno::AGAIN)
+        {
+            return Err(failed(path, errno));
+        }
+        let stat = file::stat(fd).map_err(|errno| failed(path, errno))?;
+        let device = match stat.is_block_device() && !wish.shares {
+            // Neither mounted, nor part of another device, nor claimed by another process.
+            true => Some(file::reopen(fd, O_RDONLY | O_EXCL).map_err(|errno| failed(path, errno))?),
+            false => None,
+        };
+        // Readers share it, and so do not keep it.
+        Ok(Claim { _file: file.clone(), _device: device.filter(|_| wish.writes) })
+    }
+}
+
+fn lock_bytes(fd: i32, Wish { writes, shares }: Wish) -> Result<(), Errno> {
+    let uses = if writes { &[READ, WRITE][..] } else { &[READ] };
+    let refuses = if shares { &[][..] } else { &[WRITE, RESIZE] };
+    uses.iter().try_for_each(|n| lock::share(fd, USED + n))?;
+    refuses.iter().try_for_each(|n| lock::share(fd, REFUSED + n))?;
+    let mut opposite = uses.iter().map(|n| REFUSED + n).chain(refuses.iter().map(|n| USED + n));
+    opposite.try_for_each(|byte| match lock::is_locked_by_others(fd, byte)? {
+        true => Err(Errno::AGAIN),
+        false => Ok(()),
+    })
+}
+
+fn failed(path: &Path, errno: Errno) -> ImageError {
+    let path = path.display();
+    ImageError::new(match errno {
+        Errno::AGAIN | Errno::ACCES => format!(
+            "{path}: another process uses the image; end that, or read along with --read-only \
+             --force-share"
+        ),
+        Errno::BUSY => format!(
+            "{path}: the device is in use, mounted for example; end that, or read along with \
+             --read-only --force-share"
+        ),
+        errno => format!("{path}: it cannot be locked: {errno}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_a_file_get_into_each_others_way_where_they_overlap_and_one_is_written() {
+        let window = |offset, length, read_only, force_share| ImageOptions {
+            read_only,
+            force_share,
+            offset,
+            length,
+            ..ImageOptions::default()
+        };
+        let written = |offset, length| window(offset, length, false, false);
+        let read = |offset, length| window(offset, length, true, false);
+        assert!(!collide(&written(0, Some(4096)), &written(4096, None)), "side by side");
+        assert!(collide(&written(0, Some(4097)), &written(4096, None)));
+        assert!(collide(&written(0, None), &read(0, None)));
+        assert!(!collide(&read(0, None), &read(0, None)));
+        assert!(
+            !collide(&written(0, None), &window(0, None, true, true)),
+            "which it has asked for"
+        );
+        assert!(collide(&written(u64::MAX - 1, Some(100)), &read(u64::MAX - 1, None)));
+    }
+}
