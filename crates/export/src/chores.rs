@@ -4,9 +4,12 @@ use crate::{
     Chunk, Ended, Image, Tag,
     turns::{Asker, Turns},
 };
-use core::ops::Range;
-use nowait::{AlignedBuffer, Errno, Error, File, Zeroing};
-use nowait_sys::eventfd::EventFd;
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+use nowait::{AlignedBuffer, Errno, File, Zeroing};
+use nowait_sys::{eventfd::EventFd, time::now_ns};
 use parking_lot::{Condvar, Mutex};
 use std::{collections::VecDeque, sync::Arc, thread};
 
@@ -114,11 +117,15 @@ pub struct Chores {
 struct Line {
     state: Mutex<State>,
     news: Condvar,
+    /// When all that can be given up is, by our clock.
+    ends_ns: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     jobs: Turns<Job>,
+    /// Those that were begun: their clients, and what tells them that their client has gone.
+    running: Vec<((usize, u64), Arc<AtomicBool>)>,
     idle: usize,
     closed: bool,
 }
@@ -136,8 +143,9 @@ impl Chores {
     /// of them at once.
     pub fn new(threads_max: usize) -> Arc<Chores> {
         let jobs = Turns::new(threads_max);
-        let state = Mutex::new(State { jobs, idle: 0, closed: false });
-        let line = Arc::new(Line { state, news: Condvar::new() });
+        let state = Mutex::new(State { jobs, running: Vec::new(), idle: 0, closed: false });
+        let ends_ns = AtomicU64::new(u64::MAX);
+        let line = Arc::new(Line { state, news: Condvar::new(), ends_ns });
         Arc::new(Chores { line, threads: Mutex::default(), threads_max: threads_max.max(1) })
     }
 
@@ -156,14 +164,25 @@ impl Chores {
     }
 
     /// Drops what has not begun of what `owner` has asked for with `mailbox`; returns its memory.
-    /// What has begun still ends.
+    /// What has begun still ends: with `ECANCELED`, and done in part, unless it is a write.
     pub fn forget(&self, owner: u64, mailbox: &Arc<Mailbox>) -> Vec<Chunk> {
-        let dropped = self.line.state.lock().jobs.forget(client(mailbox, owner));
+        let client = client(mailbox, owner);
+        let mut state = self.line.state.lock();
+        let its = state.running.iter().filter(|(whose, _)| *whose == client);
+        its.for_each(|(_, gone)| gone.store(true, Relaxed));
+        let dropped = state.jobs.forget(client);
+        drop(state);
         let memory = dropped.into_iter().filter_map(|job| match job.chore {
             Chore::WriteParts { chunk, .. } => Some(chunk),
             _ => None,
         });
         memory.collect()
+    }
+
+    /// Gives up at `at_ns`, by the clock of [`now_ns`], whatever is no write: it ends with
+    /// `ESHUTDOWN`, done in part or not at all.
+    pub fn end_at(&self, at_ns: u64) {
+        self.line.ends_ns.store(at_ns, Relaxed);
     }
 
     fn hire(&self) {
@@ -175,10 +194,11 @@ impl Chores {
         let named = thread::Builder::new().name("nowait-chores".to_owned());
         match named.spawn(move || line.work()) {
             Ok(thread) => threads.push(thread),
-            // Others will do it; without any, here and now.
+            // Others will do it. Without any it cannot be done: the thread that asks must not wait
+            // for the requests that it has under way itself.
             Err(_) if threads.is_empty() => {
                 while let Some((asker, job)) = { self.line.state.lock().jobs.take() } {
-                    job.run();
+                    job.refuse(Errno::AGAIN);
                     self.line.state.lock().jobs.end(asker);
                 }
             }
@@ -207,9 +227,12 @@ impl Line {
         let mut state = self.state.lock();
         loop {
             if let Some((asker, job)) = state.jobs.take() {
+                let gone = Arc::new(AtomicBool::new(false));
+                state.running.push((asker.client, gone.clone()));
                 drop(state);
-                job.run();
+                job.run(&Limit { gone: &gone, ends_ns: &self.ends_ns });
                 state = self.state.lock();
+                state.running.retain(|(_, running)| !Arc::ptr_eq(running, &gone));
                 state.jobs.end(asker);
                 // One that waited for its client and one that waited for its image may run now.
                 if state.idle > 0 && state.jobs.len() > 1 {
@@ -226,61 +249,110 @@ impl Line {
     }
 }
 
+type Done = Result<(), Errno>;
+
+/// When a chore is given up: asked before each of its pieces.
+struct Limit<'a> {
+    gone: &'a AtomicBool,
+    ends_ns: &'a AtomicU64,
+}
+
+impl Limit<'_> {
+    fn check(&self) -> Done {
+        if self.gone.load(Relaxed) {
+            return Err(Errno::CANCELED);
+        }
+        if now_ns() >= self.ends_ns.load(Relaxed) { Err(Errno::SHUTDOWN) } else { Ok(()) }
+    }
+}
+
 impl Job {
-    fn run(self) {
+    fn run(self, limit: &Limit<'_>) {
         let mut ended = Ended::plain(self.tag, Ok(()));
         let image = &*self.image;
-        let done = match self.chore {
-            Chore::Discard { range, durable } => discard(image, &range, durable),
+        ended.result = match self.chore {
+            Chore::Discard { range, durable } => discard(image, &range, durable, limit),
             Chore::Zero { range, allocated, fast, durable } => {
-                zero(image, &range, allocated, fast).and_then(|()| settle(image, durable))
+                zero(image, &range, allocated, fast, limit).and_then(|()| settle(image, durable))
             }
             Chore::Extents { range, max } => {
-                extents(image, range, max).map(|found| ended.extents = found)
+                extents(image, range, max, limit).map(|found| ended.extents = found)
             }
-            Chore::Prefetch { range } => prefetch(image, range).map(drop),
+            Chore::Prefetch { range } => prefetch(image, range, limit).map(drop),
             Chore::WriteParts { chunk, offset, durable } => {
                 let written = write_parts(image, chunk.data(), offset);
                 ended.chunk = Some(chunk);
                 written.and_then(|()| settle(image, durable))
             }
         };
-        ended.result = done.map_err(|error| error.errno());
+        self.mailbox.put(ended);
+    }
+
+    fn refuse(self, errno: Errno) {
+        let mut ended = Ended::plain(self.tag, Err(errno));
+        if let Chore::WriteParts { chunk, .. } = self.chore {
+            ended.chunk = Some(chunk);
+        }
         self.mailbox.put(ended);
     }
 }
 
-type Done = Result<(), Error>;
-
 fn settle(image: &Image<File>, durable: bool) -> Done {
-    if durable { image.file().sync_data() } else { Ok(()) }
+    if durable { image.file().sync_data().map_err(|error| error.errno()) } else { Ok(()) }
+}
+
+/// As much as is done without asking whether to go on: at the worst the device writes it.
+const STEP_BYTES: u64 = 64 << 20;
+
+/// Divides a range of the file into steps, on whole blocks.
+fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let (mut at, end) = (range.start, range.end);
+    core::iter::from_fn(move || {
+        let start = at;
+        at = (at / STEP_BYTES).saturating_add(1).saturating_mul(STEP_BYTES).min(end);
+        (start < end).then_some(start..at)
+    })
 }
 
 /// Punches the whole blocks of the range out; that it cannot be done is no failure.
-fn discard(image: &Image<File>, range: &Range<u64>, durable: bool) -> Done {
-    let inner = whole_blocks(image, range);
-    match image.file().zero(inner, Zeroing::Hole) {
-        Err(error) if error.errno() == Errno::OPNOTSUPP => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) => settle(image, durable),
+fn discard(image: &Image<File>, range: &Range<u64>, durable: bool, limit: &Limit<'_>) -> Done {
+    for step in steps(&whole_blocks(image, range)) {
+        limit.check()?;
+        match image.file().zero(step, Zeroing::Hole) {
+            Err(error) if error.errno() == Errno::OPNOTSUPP => return Ok(()),
+            outcome => outcome.map_err(|error| error.errno())?,
+        }
     }
+    settle(image, durable)
 }
 
-fn zero(image: &Image<File>, range: &Range<u64>, allocated: bool, fast: bool) -> Done {
+fn zero(
+    image: &Image<File>,
+    range: &Range<u64>,
+    allocated: bool,
+    fast: bool,
+    limit: &Limit<'_>,
+) -> Done {
     let inner = whole_blocks(image, range);
     let start = image.place(0);
     if inner.is_empty() {
-        return write_zeroes(image, range);
+        return write_zeroes(image, range, limit);
     }
     let zeroing = if allocated { Zeroing::Allocated } else { Zeroing::Hole };
-    match image.file().zero(inner.clone(), zeroing) {
-        Err(error) if error.errno() == Errno::OPNOTSUPP && !fast => {
-            write_zeroes(image, &(inner.start - start..inner.end - start))?;
+    for step in steps(&inner) {
+        limit.check()?;
+        let shared = image.stripes.share(&step);
+        match image.file().zero(step.clone(), zeroing) {
+            Err(error) if error.errno() == Errno::OPNOTSUPP && !fast => {
+                drop(shared);
+                write_zeroes(image, &(step.start - start..inner.end - start), limit)?;
+                break;
+            }
+            outcome => outcome.map_err(|error| error.errno())?,
         }
-        outcome => outcome?,
     }
-    write_zeroes(image, &(range.start..inner.start - start))?;
-    write_zeroes(image, &(inner.end - start..range.end))
+    write_zeroes(image, &(range.start..inner.start - start), limit)?;
+    write_zeroes(image, &(inner.end - start..range.end), limit)
 }
 
 /// Returns the blocks inside a range of the image, as a range of the file.
@@ -295,13 +367,14 @@ fn whole_blocks(image: &Image<File>, range: &Range<u64>) -> Range<u64> {
 const PAGE_BYTES: usize = 4096;
 const ZEROES_BYTES: u64 = 256 << 10;
 
-fn write_zeroes(image: &Image<File>, range: &Range<u64>) -> Done {
+fn write_zeroes(image: &Image<File>, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     if range.is_empty() {
         return Ok(());
     }
     let zeroes = AlignedBuffer::zeroed((range.end - range.start).min(ZEROES_BYTES) as usize);
     let mut offset = range.start;
     while offset < range.end {
+        limit.check()?;
         let align = image.alignment();
         // Up to a block's end, so that all further writes are of whole blocks.
         let until = (image.place(offset) + ZEROES_BYTES) / align * align - image.place(0);
@@ -319,11 +392,12 @@ fn write_parts(image: &Image<File>, bytes: &[u8], offset: u64) -> Done {
     let end = start + bytes.len() as u64;
     let whole = start.is_multiple_of(align) && end.is_multiple_of(align);
     if whole && (bytes.as_ptr() as usize).is_multiple_of(PAGE_BYTES) {
-        return file.write_all_at(bytes, start);
+        let _shared = image.stripes.share(&(start..end));
+        return file.write_all_at(bytes, start).map_err(|error| error.errno());
     }
-    let _edges = image.edges.lock();
-    let first = start / align * align;
-    let mut blocks = AlignedBuffer::zeroed((end.next_multiple_of(align) - first) as usize);
+    let (first, behind) = (start / align * align, end.next_multiple_of(align));
+    let _alone = image.stripes.alone(&(first..behind));
+    let mut blocks = AlignedBuffer::zeroed((behind - first) as usize);
     let size = align as usize;
     let last = blocks.len() - size;
     read_block(file, &mut blocks[..size], first)?;
@@ -335,19 +409,26 @@ fn write_parts(image: &Image<File>, bytes: &[u8], offset: u64) -> Done {
     }
     let from = (start - first) as usize;
     blocks[from..from + bytes.len()].copy_from_slice(bytes);
-    file.write_all_at(&blocks, first)
+    file.write_all_at(&blocks, first).map_err(|error| error.errno())
 }
 
 fn read_block(file: &File, block: &mut [u8], offset: u64) -> Done {
-    file.read_at(block, offset).map(drop)
+    file.read_at(block, offset).map(drop).map_err(|error| error.errno())
 }
 
-fn extents(image: &Image<File>, range: Range<u64>, max: usize) -> Result<Vec<Extent>, Error> {
+fn extents(
+    image: &Image<File>,
+    range: Range<u64>,
+    max: usize,
+    limit: &Limit<'_>,
+) -> Result<Vec<Extent>, Errno> {
     let (start, end) = (image.place(range.start), image.place(range.end));
     let mut found: Vec<Extent> = Vec::new();
     let mut at = start;
     while at < end {
-        let (until, data) = image.file().extent_at(at)?.unwrap_or((end, false));
+        limit.check()?;
+        let next = image.file().extent_at(at).map_err(|error| error.errno())?;
+        let (until, data) = next.unwrap_or((end, false));
         let len = until.min(end) - at;
         at += len;
         let full = found.len() == max;
@@ -364,13 +445,15 @@ fn extents(image: &Image<File>, range: Range<u64>, max: usize) -> Result<Vec<Ext
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
 /// Reads the beginning of a range into the page cache, whichever it is; returns how much it read.
-fn prefetch(image: &Image<File>, range: Range<u64>) -> Result<u64, Error> {
+fn prefetch(image: &Image<File>, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
     let end = range.end.min(at.saturating_add(PREFETCH_BYTES_MAX));
     while at < end {
+        limit.check()?;
         let len = (end - at).min(ZEROES_BYTES) as usize;
-        if image.file().read_at(&mut scratch[..len], image.place(at))? == 0 {
+        let read = image.file().read_at(&mut scratch[..len], image.place(at));
+        if read.map_err(|error| error.errno())? == 0 {
             break;
         }
         at += len as u64;
@@ -387,6 +470,7 @@ mod tests {
         epoll_set::{self, Epoll, ReadyList},
         time::Deadline,
     };
+    use std::os::unix::fs::FileExt;
 
     struct Rig {
         chores: Arc<Chores>,
@@ -394,6 +478,7 @@ mod tests {
         mailbox: Arc<Mailbox>,
         epoll: Epoll,
         pool: Pool,
+        expected: Result<(), Errno>,
         _folder: tempfile::TempDir,
     }
 
@@ -408,7 +493,8 @@ mod tests {
             let (mailbox, epoll) = (Mailbox::new().unwrap(), Epoll::new().unwrap());
             epoll.add(mailbox.raw(), epoll_set::IN, 0).unwrap();
             let (chores, pool) = (Chores::new(4), Pool::new(1 << 20));
-            Rig { chores, image: Arc::new(image), mailbox, epoll, pool, _folder: folder }
+            let (image, expected) = (Arc::new(image), Ok(()));
+            Rig { chores, image, mailbox, epoll, pool, expected, _folder: folder }
         }
 
         /// Has part of a sector written, on behalf of `owner`.
@@ -434,7 +520,7 @@ mod tests {
                 assert_ne!(limit.remaining_ns(), Some(0), "nothing ends any more");
             }
             let owner = |ended: Ended| {
-                assert_eq!(ended.result, Ok(()));
+                assert_eq!(ended.result, self.expected);
                 ended.chunk.into_iter().for_each(|chunk| self.pool.give_back(chunk));
                 ended.tag.owner
             };
@@ -447,7 +533,7 @@ mod tests {
         let mut rig = Rig::new();
         let image = rig.image.clone();
         // Whatever writes a part of a sector does not end.
-        let held = image.edges.lock();
+        let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
         rig.push(2, Chore::Extents { range: 0..4096, max: 1 });
         assert_eq!(rig.ends(1), [2]);
@@ -460,7 +546,7 @@ mod tests {
     fn what_a_client_that_is_gone_has_asked_for_is_not_begun() {
         let mut rig = Rig::new();
         let image = rig.image.clone();
-        let held = image.edges.lock();
+        let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
         // Another comes behind them.
         rig.write_part(3);
@@ -480,8 +566,59 @@ mod tests {
         let rig = Rig::new();
         let file = std::fs::File::options().write(true).open(rig.image.file().path()).unwrap();
         file.set_len(2 * PREFETCH_BYTES_MAX).unwrap();
-        let read = |range| prefetch(&rig.image, range).unwrap();
+        let limit = Limit { gone: &AtomicBool::new(false), ends_ns: &AtomicU64::new(u64::MAX) };
+        let read = |range| prefetch(&rig.image, range, &limit).unwrap();
         assert_eq!(read(0..2 * PREFETCH_BYTES_MAX), PREFETCH_BYTES_MAX);
         assert_eq!(read(8192..800_768), 792_576);
+    }
+
+    /// Has a range zeroed of which the second step cannot begin, does `stop` then, and returns
+    /// whether the second step was done all the same; the first one was.
+    fn zero_stopped(rig: &mut Rig, stop: impl FnOnce(&Rig)) -> bool {
+        const SECOND: Range<u64> = STEP_BYTES..STEP_BYTES + 4096;
+        let path = rig.image.file().path();
+        let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        let ones = |at| file.write_all_at(&[1; 4096], at).unwrap();
+        ones(0);
+        ones(SECOND.start);
+        rig.image.resize().unwrap();
+        let image = rig.image.clone();
+        // The stripe of the second step is that of the first one's beginning, too.
+        let held = image.stripes.alone(&SECOND);
+        let range = 0..SECOND.end;
+        rig.push(1, Chore::Zero { range, allocated: false, fast: false, durable: false });
+        while rig.chores.line.state.lock().running.is_empty() {}
+        stop(rig);
+        drop(held);
+        assert_eq!(rig.ends(1), [1]);
+        let mut block = [7; 4096];
+        file.read_exact_at(&mut block, SECOND.start).unwrap();
+        block == [0; 4096]
+    }
+
+    #[test]
+    fn what_has_begun_is_given_up_when_its_client_is_gone_or_time_is_up() {
+        let mut rig = Rig::new();
+        assert!(zero_stopped(&mut rig, |_| {}), "nothing stops it");
+        rig.expected = Err(Errno::CANCELED);
+        let gone = |rig: &Rig| assert!(rig.chores.forget(1, &rig.mailbox).is_empty());
+        assert!(!zero_stopped(&mut rig, gone));
+        rig.expected = Err(Errno::SHUTDOWN);
+        assert!(!zero_stopped(&mut rig, |rig| rig.chores.end_at(0)));
+        // What comes later has no better chance, but a write is done.
+        rig.push(1, Chore::Zero { range: 0..4096, allocated: true, fast: false, durable: false });
+        assert_eq!(rig.ends(1), [1]);
+        rig.expected = Ok(());
+        rig.write_part(1);
+        assert_eq!(rig.ends(1), [1]);
+    }
+
+    #[test]
+    fn a_range_is_divided_at_multiples_of_a_step() {
+        let all: Vec<_> = steps(&(4096..2 * STEP_BYTES + 1)).collect();
+        let at = [4096, STEP_BYTES, 2 * STEP_BYTES, 2 * STEP_BYTES + 1];
+        assert_eq!(all, [at[0]..at[1], at[1]..at[2], at[2]..at[3]]);
+        assert_eq!(steps(&(7..7)).count(), 0);
+        assert_eq!(steps(&(u64::MAX - 1..u64::MAX)).count(), 1);
     }
 }

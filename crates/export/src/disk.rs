@@ -2,6 +2,7 @@
 
 use crate::{
     Chore, Chores, Chunk, Ended, Image, Lent, Loan, Mailbox, Medium, Pool, Tag, burst::Burst,
+    stripes::Shared,
 };
 use nowait::{
     Buffers, Completion, Errno, Error, File, IoBuffer, IoBufferMut, Nowait, Queue, Refused,
@@ -26,10 +27,12 @@ pub struct Disk {
 }
 
 /// What the queue knows a request by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Asked {
     tag: Tag,
     writes: bool,
+    /// What is written, until it is.
+    _blocks: Option<Shared>,
 }
 
 #[derive(Debug)]
@@ -37,6 +40,7 @@ struct Waiting {
     file: File,
     tag: Tag,
     what: What,
+    blocks: Option<Shared>,
 }
 
 #[derive(Debug)]
@@ -168,8 +172,8 @@ impl Disk {
         let share = self.burst.share(waiting.len(), under_way, bytes);
         let room = DEPTH - self.queue.len();
         for _ in 0..share.min(room) {
-            let Some(Waiting { file, tag, what }) = self.waiting.pop_front() else { break };
-            self.queue_now(&file, what, tag);
+            let Some(next) = self.waiting.pop_front() else { break };
+            self.queue_now(next);
         }
         self.queue.submit();
     }
@@ -193,17 +197,18 @@ impl Disk {
         self.queue.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
 
-    fn add(&mut self, file: &File, what: What, tag: Tag) {
-        self.waiting.push_back(Waiting { file: file.clone(), tag, what });
+    fn add(&mut self, file: &File, what: What, tag: Tag, blocks: Option<Shared>) {
+        self.waiting.push_back(Waiting { file: file.clone(), tag, what, blocks });
     }
 
-    fn queue_now(&mut self, file: &File, what: What, tag: Tag) {
+    fn queue_now(&mut self, Waiting { file, tag, what, blocks }: Waiting) {
         let writes = match &what {
             What::Write(..) => true,
             What::Lent(loan, _) => loan.writes,
             What::Read(..) | What::Flush => false,
         };
-        let (queue, asked) = (&mut self.queue, Asked { tag, writes });
+        let (queue, asked) = (&mut self.queue, Asked { tag, writes, _blocks: blocks });
+        let file = &file;
         let taken = match what {
             What::Read(chunk, at) => queue.read(file, Memory::Chunk(chunk), at, asked),
             What::Write(chunk, at, true) => {
@@ -247,7 +252,7 @@ impl Medium for Disk {
             let before = (at - first) as usize;
             chunk = self.pool.widened(chunk, before, (last - first) as usize);
         }
-        self.add(image.file(), What::Read(chunk, first), tag);
+        self.add(image.file(), What::Read(chunk, first), tag, None);
     }
 
     fn write(
@@ -259,10 +264,11 @@ impl Medium for Disk {
         tag: Tag,
     ) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
-        if at.is_multiple_of(align) && len.is_multiple_of(align) {
-            self.add(image.file(), What::Write(chunk, at, durable), tag);
-        } else {
-            self.run(image, Chore::WriteParts { chunk, offset, durable }, tag);
+        let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
+        // While parts of its blocks are written it has to wait, which a chore can.
+        match image.stripes.try_share(&(at..at + len)).filter(|_| whole) {
+            None => self.run(image, Chore::WriteParts { chunk, offset, durable }, tag),
+            blocks => self.add(image.file(), What::Write(chunk, at, durable), tag, blocks),
         }
     }
 
@@ -289,12 +295,17 @@ impl Medium for Disk {
         if !possible {
             return Err(loan);
         }
-        self.add(image.file(), What::Lent(loan, at), tag);
+        let len = loan.segments.iter().map(Lent::len).sum::<usize>() as u64;
+        let blocks = loan.writes.then(|| image.stripes.try_share(&(at..at + len)));
+        if let Some(None) = blocks {
+            return Err(loan);
+        }
+        self.add(image.file(), What::Lent(loan, at), tag, blocks.flatten());
         Ok(())
     }
 
     fn flush(&mut self, image: &Arc<Image<File>>, tag: Tag) {
-        self.add(image.file(), What::Flush, tag);
+        self.add(image.file(), What::Flush, tag, None);
     }
 
     fn run(&mut self, image: &Arc<Image<File>>, chore: Chore, tag: Tag) {
@@ -310,7 +321,8 @@ impl Medium for Disk {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
-        let Completion { tag: Asked { tag, writes }, mut buffers, result } = self.queue.pop()?;
+        let Completion { tag: asked, mut buffers, result } = self.queue.pop()?;
+        let Asked { tag, writes, .. } = asked;
         let result = match result {
             Ok(bytes) => settle(&mut buffers, bytes, writes),
             Err(error) => Err(error.errno()),

@@ -3,6 +3,7 @@
 use crate::{
     Stats,
     claim::{self, Claim},
+    stripes::Stripes,
 };
 use core::{
     fmt,
@@ -10,7 +11,6 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use nowait::{CacheMode, Error, File, Nowait, OpenOptions};
-use parking_lot::Mutex;
 use std::{path::PathBuf, sync::Arc};
 
 /// Which page cache stands between the clients and the device.
@@ -74,8 +74,8 @@ pub struct Image<F> {
     /// The right to it.
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
-    /// Held while parts of sectors are written: what else is in them must not get lost.
-    pub(crate) edges: Mutex<()>,
+    /// Held while parts of blocks are written: what else is in them must not get lost.
+    pub(crate) stripes: Arc<Stripes>,
 }
 
 const PREFERRED_BYTES: u32 = 4096;
@@ -94,7 +94,7 @@ impl<F> Image<F> {
             file,
             claim: None,
             length: None,
-            edges: Mutex::new(()),
+            stripes: Stripes::new(),
         }
     }
 

@@ -11,7 +11,8 @@
 //!   else may use the file meanwhile
 //! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait, a burst in two halves
 //!   (`burst`)
-//! * [`chores`]: requests that only a blocking call can do, in `turns`
+//! * [`chores`]: requests that only a blocking call can do, in `turns`; `stripes`: their order
+//!   with writes of whole blocks
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of somebody else
 //! * [`stats`]: counters and latencies of an image
 //!
@@ -30,6 +31,7 @@ pub mod image;
 pub mod lent;
 pub mod medium;
 pub mod stats;
+mod stripes;
 mod turns;
 
 pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};

@@ -263,3 +263,33 @@ fn options_that_do_not_fit_are_refused_in_words() {
         assert!(error.contains(word), "{error}");
     }
 }
+
+/// Parts of blocks are read, changed and written; what is answered as written meanwhile stays.
+#[test]
+fn a_write_of_whole_blocks_is_not_undone_by_one_of_parts_of_them() {
+    const BLOCK: usize = 4096;
+    const PARTS: usize = 8;
+    let mut rig = Rig::new(Cache::None);
+    let part = |index: usize| index * 512 + 10..index * 512 + 110;
+    for round in 1..=200u8 {
+        for index in 0..PARTS {
+            let mut chunk = rig.disk.pool().take(100);
+            chunk.data_mut().fill(255);
+            rig.disk.write(&rig.image, chunk, part(index).start as u64, false, TAG);
+            if index == PARTS / 2 {
+                let mut whole = rig.disk.pool().take(BLOCK);
+                whole.data_mut().fill(round);
+                rig.disk.write(&rig.image, whole, 0, false, TAG);
+            }
+        }
+        for _ in 0..=PARTS {
+            let ended = rig.end();
+            assert_eq!(ended.result, Ok(()));
+            rig.disk.pool().give_back(ended.chunk.unwrap());
+        }
+        let block = rig.read(0..BLOCK as u64);
+        let between = (0..BLOCK).filter(|at| !(0..PARTS).any(|index| part(index).contains(at)));
+        let lost = between.filter(|at| block[*at] != round).count();
+        assert_eq!(lost, 0, "bytes of the whole block were undone, in round {round}");
+    }
+}

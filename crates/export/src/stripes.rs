@@ -1,0 +1,222 @@
+//! Order between writes of whole blocks and writes of parts of blocks.
+//!
+//! A part of a block is written by reading the block, changing it and writing it. A write of the
+//! whole block that ends in between would be undone. So who writes whole blocks shares them with
+//! others who do, and who writes a part has them alone. Writes of whole blocks come from threads
+//! that must not wait: refused, they become chores, which may.
+//!
+//! ```text
+//!  word of a stripe    31 ALONE: somebody has it alone, or waits until nobody shares it
+//!                      30-0      how many share it
+//! ```
+//! The bytes of a file fall into stripes of 256 KiB, and every 64th is the same to us. Who takes
+//! several takes them in ascending order.
+
+use core::{
+    ops::Range,
+    sync::atomic::{
+        AtomicU32,
+        Ordering::{AcqRel, Acquire, Relaxed},
+    },
+};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+
+const COUNT: u64 = u64::BITS as u64;
+const STRIPE_BYTES: u64 = 256 << 10;
+const ALONE: u32 = 1 << 31;
+
+/// The stripes of one image.
+#[derive(Debug)]
+pub(crate) struct Stripes {
+    words: [AtomicU32; COUNT as usize],
+    /// Held by those who look whether they must wait, and by those who end such a wait.
+    gate: Mutex<()>,
+    freed: Condvar,
+}
+
+/// A set of stripes, each a bit.
+fn stripes_of(range: &Range<u64>) -> u64 {
+    if range.is_empty() {
+        return 0;
+    }
+    let (first, last) = (range.start / STRIPE_BYTES, (range.end - 1) / STRIPE_BYTES);
+    if last - first >= COUNT - 1 {
+        return u64::MAX;
+    }
+    (first..=last).fold(0, |set, stripe| set | 1 << (stripe % COUNT))
+}
+
+/// Returns the numbers of the bits of `set`, in ascending order.
+fn each(mut set: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let next = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(next)
+    })
+}
+
+impl Stripes {
+    pub(crate) fn new() -> Arc<Stripes> {
+        let words = [const { AtomicU32::new(0) }; COUNT as usize];
+        Arc::new(Stripes { words, gate: Mutex::new(()), freed: Condvar::new() })
+    }
+
+    /// Shares what `range` touches, unless part of it is somebody's alone. Does not wait.
+    pub(crate) fn try_share(self: &Arc<Stripes>, range: &Range<u64>) -> Option<Shared> {
+        let mut shared = Shared { stripes: self.clone(), set: 0 };
+        for stripe in each(stripes_of(range)) {
+            // What is not taken is given back by the drop.
+            if !self.share_one(stripe) {
+                return None;
+            }
+            shared.set |= 1 << stripe;
+        }
+        Some(shared)
+    }
+
+    fn share_one(&self, stripe: usize) -> bool {
+        let add = |word: u32| (word & ALONE == 0).then_some(word + 1);
+        self.words[stripe].fetch_update(AcqRel, Relaxed, add).is_ok()
+    }
+
+    /// Shares what `range` touches; waits until nobody has any of it alone.
+    pub(crate) fn share(self: &Arc<Stripes>, range: &Range<u64>) -> Shared {
+        let mut shared = Shared { stripes: self.clone(), set: 0 };
+        for stripe in each(stripes_of(range)) {
+            self.wait_until(|| self.share_one(stripe));
+            shared.set |= 1 << stripe;
+        }
+        shared
+    }
+
+    /// Takes what `range` touches alone; waits until nobody else has any of it.
+    pub(crate) fn alone(&self, range: &Range<u64>) -> Alone<'_> {
+        let set = stripes_of(range);
+        for stripe in each(set) {
+            // First nobody else may come, then all who are there go.
+            self.wait_until(|| self.words[stripe].fetch_or(ALONE, AcqRel) & ALONE == 0);
+            self.wait_until(|| self.words[stripe].load(Acquire) == ALONE);
+        }
+        Alone { stripes: self, set }
+    }
+
+    fn wait_until(&self, mut ready: impl FnMut() -> bool) {
+        let mut gate = self.gate.lock();
+        while !ready() {
+            self.freed.wait(&mut gate);
+        }
+    }
+
+    /// Wakes all who wait: what they wait for was changed before.
+    fn tell(&self) {
+        // Who has looked and found nothing waits by now.
+        drop(self.gate.lock());
+        self.freed.notify_all();
+    }
+}
+
+/// Stripes that are shared, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    stripes: Arc<Stripes>,
+    set: u64,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut waited_for = false;
+        for stripe in each(self.set) {
+            waited_for |= self.stripes.words[stripe].fetch_sub(1, AcqRel) == ALONE + 1;
+        }
+        if waited_for {
+            self.stripes.tell();
+        }
+    }
+}
+
+/// Stripes that nobody else has, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Alone<'a> {
+    stripes: &'a Stripes,
+    set: u64,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        for stripe in each(self.set) {
+            self.stripes.words[stripe].fetch_and(!ALONE, AcqRel);
+        }
+        self.stripes.tell();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_range_touches_the_stripes_it_lies_in() {
+        assert_eq!(stripes_of(&(0..0)), 0);
+        assert_eq!(stripes_of(&(0..STRIPE_BYTES)), 1);
+        assert_eq!(stripes_of(&(STRIPE_BYTES - 1..STRIPE_BYTES + 1)), 3);
+        let far = 63 * STRIPE_BYTES;
+        assert_eq!(stripes_of(&(far..far + 2 * STRIPE_BYTES)), 1 | 1 << 63);
+        assert_eq!(stripes_of(&(0..u64::MAX)), u64::MAX);
+        assert_eq!(each(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
+    }
+
+    #[test]
+    fn what_somebody_has_alone_is_not_shared_and_the_rest_is() {
+        let stripes = Stripes::new();
+        let near = 0..4096;
+        let alone = stripes.alone(&near);
+        assert!(stripes.try_share(&near).is_none());
+        assert!(stripes.try_share(&(0..1 << 20)).is_none(), "nothing of it is kept");
+        let other = stripes.try_share(&(1 << 20..2 << 20)).unwrap();
+        drop(alone);
+        let shared = stripes.try_share(&near).unwrap();
+        assert!(stripes.try_share(&near).is_some(), "by several");
+        drop((shared, other));
+        assert!(stripes.words.iter().all(|word| word.load(Acquire) == 0));
+    }
+
+    #[test]
+    fn who_wants_it_alone_waits_for_those_who_share_it_and_keeps_others_out() {
+        let stripes = Stripes::new();
+        let shared = stripes.try_share(&(0..4096)).unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(stripes.alone(&(0..4096))));
+            while stripes.try_share(&(0..4096)).is_some() {}
+            let behind = scope.spawn(|| drop(stripes.share(&(0..4096))));
+            assert!(!waits.is_finished() && !behind.is_finished());
+            drop(shared);
+        });
+        assert!(stripes.try_share(&(0..4096)).is_some());
+    }
+
+    #[test]
+    fn many_threads_never_have_the_same_alone_and_shared() {
+        let (stripes, inside) = (Stripes::new(), AtomicU32::new(0));
+        let range = 0..600 << 10;
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (stripes, inside, range) = (&stripes, &inside, &range);
+                scope.spawn(move || {
+                    for _ in 0..2000 {
+                        if number % 2 == 0 {
+                            let _alone = stripes.alone(range);
+                            assert_eq!(inside.fetch_add(1 << 16, AcqRel), 0);
+                            inside.fetch_sub(1 << 16, AcqRel);
+                        } else {
+                            let _shared = stripes.share(range);
+                            assert!(inside.fetch_add(1, AcqRel) < 1 << 16);
+                            inside.fetch_sub(1, AcqRel);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
