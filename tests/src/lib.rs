@@ -24,6 +24,7 @@
 pub mod aio;
 pub mod blocks;
 pub mod cache;
+pub mod differences;
 pub mod fio;
 pub mod fuse;
 pub mod guest;

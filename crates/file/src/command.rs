@@ -1,11 +1,13 @@
 //! A decoded request, before anything has been done about it.
 
+pub use crate::descriptor::{Flags, open_for};
+
 use core::ops::Range;
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::Durable;
 use nowait_sys::{
     Errno,
-    file::{self, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, rwf},
+    file::{O_APPEND, O_DIRECT, O_DSYNC, O_SYNC, rwf},
 };
 
 /// What a command asks for.
@@ -32,11 +34,10 @@ pub struct Command {
     pub kind: Kind,
     /// The application's descriptor.
     pub fd: i32,
-    /// Its status flags, as read when the command was made.
-    pub status_flags: i32,
-    /// The status flags are remembered, not just read: only what the kernel checks again may
-    /// rely on them.
-    pub hinted: bool,
+    /// Its status flags, read when the command was made or remembered.
+    pub(crate) flags: Flags,
+    /// Bytes transferred so far: whoever takes the command on goes on behind them.
+    pub(crate) done: u64,
     /// The application's memory.
     pub segments: Segments,
     /// Bytes in all segments, at most [`LEN_MAX`].
@@ -61,14 +62,14 @@ impl Command {
     /// # Safety
     /// The segments stay valid for `kind` until the command's event has been delivered, or are
     /// addresses that only the kernel will look at.
-    pub unsafe fn new(kind: Kind, file: (i32, i32), segments: Segments, offset: i64) -> Command {
+    pub unsafe fn new(kind: Kind, file: (i32, Flags), segments: Segments, offset: i64) -> Command {
         let len = (segments.len() as u64).min(LEN_MAX);
-        let (fd, status_flags) = file;
+        let (fd, flags) = file;
         Command {
             kind,
             fd,
-            status_flags,
-            hinted: false,
+            flags,
+            done: 0,
             segments,
             len,
             offset,
@@ -78,24 +79,40 @@ impl Command {
         }
     }
 
-    /// Reads the status flags again if they were only remembered; tells whether they were.
+    /// Reads the status flags if they were only remembered; tells whether they were.
     ///
     /// # Errors
     /// `EBADF`: not open, or not open for this.
-    pub fn refresh(&mut self) -> Result<bool, Errno> {
-        if self.hinted {
-            self.status_flags = open_for(self.fd)?;
-            check_mode(self.kind, self.status_flags)?;
+    pub(crate) fn refresh(&mut self) -> Result<bool, Errno> {
+        let were_remembered = self.is_hinted();
+        if were_remembered {
+            self.flags = open_for(self.fd)?;
+            self.flags.check(self.kind)?;
         }
-        Ok(core::mem::take(&mut self.hinted))
+        Ok(were_remembered)
     }
 
-    /// Makes the bio for what is left after the first `done` bytes, on `fd`, which is the command's
-    /// file in the table of the thread that will commit.
-    pub fn bio(&self, fd: i32, done: u64, token: u64) -> Bio {
+    /// Tells whether the status flags are only remembered: nothing may be decided by them.
+    pub(crate) fn is_hinted(&self) -> bool {
+        self.flags.are_remembered()
+    }
+
+    /// Returns what it comes to if it ends now.
+    pub(crate) fn transferred(&self) -> u32 {
+        self.done as u32
+    }
+
+    /// Tells whether all is transferred.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.done >= self.len
+    }
+
+    /// Makes the bio for what is left, on `fd`, which is the command's file in the table of the
+    /// thread that will commit.
+    pub fn bio(&self, fd: i32, token: u64) -> Bio {
         let moves = matches!(self.kind, Kind::Read | Kind::Write);
-        let offset = if moves { self.offset + done as i64 } else { 0 };
-        let segments = self.segments.after(done as usize);
+        let offset = if moves { self.offset + self.done as i64 } else { 0 };
+        let segments = self.segments.after(self.done as usize);
         // SAFETY: whoever made the command promised that its segments live until the event,
         // which is delivered after the bio's completion.
         let mut bio = unsafe { Bio::new(self.bio_op(), fd, segments, offset, token) };
@@ -131,13 +148,13 @@ impl Command {
 
     /// Tells whether a write is durable when it ends.
     pub fn is_synchronous(&self) -> bool {
-        self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0 || self.status_flags & O_DSYNC != 0
+        self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0 || self.flags.bits() & O_DSYNC != 0
     }
 
     /// Returns what a write to a cached file makes durable before it ends.
     pub(crate) fn durable(&self) -> Option<Durable> {
         // O_SYNC includes O_DSYNC's bit and one more.
-        let all = self.rw_flags & rwf::SYNC != 0 || self.status_flags & O_SYNC == O_SYNC;
+        let all = self.rw_flags & rwf::SYNC != 0 || self.flags.bits() & O_SYNC == O_SYNC;
         match self.is_synchronous() {
             true => Some(if all { Durable::All } else { Durable::Data }),
             false => self.is_direct().then_some(Durable::Written),
@@ -147,34 +164,11 @@ impl Command {
     /// Tells whether a write goes to the end of the file.
     pub fn is_append(&self) -> bool {
         self.rw_flags & rwf::APPEND != 0
-            || (self.status_flags & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
+            || (self.flags.bits() & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
 
     /// Tells whether the file is open for direct I/O.
     pub fn is_direct(&self) -> bool {
-        self.status_flags & O_DIRECT != 0
+        self.flags.bits() & O_DIRECT != 0
     }
-}
-
-/// Returns the status flags of the open file behind `fd`.
-///
-/// # Errors
-/// `EBADF`: not open, or only as a name (O_PATH).
-pub fn open_for(fd: i32) -> Result<i32, Errno> {
-    let flags = file::status_flags(fd)?;
-    if flags & O_PATH != 0 { Err(Errno::BADF) } else { Ok(flags) }
-}
-
-/// Checks that a file with these status flags is open for reading or writing.
-///
-/// # Errors
-/// `EBADF`: it is not.
-pub fn check_mode(kind: Kind, status_flags: i32) -> Result<(), Errno> {
-    let mode = status_flags & O_ACCMODE;
-    let allowed = match kind {
-        Kind::Read => mode != O_WRONLY && mode != O_ACCMODE,
-        Kind::Write => mode != O_RDONLY && mode != O_ACCMODE,
-        _ => true,
-    };
-    if allowed { Ok(()) } else { Err(Errno::BADF) }
 }

@@ -51,8 +51,6 @@ pub struct Config {
     pub stats: bool,
     /// A cancelled poll ends with 0, as the kernel's AIO reports it, not with ECANCELED.
     pub cancelled_polls_are_zero: bool,
-    /// Whether the face says when the application closes a descriptor.
-    pub closes_are_watched: bool,
 }
 
 impl Default for Config {
@@ -66,7 +64,6 @@ impl Default for Config {
             context_limits: Limits::NONE,
             stats: false,
             cancelled_polls_are_zero: false,
-            closes_are_watched: false,
         }
     }
 }

@@ -1,12 +1,11 @@
 //! A context with a queue of its own.
 
 use crate::{
-    Engine, Kind, SubmitMode,
+    Command, Engine, Kind, SubmitMode,
     bells::Bells,
-    command::open_for,
     depth::Depth,
+    descriptor::{Flags, History, open_for},
     direct::{DirectRequest, DirectRequests},
-    history::History,
     hold,
     operation::FileOperation,
     own_pump::OwnPump,
@@ -26,7 +25,7 @@ use nowait_sys::{
     Errno,
     aio::IoEvent,
     eventfd::{self, EventFd},
-    file::O_DIRECT,
+    file::{self, O_DIRECT},
     thread,
     time::Deadline,
 };
@@ -145,27 +144,49 @@ impl Context {
         self.io.ring().memory().address()
     }
 
-    /// Returns the status flags of the file behind `fd` for a request of this `kind`, and
-    /// whether they are only remembered: a cached read, or any transfer in memory, is one system
-    /// call that checks the descriptor itself.
+    /// Returns the status flags of the file behind `fd` for a request of this `kind`: remembered
+    /// ones where the request can begin by a system call that looks at the descriptor itself.
     ///
     /// # Errors
     /// `EBADF`: not open.
-    pub fn status_flags(&self, kind: Kind, fd: i32) -> Result<(i32, bool), Errno> {
+    pub fn status_flags(&self, kind: Kind, fd: i32) -> Result<Flags, Errno> {
         let may_guess = match kind {
             Kind::Read => true,
-            // A direct request is checked when it has been accepted: too late to say EBADF.
+            // Others are made into requests, which only flags just read can decide.
             Kind::Write => self.history.may_be_in_memory(fd) == Some(true),
             _ => false,
         };
-        if may_guess && let Some(flags) = self.history.remembered_flags(fd) {
-            return Ok((flags, true));
+        if may_guess && let Some(flags) = self.history.status_flags(fd) {
+            return Ok(flags);
         }
         let flags = open_for(fd)?;
-        if flags & O_DIRECT == 0 || self.engine.config().closes_are_watched {
+        // A direct request is checked when the device's queue takes it in: too late to refuse it.
+        if flags.bits() & O_DIRECT == 0 {
             self.history.remember_flags(fd, flags);
         }
-        Ok((flags, false))
+        Ok(flags)
+    }
+
+    /// Checks that `number` is an event counter.
+    ///
+    /// # Errors
+    /// `EBADF`: not open. `EINVAL`: something else.
+    pub fn check_event_counter(&self, number: i32) -> Result<(), Errno> {
+        // A stream without a file type is an anonymous inode; which kind takes longer to find out.
+        let is_anonymous = file::stat(number)?.file_type() == 0;
+        let is_known =
+            || self.history.is_known_counter(number) && eventfd::looks_like_eventfd(number);
+        if is_anonymous && !is_known() {
+            if !eventfd::is_eventfd(number)? {
+                return Err(Errno::INVAL);
+            }
+            self.history.remember_counter(number);
+        }
+        match is_anonymous {
+            true => Ok(()),
+            // Only a name, of whatever kind, is not open.
+            false => open_for(number).and(Err(Errno::INVAL)),
+        }
     }
 
     /// Forgets what was known of all descriptors.
@@ -189,12 +210,10 @@ impl Context {
         self.own.as_ref()
     }
 
-    /// Queues a direct request on the own queue; the caller commits. Gives it back if it is full.
-    pub(crate) fn queue_direct(&self, request: DirectRequest) -> Result<(), DirectRequest> {
-        match &self.own {
-            Some(own) => self.direct.queue(own.as_ref(), request),
-            None => Err(request),
-        }
+    /// Queues the direct request of `command` on the own queue; the caller commits. False: it is
+    /// full.
+    pub(crate) fn queue_direct(&self, command: &Command, request: DirectRequest) -> bool {
+        self.own.as_ref().is_some_and(|own| self.direct.queue(own.as_ref(), command, request))
     }
 
     pub(crate) fn own_has_room(&self) -> bool {

@@ -58,15 +58,15 @@ impl FileOperation {
     /// Moves everything now: the file is in memory, and nothing is waited for.
     pub(crate) fn copy(&mut self, fd: i32) -> Step {
         loop {
-            let result = copy_part(&self.command, fd, self.done);
+            let result = copy_part(&self.command, fd);
             match result {
-                Ok(0) => return Step::Done(Ok(self.done as u32)),
-                Ok(bytes) => self.done += bytes as u64,
+                Ok(0) => return Step::Done(Ok(self.command.transferred())),
+                Ok(bytes) => self.command.done += bytes as u64,
                 Err(Errno::INTR) => {}
                 Err(errno) => return self.end(Err(errno)),
             }
-            if self.done >= self.command.len {
-                return Step::Done(Ok(self.done as u32));
+            if self.command.is_complete() || self.command.is_append() {
+                return Step::Done(Ok(self.command.transferred()));
             }
         }
     }
@@ -77,10 +77,10 @@ fn is_small(command: &Command) -> bool {
     command.len <= COPY_BYTES_MAX
 }
 
-/// Reads or writes what is left after the first `done` bytes.
-fn copy_part(command: &Command, fd: i32, done: u64) -> Result<usize, Errno> {
-    let rest = command.segments.after(done as usize);
-    let (offset, flags) = (command.offset + done as i64, command.rw_flags);
+/// Reads or writes what is left.
+fn copy_part(command: &Command, fd: i32) -> Result<usize, Errno> {
+    let rest = command.segments.after(command.done as usize);
+    let (offset, flags) = (command.offset + command.done as i64, command.rw_flags);
     // SAFETY: the command's maker promised that its segments are valid until its event.
     unsafe {
         match command.kind {

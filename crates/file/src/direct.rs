@@ -51,19 +51,17 @@ fn key(token: u64) -> u64 {
 }
 
 impl DirectRequests {
-    /// Queues the request's bio; the caller commits. Gives it back if the queue is full.
+    /// Queues the request of `command`; the caller commits. False: the queue is full.
     pub(crate) fn queue(
         &self,
         own: &dyn BlockBackend,
+        command: &Command,
         request: DirectRequest,
-    ) -> Result<(), DirectRequest> {
-        // A copy: another thread may end the request as soon as its bio is queued.
-        let command = request.command.clone();
-        let key = self.0.lock().insert(request)?;
-        match own.queue(command.bio(command.fd, 0, token(key))) {
-            Ok(()) => Ok(()),
-            Err(_) => self.0.lock().remove(key).map_or(Ok(()), Err),
-        }
+    ) -> bool {
+        let Ok(key) = self.0.lock().insert(request) else { return false };
+        // Another thread may end the request as soon as its bio is queued.
+        let queued = own.queue(command.bio(command.fd, token(key))).is_ok();
+        queued || self.0.lock().remove(key).is_none()
     }
 
     /// Marks the first request named `obj` as cancelled; returns its token in the own queue.
@@ -92,8 +90,8 @@ impl DirectRequests {
                 let (data, obj) = (request.data, request.obj);
                 let event = |res| IoEvent { data, obj, res, res2: 0 };
                 match completion.result {
-                    Ok(bytes) if u64::from(bytes) == request.command.len => {
-                        events.push(event(i64::from(bytes)));
+                    Ok(bytes) if u64::from(bytes) == request.command.len - request.command.done => {
+                        events.push(event(request.command.len as i64));
                         bytes_over += request.command.len;
                     }
                     Err(Errno::CANCELED) if request.cancelled => {

@@ -5,6 +5,7 @@
 //! threads once, shared by the requests that are under way on it, and closed when the last of
 //! them ends, before its event is visible. See [`nowait_sys::fdtable`] for why not `dup`.
 
+use crate::descriptor::Flags;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
     Ordering::Release,
@@ -206,13 +207,9 @@ impl Holds {
     ///
     /// # Errors
     /// `EAGAIN`: too many files are under way to the engine. `EBADF`: closed meanwhile.
-    pub fn hold(
-        &self,
-        number: i32,
-        stat: &Stat,
-        status_flags: i32,
-    ) -> Result<Arc<HeldFile>, Errno> {
-        let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags };
+    pub fn hold(&self, number: i32, stat: &Stat, flags: Flags) -> Result<Arc<HeldFile>, Errno> {
+        debug_assert!(!flags.are_remembered(), "what is held was looked at");
+        let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags: flags.bits() };
         let mut by_number = self.by_number.lock();
         if let Some(held) = by_number.get(&number).and_then(Weak::upgrade)
             && held.identity == identity

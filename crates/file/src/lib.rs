@@ -10,11 +10,11 @@
 //! ```
 //!
 //! * [`command`]: a decoded request; [`target`]: where its event goes
-//! * [`submit`]: validation, the inline attempt, the choice of a route
+//! * [`submit`]: validation, the choice of a route; `attempt`: what is transferred inside submit
 //! * `direct`: direct requests on an own queue, carried whole
 //! * [`operation`]: the retry iterations of what was not done inline
 //! * `copies`: what the driver copies itself, in memory
-//! * `stream`: attempts at files without offsets, and their turns; `seen`: what had none lately
+//! * `stream`: attempts at files without offsets, and their turns
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
@@ -26,9 +26,10 @@
 //! * `bells`: what rouses callers with a signal mask
 //! * `under_way`: what can be cancelled; [`throttle`]: how much may be under way
 //! * [`order`]: overlapping requests take effect in submission order
-//! * [`history`]: whether inline attempts on a file have been worth it
+//! * `descriptor`: what is remembered of descriptors, and what that is good for
 //! * [`filesystem`]: what file systems can do without waiting
 
+mod attempt;
 mod bells;
 mod cleaner;
 pub mod command;
@@ -36,12 +37,12 @@ pub mod config;
 pub mod context;
 mod copies;
 mod depth;
+mod descriptor;
 mod direct;
 pub mod driver;
 pub mod engine;
 pub mod exclusion;
 pub mod filesystem;
-pub mod history;
 pub mod hold;
 mod kept;
 pub mod link;
@@ -50,7 +51,6 @@ pub mod operation;
 pub mod order;
 mod own_pump;
 pub mod plug;
-mod seen;
 mod stream;
 pub mod submit;
 mod submit_stream;

@@ -73,7 +73,7 @@ impl Submission<'_> {
     }
 
     /// Makes the request of a command that begins later, of which nothing may be tried now.
-    pub(crate) fn start_later(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+    pub(crate) fn start_later(&mut self, command: &Command, reply: Reply) -> Result<(), Errno> {
         let stat = file::stat(command.fd)?;
         let engine = self.context.engine();
         let route = engine.async_route();
@@ -84,8 +84,8 @@ impl Submission<'_> {
             Kind::Fsync | Kind::Fdatasync => self.sync(command, reply),
             Kind::Read | Kind::Write if !stat.has_offsets() => Err(Errno::OPNOTSUPP),
             Kind::Read => {
-                let route = self.later_read_route(&command);
-                let (late, _) = self.goes_to_driver(&command, &stat)?;
+                let route = self.later_read_route(command);
+                let (late, _) = self.goes_to_driver(command, &stat)?;
                 let set = |op: &mut FileOperation| op.enters_late = late;
                 self.request(command, reply, Some(&stat), route, set, |c| &c.punt_order)
             }

@@ -8,6 +8,7 @@
 
 use crate::{
     Command, Context, Engine, Kind, Target,
+    descriptor::open_for,
     hold::HeldFile,
     link::Links,
     order::{Access, InodeKey, Ticket, reach},
@@ -50,8 +51,6 @@ pub struct FileOperation {
     pub(crate) kind: FileKind,
     /// The iterations of a request to a user file, which has nothing of what follows.
     pub(crate) user: Option<Box<UserOperation>>,
-    /// Bytes transferred so far.
-    pub(crate) done: u64,
     pub(crate) held: Option<Arc<HeldFile>>,
     /// The inode, where it was looked up.
     pub(crate) inode: Option<InodeKey>,
@@ -103,7 +102,6 @@ impl FileOperation {
             route,
             kind: FileKind::Seekable,
             user: None,
-            done: 0,
             held: None,
             inode: None,
             ticket: None,
@@ -128,7 +126,7 @@ impl FileOperation {
 
     /// Holds the file, which has this `stat` now.
     pub(crate) fn hold(&mut self, engine: &Engine, stat: &file::Stat) -> Result<(), Errno> {
-        let (number, flags) = (self.command.fd, self.command.status_flags);
+        let (number, flags) = (self.command.fd, self.command.flags);
         let held = match stat.names_one_file() {
             true => engine.holds().hold(number, stat, flags)?,
             // The inode does not tell whether the number still means the file it meant before.
@@ -181,7 +179,7 @@ impl FileOperation {
     }
 
     fn bio(&self, fd: i32, wait: &Wait<'_, Self>) -> Bio {
-        let mut bio = self.command.bio(fd, self.done, wait.token());
+        let mut bio = self.command.bio(fd, wait.token());
         if self.kind == FileKind::Stream {
             self.adapt_to_stream(&mut bio);
         }
@@ -258,10 +256,10 @@ impl FileOperation {
         match result {
             Ok(ready) if asked => self.stream_is_ready(ready, plug, wait),
             Ok(bytes) => {
-                self.done += u64::from(bytes);
+                self.command.done += u64::from(bytes);
                 let over = self.command.kind == Kind::Read || bytes == 0;
-                if over || self.done >= self.command.len {
-                    return Step::Done(Ok(self.done as u32));
+                if over || self.command.is_complete() {
+                    return Step::Done(Ok(self.command.transferred()));
                 }
                 self.wait_for_stream(plug, wait)
             }
@@ -285,7 +283,7 @@ impl FileOperation {
         if self.way == Way::Ready {
             let number = self.held.as_ref().map_or(Ok(self.command.fd), |held| held.number());
             let attempt = match number {
-                Ok(fd) => stream::attempt(&self.command, fd, &mut self.done),
+                Ok(fd) => stream::attempt(&mut self.command, fd),
                 Err(errno) => return self.end(Err(errno)),
             };
             match attempt {
@@ -304,13 +302,13 @@ impl FileOperation {
     pub(crate) fn end(&self, result: Result<u32, Errno>) -> Step {
         match result {
             // Bytes already transferred win over a later error, as in read(2).
-            Err(_) if self.done > 0 => Step::Done(Ok(self.done as u32)),
+            Err(_) if self.command.done > 0 => Step::Done(Ok(self.command.transferred())),
             result => Step::Done(result),
         }
     }
 
     fn transferred(&mut self, bytes: u32, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
-        self.done += u64::from(bytes);
+        self.command.done += u64::from(bytes);
         let is_read = self.command.kind == Kind::Read && !self.command.is_direct();
         if self.route == Route::Driver && is_read {
             let history = &self.target.context.history;
@@ -319,13 +317,14 @@ impl FileOperation {
                 false => history.waited(self.command.fd),
             }
         }
-        let over = bytes == 0 || self.done >= self.command.len;
+        // The rest of an append would be another append: others may have come in between.
+        let over = bytes == 0 || self.command.is_complete() || self.command.is_append();
         if over || self.kind != FileKind::Seekable {
-            return Step::Done(Ok(self.done as u32));
+            return Step::Done(Ok(self.command.transferred()));
         }
         if self.held.is_none() {
             if !self.hold_late(plug) {
-                return Step::Done(Ok(self.done as u32));
+                return Step::Done(Ok(self.command.transferred()));
             }
             self.route = plug.engine().async_route();
         }
@@ -353,7 +352,9 @@ impl FileOperation {
         match self.command.kind {
             Kind::Poll(_) if engine.config().cancelled_polls_are_zero => Ok(0),
             // What a stream has taken or given cannot be asked of it again.
-            _ if self.kind == FileKind::Stream && self.done > 0 => Ok(self.done as u32),
+            _ if self.kind == FileKind::Stream && self.command.done > 0 => {
+                Ok(self.command.transferred())
+            }
             _ => Err(Errno::CANCELED),
         }
     }
@@ -363,11 +364,12 @@ impl FileOperation {
     /// and the result so far is the result.
     fn hold_late(&mut self, plug: &Plug) -> bool {
         let now = file::stat(self.command.fd).and_then(|stat| {
-            let flags = file::status_flags(self.command.fd)?;
+            let flags = open_for(self.command.fd)?;
             let same = self.inode == Some((stat.dev, stat.ino));
-            if !same || flags != self.command.status_flags {
+            if !same || flags.bits() != self.command.flags.bits() {
                 return Err(Errno::BADF);
             }
+            self.command.flags = flags;
             self.hold(plug.engine(), &stat)
         });
         now.is_ok()

@@ -50,7 +50,7 @@ const S_IFSOCK: u32 = 0o140_000;
 
 /// Tells whether a request takes what is there instead of waiting.
 pub(crate) fn is_impatient(command: &Command) -> bool {
-    command.status_flags & O_NONBLOCK != 0 || command.wants_nowait()
+    command.flags.bits() & O_NONBLOCK != 0 || command.wants_nowait()
 }
 
 /// Tells whether an inode is one stream: two descriptors of it mean the same. Those of anonymous
@@ -70,15 +70,16 @@ pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
 }
 
 /// Reads once, or writes what there is room for, without waiting; `fd` is the command's file in the
-/// calling thread's table and `done` what was written of it so far.
-pub(crate) fn attempt(command: &Command, fd: i32, done: &mut u64) -> Attempt {
+/// calling thread's table. Whether the request then waits is for the caller to say, who has read
+/// the status flags.
+pub(crate) fn attempt(command: &mut Command, fd: i32) -> Attempt {
     loop {
-        let moved = match transfer(command, fd, *done, rwf::NOWAIT) {
+        let moved = match transfer(command, fd, rwf::NOWAIT) {
             Err(Errno::OPNOTSUPP) if command.wants_nowait() => Err(Errno::OPNOTSUPP),
             // Sockets are asked by their own calls on kernels before 6.4. A seccomp filter may
             // refuse the flag, or the call.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
-                match ask_otherwise(command, fd, *done) {
+                match ask_otherwise(command, fd) {
                     None => return Attempt::Impossible,
                     Some(moved) => moved,
                 }
@@ -87,15 +88,15 @@ pub(crate) fn attempt(command: &Command, fd: i32, done: &mut u64) -> Attempt {
         };
         match moved {
             Ok(bytes) => {
-                *done += bytes as u64;
-                if command.kind == Kind::Read || bytes == 0 || *done >= command.len {
-                    return Attempt::Over(Ok(*done as u32));
+                command.done += bytes as u64;
+                if command.kind == Kind::Read || bytes == 0 || command.is_complete() {
+                    return Attempt::Over(Ok(command.transferred()));
                 }
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) if !is_impatient(command) => return Attempt::Waits,
-            // Bytes already written win over an error, as in write(2).
-            Err(_) if *done > 0 => return Attempt::Over(Ok(*done as u32)),
+            Err(Errno::AGAIN) => return Attempt::Waits,
+            // Bytes already transferred win over an error, as in write(2).
+            Err(_) if command.done > 0 => return Attempt::Over(Ok(command.transferred())),
             Err(errno) => return Attempt::Over(Err(errno)),
         }
     }
@@ -103,10 +104,10 @@ pub(crate) fn attempt(command: &Command, fd: i32, done: &mut u64) -> Attempt {
 
 /// Asks a non-blocking descriptor on which no other attempt is possible.
 pub(crate) fn ask_as_it_is(command: &Command) -> Result<u32, Errno> {
-    if command.status_flags & O_NONBLOCK == 0 {
+    if command.flags.bits() & O_NONBLOCK == 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    transfer(command, command.fd, 0, 0).map(|bytes| bytes as u32)
+    transfer(command, command.fd, 0).map(|bytes| bytes as u32)
 }
 
 /// Tells whether the kernel's AIO refuses a request at submission with which an attempt ended so.
@@ -120,8 +121,8 @@ pub(crate) fn is_refusal(errno: Errno, command: &Command, stat: &Stat) -> bool {
     }
 }
 
-fn transfer(command: &Command, fd: i32, done: u64, flags: u32) -> Result<usize, Errno> {
-    let (segments, flags) = (rest(command, done), command.rw_flags | flags);
+fn transfer(command: &Command, fd: i32, flags: u32) -> Result<usize, Errno> {
+    let (segments, flags) = (rest(command), command.rw_flags | flags);
     // SAFETY: the command's maker promised that its segments are valid until its event.
     unsafe {
         match command.kind {
@@ -132,7 +133,7 @@ fn transfer(command: &Command, fd: i32, done: u64, flags: u32) -> Result<usize, 
 }
 
 /// The same by the calls of sockets. `None`: it is no socket, and might wait.
-fn ask_otherwise(command: &Command, fd: i32, done: u64) -> Option<Result<usize, Errno>> {
+fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
     let kind = file::stat(fd).map_or(0, |stat| stat.mode & S_IFMT);
     // Nothing is read or written at once, and reading it takes no message, as with read(2).
     let is_nothing = command.len == 0 && (kind == S_IFIFO || command.kind == Kind::Read);
@@ -141,7 +142,7 @@ fn ask_otherwise(command: &Command, fd: i32, done: u64) -> Option<Result<usize, 
         S_IFSOCK => {}
         _ => return None,
     }
-    let segments = rest(command, done);
+    let segments = rest(command);
     // SAFETY: as above.
     Some(unsafe {
         match command.kind {
@@ -152,22 +153,23 @@ fn ask_otherwise(command: &Command, fd: i32, done: u64) -> Option<Result<usize, 
 }
 
 /// Returns what is left of a command's memory, no more than one request moves.
-fn rest(command: &Command, done: u64) -> Segments {
-    let rest = command.segments.after(done as usize);
-    let left = (command.len - done) as usize;
+fn rest(command: &Command) -> Segments {
+    let rest = command.segments.after(command.done as usize);
+    let left = (command.len - command.done) as usize;
     if rest.len() > left { rest.first(left) } else { rest }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::Flags;
     use nowait_sys::file::IoVec;
     use std::os::{fd::AsRawFd, unix::net::UnixStream};
 
     fn command(kind: Kind, fd: i32, memory: &mut [u8]) -> Command {
         let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
         // SAFETY: used up before the memory goes.
-        unsafe { Command::new(kind, (fd, 2), Segments::One(segment), 0) }
+        unsafe { Command::new(kind, (fd, Flags::Read(2)), Segments::One(segment), 0) }
     }
 
     #[test]
@@ -175,19 +177,20 @@ mod tests {
         let (one, other) = UnixStream::pair().unwrap();
         let (fd, mut memory) = (one.as_raw_fd(), [7; 16]);
         let read = command(Kind::Read, other.as_raw_fd(), &mut memory);
-        assert_eq!(ask_otherwise(&read, other.as_raw_fd(), 0), Some(Err(Errno::AGAIN)));
+        assert_eq!(ask_otherwise(&read, other.as_raw_fd()), Some(Err(Errno::AGAIN)));
         let mut sent = [3; 10];
-        let write = command(Kind::Write, fd, &mut sent);
-        assert_eq!(ask_otherwise(&write, fd, 4), Some(Ok(6)), "the rest of it");
-        assert_eq!(ask_otherwise(&read, other.as_raw_fd(), 0), Some(Ok(6)));
+        let mut write = command(Kind::Write, fd, &mut sent);
+        write.done = 4;
+        assert_eq!(ask_otherwise(&write, fd), Some(Ok(6)), "the rest of it");
+        assert_eq!(ask_otherwise(&read, other.as_raw_fd()), Some(Ok(6)));
         assert_eq!(memory[..7], [3, 3, 3, 3, 3, 3, 7]);
         let none = command(Kind::Read, other.as_raw_fd(), &mut []);
-        assert_eq!(ask_otherwise(&none, other.as_raw_fd(), 0), Some(Ok(0)));
+        assert_eq!(ask_otherwise(&none, other.as_raw_fd()), Some(Ok(0)));
         let (reader, _writer) = std::io::pipe().unwrap();
         let fd = reader.as_raw_fd();
         let mut byte = [0];
-        assert_eq!(ask_otherwise(&command(Kind::Read, fd, &mut byte), fd, 0), None);
-        assert_eq!(ask_otherwise(&command(Kind::Read, fd, &mut []), fd, 0), Some(Ok(0)));
+        assert_eq!(ask_otherwise(&command(Kind::Read, fd, &mut byte), fd), None);
+        assert_eq!(ask_otherwise(&command(Kind::Read, fd, &mut []), fd), Some(Ok(0)));
     }
 
     #[test]

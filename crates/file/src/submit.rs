@@ -1,13 +1,13 @@
-//! From a command to an event or a request: validation, the inline attempt, the route.
+//! From a command to an event or a request: validation, the choice of a way and a route.
 //!
 //! Nothing here waits. A request is either refused with an errno, ended on the spot, or made
 //! into a [`FileOperation`] that an own queue, the driver or a worker carries on.
 
 use crate::{
     Command, Context, Kind, SubmitMode, Target,
+    attempt::{About, Attempt},
     direct::DirectRequest,
     driver::Driver,
-    filesystem::FileSystem,
     hold::HeldFile,
     native::Native,
     operation::{FileOperation, Route},
@@ -23,7 +23,7 @@ use nowait_retry::{
 };
 use nowait_sys::{
     Errno,
-    file::{self, Stat, rwf},
+    file::{self, Stat},
 };
 use std::sync::Arc;
 
@@ -67,19 +67,7 @@ pub struct Submission<'a> {
     pub(crate) user_reads: (u64, u64),
 }
 
-/// What an inline attempt came to.
-enum Attempt {
-    /// Over, with this result.
-    Done(Result<u32, Errno>),
-    /// So many bytes are done; the rest needs a request, for this reason.
-    Rest(u64, Reason),
-    /// The file is a stream: it has no offsets.
-    Stream,
-    /// The kernel would have refused the request at submission.
-    Refused(Errno),
-}
-
-type Reason = fn(&Counters) -> &Counter;
+pub(crate) type Reason = fn(&Counters) -> &Counter;
 
 impl<'a> Submission<'a> {
     /// Begins a submission to `context`.
@@ -108,13 +96,33 @@ impl<'a> Submission<'a> {
     /// As io_submit(2): the command was refused, nothing was started, the slot is still the
     /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
-    pub fn start(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+    pub fn start(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
             return self.start_cached(&file, &command, &reply);
         }
         if self.native.is_later() {
-            return self.start_later(command, reply);
+            command.refresh()?;
+            return self.start_later(&command, reply);
         }
+        match self.decide(&mut command, reply) {
+            // Who is told to ask again asks for the same bytes; but an append is done.
+            Err(Errno::AGAIN) if !command.is_append() => Err(Errno::AGAIN),
+            // Bytes already transferred win over a later error, as in read(2).
+            Err(_) if command.done > 0 => {
+                self.end(&reply, Ok(command.transferred()));
+                Ok(())
+            }
+            decided => decided,
+        }
+    }
+
+    /// Hands over what was started; the last word of a submission, as dropping it is.
+    pub fn finish(self) {}
+
+    // --- the kinds ---------------------------------------------------------------------------
+
+    /// Chooses the way by the kind and the flags, for what is left of the command.
+    fn decide(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, reply),
             Kind::Fsync | Kind::Fdatasync => self.sync(command, reply),
@@ -124,30 +132,34 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Hands over what was started; the last word of a submission, as dropping it is.
-    pub fn finish(self) {}
+    /// Decides by flags just read, where what followed from remembered ones is not all.
+    fn decide_again(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
+        command.refresh()?;
+        self.decide(command, reply)
+    }
 
-    // --- the kinds ---------------------------------------------------------------------------
-
-    fn buffered_read(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
-        let mut about = About::new(&command);
+    fn buffered_read(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
+        let mut about = About::new(command.fd);
         if self.is_stream_still(&mut about)? {
             let stat = *about.stat()?;
             return self.stream(command, reply, &stat);
         }
-        let attempt = if self.tries_inline(&command) && !self.must_wait(&mut about)? {
-            self.attempt_read(&mut about)?
+        let attempt = if self.tries_inline(command) && !self.must_wait(command, &mut about)? {
+            self.attempt_read(command, &mut about)?
         } else {
-            Attempt::Rest(0, |c| &c.punt_offload)
+            Attempt::Rest(|c| &c.punt_offload)
         };
         match attempt {
+            Attempt::Done(Err(_)) | Attempt::Refused(_) if command.is_hinted() => {
+                return self.decide_again(command, reply);
+            }
             Attempt::Done(result) => self.end(&reply, result),
             Attempt::Refused(errno) => return Err(errno),
             Attempt::Stream => {
                 let stat = *about.stat()?;
                 return self.stream(command, reply, &stat);
             }
-            Attempt::Rest(done, reason) => {
+            Attempt::Rest(reason) => {
                 let stat = *about.stat()?;
                 if command.refresh()? && command.is_direct() {
                     return self.direct(command, reply); // not the file it was a moment ago
@@ -157,36 +169,29 @@ impl<'a> Submission<'a> {
                     S_IFREG | S_IFBLK => {}
                     _ => return self.stream(command, reply, &stat),
                 }
-                let (late, copies) = self.goes_to_driver(&command, &stat)?;
+                let (late, copies) = self.goes_to_driver(command, &stat)?;
                 let route = if copies { Route::Driver } else { self.read_route(&reply) };
-                let set = |op: &mut FileOperation| {
-                    (op.done, op.enters_late, op.copies) = (done, late, copies);
-                };
+                let set = |op: &mut FileOperation| (op.enters_late, op.copies) = (late, copies);
                 self.request(command, reply, Some(&stat), route, set, reason)?;
             }
         }
         Ok(())
     }
 
-    fn buffered_write(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
-        if command.hinted {
+    fn buffered_write(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
+        if command.is_hinted() {
             // In memory, as far as is known: one system call, which also checks the descriptor.
-            if self.tries_inline(&command) && self.context.engine().orders().is_empty() {
-                match self.transfer(&command, 0) {
-                    Attempt::Done(result) => {
-                        self.end(&reply, result);
-                        return Ok(());
-                    }
-                    Attempt::Refused(errno) => return Err(errno),
-                    _ => {}
-                }
+            let free = self.context.engine().orders().is_empty();
+            if free
+                && self.tries_inline(command)
+                && let Attempt::Done(Ok(bytes)) = self.transfer(command, 0)
+            {
+                self.end(&reply, Ok(bytes));
+                return Ok(());
             }
-            command.refresh()?;
-            if command.is_direct() {
-                return self.direct(command, reply);
-            }
+            return self.decide_again(command, reply);
         }
-        let mut about = About::new(&command);
+        let mut about = About::new(command.fd);
         let stat = *about.stat()?;
         match stat.file_type() {
             S_IFDIR => return Err(Errno::INVAL),
@@ -196,27 +201,28 @@ impl<'a> Submission<'a> {
         let fs = self.context.engine().filesystems().of(&stat, command.fd)?;
         self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
-        let tries = self.tries_inline(&command) && (!synchronous || fs.in_memory);
-        let attempt = if tries && !self.must_wait(&mut about)? {
-            self.attempt_write(&command, &stat, &fs)
+        let tries = self.tries_inline(command) && (!synchronous || fs.in_memory);
+        let attempt = if tries && !self.must_wait(command, &mut about)? {
+            self.attempt_write(command, &stat, &fs)
         } else {
-            Attempt::Rest(0, if synchronous { |c| &c.punt_sync } else { |c| &c.punt_write })
+            Attempt::Rest(if synchronous { |c| &c.punt_sync } else { |c| &c.punt_write })
         };
         match attempt {
             Attempt::Done(result) => self.end(&reply, result),
             Attempt::Refused(errno) => return Err(errno),
             Attempt::Stream => return self.stream(command, reply, &stat),
-            Attempt::Rest(done, reason) => {
-                let exclusive = !synchronous;
-                let set = |op: &mut FileOperation| op.done = done;
-                self.write_request(command, reply, &stat, exclusive, set, reason)?;
+            Attempt::Rest(reason) => {
+                self.write_request(command, reply, &stat, !synchronous, |_| {}, reason)?;
             }
         }
         Ok(())
     }
 
-    fn direct(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
-        let mut about = About::new(&command);
+    fn direct(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
+        if command.is_hinted() {
+            return self.decide_again(command, reply);
+        }
+        let mut about = About::new(command.fd);
         if self.is_in_memory(&mut about)? {
             // Direct I/O on a memory file system is the page cache by another name.
             return match command.kind {
@@ -226,10 +232,11 @@ impl<'a> Submission<'a> {
         }
         let mut reason: Reason = |c| &c.punt_driver;
         let mut route = self.async_route(&reply);
-        if let Some(stat) = about.stat.filter(|stat| !stat.has_offsets()) {
+        if let Some(stat) = about.known().filter(|stat| !stat.has_offsets()) {
             return self.stream(command, reply, &stat); // a pipe in packet mode
         }
-        let ordered = self.must_wait(&mut about)?;
+        let ordered = self.must_wait(command, &mut about)?;
+        let alone = !ordered && self.native.links.is_none();
         if ordered {
             route = self.context.engine().async_route();
             reason = |c| &c.punt_order;
@@ -250,8 +257,8 @@ impl<'a> Submission<'a> {
                 }
             }
         }
-        if route == Route::Own && !ordered && self.native.links.is_none() {
-            let inode = about.stat.map(|stat| (stat.dev, stat.ino));
+        if route == Route::Own && alone {
+            let inode = about.known().map(|stat| (stat.dev, stat.ino));
             return self.whole(command, reply, inode);
         }
         let stat = *about.stat()?;
@@ -263,168 +270,41 @@ impl<'a> Submission<'a> {
     /// Queues a direct request that nothing stands in the way of.
     fn whole(
         &mut self,
-        command: Command,
+        command: &Command,
         reply: Reply,
         inode: Option<InodeKey>,
     ) -> Result<(), Errno> {
         let len = command.len;
         self.context.admit(len)?;
         self.context.io().stats().add(|c| &c.iterations, 1);
+        let (data, obj) = (reply.data, reply.obj);
         let request =
-            DirectRequest { command, data: reply.data, obj: reply.obj, inode, cancelled: false };
-        match self.context.queue_direct(request) {
-            Ok(()) => {
-                self.own_queued = true;
-                self.own_used = true;
-                Ok(())
-            }
-            Err(DirectRequest { command, .. }) => {
-                self.context.dismiss(1, len);
-                // Another thread took the last place.
-                let route = self.context.engine().async_route();
-                let stat = file::stat(command.fd)?;
-                let set = |op: &mut FileOperation| op.registers = false;
-                self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
-            }
+            DirectRequest { command: command.clone(), data, obj, inode, cancelled: false };
+        if self.context.queue_direct(command, request) {
+            self.own_queued = true;
+            self.own_used = true;
+            return Ok(());
         }
+        self.context.dismiss(1, len);
+        // Another thread took the last place.
+        let route = self.context.engine().async_route();
+        let stat = file::stat(command.fd)?;
+        let set = |op: &mut FileOperation| op.registers = false;
+        self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
     }
 
-    pub(crate) fn sync(&mut self, command: Command, reply: Reply) -> Result<(), Errno> {
+    pub(crate) fn sync(&mut self, command: &Command, reply: Reply) -> Result<(), Errno> {
         let stat = file::stat(command.fd)?;
         if !matches!(stat.file_type(), S_IFREG | S_IFBLK | S_IFDIR) {
             return Err(Errno::INVAL);
         }
         let reason: Reason = |c| &c.punt_fsync;
-        let (late, _) = self.goes_to_driver(&command, &stat)?;
+        let (late, _) = self.goes_to_driver(command, &stat)?;
         let set = |op: &mut FileOperation| op.enters_late = late;
         self.request(command, reply, Some(&stat), Route::Workers, set, reason)
     }
 
-    // --- inline attempts ---------------------------------------------------------------------
-
-    fn tries_inline(&self, command: &Command) -> bool {
-        if command.wants_nowait() {
-            return true;
-        }
-        match self.context.mode {
-            SubmitMode::Offload => false,
-            _ if self.inline_left == 0 => false,
-            SubmitMode::Inline => true,
-            SubmitMode::Auto => {
-                // The driver notices when a file has become cached; workers do not.
-                let probe = !self.context.engine().buffered_reads();
-                self.context.history.favours_inline(command.fd, probe)
-                    || self.context.depth_is_low()
-            }
-        }
-    }
-
-    /// Tells whether an earlier request on the same bytes is under way.
-    fn must_wait(&self, about: &mut About) -> Result<bool, Errno> {
-        let orders = self.context.engine().orders();
-        if orders.is_empty() {
-            return Ok(false);
-        }
-        let stat = *about.stat()?;
-        let (range, access) = reach(about.command);
-        Ok(orders.conflicts((stat.dev, stat.ino), &range, access))
-    }
-
-    fn is_in_memory(&self, about: &mut About) -> Result<bool, Errno> {
-        let fd = about.command.fd;
-        let history = &self.context.history;
-        if history.may_be_in_memory(fd) == Some(false) {
-            return Ok(false);
-        }
-        let stat = *about.stat()?;
-        let fs = self.context.engine().filesystems().of(&stat, fd)?;
-        if stat.has_offsets() {
-            history.is_in_memory(fd, fs.in_memory);
-        }
-        Ok(fs.in_memory)
-    }
-
-    fn attempt_read(&mut self, about: &mut About) -> Result<Attempt, Errno> {
-        let command = about.command;
-        let in_memory = self.context.history.may_be_in_memory(command.fd) == Some(true)
-            && !command.wants_nowait()
-            && (command.hinted || self.is_in_memory(about)?);
-        let flags = if in_memory { 0 } else { rwf::NOWAIT };
-        let attempt = self.transfer(command, flags);
-        Ok(match attempt {
-            Attempt::Refused(Errno::OPNOTSUPP) if !command.wants_nowait() => {
-                if self.is_in_memory(about)? {
-                    self.transfer(command, 0)
-                } else {
-                    self.context.history.miss(command.fd);
-                    Attempt::Rest(0, |c| &c.punt_unsupported)
-                }
-            }
-            // On a directory, and on what cannot be read at all, the kernel says so at once.
-            Attempt::Done(Err(Errno::ISDIR)) => Attempt::Refused(Errno::INVAL),
-            Attempt::Done(Err(Errno::INVAL)) if about.stat()?.file_type() != S_IFREG => {
-                Attempt::Refused(Errno::INVAL)
-            }
-            attempt => attempt,
-        })
-    }
-
-    fn attempt_write(&mut self, command: &Command, stat: &Stat, fs: &FileSystem) -> Attempt {
-        if fs.in_memory && !command.wants_nowait() {
-            return self.transfer(command, 0);
-        }
-        let held_up = !fs.may_write_nowait()
-            || self.context.engine().orders().has_writer((stat.dev, stat.ino));
-        if held_up && !command.wants_nowait() {
-            return Attempt::Rest(0, |c| &c.punt_write);
-        }
-        match self.transfer(command, rwf::NOWAIT) {
-            Attempt::Refused(Errno::OPNOTSUPP) if !command.wants_nowait() => {
-                fs.refuses_nowait_writes();
-                Attempt::Rest(0, |c| &c.punt_unsupported)
-            }
-            attempt => attempt,
-        }
-    }
-
-    /// Moves what can be moved now, within the bound on inline bytes.
-    fn transfer(&mut self, command: &Command, flags: u32) -> Attempt {
-        let mut done = 0u64;
-        loop {
-            let left = (command.len - done) as usize;
-            let limit = left.min(self.inline_left);
-            // An append in two parts would let another one in between.
-            let in_one_piece = command.kind == Kind::Write && command.is_append();
-            if limit == 0 && left > 0 || in_one_piece && limit < left {
-                return Attempt::Rest(done, |c| &c.punt_large);
-            }
-            let moved = transfer_part(command, done, limit, flags);
-            match moved {
-                Ok(bytes) => {
-                    done += bytes as u64;
-                    self.inline_left -= bytes.min(self.inline_left);
-                    if bytes == 0 || done == command.len {
-                        self.context.history.hit(command.fd);
-                        return Attempt::Done(Ok(done as u32));
-                    }
-                }
-                Err(Errno::AGAIN) if !command.wants_nowait() => {
-                    self.context.history.miss(command.fd);
-                    return Attempt::Rest(done, |c| &c.punt_miss);
-                }
-                Err(_) if done > 0 => return Attempt::Done(Ok(done as u32)),
-                Err(Errno::SPIPE) => return Attempt::Stream,
-                // A seccomp filter may refuse the flags or the call; without them it will do.
-                Err(Errno::PERM | Errno::NOSYS) if flags & rwf::NOWAIT != 0 => {
-                    self.context.history.miss(command.fd);
-                    return Attempt::Rest(done, |c| &c.punt_unsupported);
-                }
-                Err(errno @ (Errno::OPNOTSUPP | Errno::BADF)) => return Attempt::Refused(errno),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Attempt::Done(Err(errno)),
-            }
-        }
-    }
+    // --- ends --------------------------------------------------------------------------------
 
     pub(crate) fn end(&mut self, reply: &Reply, result: Result<u32, Errno>) {
         let stats = self.context.io().stats();
@@ -471,7 +351,7 @@ impl<'a> Submission<'a> {
 
     pub(crate) fn write_request(
         &mut self,
-        command: Command,
+        command: &Command,
         reply: Reply,
         stat: &Stat,
         exclusive: bool,
@@ -480,12 +360,12 @@ impl<'a> Submission<'a> {
     ) -> Result<(), Errno> {
         let engine = self.context.engine();
         let fs = engine.filesystems().of(stat, command.fd)?;
-        let (range, _) = reach(&command);
+        let (range, _) = reach(command);
         let credentials = match fs.rights_matter(stat, &range) {
             true => engine.foreign_rights()?,
             false => None,
         };
-        let (late, small) = self.goes_to_driver(&command, stat)?;
+        let (late, small) = self.goes_to_driver(command, stat)?;
         let copies = small && credentials.is_none();
         let set = |op: &mut FileOperation| {
             op.credentials = credentials;
@@ -501,13 +381,19 @@ impl<'a> Submission<'a> {
     /// file and takes its place in the order.
     pub(crate) fn request(
         &mut self,
-        command: Command,
+        command: &Command,
         reply: Reply,
         stat: Option<&Stat>,
         route: Route,
         set: impl FnOnce(&mut FileOperation),
         reason: Reason,
     ) -> Result<(), Errno> {
+        debug_assert!(!command.is_hinted(), "what leaves the submitter's hands was looked at");
+        if command.done > 0 && command.is_append() {
+            // The rest would be another append: others may come in between.
+            self.end(&reply, Ok(command.transferred()));
+            return Ok(());
+        }
         let (context, len) = (self.context, command.len);
         context.admit(len)?;
         let made = self.admitted(command, reply, stat, route, set, reason);
@@ -516,7 +402,7 @@ impl<'a> Submission<'a> {
 
     fn admitted(
         &mut self,
-        command: Command,
+        command: &Command,
         reply: Reply,
         stat: Option<&Stat>,
         route: Route,
@@ -525,7 +411,8 @@ impl<'a> Submission<'a> {
     ) -> Result<(), Errno> {
         let context = self.context;
         let eventfd = self.hold_event_counter(&reply)?;
-        let mut operation = FileOperation::new(command, context, (reply.data, reply.obj), route);
+        let mut operation =
+            FileOperation::new(command.clone(), context, (reply.data, reply.obj), route);
         operation.target.eventfd = eventfd.map(|held| held as Arc<dyn Descriptor>);
         operation.inode = stat.map(|stat| (stat.dev, stat.ino));
         operation.registers = stat.is_some();
@@ -656,45 +543,7 @@ fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<()
     operation.hold(engine, stat).inspect_err(|_| operation.leave_place(engine))
 }
 
-/// What is known of the file of a command; asked only when it matters.
-pub(crate) struct About<'a> {
-    pub(crate) command: &'a Command,
-    stat: Option<Stat>,
-}
-
-impl<'a> About<'a> {
-    fn new(command: &'a Command) -> About<'a> {
-        About { command, stat: None }
-    }
-
-    pub(crate) fn stat(&mut self) -> Result<&Stat, Errno> {
-        if self.stat.is_none() {
-            self.stat = Some(file::stat(self.command.fd)?);
-        }
-        self.stat.as_ref().ok_or(Errno::BADF)
-    }
-}
-
-fn transfer_part(command: &Command, done: u64, limit: usize, flags: u32) -> Result<usize, Errno> {
-    let whole = done == 0 && limit as u64 == command.len;
-    let part;
-    let segments = if whole {
-        command.segments.as_slice()
-    } else {
-        part = command.segments.after(done as usize).first(limit);
-        part.as_slice()
-    };
-    let (offset, flags) = (command.offset + done as i64, command.rw_flags | flags);
-    // SAFETY: the command's maker promised that its segments are valid until its event.
-    unsafe {
-        match command.kind {
-            Kind::Read => file::preadv2(command.fd, segments, offset, flags),
-            _ => file::pwritev2(command.fd, segments, offset, flags),
-        }
-    }
-}
-
 const S_IFMT_SHIFT: u32 = 12;
 const S_IFDIR: u32 = 0o04 << S_IFMT_SHIFT;
 const S_IFBLK: u32 = 0o06 << S_IFMT_SHIFT;
-const S_IFREG: u32 = 0o10 << S_IFMT_SHIFT;
+pub(crate) const S_IFREG: u32 = 0o10 << S_IFMT_SHIFT;

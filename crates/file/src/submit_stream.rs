@@ -2,9 +2,10 @@
 
 use crate::{
     Command, Kind,
+    attempt::About,
     operation::{FileKind, FileOperation, Route},
     stream::{self, Attempt, Way},
-    submit::{About, Reply, Submission},
+    submit::{Reply, Submission},
 };
 use nowait_sys::{
     Errno,
@@ -16,7 +17,7 @@ impl Submission<'_> {
     pub(crate) fn poll(
         &mut self,
         events: u16,
-        command: Command,
+        command: &Command,
         reply: Reply,
     ) -> Result<(), Errno> {
         match poll::ready(command.fd, events as i16) {
@@ -33,8 +34,8 @@ impl Submission<'_> {
 
     /// Tells whether the file is a stream, if it was when its number was looked at last: an attempt
     /// at an offset would only say so once more.
-    pub(crate) fn is_stream_still(&self, about: &mut About<'_>) -> Result<bool, Errno> {
-        let (seen, fd) = (self.context.engine().seen(), about.command.fd);
+    pub(crate) fn is_stream_still(&self, about: &mut About) -> Result<bool, Errno> {
+        let (seen, fd) = (self.context.engine().seen(), about.fd);
         if !seen.is_stream(fd) {
             return Ok(false);
         }
@@ -47,7 +48,7 @@ impl Submission<'_> {
     /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
     pub(crate) fn stream(
         &mut self,
-        mut command: Command,
+        command: &mut Command,
         reply: Reply,
         stat: &Stat,
     ) -> Result<(), Errno> {
@@ -55,17 +56,17 @@ impl Submission<'_> {
         engine.seen().looked(command.fd, true);
         let turn = stream::turn(stat, command.kind);
         let in_turn = !turn.is_some_and(|turn| engine.turns().is_taken(turn));
-        let (mut done, mut way) = (0, Way::Ready);
-        let asks = in_turn && !self.leaves_attempt_to_ring(&mut command, &reply, stat)?;
+        let mut way = Way::Ready;
+        let asks = in_turn && !self.leaves_attempt_to_ring(command, &reply, stat)?;
         let attempt = match asks {
-            true => stream::attempt(&command, command.fd, &mut done),
+            true => stream::attempt(command, command.fd),
             false => Attempt::Waits,
         };
         if asks && command.kind == Kind::Read {
             engine.seen().asked(command.fd, attempt == Attempt::Waits);
         }
         match attempt {
-            Attempt::Over(Err(errno)) if stream::is_refusal(errno, &command, stat) => {
+            Attempt::Over(Err(errno)) if stream::is_refusal(errno, command, stat) => {
                 return Err(if errno == Errno::ISDIR { Errno::INVAL } else { errno });
             }
             Attempt::Over(result) => {
@@ -76,14 +77,16 @@ impl Submission<'_> {
             Attempt::Waits => {}
             Attempt::Impossible => way = Way::Worker,
         }
-        // The status flags may be those of a while ago.
         command.refresh()?;
-        if stream::is_impatient(&command) {
+        // A read ends with what there was.
+        let has_read = command.kind == Kind::Read && command.done > 0;
+        if has_read || stream::is_impatient(command) {
             let result = match attempt {
-                Attempt::Impossible => stream::ask_as_it_is(&command),
+                _ if command.done > 0 => Ok(command.transferred()),
+                Attempt::Impossible => stream::ask_as_it_is(command),
                 _ => Err(Errno::AGAIN),
             };
-            self.end(&reply, if done > 0 { Ok(done as u32) } else { result });
+            self.end(&reply, result);
             return Ok(());
         }
         // A write may go on after a part, and then needs the held file.
@@ -92,12 +95,12 @@ impl Submission<'_> {
             route => route,
         };
         let set = |op: &mut FileOperation| {
-            (op.kind, op.way, op.stream, op.done) = (FileKind::Stream, way, turn, done);
+            (op.kind, op.way, op.stream) = (FileKind::Stream, way, turn);
         };
         match self.request(command, reply, Some(stat), route, set, |c| &c.punt_driver) {
             // What was written cannot be taken back.
-            Err(_) if done > 0 => {
-                self.end(&reply, Ok(done as u32));
+            Err(_) if command.done > 0 => {
+                self.end(&reply, Ok(command.transferred()));
                 Ok(())
             }
             made => made,

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nowait_file::{Command, Context, Engine, Kind};
+use nowait_file::{Command, Context, Engine, Kind, command::Flags};
 use nowait_sys::{Errno, eventfd::EventFd, file, timer::Timer};
 use std::{
     fs::{File, OpenOptions},
@@ -378,8 +378,8 @@ fn a_silent_socket_says_eagain_to_the_impatient() {
         be_impatient(&context, 1, impatient, &reader);
         be_silent(&context, &reader, &writer);
         // The status flags of a while ago, as a context remembers them.
-        let mut hinted = command(Kind::Read, &reader, leaked(8, 0), 0);
-        hinted.hinted = true;
+        let remembered = Flags::Remembered(file::O_RDWR);
+        let hinted = command_with(remembered, Kind::Read, &reader, leaked(8, 0), 0);
         reader.set_nonblocking(true).unwrap();
         submit(&context, 2, hinted).unwrap();
         assert_eq!(reap(&context, 1), [(2, failed(Errno::AGAIN))]);

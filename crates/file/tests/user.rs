@@ -6,6 +6,7 @@ use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_cache::Durable;
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,
+    command::Flags,
     submit::{Reply, Submission},
 };
 use nowait_sys::file::{Advice, IoVec, O_DSYNC};
@@ -129,7 +130,8 @@ fn requests_of_a_context_complete_once_each() {
                 let i = i as u64;
                 let (data, at) = (i, offset(i) as i64);
                 // SAFETY: the memory lives to the end of the round, when all have completed.
-                let read = unsafe { Command::new(Kind::Read, (-1, 0), segments(memory), at) };
+                let read =
+                    unsafe { Command::new(Kind::Read, (-1, Flags::Read(0)), segments(memory), at) };
                 let reply = Reply { data, obj: 0, eventfd: None };
                 if let Some(bytes) = submission.start_on(&user, &read, &reply).unwrap() {
                     assert_eq!(bytes, 65_536);
@@ -169,7 +171,9 @@ fn durable_writes_of_a_submission_are_handed_over_unless_they_adjoin() {
             for (i, memory) in memory.iter().enumerate() {
                 let (at, dsync) = ((i * usize::from(distance) * LEN) as i64, O_DSYNC);
                 // SAFETY: the memory lives until the events have come.
-                let write = unsafe { Command::new(Kind::Write, (-1, dsync), segments(memory), at) };
+                let write = unsafe {
+                    Command::new(Kind::Write, (-1, Flags::Read(dsync)), segments(memory), at)
+                };
                 let reply = Reply { data: i as u64, obj: 0, eventfd: None };
                 submission.start_cached(&user, &write, &reply).unwrap();
             }
@@ -199,7 +203,7 @@ fn a_write_larger_than_the_cache_ends_as_a_request_of_a_context() {
         assert_eq!(context.io().reserve(1), Ok(1));
         let mut submission = Submission::new(&context);
         // SAFETY: the data live until the event has come.
-        let write = unsafe { Command::new(Kind::Write, (-1, 0), segments(&data), 0) };
+        let write = unsafe { Command::new(Kind::Write, (-1, Flags::Read(0)), segments(&data), 0) };
         let reply = Reply { data: 7, obj: 0, eventfd: None };
         submission.start_cached(&user, &write, &reply).unwrap();
         submission.finish();
@@ -289,7 +293,8 @@ fn what_is_written_after_the_last_close_is_not_lost() {
                 assert_eq!(context.io().reserve(1), Ok(1));
                 let mut submission = Submission::new(&context);
                 // SAFETY: it is over inside submit.
-                let write = unsafe { Command::new(Kind::Write, (-1, 0), segments(&after), 0) };
+                let write =
+                    unsafe { Command::new(Kind::Write, (-1, Flags::Read(0)), segments(&after), 0) };
                 let reply = Reply { data: 0, obj: 0, eventfd: None };
                 assert_eq!(submission.start_on(&user, &write, &reply), Ok(Some(2 * 4096)));
                 context.io().release(1);

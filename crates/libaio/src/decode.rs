@@ -1,17 +1,15 @@
 //! From the application's iocb to a command, with the kernel's checks in the kernel's order
 //! (`io_submit_one` and what it calls, fs/aio.c).
 
-use core::cell::Cell;
 use nowait::{
     Command, Kind, Reply, Segments,
-    command::{LEN_MAX, check_mode},
+    command::{Flags, LEN_MAX},
 };
 use nowait_process::{cached::Looks, memory};
 use nowait_sys::{
     Errno,
     aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd},
-    eventfd,
-    file::{self, IOV_MAX, IoVec, rwf},
+    file::{IOV_MAX, IoVec, rwf},
 };
 
 /// First address that no user memory has (x86-64 and arm64 with 47- or 48-bit addresses).
@@ -36,43 +34,32 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<Decoded, Errno> {
         return Err(Errno::INVAL);
     }
     let fd = iocb.fildes as i32;
-    let (flags, hinted) = match iocb.opcode {
+    let flags = match iocb.opcode {
         cmd::PREAD | cmd::PREADV => looks.status_flags(Kind::Read, fd)?,
         cmd::PWRITE | cmd::PWRITEV => looks.status_flags(Kind::Write, fd)?,
         _ => looks.status_flags(Kind::Fsync, fd)?,
     };
     let file = (fd, flags);
-    let eventfd = event_counter(&iocb)?;
+    let eventfd = event_counter(looks, &iocb)?;
     // SAFETY: the kernel stores its mark (zero) in the application's iocb at this point too.
     unsafe { memory::write(address + core::mem::offset_of!(Iocb, key), 0u32) }?;
     let priority = priority(&iocb)?;
     let mut command = command(&iocb, file)?;
     command.priority = priority;
-    command.hinted = hinted;
     let reply = Reply { data: iocb.data, obj: address as u64, eventfd };
     Ok(Decoded { command, reply })
 }
 
-fn event_counter(iocb: &Iocb) -> Result<Option<i32>, Errno> {
-    thread_local! {
-        /// The last number found to be an event counter: looking takes longer than a submit.
-        static KNOWN: Cell<i32> = const { Cell::new(-1) };
-    }
+fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errno> {
     if iocb.flags & FLAG_RESFD == 0 {
         return Ok(None);
     }
     let number = iocb.resfd as i32;
-    // A stream without a file type is an anonymous inode; which kind was looked at before.
-    let anonymous = file::stat(number)?.file_type() == 0;
-    if !anonymous || (KNOWN.get() != number && !eventfd::is_eventfd(number)?) {
-        return Err(Errno::INVAL);
-    }
-    KNOWN.set(number);
-    Ok(Some(number))
+    looks.check_event_counter(number).map(|()| Some(number))
 }
 
 /// A descriptor and its status flags.
-type File = (i32, i32);
+type File = (i32, Flags);
 
 fn command(iocb: &Iocb, file: File) -> Result<Command, Errno> {
     match iocb.opcode {
@@ -100,7 +87,7 @@ fn transfer(
     if iocb.rw_flags & BOTH == BOTH {
         return Err(Errno::INVAL);
     }
-    check_mode(kind, file.1)?;
+    file.1.check(kind)?;
     let segments = segments(iocb)?;
     let len = (segments.len() as u64).min(LEN_MAX) as i64;
     if iocb.offset < 0 || iocb.offset.checked_add(len).is_none() {

@@ -4,7 +4,8 @@ use crate::{Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Acc
 use nowait_block::Segments;
 use nowait_cache::{Durable, OpenFile};
 use nowait_file::{
-    Ahead, Command, Kind, Lookahead, Opened, UserFile, UserOperation, command::LEN_MAX,
+    Ahead, Command, Kind, Lookahead, Opened, UserFile, UserOperation, command::Flags,
+    command::LEN_MAX,
 };
 use nowait_sys::{
     Errno,
@@ -348,9 +349,10 @@ impl File {
             [one] => Segments::One(*one),
             many => Segments::Many(many.into()),
         };
+        let file = (-1, Flags::Read(self.0.status_flags));
         // SAFETY: the segments are borrowed by the caller, exclusively if it is a read, and `run`
         // returns when nothing touches them any more.
-        let command = unsafe { Command::new(kind, (-1, self.0.status_flags), segments, offset) };
+        let command = unsafe { Command::new(kind, file, segments, offset) };
         // SAFETY: as above.
         let operation = unsafe { UserOperation::of(self.open_of(user), &command) }?;
         operation.run(self.0.nowait.engine()).map(|bytes| bytes as usize)

@@ -5,7 +5,7 @@ use crate::{Error, File, IoBuffer, IoBufferMut};
 use nowait_block::Segments;
 use nowait_file::{
     Command, Kind, Opened,
-    command::{LEN_MAX, check_mode, open_for},
+    command::{Flags, LEN_MAX, open_for},
 };
 use nowait_sys::{
     Errno,
@@ -133,8 +133,9 @@ impl<T, B> Request<T, B> {
         self.len = segments.len() as u64;
         let (file, offset) = self.check(&segments)?;
         // SAFETY: the segments are memory of the buffers, which the caller leaves alone.
-        let command = unsafe { Command::new(self.kind, file, segments, offset) };
-        Ok(Command { rw_flags: self.rw_flags, sync_bytes: self.sync_bytes, ..command })
+        let mut command = unsafe { Command::new(self.kind, file, segments, offset) };
+        (command.rw_flags, command.sync_bytes) = (self.rw_flags, self.sync_bytes);
+        Ok(command)
     }
 
     /// Makes the result from what the engine says.
@@ -148,7 +149,7 @@ impl<T, B> Request<T, B> {
     }
 
     /// Finds out whether the request is possible; returns descriptor, status flags, and offset.
-    fn check(&self, segments: &Segments) -> Result<((i32, i32), i64), Error> {
+    fn check(&self, segments: &Segments) -> Result<((i32, Flags), i64), Error> {
         match &self.file {
             Held::File(file) => {
                 let signed = match self.kind {
@@ -157,12 +158,12 @@ impl<T, B> Request<T, B> {
                     }
                     _ => i64::try_from(self.offset).map_err(|_| self.failed(Errno::INVAL))?,
                 };
-                Ok(((file.fd(), file.status_flags()), signed))
+                Ok(((file.fd(), Flags::Read(file.status_flags())), signed))
             }
             other => {
                 let fd = other.fd();
                 let flags = open_for(fd)
-                    .and_then(|flags| check_mode(self.kind, flags).map(|()| flags))
+                    .and_then(|flags| flags.check(self.kind).map(|()| flags))
                     .and_then(|flags| match segments.as_slice().len() > IOV_MAX {
                         true => Err(Errno::INVAL),
                         false => Ok(flags),

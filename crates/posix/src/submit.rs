@@ -5,10 +5,7 @@ use crate::{
     notice::{Ending, Group, Notice},
     posix::{PRIO_DELTA_MAX, Posix},
 };
-use nowait::{
-    Command, Kind, Reply, Segments, Submission,
-    command::{check_mode, open_for},
-};
+use nowait::{Command, Kind, Reply, Segments, Submission, command::open_for};
 use nowait_process::{cached::Looks, memory};
 use nowait_sys::{
     Errno,
@@ -135,8 +132,8 @@ fn is_directory(command: &Command, errno: Errno) -> bool {
 
 fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, Errno> {
     let fd = block.fd();
-    let (flags, hinted) = looks.status_flags(kind, fd)?;
-    check_mode(kind, flags)?;
+    let flags = looks.status_flags(kind, fd)?;
+    flags.check(kind)?;
     let (segments, offset) = match kind {
         Kind::Read | Kind::Write => {
             let (base, len) = block.buffer();
@@ -150,7 +147,6 @@ fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, E
     };
     // SAFETY: the buffer is the application's until it sees the outcome, as the standard demands.
     let mut command = unsafe { Command::new(kind, (fd, flags), segments, offset) };
-    command.hinted = hinted;
     command.priority = priority(block.lowered_priority());
     Ok(command)
 }

@@ -7,7 +7,10 @@
 
 use crate::process::Process;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use nowait::{Command, Context, Engine, Exclusion, Kind, Opened, UserFile, command::open_for};
+use nowait::{
+    Command, Context, Engine, Exclusion, Kind, Opened, UserFile,
+    command::{Flags, open_for},
+};
 use nowait_sys::{
     Errno, fd,
     file::{self, Advice, O_ACCMODE, O_DIRECT, O_RDONLY, Stat},
@@ -165,12 +168,14 @@ pub struct Looks<'a> {
     cached: Option<(&'a CachedFiles, &'a Arc<Engine>)>,
     seen: Vec<Look>,
     last: Option<Look>,
+    /// The last descriptor whose status flags were read, where files are not cached.
+    read: Option<(i32, Flags)>,
 }
 
 #[derive(Clone)]
 struct Look {
     fd: i32,
-    flags: i32,
+    flags: Flags,
     file: Option<Arc<UserFile>>,
 }
 
@@ -179,22 +184,37 @@ impl<'a> Looks<'a> {
     pub fn new(context: &'a Arc<Context>) -> Looks<'a> {
         let files = Process::existing().and_then(Process::cached_files);
         let cached = files.map(|files| (files, context.engine()));
-        Looks { context, cached, seen: Vec::new(), last: None }
+        Looks { context, cached, seen: Vec::new(), last: None, read: None }
     }
 
-    /// Returns the status flags of a descriptor for a request of this kind, and whether they are
-    /// only remembered.
+    /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
     ///
     /// # Errors
     /// `EBADF`: not open.
-    pub fn status_flags(&mut self, kind: Kind, fd: i32) -> Result<(i32, bool), Errno> {
+    pub fn status_flags(&mut self, kind: Kind, fd: i32) -> Result<Flags, Errno> {
         if self.cached.is_none() {
-            return match kind {
-                Kind::Read | Kind::Write => self.context.status_flags(kind, fd),
-                _ => Ok((open_for(fd)?, false)),
+            // Once in each call of submit.
+            if let Some((_, flags)) = self.read.filter(|(known, _)| *known == fd) {
+                return Ok(flags);
+            }
+            let flags = match kind {
+                Kind::Read | Kind::Write => self.context.status_flags(kind, fd)?,
+                _ => open_for(fd)?,
             };
+            if matches!(flags, Flags::Read(_)) {
+                self.read = Some((fd, flags));
+            }
+            return Ok(flags);
         }
-        self.look(fd).map(|look| (look.flags, false))
+        self.look(fd).map(|look| look.flags)
+    }
+
+    /// Checks that `number` is an event counter.
+    ///
+    /// # Errors
+    /// `EBADF`: not open. `EINVAL`: something else.
+    pub fn check_event_counter(&self, number: i32) -> Result<(), Errno> {
+        self.context.check_event_counter(number)
     }
 
     /// Returns the file through which a request goes, if that is cached.
@@ -216,7 +236,8 @@ impl<'a> Looks<'a> {
                 look
             } else {
                 let flags = open_for(fd)?;
-                let find = |(files, engine): (&CachedFiles, _)| files.find(engine, fd, flags);
+                let find =
+                    |(files, engine): (&CachedFiles, _)| files.find(engine, fd, flags.bits());
                 Look { fd, flags, file: self.cached.and_then(find) }
             };
             self.seen.extend(self.last.replace(look).filter(|last| last.fd != fd));

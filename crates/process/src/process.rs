@@ -105,7 +105,6 @@ impl Process {
     fn new() -> Process {
         let mut options = Options::from_env();
         let is_watched = CLOSES_ARE_WATCHED.load(Relaxed);
-        options.config.closes_are_watched = is_watched;
         options.config.cancelled_polls_are_zero = true;
         if options.user_cache && !is_watched {
             let line = "NOWAIT_CACHE=user: needs the preload library (nowait run): host is used";

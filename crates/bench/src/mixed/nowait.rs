@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use nowait::command::Flags;
 use nowait::{Command, Kind, Reply, Segments, Submission};
 use nowait_file::{BackendChoice, SubmitMode};
 use nowait_sys::file::IoVec;
@@ -82,7 +83,9 @@ impl Server<'_> {
     ) -> Result<()> {
         let segments = Segments::One(self.memory(index, len));
         // SAFETY: the memory is the rig's, which outlives its requests.
-        let command = unsafe { Command::new(kind, (fd.as_raw_fd(), O_RDWR), segments, at as i64) };
+        let command = unsafe {
+            Command::new(kind, (fd.as_raw_fd(), Flags::Read(O_RDWR)), segments, at as i64)
+        };
         let reply = Reply { data: index as u64, obj: index as u64, eventfd: None };
         self.rig.context.io().reserve(1).map_err(failed("submit"))?;
         submission.start(command, reply).map_err(failed("submit"))

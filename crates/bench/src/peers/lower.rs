@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use nowait::command::Flags;
 use nowait::{Command, Config, Context, Kind, Reply, Segments, Submission, choice};
 use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
@@ -92,8 +93,9 @@ impl Peer for LowerPeer {
             let segments = Segments::One(self.slots.memory(slot));
             // SAFETY: the memory of a slot stays in place until the slot is given back, which is
             // after the request is over; `drop` waits for the others.
-            let command =
-                unsafe { Command::new(Kind::Read, (-1, 0), segments, request.offset as i64) };
+            let command = unsafe {
+                Command::new(Kind::Read, (-1, Flags::Read(0)), segments, request.offset as i64)
+            };
             self.commands.push((slot, command));
         }
         self.start()

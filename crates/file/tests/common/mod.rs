@@ -4,7 +4,7 @@
 use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
-    command::open_for,
+    command::{Flags, open_for},
     submit::{Reply, Submission},
 };
 use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
@@ -51,11 +51,23 @@ pub(crate) fn bytes(memory: *mut [u8]) -> &'static [u8] {
 
 /// A transfer of leaked memory, or a sync (no memory).
 pub(crate) fn command(kind: Kind, file: &impl AsFd, memory: *mut [u8], offset: u64) -> Command {
+    let flags = open_for(file.as_fd().as_raw_fd()).unwrap();
+    command_with(flags, kind, file, memory, offset)
+}
+
+/// The same, with these status flags.
+pub(crate) fn command_with(
+    flags: Flags,
+    kind: Kind,
+    file: &impl AsFd,
+    memory: *mut [u8],
+    offset: u64,
+) -> Command {
     let fd = file.as_fd().as_raw_fd();
     let segment = IoVec { base: memory.cast(), len: memory.len() };
     let segments = Segments::One(segment);
     // SAFETY: the memory of these tests is leaked.
-    unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, offset as i64) }
+    unsafe { Command::new(kind, (fd, flags), segments, offset as i64) }
 }
 
 /// A wait for readiness.

@@ -1,7 +1,7 @@
 //! Descriptor numbers that lately meant streams, and whether those had anything to give.
 //!
-//! Hints for the whole process, as its numbers are. Being wrong (a number means another file now)
-//! costs a system call or the way through a ring, never more.
+//! Hints for the whole process, as its numbers are, see [`super`]. Being wrong (a number means
+//! another file now) costs a system call or the way through a ring, never more.
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::OnceLock;

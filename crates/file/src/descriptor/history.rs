@@ -1,8 +1,8 @@
-//! Whether inline attempts on a file have been worth it lately.
-//!
-//! A hint per descriptor number: being wrong (the number was reused) costs speed only.
+//! What a context remembers of its descriptors: whether inline attempts have been worth it lately,
+//! and what they were attempts at. Hints: see [`super`].
 
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use super::Flags;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 64;
 const SCORE_MAX: u8 = 16;
@@ -12,20 +12,23 @@ const PROBE_EVERY: u8 = 32;
 
 /// Scores of the descriptors a context uses.
 #[derive(Debug)]
-pub struct History {
+pub(crate) struct History {
     score: [AtomicU8; SLOTS],
     skipped: [AtomicU8; SLOTS],
-    in_memory: [AtomicU8; SLOTS],
+    /// Descriptor, and whether its file is in memory.
+    in_memory: [AtomicU32; SLOTS],
     /// Descriptor and status flags, and how often they may still be believed.
     flags: [AtomicU64; SLOTS],
+    /// The last number found to be an event counter, and one more.
+    counter: AtomicU32,
 }
 
 /// Uses of remembered status flags before they are read again.
-const BELIEVED: u64 = 63;
+pub(crate) const BELIEVED: u64 = 63;
 
-const UNKNOWN: u8 = 0;
-const ON_A_DEVICE: u8 = 1;
-const IN_MEMORY: u8 = 2;
+const ON_A_DEVICE: u32 = 1;
+const IN_MEMORY: u32 = 2;
+const STATE_BITS: u32 = 2;
 
 impl Default for History {
     /// Starts optimistic: the first attempts are inline.
@@ -33,8 +36,9 @@ impl Default for History {
         History {
             score: [const { AtomicU8::new(SCORE_MAX) }; SLOTS],
             skipped: [const { AtomicU8::new(0) }; SLOTS],
-            in_memory: [const { AtomicU8::new(UNKNOWN) }; SLOTS],
+            in_memory: [const { AtomicU32::new(0) }; SLOTS],
             flags: [const { AtomicU64::new(0) }; SLOTS],
+            counter: AtomicU32::new(0),
         }
     }
 }
@@ -42,7 +46,7 @@ impl Default for History {
 impl History {
     /// Tells whether to try inline: lately that was short, or (with `probe`) it is time to look
     /// again.
-    pub fn favours_inline(&self, fd: i32, probe: bool) -> bool {
+    pub(crate) fn favours_inline(&self, fd: i32, probe: bool) -> bool {
         let slot = fd as usize % SLOTS;
         if self.score[slot].load(Relaxed) >= INLINE_FROM {
             return true;
@@ -55,10 +59,8 @@ impl History {
         skipped >= PROBE_EVERY
     }
 
-    /// Returns the status flags that `fd` had lately. The number may have been closed or reused
-    /// since: good enough for a system call that looks at the file itself, and a wrong guess is
-    /// found out after at most 63 requests.
-    pub fn remembered_flags(&self, fd: i32) -> Option<i32> {
+    /// Returns the status flags that `fd` had lately, while they are believed.
+    pub(crate) fn status_flags(&self, fd: i32) -> Option<Flags> {
         let slot = &self.flags[fd as usize % SLOTS];
         let known = slot.load(Relaxed);
         let (number, uses) = ((known >> 40) as i32, known >> 32 & 0xff);
@@ -66,43 +68,52 @@ impl History {
             return None;
         }
         slot.store(known - (1 << 32), Relaxed);
-        Some(known as u32 as i32)
+        Some(Flags::Remembered(known as u32 as i32))
     }
 
     /// Remembers the status flags of `fd`, just read.
-    pub fn remember_flags(&self, fd: i32, flags: i32) {
+    pub(crate) fn remember_flags(&self, fd: i32, flags: Flags) {
         let number = (fd as u64 + 1) & 0xff_ffff;
-        let known = number << 40 | BELIEVED << 32 | u64::from(flags as u32);
+        let known = number << 40 | BELIEVED << 32 | u64::from(flags.bits() as u32);
         self.flags[fd as usize % SLOTS].store(known, Relaxed);
     }
 
     /// Forgets all status flags.
-    pub fn forget_all_flags(&self) {
+    pub(crate) fn forget_all_flags(&self) {
         self.flags.iter().for_each(|slot| slot.store(0, Relaxed));
     }
 
     /// Forgets the status flags of `fd`, which was closed or replaced.
-    pub fn forget_flags(&self, fd: i32) {
+    pub(crate) fn forget_flags(&self, fd: i32) {
         self.flags[fd as usize % SLOTS].store(0, Relaxed);
     }
 
-    /// Tells whether the file was on a memory file system when last looked at; `None`: never
-    /// looked. A yes must be checked, a wrong no costs speed.
-    pub fn may_be_in_memory(&self, fd: i32) -> Option<bool> {
-        match self.in_memory[fd as usize % SLOTS].load(Relaxed) {
-            UNKNOWN => None,
-            state => Some(state == IN_MEMORY),
-        }
+    /// Tells whether the file was on a memory file system when last looked at; `None`: it was not
+    /// looked at lately.
+    pub(crate) fn may_be_in_memory(&self, fd: i32) -> Option<bool> {
+        let known = self.in_memory[fd as usize % SLOTS].load(Relaxed);
+        let state = known & ((1 << STATE_BITS) - 1);
+        (state != 0 && known == in_memory(fd, state)).then_some(state == IN_MEMORY)
     }
 
     /// Notes whether the file is on a memory file system.
-    pub fn is_in_memory(&self, fd: i32, yes: bool) {
+    pub(crate) fn is_in_memory(&self, fd: i32, yes: bool) {
         let state = if yes { IN_MEMORY } else { ON_A_DEVICE };
-        self.in_memory[fd as usize % SLOTS].store(state, Relaxed);
+        self.in_memory[fd as usize % SLOTS].store(in_memory(fd, state), Relaxed);
+    }
+
+    /// Tells whether `number` was the last one found to be an event counter.
+    pub(crate) fn is_known_counter(&self, number: i32) -> bool {
+        self.counter.load(Relaxed) == number as u32 + 1
+    }
+
+    /// Notes that `number` is an event counter.
+    pub(crate) fn remember_counter(&self, number: i32) {
+        self.counter.store(number as u32 + 1, Relaxed);
     }
 
     /// Notes that an attempt finished the request.
-    pub fn hit(&self, fd: i32) {
+    pub(crate) fn hit(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
         let now = score.load(Relaxed);
         if now < SCORE_MAX {
@@ -112,7 +123,7 @@ impl History {
 
     /// Notes that a request that was not attempted had to wait. It speaks against an attempt as a
     /// hit speaks for it: a fast device ends some reads before the driver looks whether they wait.
-    pub fn waited(&self, fd: i32) {
+    pub(crate) fn waited(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
         let now = score.load(Relaxed);
         if now > 0 {
@@ -121,10 +132,15 @@ impl History {
     }
 
     /// Notes that an attempt found something to wait for.
-    pub fn miss(&self, fd: i32) {
+    pub(crate) fn miss(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
         score.store(score.load(Relaxed).saturating_sub(4), Relaxed);
     }
+}
+
+/// A descriptor, no less than 0, and what is known of it, in one word.
+fn in_memory(fd: i32, state: u32) -> u32 {
+    (fd as u32) << STATE_BITS | state
 }
 
 #[cfg(test)]
@@ -161,7 +177,28 @@ mod tests {
     #[test]
     fn no_number_is_too_large_to_be_unknown() {
         let history = History::default();
-        assert_eq!(history.remembered_flags(i32::MAX), None);
+        assert_eq!(history.status_flags(i32::MAX), None);
+        assert_eq!(history.may_be_in_memory(i32::MAX), None);
+    }
+
+    #[test]
+    fn numbers_that_share_a_place_are_told_from_each_other() {
+        let history = History::default();
+        let (one, other) = (3, 3 + SLOTS as i32);
+        history.is_in_memory(one, true);
+        history.remember_flags(one, Flags::Read(2));
+        assert_eq!(history.may_be_in_memory(one), Some(true));
+        assert_eq!(history.may_be_in_memory(other), None);
+        assert_eq!(history.status_flags(other), None);
+        assert_eq!(history.status_flags(one), Some(Flags::Remembered(2)));
+    }
+
+    #[test]
+    fn flags_are_believed_for_a_while() {
+        let history = History::default();
+        history.remember_flags(3, Flags::Read(2));
+        assert!((0..BELIEVED).all(|_| history.status_flags(3).is_some()));
+        assert_eq!(history.status_flags(3), None);
     }
 
     #[test]

@@ -1,0 +1,208 @@
+//! The attempt: what a request can transfer inside submit, without waiting.
+//!
+//! What was transferred is in the command itself, so that no way on from here, nor another look at
+//! the descriptor, can transfer it again.
+
+use crate::{
+    Command, Kind, SubmitMode,
+    filesystem::FileSystem,
+    order::reach,
+    submit::{Reason, S_IFREG, Submission},
+};
+use nowait_sys::{
+    Errno,
+    file::{self, Stat, rwf},
+};
+
+/// What an attempt came to, beside what it has added to the command's progress.
+pub(crate) enum Attempt {
+    /// Over, with this result.
+    Done(Result<u32, Errno>),
+    /// What is left needs a request, for this reason.
+    Rest(Reason),
+    /// The file is a stream: it has no offsets.
+    Stream,
+    /// The kernel would have refused the request at submission.
+    Refused(Errno),
+}
+
+impl Submission<'_> {
+    pub(crate) fn tries_inline(&self, command: &Command) -> bool {
+        if command.wants_nowait() {
+            return true;
+        }
+        match self.context.mode {
+            SubmitMode::Offload => false,
+            _ if self.inline_left == 0 => false,
+            SubmitMode::Inline => true,
+            SubmitMode::Auto => {
+                // The driver notices when a file has become cached; workers do not.
+                let probe = !self.context.engine().buffered_reads();
+                self.context.history.favours_inline(command.fd, probe)
+                    || self.context.depth_is_low()
+            }
+        }
+    }
+
+    /// Tells whether an earlier request on the same bytes is under way.
+    pub(crate) fn must_wait(&self, command: &Command, about: &mut About) -> Result<bool, Errno> {
+        let orders = self.context.engine().orders();
+        if orders.is_empty() {
+            return Ok(false);
+        }
+        let stat = *about.stat()?;
+        let (range, access) = reach(command);
+        Ok(orders.conflicts((stat.dev, stat.ino), &range, access))
+    }
+
+    pub(crate) fn is_in_memory(&self, about: &mut About) -> Result<bool, Errno> {
+        let fd = about.fd;
+        let history = &self.context.history;
+        if history.may_be_in_memory(fd) == Some(false) {
+            return Ok(false);
+        }
+        let stat = *about.stat()?;
+        let fs = self.context.engine().filesystems().of(&stat, fd)?;
+        if stat.has_offsets() {
+            history.is_in_memory(fd, fs.in_memory);
+        }
+        Ok(fs.in_memory)
+    }
+
+    pub(crate) fn attempt_read(
+        &mut self,
+        command: &mut Command,
+        about: &mut About,
+    ) -> Result<Attempt, Errno> {
+        let in_memory = self.context.history.may_be_in_memory(command.fd) == Some(true)
+            && !command.wants_nowait()
+            && (command.is_hinted() || self.is_in_memory(about)?);
+        let flags = if in_memory { 0 } else { rwf::NOWAIT };
+        let attempt = self.transfer(command, flags);
+        Ok(match attempt {
+            Attempt::Refused(Errno::OPNOTSUPP) if !command.wants_nowait() => {
+                if self.is_in_memory(about)? {
+                    self.transfer(command, 0)
+                } else {
+                    self.context.history.miss(command.fd);
+                    Attempt::Rest(|c| &c.punt_unsupported)
+                }
+            }
+            // On a directory, and on what cannot be read at all, the kernel says so at once.
+            Attempt::Done(Err(Errno::ISDIR)) => Attempt::Refused(Errno::INVAL),
+            Attempt::Done(Err(Errno::INVAL)) if about.stat()?.file_type() != S_IFREG => {
+                Attempt::Refused(Errno::INVAL)
+            }
+            attempt => attempt,
+        })
+    }
+
+    pub(crate) fn attempt_write(
+        &mut self,
+        command: &mut Command,
+        stat: &Stat,
+        fs: &FileSystem,
+    ) -> Attempt {
+        if fs.in_memory && !command.wants_nowait() {
+            return self.transfer(command, 0);
+        }
+        let held_up = !fs.may_write_nowait()
+            || self.context.engine().orders().has_writer((stat.dev, stat.ino));
+        if held_up && !command.wants_nowait() {
+            return Attempt::Rest(|c| &c.punt_write);
+        }
+        match self.transfer(command, rwf::NOWAIT) {
+            Attempt::Refused(Errno::OPNOTSUPP) if !command.wants_nowait() => {
+                fs.refuses_nowait_writes();
+                Attempt::Rest(|c| &c.punt_unsupported)
+            }
+            attempt => attempt,
+        }
+    }
+
+    /// Moves what can be moved now, within the bound on inline bytes.
+    pub(crate) fn transfer(&mut self, command: &mut Command, flags: u32) -> Attempt {
+        // An append in two parts would let another one in between; so may any write be one whose
+        // flags are those of a while ago.
+        let in_one_piece =
+            command.kind == Kind::Write && (command.is_append() || command.is_hinted());
+        loop {
+            let left = (command.len - command.done) as usize;
+            let limit = left.min(self.inline_left);
+            let in_parts = limit < left || command.done > 0;
+            if limit == 0 && left > 0 || in_one_piece && in_parts {
+                return Attempt::Rest(|c| &c.punt_large);
+            }
+            match transfer_part(command, limit, flags) {
+                Ok(bytes) => {
+                    command.done += bytes as u64;
+                    self.inline_left -= bytes.min(self.inline_left);
+                    if bytes == 0 || command.is_complete() {
+                        self.context.history.hit(command.fd);
+                        return Attempt::Done(Ok(command.transferred()));
+                    }
+                }
+                Err(Errno::AGAIN) if !command.wants_nowait() => {
+                    self.context.history.miss(command.fd);
+                    return Attempt::Rest(|c| &c.punt_miss);
+                }
+                Err(_) if command.done > 0 => {
+                    return Attempt::Done(Ok(command.transferred()));
+                }
+                Err(Errno::SPIPE) => return Attempt::Stream,
+                // A seccomp filter may refuse the flags or the call; without them it will do.
+                Err(Errno::PERM | Errno::NOSYS) if flags & rwf::NOWAIT != 0 => {
+                    self.context.history.miss(command.fd);
+                    return Attempt::Rest(|c| &c.punt_unsupported);
+                }
+                Err(errno @ (Errno::OPNOTSUPP | Errno::BADF)) => return Attempt::Refused(errno),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Attempt::Done(Err(errno)),
+            }
+        }
+    }
+}
+
+/// Moves at most `limit` bytes of what is left.
+fn transfer_part(command: &Command, limit: usize, flags: u32) -> Result<usize, Errno> {
+    let whole = command.done == 0 && limit as u64 == command.len;
+    let part;
+    let segments = if whole {
+        command.segments.as_slice()
+    } else {
+        part = command.segments.after(command.done as usize).first(limit);
+        part.as_slice()
+    };
+    let (offset, flags) = (command.offset + command.done as i64, command.rw_flags | flags);
+    // SAFETY: the command's maker promised that its segments are valid until its event.
+    unsafe {
+        match command.kind {
+            Kind::Read => file::preadv2(command.fd, segments, offset, flags),
+            _ => file::pwritev2(command.fd, segments, offset, flags),
+        }
+    }
+}
+
+/// What is known of the file behind a descriptor; asked only when it matters.
+pub(crate) struct About {
+    pub(crate) fd: i32,
+    stat: Option<Stat>,
+}
+
+impl About {
+    pub(crate) fn new(fd: i32) -> About {
+        About { fd, stat: None }
+    }
+
+    pub(crate) fn stat(&mut self) -> Result<&Stat, Errno> {
+        if self.stat.is_none() {
+            self.stat = Some(file::stat(self.fd)?);
+        }
+        self.stat.as_ref().ok_or(Errno::BADF)
+    }
+
+    /// Returns it if it was asked for.
+    pub(crate) fn known(&self) -> Option<Stat> {
+        self.stat
+    }
+}

@@ -1,0 +1,24 @@
+//! Prints what requests come to on numbers and open files that change: one line `row: outcome`.
+//!
+//! `descriptors FOLDER buffered|direct`: run under two libraries, the two outputs must be the
+//! same. In each row a few requests come first, from which a library may remember something.
+
+mod rows;
+mod stage;
+
+use stage::Stage;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, mode] = args.as_slice() else { panic!("descriptors FOLDER MODE") };
+    let mode = match mode.as_str() {
+        "buffered" => 0,
+        "direct" => libc::O_DIRECT,
+        other => panic!("unknown mode {other}"),
+    };
+    for (name, row) in rows::all() {
+        let mut stage = Stage::new(folder.as_ref(), mode);
+        row(&mut stage);
+        println!("{name}: {}", stage.outcome());
+    }
+}

@@ -1,0 +1,86 @@
+//! Numbers and open files that change: requests come to what they come to with the kernel's AIO.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use nowait_tests::differences::differences;
+use nowait_tests::for_each_subject;
+use nowait_tests::mount::{Kind, Mount};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::subject::{Cache, Library, Subject, Submit};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_descriptors");
+
+/// On a device and in memory, for these are different ways.
+const KINDS: [Kind; 2] = [Kind::Ext4, Kind::Tmpfs];
+const MODES: [&str; 2] = ["buffered", "direct"];
+
+/// Rows that may differ, and why.
+const MAY_DIFFER: [(&str, &str); 2] = [
+    ("close, for an event counter:", "ours writes to counters, which the kernel's AIO cannot"),
+    ("raw, for an event counter:", "the same"),
+];
+/// In our page cache also these.
+const CACHED_MAY_DIFFER: [(&str, &str); 3] = [
+    MAY_DIFFER[0],
+    MAY_DIFFER[1],
+    ("F_SETFL sets O_DIRECT:", "what is cached is transferred at any alignment"),
+];
+
+for_each_subject!(nothing_remembered_decides, check, [libaio, preload]);
+
+fn check(subject: Subject) {
+    for submit in [Submit::Auto, Submit::Offload] {
+        compare(subject.submit(submit));
+    }
+    if subject.library == Library::Preload {
+        compare(subject.cache(Cache::User));
+    }
+}
+
+fn compare(subject: Subject) {
+    for kind in KINDS {
+        for mode in MODES {
+            let reference = reference(kind, mode);
+            let ours = table(subject, kind, mode);
+            let allowed: &[_] = match subject.cache {
+                Cache::Host => &MAY_DIFFER,
+                Cache::User => &CACHED_MAY_DIFFER,
+            };
+            let differences = differences(reference, &ours, allowed);
+            let what = format!("{subject}, {}, {mode}", kind.name());
+            assert!(differences.is_empty(), "{what}, row: system, ours\n{differences}");
+        }
+    }
+}
+
+/// The system's answers, found once each.
+fn reference(kind: Kind, mode: &str) -> &'static str {
+    static REFERENCES: [OnceLock<String>; 4] = [const { OnceLock::new() }; 4];
+    let index = usize::from(kind == Kind::Tmpfs) * 2 + usize::from(mode == "direct");
+    REFERENCES[index].get_or_init(|| table(Subject::SYSTEM, kind, mode))
+}
+
+fn table(subject: Subject, kind: Kind, mode: &str) -> String {
+    let scratch = Scratch::new("descriptors");
+    let mount = (kind == Kind::Tmpfs).then(|| Mount::new(kind).expect("a tmpfs"));
+    let folder = mount.as_ref().map_or(scratch.path(), Mount::path);
+    run(subject, folder, mode)
+}
+
+fn run(subject: Subject, folder: &Path, mode: &str) -> String {
+    let output = subject.launch(PROGRAM).arg(folder).arg(mode).succeed();
+    subject.assert_loaded(&output);
+    output.stdout
+}
+
+#[test]
+fn the_table_itself_is_deterministic() {
+    for kind in KINDS {
+        for mode in MODES {
+            let again = table(Subject::SYSTEM, kind, mode);
+            assert_eq!(differences(reference(kind, mode), &again, &[]), "");
+            assert!(again.lines().count() > 50, "{again}");
+        }
+    }
+}
