@@ -183,6 +183,18 @@ CASE(aio_fsync, uses_only_descriptor_and_sigevent, CONFORMING)
 	EQUAL(value_at_end(&block), 0);
 }
 
+CASE(aio_fsync, takes_any_priority, NOWAIT)
+{
+	struct aiocb block = transfer(new_file("file", BLOCK, 0), NULL, 0, 0);
+	int any[] = { -1, INT_MIN, INT_MAX };
+
+	for (int i = 0; i < 3; i++) {
+		block.aio_reqprio = any[i];
+		EQUAL(aio_fsync(O_SYNC, &block), 0);
+		EQUAL(value_at_end(&block), 0);
+	}
+}
+
 CASE(aio_fsync, is_announced, CONFORMING)
 {
 	struct aiocb block = transfer(new_file("file", BLOCK, 0), NULL, 0, 0);

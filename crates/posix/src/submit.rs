@@ -58,7 +58,7 @@ pub(crate) fn submit(
     let mut started = 0;
     for (index, order) in orders.enumerate() {
         let block = order.block;
-        let result = match block.lowered_priority() {
+        let result = match lowered_priority(block, order.kind) {
             _ if index >= slots => refuse(posix, block, Errno::AGAIN),
             0..=PRIO_DELTA_MAX => begin(posix, &mut looks, &mut submission, order, &mut started),
             _ => refuse(posix, block, Errno::INVAL),
@@ -147,8 +147,16 @@ fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, E
     };
     // SAFETY: the buffer is the application's until it sees the outcome, as the standard demands.
     let mut command = unsafe { Command::new(kind, (fd, flags), segments, offset) };
-    command.priority = priority(block.lowered_priority());
+    command.priority = priority(lowered_priority(block, kind));
     Ok(command)
+}
+
+/// Returns by how much a request is below its thread; a sync has no priority, whatever is there.
+fn lowered_priority(block: Block, kind: Kind) -> i32 {
+    match kind {
+        Kind::Read | Kind::Write => block.lowered_priority(),
+        _ => 0,
+    }
 }
 
 /// Returns the I/O priority for a request lowered by so much: 0, that of the thread, if it is not;
