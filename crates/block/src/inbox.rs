@@ -80,3 +80,101 @@ impl Inbox {
         there
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::thread;
+    use nowait_sys::sync::{Arc, forgetting_wakes};
+
+    fn add(inbox: &Inbox) {
+        inbox.add(&mut vec![Completion { token: 1, result: Ok(0) }]);
+    }
+
+    fn reap(inbox: &Inbox, min: usize) -> usize {
+        let mut done = Vec::new();
+        inbox.reap(&mut done, min, Deadline::NEVER).unwrap();
+        done.len()
+    }
+
+    /// A thread reaps what two others add.
+    fn two_add(add: fn(&Inbox)) {
+        loom::model(move || {
+            let inbox = Arc::new(Inbox::default());
+            let others = [inbox.clone(), inbox.clone()];
+            let others = others.map(|inbox| thread::spawn(move || add(&inbox)));
+            assert_eq!(reap(&inbox, 2), 2);
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn loom_a_reaper_sleeps_until_it_has_enough() {
+        two_add(add);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_a_completion_that_rouses_nobody() {
+        two_add(|inbox| forgetting_wakes(|| add(inbox)));
+    }
+
+    /// A wait that is going on, or the next one, ends early, once; what was added is not lost.
+    fn woken(wake: fn(&Inbox)) {
+        loom::model(move || {
+            let inbox = Arc::new(Inbox::default());
+            let other = inbox.clone();
+            let other = thread::spawn(move || {
+                wake(&other);
+                add(&other);
+            });
+            // More than there will ever be: only the wake-up ends this.
+            let early = reap(&inbox, 2);
+            other.join().unwrap();
+            assert_eq!(early + reap(&inbox, 1 - early), 1);
+        });
+    }
+
+    #[test]
+    fn loom_a_wake_up_ends_one_wait() {
+        woken(Inbox::wake);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_a_wake_up_that_rouses_nobody() {
+        woken(|inbox| forgetting_wakes(|| inbox.wake()));
+    }
+
+    /// The mistake that the gate's order avoids: looks, and announces itself then.
+    fn reap_looking_first(inbox: &Inbox) -> usize {
+        let mut done = Vec::new();
+        while inbox.take(&mut done, 1) == 0 {
+            let seen = inbox.gate.begin().unwrap();
+            let _ = inbox.gate.sleep(seen, Deadline::NEVER);
+            inbox.gate.end();
+        }
+        done.len()
+    }
+
+    fn one_adds(reap: fn(&Inbox) -> usize) {
+        loom::model(move || {
+            let inbox = Arc::new(Inbox::default());
+            let other = inbox.clone();
+            let other = thread::spawn(move || add(&other));
+            assert_eq!(reap(&inbox), 1);
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_completion_meets_a_reaper_that_goes_to_sleep() {
+        one_adds(|inbox| reap(inbox, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_a_reaper_that_looks_before_it_says_so() {
+        one_adds(reap_looking_first);
+    }
+}

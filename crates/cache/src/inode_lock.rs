@@ -251,6 +251,9 @@ mod fixture {
     use super::*;
     use crate::sync::{AtomicU32, Relaxed};
     use nowait_retry::wait::Kickable;
+    use nowait_sys::sync::futex_wake;
+    #[cfg(loom)]
+    use nowait_sys::{sync::futex_wait, time::Deadline};
 
     /// Counts kicks.
     #[derive(Default)]
@@ -259,12 +262,21 @@ mod fixture {
     impl Kickable for Kicks {
         fn kick(self: Arc<Kicks>) {
             self.0.fetch_add(1, Relaxed);
+            futex_wake(&self.0, 1);
         }
     }
 
     impl Kicks {
         pub(super) fn count(&self) -> u32 {
             self.0.load(Relaxed)
+        }
+
+        /// Sleeps until kicked.
+        #[cfg(loom)]
+        pub(super) fn sleep(&self) {
+            while self.count() == 0 {
+                let _ = futex_wait(&self.0, 0, Deadline::NEVER);
+            }
         }
 
         pub(super) fn entry(self: &Arc<Kicks>) -> WaitEntry {

@@ -3,14 +3,18 @@
 //! The content of a folio is modelled by `content`, written by whoever owns the folio alone.
 
 use crate::cache::Cache;
+use crate::flush::{Durable, Flush, Turn};
 use crate::folio::{Folio, FolioId, LOCKED, UPTODATE, WAITERS};
 use crate::mapping::Mapping;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
-use crate::sync::{Arc, AtomicU32, Relaxed};
+use crate::room::Room;
+use crate::sync::{Acquire, Arc, AtomicU32, Mutex, Relaxed, Release};
 use loom::thread;
 use nowait_retry::WaitEntry;
 use nowait_retry::wait::Kickable;
+use nowait_sys::sync::{futex_wait, futex_wake};
+use nowait_sys::time::Deadline;
 
 /// Puts page `index` in, with its content.
 fn fill(mapping: &Mapping, index: u64) -> FolioId {
@@ -93,14 +97,32 @@ struct Kicked(AtomicU32);
 
 impl Kickable for Kicked {
     fn kick(self: Arc<Self>) {
-        self.0.fetch_add(1, Relaxed);
+        self.0.fetch_add(1, Release);
+        futex_wake(&self.0, 1);
+    }
+}
+
+impl Kicked {
+    fn new() -> Arc<Kicked> {
+        Arc::new(Kicked(AtomicU32::new(0)))
+    }
+
+    fn entry(self: &Arc<Kicked>) -> WaitEntry {
+        WaitEntry::Request(self.clone())
+    }
+
+    /// Sleeps until kicked.
+    fn sleep(&self) {
+        while self.0.load(Acquire) == 0 {
+            let _ = futex_wait(&self.0, 0, Deadline::NEVER);
+        }
     }
 }
 
 type Arm = fn(&Mapping, &Pin<'_>, WaitEntry) -> bool;
 
-/// An operation waits for a page while the read of it ends.
-fn wait(arm: Arm) {
+/// An operation waits for a page while the read of it ends, and `kick` kicks who waited.
+fn wait(arm: Arm, kick: fn(Vec<WaitEntry>)) {
     loom::model(move || {
         let cache = Cache::with_frames(1);
         let mapping = Mapping::new(&cache);
@@ -110,11 +132,11 @@ fn wait(arm: Arm) {
         let device = thread::spawn(move || {
             let mut woken = Vec::new();
             device.filled(created[0], Ok(()), &mut woken);
-            woken.into_iter().for_each(WaitEntry::kick);
+            kick(woken);
         });
-        let kicked = Arc::new(Kicked(AtomicU32::new(0)));
+        let kicked = Kicked::new();
         let pin = mapping.look_up(0).unwrap();
-        let armed = arm(&mapping, &pin, WaitEntry::Request(kicked.clone()));
+        let armed = arm(&mapping, &pin, kicked.entry());
         let uptodate = pin.state().is_uptodate();
         device.join().unwrap();
         let kicks = kicked.0.load(Relaxed);
@@ -125,13 +147,111 @@ fn wait(arm: Arm) {
 
 #[test]
 fn loom_a_wake_up_is_not_lost() {
-    wait(|mapping, pin, entry| mapping.wait(pin, Reason::Unlocked, || entry));
+    wait(in_order, kick_all);
 }
 
 #[test]
 #[should_panic(expected = "as many kicks as entries")]
 fn loom_canary_looking_before_arming_loses_it() {
-    wait(|mapping, pin, entry| mapping.cache().waits.arm_late(pin, Reason::Unlocked, entry));
+    let late: Arm =
+        |mapping, pin, entry| mapping.cache().waits.arm_late(pin, Reason::Unlocked, entry);
+    wait(late, kick_all);
+}
+
+#[test]
+#[should_panic(expected = "as many kicks as entries")]
+fn loom_canary_a_release_that_kicks_nobody() {
+    wait(in_order, drop);
+}
+
+fn in_order(mapping: &Mapping, pin: &Pin<'_>, entry: WaitEntry) -> bool {
+    mapping.wait(pin, Reason::Unlocked, || entry)
+}
+
+fn kick_all(woken: Vec<WaitEntry>) {
+    woken.into_iter().for_each(WaitEntry::kick);
+}
+
+/// An operation waits for a frame while another thread frees one.
+fn a_frame_is_freed(find: fn(&Room, &Mutex<bool>, &Arc<Kicked>) -> bool, notice: fn(&Room)) {
+    loom::model(move || {
+        let shared = Arc::new((Room::default(), Mutex::new(false)));
+        let other = shared.clone();
+        let other = thread::spawn(move || {
+            *other.1.lock() = true;
+            notice(&other.0);
+        });
+        let kicked = Kicked::new();
+        if !find(&shared.0, &shared.1, &kicked) {
+            kicked.sleep();
+            assert!(*shared.1.lock(), "kicked for nothing");
+        }
+        other.join().unwrap();
+    });
+}
+
+fn arm_and_look(room: &Room, free: &Mutex<bool>, kicked: &Arc<Kicked>) -> bool {
+    room.arm(kicked.entry());
+    *free.lock()
+}
+
+#[test]
+fn loom_a_freed_frame_is_noticed() {
+    a_frame_is_freed(arm_and_look, Room::notice);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_frame_freed_in_silence() {
+    a_frame_is_freed(arm_and_look, |_| {});
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_looking_for_a_frame_before_arming() {
+    let look_and_arm = |room: &Room, free: &Mutex<bool>, kicked: &Arc<Kicked>| {
+        let found = *free.lock();
+        room.arm(kicked.entry());
+        found
+    };
+    a_frame_is_freed(look_and_arm, Room::notice);
+}
+
+/// Two syncs want a flush that starts after they came; the first starts it, the other waits.
+fn two_syncs(kick: fn(Vec<WaitEntry>)) {
+    loom::model(move || {
+        let flush = Arc::new(Flush::default());
+        let sync = move |flush: &Flush| {
+            let mut ticket = None;
+            loop {
+                let kicked = Kicked::new();
+                match flush.join(&mut ticket, Durable::Data, || kicked.entry()) {
+                    Turn::Over(result) => return result.unwrap(),
+                    Turn::Wait => kicked.sleep(),
+                    Turn::Start(op) => {
+                        let mut woken = Vec::new();
+                        flush.end(op, Ok(()), &mut woken);
+                        kick(woken);
+                    }
+                }
+            }
+        };
+        let other = flush.clone();
+        let other = thread::spawn(move || sync(&other));
+        sync(&flush);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_shared_flush_ends_all_that_joined_it() {
+    two_syncs(kick_all);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_flush_that_ends_in_silence() {
+    two_syncs(drop);
 }
 
 /// Pages are looked up while others come and go, and the tree grows and recycles its nodes.
@@ -204,7 +324,7 @@ fn lent(lend: fn(&Mapping) -> Option<Pin<'_>>) {
             assert_eq!(seen, pin.folio().content.load(Relaxed), "lent bytes changed");
             reader.give_back_guard(pin);
         });
-        let kicked = Arc::new(Kicked(AtomicU32::new(0)));
+        let kicked = Kicked::new();
         let mut armed = false;
         let (pin, locked) = mapping.find_to_write(0).unwrap();
         match locked {
@@ -213,8 +333,7 @@ fn lent(lend: fn(&Mapping) -> Option<Pin<'_>>) {
                 mapping.unlock(id, &mut Vec::new());
             }
             Err(reason) => {
-                let entry = WaitEntry::Request(kicked.clone());
-                armed = mapping.wait(&pin, reason, || entry);
+                armed = mapping.wait(&pin, reason, || kicked.entry());
             }
         }
         reader.join().unwrap();

@@ -3,7 +3,7 @@
 use crate::{
     event_ring::EventRing,
     stats::Stats,
-    sync::{Arc, AtomicU32, AtomicUsize, Ordering::SeqCst, futex_wait, futex_wake},
+    sync::{Arc, AtomicUsize, Ordering::SeqCst},
     waiters::{Bell, Mask, Waiters},
 };
 use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
@@ -48,8 +48,6 @@ pub struct IoContext {
     waiters: Waiters,
     /// Accepted, not completed; and [`DEAD`], in one word so that neither can be missed.
     outstanding: AtomicUsize,
-    /// Changes when a dying context has nothing outstanding any more.
-    drained: AtomicU32,
     /// Requests under way that callers may take for completed already.
     promised: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
@@ -105,7 +103,6 @@ impl IoContext {
             sink,
             waiters: Waiters::default(),
             outstanding: AtomicUsize::new(0),
-            drained: AtomicU32::new(0),
             promised: AtomicUsize::new(0),
             pump: OnceLock::new(),
             bell: OnceLock::new(),
@@ -177,8 +174,7 @@ impl IoContext {
     /// Gives back slots of requests that were not started after all.
     pub fn release(&self, count: usize) {
         if self.outstanding.fetch_sub(count, SeqCst) == count | DEAD {
-            self.drained.fetch_add(1, SeqCst);
-            futex_wake(&self.drained, u32::MAX);
+            self.wake_all(); // who destroys the context waits for that
         }
     }
 
@@ -223,15 +219,13 @@ impl IoContext {
     pub fn keep_promise(&self) {
         if self.promised.fetch_sub(1, SeqCst) == 1 {
             // A patient waiter whose event another thread took must not wait for more.
-            self.waiters.wake_all_if_any(|| self.interrupt_pump());
+            self.wake_all();
         }
     }
 
     /// Waits until all promises are kept.
     pub fn settle(&self) {
-        while self.promised.load(SeqCst) > 0 {
-            self.drain_once(self.drained.load(SeqCst));
-        }
+        self.drain_until(|| self.promised.load(SeqCst) == 0);
     }
 
     /// Wakes a waiter that the events in the ring satisfy.
@@ -272,9 +266,20 @@ impl IoContext {
 
     fn stop_leading(&self) {
         self.waiters.stop_leading();
-        if self.pump.get().is_some_and(|pump| pump.is_busy()) {
+        if self.pump_is_busy() {
             self.waiters.call_for_leader();
+        } else if self.is_dead() {
+            // Who destroys the context may wait for just that.
+            self.wake_all();
         }
+    }
+
+    fn pump_is_busy(&self) -> bool {
+        self.pump.get().is_some_and(|pump| pump.is_busy())
+    }
+
+    fn wake_all(&self) {
+        self.waiters.wake_all_if_any(|| self.interrupt_pump());
     }
 
     /// Takes events as `wanted` says, giving each to `sink`; waits for them until the deadline.
@@ -340,9 +345,21 @@ impl IoContext {
         let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
         let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
         match pump {
-            Some(pump) if self.waiters.try_lead() => self.lead(pump.as_ref(), need, wanted),
-            _ => self.follow(need, wanted),
+            Some(pump) if self.waiters.try_lead() => {
+                let over = || self.is_over(need, wanted);
+                self.lead(pump.as_ref(), need, wanted.deadline, over)
+            }
+            _ => {
+                let nobody_leads = || wanted.mask.is_none() && self.needs_leader();
+                let over = || self.is_over(need, wanted) || nobody_leads();
+                let mask = wanted.mask.map(|make| make());
+                self.follow(need, wanted.deadline, mask, over)
+            }
         }
+    }
+
+    fn needs_leader(&self) -> bool {
+        !self.waiters.has_leader() && self.pump_is_busy()
     }
 
     /// Tells whether the caller need not sleep after all. It is on the list of waiters by now: what
@@ -353,12 +370,16 @@ impl IoContext {
         self.ring.unread() >= need || self.is_dead() || patience_ended
     }
 
-    fn lead(&self, pump: &dyn Pump, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
+    /// Waits in the own queue, unless it `is_over` already, and runs what comes out.
+    fn lead(
+        &self,
+        pump: &dyn Pump,
+        need: usize,
+        deadline: Deadline,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Errno> {
         let waiter = self.waiters.add(need, true, None);
-        let outcome = match self.is_over(need, wanted) {
-            true => Ok(()),
-            false => pump.wait(need, wanted.deadline),
-        };
+        let outcome = if is_over() { Ok(()) } else { pump.wait(need, deadline) };
         // Off the list before running anything: the events are for this thread, which is awake.
         self.waiters.remove(&waiter);
         pump.run();
@@ -366,15 +387,16 @@ impl IoContext {
         if self.ring.unread() > 0 { Ok(()) } else { outcome }
     }
 
-    fn follow(&self, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
-        let waiter = self.waiters.add(need, false, wanted.mask.map(|make| make()));
-        let nobody_leads = || {
-            wanted.mask.is_none()
-                && !self.waiters.has_leader()
-                && self.pump.get().is_some_and(|pump| pump.is_busy())
-        };
-        let ready = self.is_over(need, wanted) || nobody_leads();
-        let slept = if ready { Ok(()) } else { waiter.sleep(wanted.deadline) };
+    /// Sleeps until woken, unless it `is_over` already.
+    fn follow(
+        &self,
+        need: usize,
+        deadline: Deadline,
+        mask: Option<Mask>,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), Errno> {
+        let waiter = self.waiters.add(need, false, mask);
+        let slept = if is_over() { Ok(()) } else { waiter.sleep(deadline) };
         self.waiters.remove(&waiter);
         slept
     }
@@ -394,42 +416,33 @@ impl IoContext {
             return Err(Errno::INVAL);
         }
         cancel();
-        loop {
-            self.waiters.wake_all(|| self.interrupt_pump());
-            let seen = self.drained.load(SeqCst);
-            if self.outstanding() == 0 {
-                return Ok(());
-            }
-            self.drain_once(seen);
-        }
+        self.wake_all();
+        self.drain_until(|| self.outstanding() == 0);
+        Ok(())
     }
 
     /// Waits until nothing is under way in the own queue: what belongs to no request. For after
     /// [`IoContext::destroy`].
     pub fn drain_pump(&self) {
-        while self.pump.get().is_some_and(|pump| pump.is_busy()) {
-            self.drain_once(self.drained.load(SeqCst));
-        }
+        self.drain_until(|| !self.pump_is_busy());
     }
 
-    /// Waits for some completion, by leading the own queue or for the word to change.
-    fn drain_once(&self, seen: u32) {
-        match self.pump.get() {
-            Some(pump) if pump.is_busy() && self.waiters.try_lead() => {
-                let _ = pump.wait(1, Deadline::after_ns(DRAIN_TICK_NS));
-                pump.run();
-                self.waiters.stop_leading();
-            }
-            _ => {
-                let _ = futex_wait(&self.drained, seen, Deadline::after_ns(DRAIN_TICK_NS));
-            }
+    /// Waits until it `is_over`, of which a wake-up of all tells. Leads the own queue meanwhile, unless
+    /// another thread does: a request may start there, continue elsewhere and come back.
+    fn drain_until(&self, is_over: impl Fn() -> bool) {
+        while !is_over() {
+            // EINTR only has it look again.
+            let _ = match self.pump.get() {
+                Some(pump) if pump.is_busy() && self.waiters.try_lead() => {
+                    self.lead(pump.as_ref(), 1, Deadline::NEVER, &is_over)
+                }
+                // No number of events is enough.
+                _ => self
+                    .follow(usize::MAX, Deadline::NEVER, None, || is_over() || self.needs_leader()),
+            };
         }
     }
 }
-
-/// How long a destroyer sleeps before it looks whether requests moved to the own queue: a
-/// request can start there, continue elsewhere and come back.
-const DRAIN_TICK_NS: u64 = 2_000_000;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -206,7 +206,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::Arc;
+    use crate::sync::{Arc, forgetting_wakes};
     use loom::thread;
 
     /// Two requests, a thread that waits for one of both; `end` by two others.
@@ -235,6 +235,14 @@ mod loom_tests {
     #[test]
     fn loom_a_sleeper_does_not_miss_the_end() {
         one_of_two(|outcome, sleepers| sleepers.wake(outcome.end(0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_an_end_that_wakes_nobody() {
+        one_of_two(|outcome, sleepers| {
+            forgetting_wakes(|| sleepers.wake(outcome.end(0)));
+        });
     }
 
     /// To look who waits, and then to store the outcome: a thread that comes between is not woken,

@@ -97,3 +97,128 @@ impl<O: Operation> RunList<O> {
         self.sleeping.store(false, Relaxed);
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::{
+        Step,
+        sync::{AtomicU32, forgetting_wakes, futex_wait, futex_wake},
+        wait::Wait,
+    };
+    use loom::thread;
+    use nowait_sys::{Errno, time::Deadline};
+
+    struct Nothing;
+
+    impl Operation for Nothing {
+        type Plug = ();
+
+        fn iterate(&mut self, (): &mut (), _: &Wait<'_, Self>) -> Step {
+            Step::Done(Ok(0))
+        }
+
+        fn complete(
+            &mut self,
+            (): &mut (),
+            _: &Wait<'_, Self>,
+            result: Result<u32, Errno>,
+        ) -> Step {
+            Step::Done(result)
+        }
+
+        fn finish(&mut self, (): &mut (), _: Result<u32, Errno>) {}
+    }
+
+    /// A run list, other news for its thread, and where that thread sleeps: as a queue does, it
+    /// keeps a wake-up that comes before the sleep.
+    #[derive(Default)]
+    struct Served {
+        list: RunList<Nothing>,
+        news: AtomicBool,
+        word: AtomicU32,
+    }
+
+    impl Served {
+        fn wake(&self) {
+            self.word.swap(1, SeqCst);
+            futex_wake(&self.word, 1);
+        }
+
+        fn sleep(&self) {
+            while self.word.swap(0, SeqCst) == 0 {
+                let _ = futex_wait(&self.word, 0, Deadline::NEVER);
+            }
+        }
+
+        /// As the driver does it.
+        fn serve(&self, may_sleep: fn(&RunList<Nothing>) -> bool) {
+            let (mut batch, mut heard) = (Vec::new(), false);
+            while batch.is_empty() || !heard {
+                self.list.take(&mut batch, usize::MAX);
+                heard |= self.news.load(Relaxed) && self.news.swap(false, SeqCst);
+                if (batch.is_empty() || !heard) && may_sleep(&self.list) && !self.news.load(SeqCst)
+                {
+                    self.sleep();
+                }
+                self.list.awake();
+            }
+        }
+
+        fn hand_over(&self) {
+            let home = Arc::new(RunList::default());
+            if self.list.push_all(&mut vec![Request::new(Nothing, home)]) {
+                self.wake();
+            }
+        }
+
+        fn tell(&self) {
+            self.news.store(true, SeqCst);
+            if self.list.news() {
+                self.wake();
+            }
+        }
+    }
+
+    fn served(may_sleep: fn(&RunList<Nothing>) -> bool, hand_over: fn(&Served), tell: fn(&Served)) {
+        loom::model(move || {
+            let served = Arc::<Served>::default();
+            let (one, other) = (served.clone(), served.clone());
+            let one = thread::spawn(move || hand_over(&one));
+            let other = thread::spawn(move || tell(&other));
+            served.serve(may_sleep);
+            one.join().unwrap();
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_the_serving_thread_does_not_sleep_on_work() {
+        served(RunList::may_sleep, Served::hand_over, Served::tell);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_a_batch_that_wakes_nobody() {
+        let hand_over = |served: &Served| forgetting_wakes(|| served.hand_over());
+        served(RunList::may_sleep, hand_over, Served::tell);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_news_that_wake_nobody() {
+        let tell = |served: &Served| forgetting_wakes(|| served.tell());
+        served(RunList::may_sleep, Served::hand_over, tell);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_looking_before_announcing_the_sleep() {
+        let late = |list: &RunList<Nothing>| {
+            let empty = list.is_empty();
+            list.sleeping.store(empty, SeqCst);
+            empty
+        };
+        served(late, Served::hand_over, Served::tell);
+    }
+}

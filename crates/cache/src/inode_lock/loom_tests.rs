@@ -2,8 +2,10 @@
 
 use super::fixture::{Kicks, granted, waiting};
 use super::*;
+use core::mem::ManuallyDrop;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
+use nowait_sys::sync::forgetting_wakes;
 
 impl InodeLock {
     /// The mistake that `try_lock` warns of: judged first, queued later.
@@ -60,26 +62,25 @@ fn loom_canary_judged_and_queued_in_two_steps_loses_a_grant() {
     release_against_lock(two_steps);
 }
 
-#[test]
-fn loom_conflicting_ranges_are_never_held_together() {
-    loom::model(|| {
+/// Two requests of ranges that conflict, each of which waits its turn.
+fn two_conflict(release: fn(Guard)) {
+    loom::model(move || {
         let inode = InodeLock::new();
         let inside = Arc::new(AtomicU32::new(0));
-        let run = |inode: Arc<InodeLock>, inside: Arc<AtomicU32>, range: Range<u64>| {
+        let run = move |inode: Arc<InodeLock>, inside: Arc<AtomicU32>, range: Range<u64>| {
             let kicks = Arc::new(Kicks::default());
-            let guard = match try_lock(&inode, range, Mode::Exclusive, kicks) {
+            let guard = match try_lock(&inode, range, Mode::Exclusive, kicks.clone()) {
                 Outcome::Granted(guard) => guard,
-                Outcome::Waiting(mut ticket) => loop {
-                    match ticket.claim() {
-                        Ok(guard) => break guard,
-                        Err(again) => ticket = again,
-                    }
-                    thread::yield_now();
-                },
+                Outcome::Waiting(ticket) => {
+                    // A thread of a canary sleeps for ever, and drops nothing.
+                    let ticket = ManuallyDrop::new(ticket);
+                    kicks.sleep();
+                    ManuallyDrop::into_inner(ticket).claim().expect("kicked without the lock")
+                }
             };
             assert_eq!(inside.fetch_add(1, Relaxed), 0, "two writers at once");
             inside.fetch_sub(1, Relaxed);
-            drop(guard);
+            release(guard);
         };
         let (other, others) = (inode.clone(), inside.clone());
         let other = thread::spawn(move || run(other, others, 0..10));
@@ -87,6 +88,23 @@ fn loom_conflicting_ranges_are_never_held_together() {
         other.join().unwrap();
         assert_eq!(inode.counts(), (0, 0));
     });
+}
+
+#[test]
+fn loom_conflicting_ranges_are_never_held_together() {
+    two_conflict(drop);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_lock_that_is_never_given_back() {
+    two_conflict(core::mem::forget);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_grant_without_a_kick() {
+    two_conflict(|guard| forgetting_wakes(|| drop(guard)));
 }
 
 #[test]

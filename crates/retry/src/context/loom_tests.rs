@@ -3,7 +3,7 @@
 //! canaries forget one wake-up each.
 
 use super::*;
-use crate::sync::{Mutex, forgetting_wakes};
+use crate::sync::{AtomicU32, Mutex, forgetting_wakes, futex_wait, futex_wake};
 use loom::thread;
 use std::sync::Weak;
 
@@ -33,6 +33,8 @@ struct Own {
 struct State {
     under_way: usize,
     ended: usize,
+    /// Those that ended without being a request's.
+    pages: usize,
 }
 
 impl Own {
@@ -51,6 +53,12 @@ impl Own {
     /// The device ends requests.
     fn end(&self, count: usize) {
         self.state.lock().ended += count;
+        self.rouse();
+    }
+
+    /// The device ends what belongs to no request.
+    fn end_page(&self) {
+        self.state.lock().pages += 1;
         self.rouse();
     }
 
@@ -81,7 +89,7 @@ impl Pump for Handle {
     fn run(&self) {
         let mut state = self.own.state.lock();
         let ended = core::mem::take(&mut state.ended);
-        state.under_way -= ended;
+        state.under_way -= ended + core::mem::take(&mut state.pages);
         drop(state);
         let context = self.context.upgrade().unwrap();
         (0..ended).for_each(|_| context.complete(event(1)));
@@ -303,4 +311,72 @@ fn loom_canary_looking_before_counting_is_caught() {
 fn loom_canary_a_last_completion_that_wakes_no_destroyer() {
     let complete = |context: &IoContext| forgetting_wakes(|| context.complete(event(1)));
     destruction(|context| context.reserve(1), complete);
+}
+
+/// A context is destroyed while one request moves from a worker to the own queue, where another
+/// caller may lead, and from there back to a worker.
+fn a_request_that_moves(say_so: fn(&IoContext), complete: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        context.reserve(2).unwrap();
+        let own = Own::of(&context, 0);
+        let engine = context.clone();
+        let engine = thread::spawn(move || {
+            own.start();
+            say_so(&engine);
+            own.end(1);
+            complete(&engine);
+        });
+        context.destroy(|| {}).unwrap();
+        assert_eq!(context.outstanding(), 0);
+        context.drain_pump();
+        engine.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_destroy_follows_a_request_from_queue_to_queue() {
+    a_request_that_moves(IoContext::pump_started, |context| context.complete(event(2)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_destroyer_that_is_not_told_of_the_own_queue() {
+    let silent = |context: &IoContext| forgetting_wakes(|| context.pump_started());
+    a_request_that_moves(silent, |context| context.complete(event(2)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_destroyer_that_leads_and_is_not_told_of_the_rest() {
+    let silent = |context: &IoContext| forgetting_wakes(|| context.complete(event(2)));
+    a_request_that_moves(IoContext::pump_started, silent);
+}
+
+/// A context is destroyed while another thread leads, which leaves when the queue is empty.
+fn another_leads(poll: fn(&IoContext)) {
+    loom::model(move || {
+        let context = context();
+        let own = Own::of(&context, 0);
+        // A page that is read ahead belongs to no request.
+        own.start();
+        own.end_page();
+        let driver = context.clone();
+        let driver = thread::spawn(move || poll(&driver));
+        context.destroy(|| {}).unwrap();
+        context.drain_pump();
+        assert!(!context.pump_is_busy());
+        driver.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_leader_that_empties_the_queue_tells_the_destroyer() {
+    another_leads(IoContext::poll_pump);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn loom_canary_a_queue_emptied_in_silence() {
+    another_leads(|context| forgetting_wakes(|| context.poll_pump()));
 }
