@@ -44,7 +44,6 @@ struct Identity {
 /// An open file under way to, or in, the engine's table.
 #[derive(Debug)]
 pub struct HeldFile {
-    identity: Identity,
     tag: u64,
     fd: AtomicI32,
     way: Arc<Way>,
@@ -92,6 +91,25 @@ impl Way {
             }
             let (tag, fd) = fdtable::receive(self.far)?;
             arrived.take_in(tag, fd);
+        }
+    }
+
+    /// Closes a file that nobody has asked for; on a thread outside, as soon as one of the engine's
+    /// does so.
+    fn give_up(&self, tag: u64) {
+        let mut arrived = self.arrived.lock();
+        let number = match in_engine_table() {
+            // Also if it is still under way: a message holds a file like a descriptor.
+            true => self.receive(&mut arrived, tag).ok(),
+            false => arrived.files.remove(&tag),
+        };
+        match number {
+            None if in_engine_table() => {}
+            None => arrived.unwanted.push(tag),
+            Some(number) => {
+                drop(arrived);
+                self.close_in_engine(number);
+            }
         }
     }
 
@@ -148,16 +166,7 @@ impl Descriptor for HeldFile {
 impl Drop for HeldFile {
     fn drop(&mut self) {
         match *self.fd.get_mut() {
-            UNDER_WAY => {
-                let mut arrived = self.way.arrived.lock();
-                match arrived.files.remove(&self.tag) {
-                    None => arrived.unwanted.push(self.tag),
-                    Some(number) => {
-                        drop(arrived);
-                        self.way.close_in_engine(number);
-                    }
-                }
-            }
+            UNDER_WAY => self.way.give_up(self.tag),
             number => self.way.close_in_engine(number),
         }
     }
@@ -167,7 +176,7 @@ impl Drop for HeldFile {
 #[derive(Debug)]
 pub struct Holds {
     way: Arc<Way>,
-    by_number: Mutex<FxHashMap<i32, Weak<HeldFile>>>,
+    by_number: Mutex<FxHashMap<i32, (Identity, Weak<HeldFile>)>>,
     next_tag: AtomicU64,
     /// The engine has no table of its own: files are duplicated in the application's. Closing
     /// such a duplicate drops the process's POSIX locks on the file.
@@ -211,13 +220,15 @@ impl Holds {
         debug_assert!(!flags.are_remembered(), "what is held was looked at");
         let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags: flags.bits() };
         let mut by_number = self.by_number.lock();
-        if let Some(held) = by_number.get(&number).and_then(Weak::upgrade)
-            && held.identity == identity
+        // Not upgraded if it is another file: that reference might be the last to go.
+        if let Some((known, held)) = by_number.get(&number)
+            && *known == identity
+            && let Some(held) = held.upgrade()
         {
             return Ok(held);
         }
-        let held = self.send(number, identity)?;
-        by_number.insert(number, Arc::downgrade(&held));
+        let held = self.send(number)?;
+        by_number.insert(number, (identity, Arc::downgrade(&held)));
         Ok(held)
     }
 
@@ -227,10 +238,10 @@ impl Holds {
     /// # Errors
     /// Those of [`Holds::hold`].
     pub fn hold_afresh(&self, number: i32) -> Result<Arc<HeldFile>, Errno> {
-        self.send(number, Identity { dev: 0, ino: 0, status_flags: 0 })
+        self.send(number)
     }
 
-    fn send(&self, number: i32, identity: Identity) -> Result<Arc<HeldFile>, Errno> {
+    fn send(&self, number: i32) -> Result<Arc<HeldFile>, Errno> {
         let tag = self.next_tag.fetch_add(1, AcqRel);
         let fd = if self.shared_table.load(Relaxed) {
             fd::duplicate(number, 0)?.moved_high().into_raw()
@@ -241,7 +252,7 @@ impl Holds {
             })?;
             UNDER_WAY
         };
-        let held = HeldFile { identity, tag, fd: AtomicI32::new(fd), way: self.way.clone() };
+        let held = HeldFile { tag, fd: AtomicI32::new(fd), way: self.way.clone() };
         Ok(Arc::new(held))
     }
 

@@ -9,7 +9,7 @@
 use crate::{
     Command, Context, Engine, Kind, Target,
     descriptor::open_for,
-    hold::HeldFile,
+    hold::{self, HeldFile},
     link::Links,
     order::{Access, InodeKey, Ticket, reach},
     plug::{Place, Plug},
@@ -51,6 +51,8 @@ pub struct FileOperation {
     pub(crate) kind: FileKind,
     /// The iterations of a request to a user file, which has nothing of what follows.
     pub(crate) user: Option<Box<UserOperation>>,
+    /// It is over, and a worker brings it to its end.
+    over: bool,
     pub(crate) held: Option<Arc<HeldFile>>,
     /// The inode, where it was looked up.
     pub(crate) inode: Option<InodeKey>,
@@ -102,6 +104,7 @@ impl FileOperation {
             route,
             kind: FileKind::Seekable,
             user: None,
+            over: false,
             held: None,
             inode: None,
             ticket: None,
@@ -435,6 +438,9 @@ impl Operation for FileOperation {
         wait: &Wait<'_, Self>,
         result: Result<u32, Errno>,
     ) -> Step {
+        if self.over {
+            return Step::Done(result);
+        }
         self.stats().add(|c| &c.iterations, 1);
         let given_up = matches!(result, Err(Errno::CANCELED | Errno::FAULT));
         if given_up && self.may_be_asked_again() && !wait.is_cancelled() && self.hold_late(plug) {
@@ -450,7 +456,13 @@ impl Operation for FileOperation {
         }
     }
 
-    fn finish(&mut self, plug: &mut Plug, result: Result<u32, Errno>) {
+    fn finish(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>) {
+        if self.held.is_some() && !hold::in_engine_table() {
+            // Only a thread that has the table of the file can close it before the event is
+            // visible: then the application may unmount.
+            self.over = true;
+            return plug.end_on_worker(wait.token(), result);
+        }
         let mut result = result;
         if let Some(key) = self.under_way {
             self.target.context.under_way.remove(key);

@@ -4,7 +4,7 @@ use crate::{
     BackendChoice, Context, Engine, Target, hold,
     operation::{FileOperation, Route},
 };
-use nowait_block::{Bio, BioOp, BlockBackend};
+use nowait_block::{Bio, BioOp, BlockBackend, Completion};
 use nowait_retry::Request;
 use nowait_sys::{Errno, aio::IoEvent};
 use std::{cell::Cell, collections::VecDeque, sync::Arc};
@@ -39,6 +39,8 @@ pub struct Plug {
     cache_bios: Vec<Bio>,
     driver_bios: VecDeque<Bio>,
     worker_bios: VecDeque<Bio>,
+    /// Requests that are over, and end on a worker.
+    over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
     /// Requests whose cancellation must be looked at once their bio is queued.
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,
@@ -86,6 +88,7 @@ impl Plug {
             cache_bios: Vec::new(),
             driver_bios: VecDeque::new(),
             worker_bios: VecDeque::new(),
+            over: Vec::new(),
             handed_over: Vec::new(),
             cancellable: Vec::new(),
         }
@@ -185,6 +188,11 @@ impl Plug {
         self.worker_bios.push_back(bio);
     }
 
+    /// Has a worker continue a request, as if its bio had ended with `result` there.
+    pub fn end_on_worker(&mut self, token: u64, result: Result<u32, Errno>) {
+        self.over.push(Completion { token, result });
+    }
+
     /// Hands a request to the driver, which will run it once more.
     pub fn hand_to_driver(&mut self, request: Arc<Request<FileOperation>>) {
         self.handed_over.push(request);
@@ -201,6 +209,7 @@ impl Plug {
             && self.cache_bios.is_empty()
             && self.driver_bios.is_empty()
             && self.worker_bios.is_empty()
+            && self.over.is_empty()
             && self.handed_over.is_empty()
     }
 
@@ -225,6 +234,9 @@ impl Plug {
         while !self.worker_bios.is_empty() {
             // Takes 65,536; workers make room by themselves.
             queue_until_full(self.engine.workers(), &mut self.worker_bios);
+        }
+        if !self.over.is_empty() {
+            self.engine.workers().deliver(&mut self.over);
         }
         // Looked at when the bios are in their queues: who cancelled earlier found them in none.
         let looked_at = if self.driver_bios.is_empty() { self.cancellable.len() } else { 0 };

@@ -36,7 +36,8 @@ pub trait Operation: Send + Sized + 'static {
         result: Result<u32, Errno>,
     ) -> Step;
 
-    /// Delivers the final result and lets go of everything the operation held. Called once,
-    /// last (rule R5).
-    fn finish(&mut self, plug: &mut Self::Plug, result: Result<u32, Errno>);
+    /// Delivers the final result and lets go of everything the operation held. Called last (rule
+    /// R5), and once; again only if it has handed the request to another thread instead, which
+    /// gives it back like the end of a bio.
+    fn finish(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>);
 }

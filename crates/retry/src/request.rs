@@ -73,7 +73,7 @@ impl<O: Operation> Request<O> {
             };
             match step {
                 // The right is never given back: a later kick finds ACTIVE and does nothing.
-                Step::Done(result) => return operation.finish(plug, result),
+                Step::Done(result) => return operation.finish(plug, &wait, result),
                 Step::Retry if self.kick.end_retry() => {}
                 Step::Queued | Step::Retry => return,
             }
@@ -137,7 +137,7 @@ mod loom_tests {
             Step::Done(result)
         }
 
-        fn finish(&mut self, (): &mut (), result: Result<u32, Errno>) {
+        fn finish(&mut self, (): &mut (), _: &Wait<'_, Self>, result: Result<u32, Errno>) {
             self.shared.ended.fetch_add(1, SeqCst);
             self.shared.cancelled.fetch_add(u32::from(result.is_err()), SeqCst);
         }

@@ -95,6 +95,12 @@ impl Threads {
         self.pool.shutdown();
     }
 
+    /// Has a worker deliver these completions, before all that waits: for what has ended elsewhere
+    /// and must be continued in the workers' descriptor table. Empties the list.
+    pub fn deliver(&self, completions: &mut Vec<Completion>) {
+        self.pool.deliver_on_worker(completions);
+    }
+
     /// Returns how many workers exist, idle ones included.
     pub fn workers(&self) -> usize {
         self.pool.workers()

@@ -190,7 +190,8 @@ impl Pool {
         let queued = pending.bios.iter().position(|bio| bio.token == token);
         let removed = queued.map(|index| pending.bios.remove(index));
         let removed = removed.or_else(|| state.ready.take(token));
-        if removed.is_some() {
+        // Its file is let go of before anybody learns that it is over.
+        if removed.map(drop).is_some() {
             let completion = Completion { token, result: Err(Errno::CANCELED) };
             match &self.deliver {
                 Deliver::Queue => self.inbox.add(&mut vec![completion]),
@@ -203,6 +204,15 @@ impl Pool {
         let seat = state.call_idle();
         drop(state);
         drop(pending);
+        seat.inspect(|seat| seat.call());
+    }
+
+    pub(super) fn deliver_on_worker(&self, completions: &mut Vec<Completion>) {
+        self.in_flight.fetch_add(completions.len(), AcqRel);
+        let mut state = self.state.lock();
+        completions.drain(..).for_each(|it| state.ready.add_urgent(Work::Done(it)));
+        let seat = state.call_idle();
+        drop(state);
         seat.inspect(|seat| seat.call());
     }
 
