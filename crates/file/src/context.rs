@@ -450,6 +450,16 @@ impl Context {
         self.engine.throttle.leave(requests, bytes);
     }
 
+    /// Takes in a request that is about to begin, so that it can be cancelled.
+    pub(crate) fn register(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
+        self.under_way.add(request, obj, endless);
+        // Here, not before: the thread that destroys the context looks for such requests once,
+        // and either finds this one or has said before that it will not.
+        if endless && self.io.is_dead() {
+            request.cancel();
+        }
+    }
+
     /// Asks for the end of the request named `obj` ([`crate::submit::Reply::obj`]), one of
     /// several with that name that was not cancelled yet. Does not wait.
     ///

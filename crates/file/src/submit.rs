@@ -432,7 +432,7 @@ impl<'a> Submission<'a> {
         if copies {
             context.copy_started();
         } else {
-            context.under_way.add(&request, reply.obj, endless);
+            context.register(&request, reply.obj, endless);
         }
         if route == Route::Own {
             self.own_used = true;

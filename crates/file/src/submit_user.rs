@@ -180,7 +180,7 @@ impl Submission<'_> {
                 operation.promised = true;
             }
         });
-        context.under_way.add(&request, reply.obj, false);
+        context.register(&request, reply.obj, false);
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
         let joins = self.joined && self.plugged_bytes < JOINED_BYTES_MAX;
         let enough = self.inline_left == 0 && !joins;

@@ -407,7 +407,11 @@ impl IoContext {
     }
 
     /// Refuses new requests, wakes all waiters (they say EINVAL), and waits until what was
-    /// accepted has completed. What would never complete by itself must have been cancelled.
+    /// accepted has completed.
+    ///
+    /// `cancel` ends what would never complete by itself, as far as it is registered. Another
+    /// thread may have reserved a slot before and register its request afterwards: it must look
+    /// at [`IoContext::is_dead`] once it has registered, and then cancel the request itself.
     ///
     /// # Errors
     /// `EINVAL`: it is being destroyed already.

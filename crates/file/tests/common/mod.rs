@@ -10,7 +10,8 @@ use nowait_file::{
 use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
 use std::{
     os::fd::{AsFd, AsRawFd},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
 };
 
 /// Rings last: the kernel ends a ring after its close, which interrupts threads that used it
@@ -107,6 +108,23 @@ pub(crate) fn wait_for(context: &Context, count: usize, mut sink: impl FnMut(IoE
             Err(errno) => assert_eq!(errno, Errno::INTR),
         }
     }
+}
+
+/// Runs `claim` on a thread of its own, and fails if it does not end.
+pub(crate) fn does_not_hang(claim: impl FnOnce() + Send) {
+    const LIMIT: Duration = Duration::from_mins(1);
+    std::thread::scope(|scope| {
+        let (ended, is_over) = mpsc::channel();
+        scope.spawn(move || {
+            claim();
+            ended.send(()).unwrap();
+        });
+        if is_over.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            // A panic would wait for the thread that hangs.
+            eprintln!("{:?} hangs", std::thread::current().name());
+            std::process::abort();
+        }
+    });
 }
 
 /// Tells whether an event is there now.

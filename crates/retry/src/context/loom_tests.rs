@@ -3,7 +3,7 @@
 //! canaries forget one wake-up each.
 
 use super::*;
-use crate::sync::{AtomicU32, Mutex, forgetting_wakes, futex_wait, futex_wake};
+use crate::sync::{AtomicBool, AtomicU32, Mutex, forgetting_wakes, futex_wait, futex_wake};
 use loom::thread;
 use std::sync::Weak;
 
@@ -286,6 +286,49 @@ fn destruction(reserve: fn(&IoContext) -> Result<usize, Errno>, complete: fn(&Io
 
 fn gone(context: &IoContext) -> bool {
     context.has_leader()
+}
+
+/// A submitter registers a request that never completes by itself, while the context is
+/// destroyed; `register` tells whether it must cancel the request itself.
+fn endless(register: fn(&IoContext, &dyn Fn()) -> bool) {
+    loom::model(move || {
+        let context = context();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        context.reserve(1).unwrap();
+        let (io, table) = (context.clone(), requests.clone());
+        let submitter = thread::spawn(move || {
+            let cancelled = Arc::new(AtomicBool::new(false));
+            let add = || table.lock().push(cancelled.clone());
+            if register(&io, &add) {
+                cancelled.store(true, SeqCst);
+            }
+            cancelled
+        });
+        // As far as the cancellation: the rest of `destroy` would wait for ever.
+        context.outstanding.fetch_or(DEAD, SeqCst);
+        let found: Vec<Arc<AtomicBool>> = requests.lock().clone();
+        found.iter().for_each(|request| request.store(true, SeqCst));
+        let cancelled = submitter.join().unwrap().load(SeqCst);
+        assert!(cancelled, "nobody cancels it");
+    });
+}
+
+#[test]
+fn loom_an_endless_request_that_meets_destroy_is_cancelled() {
+    endless(|context, add| {
+        add();
+        context.is_dead()
+    });
+}
+
+#[test]
+#[should_panic(expected = "nobody cancels it")]
+fn loom_canary_looking_before_registering_is_caught() {
+    endless(|context, add| {
+        let dead = context.is_dead();
+        add();
+        dead
+    });
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! A context is destroyed while other threads submit to it: what they have started ends.
+
+mod common;
+
+use common::*;
+use nowait_file::{
+    Context, Engine, Kind,
+    link::{Link, Links},
+    submit::{Reply, Submission},
+};
+use nowait_sys::Errno;
+use std::{
+    io::PipeReader,
+    os::unix::net::UnixStream,
+    sync::{Arc, Barrier},
+};
+
+const POLLIN: u16 = 1;
+
+/// Rounds on each backend in each mode; `NOWAIT_FULL=1` makes them 10,000 on each backend.
+fn rounds() -> usize {
+    match std::env::var_os("NOWAIT_FULL") {
+        Some(_) => 5_000,
+        None => 100,
+    }
+}
+
+/// What waits for ever, each in its way.
+struct Silent {
+    pipe: PipeReader,
+    socket: UnixStream,
+    memory: *mut [u8],
+}
+
+impl Silent {
+    /// Starts requests for which slots are reserved: polls, reads, reads behind those, and what
+    /// begins after a poll. Returns how many.
+    const REQUESTS: usize = 6;
+
+    fn start(&self, context: &Arc<Context>) {
+        let mut submission = Submission::new(context);
+        let reply = |name| Reply { data: name, obj: name, eventfd: None };
+        let link = Link::new(None);
+        let first = Links { after: None, end: Some(link.clone()) };
+        let second = Links { after: Some(link), end: None };
+        let poll_linked =
+            submission.start_linked(None, poll(&self.socket, POLLIN), reply(0), first);
+        assert_eq!(poll_linked, Ok(None));
+        let later = submission.start_linked(None, poll(&self.pipe, POLLIN), reply(1), second);
+        assert_eq!(later, Ok(None));
+        for name in 2..4 {
+            submission.start(command(Kind::Read, &self.pipe, self.memory, 0), reply(name)).unwrap();
+        }
+        submission.start(command(Kind::Read, &self.socket, self.memory, 0), reply(4)).unwrap();
+        submission.start(poll(&self.pipe, POLLIN), reply(5)).unwrap();
+        submission.finish();
+    }
+}
+
+// SAFETY: nothing is ever read into the memory.
+unsafe impl Sync for Silent {}
+
+fn meet(engine: &Arc<Engine>, begin: impl Fn(&Context, &Barrier) + Sync) {
+    let (pipe, _writer) = std::io::pipe().unwrap();
+    let (socket, _peer) = UnixStream::pair().unwrap();
+    let silent = Silent { pipe, socket, memory: leaked(8, 0) };
+    for _ in 0..rounds() {
+        let context = Context::new(engine, 0, 16).unwrap();
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(context.io().reserve(Silent::REQUESTS), Ok(Silent::REQUESTS));
+                begin(&context, &barrier);
+                silent.start(&context);
+            });
+            barrier.wait();
+            context.destroy().unwrap();
+        });
+        assert_eq!(context.io().outstanding(), 0);
+        assert_eq!(context.io().reserve(1), Err(Errno::INVAL));
+    }
+}
+
+/// The one goes on as the other begins.
+#[test]
+fn what_waits_for_ever_ends_when_submission_and_destroy_meet() {
+    on_every_backend(|engine| {
+        does_not_hang(|| {
+            meet(engine, |_, barrier| {
+                barrier.wait();
+            });
+        });
+    });
+}
+
+/// The submission has its slots before the end, and begins its requests after it.
+#[test]
+fn what_begins_after_destroy_ends_too() {
+    on_every_backend(|engine| {
+        does_not_hang(|| {
+            meet(engine, |context, barrier| {
+                barrier.wait();
+                while !context.io().is_dead() {
+                    core::hint::spin_loop();
+                }
+                // Often after the look for what is to be cancelled.
+                std::thread::yield_now();
+            });
+        });
+    });
+}
+
+/// Who comes second is told so, and the first does not return before its time.
+#[test]
+fn of_several_that_destroy_a_context_one_does() {
+    on_every_backend(|engine| {
+        does_not_hang(|| {
+            let (reader, _writer) = std::io::pipe().unwrap();
+            for _ in 0..rounds() / 4 {
+                let context = Context::new(engine, 0, 16).unwrap();
+                for name in 0..4 {
+                    submit(&context, name, poll(&reader, POLLIN)).unwrap();
+                }
+                let ended = std::thread::scope(|scope| {
+                    let one = || context.destroy().map(|()| context.io().outstanding());
+                    let threads: Vec<_> = (0..3).map(|_| scope.spawn(one)).collect();
+                    threads.into_iter().map(|it| it.join().unwrap()).collect::<Vec<_>>()
+                });
+                assert_eq!(ended.iter().filter(|end| **end == Ok(0)).count(), 1, "{ended:?}");
+                assert_eq!(ended.iter().filter(|end| **end == Err(Errno::INVAL)).count(), 2);
+            }
+        });
+    });
+}
