@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// What has been learnt about a mounted file system.
+/// What is known about a kind of file system.
 #[derive(Debug, Default)]
 pub struct FileSystem {
     /// Lives in memory: nothing waits for a device (swap aside), and nothing is gained by NOWAIT.
@@ -23,6 +23,19 @@ pub struct FileSystem {
 const UNSUPPORTED: u8 = 1;
 
 impl FileSystem {
+    fn of_kind(kind: Kind) -> FileSystem {
+        const TMPFS: u32 = 0x0102_1994;
+        const RAMFS: u32 = 0x8584_58f6;
+        const HUGETLBFS: u32 = 0x9584_58f6;
+        const EXT: u32 = 0xef53;
+        let Kind::Magic(magic) = kind else { return FileSystem::default() };
+        FileSystem {
+            in_memory: matches!(magic, TMPFS | RAMFS | HUGETLBFS),
+            in_place: matches!(magic, EXT | TMPFS),
+            nowait_write: AtomicU8::default(),
+        }
+    }
+
     /// Tells whether trying a buffered write without waiting makes sense.
     pub fn may_write_nowait(&self) -> bool {
         self.nowait_write.load(Relaxed) != UNSUPPORTED
@@ -43,36 +56,59 @@ impl FileSystem {
     }
 }
 
-/// What stands for all block devices among the device numbers, which have 32 bits.
-const BLOCK_DEVICES: u64 = u64::MAX;
+/// Mounts that are remembered; then all are looked at anew.
+const MOUNTS_MAX: usize = 256;
 
-/// The file systems met so far, by device number.
+/// The file systems met so far.
 #[derive(Debug, Default)]
-pub struct FileSystems(RwLock<FxHashMap<u64, Arc<FileSystem>>>);
+pub struct FileSystems(RwLock<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By what the kernel calls their kind: what is known follows from that, or is a hint.
+    kinds: FxHashMap<Kind, Arc<FileSystem>>,
+    /// The kind of what is mounted, where mounts have numbers of their own. Device numbers say
+    /// nothing: those without a device are given out again after umount(2).
+    mounts: FxHashMap<u64, Arc<FileSystem>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// The node of one is on another file system, its data is not.
+    BlockDevice,
+    Magic(u32),
+}
 
 impl FileSystems {
     /// Returns what is known about the file system of `fd`, which has this `stat`.
     ///
     /// # Errors
-    /// Those of fstatfs(2), the first time.
+    /// Those of fstatfs(2), the first time; each time where mounts have no numbers of their own.
     pub fn of(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
-        // The node of a block device is in memory, in /dev; its data is not.
-        let is_device = stat.is_block_device();
-        let dev = if is_device { BLOCK_DEVICES } else { stat.dev };
-        if let Some(known) = self.0.read().get(&dev) {
-            return Ok(known.clone());
+        if stat.is_block_device() {
+            return Ok(self.of_kind(Kind::BlockDevice));
         }
-        const TMPFS: u32 = 0x0102_1994;
-        const RAMFS: u32 = 0x8584_58f6;
-        const HUGETLBFS: u32 = 0x9584_58f6;
-        const EXT: u32 = 0xef53;
-        let magic = file::filesystem_magic(fd)?;
-        let found = Arc::new(FileSystem {
-            in_memory: !is_device && matches!(magic, TMPFS | RAMFS | HUGETLBFS),
-            in_place: !is_device && matches!(magic, EXT | TMPFS),
-            nowait_write: AtomicU8::default(),
-        });
-        Ok(self.0.write().entry(dev).or_insert(found).clone())
+        let known = |mount| self.0.read().mounts.get(&mount).cloned();
+        if let Some(known) = stat.mount.and_then(known) {
+            return Ok(known);
+        }
+        let found = self.of_kind(Kind::Magic(file::filesystem_magic(fd)?));
+        if let Some(mount) = stat.mount {
+            let mounts = &mut self.0.write().mounts;
+            if mounts.len() >= MOUNTS_MAX {
+                mounts.clear();
+            }
+            mounts.insert(mount, found.clone());
+        }
+        Ok(found)
+    }
+
+    fn of_kind(&self, kind: Kind) -> Arc<FileSystem> {
+        if let Some(known) = self.0.read().kinds.get(&kind) {
+            return known.clone();
+        }
+        let made = Arc::new(FileSystem::of_kind(kind));
+        self.0.write().kinds.entry(kind).or_insert(made).clone()
     }
 }
 
@@ -98,5 +134,23 @@ mod tests {
         let folder = File::open("/dev").unwrap();
         let stat = file::stat(folder.as_raw_fd()).unwrap();
         assert!(systems.of(&stat, folder.as_raw_fd()).unwrap().in_memory);
+    }
+    /// The number of one that is gone is given to the next.
+    #[test]
+    fn a_device_number_says_nothing_about_a_file_system() {
+        let systems = FileSystems::default();
+        let in_memory = tempfile::tempfile_in("/dev/shm").unwrap();
+        let (stat, fd) = (file::stat(in_memory.as_raw_fd()).unwrap(), in_memory.as_raw_fd());
+        assert!(systems.of(&stat, fd).unwrap().in_memory);
+        let on_a_device = File::open("/proc/self/exe").unwrap();
+        let fd = on_a_device.as_raw_fd();
+        let other = Stat { dev: stat.dev, ..file::stat(fd).unwrap() };
+        assert!(!systems.of(&other, fd).unwrap().in_memory);
+        // Kernels whose mounts have no numbers of their own: looked at each time.
+        let other = Stat { mount: None, ..other };
+        assert!(!systems.of(&other, fd).unwrap().in_memory);
+        assert!(
+            systems.of(&Stat { mount: None, ..stat }, in_memory.as_raw_fd()).unwrap().in_memory
+        );
     }
 }

@@ -56,6 +56,9 @@ pub struct Stat {
     pub size: i64,
     /// Allocated space in units of 512 bytes.
     pub blocks: i64,
+    /// The mount it was opened through, by a number that is never used again; kernels before 6.8
+    /// have none.
+    pub mount: Option<u64>,
 }
 
 impl Stat {
@@ -232,13 +235,15 @@ const NS: i64 = 1_000_000_000;
 /// long. Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
 #[inline]
 pub fn stat(fd: i32) -> Result<Stat, Errno> {
+    const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
     let mut st = core::mem::MaybeUninit::<libc::statx>::uninit();
     let (empty, flags) = (c"", libc::AT_EMPTY_PATH);
     let mask = libc::STATX_TYPE
         | libc::STATX_MODE
         | libc::STATX_INO
         | libc::STATX_SIZE
-        | libc::STATX_BLOCKS;
+        | libc::STATX_BLOCKS
+        | STATX_MNT_ID_UNIQUE;
     // SAFETY: the path is a live empty string, `st` a live local of the type the call fills.
     let result = unsafe { sys!(libc::SYS_statx, fd, empty.as_ptr(), flags, mask, st.as_mut_ptr()) };
     match result {
@@ -255,6 +260,7 @@ pub fn stat(fd: i32) -> Result<Stat, Errno> {
         mode: st.stx_mode.into(),
         size: st.stx_size as i64,
         blocks: st.stx_blocks as i64,
+        mount: (st.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(st.stx_mnt_id),
     })
 }
 
@@ -271,6 +277,7 @@ pub fn version(fd: i32) -> Result<Version, Errno> {
         mode: st.st_mode,
         size: st.st_size,
         blocks: st.st_blocks,
+        mount: None,
     };
     let mtime_ns = st.st_mtime * NS + st.st_mtime_nsec;
     Ok(Version { stat, mtime_ns, ctime_ns: st.st_ctime * NS + st.st_ctime_nsec })
@@ -423,7 +430,8 @@ mod tests {
         let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         let numbers = [file.as_raw_fd(), folder.as_raw_fd(), null.as_raw_fd(), stream.as_raw_fd()];
         for fd in numbers {
-            assert_eq!(stat(fd).unwrap(), version(fd).unwrap().stat);
+            let without = Stat { mount: None, ..stat(fd).unwrap() };
+            assert_eq!(without, version(fd).unwrap().stat);
         }
         assert_eq!(stat(file.as_raw_fd()).unwrap().size, 5000);
         assert_eq!(stat(-1), Err(Errno::BADF));
