@@ -15,6 +15,8 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 64 << 20;
+/// The error of a request that was given up because the server ends.
+const SHUTDOWN: u32 = 108;
 const CACHES: [&str; 3] = ["none", "user", "host"];
 
 /// A file of data and holes: every third of its megabytes has bytes of its own.
@@ -346,20 +348,34 @@ const BLOCK: usize = 4096;
 impl Raw {
     /// Chooses the first export, by the oldest way.
     fn connect(server: &Server) -> Raw {
+        Raw::connect_to(server, "")
+    }
+
+    fn connect_to(server: &Server, export: &str) -> Raw {
         let mut stream = UnixStream::connect(server.socket()).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a limit against hanging");
-        stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("heard");
+        let mut said = b"\0\0\0\x03IHAVEOPT\0\0\0\x01".to_vec();
+        said.extend((export.len() as u32).to_be_bytes());
+        said.extend(export.as_bytes());
+        stream.write_all(&said).expect("heard");
         stream.read_exact(&mut [0; 18 + 10]).expect("the greeting and the export");
         Raw(stream)
     }
 
+    /// A request with these flags and this command.
+    fn request(what: [u8; 4], cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+        bytes.extend(what);
+        bytes.extend(cookie.to_be_bytes());
+        bytes.extend(offset.to_be_bytes());
+        bytes.extend(len.to_be_bytes());
+        bytes
+    }
+
     /// Says that block `cookie` is to be filled with its number.
     fn write(cookie: u64) -> Vec<u8> {
-        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-        bytes.extend([0, 0, 0, 1]);
-        bytes.extend(cookie.to_be_bytes());
-        bytes.extend((cookie * BLOCK as u64).to_be_bytes());
-        bytes.extend((BLOCK as u32).to_be_bytes());
+        let offset = cookie * BLOCK as u64;
+        let mut bytes = Raw::request([0, 0, 0, 1], cookie, offset, BLOCK as u32);
         bytes.extend(cookie.to_le_bytes().repeat(BLOCK / 8));
         bytes
     }
@@ -383,7 +399,6 @@ impl Raw {
 /// told to end; the last is sent in part.
 #[test]
 fn every_request_that_was_sent_before_the_end_has_one_reply() {
-    const SHUTDOWN: u32 = 108;
     for cache in CACHES {
         let scratch = Scratch::new("serve");
         let served = empty(&scratch, "served");
@@ -427,6 +442,44 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
             let written = block == cookie.to_le_bytes().repeat(BLOCK / 8);
             assert!(written || error == SHUTDOWN, "{cache}: block {cookie}");
         }
+    }
+}
+
+/// Zeroes that many clients ask for, on a file system that cannot but write them: minutes of it. A
+/// server ends all the same, and what is in its memory of another image is in its file then.
+#[test]
+fn zeroes_without_end_do_not_keep_the_server_from_its_end_and_other_images_from_their_disk() {
+    const BLOCKS: u64 = 100;
+    let scratch = Scratch::new("serve");
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+    let (zeroed, other) = (memory.path().join("zeroed"), empty(&scratch, "other"));
+    File::create(&zeroed).and_then(|file| file.set_len(4 * SIZE)).expect("an image");
+    let arguments = [text(&zeroed), text(&other), "--cache", "user"];
+    let Some(server) = Server::start(&scratch, &arguments) else { return };
+    let mut writer = Raw::connect_to(&server, "other");
+    (0..BLOCKS).for_each(|block| writer.0.write_all(&Raw::write(block)).expect("sent"));
+    writer.0.read_exact(&mut [0; BLOCKS as usize * 16]).expect("all are written, none is durable");
+    let clients: Vec<Raw> = (0..8)
+        .map(|_| {
+            let mut client = Raw::connect(&server);
+            for cookie in 0..200 {
+                // The whole image, without holes.
+                let request = Raw::request([0, 2, 0, 6], cookie, 0, 4 * SIZE as u32);
+                client.0.write_all(&request).expect("sent");
+            }
+            client
+        })
+        .collect();
+    server.stop();
+    for client in clients {
+        let replies = client.replies();
+        assert!(replies.keys().copied().eq(0..200), "each has a reply");
+        assert!(replies.values().all(|error| [0, SHUTDOWN].contains(error)), "{replies:?}");
+    }
+    let bytes = fs::read(&other).expect("the image");
+    for block in 0..BLOCKS as usize {
+        let wanted = (block as u64).to_le_bytes().repeat(BLOCK / 8);
+        assert!(bytes[block * BLOCK..][..BLOCK] == wanted, "block {block} was not synced");
     }
 }
 

@@ -180,9 +180,9 @@ impl Chores {
     }
 
     /// Gives up at `at_ns`, by the clock of [`now_ns`], whatever is no write: it ends with
-    /// `ESHUTDOWN`, done in part or not at all.
+    /// `ESHUTDOWN`, done in part or not at all. The earliest such time counts.
     pub fn end_at(&self, at_ns: u64) {
-        self.line.ends_ns.store(at_ns, Relaxed);
+        self.line.ends_ns.fetch_min(at_ns, Relaxed);
     }
 
     fn hire(&self) {

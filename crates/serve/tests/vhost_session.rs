@@ -36,7 +36,8 @@ use vhost::{
     },
 };
 use virtio_bindings::virtio_blk::{
-    VIRTIO_BLK_S_OK, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+    VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
+    VIRTIO_BLK_T_WRITE_ZEROES,
 };
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -44,6 +45,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 const SIZE: u64 = 8 << 20;
 const QUEUES: u16 = 2;
 const OK: u8 = VIRTIO_BLK_S_OK as u8;
+const IOERR: u8 = VIRTIO_BLK_S_IOERR as u8;
 
 /// A server with a device of one image.
 struct Host {
@@ -62,10 +64,18 @@ impl Host {
 
     /// Serves what `rules` of `--allow` let have it.
     fn for_users(rules: &[Rule]) -> Host {
-        let folder = tempfile::tempdir().unwrap();
+        Host::in_folder(tempfile::tempdir().unwrap(), SIZE, rules)
+    }
+
+    /// Serves an image of this size in a folder in `parent`.
+    fn on(parent: &str, bytes: u64) -> Host {
+        Host::in_folder(tempfile::tempdir_in(parent).unwrap(), bytes, &[])
+    }
+
+    fn in_folder(folder: TempDir, bytes: u64, rules: &[Rule]) -> Host {
         let (path, socket) = (folder.path().join("image"), folder.path().join("socket"));
         let file = std::fs::File::create(&path).unwrap();
-        file.set_len(SIZE).unwrap();
+        file.set_len(bytes).unwrap();
         let nowait = Nowait::new().unwrap();
         // The folder may be on a file system without direct I/O.
         let name = "image".to_owned();
@@ -357,4 +367,32 @@ fn a_vmm_of_a_user_who_is_not_named_is_sent_away() {
     assert_eq!(vmm.read(0, 512), [0; 512]);
     drop(vmm);
     host.stop();
+}
+
+/// A guest has its whole disk zeroed, 512 times over, on a file system that cannot but write the
+/// zeroes: minutes of it when the server is told to end.
+#[test]
+fn zeroes_without_end_do_not_keep_the_server_and_are_left_to_the_next() {
+    const BYTES: u64 = 256 << 20;
+    let host = Host::on("/dev/shm", BYTES);
+    let mut frontend = connect(&host);
+    let wanted = VhostUserInflight::new(0, 0, QUEUES, 64);
+    let (area, notes) = frontend.get_inflight_fd(&wanted).unwrap();
+    frontend.set_inflight_fd(&area, notes.as_raw_fd()).unwrap();
+    let mut vmm = Vmm::with(frontend, Guest::over(shared_memory(), 64), 0);
+    let sectors = (BYTES / 512) as u32;
+    let one = [&0u64.to_le_bytes()[..], &sectors.to_le_bytes(), &[0; 4]].concat();
+    let asked: Vec<_> =
+        (0..16).map(|_| vmm.guest.give(VIRTIO_BLK_T_WRITE_ZEROES, 0, &one.repeat(32))).collect();
+    vmm.kick();
+    while host.image.stats().in_flight() < 16 {
+        std::thread::yield_now();
+    }
+    let Host { front, server, image, .. } = host;
+    front.stop().unwrap();
+    server.stop().unwrap();
+    let failed = asked.iter().filter(|one| vmm.guest.status(**one) == IOERR).count();
+    assert_eq!((failed, image.stats().in_flight()), (0, 0), "the guest has no errors from it");
+    let heads: Vec<u32> = vmm.guest.used().into_iter().map(|(head, _)| head).collect();
+    assert!(heads.len() < asked.len(), "not all were done: {heads:?}");
 }

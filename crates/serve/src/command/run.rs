@@ -7,7 +7,7 @@ use crate::{
     fuse::Mount,
     nbd::{Limits, Security},
     say::{self, say},
-    server::{Address, Config, Listener, Server, Tls, TlsFiles},
+    server::{Address, Config, DRAIN_NS, Listener, Server, Tls, TlsFiles},
     status::{Endpoint, Status, StatusLine, place},
     ublk::Drive,
     vhost::Front,
@@ -18,15 +18,15 @@ use nowait_sys::{
     epoll_set::{self, Epoll, ReadyList},
     fd,
     signalfd::{self, Signals},
-    time::Deadline,
+    time::{Deadline, now_ns},
 };
 use std::{
     env,
     io::{self, IsTerminal},
     process,
-    sync::Arc,
+    sync::{Arc, mpsc},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Serves until a signal ends it.
@@ -66,13 +66,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     // Its thread keeps it, and ends with the process.
     told.iter().for_each(|listener| listener.unlink());
     served?;
-    let Main { server, listeners, mut mounts, mut drives, front, .. } = main;
-    // Nobody new comes while those who are there are answered.
-    drop(listeners);
-    files::hide(&mut mounts);
-    drives::remove(&server, &mut drives);
-    let ended = front.map_or(Ok(()), Front::stop);
-    server.stop().and(ended)
+    main.end()
 }
 
 /// Begins to serve virtual machines, if that is wanted.
@@ -195,6 +189,29 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
     Ok((listener, security))
 }
 
+/// Something that a disk may keep from ending: it is waited for up to a time.
+struct Task(mpsc::Receiver<Result<(), ServeError>>);
+
+impl Task {
+    fn begin(
+        work: impl FnOnce() -> Result<(), ServeError> + Send + 'static,
+    ) -> Result<Task, ServeError> {
+        let (done, outcome) = mpsc::sync_channel(1);
+        let named = thread::Builder::new().name("nowait-end".to_owned());
+        // Who waits no more is not told.
+        let thread = named.spawn(move || _ = done.send(work()));
+        thread.map_err(|error| ServeError::io("start of a thread", &error))?;
+        Ok(Task(outcome))
+    }
+
+    fn wait(self, ends_ns: u64) -> Result<(), ServeError> {
+        let left = Duration::from_nanos(ends_ns.saturating_sub(now_ns()));
+        self.0.recv_timeout(left).unwrap_or_else(|_| {
+            Err(ServeError::new("requests were still under way when time was up, and are given up"))
+        })
+    }
+}
+
 struct Main {
     server: Server,
     listeners: Vec<(Listener, Security)>,
@@ -235,6 +252,23 @@ impl Main {
             Endpoint::start(listener.clone(), move || Status::of(&view, started))?;
         }
         Ok(told)
+    }
+
+    /// Answers what is under way, as far as that has an end soon, and makes all images durable.
+    fn end(self) -> Result<(), ServeError> {
+        let Main { server, listeners, mut mounts, mut drives, front, .. } = self;
+        let (view, ends_ns) = (server.view(), now_ns() + DRAIN_NS);
+        // Nobody new comes while those who are there are answered.
+        drop(listeners);
+        let machines = Task::begin(move || front.map_or(Ok(()), Front::stop))?;
+        let others = Task::begin(move || {
+            files::hide(&mut mounts);
+            drives::remove(&server, &mut drives);
+            server.drain(ends_ns)
+        })?;
+        let ended = machines.wait(ends_ns).and(others.wait(ends_ns));
+        // Those whose disk answers, too, if another one's does not.
+        ended.and(view.sync())
     }
 
     fn run(&mut self) -> Result<(), ServeError> {

@@ -21,8 +21,9 @@ pub(crate) enum Order {
     Ask(Arc<Face<File>>, Asked),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
-    /// Take no more requests, and end when those under way are answered.
-    Stop,
+    /// Take no more requests, and end when those under way are answered; at this time, by our
+    /// clock, also if they are not.
+    Stop(u64),
 }
 
 /// Orders to a thread that it has not seen yet.

@@ -28,6 +28,7 @@ use crate::{
 pub(crate) use inbox::Order;
 use nowait::{CacheCounts, Errno, File, Nowait};
 use nowait_export::{Chores, Image};
+use nowait_sys::time::now_ns;
 use parking_lot::Mutex;
 use std::{
     io,
@@ -119,6 +120,29 @@ impl View {
     pub fn clients(&self) -> &Clients {
         &self.0.clients
     }
+
+    /// Makes what was written to the images durable: all at once, so that none waits for the disk
+    /// of another. Blocks.
+    ///
+    /// # Errors
+    /// It could not be, of one of them at least; of the others it was.
+    pub fn sync(&self) -> Result<(), ServeError> {
+        let sync = |image: &Image<File>| image.file().sync_all().map_err(ServeError::from);
+        thread::scope(|scope| {
+            let (mut outcome, mut threads) = (Ok(()), Vec::new());
+            for image in self.images().iter().filter(|image| !image.properties().read_only) {
+                let named = thread::Builder::new().name("nowait-sync".to_owned());
+                match named.spawn_scoped(scope, move || sync(image)) {
+                    Ok(thread) => threads.push(thread),
+                    Err(_) => outcome = outcome.and(sync(image)),
+                }
+            }
+            let panicked = |_| Err(ServeError::new("a thread that syncs has panicked"));
+            threads
+                .into_iter()
+                .fold(outcome, |so_far, it| so_far.and(it.join().unwrap_or_else(panicked)))
+        })
+    }
 }
 
 type Serving = thread::JoinHandle<Result<(), ServeError>>;
@@ -134,6 +158,8 @@ pub struct Server {
     buffers: Arc<Buffers>,
 }
 
+/// How long requests under way may take when the server ends.
+pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
 /// Threads for what only blocking calls can do, of all images.
 const CHORES_MAX: usize = 8;
 
@@ -256,8 +282,20 @@ impl Server {
     /// # Errors
     /// A thread has failed; an image could not be made durable.
     pub fn stop(self) -> Result<(), ServeError> {
+        let view = self.view();
+        let drained = self.drain(now_ns() + DRAIN_NS);
+        drained.and(view.sync())
+    }
+
+    /// Answers what is under way, up to a time by the clock of [`now_ns`], and closes all
+    /// connections.
+    ///
+    /// # Errors
+    /// A thread has failed.
+    pub(crate) fn drain(self, ends_ns: u64) -> Result<(), ServeError> {
+        self.shared.ends();
         for (inbox, _) in &self.threads {
-            inbox.put(Order::Stop);
+            inbox.put(Order::Stop(ends_ns));
         }
         let mut outcome = Ok(());
         for (_, thread) in self.threads {
@@ -265,11 +303,6 @@ impl Server {
             outcome = outcome.and(
                 ended.unwrap_or_else(|_| Err(ServeError::new("a serving thread has panicked"))),
             );
-        }
-        for image in self.shared.exports.iter() {
-            if !image.properties().read_only {
-                outcome = outcome.and(image.file().sync_all().map_err(ServeError::from));
-            }
         }
         outcome
     }

@@ -42,6 +42,16 @@ pub(crate) struct Shared {
     pub(crate) stall_ns: u64,
 }
 
+/// How long what takes long may go on when the server ends.
+const CHORES_NS: u64 = 5_000_000_000;
+
+impl Shared {
+    /// Notes that the server ends.
+    pub(crate) fn ends(&self) {
+        self.chores.end_at(now_ns() + CHORES_NS);
+    }
+}
+
 /// One serving thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -59,14 +69,14 @@ pub(crate) struct Worker {
     /// Somebody waits for memory.
     hunger: bool,
     stopping: Option<u64>,
+    /// When it ends whatever is under way.
+    ends_ns: u64,
     swept_ns: u64,
 }
 
 const SCRATCH_BYTES: usize = 64 << 10;
 /// How often clients are looked at that do not go on.
 const SWEEP_NS: u64 = 500_000_000;
-/// How long requests under way may take when the server ends.
-const DRAIN_NS: u64 = 30_000_000_000;
 /// How long a client may then make no progress in what it began.
 const DRAIN_STALL_NS: u64 = 5_000_000_000;
 
@@ -85,6 +95,7 @@ impl Worker {
             scratch: vec![0; SCRATCH_BYTES],
             hunger: false,
             stopping: None,
+            ends_ns: u64::MAX,
             swept_ns: 0,
         })
     }
@@ -107,7 +118,7 @@ impl Worker {
 
     fn is_over(&self) -> bool {
         let idle = self.clients.is_empty() && self.files.is_empty() && self.queues.is_empty();
-        self.stopping.is_some_and(|since_ns| idle || now_ns() > since_ns + DRAIN_NS)
+        self.stopping.is_some() && (idle || now_ns() > self.ends_ns)
     }
 
     /// Waits until something happens.
@@ -157,8 +168,8 @@ impl Worker {
             Order::Ask(..) if self.stopping.is_some() => {}
             Order::Ask(face, asked) => self.files.ask(face, asked, &mut self.post.disk, now_ns),
             Order::Attach(setup) => self.queues.add(*setup, &self.post.epoll),
-            Order::Stop => {
-                self.stopping = Some(now_ns);
+            Order::Stop(ends_ns) => {
+                (self.stopping, self.ends_ns) = (Some(now_ns), ends_ns);
                 for key in self.keys() {
                     if let Some(client) = self.clients.get_mut(key) {
                         client.session.stop(&mut self.post.disk, now_ns);

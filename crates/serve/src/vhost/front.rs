@@ -61,6 +61,7 @@ impl FromStr for Socket {
 /// Images served as vhost-user-blk devices. Stop it, or its threads go on.
 #[derive(Debug)]
 pub struct Front {
+    shared: Arc<Shared>,
     workers: Arc<Workers>,
     doors: Vec<Door>,
 }
@@ -96,7 +97,8 @@ impl Front {
         memory_bytes: usize,
     ) -> Result<Front, ServeError> {
         let workers = Workers::start(view.shared(), threads, memory_bytes / threads.max(1))?;
-        let mut front = Front { workers: Arc::new(workers), doors: Vec::new() };
+        let (shared, workers) = (view.shared().clone(), Arc::new(workers));
+        let mut front = Front { shared, workers, doors: Vec::new() };
         for socket in sockets {
             let Socket { export, path } = socket;
             let named =
@@ -147,11 +149,13 @@ impl Front {
         }
     }
 
-    /// Lets what is under way end, and closes all connections.
+    /// Lets what is under way end, and closes all connections. What takes long and is noted in the
+    /// memory of the VMM is left to the next server.
     ///
     /// # Errors
     /// A thread has failed.
     pub fn stop(self) -> Result<(), ServeError> {
+        self.shared.ends();
         for door in &self.doors {
             door.bell.stops.store(true, Relaxed);
             door.bell.rings.signal();

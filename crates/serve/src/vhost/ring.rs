@@ -92,6 +92,8 @@ struct Active {
     began_ns: u64,
     parts_left: u32,
     failed: bool,
+    /// It was given up because the server ends.
+    given_up: bool,
     /// Of a read by chunks.
     target: Spans,
     status: GuestAddress,
@@ -470,6 +472,7 @@ impl<F> Ring<F> {
             began_ns,
             parts_left: 1,
             failed: false,
+            given_up: false,
             target: Spans::new(),
             status: request.status,
             into_guest: request.into_guest,
@@ -495,6 +498,7 @@ impl<F> Ring<F> {
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
         active.parts_left -= 1;
         active.failed |= result.is_err();
+        active.given_up |= result == Err(Errno::SHUTDOWN);
         if let Some(chunk) = chunk {
             if !active.target.is_empty() && !active.failed {
                 let from = tag.part as usize * PIECE_BYTES;
@@ -508,11 +512,13 @@ impl<F> Ring<F> {
         }
         let active = self.requests[tag.slot as usize].take();
         self.free.push(tag.slot);
-        let Some(Active { head, kind, bytes, began_ns, failed, status, into_guest, .. }) = active
-        else {
-            return;
-        };
+        let Some(active) = active else { return };
+        let Active { head, kind, bytes, began_ns, failed, status, into_guest, .. } = active;
         self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), failed);
+        if active.given_up && self.inflight.is_some() {
+            // It stays noted as under way: the next server does it.
+            return;
+        }
         let code = if failed { VIRTIO_BLK_S_IOERR } else { VIRTIO_BLK_S_OK };
         let written = if into_guest && !failed { bytes as u32 } else { 0 };
         self.answer(head, Some(status), code, written);
