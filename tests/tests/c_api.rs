@@ -229,6 +229,14 @@ fn handles_outlive_what_they_were_made_from_and_fork_leaves_them_alone() {
     });
 }
 
+#[test]
+fn setuid_and_its_like_are_not_hindered() {
+    each_build("tests/c_api/setuid.c", |scratch, program| {
+        let (path, _) = numbered(scratch, 32);
+        assert_eq!(program().arg(path).succeed().stdout, "done\n");
+    });
+}
+
 /// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(built("include/nowait.h")).unwrap();

@@ -135,6 +135,7 @@ pub struct Bio {
     /// Whose it is: where bios wait for a worker, those of one flow do not delay those of others.
     pub flow: u64,
     /// The rights to act with, where another thread does the work; `None`: the worker's own.
+    /// Threads only: a ring acts with those of the thread that commits.
     pub credentials: Option<Arc<Credentials>>,
     /// Bios of one lane run one after another in the order queued (threads only).
     pub lane: Option<Arc<crate::backends::threads::Lane>>,

@@ -57,6 +57,14 @@ impl FileOperation {
 
     /// Moves everything now: the file is in memory, and nothing is waited for.
     pub(crate) fn copy(&mut self, fd: i32) -> Step {
+        let copied = match self.credentials.clone() {
+            Some(rights) => rights.run(|| self.copy_all(fd)),
+            None => return self.copy_all(fd),
+        };
+        copied.unwrap_or_else(|errno| Step::Done(Err(errno)))
+    }
+
+    fn copy_all(&mut self, fd: i32) -> Step {
         loop {
             let result = copy_part(&self.command, fd);
             match result {

@@ -14,7 +14,7 @@ use crate::{
     turns::Turns,
     user::{UserFile, Users},
 };
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
     Bio, BlockBackend,
     backends::{
@@ -53,8 +53,8 @@ pub struct Engine {
     seen: Seen,
     filesystems: FileSystems,
     pub(crate) throttle: Throttle,
-    /// The rights of the engine's threads.
-    rights: OnceLock<Option<Credentials>>,
+    /// Threads may ask what rights they have.
+    knows_rights: AtomicBool,
     own_queues: AtomicUsize,
     /// The page cache, made at first use.
     cache: OnceLock<Result<Arc<Cache>, Errno>>,
@@ -91,7 +91,7 @@ impl Engine {
             seen: Seen::default(),
             filesystems: FileSystems::default(),
             throttle: Throttle::new(config.limits),
-            rights: OnceLock::new(),
+            knows_rights: AtomicBool::new(false),
             own_queues: AtomicUsize::new(0),
             cache: OnceLock::new(),
             users: Users::default(),
@@ -126,7 +126,7 @@ impl Engine {
             self.holds.share_table();
         }
         hold::enter_engine_table();
-        let _ = self.rights.set(Credentials::current().ok());
+        self.knows_rights.store(Credentials::current().is_ok(), Relaxed);
         match self.driver.is_some() {
             true => driver::spawn(self, ready.clone()),
             false => drop(ready.send(Ok(()))),
@@ -325,11 +325,9 @@ impl Engine {
         &self.filesystems
     }
 
-    /// Returns the calling thread's rights if they differ from those of the engine's threads.
-    pub(crate) fn foreign_rights(&self) -> Result<Option<Arc<Credentials>>, Errno> {
-        let Some(Some(own)) = self.rights.get() else { return Ok(None) };
-        let current = Credentials::current()?;
-        Ok((current != *own).then(|| Arc::new(current)))
+    /// Tells whether threads may ask what rights they have.
+    pub(crate) fn knows_rights(&self) -> bool {
+        self.knows_rights.load(Relaxed)
     }
 
     pub(crate) fn hand_to_driver(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {

@@ -51,6 +51,7 @@ pub mod operation;
 pub mod order;
 mod own_pump;
 pub mod plug;
+mod rights;
 mod stream;
 pub mod submit;
 mod submit_stream;

@@ -37,8 +37,8 @@ pub struct Plug {
     own_bios: VecDeque<Bio>,
     /// Bios of the page cache, which any queue may carry.
     cache_bios: Vec<Bio>,
-    driver_bios: VecDeque<Bio>,
-    worker_bios: VecDeque<Bio>,
+    pub(crate) driver_bios: VecDeque<Bio>,
+    pub(crate) worker_bios: VecDeque<Bio>,
     /// Requests that are over, and end on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
@@ -229,7 +229,7 @@ impl Plug {
             && let Some(queue) = self.engine.driver_queue()
         {
             // What does not fit stays here: the driver comes back when it has reaped.
-            queue_until_full(queue.as_ref(), &mut self.driver_bios);
+            self.fill(queue.as_ref());
         }
         while !self.worker_bios.is_empty() {
             // Takes 65,536; workers make room by themselves.
@@ -396,7 +396,7 @@ const COPIED_BYTES_MAX: u64 = 64 << 10;
 const CACHE: u64 = 1;
 
 /// Queues bios and commits; those that found no room stay.
-fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
+pub(crate) fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
     while let Some(bio) = bios.pop_front() {
         if let Err(bio) = backend.queue(bio) {
             bios.push_front(bio);

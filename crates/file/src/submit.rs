@@ -23,6 +23,7 @@ use nowait_retry::{
 };
 use nowait_sys::{
     Errno,
+    cred::Credentials,
     file::{self, Stat},
 };
 use std::sync::Arc;
@@ -65,6 +66,8 @@ pub struct Submission<'a> {
     pub(crate) inline: u64,
     /// Reads of user files that found all, and that did not, not counted yet.
     pub(crate) user_reads: (u64, u64),
+    /// The submitter's, once one of the requests needed them.
+    pub(crate) rights: Option<Arc<Credentials>>,
 }
 
 pub(crate) type Reason = fn(&Counters) -> &Counter;
@@ -87,6 +90,7 @@ impl<'a> Submission<'a> {
             native: Native::default(),
             inline: 0,
             user_reads: (0, 0),
+            rights: None,
         }
     }
 
@@ -235,6 +239,7 @@ impl<'a> Submission<'a> {
         if let Some(stat) = about.known().filter(|stat| !stat.has_offsets()) {
             return self.stream(command, reply, &stat); // a pipe in packet mode
         }
+        let mut rights = None;
         let ordered = self.must_wait(command, &mut about)?;
         let alone = !ordered && self.native.links.is_none();
         if ordered {
@@ -252,9 +257,7 @@ impl<'a> Submission<'a> {
             if regular && stat.may_have_holes() {
                 route = self.context.engine().async_route();
                 reason = |c| &c.punt_extend;
-                if self.context.engine().foreign_rights()?.is_some() {
-                    route = Route::Workers;
-                }
+                rights = self.rights()?;
             }
         }
         if route == Route::Own && alone {
@@ -263,7 +266,7 @@ impl<'a> Submission<'a> {
         }
         let stat = *about.stat()?;
         let registers = ordered || (command.kind == Kind::Write && self.context.syncs_cover_all());
-        let set = |op: &mut FileOperation| op.registers = registers;
+        let set = |op: &mut FileOperation| (op.registers, op.credentials) = (registers, rights);
         self.request(command, reply, Some(&stat), route, set, reason)
     }
 
@@ -361,12 +364,8 @@ impl<'a> Submission<'a> {
         let engine = self.context.engine();
         let fs = engine.filesystems().of(stat, command.fd)?;
         let (range, _) = reach(command);
-        let credentials = match fs.rights_matter(stat, &range) {
-            true => engine.foreign_rights()?,
-            false => None,
-        };
-        let (late, small) = self.goes_to_driver(command, stat)?;
-        let copies = small && credentials.is_none();
+        let credentials = if fs.rights_matter(stat, &range) { self.rights()? } else { None };
+        let (late, copies) = self.goes_to_driver(command, stat)?;
         let set = |op: &mut FileOperation| {
             op.credentials = credentials;
             op.wants_lane = exclusive && !copies;

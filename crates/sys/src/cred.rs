@@ -3,7 +3,7 @@
 //! The kernel checks reserved blocks, quota limits and set-id bits against the thread that
 //! writes. Work that another thread does for a submitter must act with the submitter's rights.
 
-use crate::{Errno, sys};
+use crate::{Errno, sys, thread};
 
 /// What the kernel looks at when a file is written (credentials(7), capabilities(7)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,21 +46,43 @@ impl Credentials {
         })
     }
 
-    /// Makes the calling thread act with `self`; `own` are the rights it has now.
+    /// Runs `work` with these rights, on a thread that may have others; gives those back.
     ///
-    /// The thread's real and saved identities stay, so [`Credentials::restore`] can go back.
+    /// Capabilities that the process has given up are not had for it. A thread without any that
+    /// `self` lacks, in a process that may not change its identity any more, runs it as it is.
+    /// A thread that calls setuid(2) or one of its kin meanwhile waits until `work` is over.
     /// # Errors
-    /// `EPERM`: this thread may not take these rights on; it keeps its own.
-    pub fn adopt(&self, own: &Credentials) -> Result<(), Errno> {
-        let taken = self.take(own);
-        if taken.is_err() {
+    /// `EPERM`: this thread may not take these rights on, and its own might be more.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
+        // What setuid(2) does to this thread must meet the thread's own rights: glibc ends a
+        // process whose threads disagree, and what is given back would be rights given up.
+        thread::with_steady_identity(|| {
+            let own = Credentials::current()?;
+            if own == *self {
+                return Ok(work());
+            }
+            if self.take().is_err() {
+                own.restore();
+                return if own.is_no_more_than(self) { Ok(work()) } else { Err(Errno::PERM) };
+            }
+            let done = work();
             own.restore();
-        }
-        taken
+            Ok(done)
+        })
     }
 
-    fn take(&self, own: &Credentials) -> Result<(), Errno> {
-        if self.groups != own.groups {
+    /// Tells whether a write with these rights is allowed nothing that one with `other` is not, as
+    /// far as the process can tell.
+    fn is_no_more_than(&self, other: &Credentials) -> bool {
+        self.effective & !other.effective == 0 && (self.fsuid != 0 || other.fsuid == 0)
+    }
+
+    /// Makes the calling thread act with `self`. Its real and saved identities stay, so that
+    /// [`Credentials::restore`] can go back.
+    fn take(&self) -> Result<(), Errno> {
+        // What the calls need may be permitted and not in effect (seteuid(2)).
+        set_effective(u64::MAX)?;
+        if groups()? != self.groups {
             set_groups(&self.groups)?;
         }
         set_fsgid(self.fsgid);
@@ -68,18 +90,13 @@ impl Credentials {
         if set_fsgid(u32::MAX) != self.fsgid || set_fsuid(u32::MAX) != self.fsuid {
             return Err(Errno::PERM);
         }
+        // Last, because a change of fsuid moves some of them.
         set_effective(self.effective)
     }
 
-    /// Goes back to `self`, the rights this thread had before it adopted others.
-    pub fn restore(&self) {
-        // First the capabilities, which the other calls need; last again, because a change of
-        // fsuid moves some of them.
-        let _ = set_effective(self.effective);
-        let _ = set_groups(&self.groups);
-        set_fsgid(self.fsgid);
-        set_fsuid(self.fsuid);
-        let _ = set_effective(self.effective);
+    /// Goes back to `self`, the rights this thread had before it took others.
+    fn restore(&self) {
+        let _ = self.take();
     }
 }
 
@@ -137,6 +154,10 @@ fn set_effective(wanted: u64) -> Result<(), Errno> {
     }
     data[0].effective = effective as u32;
     data[1].effective = (effective >> 32) as u32;
+    set_capabilities(&data)
+}
+
+fn set_capabilities(data: &[CapData; 2]) -> Result<(), Errno> {
     let mut header = CapHeader { version: CAP_VERSION_3, pid: 0 };
     let header = core::ptr::from_mut(&mut header);
     // SAFETY: header and data are live locals of the layout of version 3.
@@ -147,18 +168,85 @@ fn set_effective(wanted: u64) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
+    const SOMEBODY: u32 = 65_534;
+
+    /// Runs `test` on a thread that may change its rights; there is nothing to see without root.
+    fn as_root(test: impl FnOnce(Credentials) + Send) {
+        // SAFETY: takes nothing, cannot fail.
+        if unsafe { libc::geteuid() } == 0 {
+            let test = move || test(Credentials::current().unwrap());
+            std::thread::scope(|scope| scope.spawn(test).join().unwrap());
+        } else {
+            println!("skipped: rights: needs root");
+        }
+    }
+
+    fn current() -> Credentials {
+        Credentials::current().unwrap()
+    }
+
+    /// Only this thread's, as the handler of the C library does for each.
+    fn set_resuid(uids: [u32; 3]) {
+        // SAFETY: no memory is involved.
+        unsafe { sys!(libc::SYS_setresuid, uids[0], uids[1], uids[2]) }.unwrap();
+    }
+
+    fn somebody() -> Credentials {
+        Credentials { fsuid: SOMEBODY, fsgid: SOMEBODY, groups: vec![SOMEBODY], effective: 0 }
+    }
+
     #[test]
-    fn adopted_rights_can_be_given_back() {
-        std::thread::spawn(|| {
-            let own = Credentials::current().unwrap();
-            let mut other = own.clone();
-            other.effective = 0;
-            other.adopt(&own).unwrap();
-            assert_eq!(Credentials::current().unwrap(), other);
-            own.restore();
-            assert_eq!(Credentials::current().unwrap(), own);
-        })
-        .join()
-        .unwrap();
+    fn rights_are_taken_and_given_back() {
+        as_root(|own| {
+            let fewer = Credentials { effective: 0, ..own.clone() };
+            for other in [fewer, somebody(), own.clone()] {
+                assert_eq!(other.run(current), Ok(other.clone()));
+                assert_eq!(current(), own);
+            }
+        });
+    }
+
+    #[test]
+    fn rights_that_are_only_permitted_are_taken_and_given_back() {
+        as_root(|root| {
+            set_resuid([u32::MAX, SOMEBODY, u32::MAX]); // as seteuid(2) does
+            let own = current();
+            assert_eq!((own.fsuid, own.effective), (SOMEBODY, 0));
+            assert_eq!(root.run(current), Ok(root.clone()));
+            assert_eq!(current(), own);
+        });
+    }
+
+    #[test]
+    fn rights_that_were_given_up_are_not_had_and_nothing_fails_for_them() {
+        as_root(|root| {
+            set_resuid([SOMEBODY; 3]);
+            let own = current();
+            for other in [root, somebody()] {
+                assert_eq!(other.run(current), Ok(own.clone()));
+                assert_eq!(current(), own);
+            }
+        });
+    }
+
+    #[test]
+    fn rights_that_cannot_be_taken_are_not_replaced_by_more() {
+        as_root(|own| {
+            // Capabilities without those to change the identity.
+            const SETGID_SETUID: u64 = 3 << 6;
+            let kept = own.effective & !SETGID_SETUID;
+            set_permitted(kept);
+            let own = Credentials { effective: kept, ..own };
+            assert_eq!(somebody().run(current), Err(Errno::PERM));
+            assert_eq!(current(), own);
+        });
+    }
+
+    fn set_permitted(caps: u64) {
+        let mut data = capabilities().unwrap();
+        for (data, caps) in data.iter_mut().zip([caps as u32, (caps >> 32) as u32]) {
+            (data.effective, data.permitted) = (caps, caps);
+        }
+        set_capabilities(&data).unwrap();
     }
 }

@@ -25,5 +25,10 @@ pub fn ppoll(
 
 /// Returns the events for which `fd` is ready now.
 pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
-    ppoll(fd, events, Deadline::NOW, None)
+    loop {
+        match ppoll(fd, events, Deadline::NOW, None) {
+            Err(Errno::INTR) => {} // also without waiting
+            ready => return ready,
+        }
+    }
 }

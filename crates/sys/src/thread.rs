@@ -1,35 +1,57 @@
-//! What a library's own threads need: no signals, a name, an identity.
+//! What a library's own threads need: no signals of the application, a name, an identity.
 
 use crate::{Errno, sys};
 
-/// Blocks every signal on this thread: handlers belong on the application's threads.
-/// Source: pthread_sigmask(3).
-pub fn block_signals() {
-    let all = u64::MAX;
-    // SAFETY: the set is a live local of the kernel's 8 bytes; no old set is asked for.
-    let _ = unsafe {
-        sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, core::ptr::from_ref(&all), 0, 8)
-    };
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
 }
 
-/// Every signal but those that an instruction of the thread itself raises: the kernel ends a
-/// process that blocks them then, whatever handler it has.
-pub const ALL_BUT_FAULTS: u64 = {
-    const fn bit(signal: i32) -> u64 {
-        1 << (signal - 1)
-    }
-    !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))
-        & !(bit(libc::SIGTRAP) | bit(libc::SIGSYS) | bit(libc::SIGABRT))
-};
+/// The signal by which the C library has every thread change its identity. Who calls setuid(2) or
+/// one of its kin waits until each thread has done so.
+const SETXID: u64 = bit(if cfg!(target_env = "musl") { 34 } else { 33 });
 
-/// Sets this thread's signal mask and returns the one before.
+/// The signals that the C library has for itself: to cancel a thread, and [`SETXID`].
+const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
+
+/// Every signal that a thread may keep away.
+pub const ALL_SIGNALS: u64 = !OF_THE_C_LIBRARY;
+
+/// Of these, all but those that an instruction of the thread itself raises: the kernel ends a
+/// process that blocks them then, whatever handler it has.
+pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
+    & !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))
+    & !(bit(libc::SIGTRAP) | bit(libc::SIGSYS) | bit(libc::SIGABRT));
+
+/// Blocks every signal of the application on this thread: its handlers belong on its own threads.
+///
+/// Calls that wait may still be interrupted (`EINTR`), by the C library.
+pub fn block_signals() {
+    swap_signal_mask(ALL_SIGNALS);
+}
+
+/// Runs `work` while this thread's user, groups and capabilities stay what they are: a thread that
+/// calls setuid(2) or one of its kin meanwhile waits until `work` is over.
+///
+/// `work` must not wait for such a thread, nor start one.
+pub fn with_steady_identity<T>(work: impl FnOnce() -> T) -> T {
+    let before = change_signal_mask(libc::SIG_BLOCK, SETXID);
+    let done = work();
+    swap_signal_mask(before);
+    done
+}
+
+/// Sets this thread's signal mask and returns the one before. Source: rt_sigprocmask(2).
 pub fn swap_signal_mask(mask: u64) -> u64 {
+    change_signal_mask(libc::SIG_SETMASK, mask)
+}
+
+fn change_signal_mask(how: i32, mask: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: both sets are live locals of the kernel's 8 bytes.
     let _ = unsafe {
         sys!(
             libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
+            how,
             core::ptr::from_ref(&mask),
             core::ptr::from_mut(&mut before),
             8

@@ -41,7 +41,7 @@ fn attempt() -> Result<Vec<Detail>, Refusal> {
 /// Destroys an idle context on a thread of its own: io_destroy takes 30 ms even then, for two
 /// RCU grace periods.
 fn destroy(context: AioContext) {
-    let mask = thread::swap_signal_mask(u64::MAX);
+    let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
     let builder = std::thread::Builder::new().name("nowait-probe".to_owned());
     // Without a thread the closure is dropped here, and the context with it.
     let _ = builder.stack_size(64 << 10).spawn(move || drop(context));

@@ -37,8 +37,8 @@ fn attempt() -> Result<Seen, Refusal> {
     // The numbers stay low: a private table is emptied below and above the one it keeps.
     let (near, far) = fdtable::channel().map_err(|errno| Refusal::diagnose("socketpair", errno))?;
     let sent = send_file(near.raw());
-    // Our threads take no signals; a new thread starts with the mask of its maker.
-    let mask = thread::swap_signal_mask(u64::MAX);
+    // Our threads take no signals of the application; a new one starts with its maker's mask.
+    let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
     let number = far.raw();
     let spawned = std::thread::Builder::new()
         .name("nowait-probe".to_owned())
@@ -61,8 +61,10 @@ fn look(channel: i32, sent: Result<(), Refusal>) -> Seen {
 }
 
 fn receive_file(channel: i32) -> Result<(), Refusal> {
-    let ready = poll::ppoll(channel, 1, Deadline::after_ns(PATIENCE_NS), None);
-    ready.map_err(|errno| Refusal::diagnose("ppoll", errno))?;
+    let deadline = Deadline::after_ns(PATIENCE_NS);
+    let poll = || poll::ppoll(channel, 1, deadline, None);
+    let ready = core::iter::repeat_with(poll).find(|ready| *ready != Err(Errno::INTR));
+    ready.transpose().map_err(|errno| Refusal::diagnose("ppoll", errno))?;
     let (_, file) =
         fdtable::receive(channel).map_err(|errno| Refusal::diagnose("recvmsg", errno))?;
     check_read("preadv2", read(&file))

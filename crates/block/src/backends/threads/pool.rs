@@ -266,7 +266,7 @@ impl Pool {
     }
 
     fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
-        let mask = sys_thread::swap_signal_mask(u64::MAX);
+        let mask = sys_thread::swap_signal_mask(sys_thread::ALL_SIGNALS);
         self.state.lock().spawning += 1;
         let handle = Builder::new().name(name).stack_size(STACK_BYTES).spawn(body);
         sys_thread::swap_signal_mask(mask);
@@ -283,12 +283,12 @@ impl Pool {
             first();
         }
         (self.each)();
-        let mut hands = Hands::new();
+        let hands = Hands::new();
         let mut batch = Vec::new();
         let seat = Arc::new(Seat::default());
         self.state.lock().starting -= 1;
         while let Some(work) = self.next(&seat) {
-            self.attend(work, &mut hands, &mut batch);
+            self.attend(work, &hands, &mut batch);
         }
         // The watcher's counter is in the workers' descriptor table: shutdown leaves it to us.
         self.watches.rouse();
@@ -333,7 +333,7 @@ impl Pool {
         }
     }
 
-    fn attend(self: &Arc<Pool>, work: Work, hands: &mut Hands, batch: &mut Vec<Completion>) {
+    fn attend(self: &Arc<Pool>, work: Work, hands: &Hands, batch: &mut Vec<Completion>) {
         match work {
             Work::Bio(bio) => batch.push(hands.run(&bio)),
             Work::Lane(lane) => self.drain(&lane, hands, batch),
@@ -348,7 +348,7 @@ impl Pool {
     }
 
     /// Runs bios of one lane, each delivered before the next starts: it may wait for long.
-    fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, hands: &mut Hands, batch: &mut Vec<Completion>) {
+    fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, hands: &Hands, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, [(0, 0); LANE_TURN]);
         let mut count = 0;
         while count < LANE_TURN {

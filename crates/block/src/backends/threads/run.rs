@@ -6,11 +6,9 @@ use crate::{
 };
 use nowait_sys::{
     Errno,
-    cred::Credentials,
     file::{self, Advice, IoVec, rwf},
     thread,
 };
-use std::sync::Arc;
 
 /// What read(2) and write(2) transfer at most in one call, in bytes (`MAX_RW_COUNT`).
 const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -19,47 +17,25 @@ const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFBLK: u32 = 0o060_000;
 
-/// A worker's own rights and priority, to act with others' and come back to.
+/// A worker's own priority, to come back to from that of a bio.
 pub(super) struct Hands {
-    /// `None`: a filter forbids asking, and then adopting too.
-    own: Option<Credentials>,
     priority: u16,
-    /// The last foreign ones that turned out equal, held so that the address stays theirs.
-    equal: Option<Arc<Credentials>>,
 }
 
 impl Hands {
-    /// Reads those of the calling thread.
+    /// Reads that of the calling thread.
     pub(super) fn new() -> Hands {
-        Hands { own: Credentials::current().ok(), priority: thread::io_priority(), equal: None }
+        Hands { priority: thread::io_priority() }
     }
 
     /// Runs `bio` to its end; blocks. Not for polls.
-    pub(super) fn run(&mut self, bio: &Bio) -> Completion {
-        let result = self.with_rights(bio).map(|bytes| bytes as u32);
-        Completion { token: bio.token, result }
-    }
-
-    fn with_rights(&mut self, bio: &Bio) -> Result<usize, Errno> {
-        let Some(wanted) = self.foreign(bio) else { return self.with_priority(bio) };
-        let own = self.own.as_ref().ok_or(Errno::PERM)?;
-        wanted.adopt(own)?;
-        let result = self.with_priority(bio);
-        own.restore();
-        result
-    }
-
-    /// Returns the bio's credentials unless they are the worker's.
-    fn foreign<'a>(&mut self, bio: &'a Bio) -> Option<&'a Arc<Credentials>> {
-        let wanted = bio.credentials.as_ref()?;
-        if self.equal.as_ref().is_some_and(|equal| Arc::ptr_eq(equal, wanted)) {
-            return None;
-        }
-        if self.own.as_ref() != Some(wanted) {
-            return Some(wanted);
-        }
-        self.equal = Some(wanted.clone());
-        None
+    pub(super) fn run(&self, bio: &Bio) -> Completion {
+        let result = match &bio.credentials {
+            // Compared with the worker's of this moment: the process may change them at any time.
+            Some(rights) => rights.run(|| self.with_priority(bio)).and_then(|result| result),
+            None => self.with_priority(bio),
+        };
+        Completion { token: bio.token, result: result.map(|bytes| bytes as u32) }
     }
 
     fn with_priority(&self, bio: &Bio) -> Result<usize, Errno> {

@@ -266,7 +266,7 @@ impl Watches {
             if self.is_over() {
                 return;
             }
-            // All signals are blocked; short of memory it just looks again.
+            // Interrupted, or short of memory, it just looks again.
             let ready = eyes.epoll.wait(&mut room, Deadline::NEVER).unwrap_or(&[]);
             for event in ready {
                 match event.data {

@@ -1,0 +1,51 @@
+//! Whose rights a request acts with: as in the kernel, those of the thread that submitted it, as
+//! they were then.
+//!
+//! They go with requests that may use up blocks or change the mode bits ([`rights_matter`]). What
+//! the engine's threads may do is not remembered to compare with: the process may change that at
+//! any time. A worker compares when it makes its call, and takes on what differs; the driver
+//! compares when it hands over to its queue, and leaves to a worker what differs.
+//!
+//! [`rights_matter`]: crate::filesystem::FileSystem::rights_matter
+
+use crate::{
+    plug::{Plug, queue_until_full},
+    submit::Submission,
+};
+use nowait_block::BlockBackend;
+use nowait_sys::{Errno, cred::Credentials, thread};
+use std::sync::Arc;
+
+impl Submission<'_> {
+    /// Returns the rights of the thread that submits, asked once; `None`: a filter keeps threads
+    /// from asking.
+    ///
+    /// # Errors
+    /// `EPERM`, `ENOSYS`: a filter keeps this thread from asking, and not those of the engine.
+    pub(crate) fn rights(&mut self) -> Result<Option<Arc<Credentials>>, Errno> {
+        if self.rights.is_none() && self.context.engine().knows_rights() {
+            self.rights = Some(Arc::new(Credentials::current()?));
+        }
+        Ok(self.rights.clone())
+    }
+}
+
+impl Plug {
+    /// Hands the driver's bios to its queue, as many as it takes; on the driver.
+    pub(crate) fn fill(&mut self, queue: &dyn BlockBackend) {
+        if self.driver_bios.iter().all(|bio| bio.credentials.is_none()) {
+            return queue_until_full(queue, &mut self.driver_bios);
+        }
+        // The kernel takes the rights of the thread that commits.
+        thread::with_steady_identity(|| {
+            let own = Credentials::current().ok();
+            for bio in core::mem::take(&mut self.driver_bios) {
+                match bio.credentials.as_deref() {
+                    Some(wanted) if own.as_ref() != Some(wanted) => self.worker_bios.push_back(bio),
+                    _ => self.driver_bios.push_back(bio),
+                }
+            }
+            queue_until_full(queue, &mut self.driver_bios);
+        });
+    }
+}
