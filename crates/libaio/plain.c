@@ -7,8 +7,8 @@
  *   maps the file          the file is the kernel's from then on
  *   gives advice           to the cache that has the file
  *
- * For all other descriptors each is a look at one bit. Not seen: stdio, which calls the system
- * directly, sendfile, copy_file_range and splice.
+ * For all other files each is a statx(2) while some file is cached, and a look at a word else.
+ * Not seen: stdio, which calls the system directly, sendfile, copy_file_range and splice.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,10 +25,8 @@
 
 #include "raw.h"
 
-#define WORDS 1024
-
-extern unsigned long nowait_cached_bits[WORDS] HIDDEN;
 extern unsigned nowait_cached_any HIDDEN;
+extern bool nowait_may_be_cached(int fd) HIDDEN;
 extern void nowait_opened(int fd, bool is_cut) HIDDEN;
 extern int nowait_settle_file(int fd) HIDDEN;
 extern void nowait_settle_files(void) HIDDEN;
@@ -37,11 +35,10 @@ extern void nowait_readmit(void *exclusion) HIDDEN;
 extern int nowait_give_up(int fd) HIDDEN;
 extern bool nowait_advise(int fd, off64_t offset, off64_t len, int advice) HIDDEN;
 
+/* By the file behind the number, not by the number: it may be a duplicate. */
 static bool is_cached(int fd)
 {
-	if ((unsigned)fd >= WORDS * 64)
-		return false;
-	return __atomic_load_n(&nowait_cached_bits[fd / 64], __ATOMIC_RELAXED) >> (fd % 64) & 1;
+	return __atomic_load_n(&nowait_cached_any, __ATOMIC_RELAXED) && nowait_may_be_cached(fd);
 }
 
 /* The C library's own of a name, found at its first use. */

@@ -32,6 +32,7 @@ pub mod hang;
 pub mod harness;
 pub mod mount;
 pub mod pairwise;
+pub mod passing;
 pub mod posix;
 pub mod program;
 pub mod qemu;

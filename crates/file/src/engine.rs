@@ -263,6 +263,16 @@ impl Engine {
         self.users.with_key((stat.dev, stat.ino))
     }
 
+    /// Tells, without a lock, whether there is a user file.
+    pub fn has_user_files(&self) -> bool {
+        self.users.have_any()
+    }
+
+    /// Tells, without a lock, whether the inode behind a `stat` may have a user file: no is right.
+    pub fn may_have_user_file(&self, stat: &Stat) -> bool {
+        self.users.may_have((stat.dev, stat.ino))
+    }
+
     /// Tells whether a page cache of ours can serve the file behind `fd`, which has this `stat`: a
     /// regular file that is not in memory already.
     pub fn may_cache(&self, stat: &Stat, fd: i32) -> bool {

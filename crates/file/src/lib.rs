@@ -18,7 +18,8 @@
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
-//! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by
+//! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by;
+//!   `inode_marks`: which these may be
 //! * `kept`: files with something to write; `cleaner`: writes it where there is no driver
 //! * [`link`]: requests that begin when another has succeeded
 //! * `native`: what the native faces ask of a submission beyond the kernel's interface
@@ -44,6 +45,7 @@ pub mod engine;
 pub mod exclusion;
 pub mod filesystem;
 pub mod hold;
+mod inode_marks;
 mod kept;
 pub mod link;
 mod native;

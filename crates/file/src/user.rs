@@ -10,6 +10,7 @@
 use crate::{
     Command, Engine, Kind,
     hold::{self, HeldFile},
+    inode_marks::{InodeMarks, Mark},
     kept::Kept,
     order::InodeKey,
 };
@@ -66,6 +67,8 @@ pub struct UserFile {
     pub(crate) kept: Arc<Kept>,
     /// It is among them; changed under their lock.
     pub(crate) is_kept: AtomicBool,
+    /// Plain calls find it by that.
+    _mark: Mark,
 }
 
 /// A user file as one of its opens: what reading ahead remembers, and what it was advised, is
@@ -166,11 +169,22 @@ pub(crate) struct Users {
     files: Mutex<FxHashMap<InodeKey, Weak<UserFile>>>,
     /// Whether there ever was one: most programs never look further.
     any: AtomicBool,
+    marks: Arc<InodeMarks>,
     pub(crate) graves: Arc<Graves>,
     pub(crate) kept: Arc<Kept>,
 }
 
 impl Users {
+    /// Tells, without a lock, whether an inode may have a user file.
+    pub(crate) fn may_have(&self, key: InodeKey) -> bool {
+        self.marks.may_have(key)
+    }
+
+    /// Tells, without a lock, whether there is a user file.
+    pub(crate) fn have_any(&self) -> bool {
+        self.marks.have_any()
+    }
+
     /// Returns the user file of the inode behind `fd`, if it is open here.
     pub(crate) fn find(&self, fd: i32) -> Option<Arc<UserFile>> {
         if !self.any.load(Acquire) {
@@ -258,6 +272,7 @@ impl UserFile {
             cuts: Mutex::default(),
             kept: engine.users().kept.clone(),
             is_kept: AtomicBool::new(false),
+            _mark: engine.users().marks.mark(key),
         })
     }
 

@@ -102,6 +102,12 @@ pub extern "C" fn nowait_closing(fd: i32) -> i32 {
     value as i32
 }
 
+/// Tells whether the file behind `fd` may be cached; takes no lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_may_be_cached(fd: i32) -> bool {
+    guarded(|| Ok(i64::from(cached::may_be_cached(fd)))) == 1
+}
+
 /// Writes what is cached of the file behind `fd`, for a plain call that looks at it; 0 or negative
 /// errno.
 #[unsafe(no_mangle)]

@@ -4,9 +4,12 @@
 //! A descriptor is looked at once in every io_submit that names it: a number can be closed unseen
 //! (by stdio, or the system call itself), and a request must never reach another file. What is
 //! known of it goes when the close is seen, after what is cached of the file has been written.
+//!
+//! What is cached is the inode. A plain call is looked at by the file behind its descriptor, so
+//! duplicates, descriptors opened before and those received from others are all the same.
 
 use crate::process::Process;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use nowait::{
     Command, Context, Engine, Exclusion, Kind, Opened, UserFile,
     command::{Flags, open_for},
@@ -18,27 +21,15 @@ use nowait_sys::{
 use parking_lot::RwLock;
 use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
 
-/// One bit for each descriptor that is cached, so that the C side passes all other calls on
-/// without another look. Of this process: a forked child clears them.
-#[unsafe(export_name = "nowait_cached_bits")]
-static MARKS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-const WORDS: usize = 1024;
-/// Not zero when a file was ever cached: opens are looked at from then on.
+/// Not zero when a file was ever cached: plain calls are looked at from then on.
 #[unsafe(export_name = "nowait_cached_any")]
 static ANY: AtomicU32 = AtomicU32::new(0);
-const BITS: i32 = 64;
 
 /// Nothing is written from this byte on by way of the cache.
 const WRITE_END: i64 = 1 << 40;
 
-fn mark(fd: i32) -> Option<(&'static AtomicU64, u64)> {
-    let word = MARKS.get(usize::try_from(fd / BITS).ok()?)?;
-    Some((word, 1 << (fd % BITS)))
-}
-
-/// Clears all marks, in a forked child.
-pub fn clear_marks() {
-    MARKS.iter().for_each(|word| word.store(0, Relaxed));
+/// Says that nothing is cached, in a forked child.
+pub fn forget_all() {
     ANY.store(0, Relaxed);
 }
 
@@ -87,8 +78,7 @@ impl CachedFiles {
         if file.is_none() && flags & O_DIRECT != 0 {
             return None; // may be cached when another descriptor has begun to be
         }
-        if let (Some(_), Some((word, bit))) = (&file, mark(fd)) {
-            word.fetch_or(bit, Relaxed);
+        if file.is_some() {
             ANY.store(1, Relaxed);
         }
         let before = self.0.write().insert(fd, Entry { key, file: file.clone() });
@@ -107,7 +97,6 @@ impl CachedFiles {
         flags: i32,
         stat: &Stat,
     ) -> Option<Arc<UserFile>> {
-        mark(fd)?;
         if engine.user_file(stat).is_none() {
             let key = (stat.dev, stat.ino);
             let left = |entry: &Entry| entry.key == key && entry.file.is_none();
@@ -145,21 +134,28 @@ impl CachedFiles {
             let stays = !range.contains(fd);
             if !stays {
                 closed.extend(entry.file.take());
-                mark(*fd).map(|(word, bit)| word.fetch_and(!bit, Relaxed));
             }
             stays
         });
+        // One that no request has named is as good as those that requests have.
+        if range.start() == range.end() && closed.is_empty() {
+            closed.extend(behind(engine, *range.start()));
+        }
         let settle = |file: &Arc<UserFile>| {
             // What an error has left goes with the file, unless others have it open.
             file.settle(engine).inspect_err(|_| file.abandon())
         };
         closed.iter().map(settle).fold(Ok(()), Result::and)
     }
+}
 
-    /// Returns the file of a descriptor that is cached.
-    fn get(&self, fd: i32) -> Option<Arc<UserFile>> {
-        self.0.read().get(&fd).and_then(|entry| entry.file.clone())
+/// Returns the file behind a descriptor, whether a request has named that or not, if it is cached.
+fn behind(engine: &Engine, fd: i32) -> Option<Arc<UserFile>> {
+    let stat = file::stat(fd).ok().filter(Stat::is_regular)?;
+    if !engine.may_have_user_file(&stat) {
+        return None; // and no lock was taken: this may be a signal handler
     }
+    engine.user_file(&stat).filter(|file| !file.is_given_up())
 }
 
 /// What one call of submit has found behind its descriptors.
@@ -246,6 +242,16 @@ impl<'a> Looks<'a> {
     }
 }
 
+/// Tells whether the file behind `fd` may be cached, whatever descriptor of it that is: a number
+/// says nothing, for it may be a duplicate, or mean another file by now. One statx(2), no lock.
+pub fn may_be_cached(fd: i32) -> bool {
+    let Some((_, engine)) = Process::existing().and_then(Process::cached_and_engine) else {
+        return false;
+    };
+    let may_be = |stat: Stat| stat.is_regular() && engine.may_have_user_file(&stat);
+    engine.has_user_files() && file::stat(fd).is_ok_and(may_be)
+}
+
 /// Writes what is cached of the file behind `fd`, after the requests submitted so far: before a
 /// plain call that reads it, or asks for its size.
 ///
@@ -305,7 +311,6 @@ pub fn advise(fd: i32, offset: i64, len: i64, advice: i32) -> bool {
 
 fn with_file<T>(fd: i32, f: impl FnOnce(&Arc<UserFile>, &Arc<Engine>) -> T) -> Option<T> {
     // Not in a vfork child: the memory is the parent's, the descriptors are not.
-    let (files, engine) = Process::of_caller()?.cached_and_engine()?;
-    let file = files.get(fd).filter(|file| !file.is_given_up())?;
-    Some(f(&file, engine))
+    let (_, engine) = Process::of_caller()?.cached_and_engine()?;
+    Some(f(&behind(engine, fd)?, engine))
 }

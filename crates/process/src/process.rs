@@ -387,7 +387,7 @@ pub fn watches_closes() {
 /// unknown here (EINVAL), new ones get a new engine.
 extern "C" fn forget_parent() {
     IS_FORKED.store(true, Relaxed);
-    cached::clear_marks();
+    cached::forget_all();
     CURRENT.store(core::ptr::null_mut(), Release);
     GENERATION.fetch_add(1, AcqRel);
 }

@@ -5,11 +5,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
+use nowait_tests::passing;
 use nowait_tests::request::{Context, Request};
 
 const BLOCK: usize = 4096;
@@ -21,6 +23,7 @@ fn main() {
         ["close", file] => others_see_it_after_a_close(Path::new(file)),
         ["open", file] => an_open_sees_what_others_wrote(Path::new(file)),
         ["plain", file] => plain_calls_are_coherent(Path::new(file)),
+        ["descriptors", file] => all_descriptors_are_the_file(Path::new(file)),
         ["mapping", file] => a_mapping_is_coherent(Path::new(file)),
         ["fork", file] => a_child_sees_what_was_written(Path::new(file)),
         ["size", file] => the_size_is_that_of_the_cache(Path::new(file)),
@@ -117,6 +120,62 @@ fn plain_calls_are_coherent(path: &Path) {
     write(&context, &file, &[1; BLOCK * 2], 0);
     drop(File::create(path).unwrap());
     assert!(read(&context, &file, BLOCK, 0).is_empty(), "cut off by an open");
+}
+
+/// Requests name one descriptor, plain calls others of the same file.
+fn all_descriptors_are_the_file(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    let before = open(path);
+    before.write_all_at(&vec![b'-'; 8 * BLOCK], 0).unwrap();
+    let file = open(path);
+    // SAFETY: numbers only; the new one is owned here alone.
+    let duplicate =
+        |command| unsafe { File::from_raw_fd(libc::fcntl(file.as_raw_fd(), command, 200)) };
+    let reopened = open(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())));
+    let others = [
+        ("opened before", before),
+        ("dup", file.try_clone().unwrap()),
+        ("F_DUPFD", duplicate(libc::F_DUPFD)),
+        ("F_DUPFD_CLOEXEC", duplicate(libc::F_DUPFD_CLOEXEC)),
+        ("received", received(&file)),
+        ("reopened", reopened),
+    ];
+    for (round, (name, other)) in (1u8..).zip(&others) {
+        let (requested, plain) = ([round; BLOCK], [round + 100; BLOCK]);
+        write(&context, &file, &requested, 0);
+        other.sync_data().unwrap();
+        assert!(seen_by_others(path)[..BLOCK] == requested, "{name}: synced, and not there");
+        write(&context, &file, &requested, BLOCK);
+        let mut found = [0; BLOCK];
+        other.read_exact_at(&mut found, BLOCK as u64).unwrap();
+        assert!(found == requested, "{name}: a plain read");
+        // In the middle of what waits to be written.
+        write(&context, &file, &[round + 50; 3 * BLOCK], 2 * BLOCK);
+        other.write_all_at(&plain, 3 * BLOCK as u64).unwrap();
+        assert!(read(&context, &file, BLOCK, 3 * BLOCK) == plain, "{name}: a plain write");
+        file.sync_data().unwrap();
+        assert!(seen_by_others(path)[3 * BLOCK..4 * BLOCK] == plain, "{name}: overwritten");
+        write(&context, &file, &requested, 6 * BLOCK);
+        other.set_len(6 * BLOCK as u64 + 10).unwrap();
+        let end = read(&context, &file, BLOCK, 6 * BLOCK);
+        assert!(end == requested[..10], "{name}: {} bytes behind the cut", end.len());
+        write(&context, &file, &requested, 6 * BLOCK);
+        write(&context, &file, &requested, 7 * BLOCK);
+    }
+    // Closing any of them is a close of the file.
+    for (round, (name, other)) in (30u8..).zip(others) {
+        write(&context, &file, &[round; BLOCK], 0);
+        drop(other);
+        assert!(seen_by_others(path)[..BLOCK] == [round; BLOCK], "{name}: closed");
+    }
+}
+
+/// The same open file by a number that another thread has sent.
+fn received(file: &File) -> File {
+    let (near, far) = UnixStream::pair().unwrap();
+    passing::send(near.as_raw_fd(), file.as_raw_fd());
+    // SAFETY: it has just come, and is owned here alone.
+    unsafe { File::from_raw_fd(passing::receive(far.as_raw_fd())) }
 }
 
 fn a_mapping_is_coherent(path: &Path) {

@@ -1,0 +1,95 @@
+//! Which inodes may have a user file: told without a lock.
+//!
+//! Every plain call of a program asks, also one in a signal handler that has interrupted the
+//! thread which holds the lock of the user files. A yes may be wrong: inodes share places.
+
+use crate::order::InodeKey;
+use core::{
+    hash::{BuildHasher, BuildHasherDefault},
+    sync::atomic::{
+        AtomicU32,
+        Ordering::{AcqRel, Acquire},
+    },
+};
+use rustc_hash::FxHasher;
+use std::sync::Arc;
+
+/// 16 KiB; with as many user files every third look at another inode takes the lock.
+const PLACES: usize = 4096;
+
+/// How many user files there are, and how many have each place.
+#[derive(Debug)]
+pub(crate) struct InodeMarks {
+    all: AtomicU32,
+    places: Box<[AtomicU32]>,
+}
+
+impl Default for InodeMarks {
+    fn default() -> InodeMarks {
+        let places = (0..PLACES).map(|_| AtomicU32::new(0)).collect();
+        InodeMarks { all: AtomicU32::new(0), places }
+    }
+}
+
+impl InodeMarks {
+    /// Marks an inode until what is returned goes.
+    pub(crate) fn mark(self: &Arc<Self>, key: InodeKey) -> Mark {
+        let place = place(key);
+        self.places[place].fetch_add(1, AcqRel);
+        self.all.fetch_add(1, AcqRel);
+        Mark { marks: self.clone(), place }
+    }
+
+    /// Tells whether an inode may be marked.
+    pub(crate) fn may_have(&self, key: InodeKey) -> bool {
+        self.places[place(key)].load(Acquire) > 0
+    }
+
+    /// Tells whether any inode is marked.
+    pub(crate) fn have_any(&self) -> bool {
+        self.all.load(Acquire) > 0
+    }
+}
+
+/// The mark of one user file.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    marks: Arc<InodeMarks>,
+    place: usize,
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.marks.all.fetch_sub(1, AcqRel);
+        self.marks.places[self.place].fetch_sub(1, AcqRel);
+    }
+}
+
+fn place(key: InodeKey) -> usize {
+    let hash = BuildHasherDefault::<FxHasher>::default().hash_one(key);
+    (hash >> (u64::BITS - PLACES.ilog2())) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_is_marked_as_long_as_one_mark_is_left() {
+        let marks = Arc::new(InodeMarks::default());
+        assert!(!marks.may_have((1, 2)));
+        let (first, second) = (marks.mark((1, 2)), marks.mark((1, 2)));
+        drop(first);
+        assert!(marks.may_have((1, 2)));
+        drop(second);
+        assert!(!marks.may_have((1, 2)));
+    }
+
+    #[test]
+    fn few_inodes_share_a_place() {
+        let marks = Arc::new(InodeMarks::default());
+        let _marked: Vec<_> = (0..64).map(|inode| marks.mark((64_769, inode))).collect();
+        let shared = (64..4096).filter(|inode| marks.may_have((64_769, *inode))).count();
+        assert!(shared < 400, "{shared} of 4032");
+    }
+}
