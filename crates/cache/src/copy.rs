@@ -64,6 +64,11 @@ impl User {
         self.segments.is_empty()
     }
 
+    /// Begins again with the first byte.
+    pub(crate) fn rewind(&mut self) {
+        (self.segment, self.inside) = (0, 0);
+    }
+
     /// Copies the next `len` bytes from a folio.
     ///
     /// # Safety

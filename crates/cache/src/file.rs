@@ -1,11 +1,9 @@
 //! A cached file: its mapping, its sizes, and how bios reach it.
 
-use crate::FRAME_BYTES;
 use crate::cache::Cache;
-use crate::copy;
 use crate::flush::{Durable, Flush};
 use crate::folio::FolioId;
-use crate::mapping::{Busy, Mapping};
+use crate::mapping::Mapping;
 use crate::sync::{AcqRel, Acquire, Arc, AtomicU64, Release};
 use crate::tree::Tag;
 use nowait_block::{Bio, bio::Descriptor};
@@ -132,47 +130,16 @@ impl CachedFile {
         self.grow(end);
     }
 
-    /// Cuts the file's pages at `size` bytes; the file itself is the caller's to cut, after this.
-    /// Nobody reads or writes beyond `size` meanwhile, and no sync runs until the file is cut too
-    /// (it would call pages durable that are gone, while the file still has what they were to
-    /// replace): the caller sees to it.
-    ///
-    /// # Errors
-    /// A folio is locked or being written: wait, call again. Part of the work may be done.
-    pub fn truncate(&self, size: u64) -> Result<(), Busy<'_>> {
+    /// Sets the size, in the cache and of the file, which nobody changes meanwhile.
+    pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Release);
-        self.disk_size.fetch_min(size, AcqRel);
-        self.mapping.truncate(size.div_ceil(FRAME_BYTES as u64))?;
-        let Some(found) = self.mapping.look_up_to_write(size / FRAME_BYTES as u64) else {
-            return Ok(());
-        };
-        let pin = found?;
-        // A folio that begins before the end: what it has behind it is zero from now on.
-        let (memory, len) = pin.at(size);
-        // SAFETY: the folio's memory, locked by us, from byte `size` on.
-        unsafe { copy::zero(memory, len) };
-        let mut woken = Vec::new();
-        self.mapping.unlock(pin.id(), &mut woken);
-        woken.into_iter().for_each(WaitEntry::kick);
-        Ok(())
+        self.disk_size.store(size, Release);
     }
 
     /// Tells whether something of it is not on disk yet, as far as pages tell.
     pub fn is_dirty(&self) -> bool {
         let tagged = |tag| self.mapping.next_tagged(0, u64::MAX, tag).is_some();
         tagged(Tag::Dirty) || tagged(Tag::Writeback)
-    }
-
-    /// Takes the file as somebody else has left it, `size` bytes long: clean pages that nobody
-    /// uses just now are dropped. For a file with nothing to write.
-    pub fn reopen(&self, size: u64) {
-        let mut from = 0;
-        while let Err(busy) = self.mapping.invalidate(from, u64::MAX) {
-            // Being read at this moment, so not older than this; what is behind it may be.
-            from = busy.pin.folio().index() + busy.pin.folio().pages();
-        }
-        self.size.store(size, Release);
-        self.disk_size.store(size, Release);
     }
 
     /// Forgets that a flush of the device failed: syncs report it until then, because what was

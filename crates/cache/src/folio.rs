@@ -474,6 +474,20 @@ impl Folio {
         }
     }
 
+    /// Takes a folio that the caller has locked out of circulation, as [`Folio::take`], and
+    /// unlocks it. Nobody waits for it: the caller holds the lock of its wait queue.
+    pub(crate) fn retire(&self) -> State {
+        let mut old = self.state.load(Relaxed);
+        loop {
+            let detached = (old | DETACHED) & !(LOCKED | WAITERS);
+            let new = if old & PINS != 0 { detached } else { FROZEN };
+            match self.state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                Ok(_) => return State(old),
+                Err(now) => old = now,
+            }
+        }
+    }
+
     /// Takes it out of circulation, whoever reads it, unless a bit of `busy` is set. Returns the
     /// state before: without pins it is frozen now, and the caller frees it; with pins it is
     /// detached, and whoever takes the last one off does.

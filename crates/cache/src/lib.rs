@@ -20,25 +20,29 @@
 //! open_file    what an open remembers of its reads
 //! readahead    what to read before it is asked for
 //! policy       which folio leaves when a frame is needed
-//! inode_lock   direct against cached requests, truncate against requests in flight
+//! change       what is done to the file past its cache: cuts, holes, writes of others
+//! gate         nobody brings pages in meanwhile
+//! inode_lock   requests that overlap, in the order of their submission
 //! ```
 //!
 //! An operation is driven by whoever owns it: `iterate` with a plug list and a way to make a wait
 //! entry; the bios on the list are queued to a backend after it; their completions go to
 //! [`Cache::complete`], which kicks.
 //!
-//! **Lock order.** A mapping's lock, then the buddy of `frames`, the book of `nodes` or the policy;
-//! the policy's is taken alone too, and nothing under it. The shards
-//! of `page_wait`, the lists of `room`, the book of `flush`, and the registry, the files and the
-//! I/Os of `cache` are taken alone. Nothing is kicked under a lock.
+//! **Lock order.** A mapping's lock, then the buddy of `frames`, the book of `nodes`, the policy or
+//! a shard of `page_wait`; the policy's and the shards' are taken alone too, and nothing under
+//! them. The lists of `room` and of the gate, the book of `flush`, and the registry, the files and
+//! the I/Os of `cache` are taken alone. Nothing is kicked under a lock.
 
 mod buddy;
 pub mod cache;
+pub mod change;
 pub mod copy;
 pub mod file;
 mod flush;
 pub mod folio;
 pub mod frames;
+mod gate;
 pub mod inode_lock;
 mod io;
 pub mod lend;
@@ -64,6 +68,7 @@ pub mod writeback;
 
 pub use buddy::ORDER_MAX;
 pub use cache::Cache;
+pub use change::Change;
 pub use file::{Backing, CachedFile, Target};
 pub use flush::Durable;
 pub use folio::{Folio, FolioId};
@@ -75,5 +80,5 @@ pub use page_wait::Reason;
 pub use pin::Pin;
 pub use read::ReadOperation;
 pub use tree::Tag;
-pub use write::WriteOperation;
+pub use write::{Begun, WriteOperation};
 pub use writeback::SyncOperation;

@@ -16,10 +16,12 @@
 //! the mapping's lock, held for a few instructions a folio and never across a wait. LOCKED and
 //! WRITEBACK belong to whoever set them; a folio with either stays in the tree.
 
+use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;
 use crate::cache::Cache;
-use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, UPTODATE, WRITEBACK};
+use crate::folio::{DIRTY, ERROR, Folio, FolioId, GUARDS, LOCKED, UPTODATE, WRITEBACK};
 use crate::frames::{Ahead, NoFrames};
+use crate::gate::Gate;
 use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
@@ -37,6 +39,7 @@ pub struct Mapping {
     lock: Mutex<TreeLock>,
     /// Folios with ERROR that are dirty: a sync looks for them only if there are any.
     failed: AtomicU32,
+    gate: Gate,
 }
 
 /// A folio that is in the way, and what to wait for before looking again.
@@ -53,8 +56,8 @@ impl Mapping {
     pub fn new(cache: &Arc<Cache>) -> Arc<Mapping> {
         cache.register(|number| {
             let (tree, lock) = (Tree::new(), Mutex::new(TreeLock::new()));
-            let failed = AtomicU32::new(0);
-            Arc::new(Mapping { cache: cache.clone(), number, tree, lock, failed })
+            let (failed, gate) = (AtomicU32::new(0), Gate::default());
+            Arc::new(Mapping { cache: cache.clone(), number, tree, lock, failed, gate })
         })
     }
 
@@ -208,7 +211,8 @@ impl Mapping {
 
     /// Fills the gaps from page `from` to before `end` with locked folios, and locks those whose
     /// fill had failed: the caller has all in `created` filled, in ascending order, and ends
-    /// each by [`Mapping::filled`]. Others find them and wait: one read for all.
+    /// each by [`Mapping::filled`]. Others find them and wait: one read for all. Behind a closed
+    /// gate nothing is created; who needs it waits by [`Mapping::wait_open`].
     ///
     /// # Errors
     /// The frames ran out: `created` has what there was. Reclaim some, call again.
@@ -219,7 +223,7 @@ impl Mapping {
         created: &mut Vec<FolioId>,
     ) -> Result<(), NoFrames> {
         let mut lock = self.lock.lock();
-        let mut at = from;
+        let (mut at, end) = (from, end.min(self.gate.closed_from()));
         while at < end {
             let next = self.tree.next(&self.cache.nodes, &lock, at, end - 1, Tag::Used);
             match next {
@@ -239,12 +243,17 @@ impl Mapping {
     }
 
     /// Puts one locked folio at the missing page `at`, as large as `end` and what is there allow;
-    /// the caller fills it and unlocks it. `None`: the page is not missing any more.
+    /// the caller fills it and unlocks it. `None`: the page is not missing any more, or behind a
+    /// closed gate.
     ///
     /// # Errors
     /// As for [`Mapping::create_missing`].
     pub fn create_one(&self, at: u64, end: u64) -> Result<Option<FolioId>, NoFrames> {
         let mut lock = self.lock.lock();
+        let end = end.min(self.gate.closed_from());
+        if end <= at {
+            return Ok(None);
+        }
         let next = self.tree.next(&self.cache.nodes, &lock, at, end - 1, Tag::Used);
         let end = next.map_or(end, |(index, _)| index);
         if end == at {
@@ -477,6 +486,86 @@ impl Mapping {
         Ok(kept)
     }
 
+    /// Returns how many changes of the file past the cache have begun or ended, odd while one is
+    /// going on.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.gate.changes()
+    }
+
+    /// Closes the gate: nobody brings in pages from `from` on. False: it is closed already.
+    pub(crate) fn close(&self, from: u64) -> bool {
+        let _lock = self.lock.lock();
+        self.gate.close(from)
+    }
+
+    /// Opens the gate; returns who waited for that, to be kicked.
+    pub(crate) fn open(&self) -> Vec<WaitEntry> {
+        let lock = self.lock.lock();
+        self.gate.open();
+        drop(lock);
+        self.gate.take_waiting()
+    }
+
+    /// Leaves an entry, to be kicked once when page `index` may be brought in. False: it may,
+    /// nothing was left.
+    #[must_use]
+    pub(crate) fn wait_open(&self, index: u64, make: impl FnOnce() -> WaitEntry) -> bool {
+        self.gate.wait(index, make)
+    }
+
+    /// As [`Mapping::wait_open`], for all pages.
+    #[must_use]
+    pub(crate) fn wait_any_open(&self, make: impl FnOnce() -> WaitEntry) -> bool {
+        self.gate.wait(u64::MAX - 1, make)
+    }
+
+    /// Locks all folios with pages from `at` on, behind the closed gate, and goes on with `at`.
+    /// That with byte `size` in its middle is to be changed by the caller: not while it is lent.
+    ///
+    /// # Errors
+    /// A folio is in use: wait, call again.
+    pub(crate) fn lock_from(
+        &self,
+        at: &mut u64,
+        size: u64,
+        locked: &mut Vec<FolioId>,
+    ) -> Result<(), Busy<'_>> {
+        let lock = self.lock.lock();
+        let next = |at| self.tree.next(&self.cache.nodes, &lock, at, u64::MAX, Tag::Used);
+        while let Some((_, number)) = next(*at) {
+            let (id, folio) = self.folio(number);
+            let changes = folio.index() * (FRAME_BYTES as u64) < size;
+            let guards = if changes { GUARDS } else { 0 };
+            if folio.change_if(0, LOCKED | WRITEBACK | guards, LOCKED, 0).is_err() {
+                return Err(self.busy(number));
+            }
+            locked.push(id);
+            *at = end_of(folio);
+            if *at == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes folios out that the caller has locked, dirty ones too. Those pinned stay in memory
+    /// until the last pin goes. Those who waited are added to `woken`.
+    pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
+        let mut lock = self.lock.lock();
+        for id in locked {
+            let before = self.cache.waits.retire(&self.cache.frames, *id, woken);
+            let lost = before.is_dirty() && before.is_error();
+            self.failed.fetch_sub(u32::from(lost), Relaxed);
+            self.take_out(&mut lock, *id, before.is_dirty());
+            if before.pins() == 0 {
+                self.cache.frames.free(*id);
+            }
+        }
+        drop(lock);
+        self.cache.frames.notice_room();
+    }
+
     /// Pins a folio that the caller has locked.
     pub(crate) fn pin_own(&self, id: FolioId) -> Pin<'_> {
         self.hold(id.get())
@@ -546,7 +635,11 @@ impl Mapping {
 
     fn busy(&self, number: u32) -> Busy<'_> {
         let pin = self.hold(number);
-        let reason = if pin.state().is_locked() { Reason::Unlocked } else { Reason::Written };
+        let reason = match pin.state() {
+            state if state.is_locked() => Reason::Unlocked,
+            state if state.is_writeback() => Reason::Written,
+            _ => Reason::Returned,
+        };
         Busy { pin, reason }
     }
 }

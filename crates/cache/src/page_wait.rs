@@ -122,6 +122,14 @@ impl PageWaits {
         folio.change_if(0, 0, set, clear).unwrap_or_else(|state| state)
     }
 
+    /// Takes a folio that the caller has locked out of circulation. Whoever waited for it is added
+    /// to `woken`, and finds it gone. Returns the state before.
+    pub(crate) fn retire(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) -> State {
+        let mut queue = self.shard(id).lock();
+        self.take_out(&mut queue, id, LOCKED | WRITEBACK | GUARDS, woken);
+        frames.folio(id).retire()
+    }
+
     /// Takes a guard off a folio. Who waited for the last one is added to `woken`.
     #[inline]
     pub(crate) fn unguard(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) {

@@ -119,6 +119,9 @@ impl ReadOperation {
         let (file, index) = (self.file.clone(), page(self.pos));
         self.missed = true;
         let Some(pin) = file.mapping().look_up(index) else {
+            if file.mapping().wait_open(index, wait) {
+                return Ok(Attempt::Wait);
+            }
             return self.read_missing(end, plug, wait);
         };
         // Before the state is looked at: what follows is read also if this page is there.
@@ -141,6 +144,9 @@ impl ReadOperation {
             return Err(Errno::IO);
         }
         drop(pin);
+        if file.mapping().wait_open(index, wait) {
+            return Ok(Attempt::Wait);
+        }
         self.read_rest(end, plug, wait)
     }
 

@@ -3,11 +3,12 @@
 mod executor;
 mod threads;
 
-use crate::{Durable, FRAME_BYTES};
+use crate::{Change, Durable, FRAME_BYTES};
 use executor::{Do, Random, Rig, Task};
 use nowait_block::BioOp;
 use nowait_block::backends::mem::Mem;
 use nowait_block::stacked::error::{Error, Fault, When};
+use nowait_retry::Step;
 use nowait_sys::Errno;
 
 const DEVICE: usize = if cfg!(miri) { 1 << 20 } else { 4 << 20 };
@@ -130,8 +131,11 @@ fn random_operations_agree_with_an_array_of_bytes() {
 
 /// Cuts the file; what ftruncate(2) would do is a bio of zeroes here.
 fn cut(rig: &mut Rig<Mem>, model: &mut Vec<u8>, size: u64) {
-    rig.file.truncate(size).unwrap();
+    let mut change = Change::cut(&rig.file, size);
+    let at_once = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is under way"));
+    assert_eq!(at_once, Step::Done(Ok(0)));
     rig.zero_device(size, model.len() as u64);
+    change.finish(size);
     model.truncate(size as usize);
 }
 

@@ -5,6 +5,7 @@ use crate::copy::{self, User};
 use crate::file::CachedFile;
 use crate::flush::Durable;
 use crate::folio::ERROR;
+use crate::gate;
 use crate::memory::{Attempt, with_frames};
 use crate::page_wait::Reason;
 use crate::pin::Pin;
@@ -23,7 +24,8 @@ const PAGE: u64 = FRAME_BYTES as u64;
 /// durable. Pages at the edges are read first where the write does not cover what the file has.
 ///
 /// A folio is locked while it is changed, and waited for while it is written back: what the
-/// device reads must not change (checksums). Nothing is held across a wait.
+/// device reads must not change (checksums). Nothing is held across a wait. If the file is changed
+/// past the cache meanwhile, the copy begins again after that.
 #[derive(Debug)]
 pub struct WriteOperation {
     file: Arc<CachedFile>,
@@ -36,6 +38,8 @@ pub struct WriteOperation {
     appends: bool,
     /// Up to where [`WriteOperation::tell_progress`] was called.
     told: u64,
+    /// The changes of the file past the cache when the first byte was copied, or looked at since.
+    changes: u64,
     waited: Option<u64>,
     durable: Option<Durable>,
     sync: Option<SyncOperation>,
@@ -51,8 +55,21 @@ impl WriteOperation {
     ) -> WriteOperation {
         let end = offset.saturating_add(user.len() as u64);
         let (start, pos, begun, waited, sync) = (offset, offset, false, None, None);
-        let (appends, told) = (false, offset);
-        WriteOperation { file, user, start, pos, end, begun, appends, told, waited, durable, sync }
+        let (appends, told, changes) = (false, offset, file.mapping().changes());
+        WriteOperation {
+            file,
+            user,
+            start,
+            pos,
+            end,
+            begun,
+            appends,
+            told,
+            changes,
+            waited,
+            durable,
+            sync,
+        }
     }
 
     /// Makes a write of all of `user` at the end that the file has when it begins: the caller
@@ -61,12 +78,12 @@ impl WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
     }
 
-    /// Makes a write of which the first `done` bytes were copied by [`CachedFile::write_cached`],
-    /// from the same `user`.
-    pub fn resume(file: Arc<CachedFile>, offset: u64, done: usize, user: User) -> WriteOperation {
+    /// Makes a write of which [`CachedFile::write_cached`] has copied the beginning, from the same
+    /// `user`.
+    pub fn resume(file: Arc<CachedFile>, offset: u64, begun: Begun, user: User) -> WriteOperation {
         let mut write = WriteOperation::new(file, offset, user, None);
-        write.pos += done as u64;
-        write.told = write.pos;
+        write.pos += begun.bytes as u64;
+        (write.told, write.changes) = (write.pos, begun.changes);
         write
     }
 
@@ -115,6 +132,9 @@ impl WriteOperation {
         }
         let file = self.file.clone();
         while self.pos < self.end {
+            if self.meets_change(wait) {
+                return None;
+            }
             match self.throttle(plug, wait) {
                 Ok(Attempt::Again) => {}
                 Ok(Attempt::Wait) => return None,
@@ -132,6 +152,23 @@ impl WriteOperation {
             }
         }
         Some(self.done())
+    }
+
+    /// Looks whether the file is changed past the cache: what was copied before that may be gone.
+    /// True: an entry was left for the end of the change.
+    fn meets_change(&mut self, wait: &dyn Fn() -> WaitEntry) -> bool {
+        let now = self.file.mapping().changes();
+        if now == self.changes && now.is_multiple_of(2) {
+            return false;
+        }
+        let before = core::mem::replace(&mut self.changes, now);
+        if gate::has_begun(before, now) && self.pos > self.start {
+            self.tell_progress();
+            self.user.rewind();
+            (self.pos, self.told) = (self.start, self.start);
+        }
+        // As a whole: its first pages may share a folio with those that are changed.
+        self.file.mapping().wait_open(page(self.end - 1), wait)
     }
 
     /// Waits until less is dirty. Before that, some of it is on its way to the disk.
@@ -210,6 +247,7 @@ impl WriteOperation {
         match created {
             // Locked by us: what `find_to_write` gives for a folio that is there.
             Some(id) => self.change(&file.mapping().pin_own(id), plug),
+            None if file.mapping().wait_open(from, wait) => Ok(Attempt::Wait),
             None => Ok(attempt),
         }
     }
@@ -257,17 +295,27 @@ impl WriteOperation {
     }
 }
 
+/// The beginning of a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    /// What was copied.
+    pub bytes: usize,
+    /// The changes of the file past the cache before that.
+    changes: u64,
+}
+
 impl CachedFile {
     /// Copies to pages that are there and at rest, from byte `offset` on, up to the length of
-    /// `user` or the first page that is not; returns the number of bytes. Copies none when so much
-    /// is dirty that writeback is due. For a first attempt that costs no operation:
-    /// [`WriteOperation::resume`] goes on from there.
-    pub fn write_cached(&self, offset: u64, user: &mut User) -> usize {
+    /// `user` or the first page that is not. Copies none when so much is dirty that writeback is
+    /// due. For a first attempt that costs no operation: [`WriteOperation::resume`] goes on from
+    /// there.
+    pub fn write_cached(&self, offset: u64, user: &mut User) -> Begun {
         let end = offset.saturating_add(user.len() as u64);
-        let (mut pos, cache) = (offset, self.cache());
+        let (mut pos, cache, changes) = (offset, self.cache(), self.mapping().changes());
         while pos < end {
             let due = cache.unwritten_frames() > cache.dirty_background();
-            if due || cache.is_too_dirty() {
+            let now = self.mapping().changes();
+            if due || cache.is_too_dirty() || now != changes || !now.is_multiple_of(2) {
                 break;
             }
             let Some((pin, Ok(()))) = self.mapping().find_to_write(page(pos)) else { break };
@@ -282,7 +330,7 @@ impl CachedFile {
         if pos > offset {
             cache.progress.notice();
         }
-        (pos - offset) as usize
+        Begun { bytes: (pos - offset) as usize, changes }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! settle      what was written is in the file: before somebody looks at it elsewhere
-//! exclude     the same, and no request runs until the file has been changed elsewhere
+//! exclude     the same, nothing stays cached, and no request runs until the file has been changed
+//!             elsewhere
 //! give_up     the same, and never again: the kernel's cache serves the file from then on
 //! ```
 //! All of it waits: for calls that wait anyway.
@@ -10,12 +11,12 @@
 use crate::{
     Engine, UserFile, UserOperation,
     order::{Access, Ticket},
-    user::Parker,
+    user::{Parker, run_change},
 };
-use nowait_cache::Durable;
+use nowait_cache::{Change, Durable};
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
-use std::{sync::Arc, task::Waker};
+use std::{ops::Range, sync::Arc, task::Waker};
 
 /// Keeps requests to a user file waiting while something else changes it. When it is dropped, the
 /// file is taken as it is then.
@@ -23,6 +24,8 @@ pub struct Exclusion {
     engine: Arc<Engine>,
     file: Arc<UserFile>,
     ticket: Ticket,
+    /// Until the end.
+    change: Option<Change>,
 }
 
 impl UserFile {
@@ -32,7 +35,7 @@ impl UserFile {
     /// That of a write to the file: what it could not take stays cached.
     pub fn settle(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
         if engine.orders().conflicts(self.key(), &WHOLE, Access::Sync) || self.is_dirty() {
-            let ticket = wait_for_turn(engine, self, Access::Sync);
+            let ticket = wait_for_turn(engine, self, WHOLE, Access::Sync);
             let written = UserOperation::sync(self, Durable::Written).run(engine);
             leave(engine, &ticket);
             written?;
@@ -47,24 +50,15 @@ impl UserFile {
     /// # Errors
     /// That of a write to the file: nothing is excluded.
     pub fn exclude(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<Exclusion, Errno> {
-        let ticket = wait_for_turn(engine, self, Access::Write);
-        if let Err(errno) = UserOperation::sync(self, Durable::Written).run(engine) {
+        let ticket = wait_for_turn(engine, self, WHOLE, Access::Write);
+        let mut change = Change::outside(self.cached());
+        if let Err(errno) = run_change(engine, &mut change) {
+            drop(change);
             leave(engine, &ticket);
             return Err(errno);
         }
-        Ok(Exclusion { engine: engine.clone(), file: self.clone(), ticket })
-    }
-
-    /// Waits for all requests submitted before, and takes the file as empty, which somebody has
-    /// just made it.
-    ///
-    /// # Errors
-    /// Those of [`UserFile::set_len`].
-    pub fn empty(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
-        let ticket = wait_for_turn(engine, self, Access::Write);
-        let cut = self.set_len(engine, 0);
-        leave(engine, &ticket);
-        cut
+        let (engine, file, change) = (engine.clone(), self.clone(), Some(change));
+        Ok(Exclusion { engine, file, ticket, change })
     }
 
     /// Writes what is cached and drops it: the file is the kernel's as long as it is open.
@@ -93,19 +87,26 @@ impl core::fmt::Debug for Exclusion {
 
 impl Drop for Exclusion {
     fn drop(&mut self) {
-        self.file.take_as_it_is();
+        if let Some(change) = self.change.take() {
+            self.file.take_as_it_is(change);
+        }
         leave(&self.engine, &self.ticket);
     }
 }
 
-const WHOLE: std::ops::Range<u64> = 0..u64::MAX;
+const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// Registers behind all requests that are under way, and sleeps until they are over.
-fn wait_for_turn(engine: &Arc<Engine>, file: &UserFile, access: Access) -> Ticket {
+pub(crate) fn wait_for_turn(
+    engine: &Arc<Engine>,
+    file: &UserFile,
+    range: Range<u64>,
+    access: Access,
+) -> Ticket {
     let parker = Parker::new();
     let waker = Waker::from(parker.clone());
     let entry = || WaitEntry::from(waker.clone());
-    let (ticket, _) = engine.orders().enter(file.key(), WHOLE, access, entry);
+    let (ticket, _) = engine.orders().enter(file.key(), range, access, entry);
     while ticket.is_blocked() {
         engine.run_kicked();
         parker.sleep();
@@ -113,7 +114,7 @@ fn wait_for_turn(engine: &Arc<Engine>, file: &UserFile, access: Access) -> Ticke
     ticket
 }
 
-fn leave(engine: &Arc<Engine>, ticket: &Ticket) {
+pub(crate) fn leave(engine: &Arc<Engine>, ticket: &Ticket) {
     engine.orders().leave(ticket);
     engine.run_kicked();
 }

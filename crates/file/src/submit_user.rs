@@ -116,17 +116,17 @@ impl Submission<'_> {
         // SAFETY: as above.
         let mut user = unsafe { User::new(command.segments.clone()) };
         let (offset, len) = (command.offset as u64, user.len());
-        let done = file.cached().write_cached(offset, &mut user);
-        if done > 0 {
+        let begun = file.cached().write_cached(offset, &mut user);
+        if begun.bytes > 0 {
             file.keep();
             self.context.engine().dirtied();
             self.context.engine().run_kicked();
         }
-        if done < len {
-            return Start::Continue(UserOperation::rest_of_write(file, offset, done, user));
+        if begun.bytes < len {
+            return Start::Continue(UserOperation::rest_of_write(file, offset, begun, user));
         }
         self.inline += 1;
-        Start::Break(done as u32)
+        Start::Break(begun.bytes as u32)
     }
 
     /// Holds the event counter for the engine's threads, and keeps a number of it in the

@@ -9,10 +9,11 @@
 
 use crate::{
     Command, Engine, Kind,
+    exclusion::{leave, wait_for_turn},
     hold::{self, HeldFile},
     inode_marks::{InodeMarks, Mark},
     kept::Kept,
-    order::InodeKey,
+    order::{Access, InodeKey},
 };
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -20,8 +21,8 @@ use core::sync::atomic::{
 };
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
-    Backing, CachedFile, Durable, FRAME_BYTES, OpenFile, ReadOperation, SyncOperation, Target,
-    WriteOperation, copy::User, readahead::Advice as Pattern,
+    Backing, Begun, CachedFile, Change, Durable, FRAME_BYTES, OpenFile, ReadOperation,
+    SyncOperation, Target, WriteOperation, copy::User, readahead::Advice as Pattern,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{
@@ -63,7 +64,6 @@ pub struct UserFile {
     direct_open: Arc<BothTables>,
     /// For looks at the file itself, too.
     tail: Arc<BothTables>,
-    cuts: Mutex<Cuts>,
     pub(crate) kept: Arc<Kept>,
     /// It is among them; changed under their lock.
     pub(crate) is_kept: AtomicBool,
@@ -105,16 +105,6 @@ impl<'a> From<&'a Arc<UserFile>> for Opened<'a> {
     fn from(file: &'a Arc<UserFile>) -> Opened<'a> {
         Opened { file, reads: &file.reads }
     }
-}
-
-/// Truncations. One drops dirty pages before the file is cut: a sync that ends in between would
-/// say that they are durable, and a crash bring back what was there before them.
-#[derive(Debug, Default)]
-struct Cuts {
-    /// Begun and ended ones: odd while one is going on.
-    count: u64,
-    /// Syncs that wait for its end.
-    waiting: Vec<WaitEntry>,
 }
 
 /// A descriptor of ours that works on both sides: in the application's table and the engine's.
@@ -214,8 +204,7 @@ impl UserFile {
     /// and `EAGAIN`: too many files are under way to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         engine.users().graves.clear();
-        let version = file::version(fd)?;
-        let stat = &version.stat;
+        let stat = file::stat(fd)?;
         if !stat.is_regular() {
             return Err(Errno::INVAL);
         }
@@ -224,10 +213,11 @@ impl UserFile {
         let mut files = engine.users().files.lock();
         if let Some(open) = files.get(&key).and_then(Weak::upgrade) {
             drop(files);
-            open.look_again(engine, &version);
-            engine.run_kicked();
+            open.look_again(engine);
             return Ok(open);
         }
+        // Only now: an earlier cache of the file may have written to it until it ended.
+        let version = file::version(fd)?;
         let made = Arc::new(UserFile::make(engine, fd, key, version)?);
         files.retain(|_, file| file.strong_count() > 0);
         files.insert(key, Arc::downgrade(&made));
@@ -269,7 +259,6 @@ impl UserFile {
             seen: Mutex::new(version),
             direct_open: direct,
             tail,
-            cuts: Mutex::default(),
             kept: engine.users().kept.clone(),
             is_kept: AtomicBool::new(false),
             _mark: engine.users().marks.mark(key),
@@ -316,68 +305,60 @@ impl UserFile {
         self.writable
     }
 
-    /// Cuts the file off at `bytes`, or extends it with zeroes; blocks.
+    /// Cuts the file off at `bytes`, or extends it with zeroes; waits for the requests submitted
+    /// before that write behind the new end, and blocks. What it meets otherwise took place before
+    /// it, or takes place after it.
     ///
     /// # Errors
     /// Those of ftruncate(2); `EBADF`: it could not be opened for writing.
-    pub fn set_len(&self, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
+    pub fn set_len(self: &Arc<Self>, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
         if !self.writable {
             return Err(Errno::BADF);
         }
-        let parker = Parker::new();
-        let _cutting = self.begin_cut(&parker);
-        // What is behind the new end goes first: its writeback would make the file longer again.
-        while let Err(busy) = self.cached.truncate(bytes) {
-            let entry = || WaitEntry::from(Waker::from(parker.clone()));
-            if self.cached.mapping().wait(&busy.pin, busy.reason, entry) {
-                drop(busy);
-                engine.run_kicked();
-                parker.sleep();
-            }
+        // All that is behind the smaller end, before and after.
+        let from = bytes.min(self.cached.size());
+        let ticket = wait_for_turn(engine, self, from..u64::MAX, Access::Write);
+        let mut change = Change::cut(&self.cached, bytes);
+        let cut = run_change(engine, &mut change)
+            .and_then(|()| file::set_len(self.tail.number()?, bytes));
+        if cut.is_ok() {
+            change.finish(bytes);
+            self.remember();
+        } else {
+            drop(change);
         }
-        file::set_len(self.tail.number()?, bytes)?;
-        self.remember();
-        Ok(())
-    }
-
-    /// Waits until nobody cuts the file, and begins.
-    fn begin_cut(&self, parker: &Arc<Parker>) -> Cutting<'_> {
-        loop {
-            let mut cuts = self.cuts.lock();
-            if cuts.count.is_multiple_of(2) {
-                cuts.count += 1;
-                return Cutting(self);
-            }
-            cuts.waiting.push(WaitEntry::from(Waker::from(parker.clone())));
-            drop(cuts);
-            parker.sleep();
-        }
+        leave(engine, &ticket);
+        cut
     }
 
     /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
     /// be written, and no request is under way on it.
-    fn look_again(&self, engine: &Engine, now: &Version) {
-        let mut seen = self.seen.lock();
-        if !seen.has_changed(now) {
+    fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) {
+        let changed = |now: Version| self.seen.lock().has_changed(&now);
+        if !self.version().is_ok_and(changed) {
             return;
         }
-        // Nobody makes it longer between the look and the change of its size.
-        let alone = engine.orders().enter_if_free(self.key);
-        if let Some(ticket) = alone {
-            if !self.cached.is_dirty() {
-                self.cached.reopen(now.stat.size as u64);
-                *seen = *now;
+        if let Some(ticket) = engine.orders().enter_if_free(self.key) {
+            let mut look = Change::look(&self.cached);
+            if run_change(engine, &mut look).is_ok() {
+                self.take_as_it_is(look);
             }
             engine.orders().leave(&ticket);
+            engine.run_kicked();
         }
     }
 
-    /// Takes the file as somebody else has left it: nothing of ours waits to be written.
-    pub(crate) fn take_as_it_is(&self) {
-        if let Ok(now) = self.tail.number().and_then(file::version) {
-            self.cached.reopen(now.stat.size as u64);
+    /// Takes the file as somebody else has left it: nothing of it is cached, and nobody brings
+    /// anything in, so that nothing gets lost between the look at it and the change of its size.
+    pub(crate) fn take_as_it_is(&self, change: Change) {
+        if let Ok(now) = self.version() {
+            change.finish(now.stat.size as u64);
             *self.seen.lock() = now;
         }
+    }
+
+    fn version(&self) -> Result<Version, Errno> {
+        self.tail.number().and_then(file::version)
     }
 
     pub(crate) fn note_given_up(&self) {
@@ -391,22 +372,36 @@ impl UserFile {
 
     /// Remembers the file as it is now: what is cached is on disk.
     pub(crate) fn remember(&self) {
-        if let Ok(now) = self.tail.number().and_then(file::version) {
+        if let Ok(now) = self.version() {
             *self.seen.lock() = now;
         }
     }
 }
 
-/// A truncation that is going on.
-struct Cutting<'a>(&'a UserFile);
+/// Prepares a change of a file past its cache, on the calling thread, which sleeps while it waits.
+///
+/// # Errors
+/// Those of [`Change::iterate`].
+pub(crate) fn run_change(engine: &Arc<Engine>, change: &mut Change) -> Result<(), Errno> {
+    sleep_through(engine, |bios, wait| change.iterate(bios, wait)).map(drop)
+}
 
-impl Drop for Cutting<'_> {
-    fn drop(&mut self) {
-        let mut cuts = self.0.cuts.lock();
-        cuts.count += 1;
-        let waiting = core::mem::take(&mut cuts.waiting);
-        drop(cuts);
-        waiting.into_iter().for_each(WaitEntry::kick);
+/// Runs iterations to the end on the calling thread, which is kicked like a request.
+fn sleep_through(
+    engine: &Arc<Engine>,
+    mut iterate: impl FnMut(&mut Vec<Bio>, &dyn Fn() -> WaitEntry) -> Step,
+) -> Result<u32, Errno> {
+    let parker = Parker::new();
+    let waker = Waker::from(parker.clone());
+    let mut bios = Vec::new();
+    loop {
+        let step = iterate(&mut bios, &|| WaitEntry::from(waker.clone()));
+        engine.carry(&mut bios);
+        engine.run_kicked();
+        match step {
+            Step::Done(result) => return result,
+            Step::Queued | Step::Retry => parker.sleep(),
+        }
     }
 }
 
@@ -415,10 +410,6 @@ impl Drop for Cutting<'_> {
 pub struct UserOperation {
     kind: UserKind,
     file: Arc<UserFile>,
-    /// What the operation makes durable, and the truncations before it began.
-    durable: Option<(Durable, u64)>,
-    /// The result of a durable write that is followed by a sync.
-    written: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -438,24 +429,23 @@ impl UserOperation {
     ) -> UserOperation {
         let read = ReadOperation::resume(file.cached.clone(), offset, done, user);
         let read = read.with_readahead(reads.clone(), true);
-        UserOperation::new(file, UserKind::Read(read), None)
+        UserOperation::new(file, UserKind::Read(read))
     }
 
-    /// Makes what is left of a write that need not be durable, of which the first `done` bytes were
-    /// copied to cached pages.
+    /// Makes what is left of a write that need not be durable, of which the beginning was copied
+    /// to cached pages.
     pub(crate) fn rest_of_write(
         file: &Arc<UserFile>,
         offset: u64,
-        done: usize,
+        begun: Begun,
         user: User,
     ) -> UserOperation {
-        let write = WriteOperation::resume(file.cached.clone(), offset, done, user);
-        UserOperation::new(file, UserKind::Write(write), None)
+        let write = WriteOperation::resume(file.cached.clone(), offset, begun, user);
+        UserOperation::new(file, UserKind::Write(write))
     }
 
-    fn new(file: &Arc<UserFile>, kind: UserKind, durable: Option<Durable>) -> UserOperation {
-        let durable = durable.map(|durable| (durable, file.cuts.lock().count));
-        UserOperation { kind, file: file.clone(), durable, written: None }
+    fn new(file: &Arc<UserFile>, kind: UserKind) -> UserOperation {
+        UserOperation { kind, file: file.clone() }
     }
 
     /// Makes a read from byte `offset` into all segments.
@@ -472,7 +462,7 @@ impl UserOperation {
         let user = unsafe { User::new(segments) };
         let read = ReadOperation::new(file.cached.clone(), offset, user);
         let read = read.with_readahead(reads.clone(), false);
-        UserOperation::new(file, UserKind::Read(read), None)
+        UserOperation::new(file, UserKind::Read(read))
     }
 
     /// Makes a write of all segments at byte `offset`, which ends when it is `durable`.
@@ -488,7 +478,7 @@ impl UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
         let write = WriteOperation::new(file.cached.clone(), offset, user, durable);
-        UserOperation::new(file, UserKind::Write(write), durable)
+        UserOperation::new(file, UserKind::Write(write))
     }
 
     /// Makes a write of all segments at the end of the file. Between its first iteration and its
@@ -504,13 +494,13 @@ impl UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
         let write = WriteOperation::append(file.cached.clone(), user, durable);
-        UserOperation::new(file, UserKind::Write(write), durable)
+        UserOperation::new(file, UserKind::Write(write))
     }
 
     /// Makes a sync of the whole file.
     pub fn sync(file: &Arc<UserFile>, durable: Durable) -> UserOperation {
         let kind = UserKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
-        UserOperation::new(file, kind, Some(durable))
+        UserOperation::new(file, kind)
     }
 
     /// Makes a sync of the data of `len` bytes from `offset` on; of all from there if `len` is 0.
@@ -521,34 +511,21 @@ impl UserOperation {
             _ => page(offset.saturating_add(len - 1)),
         };
         let sync = SyncOperation::new(file.cached.clone(), page(offset), last, Durable::Data);
-        UserOperation::new(file, UserKind::Sync(sync), Some(Durable::Data))
+        UserOperation::new(file, UserKind::Sync(sync))
     }
 
     /// Runs an iteration; see [`ReadOperation::iterate`].
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
-        loop {
-            let step = match &mut self.kind {
-                UserKind::Read(read) => read.iterate(plug, wait),
-                UserKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
-                UserKind::Write(write) => write.iterate(plug, wait),
-                UserKind::Sync(sync) => sync.iterate(plug, wait),
-            };
-            let (Step::Done(Ok(value)), Some((durable, cuts))) = (step, self.durable) else {
-                return step;
-            };
-            let value = *self.written.get_or_insert(value);
-            let mut now = self.file.cuts.lock();
-            if now.count == cuts && cuts.is_multiple_of(2) {
-                drop(now);
-                self.remember_sync();
-                return Step::Done(Ok(value));
-            }
-            // The file was cut meanwhile: once more, so that the cut is durable too.
-            self.kind = UserKind::Sync(SyncOperation::whole(self.file.cached.clone(), durable));
-            self.durable = Some((durable, now.count));
-            if !now.count.is_multiple_of(2) {
-                now.waiting.push(wait());
-                return Step::Retry;
+        match &mut self.kind {
+            UserKind::Read(read) => read.iterate(plug, wait),
+            UserKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
+            UserKind::Write(write) => write.iterate(plug, wait),
+            UserKind::Sync(sync) => {
+                let step = sync.iterate(plug, wait);
+                if matches!(step, Step::Done(Ok(_))) {
+                    self.remember_sync();
+                }
+                step
             }
         }
     }
@@ -558,9 +535,7 @@ impl UserOperation {
     /// done by a worker (64 KiB O_DSYNC writes, 64 in flight: 13 k IOPS instead of 20 k). An open
     /// that comes before the next sync drops what is clean.
     fn remember_sync(&self) {
-        if let UserKind::Sync(_) = self.kind {
-            self.file.remember();
-        }
+        self.file.remember();
     }
 
     /// Makes what `command` asks for.
@@ -602,25 +577,13 @@ impl UserOperation {
     /// # Errors
     /// Those of the operation.
     pub fn run(mut self, engine: &Arc<Engine>) -> Result<u32, Errno> {
-        let parker = Parker::new();
-        let waker = Waker::from(parker.clone());
-        let mut bios = Vec::new();
-        loop {
-            let step = self.iterate(&mut bios, &|| WaitEntry::from(waker.clone()));
-            engine.carry(&mut bios);
-            engine.run_kicked();
-            match step {
-                Step::Done(result) => {
-                    let is_write = self.is_write();
-                    drop(self);
-                    if is_write {
-                        engine.dirtied();
-                    }
-                    return result;
-                }
-                Step::Queued | Step::Retry => parker.sleep(),
-            }
+        let result = sleep_through(engine, |bios, wait| self.iterate(bios, wait));
+        let is_write = self.is_write();
+        drop(self);
+        if is_write {
+            engine.dirtied();
         }
+        result
     }
 }
 

@@ -4,8 +4,8 @@ mod common;
 
 use common::{BLOCK, folder, on_every_engine};
 use futures_lite::future::block_on;
-use nowait::{AlignedBuffer, AsyncFile, CacheMode, File, Nowait, OpenOptions};
-use std::path::Path;
+use nowait::{Advice, AlignedBuffer, AsyncFile, CacheMode, File, Nowait, OpenOptions, Zeroing};
+use std::{path::Path, sync::Barrier, thread};
 
 const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
 
@@ -91,4 +91,97 @@ fn an_open_that_truncates_leaves_what_is_no_regular_file() {
     assert_eq!(file.size().unwrap(), 0);
     let without_write = OpenOptions::new().read(true).truncate(true);
     assert!(without_write.open(&nowait, "/dev/null").is_err());
+}
+
+/// Runs `one` beside `other`, which is called until that has ended.
+fn beside(one: impl FnOnce() + Send, mut other: impl FnMut() + Send) {
+    thread::scope(|scope| {
+        let one = scope.spawn(one);
+        while !one.is_finished() {
+            other();
+        }
+    });
+}
+
+#[test]
+fn an_open_never_makes_a_file_shorter_than_what_was_synced() {
+    const PAGES: u64 = 60;
+    on_every_engine(|nowait| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        let file = all().open(nowait, &path).unwrap();
+        let write = || {
+            for page in 0..PAGES {
+                let (at, bytes) = (page * BLOCK as u64, filled(BLOCK, page as u8));
+                file.write_all_at(&bytes, at).unwrap();
+                file.sync_data().unwrap();
+                assert_eq!(file.size().unwrap(), at + BLOCK as u64, "as long as it was synced");
+                let mut back = [0; BLOCK];
+                file.read_exact_at(&mut back, at).unwrap();
+                assert_eq!(back, *bytes, "page {page}");
+            }
+        };
+        beside(write, || drop(File::open(nowait, &path).unwrap()));
+        assert_eq!(std::fs::read(&path).unwrap().len() as u64, PAGES * BLOCK as u64);
+    });
+}
+
+#[test]
+fn what_was_zeroed_stays_zero_whatever_was_read_ahead_meanwhile() {
+    const BYTES: usize = 64 * BLOCK;
+    on_every_engine(|nowait| {
+        let folder = folder();
+        let path = folder.path().join("file");
+        let file = all().open(nowait, &path).unwrap();
+        let whole = 0..BYTES as u64;
+        let zero = || {
+            let mut back = vec![0; BYTES];
+            for round in 0..30 {
+                file.write_all_at(&filled(BYTES, 7), 0).unwrap();
+                file.sync_data().unwrap();
+                file.advise(whole.clone(), Advice::DontNeed).unwrap();
+                file.advise(whole.clone(), Advice::WillNeed).unwrap();
+                file.zero(whole.clone(), Zeroing::Hole).unwrap();
+                file.read_exact_at(&mut back, 0).unwrap();
+                assert!(back.iter().all(|byte| *byte == 0), "old bytes in round {round}");
+            }
+        };
+        let (other, mut at) = (File::open(nowait, &path).unwrap(), 0);
+        beside(zero, || {
+            at = (at + 5 * BLOCK) % BYTES;
+            other.read_at(&mut [0; BLOCK], at as u64).unwrap();
+        });
+    });
+}
+
+/// Both end, in either order; but each took place as a whole, and the cache knows what the file
+/// has.
+#[test]
+fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
+    const BYTES: usize = 40 * BLOCK;
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for round in 0..30 {
+            let path = folder.path().join(round.to_string());
+            let (file, writer) = (all().open(nowait, &path).unwrap(), all().sync(true));
+            let writer = writer.open(nowait, &path).unwrap();
+            file.write_all_at(&filled(BYTES, 1), 0).unwrap();
+            file.sync_data().unwrap();
+            let (cut, start) = ((round % 7) * BLOCK + 100 * (round % 3), Barrier::new(2));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    writer.write_all_at(&filled(BYTES, 2), 0).unwrap();
+                });
+                start.wait();
+                file.set_len(cut as u64).unwrap();
+            });
+            let len = file.size().unwrap() as usize;
+            assert!(len == cut || len == BYTES, "round {round}: {len} bytes");
+            let mut back = vec![0; len];
+            file.read_exact_at(&mut back, 0).unwrap();
+            assert!(back.iter().all(|byte| *byte == 2), "round {round}: all of the write");
+            assert!(std::fs::read(&path).unwrap() == back, "round {round}: as it is in the file");
+        }
+    });
 }

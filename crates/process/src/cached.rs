@@ -269,7 +269,7 @@ pub fn opened(fd: i32, is_cut: bool) {
     };
     let (Ok(stat), Ok(flags)) = (file::stat(fd), file::status_flags(fd)) else { return };
     let Some(file) = engine.user_file(&stat).filter(|file| !file.is_given_up()) else { return };
-    let _ = if is_cut { file.empty(engine) } else { file.settle(engine) };
+    let _ = if is_cut { file.set_len(engine, 0) } else { file.settle(engine) };
     files.enter(engine, fd, flags, &stat);
 }
 

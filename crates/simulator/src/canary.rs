@@ -7,6 +7,9 @@ pub enum Canary {
     SyncDoesNotWait,
     /// A direct write leaves the pages of its range in the cache.
     KeepPages,
+    /// A direct write leaves those pages of its range that are being read, and lets others bring
+    /// pages in while it is under way.
+    SkipLocked,
     /// Truncation and direct requests do not lock the inode.
     NoLock,
     /// Every second kick is lost.

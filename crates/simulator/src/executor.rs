@@ -81,7 +81,6 @@ pub struct Executor<'m> {
     file: Arc<CachedFile>,
     open: Option<Arc<OpenFile>>,
     lock: Arc<InodeLock>,
-    cut_lock: Arc<InodeLock>,
     prng: Prng,
     tasks: BTreeMap<u64, Task>,
     list: Arc<RunList>,
@@ -107,7 +106,6 @@ impl<'m> Executor<'m> {
             medium,
             open: None,
             lock: InodeLock::new(),
-            cut_lock: InodeLock::new(),
             prng: Prng::new(seed),
             tasks: BTreeMap::new(),
             list: Arc::default(),
@@ -119,8 +117,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Has reads read ahead from now on, at most so many pages; 0: none. Not together with direct
-    /// writes: what is read ahead is not locked.
+    /// Has reads read ahead from now on, at most so many pages; 0: none. What is read ahead is not
+    /// locked: direct writes and truncations meet it.
     pub fn set_readahead(&mut self, pages_max: u32) {
         self.open = (pages_max > 0).then(|| Arc::new(OpenFile::new(pages_max)));
     }
@@ -183,9 +181,6 @@ impl<'m> Executor<'m> {
         let mut task = Task::new(id, op.clone(), Kicker::new(id, &self.list));
         if let Some((range, mode)) = self.range(op) {
             task.lock = self.lock.try_lock(range, mode, || task.kicker.entry()).into();
-        } else if matches!(op, Op::Sync { .. }) && self.canary != Some(Canary::NoLock) {
-            let lock = self.cut_lock.try_lock(0..1, Mode::Shared, || task.kicker.entry());
-            task.lock = lock.into();
         }
         if !matches!(task.lock, Lock::Waiting(_)) {
             task.kicker.schedule();
@@ -196,8 +191,9 @@ impl<'m> Executor<'m> {
 
     /// Returns which bytes an operation locks. Those that overlap run in order of submission.
     ///
-    /// What changes the size has all from the smaller size on. Direct requests have whole pages:
-    /// a page that is half in their range must not be read meanwhile.
+    /// What changes the size has all from the smaller size on. Direct reads have whole pages: a
+    /// page that is half in their range must not become dirty meanwhile. Direct writes have their
+    /// bytes only, and meet what is done to the rest of their pages, and of the file.
     fn range(&self, op: &Op) -> Option<(Range<u64>, Mode)> {
         let page = FRAME_BYTES as u64;
         let truncations = self.tasks.values().filter_map(|task| match task.op {
@@ -215,16 +211,13 @@ impl<'m> Executor<'m> {
         }
         match *op {
             Op::Read { offset, len, .. } => Some((offset..offset + len as u64, Mode::Shared)),
-            Op::Write { offset: Some(offset), len, .. } => exclusive(offset, offset + len as u64),
+            Op::Write { offset: Some(offset), len, .. } | Op::DirectWrite { offset, len, .. } => {
+                exclusive(offset, offset + len as u64)
+            }
             Op::Write { offset: None, .. } => exclusive(size, u64::MAX),
             Op::DirectRead { offset, len } => {
                 let end = (offset + len as u64).next_multiple_of(page);
                 Some((offset / page * page..end, Mode::Shared))
-            }
-            Op::DirectWrite { offset, len, .. } => {
-                let (range, mode) = exclusive(offset, offset + len as u64)?;
-                let end = range.end.checked_next_multiple_of(page).unwrap_or(u64::MAX);
-                Some((range.start / page * page..end, mode))
             }
             Op::Truncate { size } => exclusive(size, u64::MAX),
             _ => None,
@@ -306,9 +299,8 @@ impl<'m> Executor<'m> {
         let fresh = !task.has_begun();
         let mut plug = Vec::new();
         let (file, medium, canary) = (&self.file, self.medium, self.canary);
-        let (cut_lock, open) = (&self.cut_lock, self.open.as_ref());
-        let step =
-            task.iterate(&mut World { file, open, medium, plug: &mut plug, canary, cut_lock });
+        let open = self.open.as_ref();
+        let step = task.iterate(&mut World { file, open, medium, plug: &mut plug, canary });
         self.counts.iterations += 1;
         self.pending.extend(plug);
         if fresh {

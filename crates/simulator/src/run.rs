@@ -367,7 +367,7 @@ impl<'m> Runner<'m> {
                 return Ok(());
             }
             What::Dropped(data) => {
-                self.doubt(event, data);
+                self.doubt(event.offset, data);
                 return Ok(());
             }
             What::Ended(result, _) => *result,
@@ -390,7 +390,7 @@ impl<'m> Runner<'m> {
         match (&event.op, result) {
             (Op::Truncate { size }, Ok(_)) => self.model.set_size(*size),
             (op, Ok(bytes)) if op.is_write() => self.written(event.offset, data, bytes as usize)?,
-            (op, Err(_)) if op.is_write() => self.doubt(event, data),
+            (op, Err(_)) if op.is_write() => self.doubt(event.offset, data),
             (op, Ok(bytes)) if op.is_read() => self.read(event.offset, data, bytes as usize)?,
             _ => {}
         }
@@ -402,16 +402,18 @@ impl<'m> Runner<'m> {
             return Err(format!("{bytes} of {} bytes written", data.len()));
         }
         self.model.write(offset, &data[..bytes]);
+        // One that had to begin again, and failed then, has copied more the first time.
+        self.doubt(offset + bytes as u64, &data[bytes..]);
         Ok(())
     }
 
-    /// Any of `data` may have been written, and the file may be longer.
-    fn doubt(&mut self, event: &Event, data: &[u8]) {
+    /// Any of `data` may have been written at `offset`, and the file may be longer.
+    fn doubt(&mut self, offset: u64, data: &[u8]) {
         if data.is_empty() {
             return;
         }
-        self.model.doubt(event.offset, data);
-        let (size, end) = (self.executor.file().size(), event.offset + data.len() as u64);
+        self.model.doubt(offset, data);
+        let (size, end) = (self.executor.file().size(), offset + data.len() as u64);
         // Another write under way may have made it longer still.
         self.model.grow(size.min(end));
     }

@@ -92,7 +92,6 @@ pub struct Scenario {
 /// How often each kind of operation is drawn, by the order in [`Draw::op`].
 const WEIGHTS: [u32; 12] = [40, 40, 12, 12, 12, 10, 16, 8, 8, 10, 8, 3];
 const CANCEL: usize = 10;
-const DIRECT_WRITE: usize = 4;
 
 impl Scenario {
     /// Draws `count` operations and their world from `seed`.
@@ -122,10 +121,6 @@ impl Scenario {
         if profile == Profile::Memory {
             // A truncation that is dropped would leave a file longer than the array.
             weights[CANCEL] = 0;
-        }
-        if setup.readahead_pages > 0 {
-            // What is read ahead is not locked: it may be read while a direct write changes it.
-            weights[DIRECT_WRITE] = 0;
         }
         let mut setup = setup;
         if let Below::Mem { bytes, .. } = &mut setup.below {

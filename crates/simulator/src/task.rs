@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   lock ─► read · write · sync                                       the cache's operations
-//!      └──► flush ─► (write: drop ─►) device                          direct requests
-//!      └──► lock out syncs ─► cut the pages ─► cut the file           truncate
+//!      └──► flush ─► device                                           direct reads
+//!      └──► change: prepared ─► device, or set_len ─► finish          direct writes, truncations
 //! ```
 //!
 //! This is what a layer of files does with the cache; the rules it keeps are stated at each stage.
@@ -11,11 +11,12 @@
 use crate::{buffer::Buffer, buffer::fill, canary::Canary, kicker::Kicker, medium::Medium, op::Op};
 use nowait_block::{Bio, BioOp};
 use nowait_cache::copy::User;
-use nowait_cache::inode_lock::{Guard, InodeLock, Mode, Outcome, Ticket};
+use nowait_cache::inode_lock::{Guard, Outcome, Ticket};
 use nowait_cache::{
-    CachedFile, Durable, FRAME_BYTES, OpenFile, ReadOperation, SyncOperation, WriteOperation,
+    CachedFile, Change, Durable, FRAME_BYTES, OpenFile, ReadOperation, SyncOperation,
+    WriteOperation,
 };
-use nowait_retry::{Step, WaitEntry};
+use nowait_retry::Step;
 use nowait_sys::{Errno, file::rwf};
 use std::sync::Arc;
 
@@ -27,8 +28,6 @@ pub(crate) struct World<'a> {
     pub(crate) medium: &'a dyn Medium,
     pub(crate) plug: &'a mut Vec<Bio>,
     pub(crate) canary: Option<Canary>,
-    /// Held by syncs together, by a truncation alone: after the lock of the bytes.
-    pub(crate) cut_lock: &'a Arc<InodeLock>,
 }
 
 /// The lock of the operation's bytes.
@@ -74,14 +73,15 @@ enum Stage {
     Sync(SyncOperation),
     /// What the cache has of the range goes to the file first.
     Flush(SyncOperation),
-    /// Nothing of the range stays in the cache.
+    /// The mistake instead of a change: what can be dropped is, and the rest stays.
     Drop,
+    /// Nothing of it is in the cache, or moves there.
+    Change,
     /// The bio is not sent, sent, or has ended.
     Device {
         sent: bool,
         done: usize,
     },
-    Truncate,
 }
 
 /// An operation under way.
@@ -93,8 +93,8 @@ pub(crate) struct Task {
     pub(crate) offset: u64,
     pub(crate) kicker: Arc<Kicker>,
     pub(crate) lock: Lock,
-    /// A truncation's lock against syncs.
-    cut: Lock,
+    /// Of a direct write, and of a truncation.
+    change: Option<Change>,
     /// How many iterations it has had.
     pub(crate) iterations: u32,
     /// The end of its own bio.
@@ -107,8 +107,8 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn new(id: u64, op: Op, kicker: Arc<Kicker>) -> Task {
         let buffer = Buffer::new(op.memory_bytes());
-        let (lock, cut, stage) = (Lock::None, Lock::None, Stage::New);
-        Task { id, op, offset: 0, kicker, lock, cut, iterations: 0, answer: None, stage, buffer }
+        let (lock, change, stage) = (Lock::None, None, Stage::New);
+        Task { id, op, offset: 0, kicker, lock, change, iterations: 0, answer: None, stage, buffer }
     }
 
     /// Tells whether it has begun to do what it is for.
@@ -125,10 +125,9 @@ impl Task {
         }
     }
 
-    /// Tells whether it can be dropped now: not while a device has its memory, and a truncation
-    /// that has begun must end.
+    /// Tells whether it can be dropped now: not while a device has its memory.
     pub(crate) fn can_be_dropped(&self) -> bool {
-        !matches!(self.stage, Stage::Device { sent: true, .. } | Stage::Truncate)
+        !matches!(self.stage, Stage::Device { sent: true, .. })
     }
 
     /// Returns the token of its bio if one is under way: even, the cache's are odd.
@@ -141,7 +140,7 @@ impl Task {
     pub(crate) fn iterate(&mut self, world: &mut World<'_>) -> Step {
         self.iterations += 1;
         if !self.has_begun() {
-            self.begin(world.file, world.open);
+            self.begin(world);
         }
         let kicker = self.kicker.clone();
         let entry = || kicker.entry();
@@ -156,25 +155,30 @@ impl Task {
                     return if hasty { Step::Done(Ok(0)) } else { step };
                 }
                 Stage::Flush(sync) => match sync.iterate(world.plug, &entry) {
-                    Step::Done(Ok(_)) if self.op.is_read() => {
-                        self.stage = Stage::Device { sent: false, done: 0 };
-                    }
-                    Step::Done(Ok(_)) => self.stage = Stage::Drop,
+                    Step::Done(Ok(_)) if self.op.is_write() => self.stage = Stage::Drop,
+                    Step::Done(Ok(_)) => self.stage = Stage::Device { sent: false, done: 0 },
                     step => return step,
                 },
-                Stage::Drop => {
-                    if let Some(step) = self.drop_pages(world, &entry) {
-                        return step;
+                Stage::Drop => self.drop_pages(world),
+                Stage::Change => {
+                    let change = self.change.as_mut().expect("made with the stage");
+                    match (change.iterate(world.plug, &entry), &self.op) {
+                        (Step::Done(Ok(_)), Op::Truncate { size }) => {
+                            return Step::Done(self.cut(world, *size));
+                        }
+                        (Step::Done(Ok(_)), _) => {
+                            self.stage = Stage::Device { sent: false, done: 0 };
+                        }
+                        (step, _) => return step,
                     }
                 }
                 Stage::Device { .. } => return self.transfer(world),
-                Stage::Truncate => return self.truncate(world, &entry),
             }
         }
     }
 
-    fn begin(&mut self, file: &Arc<CachedFile>, open: Option<&Arc<OpenFile>>) {
-        let file = file.clone();
+    fn begin(&mut self, world: &World<'_>) {
+        let (file, open) = (world.file.clone(), world.open);
         self.offset = match &self.op {
             Op::Write { offset, .. } => offset.unwrap_or_else(|| file.size()),
             Op::Read { offset, .. }
@@ -203,7 +207,14 @@ impl Task {
             Op::Sync { from, last, durable } => {
                 Stage::Sync(SyncOperation::new(file, from, last, durable))
             }
-            Op::Truncate { .. } => Stage::Truncate,
+            Op::Truncate { size } => {
+                self.change = Some(Change::cut(&file, size));
+                Stage::Change
+            }
+            Op::DirectWrite { .. } if !world.leaves_pages() => {
+                self.change = Some(Change::outside(&file));
+                Stage::Change
+            }
             _ => self.flush(file),
         };
     }
@@ -220,22 +231,16 @@ impl Task {
         Stage::Flush(SyncOperation::new(file, from, last, Durable::Written))
     }
 
-    /// Drops the pages of a direct write. The lock keeps others from bringing them back; what
-    /// shares a folio with them may have become dirty again.
-    fn drop_pages(&mut self, world: &mut World<'_>, entry: &dyn Fn() -> WaitEntry) -> Option<Step> {
-        let (from, last) = self.pages();
-        let mapping = world.file.mapping();
-        if world.canary == Some(Canary::KeepPages) {
-            self.stage = Stage::Device { sent: false, done: 0 };
-            return None;
+    /// The mistakes of a direct write: it leaves all pages of its range in the cache, or those
+    /// that are being read just now; and others may bring them in while it writes.
+    fn drop_pages(&mut self, world: &World<'_>) {
+        let ((mut from, last), mapping) = (self.pages(), world.file.mapping());
+        while world.canary == Some(Canary::SkipLocked)
+            && let Err(busy) = mapping.invalidate(from, last)
+        {
+            from = busy.pin.folio().index() + busy.pin.folio().pages();
         }
-        match mapping.invalidate(from, last) {
-            Ok(0) => self.stage = Stage::Device { sent: false, done: 0 },
-            Ok(_) => self.stage = self.flush(world.file.clone()),
-            Err(busy) if mapping.wait(&busy.pin, busy.reason, entry) => return Some(Step::Retry),
-            Err(_) => {}
-        }
-        None
+        self.stage = Stage::Device { sent: false, done: 0 };
     }
 
     fn transfer(&mut self, world: &mut World<'_>) -> Step {
@@ -275,14 +280,17 @@ impl Task {
         answer: Result<u32, Errno>,
     ) -> Result<u32, Errno> {
         let (size, end) = (world.file.size(), self.offset + self.op.memory_bytes() as u64);
-        match answer {
-            Ok(bytes) => world.file.written_past(self.offset + u64::from(bytes)),
+        match (answer, self.change.take()) {
+            (Ok(bytes), Some(change)) => {
+                change.finish(size.max(self.offset + u64::from(bytes)));
+            }
+            (Ok(bytes), None) => world.file.written_past(self.offset + u64::from(bytes)),
             // It may have made the file longer before it failed. One that could not have does
             // not hold the lock of the end: another may be making it longer now.
-            Err(_) if end > size && world.medium.size() > Some(size) => {
+            (Err(_), _) if end > size && world.medium.size() > Some(size) => {
                 world.medium.set_len(size)?;
             }
-            Err(_) => {}
+            (Err(_), _) => {}
         }
         answer
     }
@@ -316,22 +324,17 @@ impl Task {
         Some(Ok(readable as u32))
     }
 
-    fn truncate(&mut self, world: &mut World<'_>, entry: &dyn Fn() -> WaitEntry) -> Step {
-        let Op::Truncate { size } = self.op else { unreachable!("it truncates") };
-        // A sync that ran between the two cuts would promise pages that are gone from the cache
-        // while the file still has what they should have replaced.
-        if matches!(self.cut, Lock::None) && world.canary != Some(Canary::NoLock) {
-            self.cut = world.cut_lock.try_lock(0..1, Mode::Exclusive, entry).into();
-        }
-        if !self.cut.is_granted() {
-            return Step::Retry;
-        }
-        let mapping = world.file.mapping();
-        while let Err(busy) = world.file.truncate(size) {
-            if mapping.wait(&busy.pin, busy.reason, entry) {
-                return Step::Retry;
-            }
-        }
-        Step::Done(world.medium.set_len(size).map(|()| 0))
+    fn cut(&mut self, world: &World<'_>, size: u64) -> Result<u32, Errno> {
+        let change = self.change.take().expect("prepared");
+        world.medium.set_len(size)?;
+        change.finish(size);
+        Ok(0)
+    }
+}
+
+impl World<'_> {
+    /// Tells whether direct writes make a mistake with what is cached.
+    fn leaves_pages(&self) -> bool {
+        matches!(self.canary, Some(Canary::KeepPages | Canary::SkipLocked))
     }
 }

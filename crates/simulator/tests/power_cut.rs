@@ -41,7 +41,7 @@ fn canary_a_sync_that_does_not_wait_for_writeback_is_found_out() {
 }
 
 /// Found by this seed: pages were gone from the cache, the file was not cut yet, and a sync in
-/// between promised them. Hence the lock between syncs and truncations.
+/// between promised them. Hence the pages of a cut stay until the file is shorter.
 #[test]
 fn a_sync_promises_nothing_that_a_truncation_has_half_removed() {
     support::run(101_971..101_972, 40, Profile::Power);

@@ -1,12 +1,22 @@
 //! Bytes lent without a copy.
 
-use crate::rig::{KIB, MIB, Rig};
-use nowait_cache::PinnedRange;
+use crate::rig::{KIB, Kicks, MIB, Rig, entry_of};
+use nowait_cache::{Change, PinnedRange};
+use nowait_retry::Step;
+use std::sync::Arc;
 
 fn rig() -> Rig {
     let mut rig = Rig::new(4 * MIB, 2 * MIB);
     rig.run(None, 0, 128 * KIB);
     rig
+}
+
+/// Prepares a cut that nothing is in the way of.
+fn cut(rig: &Rig, size: u64) -> Change {
+    let mut change = Change::cut(&rig.file, size);
+    let step = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is under way"));
+    assert_eq!(step, Step::Done(Ok(0)));
+    change
 }
 
 fn bytes(range: &PinnedRange) -> Vec<u8> {
@@ -76,7 +86,7 @@ fn lent_pages_stay_when_others_are_evicted_and_when_the_file_is_cut() {
         rig.run(None, n * 64 * KIB, 64 * KIB);
     }
     assert!(rig.is_there(0));
-    rig.file.truncate(0).unwrap();
+    cut(&rig, 0).finish(0);
     let free = rig.cache.frames().free_frames();
     assert!(bytes(&range) == rig.pattern(0, 64 << 10), "the old bytes, of frames nobody else has");
     drop(range);
@@ -85,12 +95,16 @@ fn lent_pages_stay_when_others_are_evicted_and_when_the_file_is_cut() {
 
 #[test]
 fn a_cut_inside_a_lent_folio_waits_for_it() {
-    let rig = rig();
+    let mut rig = rig();
     let range = rig.file.pin_range(0, 100).unwrap();
-    let busy = rig.file.truncate(50).unwrap_err();
-    assert_eq!(busy.reason, nowait_cache::Reason::Returned);
+    let (mut change, kicks) = (Change::cut(&rig.file, 50), Arc::new(Kicks::default()));
+    let mut iterate = || change.iterate(&mut Vec::new(), &entry_of(&kicks));
+    assert_eq!(iterate(), Step::Retry);
+    // A loan may last: who has it goes on reading meanwhile.
+    rig.run(None, MIB, 4096);
     assert!(bytes(&range) == rig.pattern(0, 100));
-    drop((range, busy));
-    rig.file.truncate(50).unwrap();
+    drop(range);
+    assert_eq!((kicks.count(), iterate()), (1, Step::Done(Ok(0))));
+    change.finish(50);
     assert!(bytes(&rig.file.pin_range(0, 100).unwrap()) == rig.pattern(0, 50));
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing completes unless a test says so: what is under way when an operation waits is exact.
 
+mod change;
 mod durable_writes;
 mod evicting;
 mod fast_paths;

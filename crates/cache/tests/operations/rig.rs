@@ -122,9 +122,9 @@ impl Rig {
         bytes: Vec<u8>,
     ) -> (Task<WriteOperation>, usize) {
         let (mut user, buffer) = memory(bytes);
-        let copied = self.file.write_cached(offset, &mut user);
-        let operation = WriteOperation::resume(self.file.clone(), offset, copied, user);
-        (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, copied)
+        let begun = self.file.write_cached(offset, &mut user);
+        let operation = WriteOperation::resume(self.file.clone(), offset, begun, user);
+        (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, begun.bytes)
     }
 
     /// Runs an iteration of a read; what it makes is under way then. `None`: it waits.
@@ -229,6 +229,14 @@ impl Rig {
         }
     }
 
+    /// Writes to the device past the cache.
+    pub(crate) fn write_device(&self, offset: u64, mut bytes: Vec<u8>) {
+        let one = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });
+        // SAFETY: the bytes live until the completion, which the next line waits for.
+        let bio = unsafe { Bio::new(BioOp::Write, -1, one, offset as i64, 0) };
+        perform(&self.device, bio).unwrap();
+    }
+
     /// Bytes of bios that are not complete.
     pub(crate) fn under_way_bytes(&self) -> u64 {
         self.under_way.iter().map(|(_, made)| made.len).sum()
@@ -271,7 +279,7 @@ fn memory(mut buffer: Vec<u8>) -> (User, Vec<u8>) {
     (unsafe { User::new(Segments::One(one)) }, buffer)
 }
 
-fn entry_of(kicks: &Arc<Kicks>) -> impl Fn() -> WaitEntry + use<> {
+pub(crate) fn entry_of(kicks: &Arc<Kicks>) -> impl Fn() -> WaitEntry + use<> {
     let kicks = kicks.clone();
     move || WaitEntry::from(Waker::from(kicks.clone()))
 }

@@ -1,0 +1,195 @@
+//! A change of a file past its cache: a cut, or what others do to it.
+//!
+//! ```text
+//!   close the gate ─► what is there at rest ─► (the file is changed) ─► finish: open the gate
+//!                     cut      from the new end on locked; taken out once the file is cut
+//!                     outside  dirty pages written, all pages taken out
+//!                     look     all pages taken out, unless something of it is to be written
+//! ```
+//!
+//! From its preparation on nobody can bring a page in or change one, so a fill that has begun
+//! before the change leaves nothing old, no write gets lost in between, and no sync promises what
+//! a crash would bring back: the pages of a cut stay, dirty and locked, until the file itself is
+//! shorter. A cut that fails leaves everything as it was.
+//!
+//! A write that has copied a part when a change begins starts again after it: it took place behind
+//! it then, as a whole.
+
+use crate::FRAME_BYTES;
+use crate::copy;
+use crate::file::CachedFile;
+use crate::flush::Durable;
+use crate::folio::FolioId;
+use crate::mapping::Mapping;
+use crate::page_wait::Reason;
+use crate::sync::Arc;
+use crate::writeback::SyncOperation;
+use nowait_block::Bio;
+use nowait_retry::{Step, WaitEntry};
+use nowait_sys::Errno;
+
+/// A change under way. Dropping it before [`Change::finish`] leaves the file as it was.
+#[derive(Debug)]
+pub struct Change {
+    file: Arc<CachedFile>,
+    how: How,
+    /// The gate is closed, by this change.
+    closed: bool,
+    /// Folios that are locked, and up to which page.
+    locked: Vec<FolioId>,
+    at: u64,
+    /// Writes what is dirty.
+    sync: Option<SyncOperation>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Cut(u64),
+    Outside,
+    Look,
+}
+
+impl Change {
+    /// Makes the change that sets the size to `size` bytes.
+    pub fn cut(file: &Arc<CachedFile>, size: u64) -> Change {
+        Change::new(file, How::Cut(size), size / FRAME_BYTES as u64)
+    }
+
+    /// Makes a change of any kind, anywhere in the file.
+    pub fn outside(file: &Arc<CachedFile>) -> Change {
+        Change::new(file, How::Outside, 0)
+    }
+
+    /// Makes the change that takes the file as others have left it, if nothing is to be written.
+    pub fn look(file: &Arc<CachedFile>) -> Change {
+        Change::new(file, How::Look, 0)
+    }
+
+    fn new(file: &Arc<CachedFile>, how: How, at: u64) -> Change {
+        Change { file: file.clone(), how, closed: false, locked: Vec::new(), at, sync: None }
+    }
+
+    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. When it is done with 0 the
+    /// file can be changed.
+    ///
+    /// Errors of the result: that of a page that could not be written; `EBUSY`: of a look, there
+    /// is something to write.
+    pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
+        let file = self.file.clone();
+        let mapping = file.mapping();
+        if let How::Cut(size) = self.how {
+            return self.lock_all(mapping, size, wait);
+        }
+        match self.close(mapping, wait) {
+            true => self.take_out_all(mapping, plug, wait),
+            false => Step::Retry,
+        }
+    }
+
+    /// Closes the gate, behind other changes. False: an entry was left.
+    fn close(&mut self, mapping: &Mapping, wait: &dyn Fn() -> WaitEntry) -> bool {
+        while !self.closed {
+            self.closed = mapping.close(self.at);
+            if !self.closed && mapping.wait_any_open(wait) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn lock_all(&mut self, mapping: &Mapping, size: u64, wait: &dyn Fn() -> WaitEntry) -> Step {
+        while self.close(mapping, wait) {
+            let busy = match mapping.lock_from(&mut self.at, size, &mut self.locked) {
+                Ok(()) => return Step::Done(Ok(0)),
+                Err(busy) => busy,
+            };
+            // A loan may last, and who has it may read meanwhile.
+            if busy.reason == Reason::Returned {
+                self.let_go();
+                self.at = size / FRAME_BYTES as u64;
+            }
+            let waits = mapping.wait(&busy.pin, busy.reason, wait);
+            drop(busy);
+            if waits {
+                return Step::Retry;
+            }
+        }
+        Step::Retry
+    }
+
+    fn take_out_all(
+        &mut self,
+        mapping: &Mapping,
+        plug: &mut Vec<Bio>,
+        wait: &dyn Fn() -> WaitEntry,
+    ) -> Step {
+        loop {
+            if let Some(sync) = &mut self.sync {
+                match sync.iterate(plug, wait) {
+                    Step::Done(Ok(_)) => self.sync = None,
+                    step => return step,
+                }
+            }
+            let busy = match (mapping.invalidate(0, u64::MAX), self.how) {
+                (Ok(0), _) => return Step::Done(Ok(0)),
+                (Ok(_), How::Look) => return Step::Done(Err(Errno::BUSY)),
+                (Ok(_), _) => {
+                    let file = self.file.clone();
+                    self.sync = Some(SyncOperation::whole(file, Durable::Written));
+                    continue;
+                }
+                (Err(busy), How::Look) if busy.reason == Reason::Written => {
+                    return Step::Done(Err(Errno::BUSY));
+                }
+                (Err(busy), _) => busy,
+            };
+            if mapping.wait(&busy.pin, busy.reason, wait) {
+                return Step::Retry;
+            }
+        }
+    }
+
+    /// Ends the change: the file has been changed, and is `size` bytes long now.
+    pub fn finish(mut self, size: u64) {
+        self.file.set_size(size);
+        let mut woken = Vec::new();
+        let locked = core::mem::take(&mut self.locked);
+        let first = locked.first().filter(|id| self.begins_before(**id, size)).copied();
+        let behind = if first.is_some() { &locked[1..] } else { &locked };
+        self.file.mapping().retire(behind, &mut woken);
+        if let Some(id) = first {
+            let pin = self.file.mapping().pin_own(id);
+            let (memory, len) = pin.at(size);
+            // SAFETY: the folio's memory, locked by this change, from byte `size` on.
+            unsafe { copy::zero(memory, len) };
+            drop(pin);
+            self.file.mapping().unlock(id, &mut woken);
+        }
+        woken.into_iter().for_each(WaitEntry::kick);
+        // The gate is opened by the drop.
+    }
+
+    /// A folio that begins before the new end stays, and is zero behind it.
+    fn begins_before(&self, id: FolioId, size: u64) -> bool {
+        let folio = self.file.cache().frames().folio(id);
+        folio.index() * (FRAME_BYTES as u64) < size
+    }
+
+    /// Unlocks what it has locked, and opens the gate.
+    fn let_go(&mut self) {
+        let mut woken = Vec::new();
+        for id in self.locked.drain(..) {
+            self.file.mapping().unlock(id, &mut woken);
+        }
+        if core::mem::take(&mut self.closed) {
+            woken.append(&mut self.file.mapping().open());
+        }
+        woken.into_iter().for_each(WaitEntry::kick);
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}

@@ -1,0 +1,132 @@
+//! Changes of a file past its cache: cuts, and what others do to it.
+
+use crate::rig::{KIB, Kicks, MIB, Rig, entry_of};
+use nowait_cache::{Change, OpenFile};
+use nowait_retry::Step;
+use nowait_sys::Errno;
+use std::sync::Arc;
+
+const PAGE: u64 = 4096;
+const READY: Step = Step::Done(Ok(0));
+
+/// A change, and who is kicked when it can go on.
+struct Changing {
+    change: Change,
+    kicks: Arc<Kicks>,
+}
+
+impl Changing {
+    fn new(change: Change) -> Changing {
+        Changing { change, kicks: Arc::default() }
+    }
+
+    /// Runs an iteration; what it writes is under way then.
+    fn iterate(&mut self, rig: &mut Rig) -> Step {
+        let mut plug = Vec::new();
+        let step = self.change.iterate(&mut plug, &entry_of(&self.kicks));
+        rig.queue(plug);
+        step
+    }
+}
+
+#[test]
+fn a_change_waits_for_what_is_being_read_ahead_and_lets_nobody_read_more() {
+    let mut rig = Rig::new(4 * MIB, 2 * MIB);
+    let (open, mut plug) = (OpenFile::new(64), Vec::new());
+    open.will_need(&rig.file, 0..64 * KIB, &mut plug);
+    rig.queue(plug);
+    let mut changing = Changing::new(Change::outside(&rig.file));
+    assert_eq!(changing.iterate(&mut rig), Step::Retry, "the device reads what was there before");
+    rig.complete_all();
+    assert!(changing.kicks.count() > 0);
+    assert_eq!(changing.iterate(&mut rig), READY);
+    assert!(!rig.is_there(0), "nothing of it stays");
+
+    let mut read = rig.read(0, PAGE);
+    assert_eq!(rig.iterate(&mut read), None);
+    open.will_need(&rig.file, 0..64 * KIB, &mut Vec::new());
+    assert!(rig.file.mapping().look_up(0).is_none(), "nobody brings it in again");
+    rig.write_device(0, vec![9; PAGE as usize]);
+    changing.change.finish(2 * MIB);
+    assert_eq!(read.kicks.count(), 1);
+    assert_eq!(rig.iterate(&mut read), None, "now it is read");
+    rig.complete_all();
+    assert_eq!(rig.iterate(&mut read), Some(PAGE as u32));
+    assert!(read.buffer.iter().all(|byte| *byte == 9));
+}
+
+#[test]
+fn a_change_writes_what_is_dirty_first_and_a_look_leaves_it() {
+    let mut rig = Rig::new(4 * MIB, 2 * MIB);
+    rig.run_write(0, rig.pattern(0, PAGE).to_vec());
+    let mut look = Changing::new(Change::look(&rig.file));
+    assert_eq!(look.iterate(&mut rig), Step::Done(Err(Errno::BUSY)));
+    drop(look);
+    let mut changing = Changing::new(Change::outside(&rig.file));
+    assert_eq!(changing.iterate(&mut rig), Step::Retry);
+    rig.complete_all();
+    assert_eq!(changing.iterate(&mut rig), READY);
+    assert_eq!(rig.cache.dirty_frames(), 0);
+    changing.change.finish(2 * MIB);
+    rig.run(None, 0, PAGE);
+    let mut look = Changing::new(Change::look(&rig.file));
+    assert_eq!(look.iterate(&mut rig), READY);
+    look.change.finish(100);
+    assert_eq!((rig.file.size(), rig.is_there(0)), (100, false));
+}
+
+#[test]
+fn the_pages_of_a_cut_stay_until_the_file_is_shorter_and_if_that_fails() {
+    let mut rig = Rig::new(4 * MIB, 2 * MIB);
+    rig.run_write(0, vec![5; 3 * PAGE as usize]);
+    let mut cut = Changing::new(Change::cut(&rig.file, PAGE + 100));
+    assert_eq!(cut.iterate(&mut rig), READY);
+    let mut write = rig.write(2 * PAGE, vec![6; 10]);
+    assert_eq!(rig.iterate_write(&mut write), None, "it takes place behind the cut");
+    let dirty = rig.cache.dirty_frames();
+    drop(cut);
+    assert_eq!((rig.file.size(), rig.cache.dirty_frames()), (2 * MIB, dirty));
+    assert_eq!(write.kicks.count(), 1);
+    assert_eq!(rig.iterate_write(&mut write), Some(10));
+
+    let mut cut = Changing::new(Change::cut(&rig.file, PAGE + 100));
+    assert_eq!(cut.iterate(&mut rig), READY);
+    cut.change.finish(PAGE + 100);
+    assert_eq!((rig.file.size(), rig.file.disk_size()), (PAGE + 100, PAGE + 100));
+    rig.run_write(2 * PAGE, vec![7; 10]);
+    let lent = rig.file.pin_range(PAGE, 5000).unwrap();
+    let bytes: Vec<u8> = lent.chunks().flatten().copied().collect();
+    let expected = [vec![5; 100], vec![0; 3996], vec![7; 10]].concat();
+    assert!(bytes == expected, "zero behind the cut");
+}
+
+/// Its first page is copied, the second is being read for its end; then all of it is cut off.
+#[test]
+fn a_write_that_meets_a_cut_takes_place_behind_it_as_a_whole() {
+    let mut rig = Rig::new(4 * MIB, 2 * MIB);
+    rig.run(None, 0, PAGE);
+    let mut write = rig.write(0, vec![8; 6000]);
+    assert_eq!(rig.iterate_write(&mut write), None);
+    let mut cut = Changing::new(Change::cut(&rig.file, 0));
+    assert_eq!(cut.iterate(&mut rig), Step::Retry);
+    rig.complete_all();
+    assert_eq!(cut.iterate(&mut rig), READY);
+    assert_eq!(rig.iterate_write(&mut write), None, "it waits for the end of the cut");
+    cut.change.finish(0);
+    assert_eq!(rig.iterate_write(&mut write), Some(6000));
+    let lent = rig.file.pin_range(0, 10_000).unwrap();
+    assert_eq!((lent.len(), rig.file.size()), (6000, 6000));
+    assert!(lent.chunks().flatten().all(|byte| *byte == 8), "all of it");
+}
+
+#[test]
+fn changes_take_turns() {
+    let mut rig = Rig::new(4 * MIB, 2 * MIB);
+    let [mut first, mut second] = [0, 100].map(|size| Changing::new(Change::cut(&rig.file, size)));
+    assert_eq!(first.iterate(&mut rig), READY);
+    assert_eq!(second.iterate(&mut rig), Step::Retry);
+    first.change.finish(0);
+    assert_eq!((second.kicks.count(), second.iterate(&mut rig)), (1, READY));
+    second.change.finish(100);
+    assert_eq!(rig.file.size(), 100);
+}
