@@ -1,14 +1,19 @@
 //! A storm of cancellations, closes, forks, ends of threads and destructions on the real backends:
-//! nothing is lost, nothing is doubled, and nothing is written to a buffer after its event.
+//! nothing is lost, nothing is doubled, nothing is written to a buffer after its event, and each
+//! request does what its result says.
 //!
 //! `STORM_SEED=17 cargo test -p nowait-file --test storm` repeats the choices of one run (not the
 //! interleaving); `STORM_ROUNDS` makes it longer.
 
 mod common;
+#[path = "common/history.rs"]
+mod history;
 
 use common::*;
+use history::{BLOCK, BLOCKS, History, What, byte, initial};
 use nowait_block::Segments;
-use nowait_file::{Command, Context, Engine, Kind, UserFile, command::open_for};
+use nowait_cache::Durable;
+use nowait_file::{Command, Context, Engine, Kind, UserFile, UserOperation, command::open_for};
 use nowait_sys::{
     Errno,
     file::{O_DIRECT, rwf},
@@ -23,13 +28,12 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{
-            AtomicBool, AtomicU32, AtomicU64,
+            AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
 };
 
-const BLOCK: usize = 4096;
 const SLOTS: usize = 96;
 /// Requests that each submitter tries to start.
 const REQUESTS: u64 = 250;
@@ -46,6 +50,8 @@ struct Slot {
     state: AtomicU32,
     memory: *mut [u8],
     stamped: AtomicBool,
+    /// The number of its request in the history.
+    number: AtomicUsize,
 }
 
 // SAFETY: the memory is touched by whoever took the slot from FREE, and by the engine while BUSY.
@@ -61,7 +67,7 @@ impl Slot {
         let memory =
             unsafe { core::ptr::slice_from_raw_parts_mut(whole.cast::<u8>().add(skip), BLOCK) };
         let (state, stamped) = (AtomicU32::new(FREE), AtomicBool::new(false));
-        Slot { state, memory, stamped }
+        Slot { state, memory, stamped, number: AtomicUsize::new(usize::MAX) }
     }
 
     /// Takes the slot for a request; nobody may have written to its memory since the last event.
@@ -76,6 +82,16 @@ impl Slot {
         true
     }
 
+    /// Gives the memory the content that the request writes.
+    fn fill(&self, kind: Kind, number: usize) {
+        if kind == Kind::Write {
+            for index in 0..BLOCK {
+                // SAFETY: the slot was taken, and its request is not under way yet.
+                unsafe { self.memory.cast::<u8>().add(index).write(byte(number, index)) };
+            }
+        }
+    }
+
     /// The event has come: the memory is the program's again.
     fn ended(&self) {
         // SAFETY: between its event and the next request nobody else touches the memory.
@@ -88,23 +104,31 @@ impl Slot {
 /// The files of a storm; pipes and sockets are closed and made anew while it lasts.
 struct Files {
     ends: Vec<(OwnedFd, OwnedFd)>,
-    plain: File,
-    direct: File,
-    cached: File,
+    /// The number of each stream: those made anew are others.
+    streams: Vec<usize>,
+    streams_made: usize,
+    all: [File; 3],
 }
+
+const NAMES: [&str; 3] = ["plain", "direct", "cached"];
+const PLAIN: usize = 0;
+const DIRECT: usize = 1;
+const CACHED: usize = 2;
 
 impl Files {
     fn new(folder: &std::path::Path) -> Files {
-        let open = |name: &str, flags| {
-            let path = folder.join(name);
-            std::fs::write(&path, vec![1; 64 * BLOCK]).unwrap();
+        let open = |file: usize| {
+            let path = folder.join(NAMES[file]);
+            let content: Vec<u8> = (0..BLOCKS).flat_map(|block| initial(file, block)).collect();
+            std::fs::write(&path, content).unwrap();
+            let flags = if file == DIRECT { O_DIRECT } else { 0 };
             OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
         };
         Files {
             ends: (0..4).map(Files::pair).collect(),
-            plain: open("plain", 0),
-            direct: open("direct", O_DIRECT),
-            cached: open("cached", 0),
+            streams: (0..4).collect(),
+            streams_made: 4,
+            all: [PLAIN, DIRECT, CACHED].map(open),
         }
     }
 
@@ -118,33 +142,44 @@ impl Files {
         }
     }
 
-    fn random(&self, prng: &mut Prng, memory: *mut [u8]) -> Command {
-        let (reader, writer) = &self.ends[prng.below(self.ends.len() as u64) as usize];
-        let at = prng.below(64) * BLOCK as u64;
+    /// Closes both ends of a stream, whatever is under way on them, and makes another.
+    fn renew(&mut self, index: usize) {
+        self.ends[index] = Files::pair(index);
+        self.streams_made += 1;
+        self.streams[index] = self.streams_made - 1;
+    }
+
+    fn random(&self, prng: &mut Prng, memory: *mut [u8]) -> (Command, What) {
+        let index = prng.below(self.ends.len() as u64) as usize;
+        let ((reader, writer), stream) = (&self.ends[index], self.streams[index]);
         let len = if prng.one_in(2) { BLOCK } else { 1 + prng.below(BLOCK as u64) as usize };
         let part = core::ptr::slice_from_raw_parts_mut(memory.cast::<u8>(), len);
-        let mut random = match prng.below(12) {
-            0..3 => command(Kind::Read, reader, part, 0),
-            3..5 => command(Kind::Write, writer, part, 0),
-            5 => poll(reader, POLLIN),
-            6 => poll(writer, POLLOUT),
-            7 => command(Kind::Read, &self.plain, part, at),
-            8 => command(Kind::Write, &self.plain, part, at),
-            9 => command(Kind::Read, &self.direct, memory, at),
-            10 if prng.one_in(2) => command(Kind::Read, &self.cached, part, at),
-            10 => command(Kind::Write, &self.cached, part, at),
+        let block = prng.below(BLOCKS);
+        let of_file = |file: usize, writes, part| {
+            let kind = if writes { Kind::Write } else { Kind::Read };
+            let command = command(kind, &self.all[file], part, block * BLOCK as u64);
+            (command, What::File { file, block, writes })
+        };
+        let (mut random, what) = match prng.below(12) {
+            0..3 => (command(Kind::Read, reader, part, 0), What::Stream { stream, writes: false }),
+            3..5 => (command(Kind::Write, writer, part, 0), What::Stream { stream, writes: true }),
+            5 => (poll(reader, POLLIN), What::Poll { stream, events: POLLIN }),
+            6 => (poll(writer, POLLOUT), What::Poll { stream, events: POLLOUT }),
+            7 => of_file(PLAIN, false, part),
+            8 => of_file(PLAIN, true, part),
+            9 => of_file(DIRECT, prng.one_in(2), memory),
+            10 => of_file(CACHED, prng.one_in(2), part),
             _ => {
-                let fd = self.plain.as_raw_fd();
+                let fd = self.all[PLAIN].as_raw_fd();
+                let fd = (fd, open_for(fd).unwrap());
                 // SAFETY: a sync names no memory.
-                unsafe {
-                    Command::new(Kind::Fdatasync, (fd, open_for(fd).unwrap()), Segments::NONE, 0)
-                }
+                (unsafe { Command::new(Kind::Fdatasync, fd, Segments::NONE, 0) }, What::Sync)
             }
         };
-        if random.kind == Kind::Write && prng.one_in(3) && random.fd == self.plain.as_raw_fd() {
+        if what == (What::File { file: PLAIN, block, writes: true }) && prng.one_in(3) {
             random.rw_flags = rwf::DSYNC;
         }
-        random
+        (random, what)
     }
 }
 
@@ -153,9 +188,10 @@ struct Storm {
     context: Arc<Context>,
     slots: Vec<Slot>,
     files: Mutex<Files>,
+    /// Locked after the files.
+    history: Mutex<History>,
     accepted: AtomicU64,
     ended: AtomicU64,
-    cancelled: AtomicU64,
     submitters: AtomicU32,
 }
 
@@ -184,7 +220,11 @@ impl Storm {
         // Held until the request is started: nobody closes the descriptor before.
         let files = self.files.lock().unwrap();
         self.accepted.fetch_add(1, AcqRel);
-        match submit(&self.context, name, files.random(prng, slot.memory)) {
+        let (command, what) = files.random(prng, slot.memory);
+        let number = self.history.lock().unwrap().submit(what, command.len as usize);
+        slot.number.store(number, Release);
+        slot.fill(command.kind, number);
+        match submit(&self.context, name, command) {
             Ok(()) => {}
             Err(errno) => {
                 assert_eq!(errno, Errno::AGAIN);
@@ -206,9 +246,20 @@ impl Storm {
     }
 
     fn cancel(&self, prng: &mut Prng) {
-        match self.context.cancel(prng.below(SLOTS as u64)) {
-            Ok(()) | Err(Errno::INVAL) => {}
-            Err(errno) => panic!("cancel: {errno}"),
+        self.cancel_named(prng.below(SLOTS as u64));
+    }
+
+    fn cancel_named(&self, name: u64) {
+        let number = &self.slots[name as usize].number;
+        let before = number.load(Acquire);
+        match self.context.cancel(name) {
+            Ok(()) => {
+                // The slot may have got another request meanwhile: it was one of the two.
+                let mut history = self.history.lock().unwrap();
+                history.cancel(before);
+                history.cancel(number.load(Acquire));
+            }
+            Err(errno) => assert_eq!(errno, Errno::INVAL, "cancel"),
         }
     }
 
@@ -216,9 +267,11 @@ impl Storm {
         while self.submitters.load(Acquire) > 0 {
             self.cancel(prng);
             if prng.one_in(20) {
+                let mut files = self.files.lock().unwrap();
+                // Before the close, which may end requests.
                 let index = prng.below(4) as usize;
-                // Closes both ends, whatever is under way on them.
-                self.files.lock().unwrap().ends[index] = Files::pair(index);
+                self.history.lock().unwrap().close(files.streams[index]);
+                files.renew(index);
             }
             std::thread::yield_now();
         }
@@ -228,9 +281,7 @@ impl Storm {
         loop {
             let over = self.submitters.load(Acquire) == 0;
             if over {
-                (0..SLOTS as u64).for_each(|name| {
-                    let _ = self.context.cancel(name);
-                });
+                (0..SLOTS as u64).for_each(|name| self.cancel_named(name));
             }
             let all = |storm: &Storm| storm.ended.load(Acquire) == storm.accepted.load(Acquire);
             if over && all(self) {
@@ -239,10 +290,11 @@ impl Storm {
             // A limit, because another thread may take the last event.
             let limit = Deadline::after_ns(2_000_000);
             let taken = self.context.wait_events(1, 8, limit, None, |_, event| {
-                self.slots[event.data as usize].ended();
+                let slot = &self.slots[event.data as usize];
+                let number = slot.number.load(Acquire);
+                self.history.lock().unwrap().end(number, event.res, bytes(slot.memory));
+                slot.ended();
                 self.ended.fetch_add(1, AcqRel);
-                let cancelled = event.res == failed(Errno::CANCELED);
-                self.cancelled.fetch_add(u64::from(cancelled), AcqRel);
                 Ok(())
             });
             assert!(matches!(taken, Ok(_) | Err(Errno::INTR)), "{taken:?}");
@@ -261,14 +313,14 @@ enum Times {
 fn storm(engine: &Arc<Engine>, seed: u64, times: Times) {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let files = Files::new(folder.path());
-    let cached = UserFile::open(engine, files.cached.as_raw_fd()).unwrap();
+    let cached = UserFile::open(engine, files.all[CACHED].as_raw_fd()).unwrap();
     let storm = Storm {
         context: Context::new(engine, 0, 64).unwrap(),
         slots: (0..SLOTS).map(|_| Slot::new()).collect(),
         files: Mutex::new(files),
+        history: Mutex::new(History::new(times == Times::Restless)),
         accepted: AtomicU64::new(0),
         ended: AtomicU64::new(0),
-        cancelled: AtomicU64::new(0),
         submitters: AtomicU32::new(2),
     };
     std::thread::scope(|scope| {
@@ -288,15 +340,18 @@ fn storm(engine: &Arc<Engine>, seed: u64, times: Times) {
         }
         scope.spawn(|| storm.disturb(&mut Prng(seed * 10 + 5)));
     });
-    let (ended, cancelled) = (storm.ended.load(Relaxed), storm.cancelled.load(Relaxed));
-    assert_eq!(ended, storm.accepted.load(Relaxed), "seed {seed}");
+    let history = storm.history.lock().unwrap();
+    let (cancelled, ended) = history.counts();
+    assert_eq!(ended as u64, storm.accepted.load(Relaxed), "seed {seed}");
     assert!(0 < cancelled && cancelled < ended, "a storm of both: {cancelled} of {ended}");
     assert_eq!(storm.context.io().outstanding(), 0);
     assert!(!has_event(&storm.context), "an event too many, seed {seed}");
     storm.context.destroy().unwrap();
     // Whatever still wrote to a buffer would have had the whole storm for it.
     storm.slots.iter().for_each(|slot| assert!(slot.take()));
+    assert_eq!(UserOperation::sync(&cached, Durable::All).run(engine), Ok(0));
     drop(cached);
+    history.judge(&NAMES.map(|name| std::fs::read(folder.path().join(name)).unwrap()));
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -333,7 +388,8 @@ fn destroying_a_context_ends_what_waits_and_nothing_is_written_later() {
             let mut prng = Prng(seed);
             for (name, slot) in slots.iter().enumerate() {
                 assert!(slot.take());
-                submit(&context, name as u64, files.random(&mut prng, slot.memory)).unwrap();
+                let (command, _) = files.random(&mut prng, slot.memory);
+                submit(&context, name as u64, command).unwrap();
             }
             context.destroy().unwrap();
             assert_eq!(context.io().outstanding(), 0);

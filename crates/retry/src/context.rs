@@ -431,8 +431,8 @@ impl IoContext {
         self.drain_until(|| !self.pump_is_busy());
     }
 
-    /// Waits until it `is_over`, of which a wake-up of all tells. Leads the own queue meanwhile, unless
-    /// another thread does: a request may start there, continue elsewhere and come back.
+    /// Waits until it `is_over`, of which a wake-up of all tells. Leads the own queue meanwhile,
+    /// unless another thread does: a request may start there, continue elsewhere and come back.
     fn drain_until(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
             // EINTR only has it look again.

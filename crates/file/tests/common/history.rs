@@ -1,0 +1,333 @@
+//! What the requests of a storm came to, held against what they may do.
+//!
+//! * A request that was not cancelled moves all of its bytes; one that says ECANCELED, none. A
+//!   stream that the program has closed at both ends may cut it short.
+//! * Requests on one buffered file take effect as they were submitted.
+//! * A direct read finds, in each sector, what a write left there that was not over-written before
+//!   the read began.
+//! * What is read from a stream is what was written to it, in order, from the beginning.
+
+use super::failed;
+use nowait_sys::Errno;
+
+pub(crate) const BLOCK: usize = 4096;
+pub(crate) const BLOCKS: u64 = 64;
+const SECTOR: usize = 512;
+/// Ready for what was not asked: POLLERR, POLLHUP; io_uring adds POLLRDHUP.
+const ALWAYS: i64 = 0x8 | 0x10 | 0x2000;
+
+/// What a request is meant to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Moves bytes from the beginning of a block of a file.
+    File { file: usize, block: u64, writes: bool },
+    /// Moves bytes from or to a stream.
+    Stream { stream: usize, writes: bool },
+    /// Waits for a stream to be ready.
+    Poll { stream: usize, events: u16 },
+    /// Moves nothing.
+    Sync,
+}
+
+/// One request, in the order of submission.
+#[derive(Debug)]
+struct Entry {
+    what: What,
+    len: usize,
+    submitted: u64,
+    ended: u64,
+    /// Its event's result; a request that was refused has none.
+    res: Option<i64>,
+    cancelled: bool,
+    /// What a read brought.
+    data: Vec<u8>,
+}
+
+/// All requests of a storm.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    entries: Vec<Entry>,
+    time: u64,
+    /// The streams that the program closed while requests may have been under way.
+    closed: Vec<usize>,
+    /// Threads end while their requests are under way.
+    threads_end: bool,
+}
+
+/// The byte that request `number` writes at `index`.
+pub(crate) fn byte(number: usize, index: usize) -> u8 {
+    let mixed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (mixed as u8) ^ (index as u8).wrapping_mul(31) ^ ((index >> 8) as u8).wrapping_mul(7)
+}
+
+/// What a block of a file holds before the storm.
+pub(crate) fn initial(file: usize, block: u64) -> Vec<u8> {
+    (0..BLOCK)
+        .map(|index| byte(usize::MAX / 2 + file * BLOCKS as usize + block as usize, index))
+        .collect()
+}
+
+impl History {
+    /// Begins a history of requests whose threads end meanwhile, or do not.
+    pub(crate) fn new(threads_end: bool) -> History {
+        History { threads_end, ..History::default() }
+    }
+
+    /// Takes in a request that is about to be submitted; returns its number.
+    pub(crate) fn submit(&mut self, what: What, len: usize) -> usize {
+        self.time += 1;
+        self.entries.push(Entry {
+            what,
+            len,
+            submitted: self.time,
+            ended: u64::MAX,
+            res: None,
+            cancelled: false,
+            data: Vec::new(),
+        });
+        self.entries.len() - 1
+    }
+
+    /// Says that a request was asked to end.
+    pub(crate) fn cancel(&mut self, number: usize) {
+        if let Some(entry) = self.entries.get_mut(number) {
+            entry.cancelled = true;
+        }
+    }
+
+    /// Says that the program closed both ends of a stream.
+    pub(crate) fn close(&mut self, stream: usize) {
+        self.closed.push(stream);
+    }
+
+    /// Takes in the event of a request, whose memory is `memory`.
+    pub(crate) fn end(&mut self, number: usize, res: i64, memory: &[u8]) {
+        self.time += 1;
+        let entry = &mut self.entries[number];
+        assert_eq!(entry.res, None, "two events: {entry:?}");
+        (entry.ended, entry.res) = (self.time, Some(res));
+        if entry.reads()
+            && let Ok(moved) = usize::try_from(res)
+        {
+            entry.data = memory[..moved.min(entry.len)].to_vec();
+        }
+    }
+
+    /// Returns how many requests said ECANCELED, and how many ended.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let ended = self.entries.iter().filter(|entry| entry.res.is_some());
+        let cancelled = ended.clone().filter(|entry| entry.res == Some(failed(Errno::CANCELED)));
+        (cancelled.count(), ended.count())
+    }
+
+    /// Judges all requests; `files` are what the files hold in the end, the second of which was
+    /// used directly.
+    pub(crate) fn judge(&self, files: &[Vec<u8>; 3]) {
+        self.entries.iter().for_each(|entry| self.judge_result(entry));
+        for file in [0, 2] {
+            (0..BLOCKS).for_each(|block| self.judge_ordered(file, block, &files[file]));
+        }
+        (0..BLOCKS).for_each(|block| self.judge_direct(1, block, &files[1]));
+        let streams = self.entries.iter().filter_map(|entry| match entry.what {
+            What::Stream { stream, .. } => Some(stream),
+            _ => None,
+        });
+        (0..streams.max().map_or(0, |last| last + 1)).for_each(|stream| self.judge_stream(stream));
+    }
+
+    fn judge_result(&self, entry: &Entry) {
+        let Some(res) = entry.res else { return };
+        let moved = 0 < res && res <= entry.len as i64;
+        let whole = res == entry.len as i64;
+        let gone = |stream| self.closed.contains(&stream);
+        // A ring gives up what waits for a stream when the thread that began it ends, and where
+        // the descriptor is closed too there is nothing left to ask again.
+        let given_up = |stream| self.threads_end && gone(stream);
+        let allowed = match entry.what {
+            What::Poll { stream, .. } | What::Stream { stream, .. }
+                if res == failed(Errno::CANCELED) =>
+            {
+                entry.cancelled || given_up(stream)
+            }
+            _ if res == failed(Errno::CANCELED) => entry.cancelled,
+            What::File { .. } => whole || entry.cancelled && moved,
+            What::Stream { writes: false, stream } => moved || res == 0 && gone(stream),
+            What::Stream { writes: true, stream } => {
+                let broken = res == failed(Errno::PIPE);
+                whole || moved && (entry.cancelled || gone(stream)) || broken && gone(stream)
+            }
+            What::Poll { events, .. } => {
+                let may = i64::from(events) | ALWAYS;
+                res & may != 0 && res & !may == 0
+            }
+            What::Sync => res == 0,
+        };
+        assert!(allowed, "{res}: {:?} of {} bytes, {entry:?}", entry.what, entry.len);
+    }
+
+    /// The requests on a block, in the order of submission, with their numbers.
+    fn on(&self, file: usize, block: u64) -> impl Iterator<Item = (usize, &Entry)> {
+        let on = move |what| match what {
+            What::File { file: its_file, block: its_block, .. } => {
+                (its_file, its_block) == (file, block)
+            }
+            _ => false,
+        };
+        self.entries.iter().enumerate().filter(move |(_, entry)| on(entry.what))
+    }
+
+    fn judge_ordered(&self, file: usize, block: u64, in_the_end: &[u8]) {
+        let mut state = initial(file, block);
+        for (number, entry) in self.on(file, block) {
+            if entry.writes() {
+                (0..entry.moved()).for_each(|index| state[index] = byte(number, index));
+            } else {
+                let same = entry.data == state[..entry.data.len()];
+                assert!(same, "file {file}, block {block}: read something else, {}", entry.told());
+            }
+        }
+        let start = block as usize * BLOCK;
+        assert!(in_the_end[start..start + BLOCK] == state, "file {file}, block {block} in the end");
+    }
+
+    fn judge_direct(&self, file: usize, block: u64, in_the_end: &[u8]) {
+        let first = initial(file, block);
+        let writes: Vec<_> =
+            self.on(file, block).filter(|(_, it)| it.writes() && it.moved() > 0).collect();
+        let may_find = |found: &[u8], sector: usize, begun: u64, ended: u64| {
+            let range = sector..sector + SECTOR;
+            let lasts = |until: u64| {
+                !writes.iter().any(|(_, other)| until < other.submitted && other.ended < begun)
+            };
+            found == &first[range.clone()] && lasts(0)
+                || writes.iter().any(|(number, write)| {
+                    let came = write.submitted < ended && lasts(write.ended);
+                    came && range
+                        .clone()
+                        .map(|index| byte(*number, index))
+                        .eq(found.iter().copied())
+                })
+        };
+        let check = |found: &[u8], begun, ended, told: &dyn Fn() -> String| {
+            for sector in (0..found.len()).step_by(SECTOR) {
+                let good = may_find(&found[sector..sector + SECTOR], sector, begun, ended);
+                assert!(good, "direct, block {block}, at {sector}: {}", told());
+            }
+        };
+        for (_, read) in self.on(file, block).filter(|(_, entry)| entry.reads()) {
+            check(&read.data, read.submitted, read.ended, &|| read.told());
+        }
+        let start = block as usize * BLOCK;
+        let told = || String::from("in the end");
+        check(&in_the_end[start..start + BLOCK], u64::MAX, u64::MAX, &told);
+    }
+
+    fn judge_stream(&self, stream: usize) {
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        for (number, entry) in self.entries.iter().enumerate() {
+            match entry.what {
+                What::Stream { stream: of, writes: true } if of == stream => {
+                    written.extend((0..entry.moved()).map(|index| byte(number, index)));
+                }
+                What::Stream { stream: of, writes: false } if of == stream => {
+                    read.extend_from_slice(&entry.data);
+                }
+                _ => {}
+            }
+        }
+        let wrong = read.iter().zip(&written).position(|(one, other)| one != other);
+        assert_eq!(wrong, None, "stream {stream}: something else was read from there on");
+        assert!(read.len() <= written.len(), "stream {stream}: more was read than written");
+    }
+}
+
+impl Entry {
+    fn writes(&self) -> bool {
+        matches!(self.what, What::File { writes: true, .. } | What::Stream { writes: true, .. })
+    }
+
+    fn reads(&self) -> bool {
+        matches!(self.what, What::File { writes: false, .. } | What::Stream { writes: false, .. })
+    }
+
+    fn moved(&self) -> usize {
+        self.res.and_then(|res| usize::try_from(res).ok()).unwrap_or(0)
+    }
+
+    fn told(&self) -> String {
+        let Entry { what, len, submitted, ended, res, cancelled, .. } = self;
+        format!("{what:?} of {len} bytes, {submitted} to {ended}, {res:?}, cancelled {cancelled}")
+    }
+}
+
+/// What the judge must catch.
+mod canaries {
+    use super::*;
+
+    const FILE: What = What::File { file: 0, block: 3, writes: true };
+    const READ: What = What::File { file: 0, block: 3, writes: false };
+
+    fn untouched() -> [Vec<u8>; 3] {
+        [0, 1, 2].map(|file| (0..BLOCKS).flat_map(|block| initial(file, block)).collect())
+    }
+
+    fn written(number: usize) -> Vec<u8> {
+        (0..BLOCK).map(|index| byte(number, index)).collect()
+    }
+
+    /// Runs requests of one block, one after another; each with its result and what it brought.
+    fn ran(requests: &[(What, i64, &[u8])]) -> History {
+        let mut history = History::default();
+        for (what, res, memory) in requests {
+            let number = history.submit(*what, BLOCK);
+            history.end(number, *res, memory);
+        }
+        history
+    }
+
+    fn catches(history: &History, files: &[Vec<u8>; 3]) -> bool {
+        let judge = std::panic::AssertUnwindSafe(|| history.judge(files));
+        std::panic::catch_unwind(judge).is_err()
+    }
+
+    #[test]
+    fn the_judge_of_a_storm_catches_what_is_wrong_and_nothing_else() {
+        let (whole, all) = (BLOCK as i64, written(0));
+        let mut files = untouched();
+        files[0][3 * BLOCK..4 * BLOCK].copy_from_slice(&all);
+        let good = ran(&[(FILE, whole, &[]), (READ, whole, &all)]);
+        assert!(!catches(&good, &files));
+        assert!(catches(&good, &untouched()), "the write is not in the file");
+        let stale = ran(&[(FILE, whole, &[]), (READ, whole, &initial(0, 3))]);
+        assert!(catches(&stale, &files), "the read overtook the write");
+        for res in [0, 1, whole - 1, whole + 1, failed(Errno::IO), failed(Errno::CANCELED)] {
+            assert!(catches(&ran(&[(READ, res, &initial(0, 3))]), &untouched()), "result {res}");
+        }
+        let mut cancelled = ran(&[(FILE, failed(Errno::CANCELED), &[])]);
+        cancelled.cancel(0);
+        assert!(!catches(&cancelled, &untouched()));
+        assert!(catches(&cancelled, &files), "it said that nothing was written");
+    }
+
+    #[test]
+    fn the_judge_knows_direct_requests_and_streams() {
+        let direct = |writes| What::File { file: 1, block: 3, writes };
+        let whole = BLOCK as i64;
+        let mut files = untouched();
+        files[1][3 * BLOCK..4 * BLOCK].copy_from_slice(&written(1));
+        let writes = (direct(true), whole, &[][..]);
+        let read = |bytes: &[u8]| ran(&[writes, writes, (direct(false), whole, bytes)]);
+        assert!(!catches(&read(&written(1)), &files));
+        assert!(catches(&read(&written(0)), &files), "over-written before the read began");
+        assert!(catches(&read(&initial(1, 3)), &files));
+        let stream = |writes| What::Stream { stream: 0, writes };
+        let passes = |bytes: &[u8]| ran(&[(stream(true), whole, &[]), (stream(false), 100, bytes)]);
+        assert!(!catches(&passes(&written(0)), &untouched()));
+        assert!(catches(&passes(&written(1)), &untouched()));
+        assert!(catches(&ran(&[(stream(false), 1, &[7])]), &untouched()), "from nowhere");
+        assert!(catches(&ran(&[(stream(false), 0, &[])]), &untouched()), "nobody closed it");
+        let poll = |events, res| ran(&[(What::Poll { stream: 0, events }, res, &[])]);
+        assert!(!catches(&poll(1, 1), &untouched()));
+        assert!(catches(&poll(1, 4), &untouched()), "ready for something else");
+    }
+}
