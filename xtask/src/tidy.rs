@@ -5,12 +5,14 @@
 //!   boundaries  system calls in crates/sys, atomics of crates/retry in sync.rs, no naps in tests
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   functions   at most 70 lines
+//!   tables      the tests and files that documents name exist
 //! ```
 
 mod boundaries;
 mod functions;
 mod layers;
 mod source;
+mod tables;
 mod text;
 
 use std::fmt;
@@ -69,6 +71,7 @@ pub(crate) fn run() -> Result {
             check(source, &mut findings);
         }
     }
+    tables::names(&sources, &mut findings);
     findings.dedup();
     for finding in &findings {
         println!("{finding}");

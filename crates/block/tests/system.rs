@@ -5,12 +5,8 @@ use nowait_block::{
     backends::{aio::Kaio, uring::Uring},
     conformance::note_skip,
 };
-use nowait_sys::{Errno, file::IoVec, inspect::O_DIRECT, time::Deadline, uring::Issuer};
-use std::{
-    fs::OpenOptions,
-    io::pipe,
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
-};
+use nowait_sys::{Errno, file::IoVec, time::Deadline, uring::Issuer};
+use std::{io::pipe, os::fd::AsRawFd};
 
 fn one(bytes: &mut [u8]) -> Segments {
     Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() })
@@ -96,22 +92,6 @@ fn what_others_commit_reaches_a_sleeping_issuer() {
             uring.reap(&mut done, 1, Deadline::NEVER).unwrap();
         });
         assert_eq!(done, [Completion { token, result: Ok(0) }]);
-    }
-}
-
-#[test]
-fn nowait_write_that_extends_the_file_is_refused_not_done_in_commit() {
-    const NAME: &str = "nowait_write_that_extends_the_file_is_refused";
-    let Some(kaio) = usable(NAME, Kaio::new(8)) else { return };
-    let (kaio, path) = (kaio.nowait(true), tempfile::NamedTempFile::new().unwrap());
-    let direct = OpenOptions::new().write(true).custom_flags(O_DIRECT).open(&path);
-    let Ok(direct) = direct else { return note_skip(NAME, "no O_DIRECT here") };
-    let mut memory = vec![1u8; 8192];
-    let aligned = memory.as_ptr().align_offset(4096);
-    let write = bio(BioOp::Write, &direct, one(&mut memory[aligned..][..4096]), 0, 1);
-    match run(&kaio, write).result {
-        Err(Errno::AGAIN) => assert_eq!(path.as_file().metadata().unwrap().len(), 0),
-        other => note_skip(NAME, &format!("this file system answers {other:?}")),
     }
 }
 

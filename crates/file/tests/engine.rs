@@ -159,6 +159,37 @@ fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     });
 }
 
+/// What the kernel would allocate blocks for inside the submitter's system call is handed on (M4);
+/// what is on the disk already goes the direct way.
+#[test]
+fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
+    for backend in common::BACKENDS {
+        let config = Config { backend, stats: true, ..Config::default() };
+        let Ok(engine) = Engine::start(config, "test".to_owned()) else {
+            note_skip_here(&format!("{backend:?} cannot start"));
+            continue;
+        };
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = uncached(&folder, 4);
+        let open = |path| OpenOptions::new().write(true).custom_flags(O_DIRECT).open(path);
+        let (file, holes) = (open(path).unwrap(), folder.path().join("holes"));
+        File::create(&holes).unwrap().set_len(1 << 20).unwrap();
+        let holes = open(holes).unwrap();
+        let context = Context::new(&engine, 0, 8).unwrap();
+        let write = |file, offset, handed_on| {
+            let before = counter(&context, "punt_extend");
+            submit(&context, vec![command(Kind::Write, file, buffer(BLOCK, 7), offset)]);
+            assert_eq!(counter(&context, "punt_extend") - before, handed_on, "{backend:?}");
+            assert_eq!(reap(&context, 1), [(0, BLOCK as i64)]);
+        };
+        write(&file, BLOCK as u64, 0);
+        write(&file, 4 * BLOCK as u64, 1);
+        write(&holes, 64 << 10, 1);
+        context.destroy().unwrap();
+        engine.shutdown();
+    }
+}
+
 #[test]
 fn a_write_and_its_fsync_in_one_batch_are_in_the_file() {
     everywhere(|engine| {

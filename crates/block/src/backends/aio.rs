@@ -15,7 +15,7 @@ use nowait_sys::{
     Errno,
     aio::{AioContext, IoEvent, Iocb},
     eventfd::EventFd,
-    file::{IoVec, rwf},
+    file::IoVec,
     time::Deadline,
 };
 use parking_lot::Mutex;
@@ -54,7 +54,6 @@ pub struct Kaio {
     /// What the alarm polls, for no event at all.
     anchor: EventFd,
     depth: usize,
-    nowait: bool,
 }
 
 struct Book {
@@ -93,15 +92,7 @@ impl Kaio {
             deaf: AtomicBool::new(false),
             anchor: EventFd::new()?.moved_high(),
             depth: depth as usize,
-            nowait: false,
         })
-    }
-
-    /// Adds RWF_NOWAIT to reads and writes: what would block in `commit` (a write that extends
-    /// the file or fills a hole) completes with `EAGAIN` instead, for the caller to do otherwise.
-    #[must_use]
-    pub fn nowait(self, nowait: bool) -> Kaio {
-        Kaio { nowait, ..self }
     }
 
     /// Tells, without a system call, whether `reap` would find something.
@@ -290,10 +281,7 @@ impl BlockBackend for Kaio {
             _segments: bio.segments.list().cloned(),
         };
         let Ok(key) = book.requests.insert(request) else { return Err(bio) };
-        let mut block = aio_blocks::of_bio(&bio, key);
-        if self.nowait && matches!(bio.op, BioOp::Read | BioOp::Write) {
-            block.rw_flags |= rwf::NOWAIT;
-        }
+        let block = aio_blocks::of_bio(&bio, key);
         // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
         unsafe { self.block(key).write(block) };
         book.pending.push(key);
