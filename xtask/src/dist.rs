@@ -5,7 +5,8 @@
 //!   crates/capi ────────► dist/lib/libnowait.so, libnowait.a …               (c_api.rs)
 //!   crates/faces (Rust) ──────────► libnowait_faces.a ─┐
 //!   exports.c, libaio.map ─────────────────────────────┼─► dist/lib/libaio.so.1
-//!   exports.c, preload.c, plain.c, posix.c, preload.map ┴─► dist/lib/libnowait_preload.so
+//!   exports.c, preload.c, plain.c, signals.c, posix.c,  │
+//!   preload.map ────────────────────────────────────────┴─► dist/lib/libnowait_preload.so
 //!   contrib/systemd ─────► dist/lib/systemd/system, sysusers.d, tmpfiles.d
 //! ```
 //!
@@ -63,7 +64,13 @@ const LIBRARIES: &[Library] = &[
     },
     Library {
         soname: "libnowait_preload.so",
-        sources: &["libaio/exports.c", "libaio/preload.c", "libaio/plain.c", "posix/posix.c"],
+        sources: &[
+            "libaio/exports.c",
+            "libaio/preload.c",
+            "libaio/plain.c",
+            "libaio/signals.c",
+            "posix/posix.c",
+        ],
         version_script: "libaio/preload.map",
         define: "-DNOWAIT_PRELOAD=1",
         check_exports: symbols::check_preload,

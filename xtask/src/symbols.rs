@@ -50,6 +50,8 @@ const PRELOAD: &[&str] = &[
     "mmap",
     "posix_fadvise",
     "posix_fadvise64",
+    "sigaction",
+    "signal",
     "aio_read",
     "aio_write",
     "aio_fsync",

@@ -6,7 +6,10 @@ use crate::{
 };
 use nowait::Exclusion;
 use nowait_process::{cached, guarded, process};
-use nowait_sys::Errno;
+use nowait_sys::{
+    Errno,
+    inside::{self, Arrival, Inside},
+};
 
 /// io_setup(2).
 #[unsafe(no_mangle)]
@@ -139,13 +142,20 @@ pub extern "C" fn nowait_settle_files() {
     });
 }
 
+/// Requests to a file that wait for a plain call on it, and handlers, which might make another.
+pub struct Excluding {
+    _exclusion: Exclusion,
+    _inside: Inside,
+}
+
 /// Keeps requests to the file behind `fd` from running until [`nowait_readmit`] gets what is left
 /// in `exclusion` (null: it is not cached); 0 or negative errno.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_exclude(fd: i32, exclusion: &mut *mut Exclusion) -> i32 {
+pub extern "C" fn nowait_exclude(fd: i32, exclusion: &mut *mut Excluding) -> i32 {
     *exclusion = core::ptr::null_mut();
     guarded(|| {
         if let Some(made) = cached::exclude(fd)? {
+            let made = Excluding { _exclusion: made, _inside: Inside::enter() };
             *exclusion = Box::into_raw(Box::new(made));
         }
         Ok(0)
@@ -155,9 +165,9 @@ pub extern "C" fn nowait_exclude(fd: i32, exclusion: &mut *mut Exclusion) -> i32
 /// Ends an exclusion, or nothing.
 ///
 /// # Safety
-/// `exclusion` is from [`nowait_exclude`] and was not given here before.
+/// `exclusion` is from [`nowait_exclude`] on this thread, and was not given here before.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nowait_readmit(exclusion: *mut Exclusion) {
+pub unsafe extern "C" fn nowait_readmit(exclusion: *mut Excluding) {
     guarded(|| {
         if !exclusion.is_null() {
             // SAFETY: it was made by `Box::into_raw` in `nowait_exclude`, and is the caller's.
@@ -173,7 +183,32 @@ pub extern "C" fn nowait_give_up(fd: i32) -> i32 {
     guarded(|| cached::give_up(fd).map(|()| 0)) as i32
 }
 
-/// Waits until what was submitted is in the files, before the process's memory goes.
+/// Decides about a signal in its handler. Negative: it comes again when the call of the library
+/// that it has interrupted is over; else its handler runs now, and [`nowait_signal_handled`] gets
+/// this number when that returns.
+///
+/// # Safety
+/// `info` and `mask` are what the kernel has given to the handler that calls this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nowait_signal_arrives(
+    signal: i32,
+    info: *const i32,
+    mask: *mut u64,
+) -> i64 {
+    // SAFETY: promised above.
+    match unsafe { inside::defer(signal, info, mask) } {
+        Arrival::Deferred => -1,
+        Arrival::Now(depth) => i64::from(depth),
+    }
+}
+
+/// Says that a handler has returned.
+#[unsafe(no_mangle)]
+pub extern "C" fn nowait_signal_handled(depth: i64) {
+    inside::handled(depth as u32);
+}
+
+/// Waits until what was submitted is done, before the process's memory goes.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_settle() {
     guarded(|| {

@@ -12,13 +12,12 @@ use crate::{
 use core::sync::atomic::AtomicU32;
 use nowait::Kind;
 use nowait_process::{Process, guarded};
-use nowait_sys::{Errno, thread};
+use nowait_sys::{Errno, inside::Inside, thread};
 
-/// Runs a call with signals blocked: the value or the negative errno.
-///
-/// A call holds locks that the ends of requests need. A signal handler that interrupted it and
-/// waits for such an end, as it may by aio_suspend, would wait for ever.
+/// Runs a call that may write: the value or the negative errno. SIGPIPE and SIGXFSZ are not for the
+/// thread that asks, and are taken back before it could see them (`Shared::end`).
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
+    let _inside = Inside::enter();
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
     let value = guarded(call) as i32;
     thread::swap_signal_mask(before);
@@ -29,7 +28,7 @@ fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
 fn on_block(address: usize, call: impl FnOnce(Block) -> Result<(), Errno>) -> i32 {
     // SAFETY: the application gives the address of a block, which it keeps until the outcome.
     let block = unsafe { Block::at(address) };
-    unsignalled(|| block.ok_or(Errno::INVAL).and_then(call).map(|()| 0))
+    guarded(|| block.ok_or(Errno::INVAL).and_then(call).map(|()| 0)) as i32
 }
 
 /// aio_read(3).
@@ -41,7 +40,10 @@ pub extern "C" fn nowait_aio_read(block: usize) -> i32 {
 /// aio_write(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_aio_write(block: usize) -> i32 {
-    on_block(block, |block| submit::start(block, Kind::Write))
+    // SAFETY: as in `on_block`.
+    let block = unsafe { Block::at(block) };
+    let start = |block| submit::start(block, Kind::Write).map(|()| 0);
+    unsignalled(|| block.ok_or(Errno::INVAL).and_then(start))
 }
 
 /// aio_fsync(3), of the data alone or not.
@@ -55,7 +57,7 @@ pub extern "C" fn nowait_aio_fsync(data_only: bool, block: usize) -> i32 {
 pub extern "C" fn nowait_aio_cancel(fd: i32, block: usize) -> i32 {
     // SAFETY: as in `on_block`, or null.
     let block = unsafe { Block::at(block) };
-    unsignalled(|| cancel::cancel(fd, block).map(|cancelled| cancelled as i64))
+    guarded(|| cancel::cancel(fd, block).map(|cancelled| cancelled as i64)) as i32
 }
 
 /// Begins lio_listio(3): the requests are under way, or have their error. `event` may be null.
@@ -124,7 +126,7 @@ pub unsafe extern "C" fn nowait_waiter_arm(list: *const usize, len: usize, slot:
 /// Negative errno: there is no POSIX AIO here.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_notifier_must_come() -> i32 {
-    unsignalled(|| Ok(i64::from(Posix::current()?.notifiers().must_come())))
+    guarded(|| Ok(i64::from(Posix::current()?.notifiers().must_come()))) as i32
 }
 
 /// Takes the promise back.

@@ -1,10 +1,12 @@
 //! Where panics and `errno` end, for every function that C calls.
 
-use nowait_sys::{Errno, errno};
+use nowait_sys::{Errno, errno, inside::Inside};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call: the result or the negative errno, with the C library's `errno` left alone.
+/// Runs a call: the result or the negative errno, with the C library's `errno` left alone. Signal
+/// handlers of the program wait until it is over.
 pub fn guarded(call: impl FnOnce() -> Result<i64, Errno>) -> i64 {
+    let _inside = Inside::enter();
     let caught = errno::preserved(|| catch_unwind(AssertUnwindSafe(call)));
     match caught {
         Ok(Ok(value)) => value,

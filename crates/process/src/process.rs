@@ -18,6 +18,7 @@ use nowait::{
 use nowait_sys::{
     Errno,
     aio::{RING_MAGIC, RingHeader},
+    inside::Inside,
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -394,6 +395,7 @@ extern "C" fn forget_parent() {
 
 /// Runs before a fork: the child looks at files without the parent's cache.
 extern "C" fn settle_files() {
+    let _inside = Inside::enter();
     cached::settle_all();
 }
 

@@ -6,7 +6,7 @@ use crate::{
     sync::{Arc, AtomicUsize, Ordering::SeqCst},
     waiters::{Bell, Mask, Waiters},
 };
-use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
+use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
 /// A context's own queue, which a waiting caller serves (the leader; no thread switch).
@@ -314,7 +314,7 @@ impl IoContext {
             give_up = wanted.deadline.has_passed();
             if give_up {
                 self.poll_pump();
-            } else if let Err(errno) = self.sleep(min - taken, wanted) {
+            } else if let Err(errno) = inside::interruptible(|| self.sleep(min - taken, wanted)) {
                 return if taken == 0 { Err(errno) } else { Ok(taken) };
             }
         }

@@ -9,7 +9,7 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence, futex_wait, futex_wake,
 };
-use nowait_sys::{Errno, eventfd::EventFd, poll, time::Deadline};
+use nowait_sys::{Errno, eventfd::EventFd, inside, poll, time::Deadline};
 
 /// One thread that waits for `need` events.
 pub struct Waiter {
@@ -91,7 +91,8 @@ impl Waiter {
     /// `EINTR`: a signal handler ran.
     pub fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
         let slept = match &self.mask {
-            Some(mask) => mask.sleep(deadline),
+            // Here, because the mask says which handlers may run.
+            Some(mask) => inside::outside(|| mask.sleep(deadline)),
             None if self.word.load(Acquire) != 0 => Ok(()),
             None => futex_wait(&self.word, 0, deadline),
         };

@@ -1,6 +1,6 @@
 //! The kernel's native asynchronous I/O: its structs and its calls.
 
-use crate::{Errno, sys, time::Deadline};
+use crate::{Errno, inside, sys, time::Deadline};
 
 /// The user's control block, as in `<linux/aio_abi.h>` (little-endian layout).
 #[repr(C)]
@@ -150,10 +150,11 @@ impl AioContext {
         }
     }
 
-    /// Takes completed events, waiting for at least `min` until the deadline.
+    /// Takes completed events, waiting for at least `min` until the deadline, or a part of a second
+    /// less: look again.
     ///
     /// # Errors
-    /// `EINTR`: a signal handler ran and nothing had arrived.
+    /// `EINTR`: a signal handler ran, or has to, and nothing had arrived.
     /// Source: io_getevents(2).
     pub fn events(
         &self,
@@ -161,11 +162,21 @@ impl AioContext {
         events: &mut [IoEvent],
         deadline: Deadline,
     ) -> Result<usize, Errno> {
-        let left = deadline.remaining();
-        let left = left.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+        // Never without a time, which can be taken away.
+        const CENTURY_NS: u64 = 100 * 366 * 86_400 * 1_000_000_000;
+        let mut left = deadline.min(Deadline::at_ns(CENTURY_NS)).remaining().ok_or(Errno::INVAL)?;
+        // The one word that is the time, or the first part of it: the caller comes again.
+        let word = if left.tv_sec == 0 { &raw mut left.tv_nsec } else { &raw mut left.tv_sec };
+        if left.tv_sec > 0 {
+            left.tv_nsec = 0;
+        }
+        let left = &raw mut left;
         let (len, array) = (events.len(), events.as_mut_ptr());
-        // SAFETY: the events are a live slice, the timespec a live local or null.
-        unsafe { sys!(libc::SYS_io_getevents, self.0, min, len, array, left) }
+        let call = || {
+            // SAFETY: the events are a live slice, the timespec is a live local.
+            unsafe { sys!(libc::SYS_io_getevents, self.0, min, len, array, left) }
+        };
+        if min == 0 { call() } else { inside::sleep(word.cast(), 0, call) }
     }
 
     /// Tells, without a system call, whether events wait in the user-mapped ring.

@@ -1,6 +1,6 @@
 //! Waiting on a word of memory.
 
-use crate::{Errno, sys, time::Deadline};
+use crate::{Errno, inside, sys, time::Deadline};
 use core::sync::atomic::AtomicU32;
 
 /// Sleeps while `*word == expected`, until woken or the deadline.
@@ -14,9 +14,13 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Result<(), E
     // Never without a time: then a handler installed with SA_RESTART would not end the wait.
     const CENTURY_NS: u64 = 100 * 366 * 86_400 * 1_000_000_000;
     let until = deadline.min(Deadline::at_ns(CENTURY_NS)).timespec();
-    let until = until.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the word outlives the call, the timespec is a live local.
-    unsafe { sys!(libc::SYS_futex, word.as_ptr(), op, expected, until, 0, u32::MAX) }.map(drop)
+    let mut until = until.ok_or(Errno::INVAL)?;
+    let until = &raw mut until;
+    // A time that has passed: the seconds come first.
+    inside::sleep(until.cast(), 0, || {
+        // SAFETY: the word outlives the call, the timespec is a live local.
+        unsafe { sys!(libc::SYS_futex, word.as_ptr(), op, expected, until, 0, u32::MAX) }.map(drop)
+    })
 }
 
 /// Wakes up to `count` threads that wait on `word`; costs 0.14 µs with nobody there.

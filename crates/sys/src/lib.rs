@@ -9,6 +9,7 @@
 //! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
 //! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
 //! thread   signals, names, identities     signal   what tells a process of a completion
+//! inside   when handlers of the program run
 //! epoll    many descriptors at once
 //! timer, tty, pipe, socket: files without offsets
 //! sync     atomics, a mutex and a futex that models replace by loom's
@@ -36,6 +37,7 @@ pub mod file;
 pub mod fork;
 pub mod fuse;
 pub mod futex;
+pub mod inside;
 pub mod inspect;
 pub mod lock;
 pub mod memory;

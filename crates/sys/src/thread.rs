@@ -84,6 +84,20 @@ pub fn send_signal(thread_id: i32, signal: i32) {
     let _ = unsafe { sys!(libc::SYS_tgkill, process_id(), thread_id, signal) };
 }
 
+/// Queues a signal that has arrived for this thread again: `info` is its `siginfo_t`, of 128 bytes.
+/// Where no more can be queued (RLIMIT_SIGPENDING) it comes without that.
+///
+/// To itself a thread may say anything, also that the kernel has sent it.
+/// Source: rt_tgsigqueueinfo(2).
+pub(crate) fn signal_again(signal: i32, info: *const i32) {
+    let (process, thread) = (process_id(), thread_id());
+    // SAFETY: the kernel reads the siginfo_t that it has itself given to a handler.
+    let queued = unsafe { sys!(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) };
+    if queued.is_err() {
+        send_signal(thread, signal);
+    }
+}
+
 const IOPRIO_WHO_PROCESS: usize = 1;
 
 /// Returns the I/O priority of this thread, 0 when none was set. Source: ioprio_get(2).

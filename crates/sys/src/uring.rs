@@ -1,6 +1,6 @@
 //! One io_uring: set up, filled, entered, reaped.
 
-use crate::{Errno, fd, file::IoVec, sys, time::Deadline};
+use crate::{Errno, fd, file::IoVec, inside, sys, time::Deadline};
 use io_uring::IoUring;
 use std::os::fd::AsRawFd;
 
@@ -183,14 +183,23 @@ pub(crate) fn enter(fd: i32, submit: u32, min: u32, deadline: Deadline) -> Resul
         return unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, 0, 0, 0, 0) };
     }
     let left = deadline.remaining().map(|t| [t.tv_sec, t.tv_nsec]);
-    let argument = Argument {
+    let mut argument = Argument {
         sigmask: 0,
         sigmask_size: 8,
         pad: 0,
         timespec: left.as_ref().map_or(0, |left| left.as_ptr() as u64),
     };
     let (flags, size) = (GETEVENTS | EXT_ARG, size_of::<Argument>());
-    let argument = core::ptr::from_ref(&argument);
-    // SAFETY: the argument and the timespec it points to are live locals.
-    unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, min, flags, argument, size) }
+    let argument = &raw mut argument;
+    // SAFETY: a field of a live local; nothing is read.
+    let timespec = unsafe { &raw mut (*argument).timespec };
+    let call = move || {
+        // SAFETY: the argument and the timespec it points to are live locals.
+        unsafe { sys!(libc::SYS_io_uring_enter, fd, submit, min, flags, argument, size) }
+    };
+    if min == 0 {
+        return call();
+    }
+    static NO_TIME: [i64; 2] = [0, 0];
+    inside::sleep(timespec, NO_TIME.as_ptr() as u64, call)
 }

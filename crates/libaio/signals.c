@@ -1,0 +1,155 @@
+/* The signal handlers of the program, which run between calls of the library and never in one: the
+ * kernel calls `arrives`, which asks the engine's side when.
+ *
+ * What the kernel has is the truth: only the handler itself is kept here, with the flag that the
+ * kernel must not see. A child of vfork shares this memory, but has handlers of its own; what it
+ * installs goes to the kernel as it is.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "raw.h"
+
+/* Negative: it comes again when the interrupted call of the library is over. */
+extern long nowait_signal_arrives(int signal, const siginfo_t *info, sigset_t *mask) HIDDEN;
+extern void nowait_signal_handled(long depth) HIDDEN;
+/* The C library's own; it knows which signals are its own too. */
+extern int __sigaction(int signal, const struct sigaction *action, struct sigaction *before);
+
+typedef void (*action_t)(int signal, siginfo_t *info, void *context);
+
+static struct program {
+	action_t handler;
+	int flags;
+} program[_NSIG];
+
+/* Whose handlers these are. */
+static pid_t owner;
+
+static pid_t process(void) { return (pid_t)raw(SYS_getpid, (long[6]){ 0 }); }
+
+static void forked(void) { owner = process(); }
+
+__attribute__((constructor)) static void begin(void)
+{
+	if (!owner)
+		pthread_atfork(NULL, NULL, forked);
+	owner = process();
+}
+
+static action_t handler_of(int signal)
+{
+	return __atomic_load_n(&program[signal].handler, __ATOMIC_ACQUIRE);
+}
+
+static int flags_of(int signal)
+{
+	return __atomic_load_n(&program[signal].flags, __ATOMIC_RELAXED);
+}
+
+static void arrives(int signal, siginfo_t *info, void *context)
+{
+	long depth = nowait_signal_arrives(signal, info, &((ucontext_t *)context)->uc_sigmask);
+
+	if (depth < 0)
+		return;
+	if (flags_of(signal) & SA_RESETHAND) {
+		struct sigaction usual;
+
+		__sigaction(signal, NULL, &usual);
+		usual.sa_handler = SIG_DFL;
+		__sigaction(signal, &usual, NULL);
+	}
+	handler_of(signal)(signal, info, context);
+	nowait_signal_handled(depth);
+}
+
+static bool is_ours(const struct sigaction *action)
+{
+	return action->sa_flags & SA_SIGINFO && action->sa_sigaction == arrives;
+}
+
+static bool is_handled(const struct sigaction *action)
+{
+	return action->sa_flags & SA_SIGINFO ||
+	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
+}
+
+/* Turns what the kernel has into what the program has installed. */
+static void show(struct sigaction *action, action_t handler, int flags)
+{
+	if (is_ours(action)) {
+		action->sa_sigaction = handler;
+		action->sa_flags = (action->sa_flags & ~SA_SIGINFO) | flags;
+	}
+}
+
+int sigaction(int signal, const struct sigaction *action, struct sigaction *before)
+{
+	action_t old_handler;
+	struct sigaction ours;
+	int old_flags, ret;
+
+	if (signal <= 0 || signal >= _NSIG)
+		return (int)checked(-EINVAL);
+	old_handler = handler_of(signal);
+	old_flags = flags_of(signal);
+	if (action && is_handled(action) && !is_ours(action) && owner == process()) {
+		ours = *action;
+		/* In this order: a signal that arrives now finds a handler that was installed. */
+		__atomic_store_n(&program[signal].flags,
+				 action->sa_flags & (int)(SA_SIGINFO | SA_RESETHAND),
+				 __ATOMIC_RELAXED);
+		__atomic_store_n(&program[signal].handler, action->sa_sigaction, __ATOMIC_RELEASE);
+		ours.sa_sigaction = arrives;
+		ours.sa_flags = (action->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO;
+		action = &ours;
+	}
+	ret = __sigaction(signal, action, before);
+	if (ret == 0 && before)
+		show(before, old_handler, old_flags);
+	return ret;
+}
+
+/* The older calls: the C library installs the handler with the flags that each of them means, and
+ * then it is installed again. */
+typedef void (*handler_t)(int signal);
+
+static handler_t installed(handler_t (*install)(int, handler_t), int signal, handler_t handler)
+{
+	struct sigaction now;
+	handler_t old, before;
+
+	if (!install || signal <= 0 || signal >= _NSIG) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	old = (handler_t)(void *)handler_of(signal);
+	before = install(signal, handler);
+	if (before != SIG_ERR && __sigaction(signal, NULL, &now) == 0 && is_handled(&now))
+		sigaction(signal, &now, NULL);
+	return before == (handler_t)(void *)arrives ? old : before;
+}
+
+#define OLDER(name)                                                                            \
+	handler_t name(int signal, handler_t handler)                                          \
+	{                                                                                      \
+		static void *found;                                                            \
+		if (!found)                                                                    \
+			found = dlsym(RTLD_NEXT, #name);                                       \
+		return installed((handler_t(*)(int, handler_t))found, signal, handler);        \
+	}
+
+OLDER(signal)
+OLDER(bsd_signal)
+OLDER(sysv_signal)
+OLDER(__sysv_signal)
+OLDER(ssignal)
+OLDER(sigset)
