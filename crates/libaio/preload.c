@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,7 +27,12 @@ extern void nowait_stays(void) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
-__attribute__((constructor)) static void begin(void) { nowait_watches(); }
+/* What is registered first runs last, before the C library's own _exit, which is not seen. */
+__attribute__((constructor)) static void begin(void)
+{
+	nowait_watches();
+	at_quick_exit(nowait_leave);
+}
 
 /* The C library's own: a cancellation point, as close is. */
 extern int __close(int fd);

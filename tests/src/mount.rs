@@ -69,26 +69,36 @@ impl Mount {
         Self::made_by(Kind::Ext4, &mkfs, bytes)
     }
 
+    /// An ext4 whose blocks are allocated when they are written, not when they are written back.
+    pub fn without_delayed_allocation() -> Result<Self, Skip> {
+        Self::made_with(Kind::Ext4, Kind::Ext4.mkfs(), IMAGE_BYTES, ",nodelalloc")
+    }
+
     /// Mounts a copy of an existing image.
     pub fn of_image(kind: &str, image: &Path, point: &Path) -> Result<Self, Skip> {
         let scratch = Scratch::new("image");
         let copy = scratch.file("image");
         std::fs::copy(image, &copy)
             .map_err(|error| Skip(format!("{}: {error}", image.display())))?;
-        Self::attach(kind, Some(copy), point.to_owned(), scratch)
+        Self::attach(kind, Some(copy), point.to_owned(), scratch, "")
     }
 
     fn made_by(kind: Kind, mkfs: &[&str], bytes: u64) -> Result<Self, Skip> {
+        Self::made_with(kind, mkfs, bytes, "")
+    }
+
+    /// Mounts with more options than usual: empty, or beginning with a comma.
+    fn made_with(kind: Kind, mkfs: &[&str], bytes: u64, more: &str) -> Result<Self, Skip> {
         let scratch = Scratch::new(kind.name());
         let point = scratch.folder("mnt");
         let Some((program, args)) = mkfs.split_first() else {
-            return Self::attach(kind.name(), None, point, scratch);
+            return Self::attach(kind.name(), None, point, scratch, more);
         };
         skip::missing_program(&[program])?;
         let image = scratch.file("image");
         File::create(&image).and_then(|file| file.set_len(bytes)).expect("a sparse image");
         Program::new(program).args(args).arg(&image).succeed();
-        Self::attach(kind.name(), Some(image), point, scratch)
+        Self::attach(kind.name(), Some(image), point, scratch, more)
     }
 
     fn attach(
@@ -96,11 +106,12 @@ impl Mount {
         image: Option<PathBuf>,
         point: PathBuf,
         scratch: Scratch,
+        more: &str,
     ) -> Result<Self, Skip> {
         skip::missing_root()?;
         let source = image.as_deref().unwrap_or(Path::new("none"));
         let options = if image.is_some() { "loop,noatime" } else { "size=512m" };
-        let mount = Program::new("mount").args(["-t", kind, "-o", options]);
+        let mount = Program::new("mount").args(["-t", kind, "-o", &format!("{options}{more}")]);
         let output = mount.arg(source).arg(&point).run();
         if !output.status.success() {
             return Err(Skip(format!("cannot mount {kind}: {}", output.stderr.trim())));

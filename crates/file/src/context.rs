@@ -452,6 +452,9 @@ impl Context {
 
     /// Takes in a request that is about to begin, so that it can be cancelled.
     pub(crate) fn register(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
+        if endless {
+            self.io.may_be_endless();
+        }
         self.under_way.add(request, obj, endless);
         // Here, not before: the thread that destroys the context looks for such requests once,
         // and either finds this one or has said before that it will not.
@@ -509,8 +512,9 @@ impl Context {
     }
 
     /// Looks after the own queue when no caller does; called by the driver on its tick with what
-    /// it saw at the last one. `None`: nothing is under way, the watch is over.
-    pub(crate) fn tick(&self, waits_before: Option<u64>) -> Option<u64> {
+    /// it saw at the last one; `hurries` while the process waits for all that is under way. `None`:
+    /// nothing is under way, the watch is over.
+    pub(crate) fn tick(&self, waits_before: Option<u64>, hurries: bool) -> Option<u64> {
         let under_way = || Some(self.own.as_ref()?.in_flight() + self.unrun.load(Relaxed));
         if under_way()? == 0 {
             self.watched.store(false, SeqCst);
@@ -521,7 +525,13 @@ impl Context {
             }
         }
         let waits = self.waits.load(Relaxed);
-        if waits_before == Some(waits) && !self.io.has_leader() {
+        if hurries {
+            // Who leads may sleep until there is more than will come.
+            match self.io.has_leader() {
+                true => self.io.hurry_leader(),
+                false => self.io.poll_pump(),
+            }
+        } else if waits_before == Some(waits) && !self.io.has_leader() {
             let before = under_way()?;
             self.io.poll_pump();
             while self.unrun.load(Relaxed) > 0 && !self.io.has_leader() {

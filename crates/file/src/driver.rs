@@ -28,6 +28,8 @@ const COPIES: usize = 16;
 const JOINED: usize = 16;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
+/// The same while the process waits for all that is under way.
+const HURRIED_TICK_NS: u64 = 200_000;
 
 /// How long the driver stays awake after it has copied requests itself: they come every other
 /// microsecond, and to wake it takes the submitter longer than all else it does.
@@ -53,6 +55,8 @@ pub struct Driver {
     /// Taken out before the driver drops it: its descriptors are that thread's to close.
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
+    /// The process waits for all that is under way.
+    hurries: AtomicBool,
     stop: AtomicBool,
     handle: Mutex<Option<JoinHandle<()>>>,
 }
@@ -162,6 +166,12 @@ impl Driver {
         }
     }
 
+    /// Has own queues looked after all the time, or no longer.
+    pub(crate) fn hurry(&self, hurries: bool) {
+        self.hurries.store(hurries, SeqCst);
+        self.wake();
+    }
+
     pub(crate) fn wake(&self) {
         if let Some(queue) = self.queue() {
             queue.wake();
@@ -169,11 +179,12 @@ impl Driver {
     }
 
     fn tick(&self) -> bool {
+        let hurries = self.hurries.load(SeqCst);
         let watched = core::mem::take(&mut *self.watched.lock());
         let mut kept = Vec::with_capacity(watched.len());
         for (context, before) in watched {
             let Some(alive) = context.upgrade() else { continue };
-            if let Some(now) = alive.tick(before) {
+            if let Some(now) = alive.tick(before, hurries) {
                 kept.push((context, Some(now)));
             }
         }
@@ -271,7 +282,7 @@ impl Run {
             self.plug.run_kicked(None);
             let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
             let reaped = self.complete();
-            if self.next_tick.has_passed() {
+            if self.next_tick.has_passed() || driver.hurries.load(Relaxed) {
                 self.tick(driver);
             }
             self.clean(driver);
@@ -357,7 +368,8 @@ impl Run {
     }
 
     fn tick(&mut self, driver: &Driver) {
-        self.next_tick = if driver.tick() { Deadline::after_ns(TICK_NS) } else { Deadline::NEVER };
+        let pause = if driver.hurries.load(Relaxed) { HURRIED_TICK_NS } else { TICK_NS };
+        self.next_tick = if driver.tick() { Deadline::after_ns(pause) } else { Deadline::NEVER };
     }
 
     fn complete(&mut self) -> bool {

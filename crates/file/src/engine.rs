@@ -359,6 +359,14 @@ impl Engine {
         }
     }
 
+    /// Has what is under way in own queues brought in without a caller, as soon as it completes, or
+    /// no longer: while the process waits for it.
+    pub fn hurry(&self, hurries: bool) {
+        if let Some(driver) = &self.driver {
+            driver.hurry(hurries);
+        }
+    }
+
     pub(crate) fn cancel_bio(&self, own: Option<&dyn BlockBackend>, token: u64) {
         if let Some(own) = own {
             own.cancel(token);

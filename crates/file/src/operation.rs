@@ -466,6 +466,9 @@ impl Operation for FileOperation {
         let mut result = result;
         if let Some(key) = self.under_way {
             self.target.context.under_way.remove(key);
+            if self.is_endless() {
+                self.target.context.io().is_not_endless();
+            }
         }
         if core::mem::take(&mut self.admitted) {
             self.target.context.dismiss(1, self.command.len);

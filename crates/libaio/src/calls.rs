@@ -4,7 +4,7 @@ use crate::decode::{Decoded, decode};
 use nowait::{Context, Kind, Submission};
 use nowait_process::{
     cached::Looks,
-    memory,
+    leaving, memory,
     process::{Process, ring_header, with_context},
 };
 use nowait_sys::{
@@ -88,7 +88,7 @@ pub fn submit(context: usize, nr: i64, iocbs: usize) -> Result<i64, Errno> {
 }
 
 fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Errno> {
-    let granted = context.io().reserve(nr.min(context.io().ring().capacity()))?;
+    let granted = leaving::reserve(context, nr.min(context.io().ring().capacity()))?;
     let mut submission = Submission::new(context);
     let mut looks = Looks::new(context);
     let mut started = 0;

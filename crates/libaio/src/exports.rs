@@ -5,7 +5,7 @@ use crate::{
     watch::{self, Closing},
 };
 use nowait::Exclusion;
-use nowait_process::{cached, guarded, process};
+use nowait_process::{cached, guarded, leaving, process};
 use nowait_sys::{
     Errno,
     inside::{self, Arrival, Inside},
@@ -64,7 +64,7 @@ pub extern "C" fn nowait_io_pgetevents(
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_at_exit() {
     let _ = guarded(|| {
-        process::at_exit();
+        leaving::at_exit();
         Ok(0)
     });
 }
@@ -211,8 +211,9 @@ pub extern "C" fn nowait_signal_handled(depth: i64) {
 /// Waits until what was submitted is done, before the process's memory goes.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_settle() {
+    let is_interrupted = inside::is_interrupted();
     guarded(|| {
-        process::settle();
+        leaving::settle(is_interrupted);
         Ok(0)
     });
 }
@@ -220,8 +221,9 @@ pub extern "C" fn nowait_settle() {
 /// As [`nowait_settle`], and reports: before `_exit`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_leave() {
+    let is_interrupted = inside::is_interrupted();
     guarded(|| {
-        process::leave();
+        leaving::leave(is_interrupted);
         Ok(0)
     });
 }

@@ -156,10 +156,10 @@ pub extern "C" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn nowait_stays() {
     guarded(|| {
-        match (Posix::existing(), Process::existing()) {
-            (Some(posix), _) => posix.stays(),
-            (None, Some(process)) => process.stays(),
-            _ => {}
+        // Not in a vfork child, whose memory is that of its parent.
+        if let Some(process) = Process::of_caller() {
+            process.stays();
+            Posix::existing().iter().for_each(|posix| posix.stays());
         }
         Ok(0)
     });

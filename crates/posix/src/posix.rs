@@ -116,7 +116,6 @@ impl Posix {
 
     /// Tells what was kept back: the process did not become another program.
     pub fn stays(&self) {
-        self.shared.process.stays();
         let kept = core::mem::take(&mut *self.shared.kept.lock());
         kept.into_iter().for_each(|notice| self.shared.announce(notice));
     }

@@ -6,7 +6,7 @@ use crate::{
     posix::{PRIO_DELTA_MAX, Posix},
 };
 use nowait::{Command, Kind, Reply, Segments, Submission, command::open_for};
-use nowait_process::{cached::Looks, memory};
+use nowait_process::{cached::Looks, leaving, memory};
 use nowait_sys::{
     Errno,
     file::{self, IoVec},
@@ -52,7 +52,7 @@ pub(crate) fn submit(
 ) {
     let io = posix.context.io();
     let before = if io.stats().enabled() { time::now_ns() } else { 0 };
-    let slots = io.reserve(orders.len()).unwrap_or(0);
+    let slots = leaving::reserve(&posix.context, orders.len()).unwrap_or(0);
     let mut submission = Submission::new(&posix.context);
     let mut looks = Looks::new(&posix.context);
     let mut started = 0;

@@ -1,12 +1,14 @@
 //! What the C faces of a process share, whichever of them a program calls: one engine.
 //!
 //! * [`process`]: the one engine of the process, its contexts, fork and exit
+//! * [`leaving`]: exit, `_exit` and exec: what was accepted is done first
 //! * [`cached`]: descriptors that go through the cache of the engine, and plain calls on them
 //! * [`memory`]: pointers of the application, which may be anything
 //! * [`guard`]: panics and `errno` end here
 
 pub mod cached;
 pub mod guard;
+pub mod leaving;
 pub mod memory;
 pub mod process;
 

@@ -1,6 +1,9 @@
 //! The one engine of the process, its contexts, fork and exit: the only global state.
 
-use crate::cached::{self, CachedFiles};
+use crate::{
+    cached::{self, CachedFiles},
+    leaving::Leaving,
+};
 use core::{
     cell::RefCell,
     ops::RangeInclusive,
@@ -41,10 +44,7 @@ pub struct Process {
     ended: Mutex<Vec<Summary>>,
     /// The state of a face that has one of its own.
     face: OnceLock<Face>,
-    /// The process ends, or becomes another program.
-    is_leaving: AtomicBool,
-    /// The process ends by exit(3).
-    is_ending: AtomicBool,
+    pub(crate) leaving: Leaving,
     /// Whose state this is: a vfork child shares the memory, but not the contexts.
     pid: i32,
 }
@@ -120,8 +120,7 @@ impl Process {
             ids: Mutex::default(),
             ended: Mutex::default(),
             face: OnceLock::new(),
-            is_leaving: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
+            leaving: Leaving::default(),
             pid: nowait_sys::thread::process_id(),
         }
     }
@@ -208,23 +207,6 @@ impl Process {
         self.face.get()
     }
 
-    /// Tells whether the process ends or becomes another program: what completes now is not
-    /// announced.
-    pub fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Acquire)
-    }
-
-    /// Tells whether the process ends by exit(3): its main function may have returned, so blocks
-    /// and buffers on its stack are not there any more.
-    pub fn is_ending(&self) -> bool {
-        self.is_ending.load(Acquire)
-    }
-
-    /// Says that the process goes on after all: it did not become another program.
-    pub fn stays(&self) {
-        self.is_leaving.store(false, Release);
-    }
-
     /// Returns the number of the process in the kernel.
     pub fn pid(&self) -> i32 {
         self.pid
@@ -300,8 +282,8 @@ impl Process {
 
     /// Returns the descriptors in the application's table that are ours.
     pub fn descriptors(&self) -> Vec<i32> {
-        let engine = self.engine.get().and_then(|engine| engine.as_ref().ok());
-        let mut ours = engine.map(|engine| engine.descriptors()).unwrap_or_default();
+        let mut ours =
+            self.existing_engine().map(|engine| engine.descriptors()).unwrap_or_default();
         for context in self.contexts.read().values() {
             ours.extend(context.descriptors());
         }
@@ -309,26 +291,21 @@ impl Process {
         ours
     }
 
-    /// Completes what was accepted, as the kernel does when a process ends, and reports.
-    fn end(&self) {
-        self.is_leaving.store(true, Release);
-        self.is_ending.store(true, Release);
-        let contexts: Vec<_> = self.contexts.read().values().cloned().collect();
-        for context in &contexts {
-            let _ = context.destroy();
-        }
-        if let Some((_, engine)) = self.cached_and_engine() {
-            engine.write_back();
-        }
-        self.report(&contexts);
+    /// Returns the engine if it was started.
+    pub(crate) fn existing_engine(&self) -> Option<&Arc<Engine>> {
+        self.engine.get().and_then(|engine| engine.as_ref().ok())
     }
 
-    fn report(&self, contexts: &[Arc<Context>]) {
+    pub(crate) fn contexts(&self) -> &RwLock<HashMap<usize, Arc<Context>>> {
+        &self.contexts
+    }
+
+    /// Reports on what the process did, if a report was asked for.
+    pub(crate) fn report(&self) {
         let Some(to) = &self.options.report else { return };
         let mut summaries = self.ended.lock().clone();
-        summaries.extend(contexts.iter().filter_map(|context| Summary::of(context)));
-        let engine = self.engine.get().and_then(|engine| engine.as_ref().ok());
-        report::write(to, engine.map(Arc::as_ref), &summaries);
+        summaries.extend(self.contexts.read().values().filter_map(|it| Summary::of(it)));
+        report::write(to, self.existing_engine().map(Arc::as_ref), &summaries);
     }
 }
 
@@ -397,39 +374,4 @@ extern "C" fn forget_parent() {
 extern "C" fn settle_files() {
     let _inside = Inside::enter();
     cached::settle_all();
-}
-
-/// Settles, and reports on what the process did if a report was asked for: before `_exit`, which
-/// the children of many programs end by.
-pub fn leave() {
-    settle();
-    let Some(process) = Process::existing() else { return };
-    let was_used = process.engine.get().is_some() && !process.is_ending();
-    if was_used && process.pid == nowait_sys::thread::process_id() {
-        let contexts: Vec<_> = process.contexts.read().values().cloned().collect();
-        process.report(&contexts);
-    }
-}
-
-/// Waits until the files have what was submitted, as if io_submit had written it: before
-/// `_exit` and exec.
-pub fn settle() {
-    let Some(process) = Process::existing() else { return };
-    if process.pid == nowait_sys::thread::process_id() {
-        process.is_leaving.store(true, Release);
-        let contexts: Vec<_> = process.contexts.read().values().cloned().collect();
-        contexts.iter().for_each(|context| context.io().settle());
-        cached::settle_all();
-    }
-}
-
-/// Runs when the process ends.
-pub fn at_exit() {
-    if let Some(process) = Process::existing() {
-        if process.pid == nowait_sys::thread::process_id() {
-            process.end();
-        }
-    } else if std::env::var_os("NOWAIT_REPORT").is_some() {
-        Process::current().end();
-    }
 }

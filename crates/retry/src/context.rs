@@ -26,6 +26,10 @@ pub trait Pump: Send + Sync {
 
 /// The context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
+/// One of the requests waits for somebody else's doing, and may never end by itself.
+const ENDLESS: usize = 1 << (usize::BITS / 2);
+/// The bits that count requests.
+const COUNT: usize = ENDLESS - 1;
 
 /// Takes the completions of a context as they come, instead of its ring.
 pub struct Sink {
@@ -46,7 +50,8 @@ pub struct IoContext {
     ring: EventRing,
     sink: Option<Sink>,
     waiters: Waiters,
-    /// Accepted, not completed; and [`DEAD`], in one word so that neither can be missed.
+    /// Accepted, not completed; how many of those are [`ENDLESS`]; and [`DEAD`]: in one word, so
+    /// that none can be missed.
     outstanding: AtomicUsize,
     /// Requests under way that callers may take for completed already.
     promised: AtomicUsize,
@@ -148,7 +153,29 @@ impl IoContext {
 
     /// Returns how many requests are accepted and not completed.
     pub fn outstanding(&self) -> usize {
-        self.outstanding.load(SeqCst) & !DEAD
+        self.outstanding.load(SeqCst) & COUNT
+    }
+
+    /// Returns how many of them will end without anybody's doing: what the end of the process waits
+    /// for.
+    pub fn owed(&self) -> usize {
+        let word = self.outstanding.load(SeqCst) & !DEAD;
+        (word & COUNT).saturating_sub(word / ENDLESS)
+    }
+
+    /// Returns how many of those that are accepted may never end by themselves.
+    pub fn endless(&self) -> usize {
+        (self.outstanding.load(SeqCst) & !DEAD) / ENDLESS
+    }
+
+    /// Says that a request which holds a slot may never end by itself.
+    pub fn may_be_endless(&self) {
+        self.outstanding.fetch_add(ENDLESS, SeqCst);
+    }
+
+    /// Says that such a request ends, before its completion.
+    pub fn is_not_endless(&self) {
+        self.outstanding.fetch_sub(ENDLESS, SeqCst);
     }
 
     /// Reserves a slot for each of up to `count` requests; returns for how many.
@@ -163,7 +190,7 @@ impl IoContext {
         }
         // `before` was read first, so an event that moved to the ring meanwhile counts twice:
         // too careful, never too bold.
-        let free = self.capacity().saturating_sub(before + self.ring.unread());
+        let free = self.capacity().saturating_sub((before & COUNT) + self.ring.unread());
         if count <= free {
             return Ok(count);
         }
@@ -223,11 +250,6 @@ impl IoContext {
         }
     }
 
-    /// Waits until all promises are kept.
-    pub fn settle(&self) {
-        self.drain_until(|| self.promised.load(SeqCst) == 0);
-    }
-
     /// Wakes a waiter that the events in the ring satisfy.
     pub fn notify(&self) {
         self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());
@@ -252,6 +274,11 @@ impl IoContext {
     /// Tells whether a caller waits in the context's own queue.
     pub fn has_leader(&self) -> bool {
         self.waiters.has_leader()
+    }
+
+    /// Has who leads run what it has brought so far, and look again.
+    pub fn hurry_leader(&self) {
+        self.interrupt_pump();
     }
 
     /// Brings in what the own queue has completed, unless somebody is doing that; never waits.

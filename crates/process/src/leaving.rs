@@ -1,0 +1,195 @@
+//! The end of the process, or its becoming another program: what was accepted is done first, as if
+//! the kernel had it in hand.
+//!
+//! - *Who waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler that
+//!   has interrupted malloc. It takes no lock and no memory, and runs no request.
+//! - *For what:* for all that is accepted and ends by itself (`IoContext::owed`), reads too; not
+//!   for polls and streams.
+//! - *Who brings it:* the engine's threads, and callers in io_getevents.
+//! - *Others that submit* wait when they have reserved their slots: they see that the process is
+//!   leaving, or they are seen.
+//! - *How long:* as long as anything ends; then for a time that is bounded.
+
+use crate::{cached, process::Process};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use nowait::Context;
+use nowait_sys::{Errno, futex, inside, time::Deadline};
+
+/// How long nothing may end before the process goes all the same.
+const PATIENCE_NS: u64 = 60_000_000_000;
+/// The same where what is missing may never come: a thread is inside io_submit, perhaps for ever,
+/// or the calling thread itself was interrupted in a call of ours.
+const LITTLE_PATIENCE_NS: u64 = 1_000_000_000;
+/// Between two looks, at first and in the end.
+const PAUSE_NS: u64 = 10_000;
+const PAUSE_MAX_NS: u64 = 500_000;
+
+/// Whether the process is about to end, or to become another program.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving {
+    /// Threads that are about to do that; what submitters sleep on.
+    threads: AtomicU32,
+    /// By exit(3): its main function may have returned.
+    is_ending: AtomicBool,
+    /// Nothing is accepted any more.
+    has_ended: AtomicBool,
+}
+
+impl Process {
+    /// Tells whether the process ends or becomes another program: what completes now is not
+    /// announced.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.threads.load(SeqCst) > 0
+    }
+
+    /// Tells whether the process ends by exit(3): its main function may have returned, so blocks
+    /// and buffers on its stack are not there any more.
+    pub fn is_ending(&self) -> bool {
+        self.leaving.is_ending.load(SeqCst)
+    }
+
+    fn leaves(&self) {
+        self.leaving.threads.fetch_add(1, SeqCst);
+    }
+
+    /// Says that the process goes on after all: it did not become another program.
+    pub fn stays(&self) {
+        if self.leaving.threads.fetch_sub(1, SeqCst) == 1 {
+            self.hurry(false);
+        }
+        futex::wake(&self.leaving.threads, u32::MAX);
+    }
+
+    /// Sleeps while the process is leaving.
+    ///
+    /// # Errors
+    /// `EINVAL`: it has ended, apart from what the program does after us.
+    fn wait_until_it_stays(&self) -> Result<(), Errno> {
+        loop {
+            let leaving = self.leaving.threads.load(SeqCst);
+            if self.leaving.has_ended.load(SeqCst) {
+                return Err(Errno::INVAL);
+            }
+            if leaving == 0 {
+                return Ok(());
+            }
+            let _ = futex::wait(&self.leaving.threads, leaving, Deadline::NEVER);
+        }
+    }
+
+    fn hurry(&self, hurries: bool) {
+        if let Some(engine) = self.existing_engine() {
+            engine.hurry(hurries);
+        }
+    }
+
+    /// Waits until everything is done that was accepted.
+    fn settle(&self, is_interrupted: bool) {
+        let (mut least, mut until, mut pause) = (usize::MAX, Deadline::NEVER, PAUSE_NS);
+        let nobody = AtomicU32::new(0);
+        loop {
+            let owed = self.owed();
+            if owed == Some(0) {
+                return;
+            }
+            if least == usize::MAX {
+                self.hurry(true);
+            }
+            let owed = owed.unwrap_or(usize::MAX - 1);
+            if owed < least {
+                let little = is_interrupted || !self.has_any_in_hand();
+                let patience = if little { LITTLE_PATIENCE_NS } else { PATIENCE_NS };
+                (least, until) = (owed, Deadline::after_ns(patience));
+            }
+            if until.has_passed() {
+                return;
+            }
+            let _ = futex::wait(&nobody, 0, Deadline::after_ns(pause));
+            pause = (pause * 3 / 2).min(PAUSE_MAX_NS);
+        }
+    }
+
+    /// Returns how much is missing; `None`: the contexts cannot be looked at just now.
+    fn owed(&self) -> Option<usize> {
+        let contexts = self.contexts().try_read()?;
+        Some(contexts.values().map(|context| context.io().owed()).sum())
+    }
+
+    /// Tells whether the engine has requests that end by themselves: else what is missing are slots
+    /// that a thread inside io_submit has reserved.
+    fn has_any_in_hand(&self) -> bool {
+        let endless = || {
+            let contexts = self.contexts().try_read()?;
+            Some(contexts.values().map(|context| context.io().endless()).sum::<usize>())
+        };
+        let requests = self.existing_engine().map_or(0, |engine| engine.requests());
+        endless().is_none_or(|endless| requests > endless)
+    }
+}
+
+/// Reserves slots as `IoContext::reserve` does, unless the process is leaving: then it does not
+/// return before it is known that the process stays.
+///
+/// # Errors
+/// Those of `IoContext::reserve`.
+#[inline]
+pub fn reserve(context: &Context, count: usize) -> Result<usize, Errno> {
+    loop {
+        let granted = context.io().reserve(count)?;
+        // After the slots are taken: who waits for what is accepted sees them, or is seen here.
+        let Some(process) = Process::existing().filter(|it| it.is_leaving() || it.has_ended())
+        else {
+            return Ok(granted);
+        };
+        context.io().release(granted);
+        process.wait_until_it_stays()?;
+    }
+}
+
+impl Process {
+    fn has_ended(&self) -> bool {
+        self.leaving.has_ended.load(SeqCst)
+    }
+}
+
+/// Waits until what was submitted is done: before exec, which may fail ([`Process::stays`]).
+/// `is_interrupted`: on top of a call of ours, whose locks nobody will give up meanwhile.
+pub fn settle(is_interrupted: bool) {
+    if let Some(process) = Process::of_caller() {
+        process.leaves();
+        process.settle(is_interrupted);
+        if !is_interrupted {
+            cached::settle_all();
+        }
+    }
+}
+
+/// Settles, and reports on what the process did if a report was asked for: before `_exit`, which
+/// the children of many programs end by. A handler does not report, because it may have interrupted
+/// whoever has the memory or the lock for that.
+pub fn leave(is_interrupted: bool) {
+    settle(is_interrupted);
+    let silent = is_interrupted || inside::is_in_handler();
+    if let Some(process) = Process::of_caller().filter(|it| !silent && !it.is_ending())
+        && process.existing_engine().is_some()
+    {
+        process.report();
+    }
+}
+
+/// Runs when the process ends by exit(3), or by the return of its main function.
+pub fn at_exit() {
+    if let Some(process) = Process::existing() {
+        if process.pid() == nowait_sys::thread::process_id() {
+            process.leaving.is_ending.store(true, SeqCst);
+            process.leaves();
+            process.settle(false);
+            cached::settle_all();
+            process.report();
+            process.leaving.has_ended.store(true, SeqCst);
+            process.stays();
+        }
+    } else if std::env::var_os("NOWAIT_REPORT").is_some() {
+        Process::current().report();
+    }
+}

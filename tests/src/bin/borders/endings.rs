@@ -1,0 +1,281 @@
+//! The end of the process, of a thread, of a context, beside threads that submit.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use nowait_tests::aio::{self, ContextPointer};
+use nowait_tests::thread_state::wait_until;
+
+use crate::rounds::{BATCH, BLOCKS, Dice, Kind, Requests, Target, in_child, reap, setup};
+
+/// How a process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Exit,
+    AtOnce,
+    Quick,
+    Return,
+    Exec,
+    /// It does not end by that, but later.
+    ExecFails,
+    Abort,
+}
+
+/// A context's address, for threads.
+#[derive(Clone, Copy)]
+struct Shared(ContextPointer);
+// SAFETY: contexts may be used by any thread.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// Threads submit, and take events, for ever; some of them to a context that they share.
+pub(crate) fn the_process_ends(folder: &Path, rounds: u32, way: Way) {
+    let target = Target::new(folder);
+    for round in 0..rounds {
+        let (kind, mut dice) = (Kind::of(round), Dice::new(round));
+        let file = target.begin(kind);
+        let what = format!("round {round}, {kind:?}, {way:?}");
+        let status = in_child(&what, || {
+            let shared = Shared(setup(BLOCKS as i32));
+            let threads = dice.roll(4) as u32;
+            std::thread::scope(|scope| {
+                for thread in 0..threads {
+                    let (target, file) = (&target, &file);
+                    scope.spawn(move || submit_for_ever(target, file, shared, round + thread));
+                }
+                let mut requests = Requests::new(&target, &file, shared.0, 0);
+                for _ in 0..=dice.roll(6) {
+                    requests.submit(1 + dice.roll(BATCH as u64) as usize);
+                }
+                end_by(way, &mut requests);
+            });
+        });
+        let ended_well = match way {
+            Way::Abort => libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT,
+            _ => status == 0,
+        };
+        assert!(ended_well, "{what}: status {status:#x}");
+        target.check(&what);
+    }
+}
+
+fn submit_for_ever(target: &Target, file: &File, shared: Shared, seed: u32) {
+    let mut dice = Dice::new(seed.wrapping_mul(77));
+    let own = if dice.roll(2) == 0 { setup(BLOCKS as i32) } else { shared.0 };
+    let mut requests = Requests::new(target, file, own, dice.roll(BLOCKS as u64) as usize);
+    loop {
+        let done = requests.submit(1 + dice.roll(BATCH as u64) as usize);
+        // At the end of the process contexts are gone.
+        assert!(done >= 0 || [-libc::EAGAIN, -libc::EINVAL].contains(&done), "io_submit: {done}");
+        let _ = reap(own, i64::from(done == -libc::EAGAIN));
+    }
+}
+
+fn end_by(way: Way, requests: &mut Requests<'_>) {
+    // SAFETY: paths and arguments are terminated; the process ends, or becomes another.
+    unsafe {
+        let program = c"/bin/true".as_ptr();
+        let arguments = [program, std::ptr::null()];
+        match way {
+            Way::Exit => libc::exit(0),
+            Way::Return => returns_from_main(),
+            Way::AtOnce => libc::_exit(0),
+            Way::Quick => quick_exit(0),
+            Way::Exec => {
+                libc::execv(program, arguments.as_ptr());
+            }
+            Way::ExecFails => {
+                assert_eq!(libc::execv(c"/nonexistent".as_ptr(), arguments.as_ptr()), -1);
+                // It goes on.
+                let done = requests.submit(1);
+                assert!(done == 1 || done == -libc::EAGAIN, "io_submit after exec: {done}");
+                libc::_exit(0);
+            }
+            Way::Abort => {
+                std::thread::spawn(|| libc::abort());
+                loop {
+                    requests.submit(BATCH);
+                }
+            }
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn quick_exit(status: i32) -> !;
+}
+
+/// What the C library does when `main` returns: exit with its value. Here `main` is Rust's, whose
+/// own end waits for no thread either.
+fn returns_from_main() -> ! {
+    std::process::exit(0)
+}
+
+/// A thread submits and ends; all of what it submitted completes, and in full.
+pub(crate) fn the_thread_ends(folder: &Path, rounds: u32) {
+    let target = Target::new(folder);
+    let context = Shared(setup(2 * BLOCKS as i32));
+    for round in 0..rounds {
+        let kind = Kind::of(round);
+        let file = target.begin(kind);
+        let submitted = std::thread::scope(|scope| {
+            let (target, file) = (&target, &file);
+            let thread = scope.spawn(move || {
+                let context = context;
+                let mut requests = Requests::new(target, file, context.0, 0);
+                (0..BLOCKS / BATCH).map(|_| requests.submit(BATCH)).sum::<i32>()
+            });
+            thread.join().unwrap()
+        });
+        let mut left = submitted as usize;
+        assert!(left >= BLOCKS, "round {round}: {left} accepted");
+        while left > 0 {
+            let (taken, wrong) = reap(context.0, 1).expect("io_getevents");
+            assert_eq!(
+                wrong, 0,
+                "round {round}, {kind:?}: writes of a thread that has ended failed"
+            );
+            left -= taken;
+        }
+        target.check(&format!("round {round}, {kind:?}"));
+    }
+}
+
+/// Threads submit to a context that is destroyed meanwhile.
+pub(crate) fn the_context_ends(folder: &Path, rounds: u32) {
+    let target = Target::new(folder);
+    let what = "threads beside io_destroy";
+    let status = in_child(what, || {
+        for round in 0..rounds {
+            destroy_beside_threads(&target, round);
+        }
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    });
+    assert_eq!(status, 0, "{what}");
+}
+
+fn destroy_beside_threads(target: &Target, round: u32) {
+    let (kind, mut dice) = (Kind::of(round), Dice::new(round));
+    let (reader, writer) = std::io::pipe().unwrap();
+    let (file, context) = (target.begin(kind), Shared(setup(BLOCKS as i32)));
+    let (submitted, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (target, file, reader, submitted) = (target, &file, &reader, &submitted);
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let context = context;
+                let mut requests = Requests::new(target, file, context.0, thread * 32);
+                while !is_over.load(SeqCst) {
+                    let done = match thread {
+                        0 => requests.submit(BATCH),
+                        _ => poll(context.0, reader),
+                    };
+                    submitted.fetch_add(1, SeqCst);
+                    let ended = done == -libc::EINVAL;
+                    assert!(done >= 0 || ended || done == -libc::EAGAIN, "io_submit: {done}");
+                    if ended {
+                        break;
+                    }
+                }
+            });
+        }
+        let enough = dice.roll(6) as u32;
+        while submitted.load(SeqCst) < enough {
+            std::thread::yield_now();
+        }
+        // SAFETY: made by io_setup; the threads find it gone.
+        assert_eq!(unsafe { aio::io_destroy(context.0) }, 0);
+        is_over.store(true, SeqCst);
+    });
+    drop(writer);
+    target.check(&format!("round {round}, {kind:?}"));
+}
+
+/// A poll that never fires, or a read that never ends.
+fn poll(context: ContextPointer, reader: &std::io::PipeReader) -> i32 {
+    use std::os::fd::AsRawFd;
+    static mut BYTE: u8 = 0;
+    let poll = aio::Iocb {
+        opcode: aio::POLL,
+        fd: reader.as_raw_fd(),
+        buffer: libc::POLLIN as u64,
+        ..aio::Iocb::default()
+    };
+    let (buffer, bytes) = (&raw mut BYTE as u64, 1);
+    let mut read = aio::Iocb { opcode: aio::PREAD, buffer, bytes, ..poll };
+    let mut poll = poll;
+    let iocbs = [&raw mut poll, &raw mut read];
+    // SAFETY: iocbs are read in the call; the byte is a static that nothing else uses.
+    unsafe { aio::io_submit(context, 2, iocbs.as_ptr()) }
+}
+
+extern "C" fn ends_at_a_fault(_signal: i32) {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(3) };
+}
+
+static IS_STUCK: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn stays_at_a_fault(_signal: i32) {
+    IS_STUCK.store(true, SeqCst);
+    loop {
+        // SAFETY: takes nothing.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Submits, and then once more with a list that is not there any more: a fault inside the call.
+fn submit_and_fault(target: &Target, file: &File, handler: extern "C" fn(i32)) {
+    // SAFETY: a handler of the right form; fresh memory; the fault is what is wanted.
+    unsafe {
+        libc::signal(libc::SIGSEGV, handler as *const () as usize);
+        let map = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let list = libc::mmap(std::ptr::null_mut(), 4096, map, flags, -1, 0);
+        let context = setup(BLOCKS as i32);
+        let mut requests = Requests::new(target, file, context, 0);
+        assert_eq!(requests.submit(BATCH), BATCH as i32);
+        // A list whose first address is bad: the library has looked at it, and finds it good.
+        assert_eq!(aio::io_submit(context, 1, list.cast()), -libc::EFAULT);
+        libc::munmap(list, 4096);
+        aio::io_submit(context, 1, list.cast());
+    }
+}
+
+/// A fault inside io_submit, whose handler ends the process.
+pub(crate) fn a_fault_ends_the_process(folder: &Path, rounds: u32) {
+    let target = Target::new(folder);
+    for round in 0..rounds {
+        let kind = Kind::of(round);
+        let file = target.begin(kind);
+        let what = format!("round {round}, {kind:?}");
+        let status = in_child(&what, || submit_and_fault(&target, &file, ends_at_a_fault));
+        assert_eq!(libc::WEXITSTATUS(status), 3, "{what}: status {status:#x}");
+        target.check(&what);
+    }
+}
+
+/// A thread never comes out of io_submit; the process ends all the same.
+pub(crate) fn a_thread_stays_inside(folder: &Path, rounds: u32) {
+    let target = Target::new(folder);
+    for round in 0..rounds {
+        let kind = Kind::of(round);
+        let file = target.begin(kind);
+        let what = format!("round {round}, {kind:?}");
+        let status = in_child(&what, || {
+            let (target, file) = (&target, &file);
+            std::thread::scope(|scope| {
+                scope.spawn(|| submit_and_fault(target, file, stays_at_a_fault));
+                wait_until(|| IS_STUCK.load(SeqCst));
+                // SAFETY: ends the process.
+                unsafe { libc::exit(0) }
+            });
+        });
+        assert_eq!(status, 0, "{what}");
+        target.check(&what);
+    }
+}

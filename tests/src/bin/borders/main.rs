@@ -1,0 +1,36 @@
+//! Programs that end, or whose threads or contexts do, while requests are under way.
+//!
+//! `borders CASE FOLDER ROUNDS`: each round is a process, or a thread, of its own, which notes what
+//! io_submit has accepted; whatever becomes of it, every byte of that must be in the file, and
+//! nothing may hang. Exits 0 when that holds, else panics with what it saw.
+
+mod endings;
+mod handlers;
+mod rounds;
+
+use std::path::Path;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let [case, folder, rounds] = args[..] else { panic!("unknown arguments {args:?}") };
+    let (folder, rounds) = (Path::new(folder), rounds.parse().expect("a number of rounds"));
+    match case {
+        "handler-exit" => handlers::a_handler_ends_the_process(folder, rounds, false),
+        "handler-exit-posix" => handlers::a_handler_ends_the_process(folder, rounds, true),
+        "handler-calls" => handlers::a_handler_makes_calls(folder, rounds),
+        "handlers" => handlers::handlers_are_the_programs_own(),
+        "exit" => endings::the_process_ends(folder, rounds, endings::Way::Exit),
+        "_exit" => endings::the_process_ends(folder, rounds, endings::Way::AtOnce),
+        "quick_exit" => endings::the_process_ends(folder, rounds, endings::Way::Quick),
+        "fault" => endings::a_fault_ends_the_process(folder, rounds),
+        "stuck" => endings::a_thread_stays_inside(folder, rounds),
+        "return" => endings::the_process_ends(folder, rounds, endings::Way::Return),
+        "exec" => endings::the_process_ends(folder, rounds, endings::Way::Exec),
+        "exec-fails" => endings::the_process_ends(folder, rounds, endings::Way::ExecFails),
+        "abort" => endings::the_process_ends(folder, rounds, endings::Way::Abort),
+        "thread-exit" => endings::the_thread_ends(folder, rounds),
+        "destroy" => endings::the_context_ends(folder, rounds),
+        _ => panic!("unknown case {case}"),
+    }
+}

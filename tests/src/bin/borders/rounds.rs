@@ -1,0 +1,263 @@
+//! What all cases share: a file, what is written to it, and what was accepted.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use nowait_tests::aio::{self, ContextPointer, Event, Iocb};
+use nowait_tests::hang;
+
+pub(crate) const BLOCK: usize = 4096;
+pub(crate) const BLOCKS: usize = 64;
+/// Most requests of one io_submit.
+pub(crate) const BATCH: usize = 8;
+
+/// How a round writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Buffered,
+    Holes,
+    Extends,
+    Durable,
+    Overwrites,
+}
+
+impl Kind {
+    pub(crate) fn of(round: u32) -> Self {
+        const ALL: [Kind; 5] =
+            [Kind::Buffered, Kind::Holes, Kind::Extends, Kind::Durable, Kind::Overwrites];
+        ALL[round as usize % ALL.len()]
+    }
+}
+
+/// A random number.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(round: u32) -> Self {
+        Self(0x9e37_79b9_7f4a_7c15 ^ u64::from(round + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9))
+    }
+
+    /// Below `end`.
+    pub(crate) fn roll(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// Memory that a forked child shares with its parent: which blocks were accepted.
+pub(crate) struct Accepted(&'static [AtomicU32; BLOCKS]);
+
+impl Accepted {
+    pub(crate) fn new() -> Self {
+        // SAFETY: a fresh mapping of its own.
+        let memory = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                BLOCK,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        // SAFETY: zeroed, large enough, never unmapped.
+        Self(unsafe { &*memory.cast() })
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.iter().for_each(|block| block.store(0, SeqCst));
+    }
+
+    pub(crate) fn note(&self, block: usize) {
+        self.0[block].store(1, SeqCst);
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = usize> {
+        (0..BLOCKS).filter(|block| self.0[*block].load(SeqCst) != 0)
+    }
+}
+
+/// The file of all rounds, and the memory that is written to it.
+pub(crate) struct Target {
+    path: PathBuf,
+    memory: *const u8,
+    pub(crate) accepted: Accepted,
+}
+
+// SAFETY: the memory is only read.
+unsafe impl Sync for Target {}
+
+impl Target {
+    pub(crate) fn new(folder: &Path) -> Self {
+        let layout = std::alloc::Layout::from_size_align(BLOCKS * BLOCK, BLOCK).unwrap();
+        // SAFETY: not empty; every byte is written before it is read. It lives to the end.
+        let memory = unsafe { std::alloc::alloc(layout) };
+        for block in 0..BLOCKS {
+            // SAFETY: within the memory.
+            unsafe { memory.add(block * BLOCK).write_bytes(block as u8 + 1, BLOCK) };
+        }
+        Self { path: folder.join("file"), memory, accepted: Accepted::new() }
+    }
+
+    /// Makes the file as a round of this kind finds it, and opens it.
+    pub(crate) fn begin(&self, kind: Kind) -> File {
+        self.accepted.clear();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(&self.path).expect("the file of the rounds");
+        if kind == Kind::Overwrites {
+            file.write_all_at(&vec![0; BLOCKS * BLOCK], 0).unwrap();
+            file.sync_data().unwrap();
+        } else if kind != Kind::Extends {
+            file.set_len((BLOCKS * BLOCK) as u64).unwrap();
+        }
+        let flags = match kind {
+            Kind::Buffered => 0,
+            Kind::Durable => libc::O_DSYNC,
+            Kind::Holes | Kind::Extends | Kind::Overwrites => libc::O_DIRECT,
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags).open(&self.path).expect("the file")
+    }
+
+    pub(crate) fn address(&self, block: usize) -> u64 {
+        // SAFETY: within the memory.
+        unsafe { self.memory.add(block * BLOCK) as u64 }
+    }
+
+    /// Whatever was accepted must be there.
+    pub(crate) fn check(&self, what: &str) {
+        let mut bytes = vec![0; BLOCKS * BLOCK];
+        let file = File::open(&self.path).unwrap();
+        let mut there = 0;
+        while there < bytes.len() {
+            match file.read_at(&mut bytes[there..], there as u64).unwrap() {
+                0 => break,
+                count => there += count,
+            }
+        }
+        for block in self.accepted.blocks() {
+            let found = &bytes[block * BLOCK..][..BLOCK];
+            let wrong = found.iter().position(|byte| *byte != block as u8 + 1);
+            assert_eq!(wrong, None, "{what}: block {block} was accepted, and is not in the file");
+        }
+    }
+}
+
+/// A thread's requests: no memory is taken while they are made.
+pub(crate) struct Requests<'a> {
+    target: &'a Target,
+    fd: i32,
+    context: ContextPointer,
+    iocbs: [Iocb; BLOCKS],
+    next: usize,
+    /// An fsync after so many batches.
+    syncs: u64,
+}
+
+impl<'a> Requests<'a> {
+    pub(crate) fn new(
+        target: &'a Target,
+        file: &File,
+        context: ContextPointer,
+        first: usize,
+    ) -> Self {
+        let iocbs = [Iocb::default(); BLOCKS];
+        Self { target, fd: file.as_raw_fd(), context, iocbs, next: first, syncs: 0 }
+    }
+
+    pub(crate) fn set_context(&mut self, context: ContextPointer) {
+        self.context = context;
+    }
+
+    /// Submits the next blocks, and notes those that were accepted; how many were, or an errno.
+    pub(crate) fn submit(&mut self, count: usize) -> i32 {
+        let first = self.next;
+        let mut pointers = [ptr::null_mut(); BATCH + 1];
+        for (index, pointer) in pointers[..count].iter_mut().enumerate() {
+            let block = (first + index) % BLOCKS;
+            self.iocbs[block] = Iocb {
+                opcode: aio::PWRITE,
+                fd: self.fd,
+                data: block as u64,
+                buffer: self.target.address(block),
+                bytes: BLOCK as u64,
+                offset: (block * BLOCK) as i64,
+                ..Iocb::default()
+            };
+            *pointer = &raw mut self.iocbs[block];
+        }
+        self.syncs += 1;
+        let mut sync = Iocb { opcode: aio::FSYNC, fd: self.fd, data: u64::MAX, ..Iocb::default() };
+        let all = if self.syncs.is_multiple_of(16) { count + 1 } else { count };
+        pointers[count] = &raw mut sync;
+        // SAFETY: iocbs are read in the call; the memory they name lives as long as the process.
+        let done = unsafe { aio::io_submit(self.context, all as i64, pointers.as_ptr()) };
+        let writes = usize::try_from(done).unwrap_or(0).min(count);
+        (0..writes).for_each(|index| self.target.accepted.note((first + index) % BLOCKS));
+        self.next = (first + writes) % BLOCKS;
+        done
+    }
+}
+
+/// A context; the errno if there is none.
+pub(crate) fn setup(depth: i32) -> ContextPointer {
+    let mut context = ptr::null_mut();
+    // SAFETY: a live null pointer, filled by the call.
+    let rc = unsafe { aio::io_setup(depth, &raw mut context) };
+    assert_eq!(rc, 0, "io_setup");
+    context
+}
+
+/// Takes events, and counts those that say less than all was written.
+pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), i32> {
+    let mut events = [Event::default(); BLOCKS];
+    // SAFETY: room for as many as are asked for.
+    let rc =
+        unsafe { aio::io_getevents(context, min, BLOCKS as i64, events.as_mut_ptr(), ptr::null()) };
+    let taken = usize::try_from(rc).map_err(|_| rc)?;
+    let whole = |event: &Event| match event.data {
+        u64::MAX => event.res == 0,
+        _ => event.res == BLOCK as i64,
+    };
+    Ok((taken, events[..taken].iter().filter(|event| !whole(event)).count()))
+}
+
+/// Runs `child` in a forked process, which must end by itself; returns its wait status.
+pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
+    const PATIENCE_MS: i32 = 30_000;
+    // SAFETY: this process has one thread.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork");
+    if pid == 0 {
+        child();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(99) };
+    }
+    // SAFETY: plain numbers; the descriptor is closed below.
+    let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
+    let mut poll = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live entry.
+    let ended = unsafe { libc::poll(&raw mut poll, 1, PATIENCE_MS) };
+    if ended != 1 {
+        // SAFETY: takes nothing.
+        let where_it_is = hang::describe(unsafe { libc::getpgrp() });
+        // SAFETY: the child of this process, not waited for yet.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        panic!("{what}: it hangs\n{where_it_is}");
+    }
+    let mut status = 0;
+    // SAFETY: a live local, and a descriptor of ours.
+    unsafe {
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        libc::close(pidfd);
+    }
+    status
+}
