@@ -445,8 +445,8 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
     }
 }
 
-/// Zeroes that many clients ask for, on a file system that cannot but write them: minutes of it. A
-/// server ends all the same, and what is in its memory of another image is in its file then.
+/// Zeroes that many clients ask for, on a file system that cannot but write them: minutes of it.
+/// The server ends all the same, and what is in its memory of another image is in its file then.
 #[test]
 fn zeroes_without_end_do_not_keep_the_server_from_its_end_and_other_images_from_their_disk() {
     const BLOCKS: u64 = 100;

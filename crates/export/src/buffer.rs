@@ -117,6 +117,17 @@ impl Pool {
         self.used_bytes
     }
 
+    /// Counts `bytes` of other memory as handed out, which the caller makes by itself; until
+    /// [`Pool::release`]. That there is room is the caller's to find out.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.used_bytes += bytes;
+    }
+
+    /// Takes such bytes as given back.
+    pub fn release(&mut self, bytes: usize) {
+        self.used_bytes -= bytes;
+    }
+
     /// Hands out memory for `len` bytes. Its contents are anything.
     ///
     /// # Panics

@@ -11,6 +11,8 @@ enum Part {
     Head([u8; HEAD_BYTES_MAX], u8),
     Data(Chunk),
     Text(Vec<u8>),
+    /// Text that is counted in the pool.
+    Counted(Vec<u8>),
 }
 
 impl Part {
@@ -18,7 +20,7 @@ impl Part {
         match self {
             Part::Head(bytes, len) => &bytes[..usize::from(*len)],
             Part::Data(chunk) => chunk.data(),
-            Part::Text(bytes) => bytes,
+            Part::Text(bytes) | Part::Counted(bytes) => bytes,
         }
     }
 }
@@ -51,6 +53,11 @@ impl Outbox {
         }
     }
 
+    /// Adds what is counted as used in the pool, byte for byte.
+    pub(crate) fn counted(&mut self, bytes: Vec<u8>) {
+        self.parts.push_back(Part::Counted(bytes));
+    }
+
     /// Tells whether everything was sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
@@ -59,6 +66,11 @@ impl Outbox {
     /// Returns of how many parts it is.
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
+    }
+
+    /// Returns how many bytes its parts have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes().len()).sum()
     }
 
     /// Points `slices` at what is to be sent next; returns how many it needs.
@@ -72,7 +84,7 @@ impl Outbox {
         count
     }
 
-    /// Notes that `bytes` were sent; returns how many bytes of chunks went back to the pool.
+    /// Notes that `bytes` were sent; returns how many of those counted went back to the pool.
     pub(crate) fn sent(&mut self, bytes: usize, pool: &mut Pool) -> usize {
         let mut given_back = 0;
         self.sent += bytes;
@@ -80,22 +92,26 @@ impl Outbox {
             && self.sent >= part.bytes().len()
         {
             self.sent -= part.bytes().len();
-            if let Some(Part::Data(chunk)) = self.parts.pop_front() {
-                given_back += chunk.data().len();
-                pool.give_back(chunk);
-            }
+            given_back += self.parts.pop_front().map_or(0, |part| give_back(part, pool));
         }
         given_back
     }
 
     /// Gives all memory back unsent.
     pub(crate) fn abandon(&mut self, pool: &mut Pool) {
-        for part in self.parts.drain(..) {
-            if let Part::Data(chunk) = part {
-                pool.give_back(chunk);
-            }
-        }
+        self.parts.drain(..).for_each(|part| _ = give_back(part, pool));
     }
+}
+
+/// Returns how many bytes of it the pool had counted for its client.
+fn give_back(part: Part, pool: &mut Pool) -> usize {
+    let counted = part.bytes().len();
+    match part {
+        Part::Data(chunk) => pool.give_back(chunk),
+        Part::Counted(bytes) => pool.release(bytes.len()),
+        Part::Head(..) | Part::Text(_) => return 0,
+    }
+    counted
 }
 
 #[cfg(test)]
@@ -110,6 +126,8 @@ mod tests {
         chunk.data_mut().copy_from_slice(b"inside");
         outbox.data(chunk);
         outbox.text(b"end".to_vec());
+        pool.reserve(3);
+        outbox.counted(b"...".to_vec());
         let mut all = Vec::new();
         let mut back = 0;
         while !outbox.is_empty() {
@@ -120,6 +138,6 @@ mod tests {
             all.extend(&joined[..some]);
             back += outbox.sent(some, &mut pool);
         }
-        assert_eq!((all.as_slice(), back, pool.used_bytes()), (&b"headinsideend"[..], 6, 0));
+        assert_eq!((all.as_slice(), back, pool.used_bytes()), (&b"headinsideend..."[..], 9, 0));
     }
 }

@@ -72,10 +72,20 @@ pub(crate) fn failed(out: &mut Outbox, agreed: Agreed, about: About, error: u32)
     }
 }
 
-/// Adds the reply to a question for extents.
-pub(crate) fn extents(out: &mut Outbox, agreed: Agreed, about: About, extents: &[Extent]) {
+/// Most memory that a question for up to `max` extents takes: for what is found, which grows by
+/// doubling, and for the reply.
+pub(crate) const fn extents_bytes(max: usize) -> usize {
+    2 * max * size_of::<Extent>() + STATUS_HEAD_BYTES + max * STATUS_BYTES_MAX
+}
+
+const STATUS_HEAD_BYTES: usize = 8;
+const STATUS_BYTES_MAX: usize = 16;
+
+/// Adds the reply to a question for extents; returns how many bytes of it are to be counted.
+pub(crate) fn extents(out: &mut Outbox, agreed: Agreed, about: About, extents: &[Extent]) -> usize {
     let status = |extent: &Extent| if extent.hole { wire::HOLE_AND_ZERO } else { 0 };
-    let mut payload = wire::ALLOCATION_ID.to_be_bytes().to_vec();
+    let mut payload = Vec::with_capacity(STATUS_HEAD_BYTES + extents.len() * STATUS_BYTES_MAX);
+    payload.extend(wire::ALLOCATION_ID.to_be_bytes());
     if agreed.extended {
         payload.extend((extents.len() as u32).to_be_bytes());
         for extent in extents {
@@ -90,8 +100,11 @@ pub(crate) fn extents(out: &mut Outbox, agreed: Agreed, about: About, extents: &
             payload.extend(status(extent).to_be_bytes());
         }
         out.head(&structured(chunk::BLOCK_STATUS, about, payload.len() as u32));
+        payload.shrink_to_fit();
     }
-    out.text(payload);
+    let bytes = payload.len();
+    out.counted(payload);
+    bytes
 }
 
 /// Makes the head of a structured reply of one chunk.

@@ -47,6 +47,8 @@ const READ_BYTES: usize = 64 << 10;
 const READ_AHEAD_BYTES: usize = 512;
 /// How much memory for what is carried is kept while there is nothing to carry.
 const CARRY_KEPT_BYTES: usize = 4 << 10;
+/// Answers to options that are not taken; the last may go beyond it.
+const ANSWERS_BYTES_MAX: usize = 16 << 10;
 /// A reader that does not read is not read from.
 const UNSENT_PARTS_MAX: usize = 4096;
 
@@ -110,7 +112,7 @@ impl<F> Session<F> {
             // More of it would only take other memory.
             Phase::Requests(transmission) if transmission.is_short() && !self.carry.is_empty() => 0,
             Phase::Requests(transmission) if transmission.receives_much() => READ_AHEAD_BYTES,
-            _ => READ_BYTES,
+            _ => READ_BYTES - self.carry.len(),
         }
     }
 
@@ -165,6 +167,8 @@ impl<F> Session<F> {
             let taken = match &mut self.phase {
                 Phase::Closing => return input.len(),
                 Phase::Options(_) if self.demand == Demand::StartTls => return input.len(),
+                // Answers that are not taken must not pile up.
+                Phase::Options(_) if self.outbox.bytes() >= ANSWERS_BYTES_MAX => return at,
                 Phase::Options(_) => self.take_option(rest),
                 Phase::Requests(transmission) => {
                     match transmission.take(rest, medium, &mut self.outbox, now_ns) {

@@ -8,7 +8,8 @@
 //! **Bounds.** A client has [`Limits`] of requests and bytes; past them, or while the pool is used
 //! up, its next request stays unread, and so do all bytes after it. Memory for the data of a write
 //! is taken a chunk at a time, as they arrive. Who has nothing may always take one small chunk: its
-//! write or read (`Trickle`) goes on with that, slowly, whatever others hold.
+//! write or read (`Trickle`) goes on with that, slowly, whatever others hold. What a question for
+//! extents may find, and its reply, count as such memory, too.
 
 mod trickle;
 
@@ -21,7 +22,7 @@ use super::{
 use core::ops::Range;
 use nowait::Errno;
 use nowait_export::{
-    Chore, Chunk, Ended, Image, Kind, Medium, PIECE_BYTES, Pool, SMALL_BYTES, Tag,
+    Chore, Chunk, Ended, Extent, Image, Kind, Medium, PIECE_BYTES, Pool, SMALL_BYTES, Tag,
 };
 use std::sync::Arc;
 use trickle::Trickle;
@@ -54,6 +55,8 @@ struct Active {
     failed: Option<Errno>,
     /// Of a read, in order.
     chunks: Vec<Option<Chunk>>,
+    /// Counted in the pool for what is found, and for the reply, of a question for extents.
+    reserved: usize,
 }
 
 /// What the next bytes are.
@@ -100,6 +103,9 @@ pub(crate) struct Transmission<F> {
 
 /// Most extents that are told of at once.
 const EXTENTS_MAX: usize = 4096;
+/// As many as there is always memory for.
+const EXTENTS_FEW: usize = 64;
+const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 
 /// What became of a header.
 enum Taken {
@@ -305,19 +311,24 @@ impl<F> Transmission<F> {
             self.refuse(&header, errno, out);
             return Taken::Yes;
         }
-        let len = header.len as usize;
-        let short = header.command == command::READ
-            && !fits(self.held_bytes, len, self.limits.bytes, medium.pool());
+        let needed = match header.command {
+            command::READ => header.len as usize,
+            command::BLOCK_STATUS => reply::extents_bytes(EXTENTS_MAX),
+            _ => 0,
+        };
+        let short = needed > 0 && !fits(self.held_bytes, needed, self.limits.bytes, medium.pool());
         if short && (self.held_bytes > 0 || self.in_flight() > 0) {
             return Taken::Later;
         }
         self.image.stats().begin();
         let slot = self.insert(header, now_ns);
-        if short {
-            self.trickle = Some(Trickle::new(slot, &header));
-            self.read_more(medium);
-        } else {
-            self.start(slot, header, medium);
+        match header.command {
+            command::READ if short => {
+                self.trickle = Some(Trickle::new(slot, &header));
+                self.read_more(medium);
+            }
+            command::BLOCK_STATUS => self.ask_for_extents(slot, &header, short, medium),
+            _ => self.start(slot, header, medium),
         }
         Taken::Yes
     }
@@ -391,6 +402,7 @@ impl<F> Transmission<F> {
             parts_left: 0,
             failed: None,
             chunks: Vec::new(),
+            reserved: 0,
         };
         if let Some(slot) = self.free.pop() {
             self.requests[slot as usize] = Some(active);
@@ -423,13 +435,32 @@ impl<F> Transmission<F> {
                 fast: header.flags & flag::FAST_ZERO != 0,
                 durable,
             },
-            command::CACHE => Chore::Prefetch { range },
-            _ => {
-                let one = header.flags & flag::ONE != 0;
-                Chore::Extents { range, max: if one { 1 } else { EXTENTS_MAX } }
-            }
+            _ => Chore::Prefetch { range },
         };
         medium.run(&self.image, chore, tag);
+    }
+
+    /// Asks for extents, for a few only where there is no memory for more.
+    fn ask_for_extents<M: Medium<File = F>>(
+        &mut self,
+        slot: u32,
+        header: &Header,
+        short: bool,
+        medium: &mut M,
+    ) {
+        let Some(Some(active)) = self.requests.get_mut(slot as usize) else { return };
+        let max = match (header.flags & flag::ONE != 0, short) {
+            (true, _) => 1,
+            (false, true) => EXTENTS_FEW,
+            (false, false) => EXTENTS_MAX,
+        };
+        active.parts_left = 1;
+        active.reserved = reply::extents_bytes(max);
+        self.held_bytes += active.reserved;
+        medium.pool().reserve(active.reserved);
+        let range = header.offset..header.offset + header.len;
+        let tag = Tag { owner: self.owner, slot, part: 0 };
+        medium.run(&self.image, Chore::Extents { range, max }, tag);
     }
 
     fn read<M: Medium<File = F>>(&mut self, slot: u32, range: &Range<u64>, medium: &mut M) {
@@ -476,7 +507,7 @@ impl<F> Transmission<F> {
             let active = self.requests[tag.slot as usize].take();
             self.free.push(tag.slot);
             if let Some(active) = active {
-                self.finish(active, &extents, medium, out, now_ns);
+                self.finish(active, extents, medium, out, now_ns);
             }
         }
     }
@@ -484,12 +515,12 @@ impl<F> Transmission<F> {
     fn finish<M: Medium<File = F>>(
         &mut self,
         active: Active,
-        extents: &[nowait_export::Extent],
+        extents: Vec<Extent>,
         medium: &mut M,
         out: &mut Outbox,
         now_ns: u64,
     ) {
-        let Active { header, kind, began_ns, failed, chunks, .. } = active;
+        let Active { header, kind, began_ns, failed, chunks, reserved, .. } = active;
         let elapsed_ns = now_ns.saturating_sub(began_ns);
         self.image.stats().end(kind, header.len, elapsed_ns, failed.is_some());
         let about = About { cookie: header.cookie, offset: header.offset };
@@ -498,6 +529,7 @@ impl<F> Transmission<F> {
                 self.held_bytes -= chunk.data().len();
                 medium.pool().give_back(chunk);
             }
+            self.unreserve(reserved, medium);
             return self.answer_error(&header, errno, out);
         }
         match header.command {
@@ -505,9 +537,18 @@ impl<F> Transmission<F> {
                 reply::data(out, self.agreed, about, header.len);
                 chunks.into_iter().flatten().for_each(|chunk| out.data(chunk));
             }
-            command::BLOCK_STATUS => reply::extents(out, self.agreed, about, extents),
+            command::BLOCK_STATUS => {
+                let unsent = reply::extents(out, self.agreed, about, &extents);
+                drop(extents);
+                self.unreserve(reserved - unsent, medium);
+            }
             _ => reply::plain(out, self.agreed, about, 0),
         }
+    }
+
+    fn unreserve<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
+        self.held_bytes -= bytes;
+        medium.pool().release(bytes);
     }
 
     /// Notes that `bytes` of data were sent.
@@ -529,6 +570,7 @@ impl<F> Transmission<F> {
         for active in self.requests.drain(..).flatten() {
             self.image.stats().forget();
             active.chunks.into_iter().flatten().for_each(|chunk| medium.pool().give_back(chunk));
+            medium.pool().release(active.reserved);
         }
         self.image.stats().disconnect();
     }

@@ -219,12 +219,16 @@ fn each_part(
     done == len
 }
 
-/// Splits spans where regions of the memory meet: each part is contiguous in ours.
+/// Splits spans where regions of the memory meet: each part is contiguous in ours. `None`: there
+/// would be too many.
 pub(super) fn contiguous(memory: &GuestMemoryMmap, spans: &Spans) -> Option<Spans> {
     let mut parts = Spans::new();
     for span in spans {
         let (mut start, mut left) = (span.start, span.len);
         while left > 0 {
+            if parts.len() == DESCRIPTORS_MAX {
+                return None;
+            }
             let (region, offset) = memory.to_region_addr(start)?;
             let count = left.min(usize::try_from(region.len() - offset.raw_value()).ok()?);
             parts.push(Span { start, len: count });

@@ -7,8 +7,9 @@
 //!                      └─ flush, discard, zeroes ─▶ medium ─────────────┴─▶ status, used ─▶ call
 //! ```
 //! **Bounds.** A queue has at most as many requests under way as it has places, whatever the driver
-//! writes; chunks are taken only while the pool has room. A ring whose indices make no sense is
-//! broken: it is not read any more until the session starts it again.
+//! writes; chunks are taken only while the pool has room, and what describes a request's segments
+//! and ranges counts there, too. A ring whose indices make no sense is broken: it is not read any
+//! more until the session starts it again.
 
 use super::{
     Counter,
@@ -94,6 +95,8 @@ struct Active {
     failed: bool,
     /// It was given up because the server ends.
     given_up: bool,
+    /// Counted in the pool for what describes it.
+    reserved: usize,
     /// Of a read by chunks.
     target: Spans,
     status: GuestAddress,
@@ -110,6 +113,12 @@ pub enum Taken {
     /// No: others are to have their turn first.
     More,
 }
+
+/// What a segment of a request takes on its way: as the guest's, as ours, as the queue's, as the
+/// kernel's.
+const SEGMENT_COST_BYTES: usize = 128;
+/// What a range to discard or zero takes, in turn for a thread.
+const RANGE_COST_BYTES: usize = 256;
 
 /// What becomes of a request.
 enum Fate {
@@ -307,23 +316,30 @@ impl<F> Ring<F> {
             return Fate::Answered(VIRTIO_BLK_S_IOERR, 0);
         };
         let kind = if writes { Kind::Write } else { Kind::Read };
+        let parts = chain::contiguous(&self.memory, &request.data);
+        let cost = parts.as_ref().unwrap_or(&request.data).len() * SEGMENT_COST_BYTES;
+        if !self.has_room(0, cost, medium) {
+            return Fate::Later;
+        }
         // A borrowed write is not durable.
         if !(writes && self.writes_through)
-            && let Some(segments) = self.lend(&request.data)
+            && let Some(segments) = parts.and_then(|parts| self.lend(&parts))
         {
             let tag = self.insert(head, &request, kind, len as u64, now_ns);
+            self.reserve(tag, cost, medium);
             if medium
                 .borrow(&self.image, Loan { segments, writes, durable: false }, offset, tag)
                 .is_ok()
             {
                 return Fate::Begun;
             }
-            self.take_back(tag);
+            self.take_back(tag, medium);
         }
-        if !self.has_room(len, medium) {
+        if !self.has_room(len, cost, medium) {
             return Fate::Later;
         }
         let tag = self.insert(head, &request, kind, len as u64, now_ns);
+        self.reserve(tag, cost, medium);
         self.copy(tag, core::mem::take(&mut request.data), len, writes, offset, medium);
         Fate::Begun
     }
@@ -361,15 +377,29 @@ impl<F> Ring<F> {
         }
     }
 
-    fn has_room<M: Medium>(&self, len: usize, medium: &mut M) -> bool {
-        let room = medium.pool().has_room(len);
+    /// Tells whether there is memory for chunks of `len` bytes, and `cost` bytes besides.
+    fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
+        let room = medium.pool().has_room(len + cost);
         // Who holds nothing gets on in the end: others give their chunks back.
         room || (self.held_bytes == 0 && len <= PIECE_BYTES) || medium.pool().used_bytes() == 0
     }
 
+    /// Counts memory that a request takes besides chunks.
+    fn reserve<M: Medium<File = F>>(&mut self, tag: Tag, bytes: usize, medium: &mut M) {
+        if let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) {
+            active.reserved = bytes;
+            self.held_bytes += bytes;
+            medium.pool().reserve(bytes);
+        }
+    }
+
+    fn unreserve<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
+        self.held_bytes -= bytes;
+        medium.pool().release(bytes);
+    }
+
     /// Returns the guest's memory as ours.
-    fn lend(&self, data: &Spans) -> Option<Vec<Lent>> {
-        let parts = chain::contiguous(&self.memory, data)?;
+    fn lend(&self, parts: &Spans) -> Option<Vec<Lent>> {
         let lend = |part: &chain::Span| {
             let slice = GuestMemoryBackend::get_slice(&*self.memory, part.start, part.len).ok()?;
             let start = NonNull::new(slice.ptr_guard_mut().as_ptr())?;
@@ -405,9 +435,14 @@ impl<F> Ring<F> {
             Ok(ranges) => ranges,
             Err(code) => return Fate::Answered(code, 0),
         };
+        let cost = ranges.len() * RANGE_COST_BYTES;
+        if !self.has_room(0, cost, medium) {
+            return Fate::Later;
+        }
         let bytes = ranges.iter().map(|(range, _)| range.end - range.start).sum();
         let kind = if zeroes { Kind::Zero } else { Kind::Discard };
         let mut tag = self.insert(head, request, kind, bytes, now_ns);
+        self.reserve(tag, cost, medium);
         if let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) {
             active.parts_left = ranges.len() as u32;
         }
@@ -473,6 +508,7 @@ impl<F> Ring<F> {
             parts_left: 1,
             failed: false,
             given_up: false,
+            reserved: 0,
             target: Spans::new(),
             status: request.status,
             into_guest: request.into_guest,
@@ -486,8 +522,9 @@ impl<F> Ring<F> {
     }
 
     /// Forgets a request that the medium has not taken.
-    fn take_back(&mut self, tag: Tag) {
-        self.requests[tag.slot as usize] = None;
+    fn take_back<M: Medium<File = F>>(&mut self, tag: Tag, medium: &mut M) {
+        let active = self.requests[tag.slot as usize].take();
+        self.unreserve(active.map_or(0, |active| active.reserved), medium);
         self.free.push(tag.slot);
         self.image.stats().forget();
     }
@@ -513,6 +550,7 @@ impl<F> Ring<F> {
         let active = self.requests[tag.slot as usize].take();
         self.free.push(tag.slot);
         let Some(active) = active else { return };
+        self.unreserve(active.reserved, medium);
         let Active { head, kind, bytes, began_ns, failed, status, into_guest, .. } = active;
         self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), failed);
         if active.given_up && self.inflight.is_some() {

@@ -27,6 +27,8 @@ pub(crate) struct Memory {
     pub(crate) holds: bool,
     /// Memory of others is used without a copy.
     pub(crate) borrows: bool,
+    /// Every other sector is a hole.
+    pub(crate) fragmented: bool,
 }
 
 impl Memory {
@@ -47,6 +49,7 @@ impl Memory {
             durable_writes: 0,
             holds: false,
             borrows: false,
+            fragmented: false,
         }
     }
 
@@ -115,6 +118,11 @@ impl Medium for Memory {
         match chore {
             Chore::Zero { range, .. } | Chore::Discard { range, .. } => {
                 self.bytes[range.start as usize..range.end as usize].fill(0);
+            }
+            Chore::Extents { range, max } if self.fragmented => {
+                let sectors = (range.end - range.start) / 512;
+                let all = (0..sectors).map(|sector| Extent { len: 512, hole: sector % 2 == 0 });
+                extents = all.take(max).collect();
             }
             Chore::Extents { range, max } => {
                 let half = (range.end - range.start).div_ceil(2);
