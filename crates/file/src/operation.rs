@@ -344,10 +344,11 @@ impl FileOperation {
         if self.is_endless() { engine.stream_route() } else { engine.async_route() }
     }
 
-    /// A request on the own queue whose submitting thread is gone: io_uring gave up what it had
-    /// begun for that thread, and has not changed anything by it.
-    fn may_be_asked_again(&self) -> bool {
-        self.route == Route::Own && (self.command.kind == Kind::Read || self.is_endless())
+    /// Tells whether a request on the own queue was given up because the thread that had entered
+    /// the ring is gone. The kernel has moved nothing then: of what was moved it tells the count.
+    fn was_given_up(&self, result: Result<u32, Errno>) -> bool {
+        let given_up = matches!(result, Err(Errno::CANCELED | Errno::FAULT | Errno::INTR));
+        given_up && self.route == Route::Own
     }
 
     /// Returns the result of a cancelled request.
@@ -442,8 +443,7 @@ impl Operation for FileOperation {
             return Step::Done(result);
         }
         self.stats().add(|c| &c.iterations, 1);
-        let given_up = matches!(result, Err(Errno::CANCELED | Errno::FAULT));
-        if given_up && self.may_be_asked_again() && !wait.is_cancelled() && self.hold_late(plug) {
+        if self.was_given_up(result) && !wait.is_cancelled() && self.hold_late(plug) {
             self.route = self.other_route(plug.engine());
             return self.dispatch(plug, wait);
         }

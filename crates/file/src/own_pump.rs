@@ -3,6 +3,7 @@
 use crate::{
     Context, Engine,
     direct::Unfinished,
+    hold,
     plug::{Place, Plug},
 };
 use core::sync::atomic::{
@@ -63,6 +64,12 @@ impl Pump for OwnPump {
     }
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
+        if hold::in_engine_table() {
+            // What the application's threads have queued and not committed yet names files of
+            // their table: here their numbers mean others.
+            self.queue.collect(&mut self.collected.lock().completions);
+            return Ok(());
+        }
         if self.unrun.load(Relaxed) != 0 {
             return self.queue.reap(&mut self.collected.lock().completions, 0, Deadline::NOW);
         }
@@ -134,8 +141,16 @@ fn count_of_run(completions: &[Completion]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BackendChoice, Config};
-    use nowait_block::backends::null::Null;
+    use crate::{
+        BackendChoice, Command, Config, Kind, descriptor::open_for, direct::DirectRequest,
+    };
+    use nowait_block::{Segments, backends::null::Null};
+    use nowait_retry::Wanted;
+    use nowait_sys::{
+        aligned::AlignedBuffer,
+        file::{self, IoVec, O_DIRECT},
+    };
+    use std::os::{fd::AsRawFd, unix::fs::OpenOptionsExt};
 
     fn completions(token: u64, bytes: u32) -> Vec<Completion> {
         vec![Completion { token, result: Ok(bytes) }; 100]
@@ -147,6 +162,61 @@ mod tests {
         assert_eq!(count_of_run(&completions(1, 64 << 10)), 2);
         assert_eq!(count_of_run(&completions(1, 4 << 10)), 8);
         assert_eq!(count_of_run(&completions(4, 1 << 20)), 100, "a request's own bio");
+    }
+
+    /// A block of a new file, direct, and what a ring says of it that has given it up.
+    fn given_up(kind: Kind, known: bool) -> (i64, Vec<u8>) {
+        let config = Config { backend: BackendChoice::Threads, ..Config::default() };
+        let engine = Engine::start(config, "test".to_owned()).unwrap();
+        let context = Context::new(&engine, 0, 1).unwrap();
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, [1; 4096]).unwrap();
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).custom_flags(O_DIRECT).open(&path).unwrap();
+        let mut memory = AlignedBuffer::zeroed(4096);
+        let segment = IoVec { base: memory.as_mut_ptr(), len: 4096 };
+        let (fd, segments) = (file.as_raw_fd(), Segments::One(segment));
+        // SAFETY: the event is taken before the memory goes.
+        let command = unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, 0) };
+        let inode = file::stat(fd).ok().filter(|_| known).map(|stat| (stat.dev, stat.ino));
+        let request =
+            DirectRequest { command: command.clone(), data: 7, obj: 7, inode, cancelled: false };
+        context.io().reserve(1).unwrap();
+        let queue = Arc::new(Null::new(1));
+        assert!(context.direct.queue(queue.as_ref(), &command, request));
+        queue.commit();
+        let pump = OwnPump::new(queue, &context);
+        pump.wait(1, Deadline::NOW).unwrap();
+        let given_up = |it: &mut Completion| it.result = Err(Errno::CANCELED);
+        let mut collected = pump.collected.lock();
+        assert_eq!(collected.completions.len(), 1);
+        collected.completions.iter_mut().for_each(given_up);
+        drop(collected);
+        pump.run();
+        let mut result = 0;
+        let wanted = Wanted::new(1, 1, Deadline::NEVER);
+        let taken = context.io().wait_events(&wanted, |_, event| {
+            result = event.res;
+            Ok(())
+        });
+        assert_eq!(taken, Ok(1));
+        context.destroy().unwrap();
+        engine.shutdown();
+        (result, std::fs::read(path).unwrap())
+    }
+
+    #[test]
+    fn what_a_ring_gave_up_is_asked_again_and_nobody_sees_that() {
+        assert_eq!(given_up(Kind::Write, true), (4096, vec![0; 4096]));
+        assert_eq!(given_up(Kind::Read, true), (4096, vec![1; 4096]));
+    }
+
+    /// The number may name another file by now.
+    #[test]
+    fn what_is_known_by_its_number_only_is_not_asked_again() {
+        let cancelled = -i64::from(Errno::CANCELED.raw());
+        assert_eq!(given_up(Kind::Read, false), (cancelled, vec![1; 4096]));
     }
 
     /// Between the queue and the run they are counted nowhere: a driver that looks just then ends

@@ -144,7 +144,7 @@ impl Kaio {
     }
 
     /// Takes events, waiting for one if `min` is 1; returns how many came, our own included.
-    fn collect(
+    fn events(
         &self,
         done: &mut Vec<Completion>,
         min: usize,
@@ -211,7 +211,7 @@ impl Kaio {
         }
         let cut = !self.armed.load(Relaxed) || self.starved.load(Relaxed);
         let slice = if cut { Deadline::after_ns(DEAF_SLICE_NS) } else { Deadline::NEVER };
-        self.collect(done, 1, deadline.min(slice)).map(drop)
+        self.events(done, 1, deadline.min(slice)).map(drop)
     }
 
     /// Submits the poll whose cancellation ends a wait.
@@ -321,10 +321,7 @@ impl BlockBackend for Kaio {
     ) -> Result<(), Errno> {
         let before = done.len();
         loop {
-            self.take_failed(done);
-            if self.context.has_events() {
-                let _ = self.collect(done, 0, Deadline::NOW);
-            }
+            self.collect(done);
             if self.starved.load(Relaxed) {
                 self.commit();
             }
@@ -336,6 +333,13 @@ impl BlockBackend for Kaio {
                 Err(errno) if done.len() == before => return Err(errno),
                 Ok(false) | Err(_) => return Ok(()),
             }
+        }
+    }
+
+    fn collect(&self, done: &mut Vec<Completion>) {
+        self.take_failed(done);
+        if self.context.has_events() {
+            let _ = self.events(done, 0, Deadline::NOW);
         }
     }
 

@@ -384,6 +384,10 @@ impl BlockBackend for Uring {
         Ok(())
     }
 
+    fn collect(&self, done: &mut Vec<Completion>) {
+        self.take(done);
+    }
+
     fn wake(&self) {
         if self.alarm.gate.wake() {
             self.alarm.rouse();
@@ -482,7 +486,9 @@ fn this_thread() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bio::BioOp;
     use core::sync::atomic::Ordering::SeqCst;
+    use std::os::fd::AsRawFd;
 
     /// As on kernels before 6.7, which cannot wait on a word of memory.
     fn with_a_counter(issuer: Issuer, test: &str) -> Option<Uring> {
@@ -493,6 +499,25 @@ mod tests {
                 None
             }
         }
+    }
+
+    /// What is queued and not committed names a file of the thread that will commit it.
+    #[test]
+    fn to_collect_starts_nothing() {
+        let Some(uring) = with_a_counter(Issuer::Any, "to_collect_starts_nothing") else { return };
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let (events, none) = (BioOp::Poll(1), crate::bio::Segments::NONE);
+        // SAFETY: a poll names no memory.
+        let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, 1) };
+        uring.queue(poll).unwrap();
+        // Another thread cancels something, and has not entered yet.
+        uring.cancels.lock().push(u64::MAX >> 1);
+        uring.cancels_wait.store(true, Relaxed);
+        let mut done = Vec::new();
+        uring.collect(&mut done);
+        assert_eq!((uring.pending(), done.len()), (1, 0));
+        uring.reap(&mut done, 0, Deadline::NOW).unwrap();
+        assert_eq!(uring.pending(), 0);
     }
 
     /// The first enter of such a wait hands the alarm over too: what it returns at the end of its

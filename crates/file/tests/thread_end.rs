@@ -1,0 +1,125 @@
+//! A thread ends at once after its submission: every request goes on, as with the kernel's AIO.
+//!
+//! io_uring keeps workers for the thread that entered the ring, and gives up what they have not
+//! begun when it ends. It needs them where a request cannot begin without waiting: here, because
+//! another thread holds the file's lock nearly all the time.
+
+mod common;
+
+use common::*;
+use nowait_file::{
+    Context, Kind, UserFile,
+    submit::{Reply, Submission},
+};
+use nowait_sys::file::O_DIRECT;
+use std::{
+    fs::{File, OpenOptions},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, OpenOptionsExt},
+    },
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+const BLOCK: usize = 64 << 10;
+/// Many more than the kernel runs at a time.
+const REQUESTS: u64 = 64;
+
+fn rounds() -> usize {
+    if std::env::var_os("NOWAIT_FULL").is_some() { 1_000 } else { 10 }
+}
+
+fn create(folder: &Path, flags: i32) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true).custom_flags(flags);
+    options.open(folder.join("file")).unwrap()
+}
+
+/// Memory for all requests, aligned for direct I/O.
+fn blocks(byte: u8) -> *mut [u8] {
+    let len = REQUESTS as usize * BLOCK;
+    let whole = leaked(len + BLOCK, byte);
+    let skip = whole.cast::<u8>().align_offset(BLOCK);
+    // SAFETY: what is skipped is less than a block.
+    unsafe { core::ptr::slice_from_raw_parts_mut(whole.cast::<u8>().add(skip), len) }
+}
+
+fn part(memory: *mut [u8], name: u64) -> *mut [u8] {
+    // SAFETY: `blocks` has one for each request.
+    let start = unsafe { memory.cast::<u8>().add(name as usize * BLOCK) };
+    core::ptr::slice_from_raw_parts_mut(start, BLOCK)
+}
+
+/// Has a thread submit all requests, which ends then, and expects that all are done. The descriptor
+/// is closed at once, too: a request holds its file.
+fn all_are_done(context: &Arc<Context>, kind: Kind, file: &File, memory: *mut [u8]) {
+    struct Memory(*mut [u8]);
+    // SAFETY: the memory is used by requests only, until their events.
+    unsafe impl Send for Memory {}
+    let (memory, other) = (Memory(memory), file.try_clone().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let memory = &memory;
+            assert_eq!(context.io().reserve(REQUESTS as usize), Ok(REQUESTS as usize));
+            let mut submission = Submission::new(context);
+            for name in 0..REQUESTS {
+                let command = command(kind, &other, part(memory.0, name), name * BLOCK as u64);
+                let reply = Reply { data: name, obj: name, eventfd: None };
+                submission.start(command, reply).unwrap();
+            }
+            submission.finish();
+            drop(other);
+        });
+    });
+    let expected: Vec<_> = (0..REQUESTS).map(|name| (name, BLOCK as i64)).collect();
+    assert_eq!(reap(context, REQUESTS as usize), expected, "{kind:?}");
+}
+
+/// Writes behind the requests' part of the file, through the kernel's cache, until told to stop.
+fn hold_lock(file: &File, stop: &AtomicBool) {
+    let data = vec![1; 4 << 20];
+    while !stop.load(Relaxed) {
+        file.write_all_at(&data, REQUESTS * BLOCK as u64).unwrap();
+    }
+}
+
+fn survive(flags: i32, cached: bool) {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    on_every_backend(|engine| {
+        let file = create(folder.path(), flags);
+        let plain = OpenOptions::new().write(true).open(folder.path().join("file")).unwrap();
+        plain.write_all_at(&vec![9; REQUESTS as usize * BLOCK], 0).unwrap();
+        plain.sync_all().unwrap();
+        let user = cached.then(|| UserFile::open(engine, file.as_raw_fd()).unwrap());
+        let context = Context::new(engine, 0, 128).unwrap();
+        let (written, read) = (blocks(7), blocks(0));
+        for round in 0..rounds() {
+            // SAFETY: no request uses the memory now.
+            unsafe { written.cast::<u8>().write_bytes(round as u8 + 1, written.len()) };
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| hold_lock(&plain, &stop));
+                all_are_done(&context, Kind::Write, &file, written);
+                all_are_done(&context, Kind::Read, &file, read);
+                stop.store(true, Relaxed);
+            });
+            assert_eq!(bytes(read), bytes(written), "round {round}");
+        }
+        context.destroy().unwrap();
+        drop(user);
+    });
+}
+
+#[test]
+fn direct_requests_of_a_thread_that_ends_are_done() {
+    does_not_hang(|| survive(O_DIRECT, false));
+}
+
+#[test]
+fn buffered_requests_of_a_thread_that_ends_are_done() {
+    does_not_hang(|| survive(0, false));
+}
