@@ -1,6 +1,8 @@
 /* EAGAIN: as many requests as there may be are under way. */
 #include "check.h"
 
+#include <sys/resource.h>
+
 enum { PIPES = 256 };
 static struct aiocb *blocks;
 static long most;
@@ -81,4 +83,24 @@ CASE(lio_listio, eagain_is_too_many_requests, NOWAIT)
 	EQUAL(lio_listio(LIO_WAIT, list, 2, NULL), 0);
 	EQUAL(value_at_end(&more[0]), 1);
 	EQUAL(value_at_end(&more[1]), 1);
+}
+
+/* EAGAIN: too few descriptors, for the library to begin; glibc needs none. */
+CASE(aio_read, works_when_there_are_descriptors_again, CONFORMING)
+{
+	struct aiocb block = transfer(new_file("file", 4096, 0), &byte, 1, 0);
+	struct rlimit before, lowered = { .rlim_cur = 0 };
+
+	EQUAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+	lowered.rlim_max = before.rlim_max;
+	EQUAL(setrlimit(RLIMIT_NOFILE, &lowered), 0);
+	for (int i = 0; i < 3; i++) {
+		if (aio_read(&block) == 0)
+			EQUAL(value_at_end(&block), 1);
+		else
+			EQUAL(errno, EAGAIN);
+	}
+	EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+	EQUAL(aio_read(&block), 0);
+	EQUAL(value_at_end(&block), 1);
 }

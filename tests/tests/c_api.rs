@@ -237,6 +237,14 @@ fn setuid_and_its_like_are_not_hindered() {
     });
 }
 
+#[test]
+fn a_shortage_is_not_for_ever() {
+    each_build("tests/c_api/shortage.c", |scratch, program| {
+        let (path, _) = numbered(scratch, 32);
+        assert_eq!(program().arg(path).succeed().stdout, "done\n");
+    });
+}
+
 /// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(built("include/nowait.h")).unwrap();

@@ -6,6 +6,7 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::subject::Subject;
 
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
+const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SIGNALS: &str = env!("CARGO_BIN_EXE_signals");
 
 /// Declares a claim per case: the case's own program checks it and says what it saw.
@@ -54,6 +55,17 @@ for_each_subject!(immediate_exit_loses_nothing, immediate_exit, [preload]);
 for_each_subject!(exec_keeps_submitted_writes, exec, [preload]);
 
 for_each_subject!(limits_of_the_environment_refuse_with_eagain, limits, [libaio, preload]);
+
+for_each_subject!(a_start_that_failed_is_not_for_ever, scarce, [libaio, preload]);
+
+/// However far the start comes. The kernel's AIO needs no descriptors.
+fn scarce(subject: Subject) {
+    for left in 0..8 {
+        let scratch = Scratch::new("scarce");
+        let program = subject.launch(SCARCE).arg(left.to_string()).arg(scratch.file("file"));
+        subject.assert_served(&program.succeed());
+    }
+}
 
 fn limits(subject: Subject) {
     let program = subject.launch(LIFECYCLE).arg("limits").env("NOWAIT_MAX_REQUESTS", "3");

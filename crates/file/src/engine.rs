@@ -25,7 +25,7 @@ use nowait_block::{
 };
 use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
-use nowait_sys::{Errno, cred::Credentials, fdtable, file::Stat, uring::Issuer};
+use nowait_sys::{Errno, cred::Credentials, fdtable, file::Stat, lazy::Lazy, uring::Issuer};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
@@ -57,7 +57,7 @@ pub struct Engine {
     knows_rights: AtomicBool,
     own_queues: AtomicUsize,
     /// The page cache, made at first use.
-    cache: OnceLock<Result<Arc<Cache>, Errno>>,
+    cache: Lazy<Arc<Cache>>,
     users: Users,
     /// Own queues and counters of contexts that ended on a thread of the engine, to be dropped on
     /// another.
@@ -93,7 +93,7 @@ impl Engine {
             throttle: Throttle::new(config.limits),
             knows_rights: AtomicBool::new(false),
             own_queues: AtomicUsize::new(0),
-            cache: OnceLock::new(),
+            cache: Lazy::default(),
             users: Users::default(),
             graves: Mutex::default(),
             cpus,
@@ -111,7 +111,11 @@ impl Engine {
         })?;
         let _ = engine.workers.set(workers);
         // The hook ends by sending, or drops the sender.
-        started.recv().map_err(|_| Errno::AGAIN)??;
+        if let Err(errno) = started.recv().unwrap_or(Err(Errno::AGAIN)) {
+            // Its threads have it, and must not be the last: their descriptors are others.
+            engine.shutdown();
+            return Err(errno);
+        }
         // The far end is in the engine's table now; where that is the application's, it stays.
         if engine.holds.is_table_shared() {
             let _ = far.into_raw();
@@ -283,9 +287,9 @@ impl Engine {
     /// Returns the page cache, made at first use.
     ///
     /// # Errors
-    /// `ENOMEM`: no memory for it.
+    /// `ENOMEM`: no memory for it now.
     pub fn cache(&self) -> Result<Arc<Cache>, Errno> {
-        self.cache.get_or_init(|| Cache::new(self.config.cache_bytes)).clone()
+        self.cache.get_or_make(|| Cache::new(self.config.cache_bytes)).cloned()
     }
 
     /// Returns the user file of the inode behind `fd`, in whatever mode that was opened: while it
@@ -302,7 +306,7 @@ impl Engine {
 
     /// Returns the page cache if a user file was ever opened.
     pub(crate) fn cache_in_use(&self) -> Option<&Arc<Cache>> {
-        self.cache.get().and_then(|made| made.as_ref().ok())
+        self.cache.get()
     }
 
     /// Holds a file of our own in the engine's table.

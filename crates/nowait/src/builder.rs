@@ -10,8 +10,8 @@ use crate::{
 };
 use core::fmt;
 use nowait_file::{BackendChoice, Config, Engine, SubmitMode, throttle::Limits};
-use nowait_sys::{Errno, fork::ForkMark};
-use std::sync::{Arc, OnceLock};
+use nowait_sys::{Errno, fork::ForkMark, lazy::Lazy};
+use std::sync::Arc;
 
 /// An engine: backend, threads, held files. Cheap to clone.
 ///
@@ -23,7 +23,7 @@ pub struct Nowait(Arc<Started>);
 struct Started {
     engine: Arc<Engine>,
     /// For futures: made with the first.
-    reactor: OnceLock<Result<Reactor, Errno>>,
+    reactor: Lazy<Reactor>,
     calls: Arc<Calls>,
     timer: Timer,
     /// Whose threads they are: a forked child has none of them.
@@ -73,10 +73,10 @@ impl Nowait {
     /// Returns what serves futures, made at first use.
     ///
     /// # Errors
-    /// `ENOMEM`, `EAGAIN`: it could not be made.
+    /// `ENOMEM`, `EAGAIN`: it could not be made now.
     pub(crate) fn reactor(&self) -> Result<&Reactor, Errno> {
         let make = || Reactor::start(&self.0.engine, &self.0.calls);
-        self.0.reactor.get_or_init(make).as_ref().map_err(|errno| *errno)
+        self.0.reactor.get_or_make(make)
     }
 
     pub(crate) fn calls(&self) -> &Calls {
@@ -114,7 +114,7 @@ impl Drop for Started {
     fn drop(&mut self) {
         if self.process.is_here() {
             self.timer.stop();
-            if let Some(Ok(reactor)) = self.reactor.get() {
+            if let Some(reactor) = self.reactor.get() {
                 reactor.stop();
             }
             self.engine.shutdown();
@@ -221,7 +221,7 @@ impl Builder {
         })?;
         Ok(Nowait(Arc::new(Started {
             engine,
-            reactor: OnceLock::new(),
+            reactor: Lazy::default(),
             calls: Arc::default(),
             timer: Timer::default(),
             process: ForkMark::new(),

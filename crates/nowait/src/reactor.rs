@@ -119,8 +119,13 @@ impl Reactor {
             let (context, flights, calls) = serving;
             serve(&context, &flights, &calls);
         });
-        let thread = Mutex::new(Some(spawned.map_err(|_| Errno::AGAIN)?));
-        Ok(Reactor { context, flights, thread })
+        let failed = spawned.is_err();
+        let reactor = Reactor { context, flights, thread: Mutex::new(spawned.ok()) };
+        if failed {
+            reactor.stop();
+            return Err(Errno::AGAIN);
+        }
+        Ok(reactor)
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {

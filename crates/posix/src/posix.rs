@@ -7,11 +7,11 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use nowait::{Context, Sink, outcome::Sleepers};
-use nowait_process::Process;
+use nowait_process::{Process, process::Face};
 use nowait_sys::{Errno, aio::IoEvent, futex, signal, time::Deadline};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::{any::Any, sync::Arc};
+use std::sync::Arc;
 
 /// Most requests under way, and most of one lio_listio: AIO_MAX and AIO_LISTIO_MAX of sysconf(3).
 pub const REQUESTS_MAX: usize = 65_536;
@@ -78,18 +78,17 @@ impl Posix {
     /// Returns the process's POSIX AIO, begun at first use.
     ///
     /// # Errors
-    /// `EAGAIN`: no descriptors, threads or memory for the engine.
+    /// `EAGAIN`: no descriptors, threads or memory for the engine now.
     pub fn current() -> Result<&'static Posix, Errno> {
-        let begin = |process| Box::new(Posix::begin(process)) as Box<dyn Any + Send + Sync>;
-        let face = Process::current().face(begin);
-        let begun = face.downcast_ref::<Result<Posix, Errno>>().ok_or(Errno::AGAIN)?;
-        begun.as_ref().map_err(|_| Errno::AGAIN)
+        let begin = |process| Ok(Box::new(Posix::begin(process)?) as Face);
+        let face = Process::current().face(begin).map_err(|_| Errno::AGAIN)?;
+        face.downcast_ref::<Posix>().ok_or(Errno::AGAIN)
     }
 
     /// Returns the same if it was ever used in this process.
     pub fn existing() -> Option<&'static Posix> {
         let face = Process::existing()?.existing_face()?;
-        face.downcast_ref::<Result<Posix, Errno>>()?.as_ref().ok()
+        face.downcast_ref::<Posix>()
     }
 
     fn begin(process: &'static Process) -> Result<Posix, Errno> {

@@ -22,19 +22,20 @@ use nowait_sys::{
     Errno,
     aio::{RING_MAGIC, RingHeader},
     inside::Inside,
+    lazy::Lazy,
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
     any::Any,
     collections::HashMap,
     io::Write,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, Weak},
 };
 
 /// What belongs to one process; a forked child starts with none.
 pub struct Process {
     options: Options,
-    engine: OnceLock<Result<Arc<Engine>, Errno>>,
+    engine: Lazy<Arc<Engine>>,
     /// Contexts by the address the application knows.
     contexts: RwLock<HashMap<usize, Arc<Context>>>,
     ids: Mutex<Ids>,
@@ -43,7 +44,7 @@ pub struct Process {
     /// What contexts that are gone did.
     ended: Mutex<Vec<Summary>>,
     /// The state of a face that has one of its own.
-    face: OnceLock<Face>,
+    face: Lazy<Face>,
     pub(crate) leaving: Leaving,
     /// Whose state this is: a vfork child shares the memory, but not the contexts.
     pid: i32,
@@ -115,11 +116,11 @@ impl Process {
         Process {
             cached: cached.then(CachedFiles::default),
             options,
-            engine: OnceLock::new(),
+            engine: Lazy::default(),
             contexts: RwLock::default(),
             ids: Mutex::default(),
             ended: Mutex::default(),
-            face: OnceLock::new(),
+            face: Lazy::default(),
             leaving: Leaving::default(),
             pid: nowait_sys::thread::process_id(),
         }
@@ -150,15 +151,15 @@ impl Process {
 
     /// The same, with the engine, if that was ever needed.
     pub fn cached_and_engine(&self) -> Option<(&CachedFiles, &Arc<Engine>)> {
-        Some((self.cached.as_ref()?, self.engine.get()?.as_ref().ok()?))
+        Some((self.cached.as_ref()?, self.engine.get()?))
     }
 
     /// Returns the engine, started at first use.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads for it.
+    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads for it now.
     pub fn engine(&self) -> Result<Arc<Engine>, Errno> {
-        let started = self.engine.get_or_init(|| {
+        let start = || {
             let (engine, complaint) = start_engine(&self.options.config)?;
             if let Some(complaint) = complaint {
                 self.say(LogLevel::Warn, &complaint);
@@ -166,8 +167,8 @@ impl Process {
             let name = nowait::choice::name(engine.backend());
             self.say(LogLevel::Info, &format!("backend {name}: {}", engine.reason()));
             Ok(engine)
-        });
-        started.clone()
+        };
+        self.engine.get_or_make(start).cloned()
     }
 
     /// Makes a context for `nr` requests and returns its address.
@@ -198,8 +199,14 @@ impl Process {
     }
 
     /// Returns the state of the face that keeps one here, which `begin` makes at its first use.
-    pub fn face(&'static self, begin: impl FnOnce(&'static Process) -> Face) -> &'static Face {
-        self.face.get_or_init(|| begin(self))
+    ///
+    /// # Errors
+    /// Those of `begin`, which the next use calls again.
+    pub fn face(
+        &'static self,
+        begin: impl FnOnce(&'static Process) -> Result<Face, Errno>,
+    ) -> Result<&'static Face, Errno> {
+        self.face.get_or_make(|| begin(self))
     }
 
     /// Returns the same if it was made.
@@ -293,7 +300,7 @@ impl Process {
 
     /// Returns the engine if it was started.
     pub(crate) fn existing_engine(&self) -> Option<&Arc<Engine>> {
-        self.engine.get().and_then(|engine| engine.as_ref().ok())
+        self.engine.get()
     }
 
     pub(crate) fn contexts(&self) -> &RwLock<HashMap<usize, Arc<Context>>> {

@@ -13,7 +13,7 @@
 //! epoll    many descriptors at once
 //! timer, tty, pipe, socket: files without offsets
 //! sync     atomics, a mutex and a futex that models replace by loom's
-//! inspect  what this system allows
+//! inspect  what this system allows        lazy     what is made at first use, unless that fails
 //! epoll_set, signalfd: waiting on many descriptors, for signals too
 //! sparse   holes and data of a file         lock     locks on bytes of an open file
 //! fuse     mounting what this process answers for
@@ -39,6 +39,7 @@ pub mod fuse;
 pub mod futex;
 pub mod inside;
 pub mod inspect;
+pub mod lazy;
 pub mod lock;
 pub mod memory;
 pub mod pipe;
