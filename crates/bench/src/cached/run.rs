@@ -26,6 +26,8 @@ const WARM_BYTES: usize = 256 << 10;
 const WARM_DEPTH: usize = 8;
 /// What is cached together when half of a set is.
 const HALF_BYTES: usize = 64 << 10;
+/// The longest window of our readahead.
+const AHEAD_BYTES: u64 = 2 << 20;
 /// Blocks that are read back after writes.
 const READ_BACK: usize = 256;
 
@@ -50,6 +52,7 @@ pub(crate) fn measure(spec: &Spec) -> Result<Outcome> {
         Engine::Submission => with(spec, &Lower::open(place, 0)?),
         Engine::Guard => with(spec, &Lower::open(place, spec.block_bytes)?),
         Engine::Psync => with(spec, &Psync::open(place, false)?),
+        Engine::PsyncAhead => with(spec, &Psync::open(place, false)?.reading_ahead(AHEAD_BYTES)),
         Engine::Preadv2 => with(spec, &Psync::open(place, true)?),
         Engine::Uring => with(spec, &Uring::open(place, Uring::lazy(Issuer::Any))?),
         Engine::UringDefer => with(spec, &Uring::open(place, Uring::lazy(Issuer::Single))?),

@@ -20,6 +20,8 @@ pub(crate) enum Engine {
     Guard,
     /// pread(2) and pwrite(2), through the kernel's page cache, into one buffer.
     Psync,
+    /// The same, and posix_fadvise(2) as far ahead of a sequential reader as we read.
+    PsyncAhead,
     /// preadv2(2) with `RWF_NOWAIT`.
     Preadv2,
     /// `io_uring`; submission and wait are one system call.

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use nowait_sys::Errno;
-use nowait_sys::file::{preadv2, pwritev2, rwf};
+use nowait_sys::file::{Advice, advise, preadv2, pwritev2, rwf};
 
 use super::slots::Slots;
 use super::{Buffers, Engine, Peer, Place, Request, require_whole};
@@ -15,12 +15,17 @@ use crate::error::{BenchError, Context, Result};
 pub(crate) struct Psync {
     file: Arc<File>,
     rw_flags: u32,
+    /// Bytes that the kernel is told of ahead of a sequential reader.
+    ahead_bytes: u64,
 }
 
 /// The same with a buffer.
 pub(crate) struct PsyncPeer {
     file: Arc<File>,
     rw_flags: u32,
+    ahead_bytes: u64,
+    /// Up to where it was told.
+    told: u64,
     slots: Slots,
     block_bytes: usize,
     wanted: Vec<Request>,
@@ -30,9 +35,29 @@ impl Psync {
     /// `nowait`: ask not to wait first.
     pub(crate) fn open(place: &Place, nowait: bool) -> Result<Self> {
         let rw_flags = if nowait { rwf::NOWAIT } else { 0 };
-        Ok(Self { file: Arc::new(super::open(place)?), rw_flags })
+        Ok(Self { file: Arc::new(super::open(place)?), rw_flags, ahead_bytes: 0 })
+    }
+
+    /// Has the kernel read so far ahead of a sequential reader, whatever its own window is.
+    pub(crate) fn reading_ahead(self, ahead_bytes: u64) -> Self {
+        Self { ahead_bytes, ..self }
     }
 }
+
+impl PsyncPeer {
+    /// Keeps as much announced ahead of `offset` as was asked for.
+    fn read_ahead(&mut self, offset: u64) -> Result<()> {
+        while self.ahead_bytes > 0 && self.told < offset + self.ahead_bytes {
+            advise(self.file.as_raw_fd(), self.told, TOLD_BYTES, Advice::WillNeed)
+                .map_err(|errno| BenchError::failed(format!("posix_fadvise: {errno}")))?;
+            self.told += TOLD_BYTES;
+        }
+        Ok(())
+    }
+}
+
+/// What one call announces: the kernel takes no more at a time than its own window holds.
+const TOLD_BYTES: u64 = 128 << 10;
 
 impl Engine for Psync {
     type Peer = PsyncPeer;
@@ -41,6 +66,8 @@ impl Engine for Psync {
         Ok(PsyncPeer {
             file: self.file.clone(),
             rw_flags: self.rw_flags,
+            ahead_bytes: self.ahead_bytes,
+            told: 0,
             block_bytes: buffers.block_bytes,
             wanted: Vec::with_capacity(buffers.depth()),
             slots: Slots::new(buffers),
@@ -54,7 +81,7 @@ impl Engine for Psync {
 impl Peer for PsyncPeer {
     fn submit(&mut self, requests: &[Request]) -> Result<()> {
         self.wanted.extend_from_slice(requests);
-        Ok(())
+        requests.iter().try_for_each(|request| self.read_ahead(request.offset))
     }
 
     fn reap(&mut self, _min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {

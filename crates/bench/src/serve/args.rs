@@ -13,7 +13,8 @@ use crate::interrupt;
 use crate::report::print;
 
 const EXAMPLES: &str = "\
-Runs of 5 s on an image of 1G; with --quick 500 ms. Engines are servers.
+Five rounds of 5 s on an image of 1G; with --quick 500 ms, which is for a look only and says so.
+Engines are servers.
 
 Examples:
   nowait bench serve --quick                              some two minutes

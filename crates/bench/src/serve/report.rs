@@ -73,7 +73,8 @@ fn how(results: &Results, case: &Case) -> String {
         On::Ext4 => "4 jobs of blocking calls in an ext4",
     };
     format!(
-        "{} of {}, {depth}, on {}; {} rounds of {} s",
+        "{}{} of {}, {depth}, on {}; {} rounds of {} s",
+        if results.is_quick() { "quick, not to be published: " } else { "" },
         case.rw,
         units::bytes(case.block_bytes as f64),
         units::bytes(results.size_bytes as f64),
@@ -86,6 +87,8 @@ fn how(results: &Results, case: &Case) -> String {
 struct Params {
     rounds: usize,
     runtime_s: f64,
+    /// Shorter or fewer than runs that are published.
+    quick: bool,
     size_bytes: u64,
     depth: u32,
     /// State of the page cache before each run.
@@ -132,6 +135,7 @@ fn params(results: &Results) -> Params {
     Params {
         rounds: results.rounds,
         runtime_s: results.runtime_s,
+        quick: results.is_quick(),
         size_bytes: results.size_bytes,
         depth: 32,
         page_cache: match results.caches_dropped {

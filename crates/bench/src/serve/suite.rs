@@ -20,6 +20,7 @@ use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runs::Runs;
 use crate::stats;
+use crate::verdict;
 
 /// What to measure.
 #[derive(Debug)]
@@ -48,6 +49,16 @@ pub(crate) struct Results {
     pub(crate) caches_dropped: bool,
     pub(crate) cases: Vec<(&'static Case, Runs)>,
     pub(crate) notes: Vec<String>,
+}
+
+/// What figures that are published are of, at least.
+const PUBLISHED_S: f64 = 5.0;
+
+impl Results {
+    /// Tells whether the runs were too short or too few to be published.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.runtime_s < PUBLISHED_S || self.rounds < verdict::ROUNDS_MIN
+    }
 }
 
 /// Measures.

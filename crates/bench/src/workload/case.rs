@@ -15,11 +15,12 @@ pub(crate) struct Subject {
     pub(crate) work: Work,
 }
 
-/// What must come out: `metric` of the best of `subjects`, compared with that of `against`.
+/// What must come out: `metric` of `subject`, compared with that of `against`. One of ours is named
+/// before the runs: the better of two would be judged by its luck as well.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) metric: Metric,
-    pub(crate) subjects: Vec<&'static str>,
+    pub(crate) subject: &'static str,
     pub(crate) comparison: Comparison,
     pub(crate) ratio: f64,
     pub(crate) against: &'static str,
@@ -51,31 +52,30 @@ pub(crate) fn name(text: String) -> &'static str {
 }
 
 impl Target {
-    /// At least `ratio` times the figure of `against`, for the best of `subjects`.
+    /// At least `ratio` times the figure of `against`.
     pub(crate) fn at_least(
         metric: Metric,
-        subjects: &[&'static str],
+        subject: &'static str,
         ratio: f64,
         against: &'static str,
     ) -> Self {
-        Self { metric, subjects: subjects.to_vec(), comparison: AtLeast, ratio, against }
+        Self { metric, subject, comparison: AtLeast, ratio, against }
     }
 
     /// At most `ratio` times the figure of `against`.
     pub(crate) fn at_most(
         metric: Metric,
-        subjects: &[&'static str],
+        subject: &'static str,
         ratio: f64,
         against: &'static str,
     ) -> Self {
-        Self { comparison: AtMost, ..Self::at_least(metric, subjects, ratio, against) }
+        Self { comparison: AtMost, ..Self::at_least(metric, subject, ratio, against) }
     }
 
     /// Returns the target in words, such as `IOPS of nowait ≥ 1.00 × libaio`.
     pub(crate) fn text(&self) -> String {
         let (metric, sign) = (self.metric.label(), self.comparison.sign());
-        let subjects = self.subjects.join(" or ");
-        format!("{metric} of {subjects} {sign} {:.2} × {}", self.ratio, self.against)
+        format!("{metric} of {} {sign} {:.2} × {}", self.subject, self.ratio, self.against)
     }
 }
 
@@ -89,10 +89,7 @@ impl Case {
     pub(crate) fn with_possible_targets(mut self) -> Self {
         let subjects = &self.subjects;
         let has = |name: &str| subjects.iter().any(|subject| subject.name == name);
-        for target in &mut self.targets {
-            target.subjects.retain(|name| has(name));
-        }
-        self.targets.retain(|target| !target.subjects.is_empty() && has(target.against));
+        self.targets.retain(|target| has(target.subject) && has(target.against));
         self
     }
 }

@@ -135,10 +135,15 @@ fn case(
     let against = baseline.name;
     let mut subjects = vec![baseline];
     subjects.extend(engines.iter().map(|engine| subject(engine, aio_count, shape.depth)));
-    let ours: Vec<&'static str> =
-        subjects.iter().filter(|s| s.engine.is_native()).map(|s| s.name).collect();
-    let mut targets = vec![Target::at_least(Metric::TransactionsPerS, &ours, ratio, against)];
-    targets.push(Target::at_least(Metric::WrittenByCleaners, &ours, 1.0, against));
+    // The first of ours: what a program of the API gets by default.
+    let ours = subjects.iter().find(|s| s.engine.is_native()).map(|s| s.name);
+    let targets = ours.into_iter().flat_map(|ours| {
+        [
+            Target::at_least(Metric::TransactionsPerS, ours, ratio, against),
+            Target::at_least(Metric::WrittenByCleaners, ours, 1.0, against),
+        ]
+    });
+    let targets = targets.collect();
     Case {
         name: name_of_case,
         title: format!(

@@ -148,7 +148,7 @@ fn vectored(plan: &Plan, suite: &mut Suite<'_>, progress: &Progress) -> Vec<Case
             longer: 1,
             columns: &[Metric::BytesPerS, Metric::CpuUsPerIo, Metric::ContextSwitchesPerIo],
             subjects: Vec::new(),
-            targets: vec![Target::at_most(Metric::CpuUsPerIo, &["vector"], 0.5, "split")],
+            targets: vec![Target::at_most(Metric::CpuUsPerIo, "vector", 0.5, "split")],
         },
         runs: runs.without_empty(),
     };

@@ -211,8 +211,8 @@ fn case(
             let own = name(format!("{}/{}", engine.name, mode.name));
             subjects.push(Subject { name: own, engine, work: transfer(mode) });
             if mode.name == "minimum" && engine.name == "nowait-direct" && block_bytes >= 4096 {
-                targets.push(Target::at_least(Metric::BytesPerS, &[own], 1.0, SYNC));
-                targets.push(Target::at_most(Metric::CpuUsPerIo, &[own], 1.0, SYNC));
+                targets.push(Target::at_least(Metric::BytesPerS, own, 1.0, SYNC));
+                targets.push(Target::at_most(Metric::CpuUsPerIo, own, 1.0, SYNC));
             }
         }
     }

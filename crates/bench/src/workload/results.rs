@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::case::{Case, Target};
+use super::case::Case;
 use crate::host::Host;
 use crate::runs::Runs;
 use crate::verdict::{self, Judged};
@@ -42,18 +42,9 @@ impl CaseResults {
     /// Judges every target of the case.
     pub(crate) fn judged(&self) -> impl Iterator<Item = Judged> + '_ {
         self.case.targets.iter().map(|target| {
-            let best = self.best(target);
-            let ratio = best.and_then(|best| self.runs.ratio(target.metric, target.against, best));
+            let ratio = self.runs.ratio(target.metric, target.against, target.subject);
             Judged::new(target.text(), target.comparison, target.ratio, ratio)
         })
-    }
-
-    /// Returns the subject of a target with the best median.
-    fn best(&self, target: &Target) -> Option<&'static str> {
-        let median = |name: &str| Some(self.runs.summary(name, target.metric)?.median);
-        let measured = target.subjects.iter().filter_map(|name| Some((*name, median(name)?)));
-        let sign = if target.metric.more_is_better() { 1.0 } else { -1.0 };
-        measured.max_by(|a, b| (a.1 * sign).total_cmp(&(b.1 * sign))).map(|(name, _)| name)
     }
 }
 
@@ -66,6 +57,7 @@ impl WorkloadResults {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::case::Target;
     use super::*;
     use crate::metric::{Metric, Sample};
     use crate::verdict::Outcome;
@@ -82,9 +74,9 @@ pub(crate) mod tests {
             columns: &[Metric::BytesPerS, Metric::CpuUsPerIo],
             subjects: Vec::new(),
             targets: vec![
-                Target::at_least(Metric::BytesPerS, &["slow", "fast"], 1.5, "slow"),
-                Target::at_most(Metric::CpuUsPerIo, &["fast"], 0.5, "slow"),
-                Target::at_most(Metric::SubmitUsMean, &["fast"], 0.5, "slow"),
+                Target::at_least(Metric::BytesPerS, "fast", 1.5, "slow"),
+                Target::at_most(Metric::CpuUsPerIo, "fast", 0.5, "slow"),
+                Target::at_most(Metric::SubmitUsMean, "fast", 0.5, "slow"),
             ],
         };
         let runs = |rate: f64| {
@@ -99,10 +91,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_best_of_the_subjects_is_held_against_the_target() {
+    fn the_subject_is_held_against_the_target() {
         let results = sample_results();
         let judged: Vec<Judged> = results.judged().collect();
-        assert_eq!(judged[0].target, "throughput of slow or fast ≥ 1.50 × slow");
+        assert_eq!(judged[0].target, "throughput of fast ≥ 1.50 × slow");
         assert_eq!(judged[0].ratio.as_ref().map(|ratio| ratio.median), Some(2.0));
         assert_eq!(judged[0].outcome, Outcome::Met);
         assert_eq!(judged[1].outcome, Outcome::Missed, "the same CPU");
