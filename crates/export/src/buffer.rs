@@ -101,8 +101,14 @@ impl Pool {
     /// Tells whether chunks for `bytes` more stay within the bound. Who holds nothing may take one
     /// of [`SMALL_BYTES`] even if they do not, so that everybody gets on.
     pub fn has_room(&mut self, bytes: usize) -> bool {
+        self.has_room_beside(0, bytes)
+    }
+
+    /// As [`Pool::has_room`], where `reserved` bytes are to be reserved besides.
+    pub fn has_room_beside(&mut self, reserved: usize, bytes: usize) -> bool {
         let last = memory_of(bytes % PIECE_BYTES);
-        let room = self.used_bytes + bytes / PIECE_BYTES * PIECE_BYTES + last <= self.bound_bytes;
+        let chunks = bytes / PIECE_BYTES * PIECE_BYTES + last;
+        let room = self.used_bytes + reserved + chunks <= self.bound_bytes;
         self.refused |= !room;
         room
     }

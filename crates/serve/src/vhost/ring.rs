@@ -379,7 +379,7 @@ impl<F> Ring<F> {
 
     /// Tells whether there is memory for chunks of `len` bytes, and `cost` bytes besides.
     fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
-        let room = medium.pool().has_room(len + cost);
+        let room = medium.pool().has_room_beside(cost, len);
         // Who holds nothing gets on in the end: others give their chunks back.
         room || (self.held_bytes == 0 && len <= PIECE_BYTES) || medium.pool().used_bytes() == 0
     }
