@@ -259,24 +259,45 @@ fn a_window_shows_only_its_part() {
 }
 
 #[test]
-fn a_hang_up_takes_the_new_size() {
+fn a_hang_up_takes_the_new_size_with_every_cache_and_sessions_go_on() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
-    let scratch = Scratch::new("serve");
-    let served = empty(&scratch, "served");
-    let Some(server) = Server::start(&scratch, &[text(&served)]) else { return };
-    let size = || {
-        let info = Program::new("nbdinfo").args(["--size", &server.uri("")]).succeed();
-        info.stdout.trim().parse::<u64>().expect("a number")
-    };
-    assert_eq!(size(), SIZE);
-    File::options()
-        .write(true)
-        .open(&served)
-        .and_then(|file| file.set_len(2 * SIZE))
-        .expect("grown");
-    server.signal(libc::SIGHUP);
-    while size() != 2 * SIZE {}
-    server.stop();
+    for cache in CACHES {
+        let scratch = Scratch::new("serve");
+        let served = empty(&scratch, "served");
+        let Some(mut server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
+            return;
+        };
+        let uri = server.uri("");
+        let size = || {
+            let info = Program::new("nbdinfo").args(["--size", &uri]).succeed();
+            info.stdout.trim().parse::<u64>().expect("a number")
+        };
+        let mut client = Raw::connect(&server);
+        let mut write = |blocks: std::ops::Range<u64>| {
+            let bytes = blocks.clone().flat_map(Raw::write).collect::<Vec<u8>>();
+            client.0.write_all(&bytes).expect("sent");
+            client.0.read_exact(&mut vec![0; 16 * blocks.count()]).expect("replies");
+        };
+        write(0..50);
+        assert_eq!(size(), SIZE);
+        let file = File::options().write(true).open(&served).expect("the image");
+        file.set_len(2 * SIZE).expect("grown");
+        file.write_all_at(&[9; BLOCK], SIZE).expect("new data");
+        server.signal(libc::SIGHUP);
+        server.wait_until_it_says("bytes now");
+        assert_eq!(size(), 2 * SIZE, "{cache}");
+        write(50..100);
+        let copy = scratch.file("copy");
+        Program::new("nbdcopy").args([&uri, text(&copy)]).succeed();
+        let bytes = fs::read(&copy).expect("a copy");
+        assert!(bytes[SIZE as usize..][..BLOCK] == [9; BLOCK], "{cache}");
+        for block in 0..100 {
+            let wanted = (block as u64).to_le_bytes().repeat(BLOCK / 8);
+            assert!(bytes[block * BLOCK..][..BLOCK] == wanted, "{cache}: block {block}");
+        }
+        drop(client);
+        server.stop();
+    }
 }
 
 #[test]

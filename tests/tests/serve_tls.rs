@@ -1,7 +1,9 @@
 //! `nowait serve` with TLS: which clients get in, and how.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nowait_tests::program::Program;
 use nowait_tests::scratch::Scratch;
@@ -164,4 +166,54 @@ fn who_is_named_in_a_certificate_has_what_the_rules_give() {
         }
         server.stop();
     }
+}
+
+/// Certificates are replaced while a client is connected: by nonsense, and by those of another
+/// authority.
+#[test]
+fn certificates_are_read_again_after_a_hang_up_and_sessions_go_on() {
+    const SCRIPT: &str = "
+import os, sys
+h.set_uri_allow_local_file(True)
+h.connect_uri(os.environ['URI'])
+open(os.environ['THERE'], 'w').close()
+sys.stdin.readline()
+assert len(h.pread(4096, 0)) == 4096
+h.shutdown()";
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo", "nbdsh", "openssl"])) else {
+        return;
+    };
+    let (scratch, later) = (Scratch::new("tls"), Scratch::new("tls"));
+    let (pki, other) = (Pki::new(&scratch), Pki::new(&later));
+    let Some(mut server) = start(&scratch, &pki.server()) else { return };
+    let port = server.port();
+    let uri = |pki: &Pki| {
+        format!("nbds://localhost:{port}/?tls-certificates={}", pki.anonymous.display())
+    };
+    let (there, go_on) = (scratch.file("there"), std::io::pipe().expect("a pipe"));
+    let shell = Program::new("nbdsh").env("PATH", "/usr/bin:/bin").args(["-c", SCRIPT]);
+    let shell =
+        shell.env("URI", uri(&pki)).env("THERE", &there).stdin(OwnedFd::from(go_on.0).into());
+    let mut shell = shell.spawn();
+    while !there.exists() {
+        assert!(!shell.ended(), "{}", shell.stderr());
+        std::thread::yield_now();
+    }
+    let (certificate, key) =
+        (pki.folder.join("server-cert.pem"), pki.folder.join("server-key.pem"));
+    fs::write(&certificate, "nonsense").expect("another certificate");
+    server.signal(libc::SIGHUP);
+    server.wait_until_it_says(
+        "server-cert.pem: no certificate in it, in PEM; the certificate before",
+    );
+    assert!(gets_in(&uri(&pki)), "with the one before");
+    fs::copy(other.folder.join("server-cert.pem"), &certificate).expect("a copy");
+    fs::copy(other.folder.join("server-key.pem"), &key).expect("a copy");
+    server.signal(libc::SIGHUP);
+    server.wait_until_it_says("were read again");
+    assert!(gets_in(&uri(&other)) && !gets_in(&uri(&pki)));
+    drop(go_on.1);
+    let output = shell.wait(Duration::from_mins(1));
+    assert!(output.status.success(), "the session went on\n{output}");
+    server.stop();
 }

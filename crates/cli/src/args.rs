@@ -87,7 +87,7 @@ pub(crate) enum Bench {
 
 const SERVE_EXAMPLES: &str = "\
 SIGTERM or SIGINT: answers what is under way, makes it durable, and ends. SIGHUP: takes the sizes
-of the files as they are now.
+of the files as they are now, and reads certificate, key and authority again.
 
 Examples:
   nowait serve disk.img --nbd unix:/run/disk.sock

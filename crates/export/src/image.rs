@@ -225,11 +225,13 @@ impl Image<File> {
         Ok(image)
     }
 
-    /// Takes the size of the file as it is now; returns the size of the image before and after.
+    /// Takes the file as it is now, and its size; returns the size of the image before and after.
+    /// With a cache of ours it waits for the requests under way.
     ///
     /// # Errors
     /// The size cannot be found out; it stays as it was.
     pub fn resize(&self) -> Result<(u64, u64), ImageError> {
+        self.file.look_again()?;
         let range = self.measure()?;
         let there = range.end.saturating_sub(range.start);
         let bytes = self.length.unwrap_or(there).min(there);

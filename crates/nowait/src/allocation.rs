@@ -18,6 +18,17 @@ impl File {
         }
     }
 
+    /// Takes the file as it is now, also if another process has changed it, its size too. Blocks.
+    ///
+    /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests under way,
+    /// writes back what is cached of the file, and drops it; in the others there is nothing to do.
+    /// # Errors
+    /// That of a write of what was cached, which stays so then.
+    pub fn look_again(&self) -> Result<(), Error> {
+        let looked = self.user().map_or(Ok(()), |user| user.exclude(self.engine()).map(drop));
+        looked.map_err(|errno| self.about("another look", errno))
+    }
+
     /// Makes `range` read as zeroes; the size stays as it is. Blocks.
     ///
     /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests under way,

@@ -58,7 +58,8 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let drives = drives::make(&server, args, &config)?;
     let started = Instant::now();
     let line = io::stderr().is_terminal().then(StatusLine::default);
-    let mut main = Main { server, listeners, mounts, drives, front, signals, started, line };
+    let tls = tls_files(args);
+    let mut main = Main { server, listeners, mounts, drives, front, tls, signals, started, line };
     let told = main.tell(status)?;
     main.say_what_is_served();
     let served = main.run();
@@ -80,12 +81,6 @@ fn vhost(args: &ServeArgs, server: &Server, config: &Config) -> Result<Option<Fr
 
 fn config(args: &ServeArgs) -> Result<Config, ServeError> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let files = args.tls_cert.clone().zip(args.tls_key.clone());
-    let files = files.map(|(certificate, key)| TlsFiles {
-        certificate,
-        key,
-        client_authority: args.tls_client_ca.clone(),
-    });
     // Each front has memory of its own.
     let others = [args.fuse.is_empty(), args.vhost_user.is_empty(), args.ublk.is_empty()];
     let fronts = 1 + others.iter().filter(|empty| !**empty).count() as u64;
@@ -95,9 +90,14 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
         clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
         memory_bytes: usize::try_from(args.memory / fronts).unwrap_or(usize::MAX),
         limits: Limits::default(),
-        tls: files.as_ref().map(Tls::load).transpose()?,
+        tls: tls_files(args).as_ref().map(Tls::load).transpose()?,
         ..Config::default()
     })
+}
+
+fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
+    let (certificate, key) = args.tls_cert.clone().zip(args.tls_key.clone())?;
+    Some(TlsFiles { certificate, key, client_authority: args.tls_client_ca.clone() })
 }
 
 fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<File>>>, ServeError> {
@@ -218,6 +218,7 @@ struct Main {
     mounts: Vec<Mount>,
     drives: Vec<Drive>,
     front: Option<Front>,
+    tls: Option<TlsFiles>,
     signals: Signals,
     started: Instant,
     /// On a terminal only.
@@ -306,6 +307,7 @@ impl Main {
                     return Ok(());
                 }
                 self.resize();
+                self.reload_tls();
             }
             if let (true, Some(line)) = (ready.is_empty(), &mut self.line) {
                 say::show(&line.next(Status::of(&self.server.view(), self.started)));
@@ -361,6 +363,18 @@ impl Main {
                 Ok(false) => {}
                 Err(error) => say(error),
             }
+        }
+    }
+
+    /// Reads certificate, key and authority again, for the clients to come.
+    fn reload_tls(&self) {
+        match self.tls.as_ref().map(Tls::load) {
+            None => {}
+            Some(Ok(tls)) => {
+                self.server.set_tls(tls);
+                say("certificate and key were read again");
+            }
+            Some(Err(error)) => say(format_args!("{error}; the certificate before stays in use")),
         }
     }
 }

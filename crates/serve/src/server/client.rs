@@ -11,6 +11,7 @@ use crate::{
 use nowait::File;
 use nowait_export::{Disk, Image};
 use nowait_sys::epoll_set::{self, Epoll};
+use parking_lot::RwLock;
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
     sync::Arc,
@@ -142,7 +143,7 @@ impl Client {
         &mut self,
         disk: &mut Disk,
         epoll: &Epoll,
-        tls: Option<&Tls>,
+        tls: &RwLock<Option<Tls>>,
         now_ns: u64,
     ) -> Fate {
         if self.send(disk, now_ns).is_err() {
@@ -157,7 +158,8 @@ impl Client {
                 return Fate::Goes;
             }
             Demand::StartTls if sent => {
-                let Some(stream) = tls.and_then(Tls::begin) else { return Fate::Goes };
+                let stream = tls.read().as_ref().and_then(Tls::begin);
+                let Some(stream) = stream else { return Fate::Goes };
                 self.tls = Some(Box::new(stream));
                 self.session.secured();
             }

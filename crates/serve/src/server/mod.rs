@@ -29,7 +29,7 @@ pub(crate) use inbox::Order;
 use nowait::{CacheCounts, Errno, File, Nowait};
 use nowait_export::{Chores, Image};
 use nowait_sys::time::now_ns;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -181,7 +181,7 @@ impl Server {
             clients: Clients::default(),
             files: Mutex::default(),
             limits: config.limits,
-            tls: config.tls.clone(),
+            tls: RwLock::new(config.tls.clone()),
             access: Arc::new(config.access.clone()),
             memory_bytes: config.memory_bytes / count,
             handshake_ns: config.handshake_ms * 1_000_000,
@@ -234,6 +234,11 @@ impl Server {
         }
         self.next = (self.next + 1) % self.threads.len();
         self.threads[self.next].0.put(Order::Serve(socket, security));
+    }
+
+    /// Serves clients that start TLS from now on with `tls`; those who have go on as they began.
+    pub fn set_tls(&self, tls: Tls) {
+        *self.shared.tls.write() = Some(tls);
     }
 
     /// Returns what answers for a file: it has the requests done by all threads.

@@ -21,7 +21,7 @@ use nowait_sys::{
     epoll_set,
     time::{Deadline, now_ns},
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::{path::PathBuf, sync::Arc};
 
 /// What all serving threads share.
@@ -34,7 +34,8 @@ pub(crate) struct Shared {
     /// Where images are shown as files.
     pub(crate) files: Mutex<Vec<(Arc<Image<File>>, PathBuf)>>,
     pub(crate) limits: Limits,
-    pub(crate) tls: Option<Tls>,
+    /// What new clients that start TLS are served with.
+    pub(crate) tls: RwLock<Option<Tls>>,
     pub(crate) access: Arc<Access>,
     /// For transfers, of one thread.
     pub(crate) memory_bytes: usize,
@@ -241,7 +242,7 @@ impl Worker {
         let touched = core::mem::take(&mut self.touched);
         for key in &touched {
             let Some(client) = self.clients.get_mut(*key) else { continue };
-            let tls = self.shared.tls.as_ref();
+            let tls = &self.shared.tls;
             let mut fate = client.settle(&mut self.post.disk, &self.post.epoll, tls, now_ns);
             // What was sent made room.
             while fate == Fate::Stays && client.session.retry(&mut self.post.disk, now_ns) {
