@@ -247,10 +247,15 @@ impl Folio {
         self.written.load(Acquire)
     }
 
-    /// Counts the end of a writeback, before WRITEBACK is cleared.
-    pub(crate) fn note_written(&self, result: Result<(), Errno>) {
+    /// Notes how a writeback has ended, before ERROR says that it failed.
+    pub(crate) fn note_result(&self, result: Result<(), Errno>) {
         let errno = result.err().map_or(0, Errno::raw);
         self.errno.store(errno as u32, Relaxed);
+    }
+
+    /// Counts the end of a writeback, before WRITEBACK is cleared, and after all that tells how it
+    /// ended: who sees the count finds that.
+    pub(crate) fn note_written(&self) {
         self.written.fetch_add(1, Release);
     }
 

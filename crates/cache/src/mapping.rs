@@ -375,7 +375,7 @@ impl Mapping {
     /// are added to `woken`; kick them when the whole run has ended.
     pub fn written(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
-        folio.note_written(result);
+        folio.note_result(result);
         self.cache.writing.fetch_sub(folio.pages(), Relaxed);
         let mut lock = self.lock.lock();
         if result.is_err() {
@@ -389,6 +389,7 @@ impl Mapping {
         }
         self.tag(&mut lock, folio, Tag::Writeback, false);
         drop(lock);
+        folio.note_written();
         self.release(id, 0, WRITEBACK, woken);
     }
 
@@ -651,6 +652,15 @@ impl Drop for Mapping {
         let removed = self.truncate(0).is_ok();
         debug_assert!(removed, "a folio in use after its file");
         self.cache.unregister(self.number);
+    }
+}
+
+#[cfg(all(test, loom))]
+impl Mapping {
+    /// The mistake that `written` avoids: counts the end first, and then says how it ended.
+    pub(crate) fn written_early(&self, id: FolioId, result: Result<(), Errno>) {
+        self.cache.frames.folio(id).note_written();
+        self.written(id, result, &mut Vec::new());
     }
 }
 

@@ -10,9 +10,11 @@ use crate::page_wait::Reason;
 use crate::pin::Pin;
 use crate::room::Room;
 use crate::sync::{Acquire, Arc, AtomicU32, Mutex, Relaxed, Release};
+use crate::tree::Tag;
 use loom::thread;
 use nowait_retry::WaitEntry;
 use nowait_retry::wait::Kickable;
+use nowait_sys::Errno;
 use nowait_sys::sync::{futex_wait, futex_wake};
 use nowait_sys::time::Deadline;
 
@@ -306,6 +308,39 @@ fn loom_freeze_and_pin_exclude_each_other() {
         let pinned = pinner.join().unwrap();
         assert!(frozen || pinned, "one of the two gets it");
     });
+}
+
+/// A sync looks at a folio whose writeback fails, ended by `end`.
+fn failed_writeback(end: fn(&Mapping, FolioId)) {
+    loom::model(move || {
+        let cache = Cache::with_frames(1);
+        let mapping = Mapping::new(&cache);
+        let id = fill(&mapping, 0);
+        mapping.find_to_write(0).unwrap().1.unwrap();
+        mapping.changed(id, &mut Vec::new());
+        let mut run = Vec::new();
+        let _ = mapping.start_writeback(0, 0, Tag::Dirty, 1, &mut run);
+        let before = cache.frames.folio(id).written();
+        let device = mapping.clone();
+        let device = thread::spawn(move || end(&device, id));
+        // As a sync does that has waited for it, and finds it under writeback again, or still.
+        if cache.frames.folio(id).written() != before {
+            assert_eq!(mapping.write_error(0, 0), Some(Errno::IO), "the sync misses the error");
+        }
+        device.join().unwrap();
+        assert_eq!(mapping.write_error(0, 0), Some(Errno::IO));
+    });
+}
+
+#[test]
+fn loom_a_sync_that_sees_the_end_of_a_writeback_sees_how_it_ended() {
+    failed_writeback(|mapping, id| mapping.written(id, Err(Errno::IO), &mut Vec::new()));
+}
+
+#[test]
+#[should_panic(expected = "the sync misses the error")]
+fn loom_canary_an_end_that_is_counted_before_its_error() {
+    failed_writeback(|mapping, id| mapping.written_early(id, Err(Errno::IO)));
 }
 
 /// A writer wants a folio whose bytes are lent out by `lend`, unless that refuses.
