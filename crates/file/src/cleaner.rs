@@ -1,11 +1,12 @@
-//! Writes back user files where no driver does: the workers only carry what they are given.
+//! Writes back user files, and runs what was kicked, where no driver does: the workers only carry
+//! what they are given.
 
-use crate::{Engine, driver::CLEAN_NS};
+use crate::{Engine, driver::CLEAN_NS, section::Section};
 use core::{
     sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst},
     time::Duration,
 };
-use nowait_sys::thread;
+use nowait_sys::{Errno, thread};
 use parking_lot::{Condvar, Mutex};
 use std::{
     sync::{Arc, Weak},
@@ -13,10 +14,11 @@ use std::{
     time::Instant,
 };
 
-/// A thread that sleeps until something was written, and a while longer.
+/// A thread that sleeps until something was kicked, or written, and then a while longer.
 #[derive(Default)]
 pub(crate) struct Cleaner {
     knows_dirt: AtomicBool,
+    has_kicked: AtomicBool,
     state: Mutex<State>,
     news: Condvar,
 }
@@ -28,9 +30,11 @@ struct State {
 }
 
 impl Cleaner {
-    /// Starts the thread, unless it runs. Without it, for want of threads, what is written stays in
-    /// memory until a sync, the last close, or the end of the engine.
-    pub(crate) fn start(self: &Arc<Self>, engine: &Arc<Engine>) {
+    /// Starts the thread, unless it runs.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there are too many threads.
+    pub(crate) fn start(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if state.thread.is_none() && !state.stops {
             let (cleaner, engine) = (self.clone(), Arc::downgrade(engine));
@@ -39,7 +43,16 @@ impl Cleaner {
                 thread::block_signals();
                 cleaner.run(&engine);
             });
-            state.thread = spawned.ok();
+            state.thread = Some(spawned.map_err(|_| Errno::AGAIN)?);
+        }
+        Ok(())
+    }
+
+    /// Says that a request was kicked on a thread that does not run it.
+    pub(crate) fn has_kicked(&self) {
+        if !self.has_kicked.swap(true, SeqCst) {
+            let _between_look_and_sleep = self.state.lock();
+            self.news.notify_all();
         }
     }
 
@@ -64,27 +77,39 @@ impl Cleaner {
     }
 
     fn run(&self, engine: &Weak<Engine>) {
-        while self.sleep() {
+        let mut due = None;
+        while self.sleep(&mut due) {
             let Some(engine) = engine.upgrade() else { return };
-            // Before the look: who dirties a page after it says so again.
-            self.knows_dirt.store(false, SeqCst);
-            let mut bios = Vec::new();
-            if engine.clean(&mut bios) {
-                self.knows_dirt.store(true, SeqCst);
+            // What was kicked is run when this ends; who kicks after the look says so again.
+            let _section = Section::enter(&engine);
+            self.has_kicked.store(false, SeqCst);
+            if due.is_some_and(|due| due <= Instant::now()) {
+                due = None;
+                // Before the look: who dirties a page after it says so again.
+                self.knows_dirt.store(false, SeqCst);
+                let mut bios = Vec::new();
+                if engine.clean(&mut bios) {
+                    self.knows_dirt.store(true, SeqCst);
+                }
+                engine.carry(&mut bios);
             }
-            engine.carry(&mut bios);
-            engine.run_kicked();
         }
     }
 
-    /// Sleeps until something has been dirty for a while; false: the engine ends.
-    fn sleep(&self) -> bool {
+    /// Sleeps until something was kicked, or has been dirty for a while, which is `due` then;
+    /// false: the engine ends.
+    fn sleep(&self, due: &mut Option<Instant>) -> bool {
         let mut state = self.state.lock();
-        while !state.stops && !self.knows_dirt.load(SeqCst) {
-            self.news.wait(&mut state);
+        while !state.stops && !self.has_kicked.load(SeqCst) {
+            if due.is_none() && self.knows_dirt.load(SeqCst) {
+                *due = Some(Instant::now() + Duration::from_nanos(CLEAN_NS));
+            }
+            match *due {
+                Some(due) if due <= Instant::now() => break,
+                Some(due) => drop(self.news.wait_until(&mut state, due)),
+                None => self.news.wait(&mut state),
+            }
         }
-        let end = Instant::now() + Duration::from_nanos(CLEAN_NS);
-        while !state.stops && !self.news.wait_until(&mut state, end).timed_out() {}
         !state.stops
     }
 }

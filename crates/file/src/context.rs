@@ -9,6 +9,7 @@ use crate::{
     hold,
     operation::FileOperation,
     own_pump::OwnPump,
+    section::Section,
     throttle::Throttle,
     under_way::UnderWay,
 };
@@ -247,6 +248,14 @@ impl Context {
         }
     }
 
+    /// The same for one whose caller may be asleep elsewhere than in its event loop.
+    pub(crate) fn look_after_loop(self: &Arc<Self>) {
+        let in_flight = self.own.as_ref().map_or(0, |own| own.in_flight());
+        if in_flight + self.unrun.load(Relaxed) > 0 {
+            self.have_watched();
+        }
+    }
+
     /// Has the driver bring what the own queue completes, if no caller does.
     fn have_watched(self: &Arc<Self>) {
         if !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
@@ -373,11 +382,12 @@ impl Context {
     /// An own queue without such a descriptor is not used from then on.
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
-    pub fn loop_descriptors(&self) -> Result<Vec<i32>, Errno> {
+    pub fn loop_descriptors(self: &Arc<Self>) -> Result<Vec<i32>, Errno> {
         let bell = if let Some(bell) = self.loop_bell.get() {
             bell
         } else {
             let bell = Arc::new(self.bell()?);
+            self.engine.add_loop(self);
             self.loop_bell.get_or_init(|| bell)
         };
         let readable = self.own.as_ref().and_then(|own| own.readable());
@@ -490,9 +500,9 @@ impl Context {
     }
 
     fn cancel_request(&self, request: &Arc<Request<FileOperation>>) {
+        let _section = Section::enter(&self.engine);
         request.cancel();
         self.engine.cancel_bio(self.own.as_deref(), Arc::as_ptr(request) as u64);
-        self.engine.run_kicked();
     }
 
     /// Ends the context, see [`IoContext::destroy`]. Polls and waiting streams are cancelled.

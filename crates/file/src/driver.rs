@@ -8,6 +8,7 @@ use crate::{
     Context, Engine, hold,
     operation::FileOperation,
     plug::{Place, Plug},
+    section::Section,
 };
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_block::{Bio, BlockBackend, Completion, Fair};
@@ -127,6 +128,13 @@ impl Driver {
     /// Says that a request was cancelled, after it was marked and looked for in the queue.
     pub(crate) fn cancelled(&self) {
         self.has_cancelled.store(true, SeqCst);
+        if self.inbox.news() {
+            self.wake();
+        }
+    }
+
+    /// Says that a request was kicked on a thread that does not run it.
+    pub(crate) fn has_kicked(&self) {
         if self.inbox.news() {
             self.wake();
         }
@@ -265,6 +273,8 @@ impl Run {
     fn run(&mut self) {
         let engine = self.engine.clone();
         let Some(driver) = engine.driver() else { return };
+        // Of all its rounds: it does not sleep while the list has something.
+        let _section = Section::enter(&engine);
         let mut batch = Vec::new();
         while !driver.stop.load(Relaxed) {
             let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
@@ -340,7 +350,11 @@ impl Run {
         if self.next_tick == Deadline::NEVER {
             self.tick(driver);
         }
-        let news = || driver.has_bios.load(SeqCst) || driver.has_cancelled.load(SeqCst);
+        let news = || {
+            driver.has_bios.load(SeqCst)
+                || driver.has_cancelled.load(SeqCst)
+                || !self.engine.kicked().is_empty()
+        };
         if driver.inbox.may_sleep() && !news() {
             self.plug.next_pass();
             let _ = self.queue.reap(&mut self.done, 1, self.next_tick.min(self.next_clean));

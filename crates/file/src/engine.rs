@@ -10,6 +10,7 @@ use crate::{
     operation::{FileOperation, Route},
     order::Orders,
     plug::{Place, Plug},
+    section::{self, Section},
     throttle::Throttle,
     turns::Turns,
     user::{UserFile, Users},
@@ -45,7 +46,7 @@ pub struct Engine {
     driver: Option<Driver>,
     /// Where there is no driver.
     cleaner: Option<Arc<Cleaner>>,
-    /// Requests kicked by the end of another: run by whoever ended it.
+    /// Requests that were kicked, see `section.rs`.
     kicked: Arc<RunList<FileOperation>>,
     holds: Holds,
     orders: Orders,
@@ -56,6 +57,8 @@ pub struct Engine {
     /// Threads may ask what rights they have.
     knows_rights: AtomicBool,
     own_queues: AtomicUsize,
+    /// Contexts whose callers sleep in event loops of their own.
+    loops: Mutex<Vec<Weak<Context>>>,
     /// The page cache, made at first use.
     cache: Lazy<Arc<Cache>>,
     users: Users,
@@ -78,13 +81,13 @@ impl Engine {
             chosen => chosen,
         };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let engine = Arc::new(Engine {
+        let engine = Arc::new_cyclic(|engine: &Weak<Engine>| Engine {
             backend,
             reason,
             workers: OnceLock::new(),
             driver: (backend != BackendChoice::Threads).then(Driver::default),
             cleaner: (backend == BackendChoice::Threads).then(Arc::default),
-            kicked: Arc::default(),
+            kicked: Arc::new(RunList::with_bell(section::bell(engine.clone()))),
             holds: Holds::new(near.moved_high(), far.raw()),
             orders: Orders::default(),
             turns: Turns::default(),
@@ -93,6 +96,7 @@ impl Engine {
             throttle: Throttle::new(config.limits),
             knows_rights: AtomicBool::new(false),
             own_queues: AtomicUsize::new(0),
+            loops: Mutex::default(),
             cache: Lazy::default(),
             users: Users::default(),
             graves: Mutex::default(),
@@ -328,6 +332,7 @@ impl Engine {
     /// Has bios of the page cache carried out; from a thread that serves no queue.
     pub(crate) fn carry(self: &Arc<Self>, bios: &mut Vec<Bio>) {
         if !bios.is_empty() {
+            let _section = Section::enter(self);
             let mut plug = Plug::take(self, Place::Caller);
             plug.cache_bios().append(bios);
             plug.flush(None);
@@ -357,6 +362,19 @@ impl Engine {
         }
     }
 
+    pub(crate) fn add_loop(&self, context: &Arc<Context>) {
+        let mut loops = self.loops.lock();
+        loops.retain(|context| context.strong_count() > 0);
+        loops.push(Arc::downgrade(context));
+    }
+
+    /// Before a thread of the application sleeps in a call: it may be one that serves a context in
+    /// an event loop, and wait for what only comes out of that context's own queue.
+    pub(crate) fn look_after_loops(&self) {
+        let loops: Vec<_> = self.loops.lock().iter().filter_map(Weak::upgrade).collect();
+        loops.iter().for_each(Context::look_after_loop);
+    }
+
     pub(crate) fn watch(&self, context: &Arc<Context>) {
         if let Some(driver) = &self.driver {
             driver.watch(Arc::downgrade(context));
@@ -384,12 +402,21 @@ impl Engine {
         self.workers().cancel(token);
     }
 
-    /// Runs what a cancellation put on the run list.
+    /// Runs what was kicked, until nothing is left; for the end of a section.
     pub(crate) fn run_kicked(self: &Arc<Self>) {
         if !self.kicked.is_empty() {
             let mut plug = Plug::take(self, Place::Caller);
             plug.run_kicked(None);
             Plug::put_back(plug);
+        }
+    }
+
+    /// Says that a request was kicked on a thread that does not run it.
+    pub(crate) fn has_kicked(&self) {
+        match (&self.driver, &self.cleaner) {
+            (Some(driver), _) => driver.has_kicked(),
+            (None, Some(cleaner)) => cleaner.has_kicked(),
+            (None, None) => {}
         }
     }
 
@@ -412,11 +439,13 @@ impl Engine {
         self.users.kept.tidy()
     }
 
-    /// Has user files cleaned from now on where there is no driver.
-    pub(crate) fn start_cleaner(self: &Arc<Self>) {
-        if let Some(cleaner) = &self.cleaner {
-            cleaner.start(self);
-        }
+    /// Has user files cleaned from now on, and what waits for their loans run, where there is no
+    /// driver.
+    ///
+    /// # Errors
+    /// `EAGAIN`: no thread can be had.
+    pub(crate) fn start_cleaner(self: &Arc<Self>) -> Result<(), Errno> {
+        self.cleaner.as_ref().map_or(Ok(()), |cleaner| cleaner.start(self))
     }
 
     /// Writes what user files have to write, and waits for it; errors stay with the files.
@@ -452,6 +481,7 @@ impl Engine {
 fn deliver_to(engine: Weak<Engine>) -> Deliver {
     Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
+        let section = Section::enter(&engine);
         let mut plug = Plug::take(&engine, Place::Worker);
         for completion in completions.drain(..) {
             plug.complete(completion.token, completion.result);
@@ -460,5 +490,6 @@ fn deliver_to(engine: Weak<Engine>) -> Deliver {
         plug.run_kicked(None);
         engine.holds().tidy();
         Plug::put_back(plug);
+        drop(section);
     }))
 }

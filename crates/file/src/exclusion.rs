@@ -11,6 +11,7 @@
 use crate::{
     Engine, UserFile, UserOperation,
     order::{Access, Ticket},
+    section::Section,
     user::{Parker, run_change},
 };
 use nowait_cache::{Change, Durable};
@@ -87,6 +88,7 @@ impl core::fmt::Debug for Exclusion {
 
 impl Drop for Exclusion {
     fn drop(&mut self) {
+        let _section = Section::enter(&self.engine);
         if let Some(change) = self.change.take() {
             self.file.take_as_it_is(change);
         }
@@ -108,13 +110,12 @@ pub(crate) fn wait_for_turn(
     let entry = || WaitEntry::from(waker.clone());
     let (ticket, _) = engine.orders().enter(file.key(), range, access, entry);
     while ticket.is_blocked() {
-        engine.run_kicked();
-        parker.sleep();
+        parker.sleep(engine);
     }
     ticket
 }
 
 pub(crate) fn leave(engine: &Arc<Engine>, ticket: &Ticket) {
+    let _section = Section::enter(engine);
     engine.orders().leave(ticket);
-    engine.run_kicked();
 }

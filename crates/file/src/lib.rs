@@ -16,6 +16,7 @@
 //! * `copies`: what the driver copies itself, in memory
 //! * `stream`: attempts at files without offsets, and their turns
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
+//! * `section`: what was kicked is run, by the thread that kicks or by one of the engine
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by;
@@ -54,6 +55,7 @@ pub mod order;
 mod own_pump;
 pub mod plug;
 mod rights;
+mod section;
 mod stream;
 pub mod submit;
 mod submit_stream;

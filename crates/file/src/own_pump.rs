@@ -5,6 +5,7 @@ use crate::{
     direct::Unfinished,
     hold,
     plug::{Place, Plug},
+    section::Section,
 };
 use core::sync::atomic::{
     AtomicUsize,
@@ -100,6 +101,7 @@ impl Pump for OwnPump {
         }
         // What a request continues with goes by the driver or the workers (operation.rs); only
         // the page cache goes on in this queue.
+        let section = Section::enter(context.engine());
         let mut plug = Plug::take(context.engine(), Place::Caller);
         for (request, result) in unfinished.drain(..) {
             request.into_operation(&context).run(&mut plug, Some(result));
@@ -119,6 +121,7 @@ impl Pump for OwnPump {
         plug.flush(Some(&context));
         plug.run_kicked(Some(&context));
         Plug::put_back(plug);
+        drop(section);
     }
 
     fn interrupt(&self) {

@@ -13,6 +13,7 @@ use crate::{
     operation::{FileOperation, Route},
     order::{InodeKey, reach},
     plug::{Place, Plug},
+    section::Section,
     user::BothTables,
 };
 use nowait_block::bio::Descriptor;
@@ -46,6 +47,8 @@ pub struct Reply {
 pub struct Submission<'a> {
     pub(crate) context: &'a Arc<Context>,
     pub(crate) plug: Option<Box<Plug>>,
+    /// Since there is a plug.
+    pub(crate) section: Option<Section<'a>>,
     pub(crate) inline_left: usize,
     /// What the requests to user files on the plug move.
     pub(crate) plugged_bytes: usize,
@@ -78,6 +81,7 @@ impl<'a> Submission<'a> {
         Submission {
             context,
             plug: None,
+            section: None,
             inline_left: INLINE_BYTES_MAX,
             plugged_bytes: 0,
             joined: false,
@@ -439,6 +443,7 @@ impl<'a> Submission<'a> {
         } else {
             context.io().stats().add(reason, 1);
         }
+        self.section.get_or_insert_with(|| Section::enter(context.engine()));
         let plug = self.plug.get_or_insert_with(|| Plug::take(context.engine(), Place::Caller));
         request.run(plug, None);
         Ok(())

@@ -6,6 +6,7 @@ use crate::{
     order::{Access, reach},
     own_pump::{REQUEST_BYTES, RUN_BYTES_MAX},
     plug::{Place, Plug},
+    section::Section,
     submit::{Reply, Submission},
     user::{BothTables, Opened, UserOperation},
 };
@@ -116,11 +117,12 @@ impl Submission<'_> {
         // SAFETY: as above.
         let mut user = unsafe { User::new(command.segments.clone()) };
         let (offset, len) = (command.offset as u64, user.len());
+        let section = Section::enter(self.context.engine());
         let begun = file.cached().write_cached(offset, &mut user);
+        drop(section);
         if begun.bytes > 0 {
             file.keep();
             self.context.engine().dirtied();
-            self.context.engine().run_kicked();
         }
         if begun.bytes < len {
             return Start::Continue(UserOperation::rest_of_write(file, offset, begun, user));
@@ -181,6 +183,7 @@ impl Submission<'_> {
             }
         });
         context.register(&request, reply.obj, false);
+        self.section.get_or_insert_with(|| Section::enter(engine));
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
         let joins = self.joined && self.plugged_bytes < JOINED_BYTES_MAX;
         let enough = self.inline_left == 0 && !joins;

@@ -14,6 +14,7 @@ use crate::{
     inode_marks::{InodeMarks, Mark},
     kept::Kept,
     order::{Access, InodeKey},
+    section::Section,
 };
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -216,6 +217,7 @@ impl UserFile {
             open.look_again(engine);
             return Ok(open);
         }
+        engine.start_cleaner()?;
         // Only now: an earlier cache of the file may have written to it until it ended.
         let version = file::version(fd)?;
         let made = Arc::new(UserFile::make(engine, fd, key, version)?);
@@ -223,7 +225,6 @@ impl UserFile {
         files.insert(key, Arc::downgrade(&made));
         engine.users().any.store(true, Release);
         drop(files);
-        engine.start_cleaner();
         Ok(made)
     }
 
@@ -321,6 +322,7 @@ impl UserFile {
         let mut change = Change::cut(&self.cached, bytes);
         let cut = run_change(engine, &mut change)
             .and_then(|()| file::set_len(self.tail.number()?, bytes));
+        let _section = Section::enter(engine);
         if cut.is_ok() {
             change.finish(bytes);
             self.remember();
@@ -343,8 +345,7 @@ impl UserFile {
             if run_change(engine, &mut look).is_ok() {
                 self.take_as_it_is(look);
             }
-            engine.orders().leave(&ticket);
-            engine.run_kicked();
+            leave(engine, &ticket);
         }
     }
 
@@ -395,12 +396,13 @@ fn sleep_through(
     let waker = Waker::from(parker.clone());
     let mut bios = Vec::new();
     loop {
+        let section = Section::enter(engine);
         let step = iterate(&mut bios, &|| WaitEntry::from(waker.clone()));
         engine.carry(&mut bios);
-        engine.run_kicked();
+        drop(section);
         match step {
             Step::Done(result) => return result,
-            Step::Queued | Step::Retry => parker.sleep(),
+            Step::Queued | Step::Retry => parker.sleep(engine),
         }
     }
 }
@@ -606,8 +608,9 @@ impl Parker {
         Arc::new(Parker { kicked: AtomicBool::new(false), thread: std::thread::current() })
     }
 
-    pub(crate) fn sleep(&self) {
+    pub(crate) fn sleep(&self, engine: &Engine) {
         while !self.kicked.swap(false, Acquire) {
+            engine.look_after_loops();
             std::thread::park();
         }
     }

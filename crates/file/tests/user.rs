@@ -327,3 +327,110 @@ fn what_is_written_comes_to_the_file_by_itself() {
         assert!(std::fs::read(folder.path().join("f")).unwrap() == data);
     });
 }
+
+/// Submits a write of `data` at byte 0 that has to wait for something.
+fn submit_waiting_write(context: &Arc<Context>, user: &Arc<UserFile>, data: &[u8]) {
+    assert_eq!(context.io().reserve(1), Ok(1));
+    let mut submission = Submission::new(context);
+    // SAFETY: the data live until the event has come.
+    let write = unsafe { Command::new(Kind::Write, (-1, Flags::Read(0)), segments(data), 0) };
+    let reply = Reply { data: 1, obj: 0, eventfd: None };
+    assert_eq!(submission.start_on(user, &write, &reply), Ok(None), "it waits");
+    submission.finish();
+}
+
+/// Waits without calling into the engine: nobody helps it on.
+fn comes_by_itself(context: &Arc<Context>) {
+    let begin = Instant::now();
+    while context.io().ring().unread() == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "nobody runs it");
+        std::thread::yield_now();
+    }
+    common::wait_for(context, 1, |_| {});
+}
+
+/// Returns when the engine has written what there was, and sleeps: until something is kicked.
+fn become_idle(engine: &Arc<Engine>, folder: &tempfile::TempDir) {
+    let other = UserFile::open(engine, file(folder, "other").as_raw_fd()).unwrap();
+    write(engine, &other, 0, &[1]);
+    let kept = Arc::downgrade(&other);
+    drop(other);
+    let begin = Instant::now();
+    while kept.strong_count() > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(50), "nobody writes it");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_write_that_waits_for_a_loan_runs_when_that_is_dropped_on_an_idle_engine() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let user = UserFile::open(engine, file(&folder, "f").as_raw_fd()).unwrap();
+        let (before, after) = (pattern(4096, 1), pattern(4096, 2));
+        write(engine, &user, 0, &before);
+        user.settle(engine).unwrap();
+        let context = Context::new(engine, 0, 1).unwrap();
+        let lent = user.cached().pin_range(0, 4096).unwrap();
+        submit_waiting_write(&context, &user, &after);
+        become_idle(engine, &folder);
+        drop(lent);
+        comes_by_itself(&context);
+        context.destroy().unwrap();
+        let mut back = vec![0; 4096];
+        read(engine, &user, 0, &mut back);
+        assert!(back == after);
+    });
+}
+
+#[test]
+fn a_write_behind_a_truncation_runs_when_that_ends() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let user = UserFile::open(engine, file(&folder, "f").as_raw_fd()).unwrap();
+        let (before, after) = (pattern(4096, 1), pattern(4096, 2));
+        write(engine, &user, 0, &before);
+        let context = Context::new(engine, 0, 1).unwrap();
+        let lent = user.cached().pin_range(0, 4096).unwrap();
+        std::thread::scope(|scope| {
+            let cut = scope.spawn(|| user.set_len(engine, 100));
+            // The cut waits for the loan, and has its place in the order: nothing more is lent.
+            while user.cached().pin_range(0, 1).is_some() {
+                std::thread::yield_now();
+            }
+            submit_waiting_write(&context, &user, &after);
+            drop(lent);
+            assert_eq!(cut.join().unwrap(), Ok(()));
+        });
+        comes_by_itself(&context);
+        assert_eq!(user.cached().size(), 4096);
+        context.destroy().unwrap();
+    });
+}
+
+/// The page it waits for is read by the own queue of its context, which only its event loop serves.
+#[test]
+fn a_call_that_blocks_in_an_event_loop_does_not_wait_for_that_loop() {
+    everywhere(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::write(folder.path().join("f"), pattern(MIB, 1)).unwrap();
+        let user = UserFile::open(engine, file(&folder, "f").as_raw_fd()).unwrap();
+        let context = Context::new(engine, 0, 1).unwrap();
+        context.loop_descriptors().unwrap();
+        let memory = vec![0; 8192];
+        assert_eq!(context.io().reserve(1), Ok(1));
+        let mut submission = Submission::new(&context);
+        // SAFETY: the memory lives until the event has come.
+        let read_two =
+            unsafe { Command::new(Kind::Read, (-1, Flags::Read(0)), segments(&memory), 0) };
+        let reply = Reply { data: 1, obj: 0, eventfd: None };
+        assert_eq!(submission.start_on(&user, &read_two, &reply), Ok(None));
+        submission.finish();
+        let mut back = vec![0; 4096];
+        read(engine, &user, 4096, &mut back);
+        user.set_len(engine, 100).unwrap();
+        assert!(back == pattern(MIB, 1)[4096..8192]);
+        common::wait_for(&context, 1, |event| assert_eq!(event.res, 8192));
+        context.destroy().unwrap();
+    });
+}

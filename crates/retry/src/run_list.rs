@@ -17,6 +17,8 @@ pub struct RunList<O: Operation> {
     count: AtomicUsize,
     /// The thread that serves the list is about to sleep, or sleeps: it must be woken.
     sleeping: AtomicBool,
+    /// Rung when a request was added, wherever that was.
+    bell: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl<O: Operation> Default for RunList<O> {
@@ -25,16 +27,27 @@ impl<O: Operation> Default for RunList<O> {
             requests: Mutex::new(VecDeque::new()),
             count: AtomicUsize::new(0),
             sleeping: AtomicBool::new(false),
+            bell: None,
         }
     }
 }
 
 impl<O: Operation> RunList<O> {
+    /// Makes a list whose owner hears of each request that a kick has put on it. `bell` sees to it
+    /// that a thread runs the list; it runs no request itself, since who kicks may hold locks.
+    pub fn with_bell(bell: Box<dyn Fn() + Send + Sync>) -> RunList<O> {
+        RunList { bell: Some(bell), ..RunList::default() }
+    }
+
     /// Adds a request.
     pub fn push(&self, request: Arc<Request<O>>) {
         let mut requests = self.requests.lock();
         requests.push_back(request);
         self.count.store(requests.len(), Release);
+        drop(requests);
+        if let Some(bell) = &self.bell {
+            bell();
+        }
     }
 
     /// Adds a batch in one step (one lock for all of it). True: the serving thread sleeps, and
