@@ -386,3 +386,54 @@ fn every_thread_of_the_pool_is_made_known_before_it_delivers() {
     std::io::Write::write_all(&mut writer, b"x").unwrap();
     assert_eq!(receiver.recv().unwrap(), (true, vec![1]), "the watcher's");
 }
+
+/// Panics when a worker looks the file up.
+#[derive(Debug)]
+struct Broken;
+
+impl Descriptor for Broken {
+    fn number(&self) -> Result<i32, Errno> {
+        panic!("broken")
+    }
+}
+
+#[test]
+fn a_bio_that_panics_ends_with_eio_and_its_worker_goes_on() {
+    let (told, tells) = mpsc::channel();
+    let failed = Arc::new(move |cause: &(dyn core::any::Any + Send)| {
+        told.send(cause.downcast_ref::<&str>().copied()).unwrap();
+    });
+    let config = ThreadsConfig { max_workers: 1, failed, ..ThreadsConfig::default() };
+    let backend = Threads::new(config).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let (lane, none) = (Lane::new(), || Segments::NONE);
+    for lane in [None, Some(lane)] {
+        for op in [BioOp::Fsync, BioOp::Poll(1)] {
+            let mut broken = bio(op, &file, none(), 0, 1);
+            broken.file = Some(Arc::new(Broken));
+            broken.lane.clone_from(&lane);
+            start(&backend, broken);
+            assert_eq!(reap(&backend, 1), [Completion { token: 1, result: Err(Errno::IO) }]);
+            assert_eq!(tells.recv().unwrap(), Some("broken"));
+            start(&backend, bio(BioOp::Fsync, &file, none(), 0, 2));
+            assert_eq!(reap(&backend, 1), [Completion { token: 2, result: Ok(0) }]);
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_panics_gets_the_rest_again() {
+    let (sender, receiver) = mpsc::channel();
+    let deliver = Deliver::Call(Arc::new(move |done: &mut Vec<Completion>| {
+        let completion = done.pop().unwrap();
+        sender.send(completion.token).unwrap();
+        assert!(completion.token != 0, "refused");
+    }));
+    let config = ThreadsConfig { max_workers: 1, deliver, ..ThreadsConfig::default() };
+    let backend = Threads::new(config).unwrap();
+    let mut completions: Vec<_> = (0..3).map(|token| Completion { token, result: Ok(0) }).collect();
+    backend.deliver(&mut completions);
+    let mut seen: Vec<u64> = receiver.iter().take(3).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 1, 2]);
+}

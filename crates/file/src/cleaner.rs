@@ -80,19 +80,26 @@ impl Cleaner {
         let mut due = None;
         while self.sleep(&mut due) {
             let Some(engine) = engine.upgrade() else { return };
-            // What was kicked is run when this ends; who kicks after the look says so again.
-            let _section = Section::enter(&engine);
-            self.has_kicked.store(false, SeqCst);
-            if due.is_some_and(|due| due <= Instant::now()) {
-                due = None;
-                // Before the look: who dirties a page after it says so again.
-                self.knows_dirt.store(false, SeqCst);
-                let mut bios = Vec::new();
-                if engine.clean(&mut bios) {
-                    self.knows_dirt.store(true, SeqCst);
-                }
-                engine.carry(&mut bios);
+            if engine.failures.caught("as the cleaner", || self.round(&engine, &mut due)).is_none()
+            {
+                self.knows_dirt.store(true, SeqCst); // once more, in a while
             }
+        }
+    }
+
+    fn round(&self, engine: &Arc<Engine>, due: &mut Option<Instant>) {
+        // What was kicked is run when this ends; who kicks after the look says so again.
+        let _section = Section::enter(engine);
+        self.has_kicked.store(false, SeqCst);
+        if due.is_some_and(|due| due <= Instant::now()) {
+            *due = None;
+            // Before the look: who dirties a page after it says so again.
+            self.knows_dirt.store(false, SeqCst);
+            let mut bios = Vec::new();
+            if engine.clean(&mut bios) {
+                self.knows_dirt.store(true, SeqCst);
+            }
+            engine.carry(&mut bios);
         }
     }
 

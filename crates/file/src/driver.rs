@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use std::{
     sync::{Arc, Weak, mpsc},
     thread::JoinHandle,
+    time::Duration,
 };
 
 /// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
@@ -27,6 +28,8 @@ const CHUNK: usize = 2;
 const COPIES: usize = 16;
 /// The same while each writes by the bio of the one before.
 const JOINED: usize = 16;
+/// How long the driver rests after it has failed.
+const FAILED_PAUSE: Duration = Duration::from_millis(1);
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
 /// The same while the process waits for all that is under way.
@@ -277,35 +280,47 @@ impl Run {
         let _section = Section::enter(&engine);
         let mut batch = Vec::new();
         while !driver.stop.load(Relaxed) {
-            let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
-            self.plug.next_pass();
-            engine.holds().make_room();
-            driver.sort_in(&mut batch);
-            let started = self.start_some(driver, batch_max);
-            let started = self.take_bios(driver) || started;
-            if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
-                self.plug.end_cancelled();
-            }
-            self.plug.flush(None);
-            // A request may end here without a bio: copied, cancelled, or its file is gone. Others
-            // may have waited for it.
-            self.plug.run_kicked(None);
-            let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
-            let reaped = self.complete();
-            if self.next_tick.has_passed() || driver.hurries.load(Relaxed) {
-                self.tick(driver);
-            }
-            self.clean(driver);
-            if self.plug.copied_now() && engine.cpus() > 1 {
-                self.lingers = Deadline::after_ns(LINGER_NS);
-            }
-            match started || reaped {
-                true => {}
-                false if self.lingers.has_passed() => self.sleep(driver),
-                false => (0..16).for_each(|_| core::hint::spin_loop()),
+            let round = || self.round(driver, &mut batch);
+            if engine.failures.caught("as the driver", round).is_none() {
+                // What it had in hand is still there. Not at once: it may fail again.
+                std::thread::sleep(FAILED_PAUSE);
             }
         }
         self.drain(driver);
+    }
+
+    /// Looks after everything once; sleeps if there was nothing.
+    fn round(&mut self, driver: &Driver, batch: &mut Vec<Arc<Request<FileOperation>>>) {
+        #[cfg(test)]
+        crate::failure::inject(0, crate::failure::At::Round);
+        let engine = self.engine.clone();
+        let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
+        self.plug.next_pass();
+        engine.holds().make_room();
+        driver.sort_in(batch);
+        let started = self.start_some(driver, batch_max);
+        let started = self.take_bios(driver) || started;
+        if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
+            self.plug.end_cancelled();
+        }
+        self.plug.flush(None);
+        // A request may end here without a bio: copied, cancelled, or its file is gone. Others
+        // may have waited for it.
+        self.plug.run_kicked(None);
+        let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
+        let reaped = self.complete();
+        if self.next_tick.has_passed() || driver.hurries.load(Relaxed) {
+            self.tick(driver);
+        }
+        self.clean(driver);
+        if self.plug.copied_now() && engine.cpus() > 1 {
+            self.lingers = Deadline::after_ns(LINGER_NS);
+        }
+        match started || reaped {
+            true => {}
+            false if self.lingers.has_passed() => self.sleep(driver),
+            false => (0..16).for_each(|_| core::hint::spin_loop()),
+        }
     }
 
     /// Completes what the page cache has under way, and nobody waits for: pages read ahead. Each
@@ -388,7 +403,9 @@ impl Run {
 
     fn complete(&mut self) -> bool {
         let any = !self.done.is_empty();
-        for completion in self.done.drain(..) {
+        self.done.reverse();
+        // One by one: if the continuation of one fails, the others stay.
+        while let Some(completion) = self.done.pop() {
             self.plug.complete(completion.token, completion.result);
         }
         if any {

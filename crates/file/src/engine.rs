@@ -5,6 +5,7 @@ use crate::{
     cleaner::Cleaner,
     descriptor::Seen,
     driver::{self, Driver},
+    failure::Failures,
     filesystem::FileSystems,
     hold::{self, HeldFile, Holds},
     operation::{FileOperation, Route},
@@ -20,7 +21,7 @@ use nowait_block::{
     Bio, BlockBackend,
     backends::{
         aio::Kaio,
-        threads::{Deliver, Threads, ThreadsConfig},
+        threads::{Deliver, Failed, Threads, ThreadsConfig},
         uring::Uring,
     },
 };
@@ -54,6 +55,7 @@ pub struct Engine {
     seen: Seen,
     filesystems: FileSystems,
     pub(crate) throttle: Throttle,
+    pub(crate) failures: Failures,
     /// Threads may ask what rights they have.
     knows_rights: AtomicBool,
     own_queues: AtomicUsize,
@@ -94,6 +96,7 @@ impl Engine {
             seen: Seen::default(),
             filesystems: FileSystems::default(),
             throttle: Throttle::new(config.limits),
+            failures: Failures::default(),
             knows_rights: AtomicBool::new(false),
             own_queues: AtomicUsize::new(0),
             loops: Mutex::default(),
@@ -111,6 +114,7 @@ impl Engine {
             deliver: deliver_to(Arc::downgrade(&engine)),
             first: Some(Box::new(move || first.first_thread(number, &ready))),
             each: hold::enter_engine_table,
+            failed: note_failures(Arc::downgrade(&engine)),
             ..ThreadsConfig::default()
         })?;
         let _ = engine.workers.set(workers);
@@ -179,6 +183,23 @@ impl Engine {
 
     pub(crate) fn own_queue_dropped(&self) {
         self.own_queues.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns how often one of the engine's threads failed: a mistake of ours, which ended what
+    /// the thread was about with EIO.
+    pub fn failures(&self) -> u64 {
+        self.failures.count()
+    }
+
+    /// Runs `work` on a thread of the engine, `doing` what a report calls it; `None`: it failed.
+    pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
+        self.failures.caught(doing, work)
+    }
+
+    /// Has `tell` called at the first failure, on the thread that fails. Later calls change
+    /// nothing.
+    pub fn tell_failures(&self, tell: fn(&str)) {
+        self.failures.set_tell(tell);
     }
 
     /// Returns what the engine was started with.
@@ -477,13 +498,23 @@ impl Engine {
     }
 }
 
+/// Notes what fails on the workers.
+fn note_failures(engine: Weak<Engine>) -> Failed {
+    Arc::new(move |cause| {
+        let engine = engine.upgrade();
+        engine.iter().for_each(|engine| engine.failures.note("as a worker", cause));
+    })
+}
+
 /// Continues requests on the worker that ran their bios.
 fn deliver_to(engine: Weak<Engine>) -> Deliver {
     Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
         let section = Section::enter(&engine);
         let mut plug = Plug::take(&engine, Place::Worker);
-        for completion in completions.drain(..) {
+        completions.reverse();
+        // One by one: if the continuation of one fails, the others stay.
+        while let Some(completion) = completions.pop() {
             plug.complete(completion.token, completion.result);
         }
         plug.flush(None);

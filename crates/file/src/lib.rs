@@ -44,6 +44,7 @@ mod direct;
 pub mod driver;
 pub mod engine;
 pub mod exclusion;
+mod failure;
 pub mod filesystem;
 pub mod hold;
 mod inode_marks;

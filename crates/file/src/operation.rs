@@ -159,6 +159,26 @@ impl FileOperation {
             || self.turn.as_ref().is_some_and(Turn::is_blocked)
     }
 
+    /// Lets go of what a request holds that is over, but of its file and its place.
+    fn let_go(&mut self, engine: &Engine) {
+        #[cfg(test)]
+        crate::failure::inject(self.command.fd, crate::failure::At::Finish);
+        if let Some(key) = self.under_way.take() {
+            self.target.context.under_way.remove(key);
+            if self.is_endless() {
+                self.target.context.io().is_not_endless();
+            }
+        }
+        if core::mem::take(&mut self.admitted) {
+            self.target.context.dismiss(1, self.command.len);
+        }
+        if let Some(user) = self.user.take().filter(|user| user.is_write()) {
+            drop(user);
+            engine.dirtied();
+        }
+        self.lane = None;
+    }
+
     /// Gives up its place in the order, and kicks those that waited for it.
     pub(crate) fn leave_place(&mut self, engine: &Engine) {
         if let Some(ticket) = self.ticket.take() {
@@ -378,15 +398,11 @@ impl FileOperation {
         });
         now.is_ok()
     }
-}
 
-const POLLIN: u16 = 1;
-const POLLOUT: u16 = 4;
-
-impl Operation for FileOperation {
-    type Plug = Plug;
-
-    fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+    /// See [`Operation::iterate`].
+    fn iterate_now(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        #[cfg(test)]
+        crate::failure::inject(self.command.fd, crate::failure::At::Iterate);
         if self.enters_late {
             if plug.place() != Place::Driver {
                 plug.hand_to_driver(wait.request());
@@ -433,15 +449,15 @@ impl Operation for FileOperation {
         }
     }
 
-    fn complete(
+    /// See [`Operation::complete`].
+    fn complete_now(
         &mut self,
         plug: &mut Plug,
         wait: &Wait<'_, Self>,
         result: Result<u32, Errno>,
     ) -> Step {
-        if self.over {
-            return Step::Done(result);
-        }
+        #[cfg(test)]
+        crate::failure::inject(self.command.fd, crate::failure::At::Complete);
         self.stats().add(|c| &c.iterations, 1);
         if self.was_given_up(result) && !wait.is_cancelled() && self.hold_late(plug) {
             self.route = self.other_route(plug.engine());
@@ -455,6 +471,31 @@ impl Operation for FileOperation {
             (_, result) => self.end(result),
         }
     }
+}
+
+const POLLIN: u16 = 1;
+const POLLOUT: u16 = 4;
+
+impl Operation for FileOperation {
+    type Plug = Plug;
+
+    fn iterate(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
+        let engine = plug.engine().clone();
+        engine.failures.iteration(|| self.iterate_now(plug, wait))
+    }
+
+    fn complete(
+        &mut self,
+        plug: &mut Plug,
+        wait: &Wait<'_, Self>,
+        result: Result<u32, Errno>,
+    ) -> Step {
+        if self.over {
+            return Step::Done(result);
+        }
+        let engine = plug.engine().clone();
+        engine.failures.iteration(|| self.complete_now(plug, wait, result))
+    }
 
     fn finish(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>) {
         if self.held.is_some() && !hold::in_engine_table() {
@@ -463,27 +504,16 @@ impl Operation for FileOperation {
             self.over = true;
             return plug.end_on_worker(wait.token(), result);
         }
-        let mut result = result;
-        if let Some(key) = self.under_way {
-            self.target.context.under_way.remove(key);
-            if self.is_endless() {
-                self.target.context.io().is_not_endless();
-            }
-        }
-        if core::mem::take(&mut self.admitted) {
-            self.target.context.dismiss(1, self.command.len);
-        }
-        if result == Err(Errno::CANCELED) {
-            result = self.cancelled(plug.engine());
-        }
+        let engine = plug.engine().clone();
+        let result = match result {
+            Err(Errno::CANCELED) => self.cancelled(&engine),
+            result => result,
+        };
+        // Whatever fails here, the event comes, and others get their turn.
+        engine.failures.caught("at the end of a request", || self.let_go(&engine));
         // Before the event is visible: whoever sees it may close the file and unmount.
         self.held = None;
-        if let Some(user) = self.user.take().filter(|user| user.is_write()) {
-            drop(user);
-            plug.engine().dirtied();
-        }
-        self.lane = None;
-        self.leave_place(plug.engine());
+        engine.failures.caught("as others got their turn", || self.leave_place(&engine));
         let alone = self.target.eventfd.is_some() || !self.promised;
         if self.copies && !alone && plug.place() == Place::Driver {
             return plug.end_copy(&self.target, result);

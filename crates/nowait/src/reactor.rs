@@ -6,7 +6,7 @@
 //! first future of an engine.
 
 use crate::{calls::Calls, request::outcome};
-use core::task::Waker;
+use core::{task::Waker, time::Duration};
 use nowait_block::Slab;
 use nowait_file::Context;
 use nowait_sys::{
@@ -23,6 +23,9 @@ use std::{
 
 /// Most futures of an engine that have a request under way; more wait for a place.
 const DEPTH: usize = 16_384;
+
+/// How long the thread rests after it has failed.
+const FAILED_PAUSE: Duration = Duration::from_millis(1);
 
 /// What waits for the end of a request.
 pub(crate) trait Land: Send + Sync {
@@ -79,14 +82,17 @@ impl Flights {
 
     /// Takes a request out, and wakes the next that waits for a place.
     pub(crate) fn remove(&self, key: u64) -> Option<Arc<dyn Land>> {
+        let (flight, next) = self.take(key);
+        next.into_iter().for_each(Waker::wake);
+        flight
+    }
+
+    /// Takes a request out; the caller wakes the next that waits for a place.
+    fn take(&self, key: u64) -> (Option<Arc<dyn Land>>, Option<Waker>) {
         let mut table = self.0.lock();
         let flight = table.under_way.remove(key);
         let next = flight.is_some().then(|| table.waiting.pop_first()).flatten();
-        drop(table);
-        if let Some((_, waker)) = next {
-            waker.wake();
-        }
-        flight
+        (flight, next.map(|(_, waker)| waker))
     }
 
     /// Gives up a turn; if it had been called, the next is.
@@ -151,21 +157,27 @@ impl Reactor {
 
 /// Takes events until the context is destroyed.
 fn serve(context: &Context, flights: &Flights, calls: &Calls) {
-    let mut events: Vec<IoEvent> = Vec::new();
+    let (engine, mut events) = (context.engine(), Vec::<IoEvent>::new());
     loop {
         // Only collected here: the ring is locked, and a waker may do anything.
-        let taken = context.serve(|_, event| {
-            events.push(event);
-            Ok(())
-        });
+        let take = || {
+            context.serve(|_, event| {
+                events.push(event);
+                Ok(())
+            })
+        };
+        let taken = engine.caught("as the reactor", take);
         for event in events.drain(..) {
-            if let Some(flight) = flights.remove(event.data) {
-                flight.land(outcome(event), calls);
-            }
+            // A waker is the executor's, and may panic: the others wait for their events.
+            let (flight, next) = flights.take(event.data);
+            let land = || flight.iter().for_each(|flight| flight.land(outcome(event), calls));
+            engine.caught("as it woke a task", land);
+            engine.caught("as it woke a task", || next.into_iter().for_each(Waker::wake));
         }
         match taken {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return,
+            Some(Ok(_) | Err(Errno::INTR)) => {}
+            Some(Err(_)) => return,
+            None => thread::sleep(FAILED_PAUSE), // it may fail again
         }
     }
 }

@@ -98,6 +98,7 @@ pub(crate) fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
         "program": program(),
         "backend": backend,
         "backend_reason": reason,
+        "failed_threads": engine.map_or(0, Engine::failures),
         "cache": engine.and_then(Engine::cache_counts).map(|counts| json!({
             "pages_read": counts.pages_read,
             "pages_written": counts.pages_written,
@@ -117,6 +118,10 @@ fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
         program(),
         std::process::id()
     );
+    let failed = engine.map_or(0, Engine::failures);
+    if failed > 0 {
+        let _ = writeln!(text, "nowait: threads of the engine failed {failed} times");
+    }
     if let Some(counts) = engine.and_then(Engine::cache_counts) {
         let (read, written, flushes) = (counts.pages_read, counts.pages_written, counts.flushes);
         let _ = writeln!(

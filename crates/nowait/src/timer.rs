@@ -157,7 +157,8 @@ impl Late {
     /// Its error is that the request is over already.
     fn cancel(self) {
         if let Some(context) = self.context.upgrade() {
-            let _ = context.cancel(self.key);
+            let cancel = || context.cancel(self.key);
+            let _ = context.engine().caught("as the timer", cancel);
         }
     }
 }

@@ -237,6 +237,33 @@ fn a_future_that_is_not_polled_does_nothing_and_one_that_is_forgotten_harms_nobo
     });
 }
 
+/// A waker is the executor's, and a mistake in it is not the other tasks'.
+#[test]
+fn a_waker_that_panics_harms_no_other_task() {
+    struct Broken;
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic!("a broken executor");
+        }
+    }
+    everywhere(|nowait, _| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let source = Stream::new(nowait, reader);
+        let broken = Waker::from(Arc::new(Broken));
+        let mut broken_task = source.ready(POLL_IN);
+        let first = Pin::new(&mut broken_task).poll(&mut Context::from_waker(&broken));
+        assert!(first.is_pending());
+        block_on(async {
+            let mut ready = source.ready(POLL_IN);
+            assert!(poll_once(&mut ready).await.is_none());
+            writer.write_all(b"x").unwrap();
+            assert_eq!(ready.await.unwrap(), POLL_IN);
+            assert_eq!(source.ready(POLL_IN).await.unwrap(), POLL_IN);
+            assert_eq!(broken_task.await.unwrap(), POLL_IN);
+        });
+    });
+}
+
 #[test]
 fn a_cancelled_wait_ends_with_ecanceled_and_a_late_one_with_etimedout() {
     everywhere(|nowait, _| {

@@ -1,5 +1,6 @@
 //! The one engine of the process, its contexts, fork and exit: the only global state.
 
+use crate::failure;
 use crate::{
     cached::{self, CachedFiles},
     leaving::Leaving,
@@ -132,6 +133,13 @@ impl Process {
         }
     }
 
+    /// Says that a thread of the engine has failed, if one has and it was not said yet.
+    fn tell_failure(&self) {
+        if let Some(line) = failure::take() {
+            self.say(LogLevel::Warn, &line);
+        }
+    }
+
     fn say(&self, level: LogLevel, line: &str) {
         if self.options.log >= level {
             let _ = std::io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
@@ -166,6 +174,7 @@ impl Process {
             }
             let name = nowait::choice::name(engine.backend());
             self.say(LogLevel::Info, &format!("backend {name}: {}", engine.reason()));
+            engine.tell_failures(failure::remember);
             Ok(engine)
         };
         self.engine.get_or_make(start).cloned()
@@ -309,6 +318,7 @@ impl Process {
 
     /// Reports on what the process did, if a report was asked for.
     pub(crate) fn report(&self) {
+        self.tell_failure();
         let Some(to) = &self.options.report else { return };
         let mut summaries = self.ended.lock().clone();
         summaries.extend(self.contexts.read().values().filter_map(|it| Summary::of(it)));
@@ -360,7 +370,11 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
         let _ = LAST.try_with(|last| drop(last.replace(now)));
         context
     };
-    Some(f(&context))
+    let result = f(&context);
+    if failure::is_untold() {
+        Process::existing().into_iter().for_each(Process::tell_failure);
+    }
+    Some(result)
 }
 
 /// Says that the application's closes are seen in this process.

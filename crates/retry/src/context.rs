@@ -42,6 +42,15 @@ pub struct Sink {
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
+/// Leads until it is dropped, also by a panic: nobody else could.
+struct Leading<'a>(&'a IoContext);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.0.stop_leading();
+    }
+}
+
 /// Accepts requests, takes their completions, lets callers wait for them.
 ///
 /// Every request accepted by [`IoContext::reserve`] ends in one [`IoContext::complete`]; its
@@ -285,9 +294,9 @@ impl IoContext {
     pub fn poll_pump(&self) {
         let Some(pump) = self.pump.get() else { return };
         if pump.is_busy() && self.waiters.try_lead() {
+            let _leads = Leading(self);
             let _ = pump.wait(0, Deadline::NOW);
             pump.run();
-            self.stop_leading();
         }
     }
 
@@ -356,16 +365,13 @@ impl IoContext {
     /// `sleep` must end too when the own queue has completions; [`IoContext::wait_events`] then
     /// takes them.
     pub fn sleep_outside(&self, bell: &Arc<Bell>, sleep: impl FnOnce()) {
-        let leads = self.waiters.try_lead();
+        let _leads = self.waiters.try_lead().then(|| Leading(self));
         let mask = Mask { signals: 0, bell: Some(bell.clone()) };
         let waiter = self.waiters.add(1, false, Some(mask));
         if self.ring.unread() == 0 && !self.is_dead() {
             sleep();
         }
         self.waiters.remove(&waiter);
-        if leads {
-            self.stop_leading();
-        }
     }
 
     fn sleep(&self, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
@@ -405,12 +411,13 @@ impl IoContext {
         deadline: Deadline,
         is_over: impl Fn() -> bool,
     ) -> Result<(), Errno> {
+        let leads = Leading(self);
         let waiter = self.waiters.add(need, true, None);
         let outcome = if is_over() { Ok(()) } else { pump.wait(need, deadline) };
         // Off the list before running anything: the events are for this thread, which is awake.
         self.waiters.remove(&waiter);
         pump.run();
-        self.stop_leading();
+        drop(leads);
         if self.ring.unread() > 0 { Ok(()) } else { outcome }
     }
 
@@ -507,6 +514,43 @@ mod tests {
         assert_eq!(context.reserve(1), Err(Errno::AGAIN), "an unread event keeps its slot");
         assert_eq!(take(&context, 0, Deadline::NOW), Ok(vec![1]));
         assert_eq!(context.reserve(2), Ok(1));
+    }
+
+    /// Has something to bring once, and fails with it.
+    #[derive(Default)]
+    struct Broken(nowait_sys::sync::AtomicBool);
+
+    impl Pump for Broken {
+        fn is_busy(&self) -> bool {
+            !self.0.load(SeqCst)
+        }
+
+        fn wait(&self, _: usize, _: Deadline) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn run(&self) {
+            assert!(self.0.swap(true, SeqCst), "broken");
+        }
+
+        fn interrupt(&self) {}
+    }
+
+    #[test]
+    fn a_leader_that_panics_leads_no_more() {
+        for sleeps in [false, true] {
+            let context = context();
+            context.set_pump(Box::new(Broken::default()));
+            context.reserve(1).unwrap();
+            let lead = || match sleeps {
+                true => context.sleep(1, &Wanted::new(1, 1, Deadline::NEVER)),
+                false => take(&context, 0, Deadline::NOW).map(drop),
+            };
+            let led = std::panic::catch_unwind(std::panic::AssertUnwindSafe(lead));
+            assert!(led.is_err() && !context.has_leader());
+            context.complete(event(1));
+            assert_eq!(take(&context, 1, Deadline::NEVER), Ok(vec![1]));
+        }
     }
 
     #[test]

@@ -20,10 +20,14 @@ pub use lane::Lane;
 use crate::{BlockBackend, Completion, Limits, bio::Bio};
 use nowait_sys::{Errno, time::Deadline};
 use pool::Pool;
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
-/// Receives completions on the worker that produced them; empties the list. Must not panic.
+/// Receives completions on the worker that produced them; empties the list. If it panics it gets
+/// again what it left.
 pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
+
+/// Is told what a thread of the pool panicked with; what it was about has ended with `EIO`.
+pub type Failed = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 
 /// Where completions go.
 #[derive(Clone)]
@@ -47,6 +51,8 @@ pub struct ThreadsConfig {
     /// Runs on each thread of the pool, the watcher of polls too, before it does anything else:
     /// lets the maker know its own threads again.
     pub each: fn(),
+    /// Is told of panics, which harm no thread.
+    pub failed: Failed,
     /// The workers' names, a number is added: `nowait-w`.
     pub name: String,
 }
@@ -58,6 +64,7 @@ impl Default for ThreadsConfig {
             deliver: Deliver::Queue,
             first: None,
             each: || {},
+            failed: Arc::new(|_| {}),
             name: "nowait-w".to_owned(),
         }
     }

@@ -1,7 +1,7 @@
 //! Who works on what: the ready list, the idle workers, and how they are called.
 
 use super::{
-    Deliver, Lane, ThreadsConfig,
+    Deliver, Failed, Lane, ThreadsConfig,
     ready::{Ready, Work, cancelled},
     run::Hands,
     watch::{Begun, Eyes, Watches},
@@ -18,6 +18,7 @@ use core::sync::atomic::{
 use nowait_sys::{Errno, futex, thread as sys_thread, time::Deadline};
 use parking_lot::Mutex;
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{Builder, JoinHandle},
 };
@@ -113,6 +114,7 @@ pub(super) struct Pool {
     deliver: Deliver,
     workers_max: usize,
     each: fn(),
+    failed: Failed,
     name: String,
     process: i32,
 }
@@ -129,6 +131,7 @@ impl Pool {
             deliver: config.deliver,
             workers_max: config.max_workers.max(1),
             each: config.each,
+            failed: config.failed,
             name: config.name,
             process: sys_thread::process_id(),
         });
@@ -283,7 +286,7 @@ impl Pool {
             first();
         }
         (self.each)();
-        let hands = Hands::new();
+        let hands = Hands::new(self.failed.clone());
         let mut batch = Vec::new();
         let seat = Arc::new(Seat::default());
         self.state.lock().starting -= 1;
@@ -372,7 +375,12 @@ impl Pool {
 
     fn watch(self: &Arc<Pool>, bio: &Bio, id: u64, batch: &mut Vec<Completion>) {
         let BioOp::Poll(events) = bio.op else { return };
-        match self.watches.begin(id, bio, events) {
+        let begin = || self.watches.begin(id, bio, events);
+        let begun = catch_unwind(AssertUnwindSafe(begin)).unwrap_or_else(|cause| {
+            (self.failed)(cause.as_ref());
+            self.watches.end(id, Err(Errno::IO)).map(Begun::Ended)
+        });
+        match begun {
             Some(Begun::Ended(completion)) => batch.push(completion),
             Some(Begun::Unwatched(eyes)) => self.start_watcher(eyes, batch),
             Some(Begun::Watched) | None => {}
@@ -385,7 +393,14 @@ impl Pool {
             sys_thread::block_signals();
             sys_thread::never_preempt_on_wakeup();
             (pool.each)();
-            pool.watches.watch(&eyes, |done| pool.deliver(done));
+            let watch = || pool.watches.watch(&eyes, |done| pool.deliver(done));
+            if let Err(cause) = catch_unwind(AssertUnwindSafe(watch)) {
+                (pool.failed)(cause.as_ref());
+                // The next poll starts another watcher.
+                let mut ended = Vec::new();
+                pool.watches.fail_all(Errno::IO, &mut ended);
+                pool.deliver(&mut ended);
+            }
         });
         if let Err(errno) = started {
             // Nobody watches any of them: better said than waited for.
@@ -401,7 +416,16 @@ impl Pool {
             Deliver::Queue => self.inbox.add(batch),
             Deliver::Call(receiver) => {
                 self.in_flight.fetch_sub(batch.len(), AcqRel);
-                receiver(batch);
+                let mut left = batch.len() + 1;
+                while batch.len() < left {
+                    left = batch.len();
+                    if let Err(cause) = catch_unwind(AssertUnwindSafe(|| receiver(batch))) {
+                        (self.failed)(cause.as_ref());
+                    }
+                    if batch.is_empty() {
+                        break;
+                    }
+                }
             }
         }
         batch.clear();

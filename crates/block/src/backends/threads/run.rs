@@ -1,5 +1,6 @@
 //! One bio, made to happen by blocking calls.
 
+use super::Failed;
 use crate::{
     Completion,
     bio::{Bio, BioOp},
@@ -9,6 +10,7 @@ use nowait_sys::{
     file::{self, Advice, IoVec, rwf},
     thread,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What read(2) and write(2) transfer at most in one call, in bytes (`MAX_RW_COUNT`).
 const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -20,12 +22,13 @@ const S_IFBLK: u32 = 0o060_000;
 /// A worker's own priority, to come back to from that of a bio.
 pub(super) struct Hands {
     priority: u16,
+    failed: Failed,
 }
 
 impl Hands {
     /// Reads that of the calling thread.
-    pub(super) fn new() -> Hands {
-        Hands { priority: thread::io_priority() }
+    pub(super) fn new(failed: Failed) -> Hands {
+        Hands { priority: thread::io_priority(), failed }
     }
 
     /// Runs `bio` to its end; blocks. Not for polls.
@@ -40,12 +43,20 @@ impl Hands {
 
     fn with_priority(&self, bio: &Bio) -> Result<usize, Errno> {
         if bio.priority == 0 {
-            return perform(bio);
+            return self.perform(bio);
         }
         thread::set_io_priority(bio.priority)?;
-        let result = perform(bio);
+        let result = self.perform(bio);
         let _ = thread::set_io_priority(self.priority);
         result
+    }
+
+    /// A bio that panics ends with EIO, and rights and priority are the worker's again.
+    fn perform(&self, bio: &Bio) -> Result<usize, Errno> {
+        catch_unwind(AssertUnwindSafe(|| perform(bio))).unwrap_or_else(|cause| {
+            (self.failed)(cause.as_ref());
+            Err(Errno::IO)
+        })
     }
 }
 

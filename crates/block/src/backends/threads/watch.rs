@@ -189,7 +189,7 @@ impl Watches {
     }
 
     /// Ends a poll; `None`: it has ended otherwise meanwhile.
-    fn end(&self, id: u64, result: Result<u32, Errno>) -> Option<Completion> {
+    pub(super) fn end(&self, id: u64, result: Result<u32, Errno>) -> Option<Completion> {
         let ended = self.book.lock().end(id, result);
         ended.map(|(completion, _)| completion)
     }

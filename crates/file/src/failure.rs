@@ -1,0 +1,178 @@
+//! Threads of the engine that fail: a panic on one of them is a mistake of ours, and ends what it
+//! was about, not the program and not the thread.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use nowait_retry::Step;
+use nowait_sys::Errno;
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::OnceLock,
+};
+
+/// Told of the first failure, with a line for people; on the thread that fails, which has no
+/// standard error.
+pub(crate) type Tell = fn(&str);
+
+/// How often threads failed, and who wants to know.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    count: AtomicU64,
+    tell: OnceLock<Tell>,
+}
+
+impl Failures {
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    pub(crate) fn set_tell(&self, tell: Tell) {
+        let _ = self.tell.set(tell);
+    }
+
+    /// Counts a failure while a thread was `doing` something, and tells of the first.
+    pub(crate) fn note(&self, doing: &str, cause: &(dyn Any + Send)) {
+        if self.count.fetch_add(1, Relaxed) > 0 {
+            return;
+        }
+        if let Some(tell) = self.tell.get() {
+            let text = cause.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| cause.downcast_ref::<&str>().copied());
+            let text = text.unwrap_or("no message");
+            tell(&format!("a thread failed {doing}: {text}: what it was about ended with EIO"));
+        }
+    }
+
+    /// Runs `work`; `None`: it failed.
+    pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(value) => Some(value),
+            Err(cause) => {
+                self.note(doing, cause.as_ref());
+                None
+            }
+        }
+    }
+
+    /// Runs an iteration; one that fails ends its request.
+    pub(crate) fn iteration(&self, iteration: impl FnOnce() -> Step) -> Step {
+        let step = self.caught("in an iteration", iteration);
+        step.unwrap_or(Step::Done(Err(Errno::IO)))
+    }
+}
+
+/// Panics where tests want it: in iterations of requests on this descriptor.
+#[cfg(test)]
+pub(crate) fn inject(fd: i32, at: At) {
+    let wanted = tests::WANTED.load(core::sync::atomic::Ordering::SeqCst);
+    assert!(wanted != (at as i64) << 32 | i64::from(fd), "injected");
+}
+
+/// Where a test wants a panic.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum At {
+    Iterate = 1,
+    Complete,
+    Finish,
+    /// In the driver's rounds; there is no descriptor.
+    Round,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
+        descriptor::open_for,
+        submit::{Reply, Submission},
+    };
+    use core::sync::atomic::{AtomicI64, Ordering::SeqCst};
+    use nowait_block::Segments;
+    use nowait_sys::{
+        file::{IoVec, rwf},
+        time::Deadline,
+    };
+    use std::{fs::File, os::fd::AsRawFd, sync::Arc};
+
+    pub(super) static WANTED: AtomicI64 = AtomicI64::new(0);
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+
+    /// Waits for the events of `count` requests; their results by name.
+    fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            let left = count - events.len();
+            let taken = context.wait_events(left, left, Deadline::NEVER, None, |_, event| {
+                events.push((event.data, event.res));
+                Ok(())
+            });
+            assert!(matches!(taken, Ok(_) | Err(Errno::INTR)), "{taken:?}");
+        }
+        events.sort_unstable();
+        events
+    }
+
+    /// Writes that must be durable, of the same bytes: each waits for the one before.
+    fn write(context: &Arc<Context>, file: &File, memory: &mut [u8], names: core::ops::Range<u64>) {
+        let fd = file.as_raw_fd();
+        context.io().reserve(names.clone().count()).unwrap();
+        let mut submission = Submission::new(context);
+        for name in names {
+            let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
+            let segments = Segments::One(segment);
+            // SAFETY: the test takes the event before the memory goes.
+            let mut write =
+                unsafe { Command::new(Kind::Write, (fd, open_for(fd).unwrap()), segments, 0) };
+            write.rw_flags = rwf::DSYNC;
+            submission.start(write, Reply { data: name, obj: name, eventfd: None }).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_its_request_and_the_next_ones_work() {
+        let io = -i64::from(Errno::IO.raw());
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let file = File::create(folder.path().join("file")).unwrap();
+        let other = File::create(folder.path().join("other")).unwrap();
+        let mut memory = vec![7; 4096];
+        for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
+            for submit in [SubmitMode::Auto, SubmitMode::Offload] {
+                let config = Config { backend, submit, ..Config::default() };
+                let engine = Engine::start(config, "test".to_owned()).unwrap();
+                engine.tell_failures(|line| {
+                    assert!(line.contains("injected"), "{line}");
+                    TOLD.fetch_add(1, SeqCst);
+                });
+                let told = TOLD.load(SeqCst);
+                let context = Context::new(&engine, 0, 16).unwrap();
+                for at in [At::Iterate, At::Complete, At::Finish] {
+                    WANTED.store((at as i64) << 32 | i64::from(file.as_raw_fd()), SeqCst);
+                    write(&context, &file, &mut memory, 0..3);
+                    write(&context, &other, &mut memory, 3..4);
+                    let events = reap(&context, 4);
+                    // What was to be let go of before the end had nothing to do with the write.
+                    let result = if let At::Finish = at { 4096 } else { io };
+                    assert_eq!(events, [(0, result), (1, result), (2, result), (3, 4096)]);
+                    WANTED.store(0, SeqCst);
+                    write(&context, &file, &mut memory, 0..3);
+                    assert_eq!(reap(&context, 3), [(0, 4096), (1, 4096), (2, 4096)]);
+                }
+                assert_eq!(engine.failures(), 9, "{backend:?}");
+                if backend != BackendChoice::Threads {
+                    WANTED.store((At::Round as i64) << 32, SeqCst);
+                    engine.driver().unwrap().wake();
+                    write(&context, &file, &mut memory, 0..3);
+                    while engine.failures() == 9 {
+                        std::thread::yield_now();
+                    }
+                    WANTED.store(0, SeqCst);
+                    assert_eq!(reap(&context, 3), [(0, 4096), (1, 4096), (2, 4096)]);
+                }
+                assert_eq!(TOLD.load(SeqCst), told + 1, "said once");
+                context.destroy().unwrap();
+                engine.shutdown();
+            }
+        }
+    }
+}
