@@ -94,6 +94,8 @@ Examples:
   nowait serve disk.img --fuse /run/disk             then: losetup -f --direct-io=on /run/disk
   nowait serve disk.img --ublk 0                     then: mkfs.ext4 /dev/ublkb0
   nowait serve vm=/images/vm.raw data=/dev/vg/data --nbd unix:/run/nbd.sock
+  nowait serve vm=disk.img,offset=1M,length=20G iso=cd.iso,read-only --nbd unix:/run/nbd.sock
+  nowait serve disk.img --nbd unix:/run/disk.sock --exit-with-last-client --pid-file /run/disk.pid
   nbdinfo nbd+unix:///vm?socket=/run/nbd.sock
 A disk of a virtual machine, by NBD, and by vhost-user, where the server shares its memory:
   qemu-system-x86_64 … -drive file=nbd+unix:///vm?socket=/run/nbd.sock,format=raw,if=virtio

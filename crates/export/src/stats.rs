@@ -1,6 +1,8 @@
 //! Counters and latencies of one image.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use nowait_sys::eventfd::EventFd;
+use std::sync::{Arc, OnceLock};
 
 /// Kinds of requests that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub struct Stats {
     kinds: [OfKind; Kind::ALL.len()],
     in_flight: AtomicU64,
     connections: AtomicU64,
+    /// Told when there are no clients any more.
+    last_gone: OnceLock<Arc<EventFd>>,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +98,14 @@ impl Stats {
 
     /// Counts a client that goes.
     pub fn disconnect(&self) {
-        self.connections.fetch_sub(1, Relaxed);
+        if self.connections.fetch_sub(1, Relaxed) == 1 {
+            self.last_gone.get().into_iter().for_each(|bell| bell.signal());
+        }
+    }
+
+    /// Has `bell` rung each time that the last client has gone. Only the first call counts.
+    pub fn tell_when_last_gone(&self, bell: Arc<EventFd>) {
+        let _ = self.last_gone.set(bell);
     }
 
     /// Returns how many requests are under way.

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Image files or block devices; NAME=PATH gives one a name for clients other than its own.
-    /// The first is also the default export.
-    #[arg(required = true, value_name = "[NAME=]IMAGE", value_parser = image)]
+    /// The first is also the default export. Behind each: `,read-only`, `,force-share`,
+    /// `,offset=BYTES` and `,length=BYTES`, for it alone.
+    #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]", value_parser = image)]
     pub images: Vec<NamedImage>,
     /// Serve by NBD on unix:PATH or tcp:HOST:PORT; can be given more than once.
     #[arg(long, value_name = "ADDRESS")]
@@ -43,16 +44,17 @@ pub struct ServeArgs {
     /// Which page cache stands between the clients and the device.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,
-    /// Refuse everything that changes an image.
+    /// Refuse everything that changes an image, all of them.
     #[arg(long, short = 'r')]
     pub read_only: bool,
     /// Serve images that other processes may change meanwhile; only with --read-only.
     #[arg(long, short = 'U')]
     pub force_share: bool,
-    /// Serve from this byte of the file on, with K, M, G or T.
+    /// Serve from this byte of the file on, with K, M, G or T; images with an offset of their own
+    /// from that.
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "0")]
     pub offset: u64,
-    /// Serve so many bytes [default: up to the end].
+    /// Serve so many bytes [default: up to the end]; images with a length of their own so many.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub length: Option<u64>,
     /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
@@ -83,6 +85,13 @@ pub struct ServeArgs {
     /// of the images.
     #[arg(long, requires = "status")]
     pub expose_status: bool,
+    /// End, as after SIGTERM, when the last client has gone: NBD clients that have chosen an image,
+    /// virtual machines, and who has one of the files open. Not with --ublk.
+    #[arg(long, conflicts_with = "ublk")]
+    pub exit_with_last_client: bool,
+    /// Write the number of the process into FILE when it serves, and remove it at the end.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub pid_file: Option<PathBuf>,
     /// Serving threads [default: one for two processors, at most 4].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Option<u32>,
@@ -103,6 +112,16 @@ pub struct ServeArgs {
 pub struct NamedImage {
     name: String,
     path: PathBuf,
+    own: OwnOptions,
+}
+
+/// What is said of one image only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct OwnOptions {
+    read_only: bool,
+    force_share: bool,
+    offset: Option<u64>,
+    length: Option<u64>,
 }
 
 /// An image that is to be shown as a file.
@@ -156,26 +175,44 @@ impl ServeArgs {
                 CacheArg::User => Cache::User,
                 CacheArg::Host => Cache::Host,
             },
-            read_only: self.read_only,
-            force_share: self.force_share,
-            offset: self.offset,
-            length: self.length,
+            read_only: self.read_only || image.own.read_only,
+            force_share: self.force_share || image.own.force_share,
+            offset: image.own.offset.unwrap_or(self.offset),
+            length: image.own.length.or(self.length),
             sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
         };
         self.images.iter().map(options).collect()
     }
 }
 
-/// Reads `[NAME=]PATH`. A path with `=` in it begins with `./` or `/`.
+/// Reads `[NAME=]PATH[,OPTION…]`. A path with `=` in it begins with `./` or `/`.
 fn image(text: &str) -> Result<NamedImage, String> {
+    let (text, own) = own_options(text)?;
     let (name, path) = named_path(text);
-    let own = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let name = name.map_or_else(own, str::to_owned);
+    let last = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = name.map_or_else(last, str::to_owned);
     const NAME_BYTES_MAX: usize = 4096;
     if name.len() > NAME_BYTES_MAX {
         return Err(format!("a name has at most {NAME_BYTES_MAX} bytes"));
     }
-    Ok(NamedImage { name, path })
+    Ok(NamedImage { name, path, own })
+}
+
+/// Parts an image from the options behind it. What is none belongs to the path, which may have
+/// commas.
+fn own_options(mut text: &str) -> Result<(&str, OwnOptions), String> {
+    let mut own = OwnOptions::default();
+    while let Some((before, option)) = text.rsplit_once(',') {
+        match option.split_once('=') {
+            None if option == "read-only" => own.read_only = true,
+            None if option == "force-share" => own.force_share = true,
+            Some(("offset", value)) => own.offset = Some(bytes(value)?),
+            Some(("length", value)) => own.length = Some(bytes(value)?),
+            _ => break,
+        }
+        text = before;
+    }
+    Ok((text, own))
 }
 
 impl FromStr for ShownFile {
@@ -256,11 +293,30 @@ mod tests {
 
     #[test]
     fn an_image_has_its_own_name_or_another() {
-        let named =
-            |name: &str, path: &str| Ok(NamedImage { name: name.into(), path: path.into() });
+        let named = |name: &str, path: &str| {
+            let own = OwnOptions::default();
+            Ok(NamedImage { name: name.into(), path: path.into(), own })
+        };
         assert_eq!(image("/a/disk.img"), named("disk.img", "/a/disk.img"));
         assert_eq!(image("vm=/a/disk.img"), named("vm", "/a/disk.img"));
         assert_eq!(image("./a=b"), named("a=b", "./a=b"));
+    }
+
+    #[test]
+    fn options_stand_behind_an_image() {
+        let all = image("vm=/a/b,c.img,read-only,offset=1M,length=2K,force-share").unwrap();
+        let own = OwnOptions {
+            read_only: true,
+            force_share: true,
+            offset: Some(1 << 20),
+            length: Some(2048),
+        };
+        let path = PathBuf::from("/a/b,c.img");
+        assert_eq!(all, NamedImage { name: "vm".to_owned(), path, own });
+        assert_eq!(image("/a,read-only").unwrap().name, "a");
+        // What is no option is a name.
+        assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
+        assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod args;
 mod drives;
 mod files;
+mod pid_file;
 mod run;
 mod top;
 

@@ -1,6 +1,6 @@
 //! The main thread: opens images and listeners, takes clients and signals.
 
-use super::{ServeArgs, TlsArg, drives, files};
+use super::{ServeArgs, TlsArg, drives, files, pid_file::PidFile};
 use crate::{
     ServeError,
     access::Access,
@@ -16,6 +16,7 @@ use nowait::{File, Nowait};
 use nowait_export::Image;
 use nowait_sys::{
     epoll_set::{self, Epoll, ReadyList},
+    eventfd::EventFd,
     fd,
     signalfd::{self, Signals},
     time::{Deadline, now_ns},
@@ -59,8 +60,11 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let started = Instant::now();
     let line = io::stderr().is_terminal().then(StatusLine::default);
     let tls = tls_files(args);
-    let mut main = Main { server, listeners, mounts, drives, front, tls, signals, started, line };
+    let last = args.exit_with_last_client.then(|| last_client(&server)).transpose()?;
+    let mut main =
+        Main { server, listeners, mounts, drives, front, tls, last, signals, started, line };
     let told = main.tell(status)?;
+    let _pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
     main.say_what_is_served();
     let served = main.run();
     say::leave();
@@ -93,6 +97,15 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
         tls: tls_files(args).as_ref().map(Tls::load).transpose()?,
         ..Config::default()
     })
+}
+
+/// Returns what is readable when the last client of an image has gone.
+fn last_client(server: &Server) -> Result<Arc<EventFd>, ServeError> {
+    let bell = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
+    for image in server.view().images() {
+        image.stats().tell_when_last_gone(bell.clone());
+    }
+    Ok(bell)
 }
 
 fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
@@ -219,6 +232,8 @@ struct Main {
     drives: Vec<Drive>,
     front: Option<Front>,
     tls: Option<TlsFiles>,
+    /// Whether to end with the last client.
+    last: Option<Arc<EventFd>>,
     signals: Signals,
     started: Instant,
     /// On a terminal only.
@@ -228,6 +243,7 @@ struct Main {
 /// The mark of the signals; listeners have their number, mounts theirs from [`MOUNTS`] on, and
 /// block devices from [`DRIVES`] on.
 const SIGNALS: u64 = u64::MAX;
+const LAST: u64 = u64::MAX - 1;
 const MOUNTS: u64 = 1 << 32;
 const DRIVES: u64 = 1 << 33;
 const LINE_NS: u64 = 1_000_000_000;
@@ -277,6 +293,7 @@ impl Main {
         let watch =
             |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
         watch(self.signals.raw(), SIGNALS)?;
+        self.last.iter().try_for_each(|bell| watch(bell.raw(), LAST))?;
         for (index, (listener, _)) in self.listeners.iter().enumerate() {
             watch(listener.raw(), index as u64)?;
         }
@@ -295,11 +312,11 @@ impl Main {
                 if let Some((listener, security)) = self.listeners.get(event.token as usize) {
                     self.server.accept(listener, *security);
                 }
-                if event.token != SIGNALS && event.token >= MOUNTS {
+                if event.token < LAST && event.token >= MOUNTS {
                     let _ = epoll.remove(self.lose(event.token));
                 }
             }
-            if !self.serves_somebody() {
+            if !self.serves_somebody() || self.last_has_gone() {
                 return Ok(());
             }
             while let Some(signal) = self.signals.next() {
@@ -321,6 +338,13 @@ impl Main {
             || self.front.is_some()
             || self.mounts.iter().any(Mount::is_up)
             || self.drives.iter().any(Drive::is_up)
+    }
+
+    /// Tells whether the last client of all images has gone, if that ends us.
+    fn last_has_gone(&self) -> bool {
+        let Some(bell) = &self.last else { return false };
+        let view = self.server.view();
+        bell.drain() > 0 && view.images().iter().all(|image| image.stats().connections() == 0)
     }
 
     /// Notes that somebody else has taken a file down, or stopped a block device; returns its

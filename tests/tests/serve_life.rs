@@ -1,0 +1,196 @@
+//! The life of `nowait serve`: what is said of one image alone, when it ends by itself, and what
+//! clients that go in the middle of something leave behind.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nowait_tests::program::Program;
+use nowait_tests::scratch::Scratch;
+use nowait_tests::server::{Server, tool};
+use nowait_tests::skip;
+
+const SIZE: u64 = 32 << 20;
+/// Against hanging.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn image(scratch: &Scratch, name: &str) -> PathBuf {
+    let path = scratch.file(name);
+    let bytes: Vec<u8> = (0..SIZE).map(|i| (i * 31 + (i >> 12)) as u8).collect();
+    fs::write(&path, bytes).expect("an image");
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+fn writes(server: &Server, export: &str) -> bool {
+    let write = ["-f", "raw", "-c", "write -P 7 0 4k"];
+    Program::new("qemu-io").args(write).arg(server.uri(export)).run().status.success()
+}
+
+#[test]
+fn windows_and_rights_are_those_of_each_image() {
+    let needed = ["nbdinfo", "nbdcopy", "qemu-io"];
+    let Some(()) = skip::unless(skip::missing_program(&needed)) else { return };
+    let scratch = Scratch::new("life");
+    let (disk, other) = (image(&scratch, "disk"), image(&scratch, "other,1"));
+    let whole = fs::read(&disk).expect("the image");
+    let parts = [
+        format!("one={},length=1M", text(&disk)),
+        format!("two={},offset=1M,length=2M,read-only", text(&disk)),
+        format!("rest={},offset=3M", text(&disk)),
+        text(&other).to_owned(),
+    ];
+    let arguments: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let Some(server) = Server::start(&scratch, &arguments) else { return };
+    for (name, size) in [("one", 1 << 20), ("two", 2 << 20), ("rest", SIZE - (3 << 20))] {
+        let told = Program::new("nbdinfo").args(["--size", &server.uri(name)]).succeed();
+        assert_eq!(told.stdout.trim(), size.to_string(), "{name}");
+    }
+    let copy = scratch.file("copy");
+    Program::new("nbdcopy").args([&server.uri("two"), text(&copy)]).succeed();
+    assert!(fs::read(&copy).expect("the copy") == whole[1 << 20..3 << 20]);
+    assert!(writes(&server, "one") && writes(&server, "rest") && writes(&server, "other,1"));
+    assert!(!writes(&server, "two"), "it is read only");
+    server.stop();
+    let after = fs::read(&disk).expect("the image");
+    assert!(after[..4096] == [7; 4096] && after[3 << 20..][..4096] == [7; 4096]);
+    assert!(after[4096..3 << 20] == whole[4096..3 << 20], "nothing else has changed");
+    // Two that can be written, and overlap.
+    let Some(tool) = tool() else { return };
+    let both = [text(&disk).to_owned(), format!("part={},offset=1M", text(&disk))];
+    let output = tool.arg("serve").args(&both).args(["--nbd", "unix:/x/y"]).run();
+    assert!(!output.status.success(), "{output}");
+}
+
+#[test]
+fn a_server_that_may_ends_with_its_last_client_by_nbd() {
+    let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
+    let scratch = Scratch::new("life");
+    let (disk, pid_file) = (image(&scratch, "disk"), scratch.file("pid"));
+    fs::write(&pid_file, "left behind\n").expect("a file");
+    let ends = ["--exit-with-last-client", "--pid-file", text(&pid_file)];
+    let Some(server) = Server::start(&scratch, &[&[text(&disk)][..], &ends].concat()) else {
+        return;
+    };
+    let number = || fs::read_to_string(&pid_file).expect("the number of the process");
+    while number() != format!("{}\n", server.pid()) {}
+    // Who only asks what there is, is no client of an image.
+    Program::new("nbdinfo").args(["--list", &server.uri("")]).run();
+    let first = chosen(&server);
+    drop(chosen(&server));
+    // There is still one.
+    Program::new("nbdinfo").args(["--size", &server.uri("")]).succeed();
+    drop(first);
+    server.stop_told();
+    assert!(!pid_file.exists(), "it is removed");
+}
+
+#[test]
+fn a_server_that_may_ends_when_its_file_is_closed_for_good() {
+    let Some(()) = skip::unless(skip::missing_root()) else { return };
+    let scratch = Scratch::new("life");
+    let (disk, shown) = (image(&scratch, "disk"), scratch.file("shown"));
+    let Some(tool) = tool() else { return };
+    let tool = tool.env("XDG_RUNTIME_DIR", scratch.path()).arg("serve").arg(&disk);
+    let mut running = tool.arg("--fuse").arg(&shown).arg("--exit-with-last-client").spawn();
+    while !running.stderr().contains("serving") {
+        assert!(!running.ended(), "{}", running.stderr());
+    }
+    let (mut one, two) = (File::open(&shown).expect("shown"), File::open(&shown).expect("shown"));
+    drop(two);
+    one.read_exact(&mut [0; 4096]).expect("it is still there");
+    drop(one);
+    let output = running.wait(PATIENCE);
+    assert!(output.status.success() && !shown.exists(), "{output}");
+}
+
+#[test]
+fn a_pid_file_that_cannot_be_written_is_an_error_of_one_line() {
+    let scratch = Scratch::new("life");
+    let disk = image(&scratch, "disk");
+    let Some(tool) = tool() else { return };
+    let nbd = format!("unix:{}", scratch.file("nbd").display());
+    let tool = tool.args(["serve", text(&disk), "--nbd", &nbd, "--pid-file", "/nope/pid"]);
+    let output = tool.env("XDG_RUNTIME_DIR", scratch.path()).run();
+    assert_eq!(output.status.code(), Some(1), "{output}");
+    assert_eq!(output.stderr.lines().count(), 1, "{output}");
+    assert!(output.stderr.contains("--pid-file /nope/pid: No such file"), "{output}");
+}
+
+/// A client that has chosen the first export, by the oldest way.
+fn chosen(server: &Server) -> UnixStream {
+    let mut stream = UnixStream::connect(server.socket()).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");
+    stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("heard");
+    stream.read_exact(&mut [0; 18 + 10]).expect("the greeting and the export");
+    stream
+}
+
+fn request(command: u8, cookie: u64, len: u32) -> Vec<u8> {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend([0, 0, 0, command]);
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(len.to_be_bytes());
+    bytes
+}
+
+/// They go with half a header, with half the data of a write, with replies that they do not take,
+/// and with zeroes that take long.
+#[test]
+fn clients_that_go_in_the_middle_leave_nothing_behind() {
+    const READ: u8 = 0;
+    const WRITE: u8 = 1;
+    const ZEROES: u8 = 6;
+    let Some(()) = skip::unless(skip::missing_program(&["nbdcopy"])) else { return };
+    let scratch = Scratch::new("life");
+    let (disk, status) = (image(&scratch, "disk"), scratch.file("status"));
+    let address = format!("unix:{}", status.display());
+    let arguments = [text(&disk), "--memory", "64M", "--status", &address];
+    let Some(server) = Server::start(&scratch, &arguments) else { return };
+    let descriptors = || {
+        let folder = format!("/proc/{}/fd", server.pid());
+        fs::read_dir(folder).expect("its descriptors").count()
+    };
+    let told = || {
+        let mut stream = UnixStream::connect(&status).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");
+        stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").expect("a question");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let body = answer.split("\r\n\r\n").nth(1).expect("a body");
+        let json: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        let export = &json["exports"][0];
+        [&json["clients"]["now"], &export["connections"], &export["in_flight"]]
+            .map(|number| number.as_u64().expect("a number"))
+    };
+    // Threads for what takes long stay once they are there.
+    drop(chosen(&server));
+    while told() != [0; 3] {}
+    let before = descriptors();
+    for round in 0..40u64 {
+        let mut clients: Vec<UnixStream> = (0..4).map(|_| chosen(&server)).collect();
+        let half_of_a_write = [request(WRITE, round, 16 << 20), vec![1; 5 << 20]].concat();
+        let said = [
+            request(READ, 1, 4096)[..14].to_vec(),
+            half_of_a_write,
+            (0..20).flat_map(|cookie| request(READ, cookie, SIZE as u32)).collect(),
+            (0..100).flat_map(|cookie| request(ZEROES, cookie, SIZE as u32)).collect(),
+        ];
+        for (client, said) in clients.iter_mut().zip(said) {
+            client.write_all(&said).expect("sent");
+        }
+    }
+    while told() != [0; 3] {}
+    assert!(descriptors() <= before + 1, "{} descriptors, {before} before", descriptors());
+    // All of the memory is there for the next.
+    let copy = scratch.file("copy");
+    Program::new("nbdcopy").args([text(&disk), &server.uri("")]).succeed();
+    Program::new("nbdcopy").args([&server.uri(""), text(&copy)]).succeed();
+    server.stop();
+}
