@@ -16,6 +16,7 @@
 //! | `NOWAIT_TEST_BACKENDS` | which backends, default `uring,kaio,threads` |
 //! | `NOWAIT_DIST` | where the built files are, default `dist` of the workspace |
 //! | `NOWAIT_SKIPS` | a file to which each skip is appended |
+//! | `NOWAIT_TEST_DISTURB` | a seed: a second thread disturbs every program, see `disturber.rs` |
 //! | `NOWAIT_FULL` | `1` runs cross products and full-length cases |
 
 // Builders of a test support crate: a forgotten call shows at once.
@@ -25,6 +26,7 @@ pub mod aio;
 pub mod blocks;
 pub mod cache;
 pub mod differences;
+pub mod disturber;
 pub mod fio;
 pub mod fuse;
 pub mod guest;

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::disturber;
 use crate::program::Program;
 use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
@@ -99,6 +100,7 @@ impl Conformance {
         let scratch = Scratch::new("posix-case");
         let program = subject.launch(&self.program).arg(&case.page).arg(&case.name);
         let what = format!("{} {} by {subject}", case.page, case.name);
+        let program = program.env(disturber::RESTARTS, "1");
         let output = program.arg(scratch.path()).try_run();
         let output = output.map_err(|hang| format!("{what}\n{hang}"))?;
         match output.status.code() {

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::disturber;
 use crate::program::{Output, Program};
 use crate::report::Report;
 
@@ -62,6 +63,8 @@ pub struct Subject {
     pub submit: Submit,
     /// Which page cache; likewise.
     pub cache: Cache,
+    /// The seed of a thread that disturbs the program, see [`crate::disturber`].
+    pub disturb: Option<u64>,
 }
 
 impl Library {
@@ -132,6 +135,7 @@ impl Subject {
         backend: Backend::Auto,
         submit: Submit::Auto,
         cache: Cache::Host,
+        disturb: None,
     };
 
     /// The subject for this library and backend in this run; `None` if it is not part of it.
@@ -142,14 +146,22 @@ impl Subject {
         let backends = Backend::selected();
         let first = backends.first().is_some_and(|it| *it == backend || backend == Backend::Auto);
         match only_library() {
-            Some(Library::System) => return first.then_some(Self::SYSTEM),
+            Some(Library::System) => {
+                return first.then_some(Self { disturb: disturber::seed(), ..Self::SYSTEM });
+            }
             Some(other) if other != library => return None,
             _ => {}
         }
         if backend != Backend::Auto && !backends.contains(&backend) {
             return None;
         }
-        Some(Self { library, backend, submit: Submit::Auto, cache: Cache::Host })
+        let (submit, cache, disturb) = (Submit::Auto, Cache::Host, disturber::seed());
+        Some(Self { library, backend, submit, cache, disturb })
+    }
+
+    /// The same, disturbed by this seed; `None`: not at all.
+    pub fn disturb(self, seed: Option<u64>) -> Self {
+        Self { disturb: seed, ..self }
     }
 
     /// The same, with this submit mode.
@@ -173,13 +185,23 @@ impl Subject {
     /// The library has not been built: that must not look like a pass.
     pub fn launch(self, program: impl AsRef<OsStr>) -> Program {
         let program = Program::new(program);
+        let preload = (self.library == Library::Preload).then(|| built("lib/libnowait_preload.so"));
+        let disturber = self.disturb.map(|_| disturber::library());
+        let objects: Vec<_> = disturber.into_iter().chain(preload.as_deref()).collect();
+        let program = match (&objects[..], self.disturb) {
+            ([], _) => program,
+            (objects, seed) => {
+                let program = program.env("LD_PRELOAD", std::env::join_paths(objects).unwrap());
+                seed.into_iter().fold(program, |it, seed| it.env(disturber::SEED, seed.to_string()))
+            }
+        };
         let program = match self.library {
             Library::System => return program,
             Library::Libaio => {
                 built("lib/libaio.so.1");
                 program.env("LD_LIBRARY_PATH", dist().join("lib"))
             }
-            Library::Preload => program.env("LD_PRELOAD", built("lib/libnowait_preload.so")),
+            Library::Preload => program,
         };
         program
             .env("NOWAIT_BACKEND", self.backend.name())

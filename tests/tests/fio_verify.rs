@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use nowait_tests::disturber;
 use nowait_tests::fio::{Job, Mode};
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::pairwise;
@@ -109,7 +110,8 @@ fn subject(row: &[usize], backends: &[Backend]) -> Option<Subject> {
         Some(only) if only != wanted => return None,
         _ => {}
     }
-    Some(Subject { library: wanted, backend: backends[row[2]], submit: SUBMITS[row[7]], cache })
+    let (backend, submit) = (backends[row[2]], SUBMITS[row[7]]);
+    Some(Subject { library: wanted, backend, submit, cache, disturb: disturber::seed() })
 }
 
 fn job(row: &[usize]) -> Job {

@@ -14,7 +14,9 @@ macro_rules! claims {
     ($program:ident: $($name:ident = $case:literal $(with $file:literal)?;)+) => {$(
         for_each_subject!($name, |subject: Subject| {
             let scratch = Scratch::new($case);
-            let program = subject.launch($program).arg($case);
+            // What is about EINTR is not disturbed by signals of others.
+            let seed = subject.disturb.filter(|_| $program != SIGNALS);
+            let program = subject.disturb(seed).launch($program).arg($case);
             $(let program = program.arg(scratch.file($file));)?
             let _ = &scratch;
             subject.assert_loaded(&program.succeed());

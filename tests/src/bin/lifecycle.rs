@@ -202,7 +202,10 @@ fn fork_leaves_the_context_to_the_parent(path: &Path) {
     }
     let mut status = 0;
     // SAFETY: our child, a live integer.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    while unsafe { libc::waitpid(child, &raw mut status, 0) } != child {
+        let error = std::io::Error::last_os_error();
+        assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "waitpid");
+    }
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "child: {status:#x}");
     assert_eq!(context.run(vec![read_block(&file, 3)])[0].res, BLOCK as i64, "the parent works on");
 }

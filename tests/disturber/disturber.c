@@ -1,0 +1,181 @@
+/* A second thread in any program, for LD_PRELOAD: it changes the group of the process to what it
+ * is, forks children that leave at once, and sends signals with an empty handler to random threads.
+ * What it does when follows from NOWAIT_TEST_DISTURB, a seed; it ends after some thousand steps.
+ *
+ * A program may rightly take EINTR from io_getevents for a failure, which the kernel's AIO says
+ * after each of these signals, with SA_RESTART too, and after a change of the group. So that call
+ * is made again here, with the time that was left.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STEPS_MAX 5000
+#define PAUSE_NS_MAX 2000000
+/* Neither is queued, and neither does anything by default. */
+#define RESTARTS SIGURG
+#define INTERRUPTS SIGWINCH
+
+struct timeout {
+	long seconds, nanoseconds;
+};
+
+static unsigned long state;
+/* The program's own system calls may be interrupted for good, too. */
+static bool interrupts;
+
+/* xorshift64. */
+static unsigned long random_below(unsigned long bound)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state % bound;
+}
+
+static void nothing(int signal) { (void)signal; }
+
+static void install(int signal, int flags)
+{
+	struct sigaction action = { .sa_handler = nothing, .sa_flags = flags };
+
+	sigaction(signal, &action, NULL);
+}
+
+/* The child leaves by the C library, which a preloaded library watches, or past it. */
+static void fork_once(void)
+{
+	bool raw = random_below(2);
+	pid_t child = fork();
+
+	if (child == 0) {
+		if (raw)
+			syscall(SYS_exit_group, 0);
+		_exit(0);
+	}
+	while (child > 0 && waitpid(child, NULL, 0) == -1 && errno == EINTR)
+		;
+}
+
+/* Threads of a program have numbers close together. They are not looked up: a program may rely on
+ * the numbers of its descriptors.
+ */
+static void signal_some_thread(void)
+{
+	int signal = interrupts && random_below(2) ? INTERRUPTS : RESTARTS;
+
+	for (int attempt = 0; attempt < 16; attempt++) {
+		pid_t thread = getpid() + (pid_t)random_below(48);
+
+		if (thread != gettid() && tgkill(getpid(), thread, signal) == 0)
+			return;
+	}
+}
+
+static void *disturb(void *unused)
+{
+	for (int step = 0; step < STEPS_MAX; step++) {
+		struct timespec pause = { .tv_nsec = (long)random_below(PAUSE_NS_MAX) };
+
+		nanosleep(&pause, NULL);
+		switch (random_below(8)) {
+		case 0:
+			fork_once();
+			break;
+		case 1:
+		case 2:
+			if (setgid(getgid()) != 0)
+				abort();
+			break;
+		default:
+			signal_some_thread();
+		}
+	}
+	return unused;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	const char *seed = getenv("NOWAIT_TEST_DISTURB");
+	pthread_attr_t detached;
+	sigset_t all, before;
+	pthread_t thread;
+
+	if (!seed)
+		return;
+	/* A multiplication apart, so that neighbours differ; never 0. */
+	state = (strtoul(seed, NULL, 10) + 1) * 0x9e3779b97f4a7c15ul | 1;
+	interrupts = !getenv("NOWAIT_TEST_DISTURB_RESTARTS");
+	install(RESTARTS, SA_RESTART);
+	install(INTERRUPTS, 0);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	if (pthread_create(&thread, &detached, disturb, NULL) != 0)
+		abort();
+	pthread_attr_destroy(&detached);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* --- calls that are made again ------------------------------------------------------------ */
+
+static long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+typedef int waits(void *ctx, long min, long nr, void *events, struct timeout *timeout, void *mask);
+
+static int wait_again(waits *next, void *ctx, long min, long nr, void *events,
+		      const struct timeout *timeout, void *mask)
+{
+	long begun = now_ns();
+	struct timeout left;
+	int ret;
+
+	if (!timeout || timeout->seconds < 0 || timeout->seconds > 1000000 ||
+	    timeout->nanoseconds < 0) {
+		do
+			ret = next(ctx, min, nr, events, (struct timeout *)timeout, mask);
+		while (ret == -EINTR);
+		return ret;
+	}
+	left = *timeout;
+	while ((ret = next(ctx, min, nr, events, &left, mask)) == -EINTR) {
+		long ns = timeout->seconds * 1000000000 + timeout->nanoseconds;
+
+		ns -= now_ns() - begun;
+		left.seconds = ns > 0 ? ns / 1000000000 : 0;
+		left.nanoseconds = ns > 0 ? ns % 1000000000 : 0;
+	}
+	return ret;
+}
+
+/* The library's own; with five arguments it ignores the sixth. */
+static waits *found(const char *name, const char *version)
+{
+	void *next = dlvsym(RTLD_NEXT, name, version);
+
+	if (!next)
+		abort();
+	return (waits *)next;
+}
+
+int io_getevents(void *ctx, long min, long nr, void *events, struct timeout *timeout)
+{
+	waits *next = found("io_getevents", "LIBAIO_0.4");
+
+	return wait_again(next, ctx, min, nr, events, timeout, NULL);
+}

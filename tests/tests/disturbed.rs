@@ -1,0 +1,77 @@
+//! The suites under a second thread of the same program, which changes the group of the process,
+//! forks, and sends signals: a quick form of each, one seed a backend. Any suite, whole, and with
+//! any seed: `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
+
+use nowait_tests::differences::differences;
+use nowait_tests::disturber;
+use nowait_tests::for_each_subject;
+use nowait_tests::harness::{self, Harness};
+use nowait_tests::posix::{Conformance, Symbols};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip;
+use nowait_tests::subject::Subject;
+
+const DIFFERENTIAL: &str = env!("CARGO_BIN_EXE_differential");
+const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
+
+/// Those about contexts, and whether they want a file; not those that end the process.
+const CASES: &[(&str, bool)] = &[
+    ("destroy-in-flight", true),
+    ("destroy-poll", false),
+    ("destroy-wakes", false),
+    ("thread-exit", true),
+    ("fork", true),
+    ("eventfd", true),
+    ("poll", false),
+    ("poll-cancel", false),
+    ("stream-cancel", false),
+    ("stream-turns", false),
+    ("pipe", false),
+    ("shared", true),
+    ("waiters", true),
+];
+
+for_each_subject!(libaio_s_own_cases_pass_disturbed, own_cases, [libaio]);
+for_each_subject!(contexts_live_and_die_as_ever_disturbed, lifecycle, [libaio, preload]);
+for_each_subject!(answers_are_the_same_disturbed, answers, [libaio, preload]);
+for_each_subject!(posix_aio_conforms_disturbed, posix, [preload]);
+
+/// By the seed of this run, or else one of the backend's own.
+fn disturbed(subject: Subject) -> Subject {
+    subject.disturb(disturber::seed().or(Some(subject.backend as u64 + 1)))
+}
+
+fn own_cases(subject: Subject) {
+    let Some(built) = skip::unless(Harness::ready()) else { return };
+    let subject = disturbed(subject);
+    let verdicts = built.run(subject, &built.short_cases(), &[]);
+    assert!(verdicts.iter().all(|it| it.passed), "\n{}", harness::table(subject, &verdicts));
+}
+
+fn lifecycle(subject: Subject) {
+    if subject.is_system() {
+        return; // streams wait inside its io_submit
+    }
+    for (case, wants_file) in CASES {
+        let scratch = Scratch::new(case);
+        let program = disturbed(subject).launch(LIFECYCLE).arg(case);
+        let program = if *wants_file { program.arg(scratch.file("file")) } else { program };
+        subject.assert_loaded(&program.succeed());
+    }
+}
+
+fn answers(subject: Subject) {
+    let table = |subject: Subject| {
+        let scratch = Scratch::new("differential");
+        subject.launch(DIFFERENTIAL).arg(scratch.path()).succeed().stdout
+    };
+    let differences = differences(&table(subject.disturb(None)), &table(disturbed(subject)), &[]);
+    assert!(differences.is_empty(), "{subject}, case: alone, disturbed\n{differences}");
+}
+
+fn posix(subject: Subject) {
+    let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
+    let mut cases = built.cases("*");
+    cases.retain(|case| case.glibc);
+    built.demand(disturbed(subject), &cases);
+}
