@@ -286,3 +286,17 @@ fn the_libraries_show_the_functions_of_the_header_and_nothing_else() {
         symbols.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
     assert_eq!(found, declared());
 }
+
+#[test]
+fn a_mapping_and_a_file_in_each_cache_mode_see_each_other_when_they_should() {
+    let scratch = Scratch::new("mapped");
+    let program = C.program(&scratch, "tests/c_api/mapped.c");
+    let blocks: Vec<u8> = (0..4).flat_map(|block| [block; 4096]).collect();
+    let file = |name: &str| {
+        let path = scratch.file(name);
+        fs::write(&path, &blocks).unwrap();
+        path
+    };
+    let program = program.arg(file("user")).arg(file("host")).arg(file("direct"));
+    assert_eq!(program.succeed().stdout, "done\n");
+}

@@ -1,0 +1,241 @@
+//! One file, several ways: which way sees what another has written, and when, in each cache mode.
+//! docs/rust.md says just this.
+
+mod common;
+
+use common::{BLOCK, folder, on_every_engine};
+use nowait::{AlignedBuffer, CacheMode, File, Nowait, OpenOptions};
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::SystemTime,
+};
+
+const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
+const BLOCKS: usize = 4;
+
+/// When something is seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum When {
+    Now,
+    /// After a sync of the writer.
+    Synced,
+    /// By a file of the engine that is opened after it.
+    Opened,
+}
+use When::{Now, Opened, Synced};
+
+/// A file with something in it, and all that looks at it.
+struct World<'n> {
+    nowait: &'n Nowait,
+    path: PathBuf,
+    /// Opened in the mode that is tested.
+    file: File,
+    mode: CacheMode,
+    /// A descriptor of the kernel's cache.
+    plain: fs::File,
+}
+
+fn filled(byte: u8) -> AlignedBuffer {
+    AlignedBuffer::from(&[byte; BLOCK][..])
+}
+
+fn all() -> OpenOptions {
+    OpenOptions::new().read(true).write(true).create(true)
+}
+
+fn open(nowait: &Nowait, mode: CacheMode, path: &Path) -> File {
+    all().cache(mode).open(nowait, path).unwrap()
+}
+
+/// Returns the first byte of each block that a file of ours says it has.
+fn blocks_of(file: &File) -> Vec<u8> {
+    let mut bytes = AlignedBuffer::zeroed(2 * BLOCKS * BLOCK);
+    let count = file.read_at(&mut bytes, 0).unwrap();
+    bytes[..count].chunks(BLOCK).map(|block| block[0]).collect()
+}
+
+fn firsts(bytes: &[u8]) -> Vec<u8> {
+    bytes.chunks(BLOCK).map(|block| block[0]).collect()
+}
+
+impl World<'_> {
+    fn new<'n>(nowait: &'n Nowait, folder: &Path, mode: CacheMode, name: &str) -> World<'n> {
+        let path = folder.join(format!("{name} {mode:?}").replace('/', " "));
+        fs::write(&path, [1; BLOCKS * BLOCK]).unwrap();
+        let plain = fs::File::options().read(true).write(true).open(&path).unwrap();
+        let file = open(nowait, mode, &path);
+        // What can be cached is.
+        assert_eq!(blocks_of(&file), [1; BLOCKS]);
+        World { nowait, path, file, mode, plain }
+    }
+}
+
+/// Looks at all blocks of the file.
+type Look = fn(&World<'_>) -> Vec<u8>;
+
+fn plain_read(world: &World<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; 2 * BLOCKS * BLOCK];
+    let count = world.plain.read_at(&mut bytes, 0).unwrap();
+    firsts(&bytes[..count])
+}
+
+fn another_process(world: &World<'_>) -> Vec<u8> {
+    firsts(&Command::new("cat").arg(&world.path).output().unwrap().stdout)
+}
+
+fn another_engine(world: &World<'_>) -> Vec<u8> {
+    let other = Nowait::builder().cache_bytes(4 << 20).build().unwrap();
+    blocks_of(&open(&other, CacheMode::User, &world.path))
+}
+
+/// Who looks, and when it sees what was written to a file in the modes user, host and direct.
+const LOOKS: [(&str, Look, [When; 3]); 7] = [
+    ("itself", |w| blocks_of(&w.file), [Now; 3]),
+    ("an open in user", |w| blocks_of(&open(w.nowait, CacheMode::User, &w.path)), [Now; 3]),
+    ("an open in host", |w| blocks_of(&open(w.nowait, CacheMode::Host, &w.path)), [Now; 3]),
+    ("an open in direct", |w| blocks_of(&open(w.nowait, CacheMode::Direct, &w.path)), [Now; 3]),
+    ("a plain read", plain_read, [Synced, Now, Now]),
+    ("another process", another_process, [Synced, Now, Now]),
+    ("an open by another engine", another_engine, [Synced, Now, Now]),
+];
+
+#[test]
+fn what_a_file_has_written_is_seen_when_the_table_says() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for (name, look, when) in LOOKS {
+            for (mode, when) in MODES.into_iter().zip(when) {
+                let world = World::new(nowait, folder.path(), mode, name);
+                world.file.write_all_at(&filled(2), BLOCK as u64).unwrap();
+                world.file.write_all_at(&filled(3), (BLOCKS * BLOCK) as u64).unwrap();
+                let seen = [1, 2, 1, 1, 3];
+                if when == Now {
+                    assert_eq!(look(&world), seen, "{name}, {mode:?}");
+                }
+                world.file.sync_data().unwrap();
+                assert_eq!(look(&world), seen, "{name}, {mode:?}, synced");
+            }
+        }
+    });
+}
+
+fn modified(world: &World<'_>) -> SystemTime {
+    fs::metadata(&world.path).unwrap().modified().unwrap()
+}
+
+/// Changes the file.
+type Change = fn(&World<'_>);
+
+fn plain_write(world: &World<'_>) {
+    world.plain.write_all_at(&[2; BLOCK], BLOCK as u64).unwrap();
+}
+
+fn another_process_writes(world: &World<'_>) {
+    let twos = world.path.with_extension("twos");
+    fs::write(&twos, [2; BLOCK]).unwrap();
+    let mut dd = Command::new("dd");
+    dd.arg(format!("if={}", twos.display())).arg(format!("of={}", world.path.display()));
+    dd.args(["bs=4096", "seek=1", "count=1", "conv=notrunc", "status=none"]);
+    assert!(dd.status().unwrap().success());
+}
+
+fn write_by(world: &World<'_>, mode: CacheMode) {
+    open(world.nowait, mode, &world.path).write_all_at(&filled(2), BLOCK as u64).unwrap();
+}
+
+fn another_engine_writes(world: &World<'_>) {
+    let other = Nowait::builder().cache_bytes(4 << 20).build().unwrap();
+    write_by(&World { nowait: &other, ..world.parts() }, CacheMode::User);
+}
+
+impl<'n> World<'n> {
+    fn parts(&self) -> World<'n> {
+        let (path, file, plain) =
+            (self.path.clone(), self.file.clone(), self.plain.try_clone().unwrap());
+        World { nowait: self.nowait, path, file, mode: self.mode, plain }
+    }
+}
+
+const WRITTEN: &[u8] = &[1, 2, 1, 1];
+const CUT: &[u8] = &[1, 1];
+
+/// Who changes the file, what it looks like then, and when a file in the modes user, host and
+/// direct that was open before sees that.
+const CHANGES: [(&str, Change, &[u8], [When; 3]); 9] = [
+    ("a write in user", |w| write_by(w, CacheMode::User), WRITTEN, [Now; 3]),
+    ("a write in host", |w| write_by(w, CacheMode::Host), WRITTEN, [Now; 3]),
+    ("a write in direct", |w| write_by(w, CacheMode::Direct), WRITTEN, [Now; 3]),
+    ("set_len", |w| open(w.nowait, w.mode, &w.path).set_len(8192).unwrap(), CUT, [Now; 3]),
+    ("a plain write", plain_write, WRITTEN, [Opened, Now, Now]),
+    ("a plain truncation", |w| w.plain.set_len(8192).unwrap(), CUT, [Opened, Now, Now]),
+    ("another process", another_process_writes, WRITTEN, [Opened, Now, Now]),
+    ("another engine", another_engine_writes, WRITTEN, [Opened, Now, Now]),
+    ("its own open that truncates", |w| drop(File::create(w.nowait, &w.path)), &[], [Now; 3]),
+];
+
+#[test]
+fn what_others_have_done_to_a_file_is_seen_when_the_table_says() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for (name, change, expected, when) in CHANGES {
+            for (mode, when) in MODES.into_iter().zip(when) {
+                let world = World::new(nowait, folder.path(), mode, name);
+                let before = modified(&world);
+                change(&world);
+                // An open tells by the times, whose clock may tick every few milliseconds only.
+                while when == Opened && modified(&world) == before {
+                    change(&world);
+                }
+                if when == Opened {
+                    drop(File::open(nowait, &world.path).unwrap());
+                }
+                assert_eq!(blocks_of(&world.file), expected, "{name}, {mode:?}");
+                assert_eq!(world.file.size().unwrap(), (expected.len() * BLOCK) as u64, "{name}");
+            }
+        }
+    });
+}
+
+/// A file is its inode, in every mode: names come and go.
+#[test]
+fn a_file_goes_on_under_another_name_and_without_one() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for mode in MODES {
+            let world = World::new(nowait, folder.path(), mode, "named");
+            world.file.write_all_at(&filled(2), 0).unwrap();
+            let moved = folder.path().join(format!("moved {mode:?}"));
+            fs::rename(&world.path, &moved).unwrap();
+            let again = open(nowait, mode, &moved);
+            assert_eq!(blocks_of(&again), [2, 1, 1, 1], "{mode:?}, renamed");
+            let new = open(nowait, mode, &world.path);
+            assert_eq!(new.size().unwrap(), 0, "another file has its name now");
+            new.write_all_at(&filled(7), 0).unwrap();
+            again.write_all_at(&filled(3), BLOCK as u64).unwrap();
+            fs::remove_file(&moved).unwrap();
+            assert_eq!(blocks_of(&world.file), [2, 3, 1, 1], "{mode:?}, without a name");
+            world.file.write_all_at(&filled(4), 2 * BLOCK as u64).unwrap();
+            world.file.sync_all().unwrap();
+            assert_eq!(plain_read(&world), [2, 3, 4, 1], "{mode:?}, through a descriptor");
+            drop(new);
+            assert_eq!(firsts(&fs::read(&world.path).unwrap()), [7]);
+        }
+    });
+}
+
+/// Without a sync too: after the last close, and about a second after the write.
+#[test]
+fn others_see_what_was_written_after_the_last_close() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        let mut world = World::new(nowait, folder.path(), CacheMode::User, "closed");
+        world.file.write_all_at(&filled(2), 0).unwrap();
+        let second = open(nowait, CacheMode::User, &world.path);
+        world.file = open(nowait, CacheMode::Host, &world.path);
+        drop(second);
+        assert_eq!(another_process(&world), [2, 1, 1, 1]);
+    });
+}
