@@ -74,6 +74,23 @@ impl Mount {
         Self::made_with(Kind::Ext4, Kind::Ext4.mkfs(), IMAGE_BYTES, ",nodelalloc")
     }
 
+    /// One folder over another, on the disk of the temporary folder.
+    pub fn overlay() -> Result<Self, Skip> {
+        skip::missing_root()?;
+        let scratch = Scratch::new("overlay");
+        let [point, lower, upper, work] =
+            ["mnt", "lower", "upper", "work"].map(|name| scratch.folder(name));
+        let folder = |name: &str, path: &Path| format!("{name}={}", path.display());
+        let options = [("lowerdir", lower), ("upperdir", upper), ("workdir", work)];
+        let options = options.map(|(name, path)| folder(name, &path)).join(",");
+        let mount = Program::new("mount").args(["-t", "overlay", "none", "-o", &options]);
+        let output = mount.arg(&point).run();
+        match output.status.success() {
+            true => Ok(Self { point, image: None, _scratch: scratch }),
+            false => Err(Skip(format!("cannot mount an overlay: {}", output.stderr.trim()))),
+        }
+    }
+
     /// Mounts a copy of an existing image.
     pub fn of_image(kind: &str, image: &Path, point: &Path) -> Result<Self, Skip> {
         let scratch = Scratch::new("image");

@@ -214,7 +214,8 @@ impl Context {
     /// Queues the direct request of `command` on the own queue; the caller commits. False: it is
     /// full.
     pub(crate) fn queue_direct(&self, command: &Command, request: DirectRequest) -> bool {
-        self.own.as_ref().is_some_and(|own| self.direct.queue(own.as_ref(), command, request))
+        let what = (command, self.engine.rw_flags(command));
+        self.own.as_ref().is_some_and(|own| self.direct.queue(own.as_ref(), what, request))
     }
 
     pub(crate) fn own_has_room(&self) -> bool {

@@ -66,7 +66,7 @@ impl FileOperation {
 
     fn copy_all(&mut self, fd: i32) -> Step {
         loop {
-            let result = copy_part(&self.command, fd);
+            let result = copy_part(&self.command, fd, self.rw_flags());
             match result {
                 Ok(0) => return Step::Done(Ok(self.command.transferred())),
                 Ok(bytes) => self.command.done += bytes as u64,
@@ -86,9 +86,9 @@ fn is_small(command: &Command) -> bool {
 }
 
 /// Reads or writes what is left.
-fn copy_part(command: &Command, fd: i32) -> Result<usize, Errno> {
+fn copy_part(command: &Command, fd: i32, flags: u32) -> Result<usize, Errno> {
     let rest = command.segments.after(command.done as usize);
-    let (offset, flags) = (command.offset + command.done as i64, command.rw_flags);
+    let offset = command.offset + command.done as i64;
     // SAFETY: the command's maker promised that its segments are valid until its event.
     unsafe {
         match command.kind {

@@ -55,12 +55,14 @@ impl DirectRequests {
     pub(crate) fn queue(
         &self,
         own: &dyn BlockBackend,
-        command: &Command,
+        (command, rw_flags): (&Command, u32),
         request: DirectRequest,
     ) -> bool {
         let Ok(key) = self.0.lock().insert(request) else { return false };
         // Another thread may end the request as soon as its bio is queued.
-        let queued = own.queue(command.bio(command.fd, token(key))).is_ok();
+        let mut bio = command.bio(command.fd, token(key));
+        bio.rw_flags = rw_flags;
+        let queued = own.queue(bio).is_ok();
         queued || self.0.lock().remove(key).is_none()
     }
 

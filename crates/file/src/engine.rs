@@ -1,7 +1,7 @@
 //! What a process has once: backends, threads, held files, the order of requests.
 
 use crate::{
-    BackendChoice, Config, Context,
+    BackendChoice, Command, Config, Context, Kind,
     cleaner::Cleaner,
     descriptor::Seen,
     driver::{self, Driver},
@@ -27,7 +27,14 @@ use nowait_block::{
 };
 use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
-use nowait_sys::{Errno, cred::Credentials, fdtable, file::Stat, lazy::Lazy, uring::Issuer};
+use nowait_sys::{
+    Errno,
+    cred::Credentials,
+    fdtable,
+    file::{self, Stat, rwf},
+    lazy::Lazy,
+    uring::Issuer,
+};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
@@ -58,6 +65,8 @@ pub struct Engine {
     pub(crate) failures: Failures,
     /// Threads may ask what rights they have.
     knows_rights: AtomicBool,
+    /// Whether writes can say that they append, or do not.
+    chooses_append: OnceLock<bool>,
     own_queues: AtomicUsize,
     /// Contexts whose callers sleep in event loops of their own.
     loops: Mutex<Vec<Weak<Context>>>,
@@ -98,6 +107,7 @@ impl Engine {
             throttle: Throttle::new(config.limits),
             failures: Failures::default(),
             knows_rights: AtomicBool::new(false),
+            chooses_append: OnceLock::new(),
             own_queues: AtomicUsize::new(0),
             loops: Mutex::default(),
             cache: Lazy::default(),
@@ -290,6 +300,19 @@ impl Engine {
     /// Returns the user file of the inode behind a `stat`, if one is open.
     pub fn user_file(&self, stat: &Stat) -> Option<Arc<UserFile>> {
         self.users.with_key((stat.dev, stat.ino))
+    }
+
+    /// Returns the flags of a transfer. A write appends, or does not, as it was to when it was
+    /// submitted: the flags of the open file may have changed when it begins, on a worker or on one
+    /// of io_uring. Kernels before 6.9 have no way to say so.
+    pub(crate) fn rw_flags(&self, command: &Command) -> u32 {
+        let says = || *self.chooses_append.get_or_init(file::can_choose_append);
+        let append = match command.kind {
+            Kind::Write if says() && command.is_append() => rwf::APPEND,
+            Kind::Write if says() => rwf::NOAPPEND,
+            _ => 0,
+        };
+        command.rw_flags | append
     }
 
     /// Tells, without a lock, whether there is a user file.

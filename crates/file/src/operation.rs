@@ -206,11 +206,20 @@ impl FileOperation {
         if self.kind == FileKind::Stream {
             self.adapt_to_stream(&mut bio);
         }
+        bio.rw_flags = self.rw_flags();
         bio.flow = Arc::as_ptr(&self.target.context) as u64;
         bio.credentials.clone_from(&self.credentials);
         bio.lane.clone_from(&self.lane);
         bio.upfront = self.command.kind == Kind::Read && self.kind == FileKind::Seekable;
         bio
+    }
+
+    /// Returns the flags of its transfers.
+    pub(crate) fn rw_flags(&self) -> u32 {
+        match self.kind {
+            FileKind::Seekable => self.target.context.engine().rw_flags(&self.command),
+            FileKind::Stream => self.command.rw_flags,
+        }
     }
 
     fn adapt_to_stream(&self, bio: &mut Bio) {

@@ -187,7 +187,7 @@ mod tests {
             DirectRequest { command: command.clone(), data: 7, obj: 7, inode, cancelled: false };
         context.io().reserve(1).unwrap();
         let queue = Arc::new(Null::new(1));
-        assert!(context.direct.queue(queue.as_ref(), &command, request));
+        assert!(context.direct.queue(queue.as_ref(), (&command, 0), request));
         queue.commit();
         let pump = OwnPump::new(queue, &context);
         pump.wait(1, Deadline::NOW).unwrap();

@@ -166,6 +166,18 @@ pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Resul
     }
 }
 
+/// Tells whether the kernel lets each write say that it does not append, whatever the open file's
+/// flags are (`RWF_NOAPPEND`, Linux 6.9), by such a write to memory.
+pub fn can_choose_append() -> bool {
+    let mut byte = 0u8;
+    // SAFETY: the name is a live string; the new descriptor is owned here alone.
+    let made = unsafe { sys!(libc::SYS_memfd_create, c"nowait".as_ptr(), libc::MFD_CLOEXEC) };
+    let Ok(file) = made.map(|fd| Fd::from_raw(fd as i32)) else { return false };
+    let one = IoVec { base: &raw mut byte, len: 1 };
+    // SAFETY: the byte is a live local.
+    unsafe { pwritev2(file.raw(), &[one], 0, rwf::NOAPPEND) }.is_ok()
+}
+
 /// Reads as [`preadv2`] without flags does, for kernels and filters that know only the older calls.
 ///
 /// # Safety

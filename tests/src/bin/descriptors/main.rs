@@ -6,6 +6,7 @@
 mod rows;
 mod stage;
 
+use nowait_tests::request::Context;
 use stage::Stage;
 
 fn main() {
@@ -16,8 +17,10 @@ fn main() {
         "direct" => libc::O_DIRECT,
         other => panic!("unknown mode {other}"),
     };
+    // One for all rows: what it remembers of a number may be of an earlier one.
+    let context = Context::new(8).expect("io_setup");
     for (name, row) in rows::all() {
-        let mut stage = Stage::new(folder.as_ref(), mode);
+        let mut stage = Stage::new(folder.as_ref(), mode, &context);
         row(&mut stage);
         println!("{name}: {}", stage.outcome());
     }

@@ -9,7 +9,7 @@ use nowait_tests::request::Request;
 
 use crate::stage::{BLOCK, LARGE, Stage, borrow};
 
-type Row = (String, Box<dyn Fn(&mut Stage)>);
+type Row = (String, Box<dyn Fn(&mut Stage<'_>)>);
 
 /// The ways in which a number comes to mean another file; "raw" is a system call of the program's
 /// own, which no library sees.
@@ -45,13 +45,13 @@ pub(crate) fn all() -> Vec<Row> {
     rows
 }
 
-fn row(name: &str, run: impl Fn(&mut Stage) + 'static) -> Row {
+fn row(name: &str, run: impl Fn(&mut Stage<'_>) + 'static) -> Row {
     (name.to_owned(), Box::new(run))
 }
 
 // --- flags of the open file ------------------------------------------------------------------
 
-fn sets_append(stage: &mut Stage) {
+fn sets_append(stage: &mut Stage<'_>) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.write_before(fd);
     Stage::set_flags(fd, libc::O_APPEND, 0);
@@ -59,7 +59,7 @@ fn sets_append(stage: &mut Stage) {
     stage.write(fd, b'*', BLOCK, 0);
 }
 
-fn clears_append(stage: &mut Stage) {
+fn clears_append(stage: &mut Stage<'_>) {
     let fd = stage.open("a", libc::O_RDWR | libc::O_APPEND);
     stage.write_before(fd);
     Stage::set_flags(fd, 0, libc::O_APPEND);
@@ -67,7 +67,7 @@ fn clears_append(stage: &mut Stage) {
     stage.write(fd, b'*', BLOCK, 0);
 }
 
-fn changes_direct(stage: &mut Stage, set: i32, clear: i32) {
+fn changes_direct(stage: &mut Stage<'_>, set: i32, clear: i32) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.read_before(fd);
     stage.write_before(fd);
@@ -80,7 +80,7 @@ fn changes_direct(stage: &mut Stage, set: i32, clear: i32) {
     stage.read(fd, LARGE, 0);
 }
 
-fn sets_nonblock(stage: &mut Stage) {
+fn sets_nonblock(stage: &mut Stage<'_>) {
     let [reader, writer] = socket_pair(stage);
     fill(writer, 4 * 3);
     for _ in 0..3 {
@@ -90,7 +90,7 @@ fn sets_nonblock(stage: &mut Stage) {
     stage.read(reader, 4, 0);
 }
 
-fn clears_nonblock(stage: &mut Stage) {
+fn clears_nonblock(stage: &mut Stage<'_>) {
     let [reader, writer] = socket_pair(stage);
     Stage::set_flags(reader, libc::O_NONBLOCK, 0);
     stage.read(reader, 4, 0);
@@ -102,7 +102,7 @@ fn clears_nonblock(stage: &mut Stage) {
 
 // --- the same open file, and the same inode, by other numbers ----------------------------------
 
-fn duplicated(stage: &mut Stage, command: i32) {
+fn duplicated(stage: &mut Stage<'_>, command: i32) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.write_before(fd);
     // SAFETY: numbers only.
@@ -116,7 +116,7 @@ fn duplicated(stage: &mut Stage, command: i32) {
     stage.read(other, BLOCK, BLOCK as u64);
 }
 
-fn received(stage: &mut Stage) {
+fn received(stage: &mut Stage<'_>) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.write_before(fd);
     let [near, far] = socket_pair(stage);
@@ -128,7 +128,7 @@ fn received(stage: &mut Stage) {
     stage.read(other, 2 * BLOCK, 0);
 }
 
-fn reopened(stage: &mut Stage) {
+fn reopened(stage: &mut Stage<'_>) {
     let fd = stage.open("a", libc::O_RDONLY);
     stage.read_before(fd);
     let path = CString::new(format!("/proc/self/fd/{fd}")).expect("a path");
@@ -139,14 +139,14 @@ fn reopened(stage: &mut Stage) {
     stage.read(fd, BLOCK, 0);
 }
 
-fn unnamed(stage: &mut Stage) {
+fn unnamed(stage: &mut Stage<'_>) {
     let fd = stage.open(".", libc::O_RDWR | libc::O_TMPFILE);
     stage.write(fd, b'+', LARGE, 0);
     stage.read(fd, 2 * BLOCK, (LARGE - BLOCK) as u64);
     stage.note("fsync", Request::fsync(borrow(fd)));
 }
 
-fn unlinked(stage: &mut Stage) {
+fn unlinked(stage: &mut Stage<'_>) {
     let fd = stage.open("c", libc::O_RDWR | libc::O_CREAT);
     stage.write_before(fd);
     let path = stage.path("c");
@@ -156,7 +156,7 @@ fn unlinked(stage: &mut Stage) {
     stage.read(fd, 3 * BLOCK, 0);
 }
 
-fn sealed(stage: &mut Stage) {
+fn sealed(stage: &mut Stage<'_>) {
     // SAFETY: a live string.
     let fd = unsafe { libc::memfd_create(c"sealed".as_ptr(), libc::MFD_ALLOW_SEALING) };
     let fd = stage.keep(fd);
@@ -178,7 +178,7 @@ fn seal(fd: RawFd, seals: i32) {
 
 // --- numbers that come to mean something else --------------------------------------------------
 
-fn another_mode(stage: &mut Stage, way: &str) {
+fn another_mode(stage: &mut Stage<'_>, way: &str) {
     let fd = stage.open("a", libc::O_RDONLY);
     stage.read_before(fd);
     let path = stage.path("b");
@@ -194,7 +194,7 @@ fn another_mode(stage: &mut Stage, way: &str) {
     stage.read(fd, BLOCK, 0);
 }
 
-fn another_file(stage: &mut Stage, way: &str) {
+fn another_file(stage: &mut Stage<'_>, way: &str) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.read_before(fd);
     stage.write_before(fd);
@@ -204,7 +204,7 @@ fn another_file(stage: &mut Stage, way: &str) {
     stage.read(fd, BLOCK, BLOCK as u64);
 }
 
-fn for_append(stage: &mut Stage, way: &str) {
+fn for_append(stage: &mut Stage<'_>, way: &str) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.write_before(fd);
     replace(stage, fd, way, |it| it.open("b", libc::O_RDWR | libc::O_APPEND));
@@ -212,7 +212,7 @@ fn for_append(stage: &mut Stage, way: &str) {
     stage.read(fd, BLOCK, 0);
 }
 
-fn for_dsync(stage: &mut Stage, way: &str) {
+fn for_dsync(stage: &mut Stage<'_>, way: &str) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.write_before(fd);
     replace(stage, fd, way, |it| it.open("b", libc::O_RDWR | libc::O_DSYNC));
@@ -220,7 +220,7 @@ fn for_dsync(stage: &mut Stage, way: &str) {
     stage.read(fd, BLOCK, 0);
 }
 
-type Open = fn(&mut Stage) -> RawFd;
+type Open = fn(&mut Stage<'_>) -> RawFd;
 
 /// What is no ordinary file.
 const OTHERS: [(&str, Open); 9] = [
@@ -258,7 +258,7 @@ const OTHERS: [(&str, Open); 9] = [
     ("/dev/null", |it| it.open_at(&CString::from(c"/dev/null"), libc::O_RDWR)),
 ];
 
-fn for_other(stage: &mut Stage, way: &str, open: Open) {
+fn for_other(stage: &mut Stage<'_>, way: &str, open: Open) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.read_before(fd);
     replace(stage, fd, way, open);
@@ -269,7 +269,7 @@ fn for_other(stage: &mut Stage, way: &str, open: Open) {
     stage.write(fd, b'-', 8, 0);
 }
 
-fn counter(stage: &mut Stage, open: Open) {
+fn counter(stage: &mut Stage<'_>, open: Open) {
     // SAFETY: numbers only.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     let fd = stage.keep(fd);
@@ -282,7 +282,12 @@ fn counter(stage: &mut Stage, open: Open) {
 }
 
 /// Has the number of `fd` mean what `open` opens, by the way of that name.
-fn replace(stage: &mut Stage, fd: RawFd, way: &str, open: impl FnOnce(&mut Stage) -> RawFd) {
+fn replace(
+    stage: &mut Stage<'_>,
+    fd: RawFd,
+    way: &str,
+    open: impl FnOnce(&mut Stage<'_>) -> RawFd,
+) {
     let new = open(stage);
     // SAFETY: `fd` is a number of this row, closed here; the others are only duplicated.
     unsafe {
@@ -352,7 +357,7 @@ fn raw_close(fd: RawFd) -> i32 {
 
 // --- sockets -----------------------------------------------------------------------------------
 
-fn socket_pair(stage: &mut Stage) -> [RawFd; 2] {
+fn socket_pair(stage: &mut Stage<'_>) -> [RawFd; 2] {
     let mut ends = [0; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: room for two numbers.

@@ -17,23 +17,22 @@ const FILE_BYTES: usize = 64 << 10;
 const BEFORE: usize = 4;
 
 /// What happens in one row.
-pub(crate) struct Stage {
+pub(crate) struct Stage<'a> {
     folder: PathBuf,
     /// `O_DIRECT` or nothing.
     pub(crate) mode: i32,
-    context: Context,
+    context: &'a Context,
     open: Vec<RawFd>,
     outcome: Vec<String>,
 }
 
-impl Stage {
-    /// The files `a` and `b`, full of their letters, and a new context.
-    pub(crate) fn new(folder: &Path, mode: i32) -> Self {
+impl<'a> Stage<'a> {
+    /// The files `a` and `b`, full of their letters.
+    pub(crate) fn new(folder: &Path, mode: i32, context: &'a Context) -> Self {
         for letter in ["a", "b"] {
             let bytes = letter.repeat(FILE_BYTES);
             std::fs::write(folder.join(letter), bytes).expect("the files of the row");
         }
-        let context = Context::new(8).expect("io_setup");
         Self { folder: folder.to_owned(), mode, context, open: Vec::new(), outcome: Vec::new() }
     }
 

@@ -90,8 +90,9 @@ fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
 
 /// Tells whether a short transfer is to be continued, as the kernel would have inside one call.
 fn continues(bio: &Bio, fd: i32, len: usize) -> bool {
-    // With NOWAIT short means that the rest would wait; an atomic write must stay one call.
-    let one_call = bio.rw_flags & (rwf::NOWAIT | rwf::ATOMIC) != 0;
+    // With NOWAIT short means that the rest would wait; an atomic write and an append must stay
+    // one call.
+    let one_call = bio.rw_flags & (rwf::NOWAIT | rwf::ATOMIC | rwf::APPEND) != 0;
     if bio.offset < 0 || one_call || len > TRANSFER_MAX {
         return false;
     }

@@ -1,0 +1,294 @@
+//! Programs about file systems: what becomes of requests when those are full, shared, frozen,
+//! replaced or made read-only.
+//!
+//! `file-systems rows FOLDER` prints a line `row: outcome` each, which must be the same under two
+//! libraries; the other cases exit 0 when the claim holds, else panic with what they saw.
+
+use std::ffi::CString;
+use std::fmt::Write;
+use std::fs::{File, OpenOptions};
+use std::io::Error;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::ptr;
+use std::time::Duration;
+
+use nowait_tests::request::{Context, Request};
+
+const BLOCK: usize = 4096;
+const WIDE: usize = 64 << 10;
+const FILE_BYTES: usize = 256 << 10;
+
+const FIFREEZE: libc::c_ulong = 0xc004_5877;
+const FITHAW: libc::c_ulong = 0xc004_5878;
+const FICLONE: libc::c_ulong = 0x4004_9409;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["rows", folder] => rows(Path::new(folder)),
+        ["full", folder] => full(Path::new(folder)),
+        ["quota", folder] => quota(Path::new(folder)),
+        ["frozen", folder, mode] => frozen(Path::new(folder), mode_of(mode)),
+        ["replaced", folder, device, kind] => replaced(Path::new(folder), device, kind),
+        ["read-only", folder] => read_only(Path::new(folder)),
+        _ => panic!("unknown case {args:?}"),
+    }
+}
+
+fn mode_of(name: &str) -> i32 {
+    match name {
+        "buffered" => 0,
+        "direct" => libc::O_DIRECT,
+        other => panic!("unknown mode {other}"),
+    }
+}
+
+fn open(path: &Path, mode: i32) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).custom_flags(mode);
+    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The bytes of a file as runs of one byte each.
+fn contents(path: &Path) -> String {
+    let bytes = std::fs::read(path).expect("a file of the row");
+    let runs = bytes.chunk_by(|one, other| one == other);
+    let runs: Vec<_> = runs.map(|run| format!("{}*{}", run[0].escape_ascii(), run.len())).collect();
+    runs.join("+")
+}
+
+fn result(context: &Context, request: Request) -> i64 {
+    context.run(vec![request])[0].res
+}
+
+/// Shared extents, holes, and what is written behind the end.
+fn rows(folder: &Path) {
+    for mode in ["buffered", "direct"] {
+        for what in ["clone", "hole", "extend", "unwritten"] {
+            let context = Context::new(8).expect("io_setup");
+            let [path, other] = [folder.join("file"), folder.join("other")];
+            std::fs::write(&other, vec![b'o'; FILE_BYTES]).expect("a file");
+            let _ = std::fs::remove_file(&path);
+            let made = open(&path, 0);
+            prepare(&made, &other, what);
+            drop(made);
+            let file = open(&path, mode_of(mode));
+            let at = if what == "extend" { FILE_BYTES as u64 } else { WIDE as u64 };
+            let fd = file.as_fd();
+            let mut line = format!("{what}, {mode}:");
+            for (byte, len, at) in [(b'+', WIDE, at), (b'*', BLOCK, at + BLOCK as u64)] {
+                let write = Request::write(fd, &vec![byte; len], at);
+                let _ = write!(line, " write {}", result(&context, write));
+            }
+            let read = context.run(vec![Request::read(fd, WIDE, at)]);
+            let bytes = read[0].request.bytes();
+            let _ = write!(line, " read {} {}", read[0].res, bytes[BLOCK].escape_ascii());
+            let _ = write!(line, " sync {}", result(&context, Request::fsync(fd)));
+            println!("{line}, file {}, other {}", contents(&path), contents(&other));
+        }
+    }
+}
+
+/// Makes the file of a row. Where extents cannot be shared it is a copy.
+fn prepare(file: &File, other: &Path, what: &str) {
+    match what {
+        "clone" => {
+            let other = File::open(other).expect("the other file");
+            // SAFETY: numbers only.
+            if unsafe { libc::ioctl(file.as_raw_fd(), FICLONE, other.as_raw_fd()) } != 0 {
+                file.write_all_at(&vec![b'o'; FILE_BYTES], 0).expect("a copy");
+            }
+        }
+        "hole" => file.set_len(FILE_BYTES as u64).expect("a hole"),
+        "extend" => file.write_all_at(&vec![b'o'; FILE_BYTES], 0).expect("a file"),
+        // SAFETY: numbers only.
+        _ => match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, FILE_BYTES as i64) } {
+            0 => {}
+            _ => file.set_len(FILE_BYTES as u64).expect("a hole"),
+        },
+    }
+}
+
+/// There is no block left: who needs one is told so, who needs none is not.
+fn full(folder: &Path) {
+    let names = ["allocated", "hole", "empty"];
+    let [allocated, hole, empty] = names.map(|name| folder.join(name));
+    std::fs::write(&allocated, vec![b'o'; FILE_BYTES]).expect("a file");
+    open(&hole, 0).set_len(FILE_BYTES as u64).expect("a hole");
+    drop(open(&empty, 0));
+    let rest = open(&folder.join("rest"), 0);
+    // SAFETY: no memory is involved.
+    unsafe { libc::sync() };
+    take_all(&rest);
+    for mode in ["buffered", "direct"] {
+        let context = Context::new(8).expect("io_setup");
+        for path in [&allocated, &hole, &empty] {
+            let file = open(path, mode_of(mode));
+            let fd = file.as_fd();
+            let write = result(&context, Request::write(fd, &[b'+'; WIDE / 16], 0));
+            let sync = result(&context, Request::fsync(fd));
+            println!("full, {mode}, {}: write {write} sync {sync}", path.display());
+            println!("  {}", contents(path));
+        }
+    }
+}
+
+/// Takes all blocks there are.
+fn take_all(file: &File) {
+    let (mut end, mut part) = (0i64, 64 << 20);
+    while part >= BLOCK as i64 {
+        // SAFETY: numbers only.
+        match unsafe { libc::fallocate(file.as_raw_fd(), 0, end, part) } {
+            0 => end += part,
+            _ => part /= 2,
+        }
+    }
+}
+
+/// A limit is reached: the write that would pass it says so.
+fn quota(folder: &Path) {
+    let modes = ["buffered", "direct"];
+    // Before there is no room for their names.
+    let files = modes.map(|mode| open(&folder.join(mode), mode_of(mode)));
+    for (mode, file) in modes.into_iter().zip(files) {
+        let context = Context::new(8).expect("io_setup");
+        let mut written = 0;
+        let refused = loop {
+            let write = Request::write(file.as_fd(), &vec![b'+'; WIDE], written as u64);
+            match result(&context, write) {
+                res if res > 0 => written += res,
+                res => break res,
+            }
+            assert!(written < 64 << 20, "{mode}: no limit");
+        };
+        assert_eq!(refused, -i64::from(libc::EDQUOT), "{mode}: after {written} bytes");
+        let read = context.run(vec![Request::read(file.as_fd(), BLOCK, 0)]);
+        assert_eq!(read[0].res, written.min(BLOCK as i64), "{mode}");
+    }
+}
+
+/// Changes how a file system takes writes, by its folder.
+fn control(folder: &File, request: libc::c_ulong) {
+    // SAFETY: the call takes no memory.
+    let rc = unsafe { libc::ioctl(folder.as_raw_fd(), request, 0) };
+    assert_eq!(rc, 0, "{request:#x}: {}", Error::last_os_error());
+}
+
+/// While it is frozen writes wait, not the submitter, and reads do not; then all come to what they
+/// would have come to at their submission.
+fn frozen(folder: &Path, mode: i32) {
+    let context = Context::new(16).expect("io_setup");
+    let path = folder.join("file");
+    let file = open(&path, mode);
+    let fd = file.as_fd();
+    // What a file system refuses is learnt by the first write.
+    assert_eq!(result(&context, Request::write(fd, &vec![b'-'; FILE_BYTES], 0)), FILE_BYTES as i64);
+    assert_eq!(result(&context, Request::fsync(fd)), 0);
+    let root = File::open(folder).expect("the folder");
+    for round in 0..4u8 {
+        let byte = b'a' + round;
+        control(&root, FIFREEZE);
+        let writes = (0..4).map(|at| Request::write(fd, &[byte; BLOCK], at * BLOCK as u64));
+        let submitted = context.submit(writes.collect());
+        let read = Request::read(fd, BLOCK, WIDE as u64);
+        let tagged = context.submit_tagged(vec![(100, read)]);
+        // No write is over, however long one looks; the read needs none.
+        let first = context.reap(1, 1, Some(Duration::from_secs(30)));
+        let early = context.reap(0, 8, Some(Duration::ZERO));
+        set_append(&file, true);
+        control(&root, FITHAW);
+        assert_eq!((submitted, tagged), (4, 1), "round {round}");
+        let first = first.expect("io_getevents");
+        assert_eq!(first.first().map(|done| (done.tag, done.res)), Some((100, BLOCK as i64)));
+        assert_eq!(early.expect("io_getevents").len(), 0, "round {round}: written while frozen");
+        let done = context.reap_all(4);
+        assert!(done.iter().all(|done| done.res == BLOCK as i64), "round {round}: {done:?}");
+        set_append(&file, false);
+        let bytes = std::fs::read(&path).expect("the file");
+        assert_eq!(bytes.len(), FILE_BYTES, "round {round}: appended");
+        assert!(bytes[..4 * BLOCK].iter().all(|it| *it == byte), "round {round}");
+    }
+}
+
+fn set_append(file: &File, set: bool) {
+    // SAFETY: numbers only.
+    let rc = unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL) & !libc::O_APPEND;
+        let append = if set { libc::O_APPEND } else { 0 };
+        libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | append)
+    };
+    assert_eq!(rc, 0);
+}
+
+/// One file system after another in the same place, in one context: memory, and then a device.
+fn replaced(folder: &Path, device: &str, kind: &str) {
+    let context = Context::new(16).expect("io_setup");
+    let mut numbers = [0; 2];
+    for round in 0..8 {
+        let (source, kind) = if round % 2 == 0 { ("none", "tmpfs") } else { (device, kind) };
+        mount(source, folder, kind);
+        for mode in [0, libc::O_DIRECT] {
+            let file = open(&folder.join("file"), mode);
+            numbers[round % 2] = file.metadata().expect("its device").dev();
+            let fd = file.as_fd();
+            let byte = b'a' + round as u8;
+            let write = |at: usize| Request::write(fd, &[byte; BLOCK], (at * BLOCK) as u64);
+            let done = context.run((0..8).map(write).collect());
+            assert!(done.iter().all(|done| done.res == BLOCK as i64), "round {round}: {done:?}");
+            let read = |at: usize| Request::read(fd, BLOCK, (at * BLOCK) as u64);
+            let done = context.run((0..8).map(read).collect());
+            assert!(done.iter().all(|done| done.request.bytes() == [byte; BLOCK]));
+            assert_eq!(result(&context, Request::fsync(fd)), 0);
+        }
+        let text = CString::new(folder.to_str().expect("a path")).expect("a path");
+        // SAFETY: a live string.
+        let rc = unsafe { libc::umount2(text.as_ptr(), 0) };
+        assert_eq!(rc, 0, "round {round}: {}", Error::last_os_error());
+    }
+    println!("device numbers {numbers:?}");
+}
+
+fn mount(source: &str, folder: &Path, kind: &str) {
+    let text = |it: &str| CString::new(it).expect("a string without zeroes");
+    let (source, kind) = (text(source), text(kind));
+    let folder = text(folder.to_str().expect("a path"));
+    // SAFETY: live strings; no data.
+    let rc =
+        unsafe { libc::mount(source.as_ptr(), folder.as_ptr(), kind.as_ptr(), 0, ptr::null()) };
+    assert_eq!(rc, 0, "{}", Error::last_os_error());
+}
+
+/// Made read-only and writable again: what is open for reading is read, and nothing of ours that
+/// is open for writing is in the way.
+fn read_only(folder: &Path) {
+    let context = Context::new(16).expect("io_setup");
+    let path = folder.join("file");
+    std::fs::write(&path, vec![b'o'; FILE_BYTES]).expect("a file");
+    let reader = File::open(&path).expect("the file");
+    for round in 0..4 {
+        let writer = open(&path, 0);
+        assert_eq!(
+            result(&context, Request::write(writer.as_fd(), &vec![b'+'; WIDE], 0)),
+            WIDE as i64
+        );
+        drop(writer);
+        remount(folder, libc::MS_RDONLY);
+        let read = context.run(vec![Request::read(reader.as_fd(), WIDE, 0)]);
+        assert!(read[0].request.bytes().iter().all(|byte| *byte == b'+'), "round {round}");
+        assert_eq!(result(&context, Request::fsync(reader.as_fd())), 0, "round {round}");
+        remount(folder, 0);
+    }
+}
+
+fn remount(folder: &Path, flags: libc::c_ulong) {
+    let folder = CString::new(folder.to_str().expect("a path")).expect("a path");
+    // SAFETY: live strings; no data.
+    let rc = unsafe {
+        let none = ptr::null();
+        libc::mount(none, folder.as_ptr(), none, flags | libc::MS_REMOUNT, none.cast())
+    };
+    assert_eq!(rc, 0, "remount {flags:#x}: {}", Error::last_os_error());
+}

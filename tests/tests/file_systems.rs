@@ -1,0 +1,164 @@
+//! What becomes of requests when file systems are full, shared, frozen, replaced, read-only.
+
+use std::path::Path;
+use std::process::Command;
+
+use nowait_tests::differences::differences;
+use nowait_tests::for_each_subject;
+use nowait_tests::fuse::Shown;
+use nowait_tests::mount::{Kind, Mount};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip::{self, Skip};
+use nowait_tests::subject::{Backend, Cache, Library, Subject, Submit};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_file-systems");
+const FD_LIFETIME: &str = env!("CARGO_BIN_EXE_fd-lifetime");
+const DESCRIPTORS: &str = env!("CARGO_BIN_EXE_descriptors");
+
+/// As in `descriptors.rs`.
+const MAY_DIFFER: [(&str, &str); 2] = [
+    ("close, for an event counter:", "ours writes to counters, which the kernel's AIO cannot"),
+    ("raw, for an event counter:", "the same"),
+];
+
+for_each_subject!(on_xfs_answers_are_those_of_the_kernel, xfs, [libaio, preload]);
+for_each_subject!(on_btrfs_answers_are_those_of_the_kernel, btrfs, [libaio, preload]);
+for_each_subject!(on_an_overlay_answers_are_those_of_the_kernel, overlay, [libaio, preload]);
+
+fn xfs(subject: Subject) {
+    compare(subject, Mount::new(Kind::Xfs));
+}
+
+fn btrfs(subject: Subject) {
+    compare(subject, Mount::new(Kind::Btrfs));
+}
+
+fn overlay(subject: Subject) {
+    compare(subject, Mount::overlay());
+}
+
+/// Shared extents, holes, numbers that change: the same as with the system's library.
+fn compare(subject: Subject, mount: Result<Mount, Skip>) {
+    let Some(mount) = skip::unless(mount) else { return };
+    let cached = (subject.library == Library::Preload).then(|| subject.cache(Cache::User));
+    for subject in [Some(subject), cached].into_iter().flatten() {
+        let run = |subject: Subject, args: &[&str]| {
+            let program = subject.launch(args[0]).arg(args[1]).arg(mount.path());
+            program.args(&args[2..]).succeed().stdout
+        };
+        let rows = |subject: Subject| run(subject, &[PROGRAM, "rows"]);
+        let differences = differences(&rows(Subject::SYSTEM), &rows(subject), &[]);
+        assert!(differences.is_empty(), "{subject}, row: system, ours\n{differences}");
+    }
+    // Where no close is watched most is unseen.
+    let modes: &[_] =
+        if subject.library == Library::Preload { &[] } else { &["buffered", "direct"] };
+    for mode in modes {
+        let table = |subject: Subject| {
+            subject.launch(DESCRIPTORS).arg(mount.path()).arg(mode).succeed().stdout
+        };
+        let differences = differences(&table(Subject::SYSTEM), &table(subject), &MAY_DIFFER);
+        assert!(differences.is_empty(), "{subject}, {mode}, row: system, ours\n{differences}");
+    }
+}
+
+for_each_subject!(on_fuse_overlapping_requests_take_effect_in_order, fuse, [libaio, preload]);
+
+fn fuse(subject: Subject) {
+    let scratch = Scratch::new("fuse");
+    let image = scratch.file("image");
+    let made = std::fs::File::create(&image).and_then(|file| file.set_len(4 << 20));
+    made.expect("an image");
+    let shown = scratch.file("shown");
+    let Some(shown) = Shown::start(&scratch, &shown, &[image.to_str().expect("a path")]) else {
+        return;
+    };
+    let output = subject.launch(FD_LIFETIME).arg("overlap").arg(shown.file()).succeed();
+    subject.assert_served(&output);
+    shown.stop();
+}
+
+for_each_subject!(where_nothing_is_left_the_answer_is_that_of_the_kernel, full, [libaio, preload]);
+
+fn full(subject: Subject) {
+    for kind in [Kind::Ext4, Kind::Tmpfs] {
+        let table = |subject: Subject| {
+            let made = match kind {
+                Kind::Tmpfs => Mount::new(kind),
+                _ => Mount::with_reserved_blocks(0, 64 << 20),
+            };
+            let mount = skip::unless(made)?;
+            let output = subject.launch(PROGRAM).arg("full").arg(mount.path()).succeed();
+            let folder = mount.path().to_str().expect("a path");
+            Some(output.stdout.replace(folder, ""))
+        };
+        let (Some(reference), Some(ours)) = (table(Subject::SYSTEM), table(subject)) else {
+            return;
+        };
+        let differences = differences(&reference, &ours, &[]);
+        assert!(differences.is_empty(), "{subject}, {}\n{differences}", kind.name());
+        assert!(reference.contains("write -28"), "nobody was refused\n{reference}");
+    }
+}
+
+for_each_subject!(a_limit_is_told_by_the_request_that_meets_it, quota, [libaio, preload]);
+
+fn quota(subject: Subject) {
+    let Some(mount) = skip::unless(Mount::new(Kind::Btrfs)) else { return };
+    for args in [&["quota", "enable"][..], &["qgroup", "limit", "8M"]] {
+        let made = Command::new("btrfs").args(args).arg(mount.path()).status();
+        assert!(made.is_ok_and(|status| status.success()), "btrfs {args:?}");
+    }
+    subject.launch(PROGRAM).arg("quota").arg(mount.path()).succeed();
+}
+
+for_each_subject!(while_it_is_frozen_writes_wait_and_submit_does_not, frozen, [libaio, preload]);
+
+fn frozen(subject: Subject) {
+    if subject.is_system() {
+        return; // its io_submit waits, for the program that would thaw
+    }
+    let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
+    let thawing = Thawing(mount.path());
+    for submit in [Submit::Auto, Submit::Offload] {
+        // Native AIO takes direct writes in by the io_submit that waits.
+        let is_native = subject.backend == Backend::Kaio;
+        for mode in if is_native { &["buffered"][..] } else { &["buffered", "direct"] } {
+            let program = subject.submit(submit).launch(PROGRAM).arg("frozen");
+            let output = program.arg(mount.path()).arg(mode).succeed();
+            subject.assert_served(&output);
+        }
+    }
+    drop(thawing);
+}
+
+/// A program that failed may have left it frozen.
+struct Thawing<'a>(&'a Path);
+
+impl Drop for Thawing<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(self.0).output();
+    }
+}
+
+for_each_subject!(what_is_mounted_next_in_its_place_is_looked_at, replaced, [libaio, preload]);
+
+fn replaced(subject: Subject) {
+    for kind in [Kind::Ext4, Kind::Btrfs] {
+        let Some(mount) = skip::unless(Mount::new(kind)) else { return };
+        let device = mount.device().expect("a loop device");
+        let scratch = Scratch::new("replaced");
+        let program = subject.launch(PROGRAM).arg("replaced").arg(scratch.path());
+        subject.assert_served(&program.arg(device).arg(kind.name()).succeed());
+    }
+}
+
+for_each_subject!(nothing_of_ours_keeps_a_file_system_writable, read_only, [libaio, preload]);
+
+fn read_only(subject: Subject) {
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        let Some(mount) = skip::unless(Mount::new(kind)) else { return };
+        let output = subject.launch(PROGRAM).arg("read-only").arg(mount.path()).succeed();
+        subject.assert_served(&output);
+    }
+}
