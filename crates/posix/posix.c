@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,11 +94,21 @@ static void make_call(const struct call *call)
 	call->function(call->value);
 }
 
+struct own_call {
+	struct call call;
+	sem_t made;
+};
+
 static void *own_thread(void *argument)
 {
-	struct call call = *(struct call *)argument;
+	struct own_call *own = argument;
+	struct call call = own->call;
 
-	free(argument);
+	/* The function may be the end of the attributes, which are read while a thread is made. */
+	while (sem_wait(&own->made) != 0)
+		continue;
+	sem_destroy(&own->made);
+	free(own);
 	make_call(&call);
 	return NULL;
 }
@@ -105,14 +116,18 @@ static void *own_thread(void *argument)
 /* Runs the function in a thread with the attributes that it was given. */
 static bool has_own_thread(const struct call *call)
 {
-	struct call *copy = call->attributes ? malloc(sizeof *copy) : NULL;
+	struct own_call *own = call->attributes ? malloc(sizeof *own) : NULL;
 
-	if (!copy)
+	if (!own)
 		return false;
-	*copy = *call;
-	if (make_thread(call->attributes, own_thread, copy) == 0)
+	own->call = *call;
+	sem_init(&own->made, 0, 0);
+	if (make_thread(call->attributes, own_thread, own) == 0) {
+		sem_post(&own->made);
 		return true;
-	free(copy);
+	}
+	sem_destroy(&own->made);
+	free(own);
 	return false;
 }
 
