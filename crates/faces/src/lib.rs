@@ -4,3 +4,9 @@
 
 pub use nowait_libaio;
 pub use nowait_posix;
+
+use nowait_sys::allocator::Allocator;
+
+/// A signal handler of the program may wait for a request while it keeps malloc's lock.
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;

@@ -2,7 +2,8 @@
 //! the kernel had it in hand.
 //!
 //! - *Who waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler that
-//!   has interrupted malloc. It takes no lock and no memory, and runs no request.
+//!   has interrupted malloc. It takes no lock and no memory, and runs no request; the engine's
+//!   memory has nothing to do with malloc (`nowait_sys::allocator`).
 //! - *For what:* for all that is accepted and ends by itself (`IoContext::owed`), reads too; not
 //!   for polls and streams.
 //! - *Who brings it:* the engine's threads, and callers in io_getevents.

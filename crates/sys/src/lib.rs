@@ -10,6 +10,7 @@
 //! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
 //! thread   signals, names, identities     signal   what tells a process of a completion
 //! inside   when handlers of the program run
+//! allocator   memory that has nothing to do with malloc
 //! epoll    many descriptors at once
 //! timer, tty, pipe, socket: files without offsets
 //! sync     atomics, a mutex and a futex that models replace by loom's
@@ -26,6 +27,7 @@
 
 pub mod aio;
 pub mod aligned;
+pub mod allocator;
 pub mod cred;
 pub mod epoll;
 pub mod epoll_set;
