@@ -1,6 +1,10 @@
 /* The signal handlers of the program, which run between calls of the library and never in one: the
  * kernel calls `arrives`, which asks the engine's side when.
  *
+ * abort(3) ends a process by SIGABRT, in whatever way the C library comes to call it: where the
+ * program has no handler for that, `arrives` is installed all the same, and has what was accepted
+ * done first.
+ *
  * What the kernel has is the truth: only the handler itself is kept here, with the flag that the
  * kernel must not see. A child of vfork shares this memory, but has handlers of its own; what it
  * installs goes to the kernel as it is.
@@ -20,6 +24,9 @@
 /* Negative: it comes again when the interrupted call of the library is over. */
 extern long nowait_signal_arrives(int signal, const siginfo_t *info, sigset_t *mask) HIDDEN;
 extern void nowait_signal_handled(long depth) HIDDEN;
+extern void nowait_leave(void) HIDDEN;
+extern void nowait_settle(void) HIDDEN;
+extern void nowait_stays(void) HIDDEN;
 /* The C library's own; it knows which signals are its own too. */
 extern int __sigaction(int signal, const struct sigaction *action, struct sigaction *before);
 
@@ -37,11 +44,14 @@ static pid_t process(void) { return (pid_t)raw(SYS_getpid, (long[6]){ 0 }); }
 
 static void forked(void) { owner = process(); }
 
+static void await_abort(void);
+
 __attribute__((constructor)) static void begin(void)
 {
 	if (!owner)
 		pthread_atfork(NULL, NULL, forked);
 	owner = process();
+	await_abort();
 }
 
 static action_t handler_of(int signal)
@@ -52,6 +62,22 @@ static action_t handler_of(int signal)
 static int flags_of(int signal)
 {
 	return __atomic_load_n(&program[signal].flags, __ATOMIC_RELAXED);
+}
+
+/* Ends the process when the handler returns; or abort does that, which the program's own handler
+ * has not kept from it. */
+static void aborts(bool ends)
+{
+	const struct sigaction usual = { .sa_handler = SIG_DFL };
+
+	if (!ends) {
+		nowait_settle();
+		nowait_stays();
+		return;
+	}
+	nowait_leave();
+	__sigaction(SIGABRT, &usual, NULL);
+	raw(SYS_tgkill, (long[6]){ process(), raw(SYS_gettid, (long[6]){ 0 }), SIGABRT });
 }
 
 static void arrives(int signal, siginfo_t *info, void *context)
@@ -67,7 +93,10 @@ static void arrives(int signal, siginfo_t *info, void *context)
 		usual.sa_handler = SIG_DFL;
 		__sigaction(signal, &usual, NULL);
 	}
-	handler_of(signal)(signal, info, context);
+	if (handler_of(signal))
+		handler_of(signal)(signal, info, context);
+	if (signal == SIGABRT)
+		aborts(!handler_of(signal));
 	nowait_signal_handled(depth);
 }
 
@@ -82,6 +111,14 @@ static bool is_handled(const struct sigaction *action)
 	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
 }
 
+/* Tells whether the kernel gets `arrives` in its place. */
+static bool is_taken(int signal, const struct sigaction *action)
+{
+	if (!is_handled(action))
+		return signal == SIGABRT && action->sa_handler == SIG_DFL;
+	return !is_ours(action);
+}
+
 /* Turns what the kernel has into what the program has installed. */
 static void show(struct sigaction *action, action_t handler, int flags)
 {
@@ -89,6 +126,14 @@ static void show(struct sigaction *action, action_t handler, int flags)
 		action->sa_sigaction = handler;
 		action->sa_flags = (action->sa_flags & ~SA_SIGINFO) | flags;
 	}
+}
+
+static void await_abort(void)
+{
+	struct sigaction now;
+
+	if (__sigaction(SIGABRT, NULL, &now) == 0 && is_taken(SIGABRT, &now))
+		sigaction(SIGABRT, &now, NULL);
 }
 
 int sigaction(int signal, const struct sigaction *action, struct sigaction *before)
@@ -101,7 +146,7 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *befo
 		return (int)checked(-EINVAL);
 	old_handler = handler_of(signal);
 	old_flags = flags_of(signal);
-	if (action && is_handled(action) && !is_ours(action) && owner == process()) {
+	if (action && is_taken(signal, action) && owner == process()) {
 		ours = *action;
 		/* In this order: a signal that arrives now finds a handler that was installed. */
 		__atomic_store_n(&program[signal].flags,

@@ -1,12 +1,12 @@
 //! Memory that has nothing to do with malloc.
 //!
 //! A signal handler of the program may have interrupted malloc or free, whose lock then waits for
-//! the handler to return; and that may call `_exit`, or aio_suspend, and wait for a request. What the
-//! request takes and gives back on its way must not need that lock, on any thread.
+//! the handler to return; and that may call `_exit`, or aio_suspend, and wait for a request. What
+//! the request takes and gives back on its way must not need that lock, on any thread.
 //!
-//! So the preload library takes its memory from a region of its own: pieces of 44 sizes, each with a
-//! list of free ones, which threads take from and give to without a lock. Larger ones are mappings.
-//! What was once taken for pieces stays; as much as is used at a time.
+//! So the preload library takes its memory from a region of its own: pieces of 44 sizes, each with
+//! a list of free ones, which threads take from and give to without a lock. Larger ones are
+//! mappings. What was once taken for pieces stays: as much as is used at a time.
 
 use crate::{
     memory::{map, unmap},
@@ -52,8 +52,8 @@ static LEN: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicUsize = AtomicUsize::new(PAGE);
 static USABLE: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the size of pieces for a layout: its place in the list, and the bytes. Multiples of 16 up
-/// to 128, then four for each doubling.
+/// Returns the size of pieces for a layout: its place in the list, and the bytes. Multiples of 16
+/// up to 128, then four for each doubling.
 #[inline]
 fn size_of(layout: Layout) -> Option<(usize, usize)> {
     let mut len = layout.size().max(1);
@@ -170,8 +170,8 @@ fn make_usable(start: usize, end: usize) -> bool {
     true
 }
 
-/// Returns where the region begins, reserved at first use: addresses only, and fewer where those are
-/// limited (RLIMIT_AS). 0: there is none.
+/// Returns where the region begins, reserved at first use: addresses only, and fewer where those
+/// are limited (RLIMIT_AS). 0: there is none.
 fn region() -> usize {
     match START.load(Acquire) {
         0 => {}
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "a region of gibibytes")]
     fn what_grows_keeps_its_bytes() {
-        // SAFETY: layouts are not empty; the memory is filled before it is read, and given back once.
+        // SAFETY: layouts are not empty; memory is filled before it is read, and given back once.
         unsafe {
             let mut len = 10;
             let mut memory = Allocator.alloc_zeroed(layout(len, 64));

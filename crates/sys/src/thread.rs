@@ -1,6 +1,6 @@
 //! What a library's own threads need: no signals of the application, a name, an identity.
 
-use crate::{Errno, sys};
+use crate::{Errno, inside::Inside, sys};
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -24,8 +24,10 @@ pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
 
 /// Blocks every signal of the application on this thread: its handlers belong on its own threads.
 ///
-/// Calls that wait may still be interrupted (`EINTR`), by the C library.
+/// Calls that wait may still be interrupted (`EINTR`), by the C library. Such a thread is in a call
+/// of the library for good: when it aborts, it is not waited for.
 pub fn block_signals() {
+    core::mem::forget(Inside::enter());
     swap_signal_mask(ALL_SIGNALS);
 }
 

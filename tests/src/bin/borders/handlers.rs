@@ -77,8 +77,10 @@ fn submit_for_ever(requests: &mut Requests<'_>, mut context: aio::ContextPointer
             (context, in_flight) = (setup(BLOCKS as i32), 0);
             requests.set_context(context);
         }
-        // Its lock, too, may be one that the handler interrupts.
-        drop(std::hint::black_box(vec![0u8; 1 + dice.roll(9000) as usize]));
+        // The lock of malloc, too, may be one that the handler interrupts.
+        for _ in 0..dice.roll(100) {
+            drop(std::hint::black_box(Vec::<u8>::with_capacity(1 + dice.roll(9000) as usize)));
+        }
     }
 }
 
