@@ -274,13 +274,15 @@ fn a_mount_that_is_alive_is_left_alone() {
     let scratch = Scratch::new("fuse");
     let (disk, file) = (image(&scratch, "disk.img", SIZE), scratch.file("disk"));
     let Some(shown) = Shown::start(&scratch, &file, &[text(&disk)]) else { return };
+    // Of another image: this one is the first server's.
+    let other = image(&scratch, "other.img", SIZE);
     let again = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
-    let again = again.args(["serve", text(&disk), "--fuse", text(&file)]).run();
+    let again = again.args(["serve", text(&other), "--fuse", text(&file)]).run();
     assert_eq!(again.status.code(), Some(1), "{again}");
     assert!(again.stderr.contains("something is mounted there"), "{again}");
     for (wrong, reason) in [(scratch.path(), "regular file"), (Path::new("/x/y/z"), "/x/y/z")] {
         let refused = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
-        let refused = refused.args(["serve", text(&disk), "--fuse", text(wrong)]).run();
+        let refused = refused.args(["serve", text(&other), "--fuse", text(wrong)]).run();
         assert_eq!(refused.status.code(), Some(1), "{refused}");
         assert!(refused.stderr.contains(reason), "{refused}");
     }
