@@ -106,6 +106,7 @@ impl<'a> Submission<'a> {
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
     pub fn start(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
+            command.refresh()?;
             return self.start_cached(&file, &command, &reply);
         }
         if self.native.is_later() {

@@ -2,11 +2,16 @@
 
 mod common;
 
-use common::{Prng, bytes, command, leaked, on_every_backend, reap, submit};
+use common::{Prng, bytes, command, command_with, leaked, on_every_backend, reap, submit};
 use nowait_block::conformance::note_skip_here;
-use nowait_file::{Context, Kind};
+use nowait_file::{Context, Kind, command::Flags};
+use nowait_sys::{
+    file::{O_APPEND, O_RDONLY, O_RDWR, O_WRONLY},
+    inspect::set_status_flags,
+};
 use std::{
     fs::{File, OpenOptions},
+    os::fd::AsRawFd,
     sync::{Arc, Barrier},
 };
 
@@ -60,6 +65,29 @@ fn batch(contexts: &[Arc<Context>], file: &File, model: &mut [u8], random: &mut 
 #[test]
 fn small_and_large_requests_take_effect_in_order() {
     take_effect_in_order(1);
+}
+
+/// Flags that are remembered may be those of another file, or of a while ago.
+#[test]
+fn remembered_flags_decide_nothing() {
+    on_every_backend(|engine| {
+        let Some(file) = file() else { return };
+        let context = Context::new(engine, 0, 64).unwrap();
+        let hinted = |flags, kind, len, offset| {
+            command_with(Flags::Remembered(flags), kind, &file, leaked(len, 7), offset)
+        };
+        // Open for neither, as far as is remembered.
+        submit(&context, 1, hinted(O_RDONLY, Kind::Write, SMALL, 0)).unwrap();
+        submit(&context, 2, hinted(O_WRONLY, Kind::Read, SMALL, 0)).unwrap();
+        let whole = SMALL as i64;
+        assert_eq!(reap(&context, 2), [(1, whole), (2, whole)]);
+        // It appends, which is not remembered: once, and in one piece.
+        set_status_flags(file.as_raw_fd(), O_RDWR | O_APPEND).unwrap();
+        submit(&context, 3, hinted(O_RDWR, Kind::Write, LARGE, 0)).unwrap();
+        assert_eq!(reap(&context, 1), [(3, LARGE as i64)]);
+        assert_eq!(file.metadata().unwrap().len() as usize, SMALL + LARGE);
+        context.destroy().unwrap();
+    });
 }
 
 #[test]

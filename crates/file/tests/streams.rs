@@ -387,6 +387,23 @@ fn a_silent_socket_says_eagain_to_the_impatient() {
     });
 }
 
+/// The status flags of a while ago may say that it would not wait.
+#[test]
+fn a_silent_socket_that_waits_is_not_told_by_remembered_flags() {
+    on_every_backend(|engine| {
+        let context = Context::new(engine, 0, 8).unwrap();
+        let (reader, mut writer) = UnixStream::pair().unwrap();
+        let remembered = Flags::Remembered(file::O_RDWR | file::O_NONBLOCK);
+        let memory = leaked(8, 0);
+        submit(&context, 1, command_with(remembered, Kind::Read, &reader, memory, 0)).unwrap();
+        assert!(!has_event(&context), "it waits");
+        writer.write_all(b"speaks").unwrap();
+        assert_eq!(reap(&context, 1), [(1, 6)]);
+        assert_eq!(&bytes(memory)[..6], b"speaks");
+        context.destroy().unwrap();
+    });
+}
+
 /// Closes `old` and gives its number to `file`; `None`: another test was faster.
 fn in_place_of(old: OwnedFd, file: &impl AsRawFd) -> Option<OwnedFd> {
     let number = old.as_raw_fd();
