@@ -72,6 +72,12 @@ impl Ring {
         }
     }
 
+    /// Returns the number of completions that the queue holds; the kernel keeps more of them until
+    /// it is entered with [`Ring::enter`] for none.
+    pub fn completions_max(&self) -> usize {
+        self.inner.params().cq_entries() as usize
+    }
+
     /// Returns the descriptor, still owned.
     pub fn raw_fd(&self) -> i32 {
         self.inner.as_raw_fd()

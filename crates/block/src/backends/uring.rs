@@ -53,6 +53,8 @@ pub struct Uring {
     /// Keys of requests to cancel, until somebody who may enter comes by.
     cancels: Mutex<Vec<u64>>,
     cancels_wait: AtomicBool,
+    /// The kernel may keep completions that the queue had no room for.
+    hides: AtomicBool,
     /// The kernel refused entries for want of memory: they are still queued.
     starved: AtomicBool,
     alarm: Alarm,
@@ -111,6 +113,7 @@ impl Uring {
             requests: Mutex::new(Requests::new(depth)),
             cancels: Mutex::new(Vec::new()),
             cancels_wait: AtomicBool::new(false),
+            hides: AtomicBool::new(false),
             starved: AtomicBool::new(false),
             alarm: Alarm {
                 gate: Box::default(),
@@ -230,7 +233,27 @@ impl Uring {
     }
 
     /// Moves completions to `done`; returns how many entries came, the ring's own included.
+    ///
+    /// There may be more than the queue holds: any number of polls. The kernel keeps them, and
+    /// shows nothing that comes later either, until it is asked. That can only be so after the
+    /// queue was full, and then this has just taken as many as it holds.
     fn take(&self, done: &mut Vec<Completion>) -> usize {
+        let mut total = 0;
+        loop {
+            let taken = self.take_shown(done);
+            total += taken;
+            let hidden = taken >= self.ring.completions_max() || self.hides.swap(false, Relaxed);
+            if !hidden {
+                return total;
+            }
+            if !self.may_enter() || self.ring.enter(0, 0, Deadline::NOW).is_err() {
+                self.hides.store(true, Relaxed); // for who comes next
+                return total;
+            }
+        }
+    }
+
+    fn take_shown(&self, done: &mut Vec<Completion>) -> usize {
         let _queue = self.completion.lock();
         // SAFETY: the lock of the completion queue is held.
         if !unsafe { self.ring.has_completions() } {
@@ -498,6 +521,34 @@ mod tests {
                 crate::conformance::note_skip(test, &errno.to_string());
                 None
             }
+        }
+    }
+
+    /// The kernel shows what did not fit only to who enters: a caller that never waits, too.
+    #[test]
+    fn completions_that_do_not_fit_are_seen_without_a_wait() {
+        const POLLS: u64 = 1000;
+        let Some(uring) = with_a_counter(Issuer::Any, "completions_that_do_not_fit") else {
+            return;
+        };
+        assert!(uring.ring.completions_max() < POLLS as usize / 10);
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut done = Vec::new();
+        for round in 1..3 {
+            for token in 0..POLLS {
+                let (events, none) = (BioOp::Poll(1), crate::bio::Segments::NONE);
+                // SAFETY: a poll names no memory.
+                let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, token) };
+                uring.queue(poll).unwrap();
+            }
+            uring.commit();
+            std::io::Write::write_all(&mut writer, b"x").unwrap();
+            let limit = Deadline::after_ns(20_000_000_000);
+            while done.len() < POLLS as usize * round && !limit.has_passed() {
+                uring.reap(&mut done, 0, Deadline::NOW).unwrap();
+            }
+            assert_eq!(done.len(), POLLS as usize * round);
+            assert_eq!(uring.in_flight(), 0);
         }
     }
 
