@@ -50,6 +50,8 @@ pub struct HeldFile {
 }
 
 const UNDER_WAY: i32 = -1;
+/// There was no number for it when it arrived.
+const LOST: i32 = -2;
 
 /// The way of files into the engine's table.
 #[derive(Debug)]
@@ -66,18 +68,19 @@ struct Way {
 
 #[derive(Debug, Default)]
 struct Arrived {
-    /// Numbers in the engine's table: only a thread of the engine may close them.
-    files: FxHashMap<u64, i32>,
+    /// Numbers in the engine's table: only a thread of the engine may close them. `None`: there was
+    /// none free for the file, which is lost.
+    files: FxHashMap<u64, Option<i32>>,
     /// Given up before they arrived.
     unwanted: Vec<u64>,
 }
 
 impl Arrived {
-    fn take_in(&mut self, tag: u64, fd: Fd) {
+    fn take_in(&mut self, tag: u64, fd: Option<Fd>) {
         if let Some(index) = self.unwanted.iter().position(|other| *other == tag) {
             self.unwanted.swap_remove(index); // and `fd` is closed
         } else {
-            self.files.insert(tag, fd.into_raw());
+            self.files.insert(tag, fd.map(Fd::into_raw));
         }
     }
 }
@@ -87,7 +90,7 @@ impl Way {
     fn receive(&self, arrived: &mut Arrived, tag: u64) -> Result<i32, Errno> {
         loop {
             if let Some(number) = arrived.files.remove(&tag) {
-                return Ok(number);
+                return number.ok_or(Errno::MFILE);
             }
             let (tag, fd) = fdtable::receive(self.far)?;
             arrived.take_in(tag, fd);
@@ -101,16 +104,13 @@ impl Way {
         let number = match in_engine_table() {
             // Also if it is still under way: a message holds a file like a descriptor.
             true => self.receive(&mut arrived, tag).ok(),
-            false => arrived.files.remove(&tag),
+            false => arrived.files.remove(&tag).unwrap_or_else(|| {
+                arrived.unwanted.push(tag);
+                None
+            }),
         };
-        match number {
-            None if in_engine_table() => {}
-            None => arrived.unwanted.push(tag),
-            Some(number) => {
-                drop(arrived);
-                self.close_in_engine(number);
-            }
-        }
+        drop(arrived);
+        number.into_iter().for_each(|number| self.close_in_engine(number));
     }
 
     /// Closes a number of the engine's table, or leaves that to a thread which has the table.
@@ -147,19 +147,32 @@ impl Way {
 impl Descriptor for HeldFile {
     /// Returns the number in the engine's table; only for engine threads.
     fn number(&self) -> Result<i32, Errno> {
-        let known = self.fd.load(Acquire);
-        if known != UNDER_WAY {
-            return Ok(known);
+        if let Some(known) = self.known() {
+            return known;
         }
         // Looked at again under the lock: of two workers that come at once, one receives it.
         let mut arrived = self.way.arrived.lock();
-        let known = self.fd.load(Acquire);
-        if known != UNDER_WAY {
-            return Ok(known);
+        if let Some(known) = self.known() {
+            return known;
         }
-        let number = self.way.receive(&mut arrived, self.tag)?;
-        self.fd.store(number, Release);
-        Ok(number)
+        let received = self.way.receive(&mut arrived, self.tag);
+        match received {
+            Ok(number) => self.fd.store(number, Release),
+            Err(Errno::MFILE) => self.fd.store(LOST, Release),
+            Err(_) => {}
+        }
+        received
+    }
+}
+
+impl HeldFile {
+    /// Returns the number, or that there was none; `None`: nobody has asked yet.
+    fn known(&self) -> Option<Result<i32, Errno>> {
+        match self.fd.load(Acquire) {
+            UNDER_WAY => None,
+            LOST => Some(Err(Errno::MFILE)),
+            number => Some(Ok(number)),
+        }
     }
 }
 
@@ -167,6 +180,7 @@ impl Drop for HeldFile {
     fn drop(&mut self) {
         match *self.fd.get_mut() {
             UNDER_WAY => self.way.give_up(self.tag),
+            LOST => {}
             number => self.way.close_in_engine(number),
         }
     }
@@ -224,6 +238,7 @@ impl Holds {
         if let Some((known, held)) = by_number.get(&number)
             && *known == identity
             && let Some(held) = held.upgrade()
+            && held.known() != Some(Err(Errno::MFILE))
         {
             return Ok(held);
         }

@@ -65,8 +65,8 @@ fn receive_file(channel: i32) -> Result<(), Refusal> {
     let poll = || poll::ppoll(channel, 1, deadline, None);
     let ready = core::iter::repeat_with(poll).find(|ready| *ready != Err(Errno::INTR));
     ready.transpose().map_err(|errno| Refusal::diagnose("ppoll", errno))?;
-    let (_, file) =
-        fdtable::receive(channel).map_err(|errno| Refusal::diagnose("recvmsg", errno))?;
+    let received = fdtable::receive(channel).and_then(|(_, file)| file.ok_or(Errno::MFILE));
+    let file = received.map_err(|errno| Refusal::diagnose("recvmsg", errno))?;
     check_read("preadv2", read(&file))
 }
 
