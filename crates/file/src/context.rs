@@ -13,14 +13,13 @@ use crate::{
     throttle::Throttle,
     under_way::UnderWay,
 };
-use core::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence,
-};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, bio::Descriptor};
 use nowait_retry::{
     IoContext, Request, Sink, Wanted,
     stats::Stats,
     waiters::{Bell, Mask},
+    watch::Watch,
 };
 use nowait_sys::{
     Errno,
@@ -52,7 +51,7 @@ pub struct Context {
     throttle: Throttle,
     /// Nobody calls for the events (the ring is read directly): the driver must bring them.
     engine_driven: AtomicBool,
-    pub(crate) watched: AtomicBool,
+    pub(crate) watch: Watch,
     waits: AtomicU64,
     /// Rings for whoever polls one descriptor, whenever there are events.
     counter: OnceLock<Arc<Bell>>,
@@ -115,7 +114,7 @@ impl Context {
             under_way: UnderWay::default(),
             throttle: Throttle::new(engine.config().context_limits),
             engine_driven: AtomicBool::new(false),
-            watched: AtomicBool::new(false),
+            watch: Watch::default(),
             waits: AtomicU64::new(0),
             copying: AtomicBool::new(false),
             counter: OnceLock::new(),
@@ -259,7 +258,7 @@ impl Context {
 
     /// Has the driver bring what the own queue completes, if no caller does.
     fn have_watched(self: &Arc<Self>) {
-        if !self.watched.load(Relaxed) && !self.watched.swap(true, SeqCst) {
+        if self.watch.started() {
             self.engine.watch(self);
         }
     }
@@ -527,13 +526,8 @@ impl Context {
     /// nothing is under way, the watch is over.
     pub(crate) fn tick(&self, waits_before: Option<u64>, hurries: bool) -> Option<u64> {
         let under_way = || Some(self.own.as_ref()?.in_flight() + self.unrun.load(Relaxed));
-        if under_way()? == 0 {
-            self.watched.store(false, SeqCst);
-            fence(SeqCst);
-            // Something may have started between the look and the store.
-            if under_way()? == 0 || self.watched.swap(true, SeqCst) {
-                return None;
-            }
+        if under_way()? == 0 && self.watch.ends(|| under_way() == Some(0)) {
+            return None;
         }
         let waits = self.waits.load(Relaxed);
         if hurries {

@@ -7,11 +7,7 @@ use crate::{
     plug::{Place, Plug},
     section::Section,
 };
-use core::sync::atomic::{
-    AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
-    fence,
-};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, Completion};
 use nowait_retry::Pump;
 use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
@@ -115,7 +111,6 @@ impl Pump for OwnPump {
         if unrun > 0 {
             // Out of the queue and not counted here yet, they were seen nowhere: the driver may
             // have ended its watch. And whoever leads may have what it came for.
-            fence(SeqCst);
             context.look_after();
         }
         plug.flush(Some(&context));
@@ -232,10 +227,10 @@ mod tests {
         let context = Context::new(&engine, 0, 1).unwrap();
         let pump = OwnPump::new(Arc::new(Null::new(1)), &context);
         pump.collected.lock().completions = completions(1, 1 << 20);
-        assert!(!context.watched.load(Relaxed));
+        assert!(!context.watch.is_on());
         pump.run();
         assert_eq!(context.unrun.load(Relaxed), 99);
-        assert!(context.watched.load(Relaxed), "nobody comes for the rest");
+        assert!(context.watch.is_on(), "nobody comes for the rest");
         engine.shutdown();
     }
 }

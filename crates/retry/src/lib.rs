@@ -15,6 +15,7 @@
 //! * [`request`]: an operation with its kick; [`run_list`]: requests that were kicked
 //! * [`event_ring`]: completions, laid out as the kernel's user-mapped ring
 //! * [`waiters`]: threads that wait for completions
+//! * [`watch`]: who looks after what nobody waits for
 //! * [`outcome`]: how a request ended, in the application's memory, and who sleeps for that
 //! * [`context`]: slots, completions, waiting, destruction
 //! * [`stats`]: counters and the histogram of a report
@@ -31,6 +32,7 @@ pub mod stats;
 pub mod sync;
 pub mod wait;
 pub mod waiters;
+pub mod watch;
 
 pub use context::{IoContext, Pump, Sink, Wanted};
 pub use operation::{Operation, Step};

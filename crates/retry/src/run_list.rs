@@ -140,7 +140,7 @@ mod loom_tests {
             Step::Done(result)
         }
 
-        fn finish(&mut self, (): &mut (), _: Result<u32, Errno>) {}
+        fn finish(&mut self, (): &mut (), _: &Wait<'_, Self>, _: Result<u32, Errno>) {}
     }
 
     /// A run list, other news for its thread, and where that thread sleeps: as a queue does, it
