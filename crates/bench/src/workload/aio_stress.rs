@@ -175,8 +175,8 @@ fn case(row: &RowDef, engines: &[&'static EngineDef], shape: Shape) -> Case {
 }
 
 /// Our page cache, which is what a program of the API gets by default, is ahead of every peer; what
-/// nowait does with the kernel's is shown beside it. Where the writes are not durable, what counts is
-/// the time until they are.
+/// nowait does with the kernel's is shown beside it. Where the writes are not durable, what counts
+/// is the time until they are.
 fn targets(subjects: &[Subject], fsync: bool) -> Vec<Target> {
     let metric = if fsync { Metric::BytesPerSSynced } else { Metric::BytesPerS };
     let peers = subjects.iter().map(|subject| subject.engine);
