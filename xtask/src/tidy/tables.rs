@@ -2,6 +2,7 @@
 
 use super::Finding;
 use super::source::{Source, words};
+use crate::process;
 use std::collections::HashSet;
 
 /// Fewest words in the name of a test: shorter ones may be those of counters or options.
@@ -11,10 +12,10 @@ const NAME_WORDS_MIN: usize = 4;
 /// the name of a test is the name of something.
 pub(super) fn names(sources: &[Source], findings: &mut Vec<Finding>) {
     let paths: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();
-    let rust = sources.iter().filter(|source| source.is_rust());
+    let code = sources.iter().filter(|source| source.is_code());
     let known: HashSet<&str> =
-        rust.flat_map(|source| words(&source.code).map(|(_, word)| word)).collect();
-    for source in sources.iter().filter(|source| source.path.ends_with(".md")) {
+        code.flat_map(|source| words(&source.code).map(|(_, word)| word)).collect();
+    for source in sources.iter().filter(|source| source.extension() == "md") {
         let mut columns = Vec::new();
         let mut inside = false;
         for (index, line) in source.text.lines().enumerate() {
@@ -54,7 +55,8 @@ fn judge(token: &str, paths: &[&str], known: &HashSet<&str>) -> Option<String> {
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             })
         };
-        below("") || below("crates/")
+        // Documents and the like are no sources.
+        below("") || below("crates/") || process::root().join(path).exists()
     };
     if token.contains('/') && !token.contains(' ') {
         let missing = expand(token).into_iter().find(|path| !is_there(path))?;
