@@ -12,6 +12,7 @@ use crate::copy;
 use crate::file::CachedFile;
 use crate::flush::Durable;
 use crate::folio::FolioId;
+use crate::mistake::{Mistake, makes};
 use crate::sync::{Arc, Relaxed};
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_retry::WaitEntry;
@@ -165,7 +166,7 @@ impl CacheIo {
         let mut from = 0;
         for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
             let end = from + segment.len as u64;
-            if result.is_ok() && end > valid {
+            if result.is_ok() && end > valid && !makes(Mistake::KeepTail) {
                 let kept = valid.saturating_sub(from) as usize;
                 // SAFETY: the folio's memory, which is locked by this I/O.
                 unsafe { copy::zero(segment.base.add(kept), segment.len - kept) };

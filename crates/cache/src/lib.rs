@@ -17,6 +17,7 @@
 //!   memory     frames for an operation            reclaim    victims, cleaning
 //! lend         bytes without a copy
 //! copy         between frames and memory of the application
+//! mistake      made on purpose, for tests that must find them
 //! open_file    what an open remembers of its reads
 //! readahead    what to read before it is asked for
 //! policy       which folio leaves when a frame is needed
@@ -48,6 +49,7 @@ mod io;
 pub mod lend;
 pub mod mapping;
 mod memory;
+pub mod mistake;
 #[cfg(all(test, loom))]
 mod models;
 mod nodes;

@@ -22,6 +22,7 @@ use crate::cache::Cache;
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, GUARDS, LOCKED, UPTODATE, WRITEBACK};
 use crate::frames::{Ahead, NoFrames};
 use crate::gate::Gate;
+use crate::mistake::{Mistake, makes};
 use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
@@ -106,6 +107,12 @@ impl Mapping {
         let pin = Pin::adopt(&self.cache.frames, id);
         let outcome = match before {
             _ if before.is_locked() => Err(Reason::Unlocked),
+            _ if before.is_writeback()
+                && makes(Mistake::WriteIntoWriteback)
+                && folio.change_if(0, LOCKED, LOCKED, 0).is_ok() =>
+            {
+                Ok(())
+            }
             _ if before.is_writeback() => Err(Reason::Written),
             _ if before.is_guarded() => Err(Reason::Returned),
             _ => Ok(()),
@@ -296,7 +303,7 @@ impl Mapping {
     /// Unlocks a folio that the caller has changed, or filled without reading: it is dirty.
     pub fn changed(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
-        if !folio.state().is_dirty() {
+        if !folio.state().is_dirty() && !makes(Mistake::ForgetDirty) {
             let mut lock = self.lock.lock();
             // Locked: no writeback can begin between these.
             folio.clear(ERROR);
@@ -311,6 +318,8 @@ impl Mapping {
     /// sync is not chased by pages that become dirty later.
     pub fn tag_for_writeback(&self, from: u64, last: u64) {
         let mut lock = self.lock.lock();
+        let short = makes(Mistake::SyncShort) && last < u64::MAX;
+        let last = if short { last.saturating_sub(1) } else { last };
         self.tree.mark_dirty_to_write(&self.cache.nodes, &mut lock, from, last);
     }
 
@@ -390,7 +399,11 @@ impl Mapping {
         self.tag(&mut lock, folio, Tag::Writeback, false);
         drop(lock);
         folio.note_written();
+        let before = woken.len();
         self.release(id, 0, WRITEBACK, woken);
+        if makes(Mistake::LoseKicks) {
+            woken.truncate(before);
+        }
     }
 
     /// Returns the first page with the tag from `from` to `last`, inclusive, and its folio.

@@ -60,7 +60,8 @@ pub enum Cut {
 
 /// A handle to one queue of a simulated device. Clones share the queue.
 ///
-/// Bios take effect when they finish, in virtual time; the data of a write is taken at `commit`.
+/// Bios take effect when they finish, in virtual time, with the data of that time; what changes
+/// between `commit` and then is counted ([`SimDevice::unstable`]).
 /// `reap` moves the clock on to the next completion, never sleeps, and reads deadlines on that
 /// clock. A look that finds nothing takes 100 ns, so that a loop of looks gets on too.
 ///
@@ -123,6 +124,11 @@ impl SimDevice {
     /// Returns how many faults happened.
     pub fn fired(&self) -> u64 {
         self.service.lock().fired
+    }
+
+    /// Returns how many writes had their data changed while the device had them.
+    pub fn unstable(&self) -> u64 {
+        self.service.lock().unstable
     }
 
     /// Changes what goes wrong from the next request on.

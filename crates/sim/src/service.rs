@@ -30,6 +30,8 @@ pub(crate) struct Service {
     pub(crate) off: Option<Vec<(usize, Change)>>,
     pub(crate) accepted: u64,
     pub(crate) fired: u64,
+    /// Writes whose data changed while the device had them.
+    pub(crate) unstable: u64,
     completed: u64,
     model: Model,
     /// In the place of the model.
@@ -65,7 +67,8 @@ pub(crate) struct Request {
     queue: usize,
     pub(crate) bio: Bio,
     pub(crate) fate: Fate,
-    /// From `commit` on: which descriptor, the data of a write, what a flush covers.
+    /// From `commit` on: which descriptor, the data of a write as it was then and then as it is
+    /// performed, what a flush covers.
     pub(crate) fd: Result<i32, Errno>,
     pub(crate) data: Result<Vec<u8>, Errno>,
     pub(crate) mark: u64,
@@ -97,6 +100,7 @@ impl Service {
             off: None,
             accepted: 0,
             fired: 0,
+            unstable: 0,
             completed: 0,
             model: config.model.clone(),
             machine: config.hardware.as_ref().map(Hardware::machine),
@@ -130,7 +134,7 @@ impl Service {
         self.queues[queue].in_flight += 1;
     }
 
-    /// Starts what was queued: the data of writes is taken now.
+    /// Starts what was queued: from now on the data of writes must not change.
     pub(crate) fn start(&mut self, queue: usize) {
         for mut request in core::mem::take(&mut self.queues[queue].queued) {
             request.fd = request.bio.number();
@@ -201,8 +205,9 @@ impl Service {
 
     /// Moves time on to `ns` and finishes what is due by then, each at its own time.
     pub(crate) fn run_until(&mut self, ns: u64) {
-        while let Some((finish_ns, request)) = self.take_due(ns) {
+        while let Some((finish_ns, mut request)) = self.take_due(ns) {
             self.clock.advance_to(finish_ns);
+            self.take_data(&mut request, finish_ns);
             let result = self.perform(&request, finish_ns);
             self.finish(&request, result, finish_ns);
             // A cancelled request may have been the one: then this is the first chance.
@@ -229,6 +234,20 @@ impl Service {
         let (index, _) = due.min_by_key(|(_, served)| (served.finish_ns, served.tie))?;
         let Served { finish_ns, request, .. } = self.served.swap_remove(index);
         Some((finish_ns, request))
+    }
+
+    /// Takes the data of a write as it is when the device performs it, and notices what was changed
+    /// while the device had it: one that computes checksums would fail it.
+    fn take_data(&mut self, request: &mut Request, at_ns: u64) {
+        if request.bio.op != BioOp::Write || !self.contents {
+            return;
+        }
+        let now = memory::gather(&request.bio.segments);
+        if now != request.data {
+            self.unstable += 1;
+            self.trace.note(at_ns, What::Fault { request: request.number, fault: "unstable" });
+            request.data = now;
+        }
     }
 
     fn finish(&mut self, request: &Request, result: Result<u32, Errno>, at_ns: u64) {
@@ -274,7 +293,8 @@ impl Service {
             return;
         };
         if !self.damage.chance(self.faults.uncancelled_ppm) {
-            let request = self.served.remove(index).request;
+            let mut request = self.served.remove(index).request;
+            self.take_data(&mut request, now_ns);
             self.damage(&request, now_ns);
             self.finish(&request, Err(Errno::CANCELED), now_ns);
             self.serve(now_ns);
@@ -306,6 +326,9 @@ impl Service {
         ended.append(&mut self.stuck);
         ended.extend(core::mem::take(&mut self.in_machine).into_values());
         ended.sort_by_key(|request| request.number);
+        for request in &mut ended {
+            self.take_data(request, now_ns);
+        }
         let writes = ended.iter().filter_map(|request| self.write_of(request)).collect();
         self.off = Some(writes);
         ended.extend(self.waiting.drain(..));

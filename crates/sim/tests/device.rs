@@ -236,13 +236,17 @@ fn a_flush_that_began_before_a_write_ended_does_not_cover_it() {
 }
 
 #[test]
-fn the_data_of_a_write_is_taken_at_commit() {
+fn the_data_of_a_write_is_taken_when_it_is_performed_and_a_change_is_noticed() {
     let device = with_faults(Faults::none());
     let mut memory = [1; 512];
     start(&device, bio(BioOp::Write, &mut memory, 0, 1));
     memory.fill(2);
+    assert_eq!(device.unstable(), 0);
     reap(&device, 1);
-    assert_eq!(device.contents(FD).unwrap()[0], 1);
+    assert_eq!((device.contents(FD).unwrap()[0], device.unstable()), (2, 1));
+    start(&device, bio(BioOp::Write, &mut memory, 0, 1));
+    reap(&device, 1);
+    assert_eq!(device.unstable(), 1);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::{
 };
 use core::fmt;
 use nowait_block::backends::mem::Mem;
-use nowait_cache::{Cache, Durable};
+use nowait_cache::{Cache, Durable, mistake};
 use nowait_sim::{Cut, Oracle, Prng, SimDevice};
 use nowait_sys::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -209,6 +209,7 @@ impl<'m> Runner<'m> {
         let cache = Cache::with_frames(setup.frames);
         let (size, block_bytes, seed) = (setup.size, setup.block_bytes, scenario.order);
         let mut executor = Executor::new(medium, &cache, size, block_bytes, seed);
+        mistake::make(setup.mistake);
         executor.set_canary(setup.canary);
         executor.set_readahead(setup.readahead_pages);
         let oracle = (setup.granule > 1).then(|| {
@@ -354,6 +355,9 @@ impl<'m> Runner<'m> {
     }
 
     fn judge_events(&mut self) -> Verdict {
+        if self.device.is_some_and(|device| device.unstable() > 0) {
+            return Err(String::from("a page was changed while it was written"));
+        }
         for event in self.executor.take_events() {
             self.judge_event(&event).map_err(|why| format!("#{} {}: {why}", event.id, event.op))?;
         }

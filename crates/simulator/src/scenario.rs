@@ -1,7 +1,7 @@
 //! What is done in one run, drawn from a seed.
 
 use crate::{canary::Canary, op::Op};
-use nowait_cache::{Durable, FRAME_BYTES};
+use nowait_cache::{Durable, FRAME_BYTES, mistake::Mistake};
 use nowait_sim::{Config, Faults, Model, Prng};
 
 /// Below what the cache lies.
@@ -35,8 +35,10 @@ pub struct Setup {
     pub granule: u64,
     /// Most pages to read ahead; 0: none.
     pub readahead_pages: u32,
-    /// A mistake to be caught.
+    /// A mistake of the layer above the cache, to be caught.
     pub canary: Option<Canary>,
+    /// A mistake of the cache itself, to be caught.
+    pub mistake: Option<Mistake>,
 }
 
 impl Setup {
@@ -170,6 +172,7 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
         granule,
         readahead_pages,
         canary: None,
+        mistake: None,
     }
 }
 
