@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use nowait_tests::aio::{self, ContextPointer};
 use nowait_tests::thread_state::wait_until;
 
-use crate::rounds::{BATCH, BLOCKS, Dice, Kind, Requests, Target, in_child, reap, setup};
+use crate::rounds::{
+    BATCH, BLOCKS, Dice, Kind, Requests, Target, in_child, reap, rounds_in_child, setup,
+};
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +149,7 @@ pub(crate) fn the_thread_ends(folder: &Path, rounds: u32) {
 pub(crate) fn the_context_ends(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let what = "threads beside io_destroy";
-    let status = in_child(what, || {
+    let status = rounds_in_child(what, rounds, || {
         for round in 0..rounds {
             destroy_beside_threads(&target, round);
         }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::SeqCst};
 
 use nowait_tests::aio;
 
-use crate::rounds::{BATCH, BLOCK, BLOCKS, Dice, Kind, Requests, Target, in_child, reap, setup};
+use crate::rounds::{
+    BATCH, BLOCK, BLOCKS, Dice, Kind, Requests, Target, in_child, reap, rounds_in_child, setup,
+};
 
 extern "C" fn ends_the_process(_signal: i32) {
     // SAFETY: ends the process.
@@ -173,7 +175,7 @@ pub(crate) fn a_handler_makes_calls(folder: &Path, rounds: u32) {
     let sink = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
     SINK.store(sink.as_raw_fd(), SeqCst);
     let what = "a fast timer";
-    let status = in_child(what, || {
+    let status = rounds_in_child(what, rounds, || {
         let (blocks, context) = (control_blocks(), setup(BLOCKS as i32));
         install(makes_calls, libc::SA_RESTART);
         start_timer(50, 50);

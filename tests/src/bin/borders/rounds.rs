@@ -232,7 +232,12 @@ pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), 
 
 /// Runs `child` in a forked process, which must end by itself; returns its wait status.
 pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
-    const PATIENCE_MS: i32 = 30_000;
+    rounds_in_child(what, 1, child)
+}
+
+/// The same for a process that has more than one round.
+pub(crate) fn rounds_in_child(what: &str, rounds: u32, child: impl FnOnce()) -> i32 {
+    let patience_ms = 30_000 + 300 * rounds as i32;
     // SAFETY: this process has one thread.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork");
@@ -245,7 +250,7 @@ pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
     let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
     let mut poll = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one live entry.
-    let ended = unsafe { libc::poll(&raw mut poll, 1, PATIENCE_MS) };
+    let ended = unsafe { libc::poll(&raw mut poll, 1, patience_ms) };
     if ended != 1 {
         // SAFETY: takes nothing.
         let where_it_is = hang::describe(unsafe { libc::getpgrp() });
