@@ -8,7 +8,7 @@
 use crate::{Errno, Fd, sys};
 
 /// Gives the calling thread, and the threads it will start, an empty descriptor table that
-/// holds only `keep`.
+/// holds only `keep`, and something that cannot be written as 0 to 2.
 ///
 /// # Errors
 /// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here; the table is
