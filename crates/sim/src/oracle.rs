@@ -42,7 +42,7 @@ struct Open {
 #[derive(Clone, Debug)]
 enum What {
     Write { offset: u64, len: usize, sync: bool },
-    Flush,
+    Flush(Range<u64>),
 }
 
 /// A sector or size that no promise allows.
@@ -96,7 +96,16 @@ impl Oracle {
     /// # Panics
     /// The file is unknown, or the id is in use.
     pub fn begin_flush(&mut self, id: u64, fd: i32) {
-        self.begin(id, fd, What::Flush);
+        self.begin_flush_of(id, fd, 0..u64::MAX);
+    }
+
+    /// Hears that an fsync or fdatasync of a range begins: of no more than that it promises the
+    /// contents, and of less than the whole file no size.
+    ///
+    /// # Panics
+    /// The file is unknown, or the id is in use.
+    pub fn begin_flush_of(&mut self, id: u64, fd: i32, range: Range<u64>) {
+        self.begin(id, fd, What::Flush(range));
         self.file(fd);
     }
 
@@ -117,8 +126,8 @@ impl Oracle {
                     file.synced(begin, offset..offset + done as u64);
                 }
             }
-            (What::Flush, Ok(_)) => file.flushed(begin),
-            (What::Flush, Err(_)) => file.doubted(),
+            (What::Flush(range), Ok(_)) => file.flushed(begin, &range),
+            (What::Flush(_), Err(_)) => file.doubted(),
         }
     }
 

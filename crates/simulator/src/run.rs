@@ -16,7 +16,7 @@ use crate::{
 };
 use core::fmt;
 use nowait_block::backends::mem::Mem;
-use nowait_cache::{Cache, Durable, mistake};
+use nowait_cache::{Cache, Durable, FRAME_BYTES, mistake};
 use nowait_sim::{Cut, Oracle, Prng, SimDevice};
 use nowait_sys::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -441,7 +441,11 @@ impl<'m> Runner<'m> {
             Op::DirectWrite { sync, .. } => {
                 oracle.begin_write(event.id, FD, event.offset, data, sync);
             }
-            _ if is_flush(&event.op) => oracle.begin_flush(event.id, FD),
+            Op::Sync { from, last, .. } if is_flush(&event.op) => {
+                let page = FRAME_BYTES as u64;
+                let end = last.saturating_add(1).saturating_mul(page);
+                oracle.begin_flush_of(event.id, FD, from * page..end);
+            }
             _ => {}
         }
     }
@@ -456,9 +460,9 @@ impl<'m> Runner<'m> {
     }
 }
 
-/// Tells whether the end of the operation promises that all of the file is durable.
+/// Tells whether the end of the operation promises that its range is durable.
 fn is_flush(op: &Op) -> bool {
-    matches!(op, Op::Sync { from: 0, last: u64::MAX, durable } if *durable >= Durable::Data)
+    matches!(op, Op::Sync { durable, .. } if *durable >= Durable::Data)
 }
 
 /// Tells whether the operation reports what could not be written.

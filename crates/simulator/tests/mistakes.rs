@@ -20,3 +20,15 @@ fn canary_every_mistake_of_the_cache_is_found_out() {
         assert!(!fails(seed, None), "seed {seed}, without the mistake");
     }
 }
+
+/// The oracle knows what a sync of a part of the file promises.
+#[test]
+fn canary_a_sync_of_a_range_that_stops_short_is_found_by_power_cuts() {
+    let fails = |seed: u64, mistake| {
+        let mut scenario = Scenario::draw(seed, 40, Profile::Power);
+        scenario.setup.mistake = mistake;
+        run::check(&scenario).is_err()
+    };
+    let found = (0..40).find(|seed| fails(*seed, Some(Mistake::SyncShort)));
+    assert!(!fails(found.expect("a seed finds it"), None));
+}

@@ -129,12 +129,17 @@ impl History {
         }
     }
 
-    /// A flush that began then has ended well.
-    pub(super) fn flushed(&mut self, begin: u64) {
-        for versions in self.sectors.values_mut() {
+    /// A flush of `range` that began then has ended well.
+    pub(super) fn flushed(&mut self, begin: u64, range: &Range<u64>) {
+        let sector_bytes = self.sector_bytes as u64;
+        let first = range.start.div_ceil(sector_bytes);
+        let whole = first..(range.end / sector_bytes).max(first);
+        for (_, versions) in self.sectors.range_mut(whole) {
             forget_replaced(versions, |life| life.is_covered(begin));
         }
-        self.settle_sizes(|life| life.is_covered(begin));
+        if *range == (0..u64::MAX) {
+            self.settle_sizes(|life| life.is_covered(begin));
+        }
     }
 
     /// A synchronous write of `range` that began then has ended well.
