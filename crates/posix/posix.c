@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../libaio/cancel.h"
 #include "../libaio/raw.h"
 
 struct call {
@@ -172,9 +173,13 @@ static int prepare(const struct sigevent *event)
 
 static int start(int (*begin)(struct aiocb *block), struct aiocb *block)
 {
+	struct cancel before = cancel_off();
 	int err = prepare(&block->aio_sigevent);
 
-	return (int)checked(err == 0 ? begin(block) : err);
+	if (err == 0)
+		err = begin(block);
+	cancel_back(before);
+	return (int)checked(err);
 }
 
 int aio_read(struct aiocb *block) { return start(nowait_aio_read, block); }
@@ -190,7 +195,14 @@ int aio_fsync(int operation, struct aiocb *block)
 	return start(operation == O_SYNC ? sync_all : sync_data, block);
 }
 
-int aio_cancel(int fd, struct aiocb *block) { return (int)checked(nowait_aio_cancel(fd, block)); }
+int aio_cancel(int fd, struct aiocb *block)
+{
+	struct cancel before = cancel_off();
+	int ret = nowait_aio_cancel(fd, block);
+
+	cancel_back(before);
+	return (int)checked(ret);
+}
 
 /* Tuning of glibc's threads; the engine has its own (NOWAIT_WORKERS). */
 void aio_init(const struct aioinit *init) { (void)init; }
@@ -282,8 +294,10 @@ static bool time_after(const struct timespec *wait, struct timespec *until)
 int aio_suspend(const struct aiocb *const list[], int len, const struct timespec *timeout)
 {
 	struct timespec until;
-	int ret;
+	int ret, before;
 
+	/* A cancellation point, whether it waits or not. */
+	pthread_testcancel();
 	if (len < 0)
 		return (int)checked(-EINVAL);
 	if (is_any_over(list, (size_t)len))
@@ -292,7 +306,9 @@ int aio_suspend(const struct aiocb *const list[], int len, const struct timespec
 		return (int)checked(-EINVAL);
 	if (timeout && timeout->tv_sec <= 0 && timeout->tv_nsec == 0)
 		return (int)checked(-EAGAIN);
+	before = asynchronous_cancel_off();
 	ret = wait_for_one(list, (size_t)len, timeout ? &until : NULL);
+	asynchronous_cancel_back(before);
 	return (int)checked(ret == -ETIMEDOUT ? -EAGAIN : ret);
 }
 
@@ -333,16 +349,21 @@ static int wait_for_all(struct aiocb *const list[], size_t len)
 int lio_listio(int mode, struct aiocb *const list[], int len, struct sigevent *event)
 {
 	bool waits = mode == LIO_WAIT;
-	int started, waited;
+	struct cancel before;
+	int started, waited, type;
 
 	if ((!waits && mode != LIO_NOWAIT) || len < 0 || len > nowait_aio_max())
 		return (int)checked(-EINVAL);
+	before = cancel_off();
 	started = prepare_list(list, (size_t)len, waits ? NULL : event);
 	if (started == 0)
 		started = nowait_lio_listio(list, (size_t)len, waits ? NULL : event);
+	cancel_back(before);
 	if (!waits || (started < 0 && started != -EIO && started != -EAGAIN))
 		return (int)checked(started);
+	type = asynchronous_cancel_off();
 	waited = wait_for_all(list, (size_t)len);
+	asynchronous_cancel_back(type);
 	return (int)checked(started < 0 ? started : waited);
 }
 

@@ -32,6 +32,7 @@ pages! {
     limits_are_as_the_standard_says = "sysconf";
     aio_init_does_no_harm = "aio_init";
     setuid_is_not_hindered = "setuid";
+    cancelled_threads_end_where_they_may = "pthread_cancel";
     close_does_not_hinder_requests = "close";
     the_end_of_a_thread_does_not_hinder_requests = "pthread_exit";
     fork_leaves_requests_to_the_parent = "fork";
