@@ -15,6 +15,27 @@ fn what_was_promised_is_there_after_every_power_cut_2() {
     support::run(100..200, 40, Profile::Power);
 }
 
+/// A device whose requests fail, or come late, and whose power fails too.
+#[test]
+fn what_was_promised_is_there_although_requests_failed_before_the_power_did() {
+    let share = 60_000;
+    for seed in 0..40 {
+        let mut scenario = Scenario::draw(seed, 40, Profile::Power);
+        let Below::Sim(config) = &mut scenario.setup.below else { unreachable!("a device") };
+        config.faults = Faults {
+            read_error_ppm: share,
+            write_error_ppm: share,
+            flush_error_ppm: share,
+            partial_ppm: 500_000,
+            forget_ppm: 500_000,
+            ..Faults::volatile_cache()
+        };
+        if let Err(failure) = run::check(&scenario) {
+            panic!("{failure}");
+        }
+    }
+}
+
 /// Returns how many of the first seeds fail once `spoil` has changed their world.
 fn found(seeds: u64, spoil: impl Fn(&mut Scenario)) -> usize {
     let fails = |seed: &u64| {
