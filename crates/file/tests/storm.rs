@@ -221,7 +221,7 @@ impl Storm {
         let files = self.files.lock().unwrap();
         self.accepted.fetch_add(1, AcqRel);
         let (command, what) = files.random(prng, slot.memory);
-        let number = self.history.lock().unwrap().submit(what, command.len as usize);
+        let number = self.history.lock().unwrap().submit(name, what, command.len as usize);
         slot.number.store(number, Release);
         slot.fill(command.kind, number);
         match submit(&self.context, name, command) {
@@ -250,15 +250,10 @@ impl Storm {
     }
 
     fn cancel_named(&self, name: u64) {
-        let number = &self.slots[name as usize].number;
-        let before = number.load(Acquire);
+        let before = self.history.lock().unwrap().len();
         match self.context.cancel(name) {
-            Ok(()) => {
-                // The slot may have got another request meanwhile: it was one of the two.
-                let mut history = self.history.lock().unwrap();
-                history.cancel(before);
-                history.cancel(number.load(Acquire));
-            }
+            // The slot may have had several requests meanwhile: it was one of them.
+            Ok(()) => self.history.lock().unwrap().cancel(name, before),
             Err(errno) => assert_eq!(errno, Errno::INVAL, "cancel"),
         }
     }

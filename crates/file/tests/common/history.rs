@@ -32,6 +32,8 @@ pub(crate) enum What {
 /// One request, in the order of submission.
 #[derive(Debug)]
 struct Entry {
+    /// What a cancellation names it with; others had the name before, and will have it.
+    name: u64,
     what: What,
     len: usize,
     submitted: u64,
@@ -74,9 +76,10 @@ impl History {
     }
 
     /// Takes in a request that is about to be submitted; returns its number.
-    pub(crate) fn submit(&mut self, what: What, len: usize) -> usize {
+    pub(crate) fn submit(&mut self, name: u64, what: What, len: usize) -> usize {
         self.time += 1;
         self.entries.push(Entry {
+            name,
             what,
             len,
             submitted: self.time,
@@ -88,11 +91,17 @@ impl History {
         self.entries.len() - 1
     }
 
-    /// Says that a request was asked to end.
-    pub(crate) fn cancel(&mut self, number: usize) {
-        if let Some(entry) = self.entries.get_mut(number) {
-            entry.cancelled = true;
-        }
+    /// Returns the number of the next request.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Says that one of the requests of this name was asked to end: that which had the name when
+    /// there were `before` requests, or a later one.
+    pub(crate) fn cancel(&mut self, name: u64, before: usize) {
+        let had = self.entries[..before].iter().rposition(|entry| entry.name == name);
+        let of_name = self.entries[had.unwrap_or(before)..].iter_mut();
+        of_name.filter(|entry| entry.name == name).for_each(|entry| entry.cancelled = true);
     }
 
     /// Says that the program closed both ends of a stream.
@@ -279,7 +288,7 @@ mod canaries {
     fn ran(requests: &[(What, i64, &[u8])]) -> History {
         let mut history = History::default();
         for (what, res, memory) in requests {
-            let number = history.submit(*what, BLOCK);
+            let number = history.submit(0, *what, BLOCK);
             history.end(number, *res, memory);
         }
         history
@@ -304,7 +313,7 @@ mod canaries {
             assert!(catches(&ran(&[(READ, res, &initial(0, 3))]), &untouched()), "result {res}");
         }
         let mut cancelled = ran(&[(FILE, failed(Errno::CANCELED), &[])]);
-        cancelled.cancel(0);
+        cancelled.cancel(0, 1);
         assert!(!catches(&cancelled, &untouched()));
         assert!(catches(&cancelled, &files), "it said that nothing was written");
     }
