@@ -256,6 +256,22 @@ impl Holds {
         self.send(number)
     }
 
+    /// Tells whether the application's numbers mean nothing to the calling thread.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        in_engine_table() && !self.is_table_shared()
+    }
+
+    /// Holds the open file behind the application's `number`; on a thread of the engine, which has
+    /// to look whether it is still the file that is meant.
+    ///
+    /// # Errors
+    /// Those of [`fdtable::fetch`].
+    pub(crate) fn fetch(&self, number: i32) -> Result<Arc<HeldFile>, Errno> {
+        let fd = AtomicI32::new(fdtable::fetch(number)?.into_raw());
+        let tag = self.next_tag.fetch_add(1, AcqRel);
+        Ok(Arc::new(HeldFile { tag, fd, way: self.way.clone() }))
+    }
+
     fn send(&self, number: i32) -> Result<Arc<HeldFile>, Errno> {
         let tag = self.next_tag.fetch_add(1, AcqRel);
         let fd = if self.shared_table.load(Relaxed) {

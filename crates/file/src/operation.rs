@@ -396,16 +396,29 @@ impl FileOperation {
     /// continue it elsewhere. False: the application has closed or reused the number meanwhile,
     /// and the result so far is the result.
     fn hold_late(&mut self, plug: &Plug) -> bool {
-        let now = file::stat(self.command.fd).and_then(|stat| {
-            let flags = open_for(self.command.fd)?;
-            let same = self.inode == Some((stat.dev, stat.ino));
-            if !same || flags.bits() != self.command.flags.bits() {
-                return Err(Errno::BADF);
-            }
-            self.command.flags = flags;
-            self.hold(plug.engine(), &stat)
-        });
-        now.is_ok()
+        let engine = plug.engine();
+        let held = match engine.holds().is_elsewhere() {
+            // A thread of the engine has brought the completion: its table has other numbers.
+            true => engine.holds().fetch(self.command.fd).and_then(|held| {
+                self.recognize(held.number()?)?;
+                self.held = Some(held);
+                Ok(())
+            }),
+            false => self.recognize(self.command.fd).and_then(|stat| self.hold(engine, &stat)),
+        };
+        held.is_ok()
+    }
+
+    /// Looks whether `fd` is the file of this request, opened as it was.
+    fn recognize(&mut self, fd: i32) -> Result<file::Stat, Errno> {
+        let stat = file::stat(fd)?;
+        let flags = open_for(fd)?;
+        let is_same = self.inode == Some((stat.dev, stat.ino));
+        if !is_same || flags.bits() != self.command.flags.bits() {
+            return Err(Errno::BADF);
+        }
+        self.command.flags = flags;
+        Ok(stat)
     }
 
     /// See [`Operation::iterate`].

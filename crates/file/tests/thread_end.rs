@@ -2,7 +2,8 @@
 //!
 //! io_uring keeps workers for the thread that entered the ring. It needs them where a request
 //! cannot begin without waiting: here, because another thread holds the file's lock nearly all the
-//! time. When that thread ends, they go on with what is on files, and only give up other things.
+//! time. When that thread ends, they go on with what is on files, and only give up other things:
+//! what waits for a pipe or a socket ends ECANCELED when that is ready, and is asked again.
 
 mod common;
 
@@ -14,6 +15,7 @@ use nowait_file::{
 use nowait_sys::file::O_DIRECT;
 use std::{
     fs::{File, OpenOptions},
+    io::Write,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
     sync::{
@@ -25,6 +27,10 @@ use std::{
 const BLOCK: usize = 64 << 10;
 /// Many more than the kernel runs at a time.
 const REQUESTS: u64 = 64;
+
+struct Memory(*mut [u8]);
+// SAFETY: the memory is used by requests only, until their events.
+unsafe impl Send for Memory {}
 
 fn rounds() -> usize {
     if std::env::var_os("NOWAIT_FULL").is_some() { 1_000 } else { 10 }
@@ -54,9 +60,6 @@ fn part(memory: *mut [u8], name: u64) -> *mut [u8] {
 /// Has a thread submit all requests, which ends then, and expects that all are done. The descriptor
 /// is closed at once, too: a request holds its file.
 fn all_are_done(context: &Arc<Context>, kind: Kind, file: &File, memory: *mut [u8]) {
-    struct Memory(*mut [u8]);
-    // SAFETY: the memory is used by requests only, until their events.
-    unsafe impl Send for Memory {}
     let (memory, other) = (Memory(memory), file.try_clone().unwrap());
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -117,4 +120,46 @@ fn direct_requests_of_a_thread_that_ends_are_done() {
 #[test]
 fn buffered_requests_of_a_thread_that_ends_are_done() {
     does_not_hang(|| survive(0));
+}
+
+/// No caller waits for the events, so a thread of the engine brings them; it knows the pipe by a
+/// number of the application's table only.
+fn a_read_waits_beyond_its_thread() {
+    const READS: u64 = 8;
+    on_every_backend(|engine| {
+        for _ in 0..rounds() {
+            let context = Context::new(engine, 0, 128).unwrap();
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let memory = Memory(leaked(READS as usize, 0));
+            std::thread::scope(|scope| {
+                let (context, reader) = (&context, &reader);
+                scope.spawn(move || {
+                    let memory = &memory;
+                    assert_eq!(context.io().reserve(READS as usize), Ok(READS as usize));
+                    let mut submission = Submission::new(context);
+                    for name in 0..READS {
+                        // SAFETY: there is a byte for each.
+                        let byte = unsafe { memory.0.cast::<u8>().add(name as usize) };
+                        let byte = core::ptr::slice_from_raw_parts_mut(byte, 1);
+                        let command = command(Kind::Read, reader, byte, 0);
+                        let reply = Reply { data: name, obj: name, eventfd: None };
+                        submission.start(command, reply).unwrap();
+                    }
+                    submission.finish();
+                });
+            });
+            writer.write_all(&[5; READS as usize]).unwrap();
+            while context.io().ring().unread() < READS as usize {
+                std::thread::yield_now();
+            }
+            let expected: Vec<_> = (0..READS).map(|name| (name, 1)).collect();
+            assert_eq!(reap(&context, READS as usize), expected);
+            context.destroy().unwrap();
+        }
+    });
+}
+
+#[test]
+fn streams_of_a_thread_that_ends_are_read_although_no_caller_waits() {
+    does_not_hang(a_read_waits_beyond_its_thread);
 }

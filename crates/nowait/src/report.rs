@@ -166,7 +166,9 @@ mod tests {
             counters.iter().map(|(name, _)| *name).partition(|name| name.starts_with("punt_"));
         assert_eq!(explained(0), punts);
         let mut figures = explained(1);
-        assert!(figures.remove("backend_reason"));
+        for of_the_engine in ["backend_reason", "failed_threads"] {
+            assert!(figures.remove(of_the_engine), "{of_the_engine}");
+        }
         assert_eq!(figures, others);
     }
 }

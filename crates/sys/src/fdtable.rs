@@ -116,6 +116,22 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_sendmsg, channel, message, flags) }.map(drop)
 }
 
+/// Takes the open file behind `number` of the main thread's table into the calling thread's: for a
+/// thread with a private table that knows of a file by the application's number only.
+///
+/// # Errors
+/// `EBADF`: not open there, or the main thread has ended. `EMFILE`: no free number. `ENOSYS`,
+/// `EPERM`: the kernel is older than Linux 5.6, or a filter forbids it.
+/// Source: pidfd_getfd(2).
+pub fn fetch(number: i32) -> Result<Fd, Errno> {
+    // SAFETY: no memory is involved.
+    let process = unsafe { sys!(libc::SYS_pidfd_open, crate::thread::process_id(), 0) }?;
+    let process = Fd::from_raw(process as i32);
+    // SAFETY: no memory is involved.
+    unsafe { sys!(libc::SYS_pidfd_getfd, process.raw(), number, 0) }
+        .map(|fd| Fd::from_raw(fd as i32))
+}
+
 /// Receives the next file and its tag; never waits. `None`: the message came without its file, for
 /// want of a number (EMFILE); the file is lost.
 ///
