@@ -219,7 +219,7 @@ impl Mapping {
     /// Fills the gaps from page `from` to before `end` with locked folios, and locks those whose
     /// fill had failed: the caller has all in `created` filled, in ascending order, and ends
     /// each by [`Mapping::filled`]. Others find them and wait: one read for all. Behind a closed
-    /// gate nothing is created; who needs it waits by [`Mapping::wait_open`].
+    /// gate nothing is created; an operation that needs it waits by `Mapping::wait_open`.
     ///
     /// # Errors
     /// The frames ran out: `created` has what there was. Reclaim some, call again.

@@ -8,7 +8,7 @@
 //! same thread again and kept blocked, with all others, until the call is over
 //! ([`defer`]); a handler then runs in the program's own frame. A call that sleeps is interrupted
 //! by that, as a system call is ([`interruptible`]), also when the signal arrives just before it
-//! falls asleep: [`sleep`] shows what must be written for the coming system call to return at once.
+//! falls asleep: `sleep` shows what must be written for the coming system call to return at once.
 //!
 //! Everything here is of one thread and its signal handlers: relaxed atomics, and an order that
 //! only the compiler has to keep.
