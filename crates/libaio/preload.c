@@ -1,8 +1,8 @@
 /* The calls of the C library that a preloaded nowait watches.
  *
  * close and its kin: what was remembered of the number is forgotten, and our few descriptors in
- * the application's table survive a program that closes everything. _exit and exec: what was
- * submitted is in the file first, as if io_submit had written it. syscall: programs that call
+ * the application's table survive a program that closes everything. _exit, daemon and exec: what
+ * was submitted is in the file first, as if io_submit had written it. syscall: programs that call
  * io_getevents and the like through it. Reads and writes are in plain.c.
  */
 #define _GNU_SOURCE
@@ -83,6 +83,21 @@ __attribute__((noreturn)) void _exit(int status)
 }
 
 __attribute__((noreturn)) void _Exit(int status) { _exit(status); }
+
+/* Ends this process inside the C library, past the _exit above; the program goes on in a child,
+ * which has nothing to settle. */
+int daemon(int keeps_folder, int keeps_output)
+{
+	int (*next)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "daemon");
+	int ret;
+
+	if (!next)
+		return (int)checked(-ENOSYS);
+	nowait_settle();
+	ret = next(keeps_folder, keeps_output);
+	nowait_stays();
+	return ret;
+}
 
 static int not_executed(long err)
 {

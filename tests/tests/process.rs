@@ -1,0 +1,81 @@
+//! Children of every kind, stopped processes, plug-ins and ended threads, with requests in flight.
+//!
+//! In C: a thread of Rust cannot be ended, and a child of vfork must not run Rust.
+
+use std::path::{Path, PathBuf};
+
+use nowait_tests::for_each_subject;
+use nowait_tests::program::Program;
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip;
+use nowait_tests::subject::{Library, Subject, built};
+
+/// Compiles a program of `tests/process` against the system's libaio.
+fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
+    let Some(()) = skip::unless(skip::missing_program(&["cc"])) else { return None };
+    let program = scratch.file(&format!("{name}{}", options.concat()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("process/{name}.c"));
+    let cc = Program::new("cc").args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+    let cc = cc.args(options).arg(source).arg("-o").arg(&program);
+    cc.args(["-pthread", "-Wl,--as-needed", "-laio"]).succeed();
+    Some(program)
+}
+
+/// Runs it, undisturbed: it counts signals, children and descriptors of its own.
+fn holds(subject: Subject, name: &str, args: &[&str]) {
+    let scratch = Scratch::new("process");
+    let Some(program) = compiled(&scratch, name, &[]) else { return };
+    let program = subject.disturb(None).launch(program);
+    let program = if name == "thread_end" { program } else { program.arg(scratch.path()) };
+    subject.assert_served(&program.args(args).succeed());
+}
+
+for_each_subject!(
+    a_stopped_process_loses_nothing,
+    |subject| holds(subject, "stop", &[]),
+    [libaio, preload]
+);
+for_each_subject!(
+    children_of_every_kind_leave_requests_to_the_parent,
+    |subject| holds(subject, "children", &[]),
+    [libaio, preload]
+);
+// libaio.so.1 alone does not see that the process ends; docs/limits.md says so.
+for_each_subject!(
+    becoming_a_daemon_loses_nothing,
+    |subject| holds(subject, "children", &["daemon"]),
+    [preload]
+);
+// With libaio.so.1 alone the handler runs in the engine's frames; docs/limits.md says so.
+for_each_subject!(
+    a_handler_may_end_the_thread_in_io_getevents,
+    |subject| holds(subject, "thread_end", &["io_getevents"]),
+    [preload]
+);
+for_each_subject!(
+    a_handler_may_end_the_thread_in_aio_suspend,
+    |subject| holds(subject, "thread_end", &["aio_suspend"]),
+    [preload]
+);
+
+for_each_subject!(a_plug_in_may_go_and_come_with_requests_in_flight, plug_in, [libaio, preload]);
+
+/// Found by the plug-in, and loaded by it.
+fn plug_in(subject: Subject) {
+    let scratch = Scratch::new("plug-in");
+    let Some(host) = compiled(&scratch, "plugin", &[]) else { return };
+    let options = ["-shared", "-fPIC", "-DPLUGIN"];
+    let Some(plugin) = compiled(&scratch, "plugin", &options) else { return };
+    let run = |library: Option<PathBuf>| {
+        let program = subject.disturb(None).launch(&host).arg(&plugin).arg(scratch.file("file"));
+        let program = match library {
+            Some(library) => program.arg(library).env("LD_PRELOAD", ""),
+            None => program,
+        };
+        subject.assert_served(&program.succeed());
+    };
+    run(None);
+    if subject.library == Library::Preload {
+        run(Some(built("lib/libnowait_preload.so")));
+    }
+}
