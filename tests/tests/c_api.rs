@@ -245,6 +245,24 @@ fn a_shortage_is_not_for_ever() {
     });
 }
 
+/// By name alone: the program is not linked with it.
+#[test]
+fn the_library_may_go_and_come_with_requests_under_way() {
+    let Some(()) = skip::unless(skip::missing_program(&["cc"])) else { return };
+    let scratch = Scratch::new("c-api");
+    let (path, _) = numbered(&scratch, 32);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c_api/plugin.c");
+    let include = built("include/nowait.h");
+    let compiler = Program::new("cc").args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"]);
+    let compiler = compiler.arg(include.parent().unwrap()).arg(source);
+    compiler.arg("-o").arg(scratch.file("program")).succeed();
+    for backend in ["uring", "kaio", "threads"] {
+        let program = Program::new(scratch.file("program")).env("LD_LIBRARY_PATH", libraries());
+        let output = program.env("NOWAIT_BACKEND", backend).arg(&path).succeed();
+        assert_eq!(output.stdout, "done\n");
+    }
+}
+
 /// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(built("include/nowait.h")).unwrap();

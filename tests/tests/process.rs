@@ -12,7 +12,7 @@ use nowait_tests::subject::{Library, Subject, built};
 
 /// Compiles a program of `tests/process` against the system's libaio.
 fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
-    let Some(()) = skip::unless(skip::missing_program(&["cc"])) else { return None };
+    skip::unless(skip::missing_program(&["cc"]))?;
     let program = scratch.file(&format!("{name}{}", options.concat()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("process/{name}.c"));
     let cc = Program::new("cc").args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
