@@ -13,31 +13,31 @@ use nowait_sys::{
 
 /// io_setup(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_io_setup(nr: i32, context: usize) -> i32 {
+pub extern "C-unwind" fn nowait_io_setup(nr: i32, context: usize) -> i32 {
     guarded(|| calls::setup(i64::from(nr), context)) as i32
 }
 
 /// io_destroy(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_io_destroy(context: usize) -> i32 {
+pub extern "C-unwind" fn nowait_io_destroy(context: usize) -> i32 {
     guarded(|| calls::destroy(context)) as i32
 }
 
 /// io_submit(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_io_submit(context: usize, nr: i64, iocbs: usize) -> i32 {
+pub extern "C-unwind" fn nowait_io_submit(context: usize, nr: i64, iocbs: usize) -> i32 {
     guarded(|| calls::submit(context, nr, iocbs)) as i32
 }
 
 /// io_cancel(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_io_cancel(context: usize, iocb: usize, _event: usize) -> i32 {
+pub extern "C-unwind" fn nowait_io_cancel(context: usize, iocb: usize, _event: usize) -> i32 {
     guarded(|| calls::cancel(context, iocb)) as i32
 }
 
 /// io_getevents(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_io_getevents(
+pub extern "C-unwind" fn nowait_io_getevents(
     context: usize,
     min: i64,
     nr: i64,
@@ -49,7 +49,7 @@ pub extern "C" fn nowait_io_getevents(
 
 /// io_pgetevents(2) in libaio's form.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_io_pgetevents(
+pub extern "C-unwind" fn nowait_io_pgetevents(
     context: usize,
     min: i64,
     nr: i64,
@@ -62,7 +62,7 @@ pub extern "C" fn nowait_io_pgetevents(
 
 /// Runs when the library is unloaded at the end of the process.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_at_exit() {
+pub extern "C-unwind" fn nowait_at_exit() {
     let _ = guarded(|| {
         leaving::at_exit();
         Ok(0)
@@ -72,7 +72,7 @@ pub extern "C" fn nowait_at_exit() {
 /// Answers `syscall(2)` where it is about a context of ours; true: answered, and `result` holds
 /// the value or negative errno.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -> bool {
+pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -> bool {
     let mut answered = None;
     let value = guarded(|| {
         answered = watch::syscall(nr, *args);
@@ -89,14 +89,14 @@ pub extern "C" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -
 
 /// Says that this library watches the C library's close and its kin.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_watches() {
+pub extern "C-unwind" fn nowait_watches() {
     process::watches_closes();
 }
 
 /// Says that the application closes or replaces `fd`. Negative: it is ours, and must not, for
 /// this errno; positive: the errno for close(2) to report when it has closed it.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_closing(fd: i32) -> i32 {
+pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
     let value = guarded(|| match watch::closing(fd) {
         Closing::Free => Ok(0),
         Closing::Ours => Err(Errno::BADF),
@@ -107,20 +107,20 @@ pub extern "C" fn nowait_closing(fd: i32) -> i32 {
 
 /// Tells whether the file behind `fd` may be cached; takes no lock.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_may_be_cached(fd: i32) -> bool {
+pub extern "C-unwind" fn nowait_may_be_cached(fd: i32) -> bool {
     guarded(|| Ok(i64::from(cached::may_be_cached(fd)))) == 1
 }
 
 /// Writes what is cached of the file behind `fd`, for a plain call that looks at it; 0 or negative
 /// errno.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_settle_file(fd: i32) -> i32 {
+pub extern "C-unwind" fn nowait_settle_file(fd: i32) -> i32 {
     guarded(|| cached::settle(fd).map(|()| 0)) as i32
 }
 
 /// Looks at a descriptor just opened, for a file that is cached.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_opened(fd: i32, is_cut: bool) {
+pub extern "C-unwind" fn nowait_opened(fd: i32, is_cut: bool) {
     guarded(|| {
         cached::opened(fd, is_cut);
         Ok(0)
@@ -129,13 +129,13 @@ pub extern "C" fn nowait_opened(fd: i32, is_cut: bool) {
 
 /// Gives advice to the cache that has the file behind `fd`; false: it is for the kernel.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_advise(fd: i32, offset: i64, len: i64, advice: i32) -> bool {
+pub extern "C-unwind" fn nowait_advise(fd: i32, offset: i64, len: i64, advice: i32) -> bool {
     guarded(|| Ok(i64::from(cached::advise(fd, offset, len, advice)))) == 1
 }
 
 /// Writes what is cached of all files.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_settle_files() {
+pub extern "C-unwind" fn nowait_settle_files() {
     guarded(|| {
         cached::settle_all();
         Ok(0)
@@ -151,7 +151,7 @@ pub struct Excluding {
 /// Keeps requests to the file behind `fd` from running until [`nowait_readmit`] gets what is left
 /// in `exclusion` (null: it is not cached); 0 or negative errno.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_exclude(fd: i32, exclusion: &mut *mut Excluding) -> i32 {
+pub extern "C-unwind" fn nowait_exclude(fd: i32, exclusion: &mut *mut Excluding) -> i32 {
     *exclusion = core::ptr::null_mut();
     guarded(|| {
         if let Some(made) = cached::exclude(fd)? {
@@ -167,7 +167,7 @@ pub extern "C" fn nowait_exclude(fd: i32, exclusion: &mut *mut Excluding) -> i32
 /// # Safety
 /// `exclusion` is from [`nowait_exclude`] on this thread, and was not given here before.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nowait_readmit(exclusion: *mut Excluding) {
+pub unsafe extern "C-unwind" fn nowait_readmit(exclusion: *mut Excluding) {
     guarded(|| {
         if !exclusion.is_null() {
             // SAFETY: it was made by `Box::into_raw` in `nowait_exclude`, and is the caller's.
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn nowait_readmit(exclusion: *mut Excluding) {
 
 /// Leaves the file behind `fd` to the kernel's cache; 0 or negative errno.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_give_up(fd: i32) -> i32 {
+pub extern "C-unwind" fn nowait_give_up(fd: i32) -> i32 {
     guarded(|| cached::give_up(fd).map(|()| 0)) as i32
 }
 
@@ -190,7 +190,7 @@ pub extern "C" fn nowait_give_up(fd: i32) -> i32 {
 /// # Safety
 /// `info` and `mask` are what the kernel has given to the handler that calls this.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nowait_signal_arrives(
+pub unsafe extern "C-unwind" fn nowait_signal_arrives(
     signal: i32,
     info: *const i32,
     mask: *mut u64,
@@ -204,13 +204,13 @@ pub unsafe extern "C" fn nowait_signal_arrives(
 
 /// Says that a handler has returned.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_signal_handled(depth: i64) {
+pub extern "C-unwind" fn nowait_signal_handled(depth: i64) {
     inside::handled(depth as u32);
 }
 
 /// Waits until what was submitted is done, before the process's memory goes.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_settle() {
+pub extern "C-unwind" fn nowait_settle() {
     let is_interrupted = inside::is_interrupted();
     guarded(|| {
         leaving::settle(is_interrupted);
@@ -220,7 +220,7 @@ pub extern "C" fn nowait_settle() {
 
 /// As [`nowait_settle`], and reports: before `_exit`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_leave() {
+pub extern "C-unwind" fn nowait_leave() {
     let is_interrupted = inside::is_interrupted();
     guarded(|| {
         leaving::leave(is_interrupted);
@@ -230,6 +230,6 @@ pub extern "C" fn nowait_leave() {
 
 /// close_range(2) that leaves our descriptors open; the value or negative errno.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_close_range(first: u32, last: u32, flags: u32) -> i64 {
+pub extern "C-unwind" fn nowait_close_range(first: u32, last: u32, flags: u32) -> i64 {
     guarded(|| watch::close_range(first, last, flags))
 }

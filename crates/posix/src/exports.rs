@@ -33,13 +33,13 @@ fn on_block(address: usize, call: impl FnOnce(Block) -> Result<(), Errno>) -> i3
 
 /// aio_read(3).
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_aio_read(block: usize) -> i32 {
+pub extern "C-unwind" fn nowait_aio_read(block: usize) -> i32 {
     on_block(block, |block| submit::start(block, Kind::Read))
 }
 
 /// aio_write(3).
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_aio_write(block: usize) -> i32 {
+pub extern "C-unwind" fn nowait_aio_write(block: usize) -> i32 {
     // SAFETY: as in `on_block`.
     let block = unsafe { Block::at(block) };
     let start = |block| submit::start(block, Kind::Write).map(|()| 0);
@@ -48,13 +48,13 @@ pub extern "C" fn nowait_aio_write(block: usize) -> i32 {
 
 /// aio_fsync(3), of the data alone or not.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_aio_fsync(data_only: bool, block: usize) -> i32 {
+pub extern "C-unwind" fn nowait_aio_fsync(data_only: bool, block: usize) -> i32 {
     on_block(block, |block| submit::sync(block, data_only))
 }
 
 /// aio_cancel(3): 0, 1, 2 as in aio.h, or the negative errno.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_aio_cancel(fd: i32, block: usize) -> i32 {
+pub extern "C-unwind" fn nowait_aio_cancel(fd: i32, block: usize) -> i32 {
     // SAFETY: as in `on_block`, or null.
     let block = unsafe { Block::at(block) };
     guarded(|| cancel::cancel(fd, block).map(|cancelled| cancelled as i64)) as i32
@@ -65,7 +65,7 @@ pub extern "C" fn nowait_aio_cancel(fd: i32, block: usize) -> i32 {
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls; `event` is null or a sigevent.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nowait_lio_listio(
+pub unsafe extern "C-unwind" fn nowait_lio_listio(
     list: *const usize,
     len: usize,
     event: *const SigEvent,
@@ -92,19 +92,19 @@ unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> 
 
 /// Claims a slot for a thread that will wait.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_waiter_claim() -> u32 {
+pub extern "C-unwind" fn nowait_waiter_claim() -> u32 {
     SLEEPERS.claim()
 }
 
 /// Gives it back.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_waiter_give_back(slot: u32) {
+pub extern "C-unwind" fn nowait_waiter_give_back(slot: u32) {
     SLEEPERS.give_back(slot);
 }
 
 /// Returns the word on which the thread in `slot` sleeps.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
+pub extern "C-unwind" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
     SLEEPERS.word(slot)
 }
 
@@ -114,7 +114,11 @@ pub extern "C" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nowait_waiter_arm(list: *const usize, len: usize, slot: u32) -> bool {
+pub unsafe extern "C-unwind" fn nowait_waiter_arm(
+    list: *const usize,
+    len: usize,
+    slot: u32,
+) -> bool {
     // SAFETY: promised above.
     let mut blocks = unsafe { blocks(list, len) }.peekable();
     blocks.peek().is_some() && blocks.all(|block| block.arm(slot))
@@ -125,13 +129,13 @@ pub unsafe extern "C" fn nowait_waiter_arm(list: *const usize, len: usize, slot:
 /// Tells whether a thread must be made for the application's functions: the caller has promised it.
 /// Negative errno: there is no POSIX AIO here.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_notifier_must_come() -> i32 {
+pub extern "C-unwind" fn nowait_notifier_must_come() -> i32 {
     guarded(|| Ok(i64::from(Posix::current()?.notifiers().must_come()))) as i32
 }
 
 /// Takes the promise back.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_notifier_comes_not() {
+pub extern "C-unwind" fn nowait_notifier_comes_not() {
     guarded(|| {
         if let Some(posix) = Posix::existing() {
             posix.notifiers().comes_not();
@@ -142,7 +146,7 @@ pub extern "C" fn nowait_notifier_comes_not() {
 
 /// Waits for a call to be made; negative: this thread ends. 1: another thread must be made first.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> i32 {
+pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> i32 {
     let taken = guarded(|| {
         let posix = Posix::existing().ok_or(Errno::SRCH)?;
         let taken = posix.notifiers().take(is_new).ok_or(Errno::SRCH)?;
@@ -154,7 +158,7 @@ pub extern "C" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> i32 {
 
 /// Says that the process did not become another program.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_stays() {
+pub extern "C-unwind" fn nowait_stays() {
     guarded(|| {
         // Not in a vfork child, whose memory is that of its parent.
         if let Some(process) = Process::of_caller() {
@@ -167,12 +171,12 @@ pub extern "C" fn nowait_stays() {
 
 /// Returns AIO_MAX, which is AIO_LISTIO_MAX.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_aio_max() -> i64 {
+pub extern "C-unwind" fn nowait_aio_max() -> i64 {
     REQUESTS_MAX as i64
 }
 
 /// Returns AIO_PRIO_DELTA_MAX.
 #[unsafe(no_mangle)]
-pub extern "C" fn nowait_aio_prio_delta_max() -> i64 {
+pub extern "C-unwind" fn nowait_aio_prio_delta_max() -> i64 {
     i64::from(PRIO_DELTA_MAX)
 }

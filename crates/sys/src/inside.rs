@@ -72,7 +72,8 @@ impl Inside {
 }
 
 impl Drop for Inside {
-    /// Ends the call; handlers that waited for that run now.
+    /// Ends the call; handlers that waited for that run now, and may end the thread: what began the
+    /// call has nothing left to drop but this, and `extern "C-unwind"` where C calls it.
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
@@ -93,7 +94,7 @@ fn let_handlers_run(here: &Here) {
     let mask = here.mask.load(Relaxed);
     here.is_deferred.store(false, Relaxed);
     compiler_fence(SeqCst);
-    thread::swap_signal_mask(mask);
+    thread::let_handlers_run(mask);
 }
 
 /// Tells whether the calling thread is in a call of the library, or in a handler on top of one: of

@@ -47,6 +47,24 @@ pub fn swap_signal_mask(mask: u64) -> u64 {
     change_signal_mask(libc::SIG_SETMASK, mask)
 }
 
+/// Gives this thread its signal mask back; handlers that waited for that run before it returns.
+///
+/// One of them may end the thread (pthread_exit), which unwinds its stack from here: so this is the
+/// C library's function, through whose frame that is allowed, and callers have nothing to drop.
+pub(crate) fn let_handlers_run(mask: u64) {
+    unsafe extern "C-unwind" {
+        fn pthread_sigmask(how: i32, set: *const SignalSet, before: *mut SignalSet) -> i32;
+    }
+    let mut set = SignalSet([0; size_of::<libc::sigset_t>() / 8]);
+    set.0[0] = mask;
+    // SAFETY: a live local of the C library's size, of which the kernel takes the first 8 bytes.
+    unsafe { pthread_sigmask(libc::SIG_SETMASK, &raw const set, core::ptr::null_mut()) };
+}
+
+/// The C library's `sigset_t`.
+#[repr(C)]
+struct SignalSet([u64; size_of::<libc::sigset_t>() / 8]);
+
 fn change_signal_mask(how: i32, mask: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: both sets are live locals of the kernel's 8 bytes.
