@@ -29,7 +29,8 @@ pub(crate) fn engine(backend: BackendChoice) -> Result<Arc<Engine>> {
 /// Starts an engine with `backend` that submits so.
 pub(crate) fn engine_with(backend: BackendChoice, submit: SubmitMode) -> Result<Arc<Engine>> {
     let config = Config { backend, submit, ..Config::default() };
-    Engine::start(config, "named by the benchmark".to_owned()).map_err(failed("start an engine"))
+    Engine::on_machine(config, "named by the benchmark".to_owned())
+        .map_err(failed("start an engine"))
 }
 
 /// Memory of requests, aligned for direct I/O.

@@ -10,6 +10,19 @@ pub struct Limits {
     pub depth: usize,
     /// Whether reads of the kernel's page cache wait without a thread.
     pub buffered_reads: bool,
+    /// Whether writes and syncs of any file wait without a thread. Where not, `commit` may wait
+    /// until blocks are allocated, and some file systems refuse syncs.
+    pub writes: bool,
+    /// Whether many bios may wait for readiness ([`Bio::is_endless`]), without a thread each, or
+    /// one of a few places each.
+    pub readiness: bool,
+}
+
+impl Limits {
+    /// Takes `depth` bios of any kind, and waits for each without a thread.
+    pub const fn of_all_kinds(depth: usize) -> Limits {
+        Limits { depth, buffered_reads: true, writes: true, readiness: true }
+    }
 }
 
 /// Carries bios to the operating system.

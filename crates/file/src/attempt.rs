@@ -37,7 +37,7 @@ impl Submission<'_> {
             SubmitMode::Inline => true,
             SubmitMode::Auto => {
                 // The driver notices when a file has become cached; workers do not.
-                let probe = !self.context.engine().buffered_reads();
+                let probe = !self.context.engine().queues_buffered_reads();
                 self.context.history.favours_inline(command.fd, probe)
                     || self.context.depth_is_low()
             }

@@ -590,7 +590,7 @@ mod tests {
     fn a_context_that_ends_in_the_engine_buries_all_of_its_queue() {
         for backend in [BackendChoice::Kaio, BackendChoice::Uring] {
             let config = Config { backend, ..Config::default() };
-            let Ok(engine) = Engine::start(config, "test".to_owned()) else { continue };
+            let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else { continue };
             let context = Context::new(&engine, 0, 1).unwrap();
             let queue = Arc::downgrade(context.own().unwrap());
             let ended = std::thread::spawn(move || {

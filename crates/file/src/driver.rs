@@ -446,7 +446,7 @@ mod tests {
     fn a_copy_that_the_driver_has_not_begun_can_be_cancelled() {
         for backend in [BackendChoice::Uring, BackendChoice::Kaio] {
             let config = Config { backend, submit: SubmitMode::Offload, ..Config::default() };
-            let Ok(engine) = Engine::start(config, "test".to_owned()) else {
+            let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else {
                 println!("skipped: copies: {backend:?} cannot start");
                 continue;
             };

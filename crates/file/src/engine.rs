@@ -1,7 +1,7 @@
 //! What a process has once: backends, threads, held files, the order of requests.
 
 use crate::{
-    BackendChoice, Command, Config, Context, Kind,
+    Command, Config, Context, Kind, Parts,
     cleaner::Cleaner,
     descriptor::Seen,
     driver::{self, Driver},
@@ -10,6 +10,7 @@ use crate::{
     hold::{self, HeldFile, Holds},
     operation::{FileOperation, Route},
     order::Orders,
+    parts::{Backends, Workers},
     plug::{Place, Plug},
     section::{self, Section},
     throttle::Throttle,
@@ -18,12 +19,8 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
-    Bio, BlockBackend,
-    backends::{
-        aio::Kaio,
-        threads::{Deliver, Failed, Threads, ThreadsConfig},
-        uring::Uring,
-    },
+    Bio, BlockBackend, Limits,
+    backends::threads::{Deliver, Failed, ThreadsConfig},
 };
 use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
@@ -33,24 +30,26 @@ use nowait_sys::{
     fdtable,
     file::{self, Stat, rwf},
     lazy::Lazy,
-    uring::Issuer,
 };
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
-/// Requests a backend queue may have under way: well below the 256 request tags of the devices
-/// that make the kernel sleep when they run out.
-const DEPTH: u32 = 192;
 /// Contexts that get a queue of their own; more share the driver's.
 const OWN_QUEUES_MAX: usize = 64;
+
+/// What no queue can take.
+const NO_QUEUES: Limits =
+    Limits { depth: 0, buffered_reads: false, writes: false, readiness: false };
 
 /// The engine of a process. Threads are started with it and end with the process, or with
 /// [`Engine::shutdown`].
 pub struct Engine {
     config: Config,
-    backend: BackendChoice,
+    backends: Box<dyn Backends>,
     reason: String,
-    workers: OnceLock<Threads>,
+    /// What each of its queues can take.
+    limits: Limits,
+    workers: OnceLock<Box<dyn Workers>>,
     driver: Option<Driver>,
     /// Where there is no driver.
     cleaner: Option<Arc<Cleaner>>,
@@ -80,24 +79,32 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine with the backend of `config`, which must be usable; `reason` says in
-    /// reports why it was chosen. Returns when its threads run.
+    /// Starts an engine on the machine, with the backend of `config`, which must be usable;
+    /// `reason` says in reports why it was chosen.
+    ///
+    /// # Errors
+    /// Those of [`Engine::start`].
+    pub fn on_machine(config: Config, reason: String) -> Result<Arc<Engine>, Errno> {
+        let parts = Parts::of_machine(config.backend, reason);
+        Engine::start(config, parts)
+    }
+
+    /// Starts an engine that is made of `parts`, and returns when its threads run.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads.
-    pub fn start(config: Config, reason: String) -> Result<Arc<Engine>, Errno> {
+    pub fn start(config: Config, parts: Parts) -> Result<Arc<Engine>, Errno> {
         let (near, far) = fdtable::channel()?;
-        let backend = match config.backend {
-            BackendChoice::Auto => BackendChoice::Threads,
-            chosen => chosen,
-        };
+        let Parts { backends, reason } = parts;
+        let limits = backends.limits();
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let engine = Arc::new_cyclic(|engine: &Weak<Engine>| Engine {
-            backend,
+            backends,
             reason,
+            limits: limits.unwrap_or(NO_QUEUES),
             workers: OnceLock::new(),
-            driver: (backend != BackendChoice::Threads).then(Driver::default),
-            cleaner: (backend == BackendChoice::Threads).then(Arc::default),
+            driver: limits.map(|_| Driver::default()),
+            cleaner: limits.is_none().then(Arc::default),
             kicked: Arc::new(RunList::with_bell(section::bell(engine.clone()))),
             holds: Holds::new(near.moved_high(), far.raw()),
             orders: Orders::default(),
@@ -119,7 +126,7 @@ impl Engine {
         let (ready, started) = mpsc::channel();
         let first = engine.clone();
         let number = far.raw();
-        let workers = Threads::new(ThreadsConfig {
+        let workers = engine.backends.workers(ThreadsConfig {
             max_workers: engine.config.workers_max,
             deliver: deliver_to(Arc::downgrade(&engine)),
             first: Some(Box::new(move || first.first_thread(number, &ready))),
@@ -157,23 +164,14 @@ impl Engine {
 
     /// Makes the driver's queue, on the driver's thread.
     pub(crate) fn new_driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
-        self.new_queue(Issuer::Single)
-    }
-
-    fn new_queue(&self, issuer: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Ok(match self.backend {
-            BackendChoice::Uring => Arc::new(Uring::new(DEPTH, issuer)?),
-            _ => Arc::new(Kaio::new(DEPTH)?),
-        })
+        self.backends.driver_queue()
     }
 
     /// Makes a queue for a context, if there may be another.
     pub(crate) fn own_queue(&self) -> Option<Arc<dyn BlockBackend>> {
-        if self.backend == BackendChoice::Threads {
-            return None;
-        }
+        self.driver.as_ref()?;
         if self.own_queues.fetch_add(1, Relaxed) < OWN_QUEUES_MAX
-            && let Ok(queue) = self.new_queue(Issuer::Any)
+            && let Ok(queue) = self.backends.own_queue()
         {
             return Some(queue);
         }
@@ -217,9 +215,9 @@ impl Engine {
         &self.config
     }
 
-    /// Returns the backend in use, never `Auto`.
-    pub fn backend(&self) -> BackendChoice {
-        self.backend
+    /// Returns the name of the backend in use.
+    pub fn backend(&self) -> &'static str {
+        self.backends.name()
     }
 
     /// Returns why this backend is in use.
@@ -244,9 +242,9 @@ impl Engine {
         self.cpus
     }
 
-    pub(crate) fn workers(&self) -> &Threads {
+    pub(crate) fn workers(&self) -> &dyn Workers {
         // Set before `start` returns; nobody has the engine earlier.
-        self.workers.get().expect("the engine has been started")
+        self.workers.get().expect("the engine has been started").as_ref()
     }
 
     pub(crate) fn driver(&self) -> Option<&Driver> {
@@ -265,12 +263,17 @@ impl Engine {
     /// Returns who waits for polls and streams outside of a context's own queue: a ring, or the
     /// workers' watcher. The kernel's AIO would take one of its few requests for each.
     pub(crate) fn stream_route(&self) -> Route {
-        if self.backend == BackendChoice::Uring { Route::Driver } else { Route::Workers }
+        if self.limits.readiness { Route::Driver } else { Route::Workers }
     }
 
-    /// Tells whether reads of the kernel's page cache wait without a thread.
-    pub(crate) fn buffered_reads(&self) -> bool {
-        self.backend == BackendChoice::Uring
+    /// Tells whether a queue carries reads of the kernel's page cache.
+    pub(crate) fn queues_buffered_reads(&self) -> bool {
+        self.limits.buffered_reads
+    }
+
+    /// Tells whether a queue carries writes and syncs of any file.
+    pub(crate) fn queues_writes(&self) -> bool {
+        self.limits.writes
     }
 
     pub(crate) fn kicked(&self) -> &Arc<RunList<FileOperation>> {

@@ -139,7 +139,7 @@ mod tests {
         for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
             for submit in [SubmitMode::Auto, SubmitMode::Offload] {
                 let config = Config { backend, submit, ..Config::default() };
-                let engine = Engine::start(config, "test".to_owned()).unwrap();
+                let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
                 engine.tell_failures(|line| {
                     assert!(line.contains("injected"), "{line}");
                     TOLD.fetch_add(1, SeqCst);

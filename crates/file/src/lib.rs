@@ -17,7 +17,8 @@
 //! * `stream`: attempts at files without offsets, and their turns
 //! * [`plug`]: bios and requests collected during a run, handed over when it ends
 //! * `section`: what was kicked is run, by the thread that kicks or by one of the engine
-//! * [`context`]: a context with its own queue; [`engine`]: what a process has once
+//! * [`context`]: a context with its own queue; [`engine`]: what a process has once, made of its
+//!   [`parts`]
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by;
 //!   `inode_marks`: which these may be
@@ -54,6 +55,7 @@ mod native;
 pub mod operation;
 pub mod order;
 mod own_pump;
+pub mod parts;
 pub mod plug;
 mod rights;
 mod section;
@@ -75,6 +77,7 @@ pub use exclusion::Exclusion;
 pub use link::{Link, Links};
 pub use nowait_cache::Ahead;
 pub use nowait_retry::{Sink, outcome};
+pub use parts::Parts;
 pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;
 pub use user::{Opened, UserFile, UserOperation};

@@ -98,7 +98,7 @@ impl Submission<'_> {
 
     fn later_read_route(&self, command: &Command) -> Route {
         let engine = self.context.engine();
-        match command.is_direct() || engine.buffered_reads() {
+        match command.is_direct() || engine.queues_buffered_reads() {
             true => engine.async_route(),
             false => Route::Workers,
         }

@@ -165,7 +165,7 @@ mod tests {
     /// A block of a new file, direct, and what a ring says of it that has given it up.
     fn given_up(kind: Kind, known: bool) -> (i64, Vec<u8>) {
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
-        let engine = Engine::start(config, "test".to_owned()).unwrap();
+        let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
         let context = Context::new(&engine, 0, 1).unwrap();
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("file");
@@ -223,7 +223,7 @@ mod tests {
     fn what_a_run_leaves_is_looked_after() {
         // By hand, without a driver.
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
-        let engine = Engine::start(config, "test".to_owned()).unwrap();
+        let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
         let context = Context::new(&engine, 0, 1).unwrap();
         let pump = OwnPump::new(Arc::new(Null::new(1)), &context);
         pump.collected.lock().completions = completions(1, 1 << 20);

@@ -1,7 +1,7 @@
 //! What a run of operations collects, handed over when it ends (the kernel's block plug).
 
 use crate::{
-    BackendChoice, Context, Engine, Target, hold,
+    Context, Engine, Target, hold,
     operation::{FileOperation, Route},
 };
 use nowait_block::{Bio, BioOp, BlockBackend, Completion};
@@ -304,10 +304,8 @@ impl Plug {
     }
 
     fn route_of_cache_bio(&self, bio: &Bio, served: Option<&Arc<Context>>) -> Route {
-        let blocks = self.engine.backend() == BackendChoice::Kaio && bio.op != BioOp::Read;
+        let blocks = bio.op != BioOp::Read && !self.engine.queues_writes();
         if self.engine.driver().is_none() || blocks {
-            // Native AIO waits in io_submit for the allocation of blocks, and has no fsync that
-            // every file system knows.
             return Route::Workers;
         }
         let caller = self.place == Place::Caller && !hold::in_engine_table();

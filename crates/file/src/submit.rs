@@ -336,7 +336,7 @@ impl<'a> Submission<'a> {
     /// Chooses the way of a read of the page cache that found something to wait for.
     fn read_route(&self, reply: &Reply) -> Route {
         let engine = self.context.engine();
-        if !engine.buffered_reads() {
+        if !engine.queues_buffered_reads() {
             return Route::Workers;
         }
         let alone = self.context.depth_is_low();

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use nowait_block::conformance::note_skip_here;
-use nowait_file::{BackendChoice, Context, Kind, SubmitMode, UserFile};
+use nowait_file::{Context, Kind, SubmitMode, UserFile};
 use nowait_sys::Errno;
 use std::{
     fs::OpenOptions,
@@ -95,8 +95,7 @@ fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
     file.set_len(LARGE as u64).unwrap();
     let memories: Vec<_> = (0..COPIES).map(|_| leaked(LARGE, 1)).collect();
     on_every_backend(|engine| {
-        let driven = engine.config().submit == SubmitMode::Offload
-            && engine.backend() != BackendChoice::Threads;
+        let driven = engine.config().submit == SubmitMode::Offload && engine.backend() != "threads";
         let context = Context::new(engine, 0, 256).unwrap();
         let mut cancelled = 0;
         // Once it was quicker than the driver will do.

@@ -28,7 +28,7 @@ fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     for backend in common::BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload] {
             let config = Config { backend, submit, stats: true, ..Config::default() };
-            match Engine::start(config, "test".to_owned()) {
+            match Engine::on_machine(config, "test".to_owned()) {
                 Ok(engine) => {
                     claim(&engine);
                     engine.shutdown();
@@ -165,7 +165,7 @@ fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
 fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     for backend in common::BACKENDS {
         let config = Config { backend, stats: true, ..Config::default() };
-        let Ok(engine) = Engine::start(config, "test".to_owned()) else {
+        let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else {
             note_skip_here(&format!("{backend:?} cannot start"));
             continue;
         };
@@ -266,7 +266,7 @@ fn engines_that_end_close_nobody_elses_descriptors() {
         let config = Config { backend: BackendChoice::Kaio, ..Config::default() };
         let uring = Config { backend: BackendChoice::Uring, ..Config::default() };
         for config in [config, uring] {
-            let Ok(engine) = Engine::start(config, "test".to_owned()) else { continue };
+            let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else { continue };
             engine.shutdown();
             assert_eq!(inodes(), before);
         }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use nowait_file::{BackendChoice, Context, Kind};
+use nowait_file::{Context, Kind};
 use std::{
     fs::File,
     time::{Duration, Instant},
@@ -53,7 +53,7 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         (0..100).for_each(one);
         engine.clear_graves();
         let (before, memory) = (belongings(), resident_bytes());
-        let (is_kaio, aio_before) = (engine.backend() == BackendChoice::Kaio, aio_nr());
+        let (is_kaio, aio_before) = (engine.backend() == "kaio", aio_nr());
         let full = std::env::var_os("SCALE").is_some_and(|scale| scale == "full");
         let count = if full { 10_000 } else { 200 };
         (0..count).for_each(one);

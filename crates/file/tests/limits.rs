@@ -12,7 +12,7 @@ const POLLIN: u16 = 1;
 fn engine(change: impl FnOnce(&mut Config)) -> Arc<Engine> {
     let mut config = Config { backend: BackendChoice::Threads, ..Config::default() };
     change(&mut config);
-    Engine::start(config, "test".to_owned()).unwrap()
+    Engine::on_machine(config, "test".to_owned()).unwrap()
 }
 
 fn read(file: &impl AsFd, len: usize) -> nowait_file::Command {

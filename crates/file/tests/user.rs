@@ -5,7 +5,7 @@ mod common;
 use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_cache::Durable;
 use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,
+    Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,
     command::Flags,
     submit::{Reply, Submission},
 };
@@ -24,7 +24,7 @@ const MIB: usize = 1 << 20;
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     for backend in common::BACKENDS {
         let config = Config { backend, cache_bytes: 8 << 20, stats: true, ..Config::default() };
-        match Engine::start(config, "test".to_owned()) {
+        match Engine::on_machine(config, "test".to_owned()) {
             Ok(engine) => {
                 claim(&engine);
                 engine.shutdown();
@@ -180,7 +180,7 @@ fn durable_writes_of_a_submission_are_handed_over_unless_they_adjoin() {
             submission.finish();
             common::wait_for(&context, 8, |event| assert_eq!(event.res, LEN as i64));
             let handed_over = context.io().stats().counters().unwrap().punt_large.get();
-            let expected = distance == 2 && engine.backend() != BackendChoice::Threads;
+            let expected = distance == 2 && engine.backend() != "threads";
             assert_eq!(handed_over > 0, expected, "{:?}, {distance}", engine.backend());
             let bytes = std::fs::read(folder.path().join("f")).unwrap();
             for (i, memory) in memory.iter().enumerate() {

@@ -57,7 +57,7 @@ impl Nowait {
 
     /// Returns the backend in use, never `Auto`.
     pub fn backend(&self) -> BackendChoice {
-        self.0.engine.backend()
+        choice::parse(self.0.engine.backend()).unwrap_or_default()
     }
 
     /// Returns why this backend is in use, in one line.
@@ -106,7 +106,7 @@ impl Nowait {
 
 impl fmt::Debug for Nowait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Nowait on {}: {}", choice::name(self.backend()), self.backend_reason())
+        write!(f, "Nowait on {}: {}", self.0.engine.backend(), self.backend_reason())
     }
 }
 

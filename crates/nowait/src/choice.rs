@@ -14,13 +14,13 @@ use std::sync::Arc;
 pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Errno> {
     let (backend, reason, complaint) = choose(config.backend);
     let chosen = Config { backend, ..config.clone() };
-    match Engine::start(chosen, reason.clone()) {
+    match Engine::on_machine(chosen, reason.clone()) {
         Ok(engine) => Ok((engine, complaint)),
         Err(errno) if backend == BackendChoice::Threads => Err(errno),
         Err(errno) => {
             let reason = format!("{reason}; but starting it failed: {errno}");
             let threads = Config { backend: BackendChoice::Threads, ..config.clone() };
-            Ok((Engine::start(threads, reason)?, complaint))
+            Ok((Engine::on_machine(threads, reason)?, complaint))
         }
     }
 }
@@ -44,7 +44,8 @@ pub fn start_exactly(config: &Config) -> Result<Arc<Engine>, (Errno, String)> {
         let name = name(config.backend);
         return Err((refusal.errno, format!("backend {name} cannot be used here: {refusal}")));
     }
-    Engine::start(config.clone(), "asked for".to_owned()).map_err(|errno| (errno, String::new()))
+    let started = Engine::on_machine(config.clone(), "asked for".to_owned());
+    started.map_err(|errno| (errno, String::new()))
 }
 
 fn choose(asked: BackendChoice) -> (BackendChoice, String, Option<String>) {

@@ -1,6 +1,6 @@
 //! What the contexts of a process did.
 
-use crate::{choice, options::ReportTo};
+use crate::options::ReportTo;
 use nowait_file::{Context, Engine};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -84,7 +84,7 @@ fn program() -> String {
 
 fn backend(engine: Option<&Engine>) -> (&'static str, String) {
     match engine {
-        Some(engine) => (choice::name(engine.backend()), engine.reason().to_owned()),
+        Some(engine) => (engine.backend(), engine.reason().to_owned()),
         None => ("none", "the program made no context".to_owned()),
     }
 }

@@ -172,8 +172,8 @@ impl Process {
             if let Some(complaint) = complaint {
                 self.say(LogLevel::Warn, &complaint);
             }
-            let name = nowait::choice::name(engine.backend());
-            self.say(LogLevel::Info, &format!("backend {name}: {}", engine.reason()));
+            let (name, reason) = (engine.backend(), engine.reason());
+            self.say(LogLevel::Info, &format!("backend {name}: {reason}"));
             engine.tell_failures(failure::remember);
             Ok(engine)
         };

@@ -193,7 +193,7 @@ impl BlockBackend for SimDevice {
     }
 
     fn limits(&self) -> Limits {
-        Limits { depth: self.depth, buffered_reads: true }
+        Limits::of_all_kinds(self.depth)
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {

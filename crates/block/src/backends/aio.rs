@@ -71,6 +71,14 @@ struct Request {
 }
 
 impl Kaio {
+    /// The name in reports.
+    pub const NAME: &str = "kaio";
+
+    /// Returns what a context of this depth can take.
+    pub const fn limits_of(depth: usize) -> Limits {
+        Limits { depth, buffered_reads: false, writes: false, readiness: false }
+    }
+
     /// Creates a context for up to `depth` bios in flight; it counts against `aio-max-nr`.
     ///
     /// # Errors
@@ -262,11 +270,11 @@ impl Kaio {
 
 impl BlockBackend for Kaio {
     fn name(&self) -> &'static str {
-        "kaio"
+        Kaio::NAME
     }
 
     fn limits(&self) -> Limits {
-        Limits { depth: self.depth, buffered_reads: false }
+        Kaio::limits_of(self.depth)
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {

@@ -68,7 +68,7 @@ impl BlockBackend for Mem {
     }
 
     fn limits(&self) -> Limits {
-        Limits { depth: self.depth, buffered_reads: true }
+        Limits::of_all_kinds(self.depth)
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {

@@ -25,7 +25,7 @@ impl BlockBackend for Null {
     }
 
     fn limits(&self) -> Limits {
-        Limits { depth: self.depth, buffered_reads: true }
+        Limits::of_all_kinds(self.depth)
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {

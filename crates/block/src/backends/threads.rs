@@ -86,6 +86,9 @@ pub struct Threads {
 const DEPTH: usize = 1 << 20;
 
 impl Threads {
+    /// The name in reports.
+    pub const NAME: &str = "threads";
+
     /// Starts the first worker.
     ///
     /// # Errors
@@ -116,11 +119,11 @@ impl Threads {
 
 impl BlockBackend for Threads {
     fn name(&self) -> &'static str {
-        "threads"
+        Threads::NAME
     }
 
     fn limits(&self) -> Limits {
-        Limits { depth: DEPTH, buffered_reads: false }
+        Limits { depth: DEPTH, buffered_reads: false, writes: false, readiness: false }
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {

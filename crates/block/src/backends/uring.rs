@@ -84,6 +84,14 @@ enum Waited {
 }
 
 impl Uring {
+    /// The name in reports.
+    pub const NAME: &str = "uring";
+
+    /// Returns what a ring of this depth can take.
+    pub const fn limits_of(depth: usize) -> Limits {
+        Limits::of_all_kinds(depth)
+    }
+
     /// Creates a ring for up to `depth` bios in flight (1 to 8192).
     ///
     /// # Errors
@@ -347,11 +355,11 @@ impl Uring {
 
 impl BlockBackend for Uring {
     fn name(&self) -> &'static str {
-        "uring"
+        Uring::NAME
     }
 
     fn limits(&self) -> Limits {
-        Limits { depth: self.depth, buffered_reads: true }
+        Uring::limits_of(self.depth)
     }
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {

@@ -24,7 +24,7 @@ pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
     for backend in BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
             let config = Config { backend, submit, stats: true, ..Config::default() };
-            match Engine::start(config, "test".to_owned()) {
+            match Engine::on_machine(config, "test".to_owned()) {
                 Ok(engine) => {
                     claim(&engine);
                     engine.shutdown();
