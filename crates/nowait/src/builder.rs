@@ -9,7 +9,7 @@ use crate::{
     timer::Timer,
 };
 use core::fmt;
-use nowait_file::{BackendChoice, Config, Engine, SubmitMode, throttle::Limits};
+use nowait_file::{BackendChoice, Config, Engine, Parts, SubmitMode, throttle::Limits};
 use nowait_sys::{Errno, fork::ForkMark, lazy::Lazy};
 use std::sync::Arc;
 
@@ -204,18 +204,37 @@ impl Builder {
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads. `EINVAL`: a number of workers that
     /// is not possible, a limit of 0. Whatever refuses a backend that was asked for by name.
     pub fn build(self) -> Result<Nowait, Error> {
+        self.build_by(choice::start_exactly)
+    }
+
+    /// Starts the engine of other parts than the machine's: for simulations.
+    ///
+    /// # Errors
+    /// As for [`Builder::build`].
+    #[doc(hidden)]
+    pub fn build_of(self, parts: Parts) -> Result<Nowait, Error> {
+        self.build_by(|config| {
+            let started = Engine::start(config.clone(), parts);
+            started.map_err(|errno| (errno, String::new()))
+        })
+    }
+
+    fn build_by(
+        self,
+        start: impl FnOnce(&Config) -> Result<Arc<Engine>, (Errno, String)>,
+    ) -> Result<Nowait, Error> {
         const DOING: &str = "start of the engine";
         if !(1..=WORKERS_MAX).contains(&self.0.workers_max) {
             let reason = format!("workers must be 1 to {WORKERS_MAX}, not {}", self.0.workers_max);
-            return Err(Error::new(nowait_sys::Errno::INVAL, DOING).because(reason));
+            return Err(Error::new(Errno::INVAL, DOING).because(reason));
         }
         for limits in [self.0.limits, self.0.context_limits] {
             if limits.requests == 0 || limits.bytes == 0 {
                 let reason = "with a limit of 0 nothing could be under way";
-                return Err(Error::new(nowait_sys::Errno::INVAL, DOING).because(reason));
+                return Err(Error::new(Errno::INVAL, DOING).because(reason));
             }
         }
-        let engine = choice::start_exactly(&self.0).map_err(|(errno, reason)| {
+        let engine = start(&self.0).map_err(|(errno, reason)| {
             let error = Error::new(errno, DOING);
             if reason.is_empty() { error } else { error.because(reason) }
         })?;

@@ -17,6 +17,8 @@ mod watch;
 
 pub use lane::Lane;
 
+pub use run::system_calls;
+
 use crate::{BlockBackend, Completion, Limits, bio::Bio};
 use nowait_sys::{Errno, time::Deadline};
 use pool::Pool;
@@ -39,6 +41,9 @@ pub enum Deliver {
     Call(Receiver),
 }
 
+/// What a worker carries a bio out by, and its result: bytes transferred, or an error. May block.
+pub type Carry = Arc<dyn Fn(&Bio) -> Result<usize, Errno> + Send + Sync>;
+
 /// How a pool of workers is made.
 pub struct ThreadsConfig {
     /// Most workers at a time, at least 1; the thread that watches polls is not counted.
@@ -51,6 +56,8 @@ pub struct ThreadsConfig {
     /// Runs on each thread of the pool, the watcher of polls too, before it does anything else:
     /// lets the maker know its own threads again.
     pub each: fn(),
+    /// What workers carry bios out by, polls excepted: [`system_calls`], or a simulated device.
+    pub carry: Carry,
     /// Is told of panics, which harm no thread.
     pub failed: Failed,
     /// The workers' names, a number is added: `nowait-w`.
@@ -64,6 +71,7 @@ impl Default for ThreadsConfig {
             deliver: Deliver::Queue,
             first: None,
             each: || {},
+            carry: Arc::new(system_calls),
             failed: Arc::new(|_| {}),
             name: "nowait-w".to_owned(),
         }

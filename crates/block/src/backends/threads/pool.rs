@@ -1,7 +1,7 @@
 //! Who works on what: the ready list, the idle workers, and how they are called.
 
 use super::{
-    Deliver, Failed, Lane, ThreadsConfig,
+    Carry, Deliver, Failed, Lane, ThreadsConfig,
     ready::{Ready, Work, cancelled},
     run::Hands,
     watch::{Begun, Eyes, Watches},
@@ -114,6 +114,7 @@ pub(super) struct Pool {
     deliver: Deliver,
     workers_max: usize,
     each: fn(),
+    carry: Carry,
     failed: Failed,
     name: String,
     process: i32,
@@ -131,6 +132,7 @@ impl Pool {
             deliver: config.deliver,
             workers_max: config.max_workers.max(1),
             each: config.each,
+            carry: config.carry,
             failed: config.failed,
             name: config.name,
             process: sys_thread::process_id(),
@@ -286,7 +288,7 @@ impl Pool {
             first();
         }
         (self.each)();
-        let hands = Hands::new(self.failed.clone());
+        let hands = Hands::new(self.carry.clone(), self.failed.clone());
         let mut batch = Vec::new();
         let seat = Arc::new(Seat::default());
         self.state.lock().starting -= 1;

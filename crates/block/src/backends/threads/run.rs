@@ -1,6 +1,6 @@
 //! One bio, made to happen by blocking calls.
 
-use super::Failed;
+use super::{Carry, Failed};
 use crate::{
     Completion,
     bio::{Bio, BioOp},
@@ -22,13 +22,14 @@ const S_IFBLK: u32 = 0o060_000;
 /// A worker's own priority, to come back to from that of a bio.
 pub(super) struct Hands {
     priority: u16,
+    carry: Carry,
     failed: Failed,
 }
 
 impl Hands {
     /// Reads that of the calling thread.
-    pub(super) fn new(failed: Failed) -> Hands {
-        Hands { priority: thread::io_priority(), failed }
+    pub(super) fn new(carry: Carry, failed: Failed) -> Hands {
+        Hands { priority: thread::io_priority(), carry, failed }
     }
 
     /// Runs `bio` to its end; blocks. Not for polls.
@@ -53,14 +54,18 @@ impl Hands {
 
     /// A bio that panics ends with EIO, and rights and priority are the worker's again.
     fn perform(&self, bio: &Bio) -> Result<usize, Errno> {
-        catch_unwind(AssertUnwindSafe(|| perform(bio))).unwrap_or_else(|cause| {
+        catch_unwind(AssertUnwindSafe(|| (self.carry)(bio))).unwrap_or_else(|cause| {
             (self.failed)(cause.as_ref());
             Err(Errno::IO)
         })
     }
 }
 
-fn perform(bio: &Bio) -> Result<usize, Errno> {
+/// Carries a bio out by system calls on its file; blocks.
+///
+/// # Errors
+/// Those of the call. `EINVAL`: a poll.
+pub fn system_calls(bio: &Bio) -> Result<usize, Errno> {
     let fd = bio.number()?;
     match bio.op {
         BioOp::Read | BioOp::Write => transfer(bio, fd),
