@@ -1,17 +1,21 @@
 //! Writes back user files, and runs what was kicked, where no driver does: the workers only carry
 //! what they are given.
 
-use crate::{Engine, driver::CLEAN_NS, section::Section};
+use crate::{
+    Engine,
+    driver::CLEAN_NS,
+    section::Section,
+    turn::{Loop, Next},
+};
 use core::{
     sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst},
     time::Duration,
 };
-use nowait_sys::{Errno, thread};
+use nowait_sys::{Errno, thread, time::Deadline};
 use parking_lot::{Condvar, Mutex};
 use std::{
     sync::{Arc, Weak},
     thread::JoinHandle,
-    time::Instant,
 };
 
 /// A thread that sleeps until something was kicked, or written, and then a while longer.
@@ -38,10 +42,11 @@ impl Cleaner {
         let mut state = self.state.lock();
         if state.thread.is_none() && !state.stops {
             let (cleaner, engine) = (self.clone(), Arc::downgrade(engine));
+            let mut run = Run { cleaner, engine, due: Deadline::NEVER };
             let named = std::thread::Builder::new().name("nowait-cleaner".to_owned());
             let spawned = named.stack_size(256 << 10).spawn(move || {
                 thread::block_signals();
-                cleaner.run(&engine);
+                run.run();
             });
             state.thread = Some(spawned.map_err(|_| Errno::AGAIN)?);
         }
@@ -75,48 +80,61 @@ impl Cleaner {
             let _ = thread.join();
         }
     }
+}
 
-    fn run(&self, engine: &Weak<Engine>) {
-        let mut due = None;
-        while self.sleep(&mut due) {
-            let Some(engine) = engine.upgrade() else { return };
-            if engine.failures.caught("as the cleaner", || self.round(&engine, &mut due)).is_none()
-            {
-                self.knows_dirt.store(true, SeqCst); // once more, in a while
+/// The cleaner's loop.
+struct Run {
+    cleaner: Arc<Cleaner>,
+    engine: Weak<Engine>,
+    /// When what is dirty has been so for a while.
+    due: Deadline,
+}
+
+impl Loop for Run {
+    fn turn(&mut self) -> Next {
+        let stops = self.cleaner.state.lock().stops;
+        let Some(engine) = self.engine.upgrade().filter(|_| !stops) else { return Next::End };
+        let round = || self.round(&engine);
+        if engine.failures.caught("as the cleaner", round).is_none() {
+            self.cleaner.knows_dirt.store(true, SeqCst); // once more, in a while
+        }
+        if self.due == Deadline::NEVER && self.cleaner.knows_dirt.load(SeqCst) {
+            self.due = Deadline::after_ns(CLEAN_NS);
+        }
+        Next::Sleep(self.due)
+    }
+
+    fn sleep(&mut self, deadline: Deadline) {
+        let cleaner = &self.cleaner;
+        let mut state = cleaner.state.lock();
+        let news = || {
+            let dirt = deadline == Deadline::NEVER && cleaner.knows_dirt.load(SeqCst);
+            dirt || cleaner.has_kicked.load(SeqCst)
+        };
+        while !state.stops && !news() {
+            match deadline.remaining_ns() {
+                Some(0) => break,
+                Some(ns) => drop(cleaner.news.wait_for(&mut state, Duration::from_nanos(ns))),
+                None => cleaner.news.wait(&mut state),
             }
         }
     }
+}
 
-    fn round(&self, engine: &Arc<Engine>, due: &mut Option<Instant>) {
+impl Run {
+    fn round(&mut self, engine: &Arc<Engine>) {
         // What was kicked is run when this ends; who kicks after the look says so again.
         let _section = Section::enter(engine);
-        self.has_kicked.store(false, SeqCst);
-        if due.is_some_and(|due| due <= Instant::now()) {
-            *due = None;
+        self.cleaner.has_kicked.store(false, SeqCst);
+        if self.due.has_passed() {
+            self.due = Deadline::NEVER;
             // Before the look: who dirties a page after it says so again.
-            self.knows_dirt.store(false, SeqCst);
+            self.cleaner.knows_dirt.store(false, SeqCst);
             let mut bios = Vec::new();
             if engine.clean(&mut bios) {
-                self.knows_dirt.store(true, SeqCst);
+                self.cleaner.knows_dirt.store(true, SeqCst);
             }
             engine.carry(&mut bios);
         }
-    }
-
-    /// Sleeps until something was kicked, or has been dirty for a while, which is `due` then;
-    /// false: the engine ends.
-    fn sleep(&self, due: &mut Option<Instant>) -> bool {
-        let mut state = self.state.lock();
-        while !state.stops && !self.has_kicked.load(SeqCst) {
-            if due.is_none() && self.knows_dirt.load(SeqCst) {
-                *due = Some(Instant::now() + Duration::from_nanos(CLEAN_NS));
-            }
-            match *due {
-                Some(due) if due <= Instant::now() => break,
-                Some(due) => drop(self.news.wait_until(&mut state, due)),
-                None => self.news.wait(&mut state),
-            }
-        }
-        !state.stops
     }
 }

@@ -361,18 +361,19 @@ impl Context {
         }
     }
 
-    /// Takes events, at least one, as [`Context::wait_events`] does; for a thread that does nothing
-    /// else, and need not be woken when a request starts.
+    /// Takes events, and waits for one until the deadline, as [`Context::wait_events`] does; for a
+    /// thread that does nothing else, and need not be woken when a request starts.
     ///
     /// # Errors
     /// Those of [`IoContext::wait_events`].
     pub fn serve(
         &self,
+        deadline: Deadline,
         sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
         self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
         self.engine_driven.store(false, Relaxed);
-        let wanted = Wanted { dedicated: true, ..Wanted::new(1, usize::MAX, Deadline::NEVER) };
+        let wanted = Wanted { dedicated: true, ..Wanted::new(1, usize::MAX, deadline) };
         self.io.wait_events(&wanted, sink)
     }
 

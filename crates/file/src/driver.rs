@@ -9,6 +9,7 @@ use crate::{
     operation::FileOperation,
     plug::{Place, Plug},
     section::Section,
+    turn::{Loop, Next},
 };
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_block::{Bio, BlockBackend, Completion, Fair};
@@ -18,7 +19,6 @@ use parking_lot::Mutex;
 use std::{
     sync::{Arc, Weak, mpsc},
     thread::JoinHandle,
-    time::Duration,
 };
 
 /// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
@@ -28,8 +28,6 @@ const CHUNK: usize = 2;
 const COPIES: usize = 16;
 /// The same while each writes by the bio of the one before.
 const JOINED: usize = 16;
-/// How long the driver rests after it has failed.
-const FAILED_PAUSE: Duration = Duration::from_millis(1);
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
 /// The same while the process waits for all that is under way.
@@ -223,7 +221,11 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
                     let Some(driver) = engine.driver() else { return };
                     *driver.queue.lock() = Some(queue.clone());
                     let _ = ready.send(Ok(()));
-                    Run::new(engine.clone(), queue.clone()).run();
+                    let mut run = Run::new(engine.clone(), queue.clone());
+                    // Of all its turns: it does not sleep while the list has something.
+                    let section = Section::enter(&engine);
+                    run.run();
+                    drop((section, run));
                     driver.give_up(&queue);
                 }
                 Err(errno) => drop(ready.send(Err(errno))),
@@ -248,15 +250,47 @@ fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
     })
 }
 
+/// The driver's loop.
 struct Run {
     engine: Arc<Engine>,
     queue: Arc<dyn BlockBackend>,
     plug: Plug,
+    batch: Vec<Arc<Request<FileOperation>>>,
     done: Vec<Completion>,
     next_tick: Deadline,
     next_clean: Deadline,
     /// Awake until then, whatever comes.
     lingers: Deadline,
+}
+
+impl Loop for Run {
+    /// In a section.
+    fn turn(&mut self) -> Next {
+        let engine = self.engine.clone();
+        let Some(driver) = engine.driver() else { return Next::End };
+        let round = || match driver.stop.load(Relaxed) {
+            false => self.round(&engine, driver),
+            true => self.drain(&engine, driver),
+        };
+        // What a round that fails had in hand is still there.
+        engine.failures.caught("as the driver", round).unwrap_or(Next::Rest)
+    }
+
+    fn sleep(&mut self, deadline: Deadline) {
+        let engine = self.engine.clone();
+        let Some(driver) = engine.driver() else { return };
+        let news = || {
+            driver.has_bios.load(SeqCst)
+                || driver.has_cancelled.load(SeqCst)
+                || !engine.kicked().is_empty()
+        };
+        if driver.inbox.may_sleep() && !news() {
+            self.plug.next_pass();
+            let reap = || self.queue.reap(&mut self.done, 1, deadline);
+            let _ = engine.failures.caught("as the driver", reap);
+        }
+        driver.inbox.awake();
+    }
 }
 
 impl Run {
@@ -266,6 +300,7 @@ impl Run {
             engine,
             queue,
             plug,
+            batch: Vec::new(),
             done: Vec::new(),
             next_tick: Deadline::NEVER,
             next_clean: Deadline::NEVER,
@@ -273,31 +308,15 @@ impl Run {
         }
     }
 
-    fn run(&mut self) {
-        let engine = self.engine.clone();
-        let Some(driver) = engine.driver() else { return };
-        // Of all its rounds: it does not sleep while the list has something.
-        let _section = Section::enter(&engine);
-        let mut batch = Vec::new();
-        while !driver.stop.load(Relaxed) {
-            let round = || self.round(driver, &mut batch);
-            if engine.failures.caught("as the driver", round).is_none() {
-                // What it had in hand is still there. Not at once: it may fail again.
-                std::thread::sleep(FAILED_PAUSE);
-            }
-        }
-        self.drain(driver);
-    }
-
-    /// Looks after everything once; sleeps if there was nothing.
-    fn round(&mut self, driver: &Driver, batch: &mut Vec<Arc<Request<FileOperation>>>) {
+    /// Looks after everything once, beginning with what a sleep has brought.
+    fn round(&mut self, engine: &Engine, driver: &Driver) -> Next {
         #[cfg(test)]
         crate::failure::inject(0, crate::failure::At::Round);
-        let engine = self.engine.clone();
+        self.complete();
         let batch_max = if self.plug.copied_now() { COPIES } else { CHUNK };
         self.plug.next_pass();
         engine.holds().make_room();
-        driver.sort_in(batch);
+        driver.sort_in(&mut self.batch);
         let started = self.start_some(driver, batch_max);
         let started = self.take_bios(driver) || started;
         if driver.has_cancelled.load(Relaxed) && driver.has_cancelled.swap(false, SeqCst) {
@@ -316,23 +335,31 @@ impl Run {
         if self.plug.copied_now() && engine.cpus() > 1 {
             self.lingers = Deadline::after_ns(LINGER_NS);
         }
-        match started || reaped {
-            true => {}
-            false if self.lingers.has_passed() => self.sleep(driver),
-            false => (0..16).for_each(|_| core::hint::spin_loop()),
+        if started || reaped {
+            return Next::Turn;
         }
+        if !self.lingers.has_passed() {
+            return Next::Linger;
+        }
+        engine.holds().tidy();
+        if self.next_tick == Deadline::NEVER {
+            self.tick(driver);
+        }
+        Next::Sleep(self.next_tick.min(self.next_clean))
     }
 
     /// Completes what the page cache has under way, and nobody waits for: pages read ahead. Each
     /// bio keeps its file and the whole cache.
-    fn drain(&mut self, driver: &Driver) {
-        let engine = self.engine.clone();
-        let Some(cache) = engine.cache_in_use() else { return };
+    fn drain(&mut self, engine: &Engine, driver: &Driver) -> Next {
+        let Some(cache) = engine.cache_in_use() else { return Next::End };
         self.take_bios(driver);
+        driver.has_cancelled.store(false, SeqCst);
         self.plug.flush(None);
-        while cache.has_ios() && self.queue.in_flight() > 0 {
-            let _ = self.queue.reap(&mut self.done, 1, Deadline::NEVER);
-            self.complete();
+        let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
+        self.complete();
+        match cache.has_ios() && self.queue.in_flight() > 0 {
+            true => Next::Sleep(Deadline::NEVER),
+            false => Next::End,
         }
     }
 
@@ -358,24 +385,6 @@ impl Run {
             self.plug.cache_bios().append(&mut driver.bios.lock());
         }
         any
-    }
-
-    fn sleep(&mut self, driver: &Driver) {
-        self.engine.holds().tidy();
-        if self.next_tick == Deadline::NEVER {
-            self.tick(driver);
-        }
-        let news = || {
-            driver.has_bios.load(SeqCst)
-                || driver.has_cancelled.load(SeqCst)
-                || !self.engine.kicked().is_empty()
-        };
-        if driver.inbox.may_sleep() && !news() {
-            self.plug.next_pass();
-            let _ = self.queue.reap(&mut self.done, 1, self.next_tick.min(self.next_clean));
-            self.complete();
-        }
-        driver.inbox.awake();
     }
 
     /// Writes back what has been dirty for a while.

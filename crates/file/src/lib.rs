@@ -19,6 +19,7 @@
 //! * `section`: what was kicked is run, by the thread that kicks or by one of the engine
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once, made of its
 //!   [`parts`]
+//! * [`turn`]: the loops of the engine's threads
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by;
 //!   `inode_marks`: which these may be
@@ -65,6 +66,7 @@ mod submit_stream;
 mod submit_user;
 pub mod target;
 pub mod throttle;
+pub mod turn;
 mod turns;
 mod under_way;
 pub mod user;

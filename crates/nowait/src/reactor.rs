@@ -6,13 +6,17 @@
 //! first future of an engine.
 
 use crate::{calls::Calls, request::outcome};
-use core::{task::Waker, time::Duration};
+use core::task::Waker;
 use nowait_block::Slab;
-use nowait_file::Context;
+use nowait_file::{
+    Context,
+    turn::{Loop, Next},
+};
 use nowait_sys::{
     Errno,
     aio::IoEvent,
     thread::{block_signals, never_preempt_on_wakeup},
+    time::Deadline,
 };
 use parking_lot::Mutex;
 use std::{
@@ -23,9 +27,6 @@ use std::{
 
 /// Most futures of an engine that have a request under way; more wait for a place.
 const DEPTH: usize = 16_384;
-
-/// How long the thread rests after it has failed.
-const FAILED_PAUSE: Duration = Duration::from_millis(1);
 
 /// What waits for the end of a request.
 pub(crate) trait Land: Send + Sync {
@@ -118,12 +119,13 @@ impl Reactor {
     ) -> Result<Reactor, Errno> {
         let context = Context::new(engine, 0, DEPTH as u32)?;
         let (flights, calls) = (Arc::new(Flights::new(DEPTH)), calls.clone());
-        let serving = (context.clone(), flights.clone(), calls);
+        let (events, next) = (Vec::new(), Next::Sleep(Deadline::NEVER));
+        let (of, on) = (context.clone(), flights.clone());
+        let mut serving = Serving { context: of, flights: on, calls, events, next };
         let spawned = thread::Builder::new().name("nowait-reactor".to_owned()).spawn(move || {
             block_signals();
             never_preempt_on_wakeup();
-            let (context, flights, calls) = serving;
-            serve(&context, &flights, &calls);
+            serving.run();
         });
         let failed = spawned.is_err();
         let reactor = Reactor { context, flights, thread: Mutex::new(spawned.ok()) };
@@ -155,30 +157,54 @@ impl Reactor {
     }
 }
 
-/// Takes events until the context is destroyed.
-fn serve(context: &Context, flights: &Flights, calls: &Calls) {
-    let (engine, mut events) = (context.engine(), Vec::<IoEvent>::new());
-    loop {
-        // Only collected here: the ring is locked, and a waker may do anything.
+/// The reactor's loop: takes events until the context is destroyed.
+struct Serving {
+    context: Arc<Context>,
+    flights: Arc<Flights>,
+    calls: Arc<Calls>,
+    /// Taken, not brought to their futures.
+    events: Vec<IoEvent>,
+    /// What the last look for events has come to.
+    next: Next,
+}
+
+impl Loop for Serving {
+    fn turn(&mut self) -> Next {
+        const ASLEEP: Next = Next::Sleep(Deadline::NEVER);
+        if self.events.is_empty() && self.next == ASLEEP {
+            self.take(Deadline::NOW);
+        }
+        let engine = self.context.engine();
+        for event in self.events.drain(..) {
+            // A waker is the executor's, and may panic: the others wait for their events.
+            let (flight, next) = self.flights.take(event.data);
+            let land = || flight.iter().for_each(|flight| flight.land(outcome(event), &self.calls));
+            engine.caught("as it woke a task", land);
+            engine.caught("as it woke a task", || next.into_iter().for_each(Waker::wake));
+        }
+        core::mem::replace(&mut self.next, ASLEEP)
+    }
+
+    fn sleep(&mut self, deadline: Deadline) {
+        self.take(deadline);
+    }
+}
+
+impl Serving {
+    /// Only collects: the ring is locked meanwhile, and a waker may do anything.
+    fn take(&mut self, deadline: Deadline) {
+        let (context, events) = (&self.context, &mut self.events);
         let take = || {
-            context.serve(|_, event| {
+            context.serve(deadline, |_, event| {
                 events.push(event);
                 Ok(())
             })
         };
-        let taken = engine.caught("as the reactor", take);
-        for event in events.drain(..) {
-            // A waker is the executor's, and may panic: the others wait for their events.
-            let (flight, next) = flights.take(event.data);
-            let land = || flight.iter().for_each(|flight| flight.land(outcome(event), calls));
-            engine.caught("as it woke a task", land);
-            engine.caught("as it woke a task", || next.into_iter().for_each(Waker::wake));
-        }
-        match taken {
-            Some(Ok(_) | Err(Errno::INTR)) => {}
-            Some(Err(_)) => return,
-            None => thread::sleep(FAILED_PAUSE), // it may fail again
-        }
+        self.next = match context.engine().caught("as the reactor", take) {
+            Some(Ok(_) | Err(Errno::INTR)) => Next::Sleep(Deadline::NEVER),
+            Some(Err(_)) => Next::End,
+            None => Next::Rest,
+        };
     }
 }
 

@@ -4,8 +4,15 @@
 //! with the first of them, brings it.
 
 use core::time::Duration;
-use nowait_file::Context;
-use nowait_sys::{Errno, thread::block_signals, time};
+use nowait_file::{
+    Context,
+    turn::{Loop, Next},
+};
+use nowait_sys::{
+    Errno,
+    thread::block_signals,
+    time::{self, Deadline},
+};
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::BTreeMap,
@@ -113,7 +120,7 @@ impl Timer {
             let builder = thread::Builder::new().name("nowait-timer".to_owned());
             let spawned = builder.stack_size(256 << 10).spawn(move || {
                 block_signals();
-                shared.run();
+                Run(shared).run();
             });
             *thread = Some(spawned.map_err(|_| Errno::AGAIN)?);
         }
@@ -131,24 +138,35 @@ impl Timer {
     }
 }
 
-impl Shared {
-    fn run(&self) {
-        let mut state = self.state.lock();
-        while !state.stopped {
-            let now_ns = time::now_ns();
-            if let Some(late) = state.deadlines.pop(now_ns) {
-                drop(state);
-                late.cancel();
-                state = self.state.lock();
-                continue;
+/// The timer's loop.
+struct Run(Arc<Shared>);
+
+impl Loop for Run {
+    fn turn(&mut self) -> Next {
+        let now_ns = time::now_ns();
+        let mut state = self.0.state.lock();
+        while let Some(late) = state.deadlines.pop(now_ns).filter(|_| !state.stopped) {
+            drop(state);
+            late.cancel();
+            state = self.0.state.lock();
+        }
+        match state.stopped {
+            true => Next::End,
+            false => {
+                Next::Sleep(state.deadlines.next_ns().map_or(Deadline::NEVER, Deadline::at_ns))
             }
-            match state.deadlines.next_ns() {
-                None => self.news.wait(&mut state),
-                Some(at_ns) => {
-                    let left = Duration::from_nanos(at_ns - now_ns);
-                    self.news.wait_for(&mut state, left);
-                }
-            }
+        }
+    }
+
+    fn sleep(&mut self, deadline: Deadline) {
+        let mut state = self.0.state.lock();
+        // An earlier one may have been added since, or the next taken back.
+        if state.stopped || state.deadlines.next_ns() != deadline.ns() {
+            return;
+        }
+        match deadline.remaining_ns() {
+            None => self.0.news.wait(&mut state),
+            Some(ns) => drop(self.0.news.wait_for(&mut state, Duration::from_nanos(ns))),
         }
     }
 }
