@@ -17,6 +17,7 @@ use crate::sync::{Arc, Relaxed};
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_retry::WaitEntry;
 use nowait_sys::{Errno, file::IoVec, file::rwf};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Most pages in one bio: beyond 1 MiB, devices gain nothing.
 pub(crate) const BIO_PAGES_MAX: u64 = 256;
@@ -39,6 +40,8 @@ pub(crate) struct CacheIo {
     tail: u64,
     done: u64,
     stalls: u32,
+    /// How many folios its end has released.
+    released: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +84,18 @@ impl CacheIo {
             _ => (len & !(block - 1), len & (block - 1)),
         };
         let file = file.clone();
-        CacheIo { file, kind, folios, segments, offset, direct, tail, done: 0, stalls: 0 }
+        CacheIo::of((file, kind), folios, segments, offset, (direct, tail))
+    }
+
+    fn of(
+        (file, kind): (Arc<CachedFile>, Kind),
+        folios: Vec<FolioId>,
+        segments: Segments,
+        offset: u64,
+        (direct, tail): (u64, u64),
+    ) -> CacheIo {
+        let (done, stalls, released) = (0, 0, 0);
+        CacheIo { file, kind, folios, segments, offset, direct, tail, done, stalls, released }
     }
 
     fn is_done(&self) -> bool {
@@ -159,12 +173,14 @@ impl CacheIo {
     }
 
     /// Releases the folios of a fill.
-    fn end_fill(&self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+    fn end_fill(&mut self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         // Behind the end of the file, devices and holes may give anything.
         let valid =
             (self.offset + self.done).min(self.file.disk_size().max(self.offset)) - self.offset;
         let mut from = 0;
         for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
+            #[cfg(test)]
+            crate::tests::inject(self.released);
             let end = from + segment.len as u64;
             if result.is_ok() && end > valid && !makes(Mistake::KeepTail) {
                 let kept = valid.saturating_sub(from) as usize;
@@ -174,12 +190,18 @@ impl CacheIo {
             // What came before the error is there.
             let filled = if end <= valid { Ok(()) } else { result };
             self.file.mapping().filled(*id, filled, woken);
+            self.released += 1;
             from = end;
         }
     }
 
     /// Releases the folios of a writeback.
-    fn end_write(&self, durable: Durable, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+    fn end_write(
+        &mut self,
+        durable: Durable,
+        result: Result<(), Errno>,
+        woken: &mut Vec<WaitEntry>,
+    ) {
         if let Err(errno) = result {
             self.file.flush.write_failed(durable, errno);
         } else if durable == Durable::Written {
@@ -188,9 +210,28 @@ impl CacheIo {
         self.file.grown_on_disk(if self.done > 0 { self.offset + self.done } else { 0 });
         let mut end = 0;
         for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
+            #[cfg(test)]
+            crate::tests::inject(self.released);
             end += segment.len as u64;
             let written = if end <= self.done { Ok(()) } else { result };
             self.file.mapping().written(*id, written, woken);
+            self.released += 1;
+        }
+    }
+
+    /// Ends what a panic has left of it: nothing stays locked, and those who wait get an error.
+    fn give_up(&self, woken: &mut Vec<WaitEntry>) {
+        let (file, failed) = (&self.file, Err(Errno::IO));
+        match self.kind {
+            Kind::Fill => {}
+            Kind::Write(durable) => file.flush.write_failed(durable, Errno::IO),
+            Kind::Flush(op) => file.flush.end(op, failed, woken),
+        }
+        for id in &self.folios[self.released..] {
+            match self.kind {
+                Kind::Fill => file.mapping().filled(*id, failed, woken),
+                _ => file.mapping().written(*id, failed, woken),
+            }
         }
     }
 }
@@ -228,10 +269,10 @@ impl Cache {
         plug: &mut Vec<Bio>,
         woken: &mut Vec<WaitEntry>,
     ) {
-        let io = CacheIo::new(file, Kind::Fill, run.to_vec(), file.disk_size());
+        let mut io = CacheIo::new(file, Kind::Fill, run.to_vec(), file.disk_size());
         self.pages_read.fetch_add(io.direct / FRAME_BYTES as u64, Relaxed);
         if io.is_done() {
-            return self.end(&io, Ok(()), woken);
+            return self.end(&mut io, Ok(()), woken);
         }
         self.issue(io, plug);
     }
@@ -245,22 +286,20 @@ impl Cache {
     ) {
         // Stable while it is written: bytes that come later make a folio behind it dirty, or
         // wait for this one.
-        let io = CacheIo::new(file, Kind::Write(durable), run, file.size());
+        let mut io = CacheIo::new(file, Kind::Write(durable), run, file.size());
         if !io.is_done() {
             return self.issue(io, plug);
         }
         // All of it lies behind the end of a file that was cut meanwhile.
         let mut woken = Vec::new();
-        self.end(&io, Ok(()), &mut woken);
+        self.end(&mut io, Ok(()), &mut woken);
         woken.into_iter().for_each(WaitEntry::kick);
     }
 
     pub(crate) fn start_flush(&self, file: &Arc<CachedFile>, op: BioOp, plug: &mut Vec<Bio>) {
         self.flushes.fetch_add(1, Relaxed);
-        let (kind, segments, file) = (Kind::Flush(op), Segments::NONE, file.clone());
-        let (folios, offset, direct, tail) = (Vec::new(), 0, 1, 0);
-        let io = CacheIo { file, kind, folios, segments, offset, direct, tail, done: 0, stalls: 0 };
-        self.issue(io, plug);
+        let what = (file.clone(), Kind::Flush(op));
+        self.issue(CacheIo::of(what, Vec::new(), Segments::NONE, 0, (1, 0)), plug);
     }
 
     fn issue(&self, io: CacheIo, plug: &mut Vec<Bio>) {
@@ -283,22 +322,35 @@ impl Cache {
     /// Ends the I/O and kicks those who waited, or puts the bio that follows on `plug`.
     ///
     /// # Panics
-    /// The token is none of a bio under way.
+    /// The token is none of a bio under way. A mistake of ours in the end of the I/O: that has
+    /// ended with `EIO` then.
     pub fn complete(&self, token: u64, result: Result<u32, Errno>, plug: &mut Vec<Bio>) {
-        let mut io = self.ios.lock().take(token);
-        let Some(result) = io.advance(result) else {
+        let (mut io, mut woken) = (self.ios.lock().take(token), Vec::new());
+        let step = || match io.advance(result) {
+            None => false,
+            Some(result) => {
+                self.end(&mut io, result, &mut woken);
+                true
+            }
+        };
+        let ended = catch_unwind(AssertUnwindSafe(step));
+        if let Ok(false) = ended {
             plug.push(io.bio(token));
             return self.ios.lock().put(token, io);
-        };
+        }
         self.ios.lock().release(token);
-        let mut woken = Vec::new();
-        self.end(&io, result, &mut woken);
+        if ended.is_err() {
+            io.give_up(&mut woken);
+        }
         woken.into_iter().for_each(WaitEntry::kick);
         self.frames.notice_room();
         self.progress.notice();
+        if let Err(cause) = ended {
+            resume_unwind(cause);
+        }
     }
 
-    fn end(&self, io: &CacheIo, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
+    fn end(&self, io: &mut CacheIo, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match io.kind {
             Kind::Fill => io.end_fill(result, woken),
             Kind::Write(durable) => {

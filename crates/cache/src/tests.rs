@@ -4,12 +4,26 @@ mod executor;
 mod threads;
 
 use crate::{Change, Durable, FRAME_BYTES};
+use core::cell::Cell;
 use executor::{Do, Random, Rig, Task};
 use nowait_block::BioOp;
 use nowait_block::backends::mem::Mem;
 use nowait_block::stacked::error::{Error, Fault, When};
 use nowait_retry::Step;
 use nowait_sys::Errno;
+
+std::thread_local! {
+    /// After how many folios the end of an I/O is to panic, once.
+    static PANICS_AT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Panics where the test wants it.
+pub(crate) fn inject(released: usize) {
+    if PANICS_AT.get() == Some(released) {
+        PANICS_AT.set(None);
+        panic!("injected");
+    }
+}
 
 const DEVICE: usize = if cfg!(miri) { 1 << 20 } else { 4 << 20 };
 const DEPTH: usize = 1;
@@ -392,4 +406,36 @@ fn a_full_device_ends_a_write_that_waits_for_it() {
     assert_eq!(rig.run(vec![write(end, bytes)])[0].result, Some(Err(Errno::NOSPC)));
     assert_eq!(rig.run(vec![Do::Sync(Durable::Data)])[0].result, Some(Err(Errno::NOSPC)));
     rig.settle();
+}
+
+#[test]
+fn a_panic_in_the_end_of_an_io_releases_its_pages_with_an_error() {
+    let bytes = patterned(LARGE as usize);
+    let other: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+    let mut fired = [0, 0];
+    for at in 0..4 {
+        let mut rig = rig(&bytes, 256, 7);
+        PANICS_AT.set(Some(at));
+        let tasks = rig.run(vec![read(0, bytes.len())]);
+        match tasks[0].result.unwrap() {
+            // What the reader did not wait for when it failed is asked for again.
+            Ok(len) => assert!(tasks[0].bytes() == &bytes[..len as usize]),
+            Err(errno) => assert_eq!((errno, rig.panics), (Errno::IO, 1)),
+        }
+        fired[0] += core::mem::take(&mut rig.panics);
+        let tasks = rig.run(vec![read(0, bytes.len())]);
+        assert!(tasks[0].bytes() == bytes, "read again");
+        ok(&rig.run(vec![write(0, other.clone())]));
+        PANICS_AT.set(Some(at));
+        let tasks = rig.run(vec![Do::Sync(Durable::Data)]);
+        let expected = if rig.panics > 0 { Err(Errno::IO) } else { Ok(0) };
+        assert_eq!(tasks[0].result, Some(expected));
+        fired[1] += core::mem::take(&mut rig.panics);
+        PANICS_AT.set(None);
+        ok(&rig.run(vec![Do::Sync(Durable::Data)]));
+        rig.file.mapping().invalidate(0, u64::MAX).unwrap();
+        assert!(rig.run(vec![read(0, bytes.len())])[0].bytes() == other, "written again");
+        assert!(!rig.cache.has_ios());
+    }
+    assert!(fired[0] > 1 && fired[1] > 1, "{fired:?} of I/Os of several folios");
 }

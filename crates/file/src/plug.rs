@@ -325,7 +325,8 @@ impl Plug {
 
     fn complete_cache_bio(&mut self, token: u64, result: Result<u32, Errno>) {
         if let Some(cache) = self.engine.cache_in_use() {
-            cache.complete(token, result, &mut self.cache_bios);
+            let complete = || cache.complete(token, result, &mut self.cache_bios);
+            self.engine.failures.caught("at the end of an I/O of the page cache", complete);
         }
     }
 

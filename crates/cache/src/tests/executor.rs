@@ -7,6 +7,7 @@ use crate::{WriteOperation, cache::IoCounts};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Wake, Waker};
 
 /// Draws numbers (xorshift64, Marsaglia 2003).
@@ -122,6 +123,8 @@ pub(super) struct Rig<B> {
     pub(super) file: Arc<CachedFile>,
     pub(super) random: Random,
     under_way: Vec<Bio>,
+    /// Completions in which the cache has panicked.
+    pub(super) panics: usize,
     /// The most bios that were under way at a time.
     pub(super) under_way_max: usize,
     /// Completions come only when everybody waits.
@@ -137,8 +140,17 @@ impl<B: BlockBackend> Rig<B> {
         let backing = Backing { direct: target.clone(), tail: target, block_bytes: 4096 };
         let file = CachedFile::new(&cache, backing, size);
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let (under_way, under_way_max, slow_device, one_plug) = (Vec::new(), 0, false, false);
-        Rig { device, cache, file, random, under_way, under_way_max, slow_device, one_plug }
+        Rig {
+            device,
+            cache,
+            file,
+            random,
+            under_way: Vec::new(),
+            panics: 0,
+            under_way_max: 0,
+            slow_device: false,
+            one_plug: false,
+        }
     }
 
     /// Runs operations together until all are over.
@@ -238,7 +250,8 @@ impl<B: BlockBackend> Rig<B> {
             assert!(end <= self.file.size(), "a crash now would leave a file of {end} bytes");
         }
         let Completion { token, result } = self.perform(bio);
-        self.cache.complete(token, result, plug);
+        let complete = || self.cache.complete(token, result, plug);
+        self.panics += usize::from(catch_unwind(AssertUnwindSafe(complete)).is_err());
         true
     }
 
