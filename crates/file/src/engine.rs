@@ -204,10 +204,10 @@ impl Engine {
         self.failures.caught(doing, work)
     }
 
-    /// Has `tell` called at the first failure, on the thread that fails. Later calls change
-    /// nothing.
-    pub fn tell_failures(&self, tell: fn(&str)) {
-        self.failures.set_tell(tell);
+    /// Returns a line about the first failure, for people, once. No system call, and no lock
+    /// unless there is one.
+    pub fn untold_failure(&self) -> Option<String> {
+        self.failures.untold()
     }
 
     /// Returns what the engine was started with.

@@ -1,24 +1,23 @@
 //! Threads of the engine that fail: a panic on one of them is a mistake of ours, and ends what it
 //! was about, not the program and not the thread.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use nowait_retry::Step;
 use nowait_sys::Errno;
+use parking_lot::Mutex;
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::OnceLock,
 };
 
-/// Told of the first failure, with a line for people; on the thread that fails, which has no
-/// standard error.
-pub(crate) type Tell = fn(&str);
-
-/// How often threads failed, and who wants to know.
+/// How often threads failed, and what is to be said of the first time. A thread that fails may have
+/// another descriptor table, and so no standard error: a thread of the application says it.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     count: AtomicU64,
-    tell: OnceLock<Tell>,
+    line: Mutex<Option<String>>,
+    /// There is a line.
+    is_untold: AtomicBool,
 }
 
 impl Failures {
@@ -26,21 +25,27 @@ impl Failures {
         self.count.load(Relaxed)
     }
 
-    pub(crate) fn set_tell(&self, tell: Tell) {
-        let _ = self.tell.set(tell);
+    /// Takes out what is to be said. `None`: nothing, or another thread has it.
+    pub(crate) fn untold(&self) -> Option<String> {
+        if !self.is_untold.load(Relaxed) {
+            return None;
+        }
+        self.is_untold.store(false, Relaxed);
+        self.line.lock().take()
     }
 
-    /// Counts a failure while a thread was `doing` something, and tells of the first.
+    /// Counts a failure while a thread was `doing` something, and keeps what is to be said of the
+    /// first.
     pub(crate) fn note(&self, doing: &str, cause: &(dyn Any + Send)) {
         if self.count.fetch_add(1, Relaxed) > 0 {
             return;
         }
-        if let Some(tell) = self.tell.get() {
-            let text = cause.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| cause.downcast_ref::<&str>().copied());
-            let text = text.unwrap_or("no message");
-            tell(&format!("a thread failed {doing}: {text}: what it was about ended with EIO"));
-        }
+        let text = cause.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| cause.downcast_ref::<&str>().copied());
+        let text = text.unwrap_or("no message");
+        let line = format!("a thread failed {doing}: {text}: what it was about ended with EIO");
+        *self.line.lock() = Some(line);
+        self.is_untold.store(true, Relaxed);
     }
 
     /// Runs `work`; `None`: it failed.
@@ -96,7 +101,6 @@ mod tests {
     use std::{fs::File, os::fd::AsRawFd, sync::Arc};
 
     pub(super) static WANTED: AtomicI64 = AtomicI64::new(0);
-    static TOLD: AtomicU64 = AtomicU64::new(0);
 
     /// Waits for the events of `count` requests; their results by name.
     fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
@@ -140,11 +144,7 @@ mod tests {
             for submit in [SubmitMode::Auto, SubmitMode::Offload] {
                 let config = Config { backend, submit, ..Config::default() };
                 let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
-                engine.tell_failures(|line| {
-                    assert!(line.contains("injected"), "{line}");
-                    TOLD.fetch_add(1, SeqCst);
-                });
-                let told = TOLD.load(SeqCst);
+                assert_eq!(engine.untold_failure(), None);
                 let context = Context::new(&engine, 0, 16).unwrap();
                 for at in [At::Iterate, At::Complete, At::Finish] {
                     WANTED.store((at as i64) << 32 | i64::from(file.as_raw_fd()), SeqCst);
@@ -169,7 +169,9 @@ mod tests {
                     WANTED.store(0, SeqCst);
                     assert_eq!(reap(&context, 3), [(0, 4096), (1, 4096), (2, 4096)]);
                 }
-                assert_eq!(TOLD.load(SeqCst), told + 1, "said once");
+                let line = engine.untold_failure();
+                assert!(line.is_some_and(|line| line.contains("injected")));
+                assert_eq!(engine.untold_failure(), None, "said once");
                 context.destroy().unwrap();
                 engine.shutdown();
             }

@@ -118,6 +118,7 @@ impl Drop for Started {
                 reactor.stop();
             }
             self.engine.shutdown();
+            report::tell_failure(&self.engine);
         } else {
             // The parent's threads and rings are not ours to end.
             core::mem::forget((self.engine.clone(), self.calls.clone()));

@@ -21,7 +21,7 @@
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
-    report::Summary,
+    report::{self, Summary},
     request::{Held, Request, outcome, readable, writable},
 };
 use core::{fmt, mem, time::Duration};
@@ -370,6 +370,7 @@ impl<T, B> Queue<T, B> {
                 Err(errno) => return Err(Error::new(errno, "wait for requests")),
             }
         }
+        report::tell_failure(self.nowait.engine());
         Ok(self.over.len())
     }
 

@@ -5,7 +5,7 @@
 //! descriptors, and an executor's waker writes to one of the application's. Started with the
 //! first future of an engine.
 
-use crate::{calls::Calls, request::outcome};
+use crate::{calls::Calls, report, request::outcome};
 use core::task::Waker;
 use nowait_block::Slab;
 use nowait_file::{
@@ -182,6 +182,7 @@ impl Loop for Serving {
             engine.caught("as it woke a task", land);
             engine.caught("as it woke a task", || next.into_iter().for_each(Waker::wake));
         }
+        report::tell_failure(engine);
         core::mem::replace(&mut self.next, ASLEEP)
     }
 

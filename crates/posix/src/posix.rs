@@ -121,6 +121,12 @@ impl Posix {
 }
 
 impl Shared {
+    /// Says that a thread of the engine has failed, if one has and it was not said yet; not for
+    /// signal handlers.
+    pub(crate) fn tell_failure(&self) {
+        self.process.tell_failure();
+    }
+
     /// Notes that a request begins: from here on its end will come to [`Shared::end`].
     pub(crate) fn begins(&self, block: Block) {
         block.begin();

@@ -69,6 +69,7 @@ pub(crate) fn submit(
         io.release(slots - started);
     }
     submission.finish();
+    posix.shared.tell_failure();
     if io.stats().enabled() {
         io.stats().submit_took(time::now_ns() - before);
         io.stats().add(|c| &c.submits, 1);
@@ -174,6 +175,27 @@ fn priority(lowered: i32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_failed_thread_is_said_once_by_the_next_request() {
+        const NAME: &str = "submit::tests::a_failed_thread_is_said_once_by_the_next_request";
+        // In a process of its own: its standard error tells.
+        const CHILD: &str = "NOWAIT_TEST_CHILD";
+        if std::env::var_os(CHILD).is_none() {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            let child = child.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1");
+            let said = String::from_utf8(child.output().unwrap().stderr).unwrap();
+            let lines: Vec<_> = said.lines().filter(|it| it.starts_with("nowait:")).collect();
+            assert!(lines.len() == 1 && lines[0].contains("failed in a test: first"), "{said}");
+            return;
+        }
+        let posix = Posix::current().unwrap();
+        for cause in ["first", "second"] {
+            posix.context.engine().caught("in a test", || panic!("{cause}"));
+            submit(posix, core::iter::empty(), |_, _| {});
+        }
+    }
 
     #[test]
     fn a_lowered_priority_is_never_above_the_usual_one() {

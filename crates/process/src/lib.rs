@@ -7,7 +7,6 @@
 //! * [`guard`]: panics and `errno` end here
 
 pub mod cached;
-mod failure;
 pub mod guard;
 pub mod leaving;
 pub mod memory;

@@ -1,6 +1,5 @@
 //! The one engine of the process, its contexts, fork and exit: the only global state.
 
-use crate::failure;
 use crate::{
     cached::{self, CachedFiles},
     leaving::Leaving,
@@ -134,8 +133,8 @@ impl Process {
     }
 
     /// Says that a thread of the engine has failed, if one has and it was not said yet.
-    fn tell_failure(&self) {
-        if let Some(line) = failure::take() {
+    pub fn tell_failure(&self) {
+        if let Some(line) = self.engine.get().and_then(|engine| engine.untold_failure()) {
             self.say(LogLevel::Warn, &line);
         }
     }
@@ -174,7 +173,6 @@ impl Process {
             }
             let (name, reason) = (engine.backend(), engine.reason());
             self.say(LogLevel::Info, &format!("backend {name}: {reason}"));
-            engine.tell_failures(failure::remember);
             Ok(engine)
         };
         self.engine.get_or_make(start).cloned()
@@ -371,8 +369,8 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
         context
     };
     let result = f(&context);
-    if failure::is_untold() {
-        Process::existing().into_iter().for_each(Process::tell_failure);
+    if let Some(line) = context.engine().untold_failure() {
+        Process::existing().into_iter().for_each(|it| it.say(LogLevel::Warn, &line));
     }
     Some(result)
 }
@@ -395,4 +393,47 @@ extern "C" fn forget_parent() {
 extern "C" fn settle_files() {
     let _inside = Inside::enter();
     cached::settle_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Runs the test `name` in a process of its own, where it does what the caller passes by; its
+    /// standard error.
+    fn said_in_child(name: &str) -> Option<String> {
+        const CHILD: &str = "NOWAIT_TEST_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            return None;
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        Some(String::from_utf8(output.stderr).unwrap())
+    }
+
+    #[test]
+    fn a_failed_thread_is_said_once_by_the_next_call() {
+        const NAME: &str = "process::tests::a_failed_thread_is_said_once_by_the_next_call";
+        if let Some(said) = said_in_child(NAME) {
+            let lines: Vec<_> = said.lines().filter(|it| it.starts_with("nowait:")).collect();
+            assert_eq!(lines.len(), 2, "{said}");
+            assert!(lines[0].starts_with("nowait: a thread failed in a test: first: "), "{said}");
+            assert_eq!(lines[1], "nowait: a thread failed 0 times since");
+            return;
+        }
+        let process = Process::current();
+        let address = process.new_context(1).unwrap();
+        let engine = process.engine().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| engine.caught("in a test", || panic!("first")));
+        });
+        engine.caught("in a test", || panic!("second"));
+        with_context(address, |_| ()).unwrap();
+        process.tell_failure();
+        let untold = engine.untold_failure().iter().count();
+        process.say(LogLevel::Warn, &format!("a thread failed {untold} times since"));
+        assert_eq!(engine.failures(), 2);
+    }
 }
