@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   main lane   fmt ── tidy ── dist (links on one processor) ── test (waits for disks) ── examples
-//!   beside it   loom ── miri ── clippy ── doc ── random (waits for disks too)
+//!   beside it   loom ── simulated ── miri ── clippy ── doc ── random (waits for disks too)
 //!   then        skips
 //! ```
 //!
@@ -75,6 +75,7 @@ const JOBS: &[Job] = &[
     Job { name: "test", lane: Lane::Main, minutes_max: 40, run: test },
     Job { name: "examples", lane: Lane::Main, minutes_max: 10, run: examples_job },
     Job { name: "loom", lane: Lane::Beside, minutes_max: 40, run: loom },
+    Job { name: "simulated", lane: Lane::Beside, minutes_max: 40, run: simulated },
     Job { name: "miri", lane: Lane::Beside, minutes_max: 40, run: miri },
     Job { name: "clippy", lane: Lane::Beside, minutes_max: 40, run: clippy },
     Job { name: "doc", lane: Lane::Beside, minutes_max: 40, run: doc },
@@ -232,6 +233,21 @@ fn loom(context: &Context) -> Result<End> {
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("LOOM_MAX_PREEMPTIONS", if context.quick { "2" } else { "3" });
     context.tests(command)
+}
+
+/// The whole engine on a simulated machine.
+fn simulated(context: &Context) -> Result<End> {
+    let set = |mut command: Command| {
+        command
+            .env("RUSTFLAGS", "--cfg simulated")
+            .env("CARGO_TARGET_DIR", own_target("simulated"))
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+        command
+    };
+    let package = ["-p", "nowait-machine"];
+    let lint = [&["clippy"], &package[..], &["--all-targets", "--", "-D", "warnings"]].concat();
+    context.plain(set(context.cargo(&lint)))?;
+    context.tests(set(context.cargo(&[&["test"], &package[..]].concat())))
 }
 
 fn miri(context: &Context) -> Result<End> {
@@ -452,9 +468,9 @@ impl Context {
     }
 }
 
-/// Returns what a command is prefixed with to see mounts of its own, which go with its last process:
-/// the end of a run that is killed leaves none. What such a run has left elsewhere is not among
-/// them: where a server of FUSE is gone, mkfs.btrfs(8) gives up.
+/// Returns what a command is prefixed with to see mounts of its own, which go with its last
+/// process: a run that is killed leaves none. What such a run has left elsewhere is not among them:
+/// where a server of FUSE is gone, mkfs.btrfs(8) gives up.
 fn own_mounts() -> Vec<&'static str> {
     const SCRIPT: &str = "findmnt -rno TARGET | grep /nowait- | sort -r | \
         xargs -r -n 1 umount --lazy; exec \"$@\"";
@@ -529,7 +545,10 @@ mod tests {
     #[test]
     fn the_quick_check_has_the_quick_jobs_and_names_choose_others() {
         let names = |jobs: Vec<&Job>| jobs.iter().map(|job| job.name).collect::<Vec<_>>();
-        assert_eq!(names(lane(Lane::Beside)), ["loom", "miri", "clippy", "doc", "random"]);
+        assert_eq!(
+            names(lane(Lane::Beside)),
+            ["loom", "simulated", "miri", "clippy", "doc", "random"]
+        );
         assert!(!names(lane(Lane::Main)).contains(&"asan"));
         assert_eq!(names(choose(&["tsan", "fmt"]).unwrap()), ["tsan", "fmt"]);
         assert!(choose(&["nothing"]).is_err());

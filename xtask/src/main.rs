@@ -5,7 +5,7 @@
 //!                             ├─ dist                       (dist.rs, c_api.rs, symbols.rs)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs)
-//!                             └─ loom, miri                 (ci.rs, log.rs)
+//!                             └─ loom, simulated, miri      (ci.rs, log.rs)
 //! ```
 
 mod c_api;

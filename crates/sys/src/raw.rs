@@ -4,6 +4,38 @@ use crate::Errno;
 
 #[cfg(miri)]
 pub use crate::raw_miri::syscall6;
+#[cfg(not(any(miri, simulated)))]
+pub use kernel6 as syscall6;
+
+#[cfg(simulated)]
+pub use simulated::{Answer, answered_by, syscall6};
+
+/// What answers in a simulation, in place of the kernel.
+#[cfg(simulated)]
+mod simulated {
+    use std::sync::OnceLock;
+
+    /// A function that answers system calls: number and arguments as for the kernel.
+    pub type Answer = unsafe fn(i64, [usize; 6]) -> isize;
+
+    static ANSWER: OnceLock<Answer> = OnceLock::new();
+
+    /// Has all system calls of this process answered by a function, for good; it may ask the
+    /// kernel, see [`super::kernel6`].
+    pub fn answered_by(answer: Answer) {
+        ANSWER.get_or_init(|| answer);
+    }
+
+    /// Issues system call `nr`; the result is that of what answers, negative errno included.
+    ///
+    /// # Safety
+    /// As for the kernel.
+    pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
+        let answer = ANSWER.get().copied().unwrap_or(super::kernel6);
+        // SAFETY: promised by the caller.
+        unsafe { answer(nr, args) }
+    }
+}
 
 /// Issues system call `nr`; the result is the kernel's, negative errno included.
 ///
@@ -12,7 +44,7 @@ pub use crate::raw_miri::syscall6;
 /// Source: syscall(2), "Architecture calling conventions".
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
+pub unsafe fn kernel6(nr: i64, args: [usize; 6]) -> isize {
     let ret: isize;
     // SAFETY: the registers are those of the x86-64 convention; rcx and r11 are clobbered by
     // the instruction. What the call does to memory is the caller's promise.
@@ -36,7 +68,7 @@ pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
 /// Source: syscall(2), "Architecture calling conventions".
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[inline]
-pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
+pub unsafe fn kernel6(nr: i64, args: [usize; 6]) -> isize {
     let ret: isize;
     // SAFETY: the registers are those of the arm64 convention. What the call does to memory is
     // the caller's promise.

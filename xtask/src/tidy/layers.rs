@@ -23,6 +23,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-export", 6),
     ("nowait-serve", 6),
     ("nowait-simulator", 6),
+    ("nowait-machine", 6),
 ];
 
 /// Pairs of one layer where the first may use the second.
@@ -39,8 +40,9 @@ const SAME_LAYER: &[(&str, &str)] = &[
 /// Packages that talk to the system.
 const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 
-/// The crates that may name those: the layer made for it, and what looks from outside.
-const SYSTEM_USERS: &[&str] = &["nowait-sys", "nowait-bench", "nowait-tests"];
+/// The crates that may name those: the layer made for it, what looks from outside, and what
+/// answers in simulations.
+const SYSTEM_USERS: &[&str] = &["nowait-sys", "nowait-bench", "nowait-tests", "nowait-machine"];
 
 /// Checks the dependencies that a manifest names, those for tests and targets too.
 pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {

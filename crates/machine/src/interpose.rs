@@ -1,0 +1,281 @@
+//! Where code meets the kernel: the functions of the C library by which std and parking_lot do, and
+//! what `nowait_sys::raw` is answered by.
+//!
+//! They take the place of the C library's in a test program. A thread of a simulated machine is
+//! known by a thread-local value; all others get what they asked for.
+
+use crate::schedule::{Baton, Key, Machine};
+use core::{
+    cell::Cell,
+    ffi::{CStr, c_char, c_int, c_long, c_uint, c_void},
+    ptr::null,
+};
+use nowait_sys::raw;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+thread_local! {
+    /// The machine of this thread, a reference counted in `enter`; without a destructor, because
+    /// those of others still make system calls.
+    static MACHINE: Cell<*const Machine> = const { Cell::new(null()) };
+    static ID: Cell<usize> = const { Cell::new(0) };
+    /// In the machine itself.
+    static OUTSIDE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// As long as this lives, the thread's system calls go to the kernel.
+pub(crate) struct Outside;
+
+impl Outside {
+    pub(crate) fn enter() -> Outside {
+        OUTSIDE.set(OUTSIDE.get() + 1);
+        Outside
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        OUTSIDE.set(OUTSIDE.get() - 1);
+    }
+}
+
+/// Returns the machine of the calling thread and the thread's number in it.
+fn here() -> Option<(&'static Machine, usize)> {
+    let machine = MACHINE.get();
+    if machine.is_null() || OUTSIDE.get() > 0 {
+        return None;
+    }
+    // SAFETY: counted by `enter`, given back by `leave`, which is the thread's last word.
+    Some((unsafe { &*machine }, ID.get()))
+}
+
+/// Makes the calling thread one of `machine`, until it ends, and waits for its first turn.
+pub(crate) fn enter(machine: &Arc<Machine>, id: usize, turn: &Baton) {
+    turn.take();
+    ID.set(id);
+    // SAFETY: any value that is not null has `leave` called.
+    unsafe { libc::pthread_setspecific(key(), core::ptr::dangling()) };
+    MACHINE.set(Arc::into_raw(machine.clone()));
+}
+
+/// The key whose destructor runs after those of thread-local values.
+fn key() -> libc::pthread_key_t {
+    static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+    *KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: a live local; the destructor is for any thread.
+        assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) }, 0);
+        key
+    })
+}
+
+unsafe extern "C" fn leave(_: *mut c_void) {
+    let machine = MACHINE.replace(null());
+    if !machine.is_null() {
+        // SAFETY: `enter` has counted it.
+        unsafe { Arc::from_raw(machine) }.end_thread(ID.get());
+    }
+}
+
+/// Answers the system calls of `nowait_sys`.
+pub(crate) unsafe fn answer(nr: i64, args: [usize; 6]) -> isize {
+    match here() {
+        // SAFETY: promised by the caller.
+        Some((machine, id)) => unsafe { crate::kernel::answer(machine, id, nr, args) },
+        // SAFETY: promised by the caller.
+        None => unsafe { raw::kernel6(nr, args) },
+    }
+}
+
+/// syscall(2), by which std and parking_lot sleep.
+#[unsafe(no_mangle)]
+#[allow(clippy::many_single_char_names)] // as the manual pages call them
+unsafe extern "C" fn syscall(
+    nr: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: promised by the caller; what it has not passed is not looked at.
+    let ret = unsafe { answer(nr, [a, b, c, d, e, f]) };
+    if (-4095..0).contains(&ret) {
+        // SAFETY: the thread's own.
+        unsafe { *libc::__errno_location() = -ret as c_int };
+        return -1;
+    }
+    ret as c_long
+}
+
+/// Finds the C library's function, which this one takes the place of.
+fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: a name that ends with a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    assert!(!found.is_null(), "the C library has {name:?}");
+    found
+}
+
+/// Declares a function of the C library that is found once.
+macro_rules! real {
+    ($name:literal as fn($($arg:ty),*)) => {{
+        static FOUND: OnceLock<usize> = OnceLock::new();
+        let _outside = Outside::enter();
+        let found = *FOUND.get_or_init(|| next($name) as usize);
+        // SAFETY: the C library's function of this name is of this type.
+        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn($($arg),*) -> c_int>(found) }
+    }};
+}
+
+type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+
+struct Begun {
+    machine: Arc<Machine>,
+    id: usize,
+    turn: Arc<Baton>,
+    start: Start,
+    argument: *mut c_void,
+}
+
+extern "C" fn begin(begun: *mut c_void) -> *mut c_void {
+    // SAFETY: made by `pthread_create`, for this thread alone.
+    let begun = unsafe { Box::from_raw(begun.cast::<Begun>()) };
+    enter(&begun.machine, begun.id, &begun.turn);
+    let (start, argument) = (begun.start, begun.argument);
+    drop(begun);
+    start(argument)
+}
+
+/// The threads of all machines that can be joined, by what the C library calls them.
+static JOINABLE: OnceLock<Mutex<HashMap<usize, usize>>> = OnceLock::new();
+
+fn joinable<T>(with: impl FnOnce(&mut HashMap<usize, usize>) -> T) -> T {
+    let _outside = Outside::enter();
+    let all = JOINABLE.get_or_init(Mutex::default);
+    with(&mut all.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    let create = real!(
+        c"pthread_create"
+            as fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void)
+    );
+    let Some((machine, me)) = here() else {
+        // SAFETY: the caller's arguments.
+        return unsafe { create(thread, attributes, start, argument) };
+    };
+    machine.call(me, "pthread_create", |_| ());
+    let _outside = Outside::enter();
+    // SAFETY: counted by `enter` of this thread; one more for the new one.
+    let shared = unsafe {
+        Arc::increment_strong_count(core::ptr::from_ref(machine));
+        Arc::from_raw(core::ptr::from_ref(machine))
+    };
+    let (id, turn) = machine.add_thread("thread".to_owned());
+    let begun = Box::new(Begun { machine: shared, id, turn, start, argument });
+    // SAFETY: the caller's arguments, and what the new thread takes over.
+    let failed = unsafe { create(thread, attributes, begin, Box::into_raw(begun).cast()) };
+    assert_eq!(failed, 0, "threads can be had in simulations");
+    // SAFETY: it was filled.
+    joinable(|all| all.insert(unsafe { *thread } as usize, id));
+    failed
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_void) -> c_int {
+    if let Some((machine, me)) = here() {
+        let id = joinable(|all| all.remove(&(thread as usize))).expect("started on the machine");
+        machine.call(me, "pthread_join", |cpu| {
+            while !cpu.has_ended(id) {
+                cpu.sleep(Key::End(id), None);
+            }
+        });
+    }
+    let join = real!(c"pthread_join" as fn(libc::pthread_t, *mut *mut c_void));
+    // SAFETY: the caller's arguments.
+    unsafe { join(thread, value) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_setname_np(thread: libc::pthread_t, name: *const c_char) -> c_int {
+    let Some((machine, me)) = here() else {
+        let set = real!(c"pthread_setname_np" as fn(libc::pthread_t, *const c_char));
+        // SAFETY: the caller's arguments.
+        return unsafe { set(thread, name) };
+    };
+    // SAFETY: a string, as the C library's function wants it.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    machine.call(me, "pthread_setname_np", |cpu| cpu.name_thread(name));
+    0
+}
+
+#[allow(clippy::redundant_closure_for_method_calls)] // it has the wrong lifetime
+#[unsafe(no_mangle)]
+extern "C" fn sched_yield() -> c_int {
+    match here() {
+        Some((machine, me)) => machine.call(me, "sched_yield", |cpu| cpu.yield_now()),
+        // SAFETY: no memory is involved.
+        None => drop(unsafe { raw::kernel6(libc::SYS_sched_yield, [0; 6]) }),
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
+    if let Some((machine, me)) = here() {
+        let now = machine.call(me, "clock_gettime", |cpu| cpu.now);
+        let now = libc::timespec {
+            tv_sec: (now / 1_000_000_000) as i64,
+            tv_nsec: (now % 1_000_000_000) as i64,
+        };
+        // SAFETY: the caller's.
+        unsafe { *time = now };
+        return 0;
+    }
+    // SAFETY: the caller's arguments.
+    let ret = unsafe {
+        raw::kernel6(libc::SYS_clock_gettime, [clock as usize, time as usize, 0, 0, 0, 0])
+    };
+    if ret == 0 { 0 } else { -1 }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
+    let Some((machine, me)) = here() else {
+        let sleep = real!(c"nanosleep" as fn(*const libc::timespec, *mut libc::timespec));
+        // SAFETY: the caller's arguments.
+        return unsafe { sleep(time, left) };
+    };
+    // SAFETY: the caller's.
+    let time = unsafe { *time };
+    let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+    machine.call(me, "nanosleep", |cpu| {
+        let until = cpu.now + ns;
+        while cpu.now < until {
+            cpu.sleep(Key::Time, Some(until));
+        }
+    });
+    0
+}
+
+/// The seeds of hash tables, by which they are walked.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, flags: c_uint) -> isize {
+    if here().is_some() {
+        // SAFETY: the caller's.
+        unsafe { core::ptr::write_bytes(bytes.cast::<u8>(), 7, len) };
+        return len as isize;
+    }
+    let args = [bytes as usize, len, flags as usize, 0, 0, 0];
+    // SAFETY: the caller's arguments.
+    unsafe { raw::kernel6(libc::SYS_getrandom, args) }
+}

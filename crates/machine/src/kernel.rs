@@ -1,0 +1,147 @@
+//! The system calls, as far as the engine needs them; memory is given by the kernel itself.
+#![allow(clippy::unnecessary_wraps)] // one type for all calls
+
+mod aio;
+mod descriptor;
+mod device;
+mod event;
+mod file;
+mod futex;
+
+use crate::schedule::{Cpu, Machine};
+use aio::Contexts;
+use descriptor::Descriptors;
+use device::Transfers;
+use event::Sets;
+use file::Files;
+use nowait_sys::raw;
+
+/// What the kernel knows.
+#[derive(Default)]
+pub struct Kernel {
+    descriptors: Descriptors,
+    files: Files,
+    transfers: Transfers,
+    contexts: Contexts,
+    sets: Sets,
+}
+
+/// The result of a system call, as the kernel gives it: negative errno included.
+type Answer = Result<usize, i32>;
+
+/// Answers a system call of a thread of `machine`.
+///
+/// # Safety
+/// The arguments are what the call expects.
+pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize; 6]) -> isize {
+    let Some((name, call)) = find(nr) else {
+        assert!(of_memory_or_identity(nr), "system call {nr} is not simulated");
+        // SAFETY: promised by the caller.
+        return unsafe { raw::kernel6(nr, args) };
+    };
+    machine.call(id, name, |cpu| {
+        // SAFETY: promised by the caller.
+        let answer = unsafe { call(cpu, args) };
+        // Addresses are others in each run.
+        let is_number = (args[0] as isize) < 1 << 20;
+        cpu.note(|| match is_number {
+            true => format!("{name}({}) = {answer:?}", args[0] as i32),
+            false => format!("{name} = {answer:?}"),
+        });
+        answer.map_or_else(|errno| -(errno as isize), |value| value as isize)
+    })
+}
+
+type Call = unsafe fn(&mut Cpu<'_>, [usize; 6]) -> Answer;
+
+/// Returns what answers a call, and its name.
+fn find(nr: i64) -> Option<(&'static str, Call)> {
+    macro_rules! calls {
+        ($($number:ident $name:literal => $call:path,)+) => {
+            match nr { $(libc::$number => Some(($name, $call as Call)),)+ _ => None }
+        };
+    }
+    calls! {
+        SYS_futex "futex" => futex::futex,
+        SYS_close "close" => descriptor::close,
+        SYS_close_range "close_range" => descriptor::close_range,
+        SYS_unshare "unshare" => descriptor::unshare,
+        SYS_fcntl "fcntl" => descriptor::fcntl,
+        SYS_socketpair "socketpair" => descriptor::socketpair,
+        SYS_sendmsg "sendmsg" => descriptor::sendmsg,
+        SYS_recvmsg "recvmsg" => descriptor::recvmsg,
+        SYS_pipe2 "pipe2" => event::pipe2,
+        SYS_eventfd2 "eventfd2" => event::eventfd2,
+        SYS_ppoll "ppoll" => event::ppoll,
+        SYS_epoll_create1 "epoll_create1" => event::epoll_create1,
+        SYS_epoll_ctl "epoll_ctl" => event::epoll_ctl,
+        SYS_epoll_pwait "epoll_pwait" => event::epoll_pwait,
+        SYS_openat "openat" => file::openat,
+        SYS_memfd_create "memfd_create" => file::memfd_create,
+        SYS_statx "statx" => file::statx,
+        SYS_fstat "fstat" => file::fstat,
+        SYS_fstatfs "fstatfs" => file::fstatfs,
+        SYS_ftruncate "ftruncate" => file::ftruncate,
+        SYS_fadvise64 "fadvise64" => file::fadvise,
+        SYS_sync_file_range "sync_file_range" => file::fsync,
+        SYS_fsync "fsync" => file::fsync,
+        SYS_fdatasync "fdatasync" => file::fsync,
+        SYS_read "read" => file::read,
+        SYS_write "write" => file::write,
+        SYS_readv "readv" => file::readv,
+        SYS_writev "writev" => file::writev,
+        SYS_pread64 "pread64" => file::pread,
+        SYS_pwrite64 "pwrite64" => file::pwrite,
+        SYS_preadv "preadv" => file::preadv,
+        SYS_pwritev "pwritev" => file::pwritev,
+        SYS_preadv2 "preadv2" => file::preadv2,
+        SYS_pwritev2 "pwritev2" => file::pwritev2,
+        SYS_io_setup "io_setup" => aio::setup,
+        SYS_io_submit "io_submit" => aio::submit,
+        SYS_io_getevents "io_getevents" => aio::getevents,
+        SYS_io_cancel "io_cancel" => aio::cancel,
+        SYS_io_destroy "io_destroy" => aio::destroy,
+        SYS_io_uring_setup "io_uring_setup" => missing,
+        SYS_pidfd_open "pidfd_open" => missing,
+    }
+}
+
+/// Says that there is no such call.
+unsafe fn missing(_: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
+    Err(libc::ENOSYS)
+}
+
+/// Tells whether a call is about nothing that is simulated: memory, limits, who the process is.
+fn of_memory_or_identity(nr: i64) -> bool {
+    const CALLS: &[i64] = &[
+        libc::SYS_mmap,
+        libc::SYS_munmap,
+        libc::SYS_mremap,
+        libc::SYS_mprotect,
+        libc::SYS_madvise,
+        libc::SYS_mincore,
+        libc::SYS_membarrier,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_sched_setscheduler,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_getattr,
+        libc::SYS_prctl,
+        libc::SYS_prlimit64,
+        libc::SYS_gettid,
+        libc::SYS_getpid,
+        libc::SYS_getuid,
+        libc::SYS_geteuid,
+        libc::SYS_setfsuid,
+        libc::SYS_setfsgid,
+        libc::SYS_getgroups,
+        libc::SYS_setgroups,
+        libc::SYS_capget,
+        libc::SYS_capset,
+        libc::SYS_ioprio_get,
+        libc::SYS_tgkill,
+        libc::SYS_getrandom,
+    ];
+    CALLS.contains(&nr)
+}

@@ -1,0 +1,149 @@
+//! Transfers: they take time, move their bytes piece by piece, come short, or fail.
+
+use super::{
+    Answer,
+    file::{Locked, PAGE_BYTES},
+};
+use crate::schedule::{Cpu, Key, World};
+use std::collections::BTreeMap;
+
+/// Memory of the program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) address: usize,
+    pub(super) len: usize,
+}
+
+impl Part {
+    /// # Safety
+    /// The memory is valid.
+    pub(super) unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: promised above.
+        unsafe { core::slice::from_raw_parts(self.address as *const u8, self.len) }
+    }
+
+    /// # Safety
+    /// The memory is valid.
+    pub(super) unsafe fn write(&self, at: usize, bytes: &[u8]) {
+        // SAFETY: promised above.
+        unsafe {
+            let target = (self.address as *mut u8).add(at);
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+        }
+    }
+}
+
+/// A transfer that has its locks.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) locked: Locked,
+    pub(super) write: bool,
+    pub(super) parts: Vec<Part>,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// From or to the cache: no time passes.
+    pub(super) at_once: bool,
+}
+
+/// What is done with the result of a transfer.
+pub(super) type Then = Box<dyn FnOnce(&mut World, Answer) + Send>;
+
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    ended: BTreeMap<u64, Answer>,
+}
+
+impl World {
+    /// Draws how long something takes.
+    pub(super) fn drawn_time(&mut self) -> u64 {
+        let longest = self.rates.transfer_ns;
+        self.prng.range(1..=longest)
+    }
+
+    /// Starts a transfer; `then` gets its result.
+    pub(super) fn start(&mut self, mut job: Job, then: Then) {
+        const PIECES_MAX: u64 = 16;
+        let rates = self.rates;
+        if self.prng.chance(rates.failing) && !job.at_once {
+            let time = self.drawn_time();
+            return self.after(time, move |world| world.end(&job, Err(libc::EIO), then));
+        }
+        if self.prng.chance(rates.short) && job.len > PAGE_BYTES && !job.at_once {
+            job.len = self.prng.range(1..=job.len / PAGE_BYTES - 1) * PAGE_BYTES;
+        }
+        if job.at_once {
+            self.move_bytes(&job, 0, job.len);
+            let len = job.len as usize;
+            return self.end(&job, Ok(len), then);
+        }
+        // In pieces of whole pages, at drawn times, in any order.
+        let pages = job.len.div_ceil(PAGE_BYTES).max(1);
+        let step = pages.div_ceil(PIECES_MAX) * PAGE_BYTES;
+        let mut last = 0;
+        let mut from = 0;
+        while from < job.len {
+            let (piece, to) = (job.clone(), (from + step).min(job.len));
+            let time = self.drawn_time();
+            last = last.max(time);
+            self.after(time, move |world| world.move_bytes(&piece, from, to));
+            from = to;
+        }
+        self.after(last + 1, move |world| {
+            let len = job.len as usize;
+            world.end(&job, Ok(len), then);
+        });
+    }
+
+    fn end(&mut self, job: &Job, answer: Answer, then: Then) {
+        if let Some(exclusive) = job.locked.exclusive {
+            self.unlock_inode(job.locked.ino, exclusive);
+        }
+        then(self, answer);
+    }
+
+    /// Moves the bytes `from..to` of a transfer.
+    fn move_bytes(&mut self, job: &Job, from: u64, to: u64) {
+        let now = self.now;
+        let inode = self.inode(job.locked.ino);
+        let mut at = 0;
+        for part in &job.parts {
+            let (begin, end) = (from.max(at), to.min(at + part.len as u64));
+            if begin < end {
+                let place = (job.offset + begin) as usize..(job.offset + end) as usize;
+                let skipped = (begin - at) as usize;
+                if job.write {
+                    if inode.bytes.len() < place.end {
+                        inode.bytes.resize(place.end, 0);
+                    }
+                    // SAFETY: the program's memory is valid until the transfer ends.
+                    let bytes = unsafe { part.bytes() };
+                    inode.bytes[place.clone()]
+                        .copy_from_slice(&bytes[skipped..skipped + place.len()]);
+                    inode.is_written(place.start as u64, place.end as u64, now);
+                } else if place.end <= inode.bytes.len() {
+                    // SAFETY: as above.
+                    unsafe { part.write(skipped, &inode.bytes[place]) };
+                }
+            }
+            at += part.len as u64;
+        }
+    }
+}
+
+impl Cpu<'_> {
+    /// Does a transfer while the running thread waits.
+    pub(super) fn move_now(&mut self, job: Job) -> Answer {
+        let id = self.new_id() as u64;
+        let then = move |world: &mut World, answer| {
+            world.kernel.transfers.ended.insert(id, answer);
+            world.wake(Key::Transfer(id), 1);
+        };
+        self.start(job, Box::new(then));
+        loop {
+            if let Some(answer) = self.kernel.transfers.ended.remove(&id) {
+                return answer;
+            }
+            self.sleep(Key::Transfer(id), None);
+        }
+    }
+}

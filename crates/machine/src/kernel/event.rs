@@ -1,0 +1,269 @@
+//! What can be ready: event counters, pipes, sets of descriptors; and waiting for it.
+
+use super::{
+    Answer,
+    descriptor::{OpenId, What},
+};
+use crate::schedule::{Cpu, Key, World};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug, Default)]
+pub(super) struct Sets {
+    counters: BTreeMap<u64, u64>,
+    pipes: BTreeMap<usize, Pipe>,
+    watched: BTreeMap<usize, BTreeMap<OpenId, Watched>>,
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    readers: usize,
+    writers: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    events: u32,
+    data: u64,
+}
+
+/// Bytes that a pipe holds.
+const PIPE_BYTES: usize = 65_536;
+
+const IN: u32 = libc::POLLIN as u32;
+const OUT: u32 = libc::POLLOUT as u32;
+const HUP: u32 = libc::POLLHUP as u32;
+const ERR: u32 = libc::POLLERR as u32;
+
+/// Does what the end of an open file brings with it.
+pub(super) fn release(world: &mut World, id: OpenId, what: What) {
+    match what {
+        What::File(_) => {}
+        What::Counter(counter) => drop(world.kernel.sets.counters.remove(&counter)),
+        What::End { own, .. } => world.drop_messages(own),
+        What::Reader(pipe) => world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe").readers -= 1,
+        What::Writer(pipe) => world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe").writers -= 1,
+        What::Set(set) => drop(world.kernel.sets.watched.remove(&set)),
+    }
+    for set in world.kernel.sets.watched.values_mut() {
+        set.remove(&id);
+    }
+    world.has_become_ready();
+}
+
+impl World {
+    /// Says that something may be ready that was not.
+    pub(super) fn has_become_ready(&mut self) {
+        self.wake(Key::Readiness, usize::MAX);
+        self.complete_polls();
+    }
+
+    /// Returns what is ready.
+    pub(super) fn readiness(&self, id: OpenId) -> u32 {
+        let given = |condition, event| if condition { event } else { 0 };
+        let Some(what) = self.what_is_left(id) else { return HUP };
+        match what {
+            What::File(_) => IN | OUT,
+            What::Counter(counter) => {
+                let count = self.kernel.sets.counters[&counter];
+                given(count > 0, IN) | given(count < u64::MAX - 1, OUT)
+            }
+            What::End { own, other } => {
+                given(self.has_messages(own), IN) | given(self.has_room(other), OUT)
+            }
+            What::Reader(pipe) => {
+                let pipe = &self.kernel.sets.pipes[&pipe];
+                given(!pipe.bytes.is_empty(), IN) | given(pipe.writers == 0, HUP)
+            }
+            What::Writer(pipe) => {
+                let pipe = &self.kernel.sets.pipes[&pipe];
+                given(pipe.bytes.len() < PIPE_BYTES, OUT) | given(pipe.readers == 0, ERR)
+            }
+            What::Set(set) => given(!self.ready_of(set).is_empty(), IN),
+        }
+    }
+
+    fn ready_of(&self, set: usize) -> Vec<(OpenId, u32, u64)> {
+        let watched = self.kernel.sets.watched[&set].iter();
+        let ready = watched.map(|(id, watched)| {
+            (*id, self.readiness(*id) & (watched.events | HUP | ERR), watched.data)
+        });
+        let is_armed = |id: &OpenId| self.kernel.sets.watched[&set][id].events != 0;
+        ready.filter(|(id, events, _)| *events != 0 && is_armed(id)).collect()
+    }
+
+    /// Adds to an event counter.
+    pub(super) fn signal(&mut self, id: OpenId, value: u64) {
+        if let Some(What::Counter(counter)) = self.what_is_left(id) {
+            *self.kernel.sets.counters.get_mut(&counter).expect("a counter") += value;
+            self.has_become_ready();
+        }
+    }
+}
+
+pub(super) unsafe fn eventfd2(cpu: &mut Cpu<'_>, [value, flags, ..]: [usize; 6]) -> Answer {
+    let counter = cpu.new_id() as u64;
+    cpu.kernel.sets.counters.insert(counter, value as u64);
+    cpu.open(What::Counter(counter), libc::O_RDWR | flags as i32 & libc::O_NONBLOCK, 0)
+}
+
+pub(super) unsafe fn pipe2(cpu: &mut Cpu<'_>, [ends, flags, ..]: [usize; 6]) -> Answer {
+    let pipe = cpu.new_id();
+    let flags = flags as i32 & (libc::O_NONBLOCK | libc::O_DIRECT);
+    cpu.kernel.sets.pipes.insert(pipe, Pipe { readers: 1, writers: 1, ..Pipe::default() });
+    let reader = cpu.open(What::Reader(pipe), libc::O_RDONLY | flags, 0)?;
+    let writer = cpu.open(What::Writer(pipe), libc::O_WRONLY | flags, 0)?;
+    // SAFETY: room for two, given by the caller.
+    unsafe { (ends as *mut [i32; 2]).write([reader as i32, writer as i32]) };
+    Ok(0)
+}
+
+/// Sleeps until something may be ready, unless `waits` is false.
+fn until_ready(cpu: &mut Cpu<'_>, waits: bool) -> Result<(), i32> {
+    if !waits {
+        return Err(libc::EAGAIN);
+    }
+    cpu.sleep(Key::Readiness, None);
+    Ok(())
+}
+
+/// Reads what is no file with offsets.
+pub(super) fn take(cpu: &mut Cpu<'_>, id: OpenId, len: usize, waits: bool) -> Result<Vec<u8>, i32> {
+    let waits = waits && cpu.flags(id) & libc::O_NONBLOCK == 0;
+    loop {
+        match cpu.what(id) {
+            What::Counter(counter) => {
+                let count = cpu.kernel.sets.counters.get_mut(&counter).expect("a counter");
+                let value = core::mem::take(count);
+                if value > 0 {
+                    cpu.has_become_ready();
+                    return Ok(value.to_ne_bytes().to_vec());
+                }
+            }
+            What::Reader(pipe) => {
+                let pipe = cpu.kernel.sets.pipes.get_mut(&pipe).expect("a pipe");
+                let len = len.min(pipe.bytes.len());
+                let taken: Vec<u8> = pipe.bytes.drain(..len).collect();
+                if !taken.is_empty() || pipe.writers == 0 {
+                    cpu.has_become_ready();
+                    return Ok(taken);
+                }
+            }
+            _ => return Err(libc::EINVAL),
+        }
+        until_ready(cpu, waits)?;
+    }
+}
+
+/// Writes to what is no file with offsets.
+pub(super) fn give(cpu: &mut Cpu<'_>, id: OpenId, bytes: &[u8], waits: bool) -> Answer {
+    let waits = waits && cpu.flags(id) & libc::O_NONBLOCK == 0;
+    loop {
+        match cpu.what(id) {
+            What::Counter(_) => {
+                let value = bytes.first_chunk().ok_or(libc::EINVAL)?;
+                cpu.signal(id, u64::from_ne_bytes(*value));
+                return Ok(8);
+            }
+            What::Writer(pipe) => {
+                let pipe = cpu.kernel.sets.pipes.get_mut(&pipe).expect("a pipe");
+                if pipe.readers == 0 {
+                    return Err(libc::EPIPE);
+                }
+                let len = bytes.len().min(PIPE_BYTES - pipe.bytes.len());
+                if len > 0 {
+                    pipe.bytes.extend(&bytes[..len]);
+                    cpu.has_become_ready();
+                    return Ok(len);
+                }
+            }
+            _ => return Err(libc::EINVAL),
+        }
+        until_ready(cpu, waits)?;
+    }
+}
+
+pub(super) unsafe fn ppoll(cpu: &mut Cpu<'_>, [fds, count, time, ..]: [usize; 6]) -> Answer {
+    // SAFETY: the caller's array.
+    let fds = unsafe { core::slice::from_raw_parts_mut(fds as *mut libc::pollfd, count) };
+    // SAFETY: a timespec, or none.
+    let time = unsafe { (time as *const libc::timespec).as_ref() };
+    let until = time.map(|it| cpu.now + it.tv_sec as u64 * 1_000_000_000 + it.tv_nsec as u64);
+    loop {
+        let mut ready = 0;
+        for fd in &mut *fds {
+            fd.revents = match cpu.opened(fd.fd as usize) {
+                Ok(id) => {
+                    let events = fd.events as u32 | HUP | ERR;
+                    (cpu.readiness(id) & events) as libc::c_short
+                }
+                Err(_) => libc::POLLNVAL,
+            };
+            ready += usize::from(fd.revents != 0);
+        }
+        if ready > 0 || until.is_some_and(|until| cpu.now >= until) {
+            return Ok(ready);
+        }
+        cpu.sleep(Key::Readiness, until);
+    }
+}
+
+pub(super) unsafe fn epoll_create1(cpu: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
+    let set = cpu.new_id();
+    cpu.kernel.sets.watched.insert(set, BTreeMap::new());
+    cpu.open(What::Set(set), libc::O_RDWR, 0)
+}
+
+pub(super) unsafe fn epoll_ctl(
+    cpu: &mut Cpu<'_>,
+    [set, op, number, event, ..]: [usize; 6],
+) -> Answer {
+    let set = cpu.opened(set)?;
+    let What::Set(set) = cpu.what(set) else { return Err(libc::EINVAL) };
+    let id = cpu.opened(number)?;
+    if matches!(cpu.what(id), What::File(_)) {
+        return Err(libc::EPERM);
+    }
+    let watched = cpu.kernel.sets.watched.get_mut(&set).expect("a set");
+    // SAFETY: the caller's, or none.
+    let event = unsafe { (event as *const libc::epoll_event).as_ref() };
+    match (op as i32, event) {
+        (libc::EPOLL_CTL_ADD, _) if watched.contains_key(&id) => return Err(libc::EEXIST),
+        (libc::EPOLL_CTL_DEL, _) => drop(watched.remove(&id).ok_or(libc::ENOENT)?),
+        (libc::EPOLL_CTL_MOD, _) if !watched.contains_key(&id) => return Err(libc::ENOENT),
+        (_, Some(event)) => {
+            let (events, data) = (event.events, event.u64);
+            watched.insert(id, Watched { events, data });
+        }
+        (_, None) => return Err(libc::EFAULT),
+    }
+    cpu.has_become_ready();
+    Ok(0)
+}
+
+pub(super) unsafe fn epoll_pwait(
+    cpu: &mut Cpu<'_>,
+    [set, events, count, milliseconds, ..]: [usize; 6],
+) -> Answer {
+    let set = cpu.opened(set)?;
+    let What::Set(set) = cpu.what(set) else { return Err(libc::EINVAL) };
+    let waits = milliseconds as i32;
+    let until = (waits >= 0).then(|| cpu.now + waits as u64 * 1_000_000);
+    loop {
+        let ready = cpu.ready_of(set);
+        if !ready.is_empty() || until.is_some_and(|until| cpu.now >= until) {
+            for (index, (id, ready, data)) in ready.iter().take(count).enumerate() {
+                let event = libc::epoll_event { events: *ready, u64: *data };
+                // SAFETY: room for `count`, given by the caller.
+                unsafe { (events as *mut libc::epoll_event).add(index).write(event) };
+                let watched = cpu.kernel.sets.watched.get_mut(&set).and_then(|set| set.get_mut(id));
+                let watched = watched.expect("it is ready");
+                if watched.events & libc::EPOLLONESHOT as u32 != 0 {
+                    watched.events = 0;
+                }
+            }
+            return Ok(ready.len().min(count));
+        }
+        cpu.sleep(Key::Readiness, until);
+    }
+}

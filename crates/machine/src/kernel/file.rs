@@ -1,0 +1,428 @@
+//! Files: names, sizes, which of their pages are cached, and the lock that writes take.
+//!
+//! As ext4 has them: buffered and extending writes have the inode to themselves, direct transfers
+//! share it, buffered reads take no lock and see pages change one by one.
+
+use super::{
+    Answer,
+    descriptor::{OpenId, What},
+    device::{Job, Part},
+    event,
+};
+use crate::schedule::{Cpu, Key, World};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A page of the kernel's cache.
+pub(super) const PAGE_BYTES: u64 = 4096;
+/// Direct transfers are made of these.
+const SECTOR_BYTES: u64 = 512;
+const DEVICE: u64 = 0x0801;
+const MOUNT: u64 = 42;
+const EXT4: i64 = 0xef53;
+const TMPFS: i64 = 0x0102_1994;
+
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) inodes: BTreeMap<u64, Inode>,
+    names: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inode {
+    pub(super) bytes: Vec<u8>,
+    cached: BTreeSet<u64>,
+    allocated: BTreeSet<u64>,
+    changed_ns: u64,
+    in_memory: bool,
+    /// Who have it to themselves, or share it.
+    exclusive: bool,
+    sharing: usize,
+}
+
+impl Inode {
+    fn pages(from: u64, to: u64) -> impl Iterator<Item = u64> {
+        from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)
+    }
+
+    /// Takes note of bytes that are there now.
+    pub(super) fn is_written(&mut self, from: u64, to: u64, now: u64) {
+        self.allocated.extend(Inode::pages(from, to));
+        self.changed_ns = now;
+    }
+
+    fn set_len(&mut self, len: u64, now: u64) {
+        self.bytes.resize(len as usize, 0);
+        let end = len.div_ceil(PAGE_BYTES);
+        self.cached.split_off(&end);
+        self.allocated.split_off(&end);
+        self.changed_ns = now;
+    }
+}
+
+impl World {
+    pub(super) fn inode(&mut self, ino: u64) -> &mut Inode {
+        self.kernel.files.inodes.get_mut(&ino).expect("files are not removed")
+    }
+
+    /// Ends the use of an inode by a transfer.
+    pub(super) fn unlock_inode(&mut self, ino: u64, exclusive: bool) {
+        let inode = self.inode(ino);
+        match exclusive {
+            true => inode.exclusive = false,
+            false => inode.sharing -= 1,
+        }
+        self.wake(Key::Inode(ino), usize::MAX);
+    }
+
+    fn new_inode(&mut self, in_memory: bool) -> u64 {
+        let ino = self.new_id() as u64;
+        self.kernel.files.inodes.insert(ino, Inode { in_memory, ..Inode::default() });
+        ino
+    }
+}
+
+impl Cpu<'_> {
+    /// Waits for the inode; `EAGAIN` where the caller does not.
+    fn lock_inode(&mut self, ino: u64, exclusive: bool, waits: bool) -> Result<(), i32> {
+        loop {
+            let inode = self.inode(ino);
+            if !(inode.exclusive || exclusive && inode.sharing > 0) {
+                match exclusive {
+                    true => inode.exclusive = true,
+                    false => inode.sharing += 1,
+                }
+                return Ok(());
+            }
+            if !waits {
+                return Err(libc::EAGAIN);
+            }
+            self.sleep(Key::Inode(ino), None);
+        }
+    }
+
+    fn file(&mut self, number: usize) -> Result<(OpenId, u64), i32> {
+        let id = self.opened(number)?;
+        match self.what(id) {
+            What::File(ino) => Ok((id, ino)),
+            _ => Err(libc::EINVAL),
+        }
+    }
+}
+
+pub(super) unsafe fn openat(cpu: &mut Cpu<'_>, [_, path, flags, ..]: [usize; 6]) -> Answer {
+    // SAFETY: a string, given by the caller.
+    let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) };
+    let path = path.to_str().expect("a path");
+    let flags = flags as i32;
+    if let Some(number) = path.strip_prefix("/proc/self/fd/") {
+        let (_, ino) = cpu.file(number.parse().map_err(|_| libc::ENOENT)?)?;
+        return cpu.open(What::File(ino), flags & !libc::O_CLOEXEC, 0);
+    }
+    let known = cpu.kernel.files.names.get(path).copied();
+    let ino = match known {
+        None if flags & libc::O_CREAT == 0 => return Err(libc::ENOENT),
+        None => {
+            let ino = cpu.new_inode(false);
+            cpu.kernel.files.names.insert(path.to_owned(), ino);
+            ino
+        }
+        Some(ino) => ino,
+    };
+    if flags & libc::O_TRUNC != 0 {
+        cpu.lock_inode(ino, true, true)?;
+        let now = cpu.now;
+        cpu.inode(ino).set_len(0, now);
+        cpu.unlock_inode(ino, true);
+    }
+    let kept = libc::O_ACCMODE | libc::O_APPEND | libc::O_DIRECT | libc::O_SYNC | libc::O_NONBLOCK;
+    cpu.open(What::File(ino), flags & kept, 0)
+}
+
+pub(super) unsafe fn memfd_create(cpu: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
+    let ino = cpu.new_inode(true);
+    cpu.open(What::File(ino), libc::O_RDWR, 0)
+}
+
+/// Returns type, size and allocated bytes.
+fn described(cpu: &mut Cpu<'_>, id: OpenId) -> (u64, u32, u64, u64) {
+    match cpu.what(id) {
+        What::File(ino) => {
+            let inode = cpu.inode(ino);
+            let allocated = inode.allocated.len() as u64 * PAGE_BYTES;
+            (ino, libc::S_IFREG | 0o644, inode.bytes.len() as u64, allocated)
+        }
+        What::Reader(pipe) | What::Writer(pipe) => (pipe as u64, libc::S_IFIFO | 0o600, 0, 0),
+        What::End { own, .. } => (own as u64, libc::S_IFSOCK | 0o600, 0, 0),
+        What::Counter(_) | What::Set(_) => (1, 0o600, 0, 0),
+    }
+}
+
+pub(super) unsafe fn statx(cpu: &mut Cpu<'_>, args: [usize; 6]) -> Answer {
+    const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+    let id = cpu.opened(args[0])?;
+    let (ino, mode, size, allocated) = described(cpu, id);
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut stat: libc::statx = unsafe { core::mem::zeroed() };
+    stat.stx_mask = args[3] as u32 | STATX_MNT_ID_UNIQUE;
+    stat.stx_mode = mode as u16;
+    stat.stx_ino = ino;
+    stat.stx_size = size;
+    stat.stx_blocks = allocated / SECTOR_BYTES;
+    (stat.stx_dev_major, stat.stx_dev_minor) = (libc::major(DEVICE), libc::minor(DEVICE));
+    stat.stx_mnt_id = MOUNT;
+    // SAFETY: room for one, given by the caller.
+    unsafe { (args[4] as *mut libc::statx).write(stat) };
+    Ok(0)
+}
+
+pub(super) unsafe fn fstat(cpu: &mut Cpu<'_>, [number, room, ..]: [usize; 6]) -> Answer {
+    const NS: u64 = 1_000_000_000;
+    let id = cpu.opened(number)?;
+    let (ino, mode, size, allocated) = described(cpu, id);
+    let changed = match cpu.what(id) {
+        What::File(ino) => cpu.inode(ino).changed_ns,
+        _ => 0,
+    };
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    (stat.st_dev, stat.st_ino, stat.st_mode) = (DEVICE, ino, mode);
+    (stat.st_size, stat.st_blocks) = (size as i64, (allocated / SECTOR_BYTES) as i64);
+    (stat.st_mtime, stat.st_mtime_nsec) = ((changed / NS) as i64, (changed % NS) as i64);
+    (stat.st_ctime, stat.st_ctime_nsec) = (stat.st_mtime, stat.st_mtime_nsec);
+    // SAFETY: room for one, given by the caller.
+    unsafe { (room as *mut libc::stat).write(stat) };
+    Ok(0)
+}
+
+pub(super) unsafe fn fstatfs(cpu: &mut Cpu<'_>, [number, room, ..]: [usize; 6]) -> Answer {
+    let (_, ino) = cpu.file(number)?;
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut stat: libc::statfs = unsafe { core::mem::zeroed() };
+    stat.f_type = if cpu.inode(ino).in_memory { TMPFS } else { EXT4 };
+    // SAFETY: room for one, given by the caller.
+    unsafe { (room as *mut libc::statfs).write(stat) };
+    Ok(0)
+}
+
+pub(super) unsafe fn ftruncate(cpu: &mut Cpu<'_>, [number, len, ..]: [usize; 6]) -> Answer {
+    let (id, ino) = cpu.file(number)?;
+    if cpu.flags(id) & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(libc::EINVAL);
+    }
+    cpu.lock_inode(ino, true, true)?;
+    let until = cpu.now + cpu.drawn_time();
+    cpu.sleep(Key::Time, Some(until));
+    let now = cpu.now;
+    cpu.inode(ino).set_len(len as u64, now);
+    cpu.unlock_inode(ino, true);
+    Ok(0)
+}
+
+pub(super) unsafe fn fadvise(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
+    let (_, ino) = cpu.file(number)?;
+    cpu.inode(ino).cached.clear();
+    Ok(0)
+}
+
+pub(super) unsafe fn fsync(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
+    cpu.file(number)?;
+    let until = cpu.now + cpu.drawn_time();
+    cpu.sleep(Key::Time, Some(until));
+    Ok(0)
+}
+
+/// One transfer as its caller wants it.
+pub(super) struct Wanted {
+    pub(super) id: OpenId,
+    pub(super) write: bool,
+    pub(super) parts: Vec<Part>,
+    pub(super) offset: u64,
+    pub(super) rw_flags: u32,
+}
+
+/// What a transfer holds until it has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Locked {
+    pub(super) ino: u64,
+    pub(super) exclusive: Option<bool>,
+}
+
+/// Locks the file and decides which bytes are moved; then they need only be moved.
+pub(super) fn prepare(cpu: &mut Cpu<'_>, ino: u64, wanted: &Wanted) -> Result<Job, i32> {
+    const RWF_NOWAIT: u32 = 8;
+    const RWF_APPEND: u32 = 0x10;
+    const RWF_NOAPPEND: u32 = 0x20;
+    let flags = cpu.flags(wanted.id);
+    let access = flags & libc::O_ACCMODE;
+    let forbidden = if wanted.write { libc::O_RDONLY } else { libc::O_WRONLY };
+    if access == forbidden {
+        return Err(libc::EBADF);
+    }
+    let in_memory = cpu.inode(ino).in_memory;
+    let direct = flags & libc::O_DIRECT != 0 && !in_memory;
+    let waits = wanted.rw_flags & RWF_NOWAIT == 0;
+    let len: u64 = wanted.parts.iter().map(|part| part.len as u64).sum();
+    let appends = wanted.rw_flags & RWF_APPEND != 0
+        || flags & libc::O_APPEND != 0 && wanted.rw_flags & RWF_NOAPPEND == 0;
+    let is_aligned = |value: u64| value.is_multiple_of(SECTOR_BYTES);
+    if direct {
+        let parts = wanted.parts.iter();
+        let aligned = parts.clone().all(|it| is_aligned(it.address as u64 | it.len as u64));
+        if !aligned || !is_aligned(wanted.offset) {
+            return Err(libc::EINVAL);
+        }
+    }
+    let extends =
+        |cpu: &mut Cpu<'_>| appends || wanted.offset + len > cpu.inode(ino).bytes.len() as u64;
+    let exclusive = match (wanted.write, direct) {
+        (true, true) => Some(extends(cpu)),
+        (true, false) => Some(true),
+        (false, true) => Some(false),
+        (false, false) => None,
+    };
+    if let Some(exclusive) = exclusive {
+        cpu.lock_inode(ino, exclusive, waits)?;
+    }
+    let locked = Locked { ino, exclusive };
+    let decided = decide(cpu, ino, wanted, (direct, appends, waits, len));
+    if decided.is_err()
+        && let Some(exclusive) = exclusive
+    {
+        cpu.unlock_inode(ino, exclusive);
+    }
+    let (offset, len, at_once) = decided?;
+    let (write, parts) = (wanted.write, wanted.parts.clone());
+    Ok(Job { locked, write, parts, offset, len, at_once })
+}
+
+fn decide(
+    cpu: &mut Cpu<'_>,
+    ino: u64,
+    wanted: &Wanted,
+    (direct, appends, waits, len): (bool, bool, bool, u64),
+) -> Result<(u64, u64, bool), i32> {
+    let size = cpu.inode(ino).bytes.len() as u64;
+    let offset = if wanted.write && appends { size } else { wanted.offset };
+    let len = if wanted.write { len } else { len.min(size.saturating_sub(offset)) };
+    let cached_rate = cpu.rates.cached;
+    let in_memory = cpu.inode(ino).in_memory;
+    if direct {
+        // What others have cached goes.
+        Inode::pages(offset, offset + len).for_each(|page| {
+            cpu.inode(ino).cached.remove(&page);
+        });
+        return if waits { Ok((offset, len, false)) } else { Err(libc::EAGAIN) };
+    }
+    if wanted.write {
+        if !waits && !in_memory {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let pages = Inode::pages(offset, offset + len);
+        cpu.inode(ino).cached.extend(pages);
+        return Ok((offset, len, true));
+    }
+    let mut first_missing = None;
+    for page in Inode::pages(offset, offset + len) {
+        let is_cached = cpu.inode(ino).cached.contains(&page) || in_memory;
+        if !is_cached && !cpu.prng.chance(cached_rate) {
+            first_missing = Some(page);
+            break;
+        }
+    }
+    match first_missing {
+        None => Ok((offset, len, true)),
+        Some(page) if !waits => match (page * PAGE_BYTES).saturating_sub(offset) {
+            0 => Err(libc::EAGAIN),
+            len => Ok((offset, len, true)),
+        },
+        Some(_) => {
+            let pages = Inode::pages(offset, offset + len);
+            cpu.inode(ino).cached.extend(pages);
+            Ok((offset, len, false))
+        }
+    }
+}
+
+/// Moves bytes while the caller waits.
+fn transfer(cpu: &mut Cpu<'_>, wanted: &Wanted) -> Answer {
+    const RWF_NOWAIT: u32 = 8;
+    const KNOWN: u32 = 0x3f;
+    if wanted.rw_flags & !KNOWN != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let What::File(ino) = cpu.what(wanted.id) else {
+        let waits = wanted.rw_flags & RWF_NOWAIT == 0;
+        return transfer_of_stream(cpu, wanted, waits);
+    };
+    cpu.refer(wanted.id);
+    let moved = prepare(cpu, ino, wanted).and_then(|job| cpu.move_now(job));
+    cpu.unrefer(wanted.id);
+    moved
+}
+
+fn transfer_of_stream(cpu: &mut Cpu<'_>, wanted: &Wanted, waits: bool) -> Answer {
+    if wanted.write {
+        // SAFETY: the caller's memory.
+        let bytes = wanted.parts.iter().flat_map(|part| unsafe { part.bytes() }.to_vec());
+        let bytes: Vec<u8> = bytes.collect();
+        return event::give(cpu, wanted.id, &bytes, waits);
+    }
+    let len = wanted.parts.iter().map(|part| part.len).sum();
+    let bytes = event::take(cpu, wanted.id, len, waits)?;
+    let mut rest = bytes.as_slice();
+    for part in &wanted.parts {
+        let (now, later) = rest.split_at(part.len.min(rest.len()));
+        // SAFETY: the caller's memory.
+        unsafe { part.write(0, now) };
+        rest = later;
+    }
+    Ok(bytes.len())
+}
+
+/// Makes the parts that a call's arguments name.
+unsafe fn vector(address: usize, count: usize) -> Vec<Part> {
+    // SAFETY: the caller's array.
+    let parts = unsafe { core::slice::from_raw_parts(address as *const libc::iovec, count) };
+    parts.iter().map(|it| Part { address: it.iov_base as usize, len: it.iov_len }).collect()
+}
+
+/// A call at the file's own position, which is not simulated for files: streams have none.
+fn at(cpu: &mut Cpu<'_>, number: usize, offset: i64) -> Result<(OpenId, u64), i32> {
+    let id = cpu.opened(number)?;
+    match (cpu.what(id), offset) {
+        (What::File(_), -1) => panic!("the position of an open file is not simulated"),
+        (What::File(_), _) => Ok((id, offset as u64)),
+        (_, -1) => Ok((id, 0)),
+        _ => Err(libc::ESPIPE),
+    }
+}
+
+macro_rules! transfers {
+    ($($name:ident: $write:literal, |$args:ident| $parts:expr, $offset:expr, $flags:expr;)+) => {$(
+        pub(super) unsafe fn $name(cpu: &mut Cpu<'_>, $args: [usize; 6]) -> Answer {
+            let (id, offset) = at(cpu, $args[0], $offset)?;
+            let (write, rw_flags) = ($write, $flags);
+            // SAFETY: the caller's arguments.
+            let parts = unsafe { $parts };
+            transfer(cpu, &Wanted { id, write, parts, offset, rw_flags })
+        }
+    )+};
+}
+
+/// The one part of a call without a vector.
+unsafe fn one(address: usize, len: usize) -> Vec<Part> {
+    vec![Part { address, len }]
+}
+
+transfers! {
+    read: false, |a| one(a[1], a[2]), -1, 0;
+    write: true, |a| one(a[1], a[2]), -1, 0;
+    readv: false, |a| vector(a[1], a[2]), -1, 0;
+    writev: true, |a| vector(a[1], a[2]), -1, 0;
+    pread: false, |a| one(a[1], a[2]), a[3] as i64, 0;
+    pwrite: true, |a| one(a[1], a[2]), a[3] as i64, 0;
+    preadv: false, |a| vector(a[1], a[2]), a[3] as i64, 0;
+    pwritev: true, |a| vector(a[1], a[2]), a[3] as i64, 0;
+    preadv2: false, |a| vector(a[1], a[2]), a[3] as i64, a[5] as u32;
+    pwritev2: true, |a| vector(a[1], a[2]), a[3] as i64, a[5] as u32;
+}

@@ -1,0 +1,35 @@
+//! Sleeping on a word of memory. Source: futex(2).
+
+use super::Answer;
+use crate::schedule::{Cpu, Key};
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+pub(super) unsafe fn futex(
+    cpu: &mut Cpu<'_>,
+    [address, op, value, time, ..]: [usize; 6],
+) -> Answer {
+    // SAFETY: the caller's word.
+    let word = unsafe { &*(address as *const AtomicU32) };
+    match op as i32 & 0x7f {
+        op @ (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET) => {
+            // SAFETY: a timespec, or none.
+            let time = unsafe { (time as *const libc::timespec).as_ref() };
+            let time = time.map(|it| it.tv_sec as u64 * 1_000_000_000 + it.tv_nsec as u64);
+            let until = match op {
+                libc::FUTEX_WAIT => time.map(|ns| cpu.now + ns),
+                _ => time,
+            };
+            if word.load(SeqCst) != value as u32 {
+                return Err(libc::EAGAIN);
+            }
+            match cpu.sleep(Key::Futex(address), until) {
+                true => Ok(0),
+                false => Err(libc::ETIMEDOUT),
+            }
+        }
+        libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
+            Ok(cpu.wake(Key::Futex(address), value.min(i32::MAX as usize)))
+        }
+        op => panic!("futex operation {op} is not simulated"),
+    }
+}

@@ -1,0 +1,30 @@
+//! A simulated machine: real code of many threads, run one thread at a time, by a seed.
+//!
+//! ```text
+//! Machine    a run: main thread, clock, kernel, and what went wrong
+//!   interpose  where code meets the kernel: the C library's functions, and sys::raw
+//!   schedule   which thread runs, and how far the time is
+//!   kernel     the system calls, as far as the engine needs them
+//!     descriptor  tables of descriptors; what is sent from one to another
+//!     file        files, their inode locks, what is cached of them
+//!     device      transfers that take time, fail, come short, and meet each other
+//!     aio         native AIO
+//!     event       event counters, polls
+//!     futex       sleeping on a word
+//! ```
+//!
+//! Threads are real ones, with stacks and thread-local values of their own, but only the one that
+//! was chosen runs; another is chosen wherever a thread makes a system call. So nothing of the code
+//! above the system calls is replaced, not its locks either: those of std and parking_lot sleep by
+//! futex(2). The time stands still while code runs, and goes on by what a call costs, or to the
+//! next event when all sleep. If there is none, that is a hang, and the run has failed.
+//!
+//! Only in builds with `--cfg simulated` (`cargo x ci simulated`).
+#![cfg(simulated)]
+
+mod interpose;
+mod kernel;
+mod schedule;
+
+pub use kernel::Kernel;
+pub use schedule::{Failure, Machine, Rates, Report};

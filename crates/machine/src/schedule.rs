@@ -1,0 +1,448 @@
+//! Which thread runs, and how far the time is.
+
+use crate::{interpose, kernel::Kernel};
+use core::fmt;
+use nowait_sim::Prng;
+use nowait_sys::raw;
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering::SeqCst},
+        mpsc,
+    },
+};
+
+/// How often things happen, in a million.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// Another thread goes on at a system call.
+    pub switch: u32,
+    /// A page is cached when a read that must not wait asks for it.
+    pub cached: u32,
+    /// A transfer fails with EIO.
+    pub failing: u32,
+    /// A transfer comes short.
+    pub short: u32,
+    /// Longest time of a transfer, in nanoseconds.
+    pub transfer_ns: u64,
+}
+
+impl Rates {
+    /// Draws the rates of a run: some things never happen in it, others often.
+    pub fn draw(prng: &mut Prng) -> Rates {
+        let transfers = [1_000, 100_000, 10_000_000];
+        Rates {
+            switch: [20_000, 200_000, 700_000][prng.index(3)],
+            cached: [0, 500_000, 1_000_000][prng.index(3)],
+            failing: 0,
+            short: prng.swarm_ppm(100_000),
+            transfer_ns: transfers[prng.index(transfers.len())],
+        }
+    }
+}
+
+/// What went wrong in a run.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The run.
+    pub seed: u64,
+    /// What.
+    pub message: String,
+    /// The last system calls.
+    pub trace: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: {}\n{}", self.seed, self.message, self.trace)
+    }
+}
+
+/// What a run was like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// System calls.
+    pub calls: u64,
+    /// Changes from one thread to another.
+    pub switches: u64,
+    /// Simulated nanoseconds.
+    pub ns: u64,
+    /// A hash of all system calls, their threads and times: equal for equal runs.
+    pub hash: u64,
+}
+
+/// What threads sleep for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    Futex(usize),
+    End(usize),
+    /// Bytes, events or room may be there.
+    Readiness,
+    Inode(u64),
+    /// The end of a transfer.
+    Transfer(u64),
+    Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Asleep { key: Key, until: Option<u64> },
+    Ended,
+}
+
+struct Thread {
+    name: String,
+    state: State,
+    baton: Arc<Baton>,
+    /// What it does in the kernel.
+    call: &'static str,
+    /// Whose descriptors it has.
+    table: usize,
+}
+
+/// Where a thread waits for its turn.
+#[derive(Default)]
+pub(crate) struct Baton(AtomicU32);
+
+impl Baton {
+    fn give(&self) {
+        self.0.store(1, SeqCst);
+        futex(&self.0, libc::FUTEX_WAKE, 1);
+    }
+
+    pub(crate) fn take(&self) {
+        while self.0.swap(0, SeqCst) == 0 {
+            futex(&self.0, libc::FUTEX_WAIT, 0);
+        }
+    }
+}
+
+/// The kernel's own.
+fn futex(word: &AtomicU32, op: i32, value: usize) {
+    let op = (op | libc::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: the word outlives the call, and there is no time.
+    unsafe { raw::kernel6(libc::SYS_futex, [word.as_ptr() as usize, op, value, 0, 0, 0]) };
+}
+
+type Event = Box<dyn FnOnce(&mut World) + Send>;
+
+/// All that there is, for the thread that runs.
+pub(crate) struct World {
+    pub(crate) prng: Prng,
+    pub(crate) rates: Rates,
+    pub(crate) now: u64,
+    pub(crate) kernel: Kernel,
+    threads: Vec<Thread>,
+    running: usize,
+    /// By time; of equal ones the first is first.
+    events: Vec<(u64, Event)>,
+    report: Report,
+    trace: VecDeque<String>,
+    over: Option<mpsc::Sender<Result<(), Failure>>>,
+    seed: u64,
+}
+
+const TRACE_MAX: usize = 400;
+
+impl World {
+    /// Has something happen in `ns` nanoseconds.
+    pub(crate) fn after(&mut self, ns: u64, event: impl FnOnce(&mut World) + Send + 'static) {
+        let at = self.now + ns;
+        let index = self.events.partition_point(|(other, _)| *other <= at);
+        self.events.insert(index, (at, Box::new(event)));
+    }
+
+    /// Wakes up to `count` threads that sleep for `key`, drawn ones; returns how many.
+    pub(crate) fn wake(&mut self, key: Key, count: usize) -> usize {
+        let asleep =
+            |thread: &Thread| matches!(thread.state, State::Asleep { key: k, .. } if k == key);
+        let mut woken = 0;
+        while woken < count {
+            let all: Vec<usize> =
+                (0..self.threads.len()).filter(|id| asleep(&self.threads[*id])).collect();
+            if all.is_empty() {
+                break;
+            }
+            let drawn = all[self.prng.index(all.len())];
+            self.threads[drawn].state = State::Ready;
+            woken += 1;
+        }
+        woken
+    }
+
+    /// Returns the number of the running thread's table of descriptors.
+    pub(crate) fn table(&self) -> usize {
+        self.threads[self.running].table
+    }
+
+    pub(crate) fn set_table(&mut self, table: usize) {
+        let running = self.running;
+        self.threads[running].table = table;
+    }
+
+    pub(crate) fn name_thread(&mut self, name: String) {
+        let running = self.running;
+        self.threads[running].name = name;
+    }
+
+    pub(crate) fn has_ended(&self, id: usize) -> bool {
+        self.threads[id].state == State::Ended
+    }
+
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        if self.trace.len() == TRACE_MAX {
+            self.trace.pop_front();
+        }
+        let line = format!("{:>12} {:<16} {}", self.now, self.threads[self.running].name, text());
+        let hash = line.bytes().fold(self.report.hash, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        self.report.hash = hash;
+        self.trace.push_back(line);
+    }
+
+    /// Makes those ready whose time has come, and lets happen what has.
+    fn catch_up(&mut self) {
+        while self.events.first().is_some_and(|(at, _)| *at <= self.now) {
+            let (_, event) = self.events.remove(0);
+            event(self);
+        }
+        let now = self.now;
+        for thread in &mut self.threads {
+            if matches!(thread.state, State::Asleep { until: Some(until), .. } if until <= now) {
+                thread.state = State::Ready;
+            }
+        }
+    }
+
+    /// Chooses the thread that runs next, and lets the time go on if all sleep; `None`: all have
+    /// ended, or hang.
+    fn choose(&mut self) -> Option<usize> {
+        loop {
+            self.catch_up();
+            let ready = |id: &usize| self.threads[*id].state == State::Ready;
+            let ready: Vec<usize> = (0..self.threads.len()).filter(ready).collect();
+            if !ready.is_empty() {
+                return Some(ready[self.prng.index(ready.len())]);
+            }
+            let until = |thread: &Thread| match thread.state {
+                State::Asleep { until, .. } => until,
+                _ => None,
+            };
+            let sleepers = self.threads.iter().filter_map(until).min();
+            let next = [sleepers, self.events.first().map(|(at, _)| *at)].into_iter().flatten();
+            self.now = next.min()?;
+        }
+    }
+
+    fn fail(&mut self, message: String) {
+        let trace = Vec::from(core::mem::take(&mut self.trace)).join("\n");
+        self.ends(Err(Failure { seed: self.seed, message, trace }));
+    }
+
+    /// Says that the run is over.
+    fn ends(&mut self, end: Result<(), Failure>) {
+        let _outside = interpose::Outside::enter();
+        if let Some(over) = self.over.take() {
+            let _ = over.send(end);
+        }
+    }
+
+    fn hang(&mut self) {
+        let asleep = |thread: &Thread| match thread.state {
+            State::Asleep { key, .. } => {
+                Some(format!("  {} in {} for {key:?}", thread.name, thread.call))
+            }
+            _ => None,
+        };
+        let threads: Vec<String> = self.threads.iter().filter_map(asleep).collect();
+        self.fail(format!("hangs: nothing will happen, and these sleep\n{}", threads.join("\n")));
+    }
+}
+
+/// A simulated machine.
+pub struct Machine {
+    world: Mutex<World>,
+}
+
+/// The machine as the running thread has it in a system call.
+pub(crate) struct Cpu<'m> {
+    machine: &'m Machine,
+    world: Option<MutexGuard<'m, World>>,
+    me: usize,
+}
+
+impl core::ops::Deref for Cpu<'_> {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        self.world.as_ref().expect("only let go of to sleep")
+    }
+}
+
+impl core::ops::DerefMut for Cpu<'_> {
+    fn deref_mut(&mut self) -> &mut World {
+        self.world.as_mut().expect("only let go of to sleep")
+    }
+}
+
+impl Cpu<'_> {
+    /// Sleeps for `key` until it is woken (true) or the time comes.
+    pub(crate) fn sleep(&mut self, key: Key, until: Option<u64>) -> bool {
+        let me = self.me;
+        self.threads[me].state = State::Asleep { key, until };
+        self.hand_over();
+        until.is_none_or(|until| self.now < until)
+    }
+
+    /// Lets another thread go on, or this one.
+    pub(crate) fn yield_now(&mut self) {
+        self.hand_over();
+    }
+
+    /// Gives the processor to the one that is chosen, and waits for the next turn of this thread.
+    fn hand_over(&mut self) {
+        let Some(next) = self.choose() else {
+            self.hang();
+            return self.stop();
+        };
+        if next != self.me {
+            self.report.switches += 1;
+            self.running = next;
+            let baton = self.threads[next].baton.clone();
+            let mine = self.threads[self.me].baton.clone();
+            self.world = None;
+            baton.give();
+            mine.take();
+            self.world = Some(self.machine.lock());
+        }
+    }
+
+    fn stop(&mut self) {
+        self.world = None;
+        stop()
+    }
+}
+
+/// Stops for good: the run has failed, and what its threads hold is lost.
+fn stop() -> ! {
+    loop {
+        Baton::default().take();
+    }
+}
+
+impl Machine {
+    /// Runs `main` and the threads that it starts on a machine of its own, until all have ended.
+    ///
+    /// # Errors
+    /// `main` panicked; the threads wait for what will never happen; or too many system calls were
+    /// made. Threads that have not ended then stay asleep for good.
+    pub fn run<T: Send + 'static>(
+        seed: u64,
+        rates: Option<Rates>,
+        main: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(T, Report), Failure> {
+        // What threads share beyond their machine, as parking_lot's table of sleepers: two machines
+        // at once would wake each other's.
+        static ONE: Mutex<()> = Mutex::new(());
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        raw::answered_by(interpose::answer);
+        let mut prng = Prng::new(seed);
+        let rates = rates.unwrap_or_else(|| Rates::draw(&mut prng));
+        let (over, end) = mpsc::channel();
+        let world = World {
+            prng,
+            rates,
+            now: 1_000_000_000,
+            kernel: Kernel::default(),
+            threads: Vec::new(),
+            running: 0,
+            events: Vec::new(),
+            report: Report { calls: 0, switches: 0, ns: 0, hash: 0xcbf2_9ce4_8422_2325 },
+            trace: VecDeque::new(),
+            over: Some(over),
+            seed,
+        };
+        let machine = Arc::new(Machine { world: Mutex::new(world) });
+        let (id, turn) = machine.add_thread("main".to_owned());
+        turn.give();
+        let first = machine.clone();
+        let main = std::thread::spawn(move || {
+            interpose::enter(&first, id, &turn);
+            catch_unwind(AssertUnwindSafe(main)).unwrap_or_else(|panic| {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
+                first.lock().fail(format!("panic: {}", text.unwrap_or_default()));
+                stop()
+            })
+        });
+        end.recv().expect("a run ends, or fails")?;
+        let value = main.join().unwrap_or_else(|_| unreachable!("its panics are caught"));
+        let world = machine.lock();
+        Ok((value, Report { ns: world.now, ..world.report }))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
+        let _outside = interpose::Outside::enter();
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in a thread, with the descriptors of the running one: it waits for its turn.
+    pub(crate) fn add_thread(&self, name: String) -> (usize, Arc<Baton>) {
+        let mut world = self.lock();
+        let baton = Arc::<Baton>::default();
+        let table = world.threads.get(world.running).map_or(0, |running| running.table);
+        let state = State::Ready;
+        world.threads.push(Thread { name, state, baton: baton.clone(), call: "user code", table });
+        (world.threads.len() - 1, baton)
+    }
+
+    /// Ends the running thread: another goes on.
+    pub(crate) fn end_thread(&self, id: usize) {
+        let mut world = self.lock();
+        world.note(|| "ends".to_owned());
+        world.threads[id].state = State::Ended;
+        world.wake(Key::End(id), usize::MAX);
+        match world.choose() {
+            Some(next) => {
+                world.running = next;
+                let baton = world.threads[next].baton.clone();
+                drop(world);
+                baton.give();
+            }
+            None if world.threads.iter().all(|it| it.state == State::Ended) => world.ends(Ok(())),
+            None => world.hang(),
+        }
+    }
+
+    /// Does `work` as the running thread, in the kernel: others may go on before it.
+    pub(crate) fn call<T>(
+        &self,
+        id: usize,
+        name: &'static str,
+        work: impl FnOnce(&mut Cpu<'_>) -> T,
+    ) -> T {
+        const CALLS_MAX: u64 = 3_000_000;
+        let _outside = interpose::Outside::enter();
+        let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
+        cpu.report.calls += 1;
+        let cost = cpu.prng.range(50..=1_000);
+        cpu.now += cost;
+        cpu.threads[id].call = name;
+        if cpu.report.calls > CALLS_MAX {
+            cpu.fail("runs in circles: too many system calls".to_owned());
+            cpu.stop();
+        }
+        let switch = cpu.rates.switch;
+        if cpu.prng.chance(switch) {
+            cpu.yield_now();
+        }
+        let value = work(&mut cpu);
+        cpu.threads[id].call = "user code";
+        drop(cpu);
+        value
+    }
+}
