@@ -23,7 +23,7 @@
 
 /* Negative: it comes again when the interrupted call of the library is over. */
 extern long nowait_signal_arrives(int signal, const siginfo_t *info, sigset_t *mask) HIDDEN;
-extern void nowait_signal_handled(long depth) HIDDEN;
+extern void nowait_signal_handled(long depth, const sigset_t *mask) HIDDEN;
 extern void nowait_leave(void) HIDDEN;
 extern void nowait_settle(void) HIDDEN;
 extern void nowait_stays(void) HIDDEN;
@@ -82,7 +82,8 @@ static void aborts(bool ends)
 
 static void arrives(int signal, siginfo_t *info, void *context)
 {
-	long depth = nowait_signal_arrives(signal, info, &((ucontext_t *)context)->uc_sigmask);
+	sigset_t *mask = &((ucontext_t *)context)->uc_sigmask;
+	long depth = nowait_signal_arrives(signal, info, mask);
 
 	if (depth < 0)
 		return;
@@ -97,7 +98,7 @@ static void arrives(int signal, siginfo_t *info, void *context)
 		handler_of(signal)(signal, info, context);
 	if (signal == SIGABRT)
 		aborts(!handler_of(signal));
-	nowait_signal_handled(depth);
+	nowait_signal_handled(depth, mask);
 }
 
 static bool is_ours(const struct sigaction *action)

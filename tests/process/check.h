@@ -42,6 +42,8 @@ extern int io_setup(int nr, void **ctx);
 extern int io_destroy(void *ctx);
 extern int io_submit(void *ctx, long nr, struct iocb **iocbs);
 extern int io_getevents(void *ctx, long min, long nr, struct event *events, void *timeout);
+extern int io_pgetevents(void *ctx, long min, long nr, struct event *events, void *timeout,
+			 sigset_t *mask);
 
 /* Writes of MANY blocks, and a poll of a pipe in which nothing is. */
 struct work {

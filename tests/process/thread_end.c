@@ -25,6 +25,23 @@ static void *wait_for_ever(void *unused)
 	return unused;
 }
 
+/* The signal is blocked, but for the wait. */
+static void *wait_masked(void *unused)
+{
+	struct event event;
+	sigset_t none, one;
+
+	sigemptyset(&none);
+	sigemptyset(&one);
+	sigaddset(&one, SIGUSR1);
+	CHECK(pthread_sigmask(SIG_BLOCK, &one, NULL) == 0);
+	pthread_cleanup_push(clean, NULL);
+	waiter = gettid();
+	io_pgetevents(ctx, 1, 1, &event, NULL, &none);
+	pthread_cleanup_pop(0);
+	return unused;
+}
+
 static void *suspend_for_ever(void *block)
 {
 	const struct aiocb *list[] = { block };
@@ -49,14 +66,14 @@ static void end_a_waiter(void *(*wait)(void *), void *argument)
 	CHECK((long)result == SIGUSR1 && cleaned == 1);
 }
 
-static void round_of_libaio(int has_request)
+static void round_of_libaio(void *(*wait)(void *), int has_request)
 {
 	struct iocb poll = { .opcode = 5, .fildes = ends[0], .buffer = POLLIN }, *list[] = { &poll };
 	struct event event;
 
 	if (has_request)
 		CHECK(io_submit(ctx, 1, list) == 1);
-	end_a_waiter(wait_for_ever, NULL);
+	end_a_waiter(wait, NULL);
 	if (!has_request)
 		CHECK(io_submit(ctx, 1, list) == 1);
 	CHECK(write(ends[1], "x", 1) == 1);
@@ -87,8 +104,10 @@ int main(int argc, char **argv)
 		CHECK(pipe(ends) == 0);
 		if (strcmp(argv[1], "aio_suspend") == 0)
 			round_of_posix();
+		else if (strcmp(argv[1], "io_pgetevents") == 0)
+			round_of_libaio(wait_masked, round % 2);
 		else
-			round_of_libaio(round % 2);
+			round_of_libaio(wait_for_ever, round % 2);
 		close(ends[0]);
 		close(ends[1]);
 	}

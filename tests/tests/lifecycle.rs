@@ -50,6 +50,8 @@ claims! {
     sa_restart_does_not_restart_a_wait = "eintr-restart";
     a_signal_ends_a_wait_with_what_there_is = "partial" with "file";
     the_mask_lets_a_pending_signal_in = "mask-lets-in";
+    the_mask_lets_signals_in_also_when_there_is_no_need_to_wait = "mask-without-wait";
+    the_mask_lets_each_wait_have_one_of_a_number = "mask-one-each";
     the_mask_keeps_a_signal_out = "mask-keeps-out";
     helper_threads_block_signals = "threads-block" with "file";
 }

@@ -53,6 +53,11 @@ for_each_subject!(
     [preload]
 );
 for_each_subject!(
+    a_handler_may_end_the_thread_in_io_pgetevents,
+    |subject| holds(subject, "thread_end", &["io_pgetevents"]),
+    [preload]
+);
+for_each_subject!(
     a_handler_may_end_the_thread_in_aio_suspend,
     |subject| holds(subject, "thread_end", &["aio_suspend"]),
     [preload]

@@ -10,6 +10,7 @@ use nowait_process::{
 use nowait_sys::{
     Errno,
     aio::{IoEvent, Iocb},
+    inside,
     time::{self, Deadline},
 };
 use std::sync::{Arc, OnceLock};
@@ -201,7 +202,11 @@ fn events_with_mask(
             unsafe { memory::write(address, event) }
         };
         let (min, nr) = (min as usize, nr as usize);
-        context.wait_events(min, nr, deadline, sigmask, sink).map(|n| n as i64)
+        let wait = || context.wait_events(min, nr, deadline, sigmask, sink).map(|n| n as i64);
+        match sigmask {
+            Some(mask) => inside::masked(mask, wait),
+            None => wait(),
+        }
     });
     // A context of the parent, in a forked child: its ring is still mapped, and the library's
     // look at it does not reach the kernel.

@@ -185,7 +185,7 @@ pub extern "C-unwind" fn nowait_give_up(fd: i32) -> i32 {
 
 /// Decides about a signal in its handler. Negative: it comes again when the call of the library
 /// that it has interrupted is over; else its handler runs now, and [`nowait_signal_handled`] gets
-/// this number when that returns.
+/// this number, and the mask again, when that returns.
 ///
 /// # Safety
 /// `info` and `mask` are what the kernel has given to the handler that calls this.
@@ -204,8 +204,8 @@ pub unsafe extern "C-unwind" fn nowait_signal_arrives(
 
 /// Says that a handler has returned.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_signal_handled(depth: i64) {
-    inside::handled(depth as u32);
+pub extern "C-unwind" fn nowait_signal_handled(depth: i64, mask: *const u64) {
+    inside::handled(depth as u32, mask);
 }
 
 /// Waits until what was submitted is done, before the process's memory goes.

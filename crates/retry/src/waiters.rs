@@ -9,7 +9,7 @@ use crate::sync::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence, futex_wait, futex_wake,
 };
-use nowait_sys::{Errno, eventfd::EventFd, inside, poll, time::Deadline};
+use nowait_sys::{Errno, eventfd::EventFd, poll, time::Deadline};
 
 /// One thread that waits for `need` events.
 pub struct Waiter {
@@ -88,11 +88,10 @@ impl Waiter {
     /// Sleeps until signalled or the deadline, with the mask it was made with in force.
     ///
     /// # Errors
-    /// `EINTR`: a signal handler ran.
+    /// `EINTR`: a signal handler ran, or has to.
     pub fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
         let slept = match &self.mask {
-            // Here, because the mask says which handlers may run.
-            Some(mask) => inside::outside(|| mask.sleep(deadline)),
+            Some(mask) => mask.sleep(deadline),
             None if self.word.load(Acquire) != 0 => Ok(()),
             None => futex_wait(&self.word, 0, deadline),
         };

@@ -9,16 +9,22 @@
 //! ([`defer`]); a handler then runs in the program's own frame. A call that sleeps is interrupted
 //! by that, as a system call is ([`interruptible`]), also when the signal arrives just before it
 //! falls asleep: `sleep` shows what must be written for the coming system call to return at once.
+//! A wait with a signal mask of its own lets signals in where it sleeps, and nowhere else
+//! ([`masked`]); their handlers, too, run when the call is over, under that mask.
+//!
+//! A handler may leave by longjmp(3) or end its thread. A deferred one has no call below it then;
+//! one of a fault leaves the call below it for good, with whatever that holds.
 //!
 //! Everything here is of one thread and its signal handlers: relaxed atomics, and an order that
 //! only the compiler has to keep.
 
-use crate::{Errno, thread};
+use crate::{Errno, poll, thread, time::Deadline};
 use core::{
     marker::PhantomData,
     sync::atomic::compiler_fence,
     sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst,
+        AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+        Ordering::SeqCst,
     },
 };
 
@@ -29,16 +35,20 @@ struct Here {
     /// A signal waits for their end, when `mask` is the thread's again.
     is_deferred: AtomicBool,
     mask: AtomicU64,
+    /// After that, those that this mask of a wait keeps out stay out, and others come in.
+    wait_mask: AtomicU64,
     /// The call may be interrupted where it sleeps.
     is_interruptible: AtomicBool,
     /// What makes a sleep short that has not begun: where to write, and what.
     escape: AtomicPtr<u64>,
     instead: AtomicU64,
-    /// Handlers that run now.
-    handlers: AtomicU32,
+    /// Where the outermost handler that runs has its frame; 0: none does.
+    handler: AtomicUsize,
     /// Calls on the stack below a handler of a fault.
     frozen: AtomicU32,
 }
+
+const KEEPS_ALL_OUT: u64 = u64::MAX;
 
 thread_local! {
     // Without a destructor: there is nothing to register, and it can be used to the very end.
@@ -47,10 +57,11 @@ thread_local! {
             depth: AtomicU32::new(0),
             is_deferred: AtomicBool::new(false),
             mask: AtomicU64::new(0),
+            wait_mask: AtomicU64::new(KEEPS_ALL_OUT),
             is_interruptible: AtomicBool::new(false),
             escape: AtomicPtr::new(core::ptr::null_mut()),
             instead: AtomicU64::new(0),
-            handlers: AtomicU32::new(0),
+            handler: AtomicUsize::new(0),
             frozen: AtomicU32::new(0),
         }
     };
@@ -65,9 +76,19 @@ impl Inside {
     /// Begins a call. Calls may nest.
     #[inline]
     pub fn enter() -> Inside {
-        HERE.with(|here| here.depth.store(here.depth.load(Relaxed) + 1, Relaxed));
+        HERE.with(|here| {
+            here.depth.store(here.depth.load(Relaxed) + 1, Relaxed);
+            if here.handler.load(Relaxed) != 0 {
+                is_handler_running(here); // or else forgets it, before a deeper call could not tell
+            }
+        });
         compiler_fence(SeqCst);
         Inside(PhantomData)
+    }
+
+    /// Ends a call whose beginning was forgotten, as dropping it does.
+    pub fn leave() {
+        drop(Inside(PhantomData));
     }
 }
 
@@ -92,9 +113,14 @@ impl Drop for Inside {
 #[cold]
 fn let_handlers_run(here: &Here) {
     let mask = here.mask.load(Relaxed);
+    let wait_mask = here.wait_mask.load(Relaxed);
+    here.wait_mask.store(KEEPS_ALL_OUT, Relaxed);
     here.is_deferred.store(false, Relaxed);
     compiler_fence(SeqCst);
     thread::let_handlers_run(mask);
+    if wait_mask != KEEPS_ALL_OUT {
+        thread::let_signals_in(wait_mask);
+    }
 }
 
 /// Tells whether the calling thread is in a call of the library, or in a handler on top of one: of
@@ -105,7 +131,19 @@ pub fn is_interrupted() -> bool {
 
 /// Tells whether the calling thread is in a handler.
 pub fn is_in_handler() -> bool {
-    HERE.with(|here| here.handlers.load(Relaxed) > 0)
+    HERE.with(is_handler_running)
+}
+
+/// Forgets a handler that has left by longjmp(3): the stack has grown back over its frame. (On a
+/// stack of its own that lies above this one it cannot be told from one that runs.)
+#[cold]
+fn is_handler_running(here: &Here) -> bool {
+    let deepest = 0u8;
+    let runs = (&raw const deepest).addr() < here.handler.load(Relaxed);
+    if !runs {
+        here.handler.store(0, Relaxed);
+    }
+    runs
 }
 
 /// Runs a part of a call that ends with `EINTR` when a handler has to run: it holds nothing that
@@ -117,26 +155,47 @@ pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Runs a part of a call in which handlers may run at once: it holds no lock, and swaps the mask
-/// that says which.
+/// Runs a part of a call, which takes something, with all signals kept away but where it sleeps
+/// under `mask`. What that mask lets in comes in at least once, also when there was no need to
+/// sleep, as in pselect(2) and its kin; handlers run at the end of the call.
 ///
 /// # Errors
-/// `EINTR`: a handler has run before it. Those of `part`.
-pub fn outside<T>(part: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+/// `EINTR`: a handler has to run, and nothing was taken. Those of `part`.
+pub fn masked(mask: u64, part: impl FnOnce() -> Result<i64, Errno>) -> Result<i64, Errno> {
     HERE.with(|here| {
-        let depth = here.depth.swap(0, Relaxed);
-        compiler_fence(SeqCst);
-        let value = match here.is_deferred.load(Relaxed) {
-            true => {
-                let_handlers_run(here);
-                Err(Errno::INTR)
-            }
-            false => part(),
-        };
-        compiler_fence(SeqCst);
-        here.depth.store(depth, Relaxed);
-        value
+        let own = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
+        if here.is_deferred.load(Relaxed) {
+            return Err(Errno::INTR); // which has kept all away before
+        }
+        let masked = Masked { here, own, mask };
+        let mut result = part();
+        if let Ok(taken) = result
+            && poll::ppoll(-1, 0, Deadline::NOW, Some(&mask)) == Err(Errno::INTR)
+            && taken == 0
+        {
+            result = Err(Errno::INTR);
+        }
+        drop(masked);
+        result
     })
+}
+
+/// Gives the thread its own mask back: here, or at the end of the call if handlers wait for that.
+struct Masked<'a> {
+    here: &'a Here,
+    own: u64,
+    mask: u64,
+}
+
+impl Drop for Masked<'_> {
+    fn drop(&mut self) {
+        if self.here.is_deferred.load(Relaxed) {
+            self.here.mask.store(self.own, Relaxed);
+            self.here.wait_mask.store(self.mask, Relaxed);
+        } else {
+            thread::swap_signal_mask(self.own);
+        }
+    }
 }
 
 /// Makes a system call that sleeps. A signal that is deferred before the kernel has begun with it
@@ -168,7 +227,7 @@ pub(crate) fn sleep<T>(
 pub enum Arrival {
     /// It comes again at the end of the call.
     Deferred,
-    /// Its handler runs now, and [`handled`] gets this number when it returns.
+    /// Its handler runs now, and [`handled`] gets this number when that returns.
     Now(u32),
 }
 
@@ -199,17 +258,22 @@ pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
             }
             return Arrival::Deferred;
         }
-        here.handlers.store(here.handlers.load(Relaxed) + 1, Relaxed);
+        // One that has not got this one on top of it has left by longjmp(3).
+        if here.handler.load(Relaxed) <= mask.addr() {
+            here.handler.store(mask.addr(), Relaxed);
+        }
         here.frozen.store(here.frozen.load(Relaxed) + depth, Relaxed);
         here.depth.store(0, Relaxed);
         Arrival::Now(depth)
     })
 }
 
-/// Says that a handler has returned.
-pub fn handled(depth: u32) {
+/// Says that a handler has returned: [`defer`] has said `depth` when it got `mask`.
+pub fn handled(depth: u32, mask: *const u64) {
     HERE.with(|here| {
-        here.handlers.store(here.handlers.load(Relaxed) - 1, Relaxed);
+        if here.handler.load(Relaxed) == mask.addr() {
+            here.handler.store(0, Relaxed);
+        }
         here.frozen.store(here.frozen.load(Relaxed) - depth, Relaxed);
         here.depth.store(depth, Relaxed);
     });
@@ -239,8 +303,9 @@ mod tests {
         let mask = unsafe { (&raw mut (*context).uc_sigmask).cast() };
         // SAFETY: as above.
         if let Arrival::Now(depth) = unsafe { defer(signal, info, mask) } {
+            assert!(is_in_handler());
             HANDLED.fetch_add(1, Relaxed);
-            handled(depth);
+            handled(depth, mask);
         }
     }
 
@@ -281,14 +346,48 @@ mod tests {
         assert_eq!(HANDLED.load(Relaxed), before + 1, "two of one number are one, as ever");
         assert_eq!(mask(), 0, "the mask is back");
 
-        let call = Inside::enter();
-        raise();
-        let slept = outside(|| Ok(()));
-        assert_eq!((slept, HANDLED.load(Relaxed)), (Err(Errno::INTR), before + 2));
-        assert_eq!(outside(|| Ok(raise())), Ok(1), "at once");
-        assert_eq!(raise(), 0);
-        drop(call);
         assert!(!is_interrupted() && !is_in_handler());
+        waits_with_a_mask_let_in_what_it_says(&raise);
+    }
+
+    fn waits_with_a_mask_let_in_what_it_says(raise: &impl Fn() -> usize) {
+        let own = 1 << (libc::SIGUSR1 - 1);
+        thread::swap_signal_mask(own);
+        let before = HANDLED.load(Relaxed);
+        let wait = |mask, taken, answer| {
+            let call = Inside::enter();
+            let handled = HANDLED.load(Relaxed);
+            assert_eq!(masked(mask, || Ok(taken)), answer);
+            assert_eq!(HANDLED.load(Relaxed), handled, "not in the call");
+            drop(call);
+            assert_eq!(thread::swap_signal_mask(own), own, "the mask is back");
+            HANDLED.load(Relaxed) - before
+        };
+        assert_eq!(raise(), 0, "blocked");
+        assert_eq!(wait(own, 0, Ok(0)), 0, "kept out");
+        assert_eq!(wait(0, 0, Err(Errno::INTR)), 1);
+        assert_eq!(wait(0, 0, Ok(0)), 1, "there is none any more");
+        assert_eq!(raise(), 0);
+        assert_eq!(wait(0, 3, Ok(3)), 2, "what was taken is said");
+        thread::swap_signal_mask(0);
+    }
+
+    /// As by longjmp(3).
+    #[test]
+    fn a_handler_that_does_not_return_is_forgotten() {
+        #[inline(never)]
+        fn enter_one() {
+            let (info, mut frame) = ([0; 32], [0u64; 512]);
+            // SAFETY: both are live locals.
+            let arrival = unsafe { defer(libc::SIGUSR1, info.as_ptr(), frame.as_mut_ptr()) };
+            assert_eq!(arrival, Arrival::Now(0));
+            assert!(is_in_handler());
+        }
+        enter_one();
+        assert!(!is_in_handler());
+        enter_one();
+        drop(Inside::enter());
+        assert_eq!(HERE.with(|here| here.handler.load(Relaxed)), 0, "by any call");
     }
 
     /// The signal arrives when `sleep` has looked, and the kernel has not begun.

@@ -1,6 +1,6 @@
 //! What a library's own threads need: no signals of the application, a name, an identity.
 
-use crate::{Errno, inside::Inside, sys};
+use crate::{Errno, errno, inside::Inside, sys};
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -59,6 +59,21 @@ pub(crate) fn let_handlers_run(mask: u64) {
     set.0[0] = mask;
     // SAFETY: a live local of the C library's size, of which the kernel takes the first 8 bytes.
     unsafe { pthread_sigmask(libc::SIG_SETMASK, &raw const set, core::ptr::null_mut()) };
+}
+
+/// Lets in what `mask` does not keep out and this thread's own mask does, as a wait with a mask:
+/// the handlers that run are those that one such wait would run. The rest as above.
+pub(crate) fn let_signals_in(mask: u64) {
+    unsafe extern "C-unwind" {
+        // Other than ppoll(2) of the C library it does not end a thread that was cancelled.
+        fn syscall(number: libc::c_long, ...) -> libc::c_long;
+    }
+    let at_once = [0i64; 2];
+    errno::preserved(|| {
+        let (mask, bytes) = (&raw const mask, size_of_val(&mask));
+        // SAFETY: no descriptors; time and mask are live locals.
+        unsafe { syscall(libc::SYS_ppoll, 0usize, 0usize, at_once.as_ptr(), mask, bytes) };
+    });
 }
 
 /// The C library's `sigset_t`.

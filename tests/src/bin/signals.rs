@@ -29,6 +29,8 @@ fn main() {
         ["eintr-restart"] => a_signal_interrupts_a_waiter(libc::SA_RESTART),
         ["partial", file] => a_signal_ends_a_wait_with_what_there_is(Path::new(file)),
         ["mask-lets-in"] => the_mask_lets_a_pending_signal_in(),
+        ["mask-without-wait"] => the_mask_lets_signals_in_without_a_wait(),
+        ["mask-one-each"] => the_mask_lets_in_one_of_a_number(),
         ["mask-keeps-out"] => the_mask_keeps_a_signal_out(),
         ["threads-block", file] => helpers_do_not_take_signals(Path::new(file)),
         _ => panic!("unknown case {args:?}"),
@@ -36,12 +38,16 @@ fn main() {
 }
 
 fn install(flags: i32) {
+    install_for(libc::SIGUSR1, flags);
+}
+
+fn install_for(signal: i32, flags: i32) {
     // SAFETY: an all-zero sigaction is a valid one: default action, empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = count as *const () as usize;
     action.sa_flags = flags;
     // SAFETY: a live sigaction whose handler only touches an atomic.
-    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, ptr::null_mut()) }, 0);
+    assert_eq!(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) }, 0);
 }
 
 fn signal_thread(thread: i32) {
@@ -50,11 +56,15 @@ fn signal_thread(thread: i32) {
     assert_eq!(rc, 0);
 }
 
-fn only_usr1() -> libc::sigset_t {
+fn only(signal: i32) -> libc::sigset_t {
     let mut set = empty_set();
     // SAFETY: a live, initialised set.
-    unsafe { libc::sigaddset(&raw mut set, libc::SIGUSR1) };
+    unsafe { libc::sigaddset(&raw mut set, signal) };
     set
+}
+
+fn only_usr1() -> libc::sigset_t {
+    only(libc::SIGUSR1)
 }
 
 fn empty_set() -> libc::sigset_t {
@@ -121,6 +131,49 @@ fn the_mask_lets_a_pending_signal_in() {
     assert_eq!(waited.map(|done| done.len()), Err(EINTR));
     assert_eq!(HANDLED.load(Ordering::SeqCst), 1);
     assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
+}
+
+/// What is pending comes in where the time is over at once, and where an event is there, which is
+/// taken as well.
+fn the_mask_lets_signals_in_without_a_wait() {
+    install(0);
+    mask(libc::SIG_BLOCK, Some(&only_usr1()));
+    let context = Context::new(8).expect("io_setup");
+    let short = Some(Duration::from_millis(1));
+    // SAFETY: plain numbers.
+    unsafe { libc::raise(libc::SIGUSR1) };
+    let waited = context.reap_masked(0, 1, short, Some(&empty_set()));
+    assert_eq!(waited.map(|done| done.len()), Err(EINTR));
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 1);
+
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(writer);
+    assert_eq!(context.submit(vec![Request::poll(reader.as_fd(), libc::POLLIN)]), 1);
+    wait_until(|| context.unread() == 1);
+    // SAFETY: as above.
+    unsafe { libc::raise(libc::SIGUSR1) };
+    let waited = context.reap_masked(1, 1, None, Some(&empty_set()));
+    assert_eq!(waited.map(|done| done.len()), Ok(1));
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 2);
+    assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
+}
+
+/// Signals that are queued: a program keeps what the handler has got in one place, and looks at it
+/// after each wait.
+fn the_mask_lets_in_one_of_a_number() {
+    let number = libc::SIGRTMIN();
+    install_for(number, 0);
+    mask(libc::SIG_BLOCK, Some(&only(number)));
+    let context = Context::new(8).expect("io_setup");
+    for _ in 0..3 {
+        // SAFETY: plain numbers.
+        assert_eq!(unsafe { libc::raise(number) }, 0);
+    }
+    for handled in 1..=3 {
+        let waited = context.reap_masked(1, 1, None, Some(&empty_set()));
+        assert_eq!(waited.map(|done| done.len()), Err(EINTR));
+        assert_eq!(HANDLED.load(Ordering::SeqCst), handled);
+    }
 }
 
 /// A signal that the mask holds back waits until the call is over.
