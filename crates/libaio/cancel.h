@@ -1,45 +1,79 @@
 /* Cancellation of threads (pthread_cancel): it ends a thread by unwinding its stack, which must not
  * meet the engine's frames. It is acted on before or after them, as by a system call.
+ *
+ * A handler may leave by longjmp(3), and then the end of a call is never reached. So it has what
+ * the program had (signals.c), which is kept in memory of the thread, and nothing is changed where
+ * one may run before that is there.
  */
 #ifndef NOWAIT_CANCEL_H
 #define NOWAIT_CANCEL_H
 
 #include <pthread.h>
 
+struct cancel {
+	/* Under way, one in another; where there are none the rest means nothing. */
+	unsigned calls;
+	/* What the program has; a negative state was left alone. */
+	int type, state;
+};
+
+extern __thread struct cancel nowait_cancel __attribute__((visibility("hidden")));
+
+/* Between them handlers wait, as in every call of the engine's side. */
+extern void nowait_begin(void) __attribute__((visibility("hidden")));
+extern void nowait_end(void) __attribute__((visibility("hidden")));
+
 /* For calls that use no function of the C library that is a cancellation point: from here on only
  * such a one would end the thread. Costs no atomic operation where that was so already. */
 static inline int asynchronous_cancel_off(void)
 {
-	int before;
+	int type;
 
-	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before);
-	return before;
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	if (type != PTHREAD_CANCEL_DEFERRED) {
+		nowait_cancel.type = type;
+		nowait_cancel.state = -1;
+		nowait_cancel.calls = 1;
+	}
+	return type;
 }
 
 /* Ends the thread here if it was cancelled meanwhile, and may be ended at any time. */
-static inline void asynchronous_cancel_back(int before)
+static inline void asynchronous_cancel_back(int type)
 {
-	if (before != PTHREAD_CANCEL_DEFERRED)
-		pthread_setcanceltype(before, NULL);
+	if (type != PTHREAD_CANCEL_DEFERRED) {
+		pthread_setcanceltype(type, NULL);
+		nowait_cancel.calls = 0;
+	}
 }
 
 /* For calls that may use any function of the C library. */
-struct cancel {
-	int type, state;
-};
-
-static inline struct cancel cancel_off(void)
+static inline void cancel_off(void)
 {
-	struct cancel before = { .type = asynchronous_cancel_off() };
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before.state);
-	return before;
+	nowait_begin();
+	if (nowait_cancel.calls == 0) {
+		pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &nowait_cancel.type);
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &nowait_cancel.state);
+	}
+	nowait_cancel.calls++;
 }
 
-static inline void cancel_back(struct cancel before)
+static inline void cancel_back(void)
 {
-	pthread_setcancelstate(before.state, NULL);
-	asynchronous_cancel_back(before.type);
+	nowait_end();
+	if (nowait_cancel.calls == 1) {
+		pthread_setcancelstate(nowait_cancel.state, NULL);
+		pthread_setcanceltype(nowait_cancel.type, NULL);
+	}
+	nowait_cancel.calls--;
 }
+
+#define UNCANCELLED(call)                                                                      \
+	({                                                                                     \
+		cancel_off();                                                                  \
+		__typeof__(call) value_ = (call);                                              \
+		cancel_back();                                                                 \
+		value_;                                                                        \
+	})
 
 #endif

@@ -23,7 +23,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "raw.h"
+#include "watch.h"
 
 extern unsigned nowait_cached_any HIDDEN;
 extern bool nowait_may_be_cached(int fd) HIDDEN;
@@ -35,10 +37,15 @@ extern void nowait_readmit(void *exclusion) HIDDEN;
 extern int nowait_give_up(int fd) HIDDEN;
 extern bool nowait_advise(int fd, off64_t offset, off64_t len, int advice) HIDDEN;
 
+static bool is_any_cached(void)
+{
+	return __atomic_load_n(&nowait_cached_any, __ATOMIC_RELAXED) && is_watched();
+}
+
 /* By the file behind the number, not by the number: it may be a duplicate. */
 static bool is_cached(int fd)
 {
-	return __atomic_load_n(&nowait_cached_any, __ATOMIC_RELAXED) && nowait_may_be_cached(fd);
+	return is_any_cached() && UNCANCELLED(nowait_may_be_cached(fd));
 }
 
 /* The C library's own of a name, found at its first use. */
@@ -65,8 +72,8 @@ static int open_at(int dir, const char *path, int flags, mode_t mode)
 {
 	int fd = NEXT(openat64)(dir, path, flags, mode);
 
-	if (fd >= 0 && __atomic_load_n(&nowait_cached_any, __ATOMIC_RELAXED))
-		nowait_opened(fd, flags & O_TRUNC);
+	if (fd >= 0 && is_any_cached())
+		UNCANCELLED((nowait_opened(fd, flags & O_TRUNC), true));
 	return fd;
 }
 
@@ -99,12 +106,10 @@ int creat(const char *path, mode_t mode) { return creat64(path, mode); }
 
 /* --- looks at the file ------------------------------------------------------------------- */
 
+static int settled(int fd) { return is_cached(fd) ? UNCANCELLED(nowait_settle_file(fd)) : 0; }
+
 /* An error stays with the file, for who makes it durable. */
-static void settle(int fd)
-{
-	if (is_cached(fd))
-		nowait_settle_file(fd);
-}
+static void settle(int fd) { settled(fd); }
 
 /* The C library's own: cancellation points, as the public ones are. */
 extern ssize_t __read(int fd, void *buffer, size_t len);
@@ -225,7 +230,7 @@ int __fxstat(int version, int fd, struct stat *stat)
 
 int fsync(int fd)
 {
-	int err = is_cached(fd) ? nowait_settle_file(fd) : 0;
+	int err = settled(fd);
 	int ret = NEXT(fsync)(fd);
 
 	return ret == 0 ? (int)checked(err) : ret;
@@ -233,7 +238,7 @@ int fsync(int fd)
 
 int fdatasync(int fd)
 {
-	int err = is_cached(fd) ? nowait_settle_file(fd) : 0;
+	int err = settled(fd);
 	int ret = NEXT(fdatasync)(fd);
 
 	return ret == 0 ? (int)checked(err) : ret;
@@ -241,28 +246,33 @@ int fdatasync(int fd)
 
 int sync_file_range(int fd, off64_t offset, off64_t len, unsigned flags)
 {
-	int err = is_cached(fd) ? nowait_settle_file(fd) : 0;
+	int err = settled(fd);
 	int ret = NEXT(sync_file_range)(fd, offset, len, flags);
 
 	return ret == 0 ? (int)checked(err) : ret;
 }
 
+static void settle_all(void)
+{
+	if (is_any_cached())
+		UNCANCELLED((nowait_settle_files(), true));
+}
+
 int syncfs(int fd)
 {
-	nowait_settle_files();
+	settle_all();
 	return NEXT(syncfs)(fd);
 }
 
 void sync(void)
 {
-	nowait_settle_files();
+	settle_all();
 	NEXT(sync)();
 }
 
 /* --- changes the file -------------------------------------------------------------------- */
 
-/* By the system call itself, which no cancellation of the thread ends half way. */
-static long excluding(int fd, long nr, const long args[6])
+static long excluding_others(int fd, long nr, const long args[6])
 {
 	void *exclusion;
 	long ret = nowait_exclude(fd, &exclusion);
@@ -274,17 +284,30 @@ static long excluding(int fd, long nr, const long args[6])
 	return ret;
 }
 
+/* By the system call itself, which no cancellation of the thread ends half way. */
+static long excluding(int fd, long nr, const long args[6])
+{
+	return UNCANCELLED(excluding_others(fd, nr, args));
+}
+
+/* The same for what is a cancellation point. */
+static long writing(int fd, long nr, const long args[6])
+{
+	pthread_testcancel();
+	return excluding(fd, nr, args);
+}
+
 ssize_t write(int fd, const void *buffer, size_t len)
 {
 	if (is_cached(fd))
-		return checked(excluding(fd, SYS_write, (long[6]){ fd, (long)buffer, len }));
+		return checked(writing(fd, SYS_write, (long[6]){ fd, (long)buffer, len }));
 	return __write(fd, buffer, len);
 }
 
 ssize_t pwrite64(int fd, const void *buffer, size_t len, off64_t offset)
 {
 	if (is_cached(fd))
-		return checked(excluding(fd, SYS_pwrite64,
+		return checked(writing(fd, SYS_pwrite64,
 					 (long[6]){ fd, (long)buffer, len, offset }));
 	return __pwrite64(fd, buffer, len, offset);
 }
@@ -297,14 +320,14 @@ ssize_t pwrite(int fd, const void *buffer, size_t len, off_t offset)
 ssize_t writev(int fd, const struct iovec *iov, int count)
 {
 	if (is_cached(fd))
-		return checked(excluding(fd, SYS_writev, (long[6]){ fd, (long)iov, count }));
+		return checked(writing(fd, SYS_writev, (long[6]){ fd, (long)iov, count }));
 	return NEXT(writev)(fd, iov, count);
 }
 
 ssize_t pwritev64(int fd, const struct iovec *iov, int count, off64_t offset)
 {
 	if (is_cached(fd))
-		return checked(excluding(fd, SYS_pwritev,
+		return checked(writing(fd, SYS_pwritev,
 					 (long[6]){ fd, (long)iov, count, offset, 0 }));
 	return NEXT(pwritev64)(fd, iov, count, offset);
 }
@@ -317,7 +340,7 @@ ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset)
 ssize_t pwritev64v2(int fd, const struct iovec *iov, int count, off64_t offset, int flags)
 {
 	if (is_cached(fd))
-		return checked(excluding(fd, SYS_pwritev2,
+		return checked(writing(fd, SYS_pwritev2,
 					 (long[6]){ fd, (long)iov, count, offset, 0, flags }));
 	return NEXT(pwritev64v2)(fd, iov, count, offset, flags);
 }
@@ -340,7 +363,7 @@ int ftruncate(int fd, off_t len) { return ftruncate64(fd, len); }
 int fallocate64(int fd, int mode, off64_t offset, off64_t len)
 {
 	if (is_cached(fd))
-		return (int)checked(excluding(fd, SYS_fallocate,
+		return (int)checked(writing(fd, SYS_fallocate,
 					      (long[6]){ fd, mode, offset, len }));
 	return NEXT(fallocate64)(fd, mode, offset, len);
 }
@@ -350,17 +373,24 @@ int fallocate(int fd, int mode, off_t offset, off_t len)
 	return fallocate64(fd, mode, offset, len);
 }
 
-/* Where the file system cannot allocate, the C library writes a byte to each block. */
-int posix_fallocate64(int fd, off64_t offset, off64_t len)
+static int allocate_excluding_others(int fd, off64_t offset, off64_t len)
 {
-	void *exclusion = NULL;
-	int err = is_cached(fd) ? nowait_exclude(fd, &exclusion) : 0;
+	void *exclusion;
+	int err = nowait_exclude(fd, &exclusion);
 
 	if (err < 0)
 		return -err;
 	err = NEXT(posix_fallocate64)(fd, offset, len);
 	nowait_readmit(exclusion);
 	return err;
+}
+
+/* Where the file system cannot allocate, the C library writes a byte to each block. */
+int posix_fallocate64(int fd, off64_t offset, off64_t len)
+{
+	if (is_cached(fd))
+		return UNCANCELLED(allocate_excluding_others(fd, offset, len));
+	return NEXT(posix_fallocate64)(fd, offset, len);
 }
 
 int posix_fallocate(int fd, off_t offset, off_t len) { return posix_fallocate64(fd, offset, len); }
@@ -370,7 +400,7 @@ int posix_fallocate(int fd, off_t offset, off_t len) { return posix_fallocate64(
 void *mmap64(void *address, size_t len, int protection, int flags, int fd, off64_t offset)
 {
 	if (!(flags & MAP_ANONYMOUS) && is_cached(fd))
-		nowait_give_up(fd);
+		UNCANCELLED(nowait_give_up(fd));
 	return (void *)checked(raw(SYS_mmap, (long[6]){ (long)address, len, protection, flags, fd,
 							offset }));
 }
@@ -385,7 +415,7 @@ void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t o
 /* What is to be read ahead must not go to the kernel's cache too; what is no advice is told so. */
 int posix_fadvise64(int fd, off64_t offset, off64_t len, int advice)
 {
-	if (is_cached(fd) && nowait_advise(fd, offset, len, advice))
+	if (is_cached(fd) && UNCANCELLED(nowait_advise(fd, offset, len, advice)))
 		return 0;
 	return NEXT(posix_fadvise64)(fd, offset, len, advice);
 }

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,31 +16,35 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "raw.h"
+#include "settle.h"
+#include "wait.h"
+#include "watch.h"
 
 extern void nowait_watches(void) HIDDEN;
 /* Negative: it is ours, with the errno to answer; positive: the errno for close, once closed. */
 extern int nowait_closing(int fd) HIDDEN;
-extern void nowait_settle(void) HIDDEN;
-extern void nowait_leave(void) HIDDEN;
-/* It did not become another program: what completed meanwhile is announced now. */
-extern void nowait_stays(void) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
+
+static void leave(void) { settled(nowait_leave); }
 
 /* What is registered first runs last, before the C library's own _exit, which is not seen. */
 __attribute__((constructor)) static void begin(void)
 {
 	nowait_watches();
-	at_quick_exit(nowait_leave);
+	at_quick_exit(leave);
 }
+
+static int closing(int fd) { return is_watched() ? UNCANCELLED(nowait_closing(fd)) : 0; }
 
 /* The C library's own: a cancellation point, as close is. */
 extern int __close(int fd);
 
 int close(int fd)
 {
-	int lost = nowait_closing(fd);
+	int lost = closing(fd);
 	int ret = lost < 0 ? (int)checked(lost) : __close(fd);
 
 	/* As on a network file system: closed, and what was written to it is not in the file. */
@@ -48,14 +53,14 @@ int close(int fd)
 
 int dup3(int from, int to, int flags)
 {
-	if (nowait_closing(to) < 0)
+	if (closing(to) < 0)
 		return (int)checked(-EBADF);
 	return (int)checked(raw(SYS_dup3, (long[6]){ from, to, flags }));
 }
 
 int dup2(int from, int to)
 {
-	if (nowait_closing(to) < 0)
+	if (closing(to) < 0)
 		return (int)checked(-EBADF);
 	/* dup3 refuses equal numbers; dup2 then only checks that the descriptor is open. */
 	if (from == to)
@@ -63,21 +68,28 @@ int dup2(int from, int to)
 	return (int)checked(raw(SYS_dup3, (long[6]){ from, to, 0 }));
 }
 
+static long close_all(unsigned first, unsigned last, unsigned flags)
+{
+	if (!is_watched())
+		return raw(SYS_close_range, (long[6]){ first, last, flags });
+	return UNCANCELLED(nowait_close_range(first, last, flags));
+}
+
 int close_range(unsigned first, unsigned last, int flags)
 {
-	return (int)checked(nowait_close_range(first, last, (unsigned)flags));
+	return (int)checked(close_all(first, last, (unsigned)flags));
 }
 
 void closefrom(int first)
 {
 	int before = errno;
-	nowait_close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0);
+	close_all(first < 0 ? 0 : (unsigned)first, ~0u, 0);
 	errno = before;
 }
 
 __attribute__((noreturn)) void _exit(int status)
 {
-	nowait_leave();
+	leave();
 	for (;;)
 		raw(SYS_exit_group, (long[6]){ status });
 }
@@ -89,35 +101,37 @@ __attribute__((noreturn)) void _Exit(int status) { _exit(status); }
 int daemon(int keeps_folder, int keeps_output)
 {
 	int (*next)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "daemon");
+	bool was_settled;
 	int ret;
 
 	if (!next)
 		return (int)checked(-ENOSYS);
-	nowait_settle();
+	was_settled = settled(nowait_settle);
 	ret = next(keeps_folder, keeps_output);
-	nowait_stays();
+	stays(was_settled);
 	return ret;
 }
 
-static int not_executed(long err)
+static int execute(long nr, const long args[6])
 {
-	nowait_stays();
+	bool was_settled = settled(nowait_settle);
+	long err = raw(nr, args);
+
+	stays(was_settled);
 	return (int)checked(err);
 }
 
 int execve(const char *path, char *const argv[], char *const envp[])
 {
-	nowait_settle();
-	return not_executed(raw(SYS_execve, (long[6]){ (long)path, (long)argv, (long)envp }));
+	return execute(SYS_execve, (long[6]){ (long)path, (long)argv, (long)envp });
 }
 
 int execv(const char *path, char *const argv[]) { return execve(path, argv, environ); }
 
 int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	nowait_settle();
-	return not_executed(raw(SYS_execveat, (long[6]){ fd, (long)"", (long)argv, (long)envp,
-							 AT_EMPTY_PATH }));
+	return execute(SYS_execveat,
+		       (long[6]){ fd, (long)"", (long)argv, (long)envp, AT_EMPTY_PATH });
 }
 
 /* The search along PATH is the C library's. */
@@ -125,11 +139,15 @@ int execvpe(const char *file, char *const argv[], char *const envp[])
 {
 	int (*next)(const char *, char *const[], char *const[]) =
 		(int (*)(const char *, char *const[], char *const[]))dlsym(RTLD_NEXT, "execvpe");
+	bool was_settled = settled(nowait_settle);
+	int err = ENOSYS;
 
-	nowait_settle();
-	if (next)
+	if (next) {
 		next(file, argv, envp);
-	return not_executed(next ? -errno : -ENOSYS);
+		err = errno;
+	}
+	stays(was_settled);
+	return (int)checked(-err);
 }
 
 int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }
@@ -161,6 +179,54 @@ int execle(const char *path, const char *arg, ...)
 	EXEC_LIST(arg, execve(path, argv, va_arg(list, char **)));
 }
 
+#define NOT_OURS INT_MIN
+
+static long on_context(long nr, const long args[6])
+{
+	long result;
+
+	return nowait_syscall(nr, args, &result) ? result : NOT_OURS;
+}
+
+static int take(const struct wait *wait, long min, long nr, struct event *events, void *timeout)
+{
+	return (int)on_context(SYS_io_getevents, (long[6]){ (long)wait->ctx, min, nr, (long)events,
+							    (long)timeout });
+}
+
+static int take_masked(const struct wait *wait, long min, long nr, struct event *events,
+		       void *timeout)
+{
+	return (int)on_context(SYS_io_pgetevents,
+			       (long[6]){ (long)wait->ctx, min, nr, (long)events, (long)timeout,
+					  (long)wait->mask });
+}
+
+/* As the functions of libaio do (exports.c); NOT_OURS: it is for the kernel. */
+static long in_its_place(long nr, const long a[6])
+{
+	const struct wait wait = { nr == SYS_io_getevents ? take : take_masked, (void *)a[0],
+				   (void *)a[5] };
+	long ret;
+	int type;
+
+	switch (nr) {
+	case SYS_io_setup:
+	case SYS_io_destroy:
+	case SYS_io_cancel:
+		return UNCANCELLED(on_context(nr, a));
+	case SYS_io_submit:
+		type = asynchronous_cancel_off();
+		ret = on_context(nr, a);
+		asynchronous_cancel_back(type);
+		return ret;
+	case SYS_io_getevents:
+	case SYS_io_pgetevents:
+		return get_events(&wait, a[1], a[2], (void *)a[3], (void *)a[4]);
+	}
+	return NOT_OURS;
+}
+
 /* Callers pass as many arguments as the call has; reading six is what the C library does too. */
 long syscall(long nr, ...)
 {
@@ -171,23 +237,10 @@ long syscall(long nr, ...)
 	for (int i = 0; i < 6; i++)
 		args[i] = va_arg(list, long);
 	va_end(list);
-	switch (nr) {
-	case SYS_io_setup:
-	case SYS_io_destroy:
-	case SYS_io_submit:
-	case SYS_io_cancel:
-	case SYS_io_getevents:
-	case SYS_io_pgetevents:
-		if (nowait_syscall(nr, args, &result))
-			return checked(result);
-		break;
-	case SYS_close:
-		if (nowait_closing((int)args[0]) < 0)
-			return checked(-EBADF);
-		break;
-	case SYS_close_range:
-		return checked(nowait_close_range((unsigned)args[0], (unsigned)args[1],
-						  (unsigned)args[2]));
-	}
-	return checked(raw(nr, args));
+	if (nr == SYS_close && closing((int)args[0]) < 0)
+		return checked(-EBADF);
+	if (nr == SYS_close_range)
+		return checked(close_all((unsigned)args[0], (unsigned)args[1], (unsigned)args[2]));
+	result = in_its_place(nr, args);
+	return checked(result == NOT_OURS ? raw(nr, args) : result);
 }

@@ -19,14 +19,13 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "raw.h"
+#include "cancel.h"
+#include "settle.h"
+#include "watch.h"
 
 /* Negative: it comes again when the interrupted call of the library is over. */
 extern long nowait_signal_arrives(int signal, const siginfo_t *info, sigset_t *mask) HIDDEN;
 extern void nowait_signal_handled(long depth, const sigset_t *mask) HIDDEN;
-extern void nowait_leave(void) HIDDEN;
-extern void nowait_settle(void) HIDDEN;
-extern void nowait_stays(void) HIDDEN;
 /* The C library's own; it knows which signals are its own too. */
 extern int __sigaction(int signal, const struct sigaction *action, struct sigaction *before);
 
@@ -38,19 +37,19 @@ static struct program {
 } program[_NSIG];
 
 /* Whose handlers these are. */
-static pid_t owner;
+pid_t nowait_owner;
 
 static pid_t process(void) { return (pid_t)raw(SYS_getpid, (long[6]){ 0 }); }
 
-static void forked(void) { owner = process(); }
+static void forked(void) { nowait_owner = process(); }
 
 static void await_abort(void);
 
 __attribute__((constructor)) static void begin(void)
 {
-	if (!owner)
+	if (!nowait_owner)
 		pthread_atfork(NULL, NULL, forked);
-	owner = process();
+	nowait_owner = process();
 	await_abort();
 }
 
@@ -71,13 +70,34 @@ static void aborts(bool ends)
 	const struct sigaction usual = { .sa_handler = SIG_DFL };
 
 	if (!ends) {
-		nowait_settle();
-		nowait_stays();
+		stays(settled(nowait_settle));
 		return;
 	}
-	nowait_leave();
+	settled(nowait_leave);
 	__sigaction(SIGABRT, &usual, NULL);
 	raw(SYS_tgkill, (long[6]){ process(), raw(SYS_gettid, (long[6]){ 0 }), SIGABRT });
+}
+
+/* Runs the program's handler, with cancellation as the program has it: this may be at the end of a
+ * call that keeps that away. Whatever comes in between finds the calls noted or nothing changed. */
+static void handle(action_t handler, int signal, siginfo_t *info, void *context)
+{
+	const struct cancel had = nowait_cancel;
+	int type, state;
+
+	if (had.calls == 0) {
+		handler(signal, info, context);
+		return;
+	}
+	if (had.state >= 0)
+		pthread_setcancelstate(had.state, &state);
+	pthread_setcanceltype(had.type, &type);
+	nowait_cancel.calls = 0;
+	handler(signal, info, context);
+	nowait_cancel = had;
+	pthread_setcanceltype(type, NULL);
+	if (had.state >= 0)
+		pthread_setcancelstate(state, NULL);
 }
 
 static void arrives(int signal, siginfo_t *info, void *context)
@@ -94,8 +114,10 @@ static void arrives(int signal, siginfo_t *info, void *context)
 		usual.sa_handler = SIG_DFL;
 		__sigaction(signal, &usual, NULL);
 	}
-	if (handler_of(signal))
+	if (handler_of(signal) && depth > 0)
 		handler_of(signal)(signal, info, context);
+	else if (handler_of(signal))
+		handle(handler_of(signal), signal, info, context);
 	if (signal == SIGABRT)
 		aborts(!handler_of(signal));
 	nowait_signal_handled(depth, mask);
@@ -147,7 +169,7 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *befo
 		return (int)checked(-EINVAL);
 	old_handler = handler_of(signal);
 	old_flags = flags_of(signal);
-	if (action && is_taken(signal, action) && owner == process()) {
+	if (action && is_taken(signal, action) && is_owner()) {
 		ours = *action;
 		/* In this order: a signal that arrives now finds a handler that was installed. */
 		__atomic_store_n(&program[signal].flags,

@@ -173,12 +173,13 @@ static int prepare(const struct sigevent *event)
 
 static int start(int (*begin)(struct aiocb *block), struct aiocb *block)
 {
-	struct cancel before = cancel_off();
-	int err = prepare(&block->aio_sigevent);
+	int err;
 
+	cancel_off();
+	err = prepare(&block->aio_sigevent);
 	if (err == 0)
 		err = begin(block);
-	cancel_back(before);
+	cancel_back();
 	return (int)checked(err);
 }
 
@@ -197,11 +198,7 @@ int aio_fsync(int operation, struct aiocb *block)
 
 int aio_cancel(int fd, struct aiocb *block)
 {
-	struct cancel before = cancel_off();
-	int ret = nowait_aio_cancel(fd, block);
-
-	cancel_back(before);
-	return (int)checked(ret);
+	return (int)checked(UNCANCELLED(nowait_aio_cancel(fd, block)));
 }
 
 /* Tuning of glibc's threads; the engine has its own (NOWAIT_WORKERS). */
@@ -294,7 +291,7 @@ static bool time_after(const struct timespec *wait, struct timespec *until)
 int aio_suspend(const struct aiocb *const list[], int len, const struct timespec *timeout)
 {
 	struct timespec until;
-	int ret, before;
+	int ret, type;
 
 	/* A cancellation point, whether it waits or not. */
 	pthread_testcancel();
@@ -306,9 +303,9 @@ int aio_suspend(const struct aiocb *const list[], int len, const struct timespec
 		return (int)checked(-EINVAL);
 	if (timeout && timeout->tv_sec <= 0 && timeout->tv_nsec == 0)
 		return (int)checked(-EAGAIN);
-	before = asynchronous_cancel_off();
+	type = asynchronous_cancel_off();
 	ret = wait_for_one(list, (size_t)len, timeout ? &until : NULL);
-	asynchronous_cancel_back(before);
+	asynchronous_cancel_back(type);
 	return (int)checked(ret == -ETIMEDOUT ? -EAGAIN : ret);
 }
 
@@ -349,16 +346,15 @@ static int wait_for_all(struct aiocb *const list[], size_t len)
 int lio_listio(int mode, struct aiocb *const list[], int len, struct sigevent *event)
 {
 	bool waits = mode == LIO_WAIT;
-	struct cancel before;
 	int started, waited, type;
 
 	if ((!waits && mode != LIO_NOWAIT) || len < 0 || len > nowait_aio_max())
 		return (int)checked(-EINVAL);
-	before = cancel_off();
+	cancel_off();
 	started = prepare_list(list, (size_t)len, waits ? NULL : event);
 	if (started == 0)
 		started = nowait_lio_listio(list, (size_t)len, waits ? NULL : event);
-	cancel_back(before);
+	cancel_back();
 	if (!waits || (started < 0 && started != -EIO && started != -EAGAIN))
 		return (int)checked(started);
 	type = asynchronous_cancel_off();

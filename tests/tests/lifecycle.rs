@@ -1,11 +1,8 @@
 //! Contexts live and die as with the kernel's own AIO: destroyed, inherited, interrupted.
 
-use std::path::Path;
-
 use nowait_tests::for_each_subject;
-use nowait_tests::program::{Output, Program};
+use nowait_tests::program::Output;
 use nowait_tests::scratch::Scratch;
-use nowait_tests::skip;
 use nowait_tests::subject::Subject;
 
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
@@ -72,20 +69,6 @@ fn scarce(subject: Subject) {
         let program = subject.launch(SCARCE).arg(left.to_string()).arg(scratch.file("file"));
         subject.assert_served(&program.succeed());
     }
-}
-
-for_each_subject!(cancelled_threads_leave_the_context_to_others, cancel, [libaio, preload]);
-
-/// In C: a thread of Rust cannot be ended so.
-fn cancel(subject: Subject) {
-    let Some(()) = skip::unless(skip::missing_program(&["cc"])) else { return };
-    let scratch = Scratch::new("cancel");
-    let program = scratch.file("cancel");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("cancel/cancel.c");
-    let cc = Program::new("cc").args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
-    cc.arg(source).arg("-o").arg(&program).args(["-pthread", "-laio"]).succeed();
-    // Its own calls, in the middle of which it is cancelled, are not made for others' signals.
-    subject.assert_loaded(&subject.disturb(None).launch(program).succeed());
 }
 
 fn limits(subject: Subject) {

@@ -1,4 +1,5 @@
-//! Children of every kind, stopped processes, plug-ins and ended threads, with requests in flight.
+//! Children of every kind, stopped processes, plug-ins and threads that end or jump, with requests
+//! in flight.
 //!
 //! In C: a thread of Rust cannot be ended, and a child of vfork must not run Rust.
 
@@ -8,7 +9,7 @@ use nowait_tests::for_each_subject;
 use nowait_tests::program::Program;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
-use nowait_tests::subject::{Library, Subject, built};
+use nowait_tests::subject::{Cache, Library, Subject, built};
 
 /// Compiles a program of `tests/process` against the system's libaio.
 fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
@@ -26,7 +27,8 @@ fn holds(subject: Subject, name: &str, args: &[&str]) {
     let scratch = Scratch::new("process");
     let Some(program) = compiled(&scratch, name, &[]) else { return };
     let program = subject.disturb(None).launch(program);
-    let program = if name == "thread_end" { program } else { program.arg(scratch.path()) };
+    let wants_folder = matches!(name, "stop" | "children" | "vfork");
+    let program = if wants_folder { program.arg(scratch.path()) } else { program };
     subject.assert_served(&program.args(args).succeed());
 }
 
@@ -55,6 +57,35 @@ for_each_subject!(
 for_each_subject!(
     a_handler_may_end_the_thread_in_io_pgetevents,
     |subject| holds(subject, "thread_end", &["io_pgetevents"]),
+    [preload]
+);
+// It ends by _exit, and its report is looked for, which no handler writes.
+for_each_subject!(a_handler_may_leave_by_a_jump, |subject| holds(subject, "jumps", &[]), [preload]);
+for_each_subject!(
+    a_killed_child_of_vfork_leaves_its_parent_as_it_was,
+    |subject| holds(subject, "vfork", &[]),
+    [preload]
+);
+for_each_subject!(
+    cancelled_threads_leave_the_context_to_others,
+    |subject| holds(subject, "cancel", &["libaio"]),
+    [libaio, preload]
+);
+for_each_subject!(
+    threads_cancelled_in_syscall_leave_the_context_to_others,
+    |subject| holds(subject, "cancel", &["syscall"]),
+    [preload]
+);
+for_each_subject!(
+    threads_cancelled_in_plain_calls_leave_the_file_to_others,
+    |subject: Subject| {
+        for cache in [Cache::Host, Cache::User] {
+            let scratch = Scratch::new("cancel");
+            let file = scratch.file("file");
+            let file = file.to_str().expect("a path");
+            holds(subject.cache(cache), "cancel", &["plain", file]);
+        }
+    },
     [preload]
 );
 for_each_subject!(

@@ -208,10 +208,27 @@ pub extern "C-unwind" fn nowait_signal_handled(depth: i64, mask: *const u64) {
     inside::handled(depth as u32, mask);
 }
 
+/// Begins a call of several, of which handlers wait for the end of the last.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_begin() {
+    core::mem::forget(Inside::enter());
+}
+
+/// Ends it; handlers that waited for that run now.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_end() {
+    Inside::leave();
+}
+
+/// Tells whether a call of the library is interrupted by what makes this one.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_is_interrupted() -> bool {
+    inside::is_interrupted()
+}
+
 /// Waits until what was submitted is done, before the process's memory goes.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_settle() {
-    let is_interrupted = inside::is_interrupted();
+pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
     guarded(|| {
         leaving::settle(is_interrupted);
         Ok(0)
@@ -220,8 +237,7 @@ pub extern "C-unwind" fn nowait_settle() {
 
 /// As [`nowait_settle`], and reports: before `_exit`.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_leave() {
-    let is_interrupted = inside::is_interrupted();
+pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {
     guarded(|| {
         leaving::leave(is_interrupted);
         Ok(0)

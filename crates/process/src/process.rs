@@ -61,6 +61,8 @@ struct Ids {
 
 /// The application's closes are seen: the preload library is in the process.
 static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
+/// Null before the first use: then plain calls are not looked at.
+#[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context goes away: what a thread remembered may be wrong.
 static GENERATION: AtomicU64 = AtomicU64::new(1);

@@ -1,0 +1,29 @@
+/* What was submitted is done first, before something ends the process or tries to. */
+#ifndef NOWAIT_SETTLE_H
+#define NOWAIT_SETTLE_H
+
+#include "cancel.h"
+#include "watch.h"
+
+extern bool nowait_is_interrupted(void) HIDDEN;
+extern void nowait_settle(bool is_interrupted) HIDDEN;
+/* As the process ends: with a report. */
+extern void nowait_leave(bool is_interrupted) HIDDEN;
+/* It did not become another program: what completed meanwhile is announced now. */
+extern void nowait_stays(void) HIDDEN;
+
+/* False: nothing was submitted. */
+static inline bool settled(void (*settle)(bool is_interrupted))
+{
+	bool is_interrupted = nowait_is_interrupted();
+
+	return is_watched() && UNCANCELLED((settle(is_interrupted), true));
+}
+
+static inline void stays(bool was_settled)
+{
+	if (was_settled)
+		UNCANCELLED((nowait_stays(), true));
+}
+
+#endif

@@ -1,0 +1,133 @@
+/* siglongjmp by a signal handler, out of calls and in between: what follows is as if the call had
+ * not been made, for signals and cancellation too. `jumps`; ends by _exit.
+ */
+#include "check.h"
+#include <setjmp.h>
+#include <sys/time.h>
+
+#define ROUNDS 20
+
+static void *ctx;
+static int ends[2];
+static sigjmp_buf back;
+static volatile pid_t waiter;
+static volatile int handled, jumped;
+
+static void jump(int signal) { siglongjmp(back, signal); }
+static void count(int signal) { handled += signal == SIGUSR2; }
+
+static void block(int how, int signal)
+{
+	sigset_t one;
+
+	sigemptyset(&one);
+	if (signal)
+		sigaddset(&one, signal);
+	CHECK(pthread_sigmask(how, &one, NULL) == 0);
+}
+
+/* Handlers run at once, nothing is blocked but `blocked`, and the thread can be cancelled as it
+ * could before. */
+static void check_thread(int blocked, int type)
+{
+	sigset_t now;
+	int before;
+
+	CHECK(pthread_sigmask(SIG_BLOCK, NULL, &now) == 0);
+	for (int signal = 1; signal <= SIGSYS; signal++)
+		CHECK(sigismember(&now, signal) == (signal == blocked));
+	handled = 0;
+	CHECK(raise(SIGUSR2) == 0 && handled == 1);
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before) == 0);
+	CHECK(before == PTHREAD_CANCEL_ENABLE);
+	CHECK(pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before) == 0 && before == type);
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
+}
+
+static void *jump_out_of_a_wait(void *type)
+{
+	struct event event;
+
+	CHECK(pthread_setcanceltype((int)(long)type, NULL) == 0);
+	if (sigsetjmp(back, 1) == 0) {
+		waiter = gettid();
+		io_getevents(ctx, 1, 1, &event, NULL);
+		CHECK(!"back from the wait");
+	}
+	check_thread(0, (int)(long)type);
+	return NULL;
+}
+
+static void *jump_out_of_a_masked_wait(void *unused)
+{
+	struct event event;
+	sigset_t none;
+
+	sigemptyset(&none);
+	block(SIG_BLOCK, SIGUSR1);
+	if (sigsetjmp(back, 1) == 0) {
+		waiter = gettid();
+		io_pgetevents(ctx, 1, 1, &event, NULL, &none);
+		CHECK(!"back from the wait");
+	}
+	check_thread(SIGUSR1, PTHREAD_CANCEL_DEFERRED);
+	return unused;
+}
+
+static void signal_a_waiter(void *(*run)(void *), long type)
+{
+	struct iocb poll = { .opcode = 5, .fildes = ends[0], .buffer = POLLIN }, *list[] = { &poll };
+	struct event event;
+	pthread_t thread;
+
+	waiter = 0;
+	CHECK(pthread_create(&thread, NULL, run, (void *)type) == 0);
+	until_asleep(getpid(), &waiter);
+	CHECK(pthread_kill(thread, SIGUSR1) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	/* Others go on with the context. */
+	CHECK(io_submit(ctx, 1, list) == 1);
+	CHECK(write(ends[1], "x", 1) == 1);
+	take_event(ctx, &event);
+	CHECK(event.obj == &poll && read(ends[0], &event, 1) == 1);
+}
+
+/* At any instruction of a call that is safe in handlers, so that it may be left so. Other than
+ * close(2) it is no cancellation point, which the C library leaves in its own way then. */
+static void jump_out_of_calls(void)
+{
+	const struct itimerval soon = { { 0, 0 }, { 0, 100 } };
+
+	jumped = 0;
+	sigsetjmp(back, 1);
+	if (jumped++ < 10 * ROUNDS) {
+		check_thread(0, PTHREAD_CANCEL_DEFERRED);
+		CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+		for (;;)
+			dup2(-1, 1000);
+	}
+}
+
+static void jump_between_calls(void)
+{
+	if (sigsetjmp(back, 1) == 0)
+		raise(SIGUSR1);
+	check_thread(0, PTHREAD_CANCEL_DEFERRED);
+}
+
+int main(void)
+{
+	signal(SIGUSR1, jump);
+	signal(SIGALRM, jump);
+	signal(SIGUSR2, count);
+	CHECK(io_setup(8, &ctx) == 0 && pipe(ends) == 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		signal_a_waiter(jump_out_of_a_wait, PTHREAD_CANCEL_DEFERRED);
+		signal_a_waiter(jump_out_of_a_wait, PTHREAD_CANCEL_ASYNCHRONOUS);
+		signal_a_waiter(jump_out_of_a_masked_wait, 0);
+		jump_between_calls();
+	}
+	jump_out_of_calls();
+	CHECK(io_destroy(ctx) == 0);
+	_exit(0);
+}
