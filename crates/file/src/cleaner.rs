@@ -41,8 +41,7 @@ impl Cleaner {
     pub(crate) fn start(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
         let mut state = self.state.lock();
         if state.thread.is_none() && !state.stops {
-            let (cleaner, engine) = (self.clone(), Arc::downgrade(engine));
-            let mut run = Run { cleaner, engine, due: Deadline::NEVER };
+            let mut run = self.new_loop(engine);
             let named = std::thread::Builder::new().name("nowait-cleaner".to_owned());
             let spawned = named.stack_size(256 << 10).spawn(move || {
                 thread::block_signals();
@@ -51,6 +50,12 @@ impl Cleaner {
             state.thread = Some(spawned.map_err(|_| Errno::AGAIN)?);
         }
         Ok(())
+    }
+
+    /// Makes the loop of its thread.
+    pub(crate) fn new_loop(self: &Arc<Self>, engine: &Arc<Engine>) -> Run {
+        let (cleaner, engine) = (self.clone(), Arc::downgrade(engine));
+        Run { cleaner, engine, due: Deadline::NEVER }
     }
 
     /// Says that a request was kicked on a thread that does not run it.
@@ -83,7 +88,7 @@ impl Cleaner {
 }
 
 /// The cleaner's loop.
-struct Run {
+pub(crate) struct Run {
     cleaner: Arc<Cleaner>,
     engine: Weak<Engine>,
     /// When what is dirty has been so for a while.
@@ -99,7 +104,7 @@ impl Loop for Run {
             self.cleaner.knows_dirt.store(true, SeqCst); // once more, in a while
         }
         if self.due == Deadline::NEVER && self.cleaner.knows_dirt.load(SeqCst) {
-            self.due = Deadline::after_ns(CLEAN_NS);
+            self.due = engine.clock().after_ns(CLEAN_NS);
         }
         Next::Sleep(self.due)
     }
@@ -126,7 +131,7 @@ impl Run {
         // What was kicked is run when this ends; who kicks after the look says so again.
         let _section = Section::enter(engine);
         self.cleaner.has_kicked.store(false, SeqCst);
-        if self.due.has_passed() {
+        if engine.clock().has_passed(self.due) {
             self.due = Deadline::NEVER;
             // Before the look: who dirties a page after it says so again.
             self.cleaner.knows_dirt.store(false, SeqCst);

@@ -168,9 +168,10 @@ impl Driver {
 
     /// Ends the use of the queue by others, so that its thread is the last to drop it: elsewhere
     /// other files have the numbers of its descriptors.
-    fn give_up(&self, queue: &Arc<dyn BlockBackend>) {
-        drop(self.queue.lock().take());
-        while Arc::strong_count(queue) > 1 {
+    pub(crate) fn give_up(&self, run: Run) {
+        let queue = run.queue.clone();
+        drop((run, self.queue.lock().take()));
+        while Arc::strong_count(&queue) > 1 {
             std::thread::yield_now(); // somebody is just waking it
         }
     }
@@ -203,6 +204,18 @@ impl Driver {
     }
 }
 
+/// Makes the driver's queue and its loop, on the thread that will make its turns.
+///
+/// # Errors
+/// Those of [`Backends::driver_queue`].
+///
+/// [`Backends::driver_queue`]: crate::parts::Backends::driver_queue
+pub(crate) fn new_loop(engine: &Arc<Engine>, driver: &Driver) -> Result<Run, Errno> {
+    let queue = engine.new_driver_queue()?;
+    *driver.queue.lock() = Some(queue.clone());
+    Ok(Run::new(engine.clone(), queue))
+}
+
 /// Starts the driver's thread; called on a thread with the engine's descriptor table.
 pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>) {
     let (failed, owner) = (ready.clone(), engine.clone());
@@ -216,17 +229,15 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
             thread::block_signals();
             thread::never_preempt_on_wakeup();
             hold::enter_engine_table();
-            match engine.new_driver_queue() {
-                Ok(queue) => {
-                    let Some(driver) = engine.driver() else { return };
-                    *driver.queue.lock() = Some(queue.clone());
+            let Some(driver) = engine.driver() else { return };
+            match new_loop(&engine, driver) {
+                Ok(mut run) => {
                     let _ = ready.send(Ok(()));
-                    let mut run = Run::new(engine.clone(), queue.clone());
                     // Of all its turns: it does not sleep while the list has something.
                     let section = Section::enter(&engine);
                     run.run();
-                    drop((section, run));
-                    driver.give_up(&queue);
+                    drop(section);
+                    driver.give_up(run);
                 }
                 Err(errno) => drop(ready.send(Err(errno))),
             }
@@ -251,7 +262,7 @@ fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
 }
 
 /// The driver's loop.
-struct Run {
+pub(crate) struct Run {
     engine: Arc<Engine>,
     queue: Arc<dyn BlockBackend>,
     plug: Plug,
@@ -328,17 +339,17 @@ impl Run {
         self.plug.run_kicked(None);
         let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
         let reaped = self.complete();
-        if self.next_tick.has_passed() || driver.hurries.load(Relaxed) {
+        if engine.clock().has_passed(self.next_tick) || driver.hurries.load(Relaxed) {
             self.tick(driver);
         }
         self.clean(driver);
         if self.plug.copied_now() && engine.cpus() > 1 {
-            self.lingers = Deadline::after_ns(LINGER_NS);
+            self.lingers = engine.clock().after_ns(LINGER_NS);
         }
         if started || reaped {
             return Next::Turn;
         }
-        if !self.lingers.has_passed() {
+        if !engine.clock().has_passed(self.lingers) {
             return Next::Linger;
         }
         engine.holds().tidy();
@@ -391,14 +402,14 @@ impl Run {
     fn clean(&mut self, driver: &Driver) {
         if self.next_clean == Deadline::NEVER {
             if driver.knows_dirt.load(Relaxed) {
-                self.next_clean = Deadline::after_ns(CLEAN_NS);
+                self.next_clean = self.engine.clock().after_ns(CLEAN_NS);
             }
-        } else if self.next_clean.has_passed() {
+        } else if self.engine.clock().has_passed(self.next_clean) {
             // Before the look: who dirties a page after it says so again.
             driver.knows_dirt.store(false, SeqCst);
             // Also if nothing more is said: what is written now is let go of then.
             self.next_clean = match self.engine.clean(self.plug.cache_bios()) {
-                true => Deadline::after_ns(CLEAN_NS),
+                true => self.engine.clock().after_ns(CLEAN_NS),
                 false => Deadline::NEVER,
             };
             self.plug.flush(None);
@@ -407,7 +418,8 @@ impl Run {
 
     fn tick(&mut self, driver: &Driver) {
         let pause = if driver.hurries.load(Relaxed) { HURRIED_TICK_NS } else { TICK_NS };
-        self.next_tick = if driver.tick() { Deadline::after_ns(pause) } else { Deadline::NEVER };
+        self.next_tick =
+            if driver.tick() { self.engine.clock().after_ns(pause) } else { Deadline::NEVER };
     }
 
     fn complete(&mut self) -> bool {

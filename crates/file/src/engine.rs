@@ -10,7 +10,8 @@ use crate::{
     hold::{self, HeldFile, Holds},
     operation::{FileOperation, Route},
     order::Orders,
-    parts::{Backends, Workers},
+    owner::Owned,
+    parts::{Backends, Clock, Executor, Workers},
     plug::{Place, Plug},
     section::{self, Section},
     throttle::Throttle,
@@ -49,10 +50,14 @@ pub struct Engine {
     reason: String,
     /// What each of its queues can take.
     limits: Limits,
+    clock: Clock,
+    executor: Executor,
     workers: OnceLock<Box<dyn Workers>>,
     driver: Option<Driver>,
     /// Where there is no driver.
-    cleaner: Option<Arc<Cleaner>>,
+    pub(crate) cleaner: Option<Arc<Cleaner>>,
+    /// Where there are no threads.
+    pub(crate) owned: Owned,
     /// Requests that were kicked, see `section.rs`.
     kicked: Arc<RunList<FileOperation>>,
     holds: Holds,
@@ -95,13 +100,19 @@ impl Engine {
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads.
     pub fn start(config: Config, parts: Parts) -> Result<Arc<Engine>, Errno> {
         let (near, far) = fdtable::channel()?;
-        let Parts { backends, reason } = parts;
+        let Parts { backends, reason, clock, executor } = parts;
         let limits = backends.limits();
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let cpus = match executor {
+            Executor::Threads => std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            Executor::Owner => 1,
+        };
         let engine = Arc::new_cyclic(|engine: &Weak<Engine>| Engine {
             backends,
             reason,
             limits: limits.unwrap_or(NO_QUEUES),
+            clock,
+            executor,
+            owned: Owned::default(),
             workers: OnceLock::new(),
             driver: limits.map(|_| Driver::default()),
             cleaner: limits.is_none().then(Arc::default),
@@ -123,20 +134,14 @@ impl Engine {
             cpus,
             config,
         });
-        let (ready, started) = mpsc::channel();
-        let first = engine.clone();
-        let number = far.raw();
-        let workers = engine.backends.workers(ThreadsConfig {
-            max_workers: engine.config.workers_max,
-            deliver: deliver_to(Arc::downgrade(&engine)),
-            first: Some(Box::new(move || first.first_thread(number, &ready))),
-            each: hold::enter_engine_table,
-            failed: note_failures(Arc::downgrade(&engine)),
-            ..ThreadsConfig::default()
-        })?;
-        let _ = engine.workers.set(workers);
-        // The hook ends by sending, or drops the sender.
-        if let Err(errno) = started.recv().unwrap_or(Err(Errno::AGAIN)) {
+        let started = match executor {
+            Executor::Threads => engine.start_threads(far.raw())?,
+            Executor::Owner => {
+                engine.start_workers(None)?;
+                engine.start_owned()
+            }
+        };
+        if let Err(errno) = started {
             // Its threads have it, and must not be the last: their descriptors are others.
             engine.shutdown();
             return Err(errno);
@@ -146,6 +151,31 @@ impl Engine {
             let _ = far.into_raw();
         }
         Ok(engine)
+    }
+
+    /// Starts the workers, and on the first of them the driver. The outer error: there are none.
+    fn start_threads(self: &Arc<Self>, far: i32) -> Result<Result<(), Errno>, Errno> {
+        let (ready, started) = mpsc::channel();
+        let first = self.clone();
+        self.start_workers(Some(Box::new(move || first.first_thread(far, &ready))))?;
+        // The hook ends by sending, or drops the sender.
+        Ok(started.recv().unwrap_or(Err(Errno::AGAIN)))
+    }
+
+    fn start_workers(
+        self: &Arc<Self>,
+        first: Option<Box<dyn FnOnce() + Send>>,
+    ) -> Result<(), Errno> {
+        let workers = self.backends.workers(ThreadsConfig {
+            max_workers: self.config.workers_max,
+            deliver: deliver_to(Arc::downgrade(self)),
+            first,
+            each: hold::enter_engine_table,
+            failed: note_failures(Arc::downgrade(self)),
+            ..ThreadsConfig::default()
+        })?;
+        let _ = self.workers.set(workers);
+        Ok(())
     }
 
     /// Runs on the first worker: makes the engine's descriptor table and starts the driver,
@@ -236,6 +266,15 @@ impl Engine {
     /// counted.
     pub fn requests(&self) -> usize {
         self.throttle.requests()
+    }
+
+    /// Returns what it reads the time from.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn executor(&self) -> Executor {
+        self.executor
     }
 
     pub(crate) fn cpus(&self) -> u32 {
@@ -492,7 +531,10 @@ impl Engine {
     /// # Errors
     /// `EAGAIN`: no thread can be had.
     pub(crate) fn start_cleaner(self: &Arc<Self>) -> Result<(), Errno> {
-        self.cleaner.as_ref().map_or(Ok(()), |cleaner| cleaner.start(self))
+        match &self.cleaner {
+            Some(cleaner) if self.executor == Executor::Threads => cleaner.start(self),
+            _ => Ok(()),
+        }
     }
 
     /// Writes what user files have to write, and waits for it; errors stay with the files.
@@ -517,6 +559,7 @@ impl Engine {
         if let Some(driver) = &self.driver {
             driver.stop();
         }
+        self.end_owned();
         self.workers().shutdown();
         self.clear_graves();
         self.users.graves.clear();

@@ -28,6 +28,22 @@ pub fn enter_engine_table() {
     IN_ENGINE_TABLE.set(true);
 }
 
+/// While this lives, the calling thread counts as one of the engine's: for those of an engine whose
+/// table is the application's.
+pub(crate) struct AsEngine(bool);
+
+impl AsEngine {
+    pub(crate) fn begin() -> AsEngine {
+        AsEngine(IN_ENGINE_TABLE.replace(true))
+    }
+}
+
+impl Drop for AsEngine {
+    fn drop(&mut self) {
+        IN_ENGINE_TABLE.set(self.0);
+    }
+}
+
 /// Tells whether the calling thread's descriptor table is the engine's.
 pub fn in_engine_table() -> bool {
     IN_ENGINE_TABLE.get()

@@ -19,7 +19,7 @@
 //! * `section`: what was kicked is run, by the thread that kicks or by one of the engine
 //! * [`context`]: a context with its own queue; [`engine`]: what a process has once, made of its
 //!   [`parts`]
-//! * [`turn`]: the loops of the engine's threads
+//! * [`turn`]: the loops of the engine's threads; [`owner`]: an engine without threads
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by;
 //!   `inode_marks`: which these may be
@@ -56,6 +56,7 @@ mod native;
 pub mod operation;
 pub mod order;
 mod own_pump;
+pub mod owner;
 pub mod parts;
 pub mod plug;
 mod rights;

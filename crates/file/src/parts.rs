@@ -1,6 +1,6 @@
 //! What an engine is made of: what differs between an engine on a machine and one in a simulation.
 
-use crate::BackendChoice;
+use crate::{BackendChoice, turn::Next};
 use nowait_block::{
     BlockBackend, Completion, Limits,
     backends::{
@@ -8,8 +8,13 @@ use nowait_block::{
         threads::{Threads, ThreadsConfig},
         uring::Uring,
     },
+    stacked::delay::VirtualClock,
 };
-use nowait_sys::{Errno, uring::Issuer};
+use nowait_sys::{
+    Errno,
+    time::{self, Deadline},
+    uring::Issuer,
+};
 use std::sync::Arc;
 
 /// Requests a queue of the machine may have under way: well below the 256 request tags of the
@@ -22,6 +27,55 @@ pub struct Parts {
     pub backends: Box<dyn Backends>,
     /// Why these backends, for reports.
     pub reason: String,
+    /// Says what time it is.
+    pub clock: Clock,
+    /// Makes the turns of its loops.
+    pub executor: Executor,
+}
+
+/// What an engine reads the time from.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// CLOCK_MONOTONIC.
+    Machine,
+    /// One that moves when it is told to.
+    Virtual(Arc<VirtualClock>),
+}
+
+impl Clock {
+    /// Returns the time in nanoseconds.
+    pub fn now_ns(&self) -> u64 {
+        match self {
+            Clock::Machine => time::now_ns(),
+            Clock::Virtual(clock) => clock.now_ns(),
+        }
+    }
+
+    /// Returns the time `ns` nanoseconds from now.
+    pub fn after_ns(&self, ns: u64) -> Deadline {
+        Deadline::at_ns(self.now_ns().saturating_add(ns))
+    }
+
+    /// Tells whether the time has come; looks at the clock only if that matters.
+    pub fn has_passed(&self, deadline: Deadline) -> bool {
+        deadline.ns().is_some_and(|ns| ns == 0 || self.now_ns() >= ns)
+    }
+}
+
+/// Who makes the turns of an engine's loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// Threads of the engine, which have a descriptor table of their own where that is possible.
+    Threads,
+    /// The owner of the engine, by [`Engine::turn`]: the engine has no threads, and all that it
+    /// does it does in calls. One thread makes all calls.
+    ///
+    /// A call that sleeps until another request has ended makes turns meanwhile, or never returns:
+    /// so does a call of [`Context::wait_events`] that may wait.
+    ///
+    /// [`Engine::turn`]: crate::Engine::turn
+    /// [`Context::wait_events`]: crate::Context::wait_events
+    Owner,
 }
 
 impl Parts {
@@ -32,7 +86,12 @@ impl Parts {
             BackendChoice::Kaio => Box::new(NativeAio),
             BackendChoice::Auto | BackendChoice::Threads => Box::new(ThreadsOnly),
         };
-        Parts { backends, reason }
+        Parts::of_backends(backends, reason)
+    }
+
+    /// Is these backends with the machine's clock, and threads.
+    pub fn of_backends(backends: Box<dyn Backends>, reason: String) -> Parts {
+        Parts { backends, reason, clock: Clock::Machine, executor: Executor::Threads }
     }
 }
 
@@ -41,7 +100,8 @@ pub trait Backends: Send + Sync {
     /// Returns the name used in reports, that of the queues.
     fn name(&self) -> &'static str;
 
-    /// Returns what each queue can take; `None`: there are none, workers carry all bios.
+    /// Returns what each queue can take, two bios at least; `None`: there are none, workers carry
+    /// all bios.
     fn limits(&self) -> Option<Limits>;
 
     /// Makes the driver's queue; on the driver's thread, the only one that commits and reaps.
@@ -73,6 +133,11 @@ pub trait Workers: BlockBackend {
 
     /// Ends what has not started with `ECANCELED`, waits for the rest, and takes no more.
     fn shutdown(&self);
+
+    /// Delivers what has ended where no thread does that; only for [`Executor::Owner`].
+    fn turn(&self) -> Next {
+        Next::End
+    }
 }
 
 impl Workers for Threads {

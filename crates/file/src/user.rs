@@ -608,10 +608,12 @@ impl Parker {
         Arc::new(Parker { kicked: AtomicBool::new(false), thread: std::thread::current() })
     }
 
-    pub(crate) fn sleep(&self, engine: &Engine) {
+    pub(crate) fn sleep(&self, engine: &Arc<Engine>) {
         while !self.kicked.swap(false, Acquire) {
             engine.look_after_loops();
-            std::thread::park();
+            if !engine.turn_for_sleeper() {
+                std::thread::park();
+            }
         }
     }
 }

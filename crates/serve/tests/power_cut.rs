@@ -135,7 +135,7 @@ impl Run {
         let path = folder.path().join("disk");
         std::fs::File::create(&path).unwrap().set_len(SECTORS * SECTOR).unwrap();
         let backends = Box::new(OnDevice(carry_to(&device)));
-        let parts = Parts { backends, reason: "it is simulated".to_owned() };
+        let parts = Parts::of_backends(backends, "it is simulated".to_owned());
         let nowait = Nowait::builder().cache_bytes(CACHE_BYTES).build_of(parts);
         let nowait = nowait.unwrap();
         let sector_bytes = (cache == Cache::User).then_some(SECTOR as u32);

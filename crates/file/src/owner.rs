@@ -1,0 +1,76 @@
+//! An engine without threads: its owner makes the turns of the loops that threads would run.
+//!
+//! Its descriptor table is the application's. The thread that makes a turn counts as one of the
+//! engine's meanwhile, and as one of the application's in all other calls.
+
+use crate::{Engine, cleaner, driver, hold::AsEngine, parts::Executor, section::Section, turn};
+use nowait_sys::Errno;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use turn::{Loop, Next};
+
+/// Which of an engine's loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The driver's; where there is none, the cleaner's.
+    Driver,
+    /// The workers', all of them.
+    Workers,
+}
+
+/// The loop whose turns the owner makes.
+pub(crate) type Owned = Mutex<Option<OwnedLoop>>;
+
+pub(crate) enum OwnedLoop {
+    Driver(Box<driver::Run>),
+    Cleaner(cleaner::Run),
+}
+
+impl Engine {
+    /// Makes a turn of one of the engine's loops, see [`Executor::Owner`]; does not sleep.
+    pub fn turn(self: &Arc<Self>, role: Role) -> Next {
+        let _role = AsEngine::begin();
+        let _section = Section::enter(self);
+        match (role, &mut *self.owned.lock()) {
+            (_, None) => Next::End,
+            (Role::Workers, _) => self.workers().turn(),
+            (Role::Driver, Some(OwnedLoop::Driver(driver))) => driver.turn(),
+            (Role::Driver, Some(OwnedLoop::Cleaner(cleaner))) => cleaner.turn(),
+        }
+    }
+
+    /// Makes turns while the caller would sleep. False: threads make them.
+    pub(crate) fn turn_for_sleeper(self: &Arc<Self>) -> bool {
+        let owned = self.executor() == Executor::Owner;
+        if owned {
+            self.turn(Role::Driver);
+            self.turn(Role::Workers);
+        }
+        owned
+    }
+
+    /// Makes the loops whose turns the owner will make.
+    pub(crate) fn start_owned(self: &Arc<Self>) -> Result<(), Errno> {
+        self.holds().share_table();
+        let owned = match (self.driver(), &self.cleaner) {
+            (Some(driver), _) => OwnedLoop::Driver(Box::new(driver::new_loop(self, driver)?)),
+            (None, Some(cleaner)) => OwnedLoop::Cleaner(cleaner.new_loop(self)),
+            (None, None) => return Ok(()),
+        };
+        *self.owned.lock() = Some(owned);
+        Ok(())
+    }
+
+    /// Makes the last turns; driver and cleaner have been told to stop.
+    pub(crate) fn end_owned(self: &Arc<Self>) {
+        if self.executor() == Executor::Threads {
+            return;
+        }
+        while self.turn(Role::Driver) != Next::End || self.turn(Role::Workers) == Next::Turn {}
+        let owned = self.owned.lock().take();
+        if let (Some(OwnedLoop::Driver(run)), Some(driver)) = (owned, self.driver()) {
+            driver.give_up(*run);
+        }
+        self.holds().tidy();
+    }
+}
