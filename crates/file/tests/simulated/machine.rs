@@ -1,0 +1,223 @@
+//! The machine that an engine is simulated on: one device, whose queues carry every bio.
+//!
+//! The engine looks at real files, which stand for those of the device: numbers, status flags and
+//! sizes are theirs, and none of their bytes is ever moved.
+
+use nowait_block::{
+    Bio, BioOp, BlockBackend, Completion, Limits,
+    backends::threads::{Deliver, Receiver, ThreadsConfig},
+};
+use nowait_file::{
+    parts::{Backends, Workers},
+    turn::Next,
+};
+use nowait_sim::SimDevice;
+use nowait_sys::{Errno, file, time::Deadline};
+use std::{
+    collections::VecDeque,
+    os::fd::AsRawFd,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// A mistake of the machine that a run must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mistake {
+    /// One of so many completions of workers does not come.
+    LosesCompletions(u64),
+    /// One of so many writes is not carried out, and succeeds.
+    SkipsWrites(u64),
+}
+
+/// What makes the queues of an engine.
+pub(crate) struct Machine {
+    pub(crate) device: SimDevice,
+    pub(crate) files: Arc<Files>,
+    /// What the queues are said to take.
+    pub(crate) limits: Limits,
+    pub(crate) mistake: Option<Mistake>,
+}
+
+/// Which file of the device an inode stands for: its index is the descriptor there.
+pub(crate) struct Files(Vec<(u64, u64)>);
+
+impl Files {
+    pub(crate) fn new(files: &[&std::fs::File]) -> Arc<Files> {
+        let key = |file: &&std::fs::File| {
+            let stat = file::stat(file.as_raw_fd()).unwrap();
+            (stat.dev, stat.ino)
+        };
+        Arc::new(Files(files.iter().map(key).collect()))
+    }
+
+    fn find(&self, number: i32) -> i32 {
+        let stat = file::stat(number).expect("the file is held");
+        let index = self.0.iter().position(|key| *key == (stat.dev, stat.ino));
+        index.expect("a file of the device") as i32
+    }
+}
+
+impl Machine {
+    fn queue(&self, depth: usize) -> Queue {
+        Queue {
+            device: self.device.another_queue(depth),
+            files: self.files.clone(),
+            limits: Limits { depth, ..self.limits },
+            mistake: self.mistake,
+            writes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Backends for Machine {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        Some(self.limits)
+    }
+
+    fn driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Ok(Arc::new(self.queue(self.limits.depth)))
+    }
+
+    fn own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+        self.driver_queue()
+    }
+
+    fn workers(&self, config: ThreadsConfig) -> Result<Box<dyn Workers>, Errno> {
+        const DEPTH: usize = 1 << 16;
+        let Deliver::Call(deliver) = config.deliver else { return Err(Errno::INVAL) };
+        let (queue, ended) = (self.queue(DEPTH), Mutex::default());
+        Ok(Box::new(Hired { queue, deliver, ended, delivered: AtomicU64::new(0) }))
+    }
+}
+
+/// A queue of the device.
+struct Queue {
+    device: SimDevice,
+    files: Arc<Files>,
+    limits: Limits,
+    mistake: Option<Mistake>,
+    writes: AtomicU64,
+}
+
+impl BlockBackend for Queue {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn queue(&self, mut bio: Bio) -> Result<(), Bio> {
+        if !self.device.has_room(1) {
+            return Err(bio);
+        }
+        bio.fd = self.files.find(bio.number().expect("there are enough descriptors"));
+        bio.file = None;
+        if let (Some(Mistake::SkipsWrites(every)), BioOp::Write) = (self.mistake, bio.op)
+            && self.writes.fetch_add(1, Relaxed) % every == every - 1
+        {
+            bio.op = BioOp::Read;
+        }
+        self.device.queue(bio)
+    }
+
+    fn commit(&self) {
+        self.device.commit();
+    }
+
+    fn reap(
+        &self,
+        done: &mut Vec<Completion>,
+        min: usize,
+        deadline: Deadline,
+    ) -> Result<(), Errno> {
+        self.device.reap(done, min, deadline)
+    }
+
+    fn wake(&self) {
+        self.device.wake();
+    }
+
+    fn cancel(&self, token: u64) {
+        self.device.cancel(token);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.device.in_flight()
+    }
+}
+
+/// Workers without threads: each turn delivers one completion.
+struct Hired {
+    queue: Queue,
+    deliver: Receiver,
+    ended: Mutex<VecDeque<Completion>>,
+    delivered: AtomicU64,
+}
+
+impl Workers for Hired {
+    fn deliver(&self, completions: &mut Vec<Completion>) {
+        self.ended.lock().unwrap().extend(completions.drain(..));
+    }
+
+    fn shutdown(&self) {}
+
+    fn turn(&self) -> Next {
+        let mut done = Vec::new();
+        let _ = self.queue.reap(&mut done, 0, Deadline::NOW);
+        let mut ended = self.ended.lock().unwrap();
+        ended.extend(done.drain(..));
+        let next = ended.pop_front();
+        drop(ended);
+        let Some(completion) = next else { return Next::Sleep(Deadline::NEVER) };
+        let number = self.delivered.fetch_add(1, Relaxed);
+        if let Some(Mistake::LosesCompletions(every)) = self.queue.mistake
+            && number % every == every - 1
+        {
+            return Next::Turn;
+        }
+        done.push(completion);
+        (self.deliver)(&mut done);
+        Next::Turn
+    }
+}
+
+impl BlockBackend for Hired {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn limits(&self) -> Limits {
+        self.queue.limits()
+    }
+
+    fn queue(&self, bio: Bio) -> Result<(), Bio> {
+        self.queue.queue(bio)
+    }
+
+    fn commit(&self) {
+        self.queue.commit();
+    }
+
+    /// Finds nothing: completions are delivered.
+    fn reap(&self, _: &mut Vec<Completion>, _: usize, _: Deadline) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn wake(&self) {}
+
+    fn cancel(&self, token: u64) {
+        self.queue.cancel(token);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+}

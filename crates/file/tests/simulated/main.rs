@@ -1,0 +1,70 @@
+//! The whole engine on a simulated device, by seed: which request, turn or completion comes next is
+//! drawn, and so is what the device does.
+//!
+//! ```text
+//! main      claims        run      draws steps: submit, cancel, turns, look for events
+//! machine   the device below the engine, and its mistakes
+//! model     what the requests may come to
+//! ```
+//! One thread does everything, and the clock is virtual: a seed is the same run every time.
+
+mod machine;
+mod model;
+mod run;
+
+use machine::Mistake;
+use run::{Counts, Run};
+
+/// How many seeds are tried.
+const SEEDS: u64 = 1000;
+
+/// Returns the seeds to run, and that of `SIM_COMMIT`, the hash of a commit. `SIM_SEED` names the
+/// only one.
+fn seeds() -> Vec<u64> {
+    let variable = |name| std::env::var(name).ok();
+    if let Some(seed) = variable("SIM_SEED") {
+        return vec![seed.parse().expect("SIM_SEED is a number")];
+    }
+    let hash = |text: String| u64::from_str_radix(text.get(..16)?, 16).ok();
+    (0..SEEDS).chain(variable("SIM_COMMIT").and_then(hash)).collect()
+}
+
+#[test]
+fn every_request_ends_once_and_those_that_overlap_in_order_whatever_the_device_does() {
+    let (seeds, mut counts) = (seeds(), Counts::default());
+    for &seed in &seeds {
+        let mut run = Run::new(seed, None);
+        if let Err(what) = run.run() {
+            panic!("seed {seed}: {what}\n{run:?}");
+        }
+        counts.add(&run.counts());
+    }
+    assert!(seeds.len() == 1 || counts.is_everything(), "something never happens: {counts:?}");
+}
+
+#[test]
+fn a_seed_is_the_same_run_again() {
+    for seed in 0..20 {
+        let trace = || {
+            let mut run = Run::new(seed, None);
+            run.run().unwrap();
+            run.hash()
+        };
+        assert_eq!(trace(), trace(), "seed {seed}");
+    }
+}
+
+/// Returns the first seed that finds a mistake.
+fn found(mistake: Mistake) -> Option<u64> {
+    (0..SEEDS).find(|seed| Run::new(*seed, Some(mistake)).run().is_err())
+}
+
+#[test]
+fn canary_a_lost_completion_is_found_out() {
+    assert!(found(Mistake::LosesCompletions(10)).is_some());
+}
+
+#[test]
+fn canary_a_write_that_is_not_carried_out_is_found_out() {
+    assert!(found(Mistake::SkipsWrites(10)).is_some());
+}

@@ -1,0 +1,109 @@
+//! What requests may come to: the files as they are if overlapping requests take effect one after
+//! another, in the order of their submission.
+
+use nowait_block::Segments;
+use nowait_file::{Command, Kind, command::open_for};
+use nowait_sys::{Errno, file::IoVec};
+use std::{fmt, fs::File, ops::Range, os::fd::AsRawFd};
+
+/// A request.
+pub(crate) struct Op {
+    pub(crate) file: usize,
+    pub(crate) kind: Kind,
+    /// Past the page cache: it is carried as it is, in no order with others like it.
+    pub(crate) direct: bool,
+    pub(crate) offset: u64,
+    /// What is written; as long as what is read.
+    data: Vec<u8>,
+    /// The request's.
+    memory: Vec<u8>,
+    /// That of its event.
+    pub(crate) result: Option<i64>,
+    pub(crate) cancelled: bool,
+}
+
+impl Op {
+    pub(crate) fn new(file: usize, kind: Kind, direct: bool, offset: u64, data: Vec<u8>) -> Op {
+        let memory = if kind == Kind::Read { vec![0; data.len()] } else { data.clone() };
+        Op { file, kind, direct, offset, data, memory, result: None, cancelled: false }
+    }
+
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.data.len() as u64
+    }
+
+    /// Tells whether both are about the same bytes of the same file.
+    pub(crate) fn overlaps(&self, other: &Op) -> bool {
+        let (a, b) = (self.range(), other.range());
+        self.file == other.file && a.start < b.end && b.start < a.end
+    }
+
+    /// Returns the command; the memory must stay until its event has been taken.
+    pub(crate) fn command(&mut self, file: &File) -> Command {
+        let fd = file.as_raw_fd();
+        let segments =
+            Segments::One(IoVec { base: self.memory.as_mut_ptr(), len: self.memory.len() });
+        let flags = open_for(fd).unwrap();
+        // SAFETY: a run keeps its requests until the engine is gone.
+        unsafe { Command::new(self.kind, (fd, flags), segments, self.offset as i64) }
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Op { kind, direct, file, result, cancelled, .. } = self;
+        let (range, direct) = (self.range(), if *direct { "direct " } else { "" });
+        write!(f, "{direct}{kind:?} of file {file} at {range:?}: {result:?}")?;
+        if *cancelled { write!(f, ", cancelled") } else { Ok(()) }
+    }
+}
+
+/// A file, byte by byte; `None`: not known, after a write that failed.
+pub(crate) struct Model(Vec<Option<u8>>);
+
+impl Model {
+    pub(crate) fn new(size: u64) -> Model {
+        Model(vec![Some(0); size as usize])
+    }
+
+    /// Lets an operation take effect, and says what is wrong with what came out. All that were
+    /// submitted before it have taken effect.
+    pub(crate) fn apply(&mut self, op: &Op, may_fail: bool) -> Result<(), String> {
+        let result = op.result.ok_or("it has no event")?;
+        let failed = |errno: Errno| result == -i64::from(errno.raw());
+        let excused = failed(Errno::IO) && may_fail || failed(Errno::CANCELED) && op.cancelled;
+        if result < 0 && !excused {
+            return Err("it failed".to_owned());
+        }
+        if matches!(op.kind, Kind::Fsync | Kind::Fdatasync) {
+            return Ok(());
+        }
+        let len = op.data.len();
+        let done = if result < 0 { 0 } else { result as usize };
+        if done > len || done < len && result >= 0 && !may_fail && !op.cancelled {
+            return Err(format!("it moved {done} of {len} bytes"));
+        }
+        let bytes = &mut self.0[op.offset as usize..][..len];
+        if op.kind == Kind::Write {
+            bytes[..done].iter_mut().zip(&op.data).for_each(|(at, byte)| *at = Some(*byte));
+            bytes[done..].fill(None);
+            return Ok(());
+        }
+        compare(&mut bytes[..done], &op.memory)
+    }
+
+    /// Compares with what is in the file.
+    pub(crate) fn judge(&mut self, contents: &[u8]) -> Result<(), String> {
+        compare(&mut self.0, contents)
+    }
+}
+
+/// What was seen of bytes that were not known is known from then on.
+fn compare(known: &mut [Option<u8>], seen: &[u8]) -> Result<(), String> {
+    for (index, (known, seen)) in known.iter_mut().zip(seen).enumerate() {
+        if *known.get_or_insert(*seen) != *seen {
+            return Err(format!("byte {index} is {seen}, and should be {}", known.unwrap_or(0)));
+        }
+    }
+    Ok(())
+}
