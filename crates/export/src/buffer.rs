@@ -34,6 +34,11 @@ impl Chunk {
         &mut self.memory[self.skip..self.skip + self.wanted]
     }
 
+    /// Returns how much it counts as in its pool.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.len()
+    }
+
     /// Keeps the first `len` bytes only: less came than was expected. All of its memory still
     /// counts as used.
     ///

@@ -230,7 +230,7 @@ impl Line {
                 let gone = Arc::new(AtomicBool::new(false));
                 state.running.push((asker.client, gone.clone()));
                 drop(state);
-                job.run(&Limit { gone: &gone, ends_ns: &self.ends_ns });
+                job.end(&Limit { gone: &gone, ends_ns: &self.ends_ns });
                 state = self.state.lock();
                 state.running.retain(|(_, running)| !Arc::ptr_eq(running, &gone));
                 state.jobs.end(asker);
@@ -267,25 +267,38 @@ impl Limit<'_> {
 }
 
 impl Job {
-    fn run(self, limit: &Limit<'_>) {
+    /// Does it, and tells how it ended: with `EIO` if the thread failed.
+    fn end(self, limit: &Limit<'_>) {
         let mut ended = Ended::plain(self.tag, Ok(()));
+        let done = || self.run(limit, &mut ended.extents);
+        let done = self.image.file().nowait().caught("in a chore", done);
+        ended.result = done.unwrap_or(Err(Errno::IO));
+        if let Chore::WriteParts { chunk, .. } = self.chore {
+            ended.chunk = Some(chunk);
+        }
+        self.mailbox.put(ended);
+    }
+
+    fn run(&self, limit: &Limit<'_>, found: &mut Vec<Extent>) -> Done {
+        #[cfg(test)]
+        tests::inject(self.tag);
         let image = &*self.image;
-        ended.result = match self.chore {
-            Chore::Discard { range, durable } => discard(image, &range, durable, limit),
+        match &self.chore {
+            Chore::Discard { range, durable } => discard(image, range, *durable, limit),
             Chore::Zero { range, allocated, fast, durable } => {
-                zero(image, &range, allocated, fast, limit).and_then(|()| settle(image, durable))
+                zero(image, range, *allocated, *fast, limit)?;
+                settle(image, *durable)
             }
             Chore::Extents { range, max } => {
-                extents(image, range, max, limit).map(|found| ended.extents = found)
+                *found = extents(image, range.clone(), *max, limit)?;
+                Ok(())
             }
-            Chore::Prefetch { range } => prefetch(image, range, limit).map(drop),
+            Chore::Prefetch { range } => prefetch(image, range.clone(), limit).map(drop),
             Chore::WriteParts { chunk, offset, durable } => {
-                let written = write_parts(image, chunk.data(), offset);
-                ended.chunk = Some(chunk);
-                written.and_then(|()| settle(image, durable))
+                write_parts(image, chunk.data(), *offset)?;
+                settle(image, *durable)
             }
-        };
-        self.mailbox.put(ended);
+        }
     }
 
     fn refuse(self, errno: Errno) {
@@ -559,6 +572,27 @@ mod tests {
         owners.sort_unstable();
         assert_eq!(owners, [vec![1; begun], vec![3]].concat());
         assert_eq!(rig.pool.used_bytes(), 0);
+    }
+
+    const FAILS: u64 = u64::MAX;
+
+    /// Panics in the chores of one client.
+    pub(super) fn inject(tag: Tag) {
+        assert!(tag.owner != FAILS, "injected");
+    }
+
+    #[test]
+    fn a_chore_whose_thread_fails_ends_with_eio_and_the_next_ones_are_done() {
+        let mut rig = Rig::new();
+        // More than there are threads, and than one client may have.
+        rig.expected = Err(Errno::IO);
+        (0..20).for_each(|_| rig.write_part(FAILS));
+        assert_eq!(rig.ends(20), [FAILS; 20]);
+        assert_eq!(rig.pool.used_bytes(), 0);
+        rig.expected = Ok(());
+        (0..20).for_each(|_| rig.write_part(1));
+        assert_eq!(rig.ends(20), [1; 20]);
+        assert_eq!(rig.image.file().nowait().failed_threads(), 20);
     }
 
     #[test]

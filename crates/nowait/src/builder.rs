@@ -70,6 +70,25 @@ impl Nowait {
         self.0.engine.cache_counts()
     }
 
+    /// Returns how often a thread of the engine, or of a program that says so here, failed by a
+    /// mistake of its own: must be 0.
+    pub fn failed_threads(&self) -> u64 {
+        self.0.engine.failures()
+    }
+
+    /// Runs `work` on a thread that must not end, `doing` what is said of it if it panics. `None`:
+    /// it did; that is counted, and said once on the standard error.
+    #[doc(hidden)]
+    pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
+        self.0.engine.caught(doing, work)
+    }
+
+    /// Returns what is to be said of the first failure, once.
+    #[doc(hidden)]
+    pub fn untold_failure(&self) -> Option<String> {
+        self.0.engine.untold_failure()
+    }
+
     /// Returns what serves futures, made at first use.
     ///
     /// # Errors

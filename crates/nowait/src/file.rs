@@ -406,7 +406,8 @@ impl File {
         Error::from_io(error, format!("{doing} of {}", self.path().display()))
     }
 
-    pub(crate) fn nowait(&self) -> &Nowait {
+    #[doc(hidden)]
+    pub fn nowait(&self) -> &Nowait {
         &self.0.nowait
     }
 

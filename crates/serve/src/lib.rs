@@ -16,9 +16,15 @@
 //! * [`access`]: who may have which export
 //! * [`command`]: the command: listeners, signals, ends
 
+// What the integration tests have in common is used by tests of this crate, too.
+#[cfg(test)]
+extern crate self as nowait_serve;
+
 pub mod access;
 pub mod command;
 mod error;
+#[cfg(test)]
+mod failure;
 pub mod fuse;
 pub mod nbd;
 mod say;

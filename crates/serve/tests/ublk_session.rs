@@ -7,7 +7,10 @@ use nowait::{AlignedBuffer, Errno};
 use nowait_export::{Image, Kind, Lent, Medium, Properties};
 use nowait_serve::ublk::{Kernel, Session};
 use nowait_sys::ublk::{Request, operation, request_flag};
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 use support::{Memory, PLAIN, SIZE};
 
 const DEPTH: u16 = 8;
@@ -165,4 +168,25 @@ fn a_failure_is_the_result_and_its_tag_is_used_again() {
     assert_eq!(bench.results(), [(5, 512)]);
     let writes = bench.image.stats().of(Kind::Write);
     assert_eq!((writes.requests, writes.errors), (u64::from(DEPTH) + 1, u64::from(DEPTH)));
+}
+
+#[test]
+fn a_panic_and_what_it_lost_end_with_eio_and_the_next_request_works() {
+    let mut bench = Bench::new(PLAIN);
+    let failed = |tag| (tag, -Errno::IO.raw());
+    let panics = |bench: &mut Bench, request: (u8, u32), offset| {
+        bench.memory.panics = true;
+        let ask = AssertUnwindSafe(|| bench.ask(2, request, offset, 4096));
+        assert!(catch_unwind(ask).is_err());
+    };
+    bench.memory.holds = true;
+    bench.ask(1, WRITE, 0, 4096);
+    panics(&mut bench, READ, 4096);
+    assert_eq!(bench.session.in_flight(), 2, "nobody knows whether the medium has it");
+    bench.memory = Memory { borrows: true, ..Memory::new(1 << 20) };
+    bench.session.give_up(&mut bench.queue, 1);
+    assert_eq!(bench.results(), [failed(1), failed(2)]);
+    bench.ask(2, READ, 4096, 4096);
+    assert_eq!(bench.results(), [(2, 4096)]);
+    assert_eq!((bench.session.in_flight(), bench.image.stats().in_flight()), (0, 0));
 }

@@ -12,7 +12,8 @@ use nowait::Errno;
 use nowait_export::{Kind, Medium};
 use nowait_serve::vhost::{Ring, inflight::Area};
 use nowait_sim::Prng;
-use support::{SIZE, exports};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use support::{Memory, SIZE, exports};
 use virtio_bindings::virtio_blk::*;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -378,4 +379,27 @@ fn anything_a_driver_does_is_survived() {
 #[test]
 fn what_the_fuzzer_has_kept_is_survived() {
     support::replay("vhost_queue", drive);
+}
+
+#[test]
+fn a_panic_and_what_it_lost_are_answered_as_failed_and_the_next_request_works() {
+    for borrows in [true, false] {
+        let mut device = Device::new(16, FEATURES, borrows);
+        device.medium.holds = true;
+        let before = device.guest.want(IN, 0, 512);
+        device.ring.take(&mut device.medium, 0);
+        device.medium.panics = true;
+        let lost = device.guest.give(OUT, 8, &[7; 512]);
+        let take = AssertUnwindSafe(|| device.ring.take(&mut device.medium, 0));
+        assert!(catch_unwind(take).is_err());
+        device.medium = Memory { borrows, ..Memory::new(1 << 20) };
+        device.ring.give_up(1);
+        device.ring.notify();
+        assert_eq!(device.guest.used().len(), 2);
+        assert_eq!([before, lost].map(|asked| device.guest.status(asked)), [IOERR; 2]);
+        let next = device.guest.want(IN, 0, 512);
+        device.run();
+        assert_eq!(device.guest.status(next), OK);
+        device.end_checked();
+    }
 }

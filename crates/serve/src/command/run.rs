@@ -25,7 +25,10 @@ use std::{
     env,
     io::{self, IsTerminal},
     process,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -219,8 +222,13 @@ impl Task {
 
     fn wait(self, ends_ns: u64) -> Result<(), ServeError> {
         let left = Duration::from_nanos(ends_ns.saturating_sub(now_ns()));
-        self.0.recv_timeout(left).unwrap_or_else(|_| {
-            Err(ServeError::new("requests were still under way when time was up, and are given up"))
+        self.0.recv_timeout(left).unwrap_or_else(|error| {
+            Err(ServeError::new(match error {
+                RecvTimeoutError::Timeout => {
+                    "requests were still under way when time was up, and are given up"
+                }
+                RecvTimeoutError::Disconnected => "a thread that ends the server has panicked",
+            }))
         })
     }
 }
@@ -266,7 +274,9 @@ impl Main {
         told.extend(own.ok().map(Arc::new));
         for listener in &told {
             let (view, started) = (self.server.view(), self.started);
-            Endpoint::start(listener.clone(), move || Status::of(&view, started))?;
+            Endpoint::start(listener.clone(), &self.server.view(), move || {
+                Status::of(&view, started)
+            })?;
         }
         Ok(told)
     }

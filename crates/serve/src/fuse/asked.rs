@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) enum Asked {
     Read { reply: ReplyData, offset: u64, len: usize },
-    Write { reply: ReplyWrite, offset: u64, chunk: Chunk, durable: bool, buffers: Arc<Buffers> },
+    Write { reply: ReplyWrite, offset: u64, chunk: Chunk, durable: bool, space: Space },
     Flush { reply: ReplyEmpty },
     Zero { reply: ReplyEmpty, range: Range<u64>, allocated: bool },
     Seek { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
@@ -20,7 +20,7 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 pub(super) enum Owed {
     Data(ReplyData),
-    Written(ReplyWrite, Arc<Buffers>),
+    Written(ReplyWrite, Space),
     Plain(ReplyEmpty),
     Place { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
 }
@@ -38,12 +38,14 @@ impl Owed {
         match (self, failed) {
             (Owed::Data(reply), None) => reply.data(chunk.as_ref().map_or(&[], Chunk::data)),
             (Owed::Data(reply), Some(errno)) => reply.error(errno),
-            (Owed::Written(reply, buffers), failed) => {
+            (Owed::Written(reply, space), failed) => {
                 match failed {
                     None => reply.written(bytes as u32),
                     Some(errno) => reply.error(errno),
                 }
-                chunk.into_iter().for_each(|chunk| buffers.give_back(chunk));
+                if let Some(chunk) = chunk {
+                    space.end(chunk);
+                }
                 return None;
             }
             (Owed::Plain(reply), None) => reply.ok(),
@@ -94,23 +96,47 @@ impl Buffers {
         Buffers { pool: Mutex::new(Pool::new(bound)), room: Condvar::new() }
     }
 
-    /// Returns a copy of `data`; waits for memory.
-    pub(super) fn filled(&self, data: &[u8]) -> Chunk {
+    /// Returns a copy of `data`, and its part of the memory; waits for that.
+    pub(super) fn filled(self: &Arc<Buffers>, data: &[u8]) -> (Chunk, Space) {
         let mut pool = self.pool.lock();
         while pool.used_bytes() > 0 && !pool.has_room(data.len()) {
             self.room.wait(&mut pool);
         }
         let mut chunk = pool.take(data.len());
         drop(pool);
+        let space = Space { buffers: self.clone(), bytes: chunk.memory_bytes() };
         chunk.data_mut().copy_from_slice(data);
-        chunk
+        (chunk, space)
     }
 
-    fn give_back(&self, chunk: Chunk) {
+    fn change(&self, change: impl FnOnce(&mut Pool)) {
         let mut pool = self.pool.lock();
-        pool.give_back(chunk);
+        change(&mut pool);
         if pool.take_refused() {
             self.room.notify_all();
+        }
+    }
+}
+
+/// A part of the memory, free again when it is dropped: whatever has become of its chunk.
+#[derive(Debug)]
+pub(crate) struct Space {
+    buffers: Arc<Buffers>,
+    bytes: usize,
+}
+
+impl Space {
+    /// Frees it, and keeps its chunk for others.
+    fn end(mut self, chunk: Chunk) {
+        self.bytes = 0;
+        self.buffers.change(|pool| pool.give_back(chunk));
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.buffers.change(|pool| pool.release(self.bytes));
         }
     }
 }
@@ -132,16 +158,21 @@ mod tests {
 
     #[test]
     fn a_write_without_memory_waits_for_that_of_another() {
-        let buffers = Buffers::new(8192);
-        // Larger than all there is: who finds nothing in use gets it.
-        let first = buffers.filled(&[1; 10_000]);
-        let second = thread::scope(|scope| {
-            let waiting = scope.spawn(|| buffers.filled(&[2; 4096]));
-            buffers.give_back(first);
-            waiting.join().unwrap()
-        });
-        assert_eq!(second.data(), [2; 4096]);
-        buffers.give_back(second);
-        assert_eq!(buffers.pool.lock().used_bytes(), 0);
+        for lost in [false, true] {
+            let buffers = Arc::new(Buffers::new(8192));
+            // Larger than all there is: who finds nothing in use gets it.
+            let (chunk, space) = buffers.filled(&[1; 10_000]);
+            let (second, space) = thread::scope(|scope| {
+                let waiting = scope.spawn(|| buffers.filled(&[2; 4096]));
+                match lost {
+                    true => drop((chunk, space)),
+                    false => space.end(chunk),
+                }
+                waiting.join().unwrap()
+            });
+            assert_eq!(second.data(), [2; 4096]);
+            space.end(second);
+            assert_eq!(buffers.pool.lock().used_bytes(), 0);
+        }
     }
 }

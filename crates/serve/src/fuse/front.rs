@@ -4,7 +4,7 @@ use super::{
     asked::{Asked, Buffers},
     face::Face,
 };
-use crate::server::{Inbox, Order};
+use crate::server::{Inbox, Order, Shared};
 use core::{
     cell::Cell,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -27,6 +27,7 @@ pub struct Front {
     face: Arc<Face<File>>,
     inboxes: Vec<Arc<Inbox<Order>>>,
     buffers: Arc<Buffers>,
+    shared: Arc<Shared>,
 }
 
 /// Longest data of a request, in bytes: one transfer of the image. The kernel divides longer ones.
@@ -42,8 +43,19 @@ impl Front {
         face: Face<File>,
         inboxes: Vec<Arc<Inbox<Order>>>,
         buffers: Arc<Buffers>,
+        shared: Arc<Shared>,
     ) -> Front {
-        Front { face: Arc::new(face), inboxes, buffers }
+        Front { face: Arc::new(face), inboxes, buffers, shared }
+    }
+
+    /// Takes a request. If that panics its reply is dropped, which is an answer with `EIO`, and the
+    /// thread of the library reads the next one.
+    fn take(&self, take: impl FnOnce()) {
+        self.shared.caught("as it took a request of a file", || {
+            #[cfg(test)]
+            crate::failure::inject(crate::failure::At::Front, self.face.image().name());
+            take();
+        });
     }
 
     /// Gives a request to the serving thread that belongs to this thread of the library.
@@ -75,7 +87,9 @@ impl Filesystem for Front {
     }
 
     fn getattr(&self, _: &Request, _: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&REMEMBERED, &self.face.attributes());
+        self.take(|| {
+            reply.attr(&REMEMBERED, &self.face.attributes());
+        });
     }
 
     fn setattr(
@@ -96,24 +110,28 @@ impl Filesystem for Front {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // Nothing can be changed but times, which are those of the contents.
-        let resized = size.is_some_and(|size| size != self.face.image().size());
-        if mode.or(user).or(group).is_some() || resized {
-            return reply.error(Errno::EPERM);
-        }
-        reply.attr(&REMEMBERED, &self.face.attributes());
+        self.take(|| {
+            // Nothing can be changed but times, which are those of the contents.
+            let resized = size.is_some_and(|size| size != self.face.image().size());
+            if mode.or(user).or(group).is_some() || resized {
+                return reply.error(Errno::EPERM);
+            }
+            reply.attr(&REMEMBERED, &self.face.attributes());
+        });
     }
 
     fn open(&self, request: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY && self.is_read_only() {
-            return reply.error(Errno::EROFS);
-        }
-        if !self.face.open(request.uid()) {
-            return reply.error(Errno::EACCES);
-        }
-        // Nothing of it is in the kernel's page cache, and writes do not wait for each other.
-        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        reply.opened(FileHandle(0), flags);
+        self.take(|| {
+            if flags.acc_mode() != OpenAccMode::O_RDONLY && self.is_read_only() {
+                return reply.error(Errno::EROFS);
+            }
+            if !self.face.open(request.uid()) {
+                return reply.error(Errno::EACCES);
+            }
+            // Nothing of it is in the kernel's page cache, and writes do not wait for each other.
+            let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+            reply.opened(FileHandle(0), flags);
+        });
     }
 
     fn release(
@@ -126,8 +144,10 @@ impl Filesystem for Front {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.face.close();
-        reply.ok();
+        self.take(|| {
+            self.face.close();
+            reply.ok();
+        });
     }
 
     fn read(
@@ -141,12 +161,14 @@ impl Filesystem for Front {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let there = self.face.image().size().saturating_sub(offset);
-        let len = u64::from(len).min(there).min(DATA_BYTES_MAX.into()) as usize;
-        if len == 0 {
-            return reply.data(&[]);
-        }
-        self.ask(Asked::Read { reply, offset, len });
+        self.take(|| {
+            let there = self.face.image().size().saturating_sub(offset);
+            let len = u64::from(len).min(there).min(DATA_BYTES_MAX.into()) as usize;
+            if len == 0 {
+                return reply.data(&[]);
+            }
+            self.ask(Asked::Read { reply, offset, len });
+        });
     }
 
     fn write(
@@ -161,22 +183,26 @@ impl Filesystem for Front {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if self.is_read_only() {
-            return reply.error(Errno::EROFS);
-        }
-        // As at the end of a disk: what fits is written.
-        let there = self.face.image().size().saturating_sub(offset);
-        let len = there.min(data.len() as u64) as usize;
-        if len == 0 {
-            return reply.error(Errno::ENOSPC);
-        }
-        let chunk = self.buffers.filled(&data[..len]);
-        let durable = flags.0 as u32 & open::DSYNC != 0;
-        self.ask(Asked::Write { reply, offset, chunk, durable, buffers: self.buffers.clone() });
+        self.take(|| {
+            if self.is_read_only() {
+                return reply.error(Errno::EROFS);
+            }
+            // As at the end of a disk: what fits is written.
+            let there = self.face.image().size().saturating_sub(offset);
+            let len = there.min(data.len() as u64) as usize;
+            if len == 0 {
+                return reply.error(Errno::ENOSPC);
+            }
+            let (chunk, space) = self.buffers.filled(&data[..len]);
+            let durable = flags.0 as u32 & open::DSYNC != 0;
+            self.ask(Asked::Write { reply, offset, chunk, durable, space });
+        });
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.ask(Asked::Flush { reply });
+        self.take(|| {
+            self.ask(Asked::Flush { reply });
+        });
     }
 
     fn fallocate(
@@ -189,26 +215,28 @@ impl Filesystem for Front {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        if self.is_read_only() {
-            return reply.error(Errno::EROFS);
-        }
-        let mode = mode as u32;
-        let allocated = match mode & !allocation::KEEP_SIZE {
-            allocation::PUNCH_HOLE => false,
-            allocation::ZERO_RANGE => true,
-            _ => return reply.error(Errno::EOPNOTSUPP),
-        };
-        let end = offset.saturating_add(len);
-        let size = self.face.image().size();
-        if mode & allocation::KEEP_SIZE == 0 && end > size {
-            return reply.error(Errno::ENOSPC);
-        }
-        let range = offset..end.min(size);
-        if range.is_empty() {
-            return reply.ok();
-        }
-        // Where the file system below cannot, the caller learns it, as from that itself.
-        self.ask(Asked::Zero { reply, range, allocated });
+        self.take(|| {
+            if self.is_read_only() {
+                return reply.error(Errno::EROFS);
+            }
+            let mode = mode as u32;
+            let allocated = match mode & !allocation::KEEP_SIZE {
+                allocation::PUNCH_HOLE => false,
+                allocation::ZERO_RANGE => true,
+                _ => return reply.error(Errno::EOPNOTSUPP),
+            };
+            let end = offset.saturating_add(len);
+            let size = self.face.image().size();
+            if mode & allocation::KEEP_SIZE == 0 && end > size {
+                return reply.error(Errno::ENOSPC);
+            }
+            let range = offset..end.min(size);
+            if range.is_empty() {
+                return reply.ok();
+            }
+            // Where the file system below cannot, the caller learns it, as from that itself.
+            self.ask(Asked::Zero { reply, range, allocated });
+        });
     }
 
     fn lseek(
@@ -220,20 +248,24 @@ impl Filesystem for Front {
         way: i32,
         reply: ReplyLseek,
     ) {
-        let for_hole = match way as u32 {
-            whence::DATA => false,
-            whence::HOLE => true,
-            _ => return reply.error(Errno::EINVAL),
-        };
-        let size = self.face.image().size();
-        match u64::try_from(from) {
-            Ok(from) if from < size => self.ask(Asked::Seek { reply, from, for_hole, size }),
-            _ => reply.error(Errno::ENXIO),
-        }
+        self.take(|| {
+            let for_hole = match way as u32 {
+                whence::DATA => false,
+                whence::HOLE => true,
+                _ => return reply.error(Errno::EINVAL),
+            };
+            let size = self.face.image().size();
+            match u64::try_from(from) {
+                Ok(from) if from < size => self.ask(Asked::Seek { reply, from, for_hole, size }),
+                _ => reply.error(Errno::ENXIO),
+            }
+        });
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let blocks = self.face.image().size().div_ceil(PAGE_BYTES.into());
-        reply.statfs(blocks, 0, 0, 1, 0, PAGE_BYTES, 255, PAGE_BYTES);
+        self.take(|| {
+            let blocks = self.face.image().size().div_ceil(PAGE_BYTES.into());
+            reply.statfs(blocks, 0, 0, 1, 0, PAGE_BYTES, 255, PAGE_BYTES);
+        });
     }
 }

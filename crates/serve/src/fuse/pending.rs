@@ -43,6 +43,13 @@ impl Pending {
         self.active.len() - self.free.len()
     }
 
+    /// Answers all with `EIO`: the disk that had them is gone. A reply that is dropped says so.
+    pub(crate) fn give_up(&mut self) {
+        for active in core::mem::take(self).active.into_iter().flatten() {
+            active.face.image().stats().forget();
+        }
+    }
+
     /// Tells whether there is memory for what is asked. Who has nothing under way always has.
     fn has_room(&self, asked: &Asked, disk: &mut Disk) -> bool {
         match asked {
@@ -84,9 +91,9 @@ impl Pending {
                 let chunk = disk.pool().take(len);
                 disk.read(&image, chunk, offset, tag);
             }
-            Asked::Write { reply, offset, chunk, durable, buffers } => {
+            Asked::Write { reply, offset, chunk, durable, space } => {
                 let bytes = chunk.data().len() as u64;
-                let tag = self.insert(face, Owed::Written(reply, buffers), bytes, false, now_ns);
+                let tag = self.insert(face, Owed::Written(reply, space), bytes, false, now_ns);
                 disk.write(&image, chunk, offset, durable, tag);
             }
             Asked::Flush { reply } => {

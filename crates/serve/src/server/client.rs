@@ -4,6 +4,8 @@ use super::{
     socket::Socket,
     tls::{Stream, Tls},
 };
+#[cfg(test)]
+use crate::failure::{self, At};
 use crate::{
     access::{Access, Peer},
     nbd::{Demand, Session},
@@ -80,6 +82,8 @@ impl Client {
 
     /// Reads what has arrived, or some of it: then [`Client::is_unread`], or the set tells.
     pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
+        #[cfg(test)]
+        self.inject(At::Read);
         let mut reads = 0;
         // What TLS has decrypted must all be taken: the set does not know of it. Nor does it tell
         // of a socket that has just become empty, which ends a session that was stopped.
@@ -146,6 +150,8 @@ impl Client {
         tls: &RwLock<Option<Tls>>,
         now_ns: u64,
     ) -> Fate {
+        #[cfg(test)]
+        self.inject(At::Settle);
         if self.send(disk, now_ns).is_err() {
             return Fate::Goes;
         }
@@ -225,6 +231,11 @@ impl Client {
     /// Tells whether it is to be read from in the next round, which must not wait for that.
     pub(crate) fn is_unread(&self) -> bool {
         self.unread
+    }
+
+    #[cfg(test)]
+    pub(super) fn inject(&self, at: At) {
+        failure::inject(at, self.guest.exports[0].name());
     }
 
     /// Tells whether the client owes us something: to go on with what it began, or to take what

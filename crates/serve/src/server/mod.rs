@@ -244,7 +244,7 @@ impl Server {
     /// Returns what answers for a file: it has the requests done by all threads.
     pub fn front(&self, face: Face<File>) -> Front {
         let inboxes = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
-        Front::new(face, inboxes, self.buffers.clone())
+        Front::new(face, inboxes, self.buffers.clone(), self.shared.clone())
     }
 
     /// Returns how many serving threads there are.

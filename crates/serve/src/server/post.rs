@@ -16,6 +16,18 @@ pub(crate) struct Post {
     pub(crate) epoll: Epoll,
     /// What the last sleep ended with.
     pub(crate) ready: ReadyList,
+    memory_bytes: usize,
+}
+
+fn watched_disk(shared: &Shared, epoll: &Epoll, memory_bytes: usize) -> Result<Disk, ServeError> {
+    let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
+    let watch = |fd| epoll.add(fd, epoll_set::IN, DISK).map_err(ServeError::descriptors);
+    watch(mailbox.raw())?;
+    let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, memory_bytes)?;
+    for fd in disk.descriptors()? {
+        watch(fd.as_raw_fd())?;
+    }
+    Ok(disk)
 }
 
 /// Marks of what every thread waits for; those of what it serves have bit 63 clear, or more set.
@@ -29,18 +41,23 @@ impl Post {
     /// # Errors
     /// No descriptors or memory left.
     pub(crate) fn new(shared: &Shared, bell: i32, memory_bytes: usize) -> Result<Post, ServeError> {
-        let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
-        let chores_end = mailbox.raw();
-        let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, memory_bytes)?;
         let epoll = Epoll::new().map_err(ServeError::descriptors)?;
-        let watch =
-            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
-        watch(bell, INBOX)?;
-        watch(chores_end, DISK)?;
-        for fd in disk.descriptors()? {
-            watch(fd.as_raw_fd(), DISK)?;
-        }
-        Ok(Post { disk, epoll, ready: ReadyList::new(READY_MAX) })
+        epoll.add(bell, epoll_set::IN, INBOX).map_err(ServeError::descriptors)?;
+        let disk = watched_disk(shared, &epoll, memory_bytes)?;
+        Ok(Post { disk, epoll, ready: ReadyList::new(READY_MAX), memory_bytes })
+    }
+
+    /// Begins anew with another disk: the requests of the one before have no end here. Waits until
+    /// those that it has begun are over, and so nothing uses the memory that was lent.
+    ///
+    /// # Errors
+    /// No descriptors or memory left.
+    pub(crate) fn renew(&mut self, shared: &Shared) -> Result<(), ServeError> {
+        self.ready.clear();
+        let next = watched_disk(shared, &self.epoll, self.memory_bytes)?;
+        let before = core::mem::replace(&mut self.disk, next);
+        shared.caught("as it let go of a queue", || drop(before));
+        Ok(())
     }
 
     /// Waits until something happens, or the deadline.
@@ -48,7 +65,7 @@ impl Post {
     /// # Errors
     /// This is a forked child.
     pub(crate) fn sleep(&mut self, deadline: Deadline) -> Result<(), ServeError> {
-        let Post { disk, epoll, ready } = self;
+        let Post { disk, epoll, ready, .. } = self;
         ready.clear();
         let mut slept = false;
         disk.sleep(|| {

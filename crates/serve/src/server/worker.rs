@@ -7,11 +7,14 @@ use super::{
     socket::Socket,
     tls::Tls,
 };
+#[cfg(test)]
+use crate::failure::{self, At};
 use crate::{
     ServeError,
     access::{Access, Peer},
     fuse::{Pending, is_file},
     nbd::{Limits, Security, Session},
+    say::say,
     ublk::{self, is_queue},
 };
 use nowait::{File, Nowait};
@@ -22,7 +25,7 @@ use nowait_sys::{
     time::{Deadline, now_ns},
 };
 use parking_lot::{Mutex, RwLock};
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::VecDeque, path::PathBuf, sync::Arc};
 
 /// What all serving threads share.
 #[derive(Debug)]
@@ -47,6 +50,16 @@ pub(crate) struct Shared {
 const CHORES_NS: u64 = 5_000_000_000;
 
 impl Shared {
+    /// Runs `work` on a thread that must not end, `doing` what is said of it if it panics, which is
+    /// said once. `None`: it did.
+    pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
+        let done = self.nowait.caught(doing, work);
+        if let (None, Some(line)) = (&done, self.nowait.untold_failure()) {
+            say(line);
+        }
+        done
+    }
+
     /// Notes that the server ends.
     pub(crate) fn ends(&self) {
         self.chores.end_at(now_ns() + CHORES_NS);
@@ -59,6 +72,8 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     post: Post,
     inbox: Arc<Inbox<Order>>,
+    /// Taken out of it, not obeyed.
+    orders: VecDeque<Order>,
     clients: Slab<Client>,
     files: Pending,
     queues: ublk::Queues,
@@ -75,6 +90,8 @@ pub(crate) struct Worker {
     swept_ns: u64,
 }
 
+/// What it does for one client: another one is not concerned if it fails.
+const SERVING: &str = "as it served a client";
 const SCRATCH_BYTES: usize = 64 << 10;
 /// How often clients are looked at that do not go on.
 const SWEEP_NS: u64 = 500_000_000;
@@ -88,6 +105,7 @@ impl Worker {
             shared,
             post,
             inbox,
+            orders: VecDeque::new(),
             clients: Slab::new(1 << 20),
             files: Pending::default(),
             queues: ublk::Queues::default(),
@@ -103,17 +121,41 @@ impl Worker {
 
     /// Serves until it is told to stop.
     pub(crate) fn run(mut self) -> Result<(), ServeError> {
+        let shared = self.shared.clone();
         while !self.is_over() {
-            self.sleep()?;
-            let now_ns = now_ns();
-            self.hear(now_ns);
-            // The device goes on while the ends of others are dealt with.
-            self.post.disk.start();
-            self.collect(now_ns);
-            self.settle(now_ns);
-            self.post.disk.start();
-            self.sweep(now_ns);
+            match shared.caught("as it served", || self.round()) {
+                Some(outcome) => outcome?,
+                None => self.begin_anew()?,
+            }
         }
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<(), ServeError> {
+        self.sleep()?;
+        let now_ns = now_ns();
+        self.hear(now_ns);
+        #[cfg(test)]
+        self.inject(At::Round, || !self.clients.is_empty() || !self.files.is_empty());
+        // The device goes on while the ends of others are dealt with.
+        self.post.disk.start();
+        self.collect(now_ns);
+        self.settle(now_ns);
+        self.post.disk.start();
+        self.sweep(now_ns);
+        Ok(())
+    }
+
+    /// Ends all that is under way, after a panic: nobody knows what that has lost. Clients are sent
+    /// away, and what the kernel has asked is answered with `EIO`.
+    fn begin_anew(&mut self) -> Result<(), ServeError> {
+        for key in self.keys() {
+            self.close(key);
+        }
+        self.files.give_up();
+        self.post.renew(&self.shared)?;
+        self.queues.give_up(now_ns());
+        (self.touched, self.unread) = (Vec::new(), Vec::new());
         Ok(())
     }
 
@@ -143,17 +185,21 @@ impl Worker {
             let Some(event) = self.post.ready.get(index) else { break };
             match event.token {
                 DISK => {}
-                INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order, now_ns)),
+                INBOX => self.orders.extend(self.inbox.take()),
                 token if is_queue(token) => {}
                 key if event.events & !epoll_set::OUT == 0 => self.touched.push(key),
                 key => self.read(key, now_ns),
             }
         }
+        while let Some(order) = self.orders.pop_front() {
+            self.obey(order, now_ns);
+        }
     }
 
     fn read(&mut self, key: u64, now_ns: u64) {
         let Some(client) = self.clients.get_mut(key) else { return };
-        match client.read(&mut self.scratch, &mut self.post.disk, now_ns) {
+        let read = || client.read(&mut self.scratch, &mut self.post.disk, now_ns);
+        match self.shared.caught(SERVING, read).unwrap_or(Fate::Goes) {
             Fate::Stays => {
                 self.touched.push(key);
                 self.unread.extend(client.is_unread().then_some(key));
@@ -164,17 +210,29 @@ impl Worker {
 
     fn obey(&mut self, order: Order, now_ns: u64) {
         match order {
-            Order::Serve(socket, security) => self.welcome(socket, security, now_ns),
+            Order::Serve(socket, security) => {
+                let shared = self.shared.clone();
+                let welcome = || self.welcome(socket, security, now_ns);
+                if shared.caught("as it took a client", welcome).is_none() {
+                    shared.clients.leave();
+                }
+            }
             // The server ends: dropped, it is answered with an error.
             Order::Ask(..) if self.stopping.is_some() => {}
-            Order::Ask(face, asked) => self.files.ask(face, asked, &mut self.post.disk, now_ns),
+            Order::Ask(face, asked) => {
+                #[cfg(test)]
+                self.inject(At::Ask, || true);
+                self.files.ask(face, asked, &mut self.post.disk, now_ns);
+            }
             Order::Attach(setup) => self.queues.add(*setup, &self.post.epoll),
             Order::Stop(ends_ns) => {
                 (self.stopping, self.ends_ns) = (Some(now_ns), ends_ns);
                 for key in self.keys() {
-                    if let Some(client) = self.clients.get_mut(key) {
-                        client.session.stop(&mut self.post.disk, now_ns);
-                        self.touched.push(key);
+                    let Some(client) = self.clients.get_mut(key) else { continue };
+                    let stop = || client.session.stop(&mut self.post.disk, now_ns);
+                    match self.shared.caught(SERVING, stop) {
+                        Some(()) => self.touched.push(key),
+                        None => self.close(key),
                     }
                 }
             }
@@ -216,7 +274,15 @@ impl Worker {
             }
             match self.clients.get_mut(key) {
                 Some(client) => {
-                    client.session.end(ended, &mut self.post.disk, now_ns);
+                    let end = || {
+                        #[cfg(test)]
+                        client.inject(At::End);
+                        client.session.end(ended, &mut self.post.disk, now_ns);
+                    };
+                    if self.shared.caught(SERVING, end).is_none() {
+                        self.close(key);
+                        continue;
+                    }
                     client.moved_ns = now_ns;
                     if self.touched.last() != Some(&key) {
                         self.touched.push(key);
@@ -241,23 +307,15 @@ impl Worker {
         self.touched.dedup();
         let touched = core::mem::take(&mut self.touched);
         for key in &touched {
-            let Some(client) = self.clients.get_mut(*key) else { continue };
-            let tls = &self.shared.tls;
-            let mut fate = client.settle(&mut self.post.disk, &self.post.epoll, tls, now_ns);
-            // What was sent made room.
-            while fate == Fate::Stays && client.session.retry(&mut self.post.disk, now_ns) {
-                fate = client.settle(&mut self.post.disk, &self.post.epoll, tls, now_ns);
-            }
-            if fate == Fate::Stays && client.has_more() {
-                fate = client.read(&mut self.scratch, &mut self.post.disk, now_ns);
-                self.unread.extend(client.is_unread().then_some(*key));
-                // TLS may have something to say to what has arrived just now.
-                if fate == Fate::Stays {
-                    fate = client.settle(&mut self.post.disk, &self.post.epoll, tls, now_ns);
-                }
-            }
-            if fate == Fate::Goes {
-                self.close(*key);
+            let shared = &*self.shared;
+            let (clients, post, scratch) = (&mut self.clients, &mut self.post, &mut self.scratch);
+            let Some(client) = clients.get_mut(*key) else { continue };
+            let known = client.is_unread();
+            let settle = || settle(client, &shared.tls, post, scratch, now_ns);
+            match shared.caught(SERVING, settle).unwrap_or(Fate::Goes) {
+                Fate::Goes => self.close(*key),
+                Fate::Stays if known => {}
+                Fate::Stays => self.unread.extend(client.is_unread().then_some(*key)),
             }
         }
         self.touched = touched;
@@ -269,7 +327,8 @@ impl Worker {
 
     fn close(&mut self, key: u64) {
         if let Some(client) = self.clients.remove(key) {
-            client.session.abandon(&mut self.post.disk);
+            let abandon = || client.session.abandon(&mut self.post.disk);
+            self.shared.caught("as it let go of a client", abandon);
             self.shared.clients.leave();
         }
     }
@@ -295,7 +354,38 @@ impl Worker {
         }
     }
 
+    #[cfg(test)]
+    fn inject(&self, at: At, now: impl FnOnce() -> bool) {
+        if now() {
+            failure::inject(at, self.shared.exports[0].name());
+        }
+    }
+
     fn keys(&self) -> Vec<u64> {
         self.clients.keys().collect()
     }
+}
+
+/// Lets a client go on to whom something happened, and sends what it is to be sent.
+fn settle(
+    client: &mut Client,
+    tls: &RwLock<Option<Tls>>,
+    post: &mut Post,
+    scratch: &mut [u8],
+    now_ns: u64,
+) -> Fate {
+    let Post { disk, epoll, .. } = post;
+    let mut fate = client.settle(disk, epoll, tls, now_ns);
+    // What was sent made room.
+    while fate == Fate::Stays && client.session.retry(disk, now_ns) {
+        fate = client.settle(disk, epoll, tls, now_ns);
+    }
+    if fate == Fate::Stays && client.has_more() {
+        fate = client.read(scratch, disk, now_ns);
+        // TLS may have something to say to what has arrived just now.
+        if fate == Fate::Stays {
+            fate = client.settle(disk, epoll, tls, now_ns);
+        }
+    }
+    fate
 }

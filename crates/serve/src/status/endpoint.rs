@@ -1,9 +1,11 @@
 //! Answers questions on a socket: the least of HTTP/1.1 that curl and Prometheus need.
 
 use super::{Status, metrics};
+#[cfg(test)]
+use crate::failure;
 use crate::{
     ServeError,
-    server::{Listener, Socket},
+    server::{Listener, Socket, View},
 };
 use std::{
     io::{self, Read, Write},
@@ -34,14 +36,23 @@ impl Endpoint {
     /// The thread cannot be started.
     pub fn start(
         listener: Arc<Listener>,
+        view: &View,
         status: impl Fn() -> Status + Send + 'static,
     ) -> Result<Endpoint, ServeError> {
+        let shared = view.shared().clone();
         let named = thread::Builder::new().name("nowait-status".to_owned());
         let spawned = named.spawn(move || {
             loop {
                 match listener.accept_blocking() {
                     // Who asks wrongly or goes away is no concern of ours.
-                    Ok(socket) => drop(answer(Asker::new(socket), &status)),
+                    Ok(socket) => {
+                        let answer = || {
+                            #[cfg(test)]
+                            failure::inject(failure::At::Status, shared.exports[0].name());
+                            answer(Asker::new(socket), &status)
+                        };
+                        let _ = shared.caught("as it told the status", answer);
+                    }
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     // Descriptors come back when clients go.

@@ -15,6 +15,12 @@ pub fn metrics(status: &Status) -> String {
         ("clients_total", "counter", "Clients that have come.", clients.total),
         ("clients_refused_total", "counter", "Clients beyond the limit.", clients.refused),
         ("clients_timed_out_total", "counter", "Clients that did not go on.", clients.timed_out),
+        (
+            "failed_threads_total",
+            "counter",
+            "Mistakes of its own; must be 0.",
+            status.failed_threads,
+        ),
     ];
     for (name, kind, help, value) in plain {
         head(&mut text, name, kind, help);

@@ -17,6 +17,9 @@ pub struct Status {
     pub uptime_ms: u64,
     /// What carries its requests.
     pub backend: String,
+    /// How often a thread met a mistake of its own; must be 0.
+    #[serde(default)]
+    pub failed_threads: u64,
     /// nowait's own page cache, if it is in use.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
@@ -110,6 +113,7 @@ impl Status {
             pid: process::id(),
             uptime_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
             backend: server.backend().to_owned(),
+            failed_threads: server.shared().nowait.failed_threads(),
             cache: server.cache().map(|counts| CacheStatus {
                 hits: counts.reads_cached,
                 misses: counts.reads_missed,

@@ -114,6 +114,13 @@ impl Queues {
         self.read(disk, now_ns);
     }
 
+    /// Answers what is under way with `EIO`: the disk that had it is gone.
+    pub(crate) fn give_up(&mut self, now_ns: u64) {
+        for Served { queue, session, .. } in self.0.iter_mut().flatten() {
+            session.give_up(queue, now_ns);
+        }
+    }
+
     /// Tells whether results wait that the kernel had no memory for.
     pub(crate) fn has_unsent(&self) -> bool {
         self.0.iter().flatten().any(|served| served.queue.has_unsent())

@@ -3,7 +3,10 @@
 use nowait::Errno;
 use nowait_export::{Chore, Ended, Image, Kind, Lent, Loan, Medium, Tag};
 use nowait_sys::ublk::{Request, operation, request_flag};
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
 
 /// Who has asked.
 pub trait Kernel {
@@ -45,7 +48,7 @@ impl<F> Session<F> {
         self.in_flight
     }
 
-    /// Takes a request.
+    /// Takes a request. If that panics it is answered with `EIO`, unless it is under way.
     pub fn request<M: Medium<File = F>>(
         &mut self,
         request: Request,
@@ -53,8 +56,25 @@ impl<F> Session<F> {
         kernel: &mut impl Kernel,
         now_ns: u64,
     ) {
-        if let Err(errno) = self.begin(request, medium, kernel, now_ns) {
-            kernel.commit(request.tag, -errno.raw());
+        let begin = || self.begin(request, medium, kernel, now_ns);
+        match catch_unwind(AssertUnwindSafe(begin)) {
+            Ok(Ok(())) => {}
+            Ok(Err(errno)) => kernel.commit(request.tag, -errno.raw()),
+            Err(cause) => {
+                if self.requests.get(usize::from(request.tag)).is_none_or(Option::is_none) {
+                    kernel.commit(request.tag, -Errno::IO.raw());
+                }
+                resume_unwind(cause);
+            }
+        }
+    }
+
+    /// Answers what is under way with `EIO`: the medium does nothing of it any more, and tells of
+    /// no end.
+    pub fn give_up(&mut self, kernel: &mut impl Kernel, now_ns: u64) {
+        for slot in 0..self.requests.len() as u32 {
+            let tag = Tag { owner: self.owner, slot, part: 0 };
+            self.end(&Ended::plain(tag, Err(Errno::IO)), kernel, now_ns);
         }
     }
 

@@ -221,7 +221,8 @@ impl Keeper {
         if !clients.enter(usize::MAX) {
             return;
         }
-        if let Err(error) = self.talk(stream)
+        let talk = || self.talk(stream);
+        if let Some(Err(error)) = self.shared.caught("as it talked with a VMM", talk)
             && !matches!(error, Error::Disconnected | Error::SocketBroken(_))
         {
             say(format_args!("{}: a VMM was sent away: {error}", self.image.name()));
@@ -258,6 +259,8 @@ impl Keeper {
                 if let Some(channel) = channel(raw) {
                     announcer = Some(channel);
                 }
+                #[cfg(test)]
+                crate::failure::inject(crate::failure::At::Talk, self.image.name());
                 handler.handle_request()?;
             }
         }

@@ -32,6 +32,9 @@ pub mod ring;
 mod session;
 mod worker;
 
+#[cfg(test)]
+pub(crate) use worker::Workers;
+
 pub use counter::Counter;
 pub use front::{Front, Socket};
 pub use ring::{Ring, Setup};

@@ -20,7 +20,10 @@ use super::{
 use core::{ops::Range, ptr::NonNull, sync::atomic::Ordering};
 use nowait::Errno;
 use nowait_export::{Chore, Ended, Image, Kind, Lent, Loan, Medium, PIECE_BYTES, Tag};
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
 use virtio_bindings::{
     virtio_blk::{
         VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_ID_BYTES, VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK,
@@ -225,9 +228,9 @@ impl<F> Ring<F> {
                     // More came; who only says so must not keep us.
                     Ok(true) => left -= 1,
                     Ok(false) => return Taken::All,
-                    Err(_) => return self.give_up(),
+                    Err(_) => return self.break_off(),
                 },
-                Err(()) => return self.give_up(),
+                Err(()) => return self.break_off(),
             }
         }
     }
@@ -248,7 +251,7 @@ impl<F> Ring<F> {
         }
     }
 
-    fn give_up(&mut self) -> Taken {
+    fn break_off(&mut self) -> Taken {
         self.broken = true;
         self.error.iter().for_each(Counter::signal);
         Taken::Waits
@@ -257,14 +260,27 @@ impl<F> Ring<F> {
     /// Begins a request, or answers it at once; false: it has to wait, and so have those behind it.
     fn begin<M: Medium<File = F>>(&mut self, head: u16, medium: &mut M, now_ns: u64) -> bool {
         let table = Table { start: GuestAddress(self.queue.desc_table()), len: self.queue.size() };
-        let request = chain::read(&self.memory, table, head);
         if let Some(inflight) = &mut self.inflight {
             inflight.begin(head);
         }
-        let (status, fate) = match request {
-            Ok(request) => (Some(request.status), self.start(head, request, medium, now_ns)),
-            Err(Malformed { status }) => (status, Fate::Answered(VIRTIO_BLK_S_IOERR, 0)),
+        let mut status = None;
+        let start = || match chain::read(&self.memory, table, head) {
+            Ok(request) => {
+                status = Some(request.status);
+                self.start(head, request, medium, now_ns)
+            }
+            Err(Malformed { status: found }) => {
+                status = found;
+                Fate::Answered(VIRTIO_BLK_S_IOERR, 0)
+            }
         };
+        let fate = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|cause| {
+            // One that is under way is given up with all others.
+            if !self.requests.iter().flatten().any(|active| active.head == head) {
+                self.answer(head, status, VIRTIO_BLK_S_IOERR, 0);
+            }
+            resume_unwind(cause)
+        });
         match fate {
             Fate::Begun => {}
             Fate::Answered(code, written) => self.answer(head, status, code, written),
@@ -562,6 +578,20 @@ impl<F> Ring<F> {
         self.answer(head, Some(status), code, written);
     }
 
+    /// Answers what is under way as failed: the medium does nothing of it any more, and tells of no
+    /// end.
+    pub fn give_up(&mut self, now_ns: u64) {
+        for slot in 0..self.requests.len() {
+            let Some(active) = self.requests[slot].take() else { continue };
+            self.free.push(slot as u32);
+            let Active { head, kind, bytes, began_ns, status, .. } = active;
+            self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), true);
+            self.answer(head, Some(status), VIRTIO_BLK_S_IOERR, 0);
+        }
+        // Its memory was the medium's.
+        self.held_bytes = 0;
+    }
+
     /// Gives the driver its descriptors back, `written` bytes of data and the status in them.
     fn answer(&mut self, head: u16, status: Option<GuestAddress>, code: u32, written: u32) {
         let memory = &*self.memory;
@@ -571,7 +601,7 @@ impl<F> Ring<F> {
         }
         let len = if status.is_some() { written + 1 } else { 0 };
         if self.queue.add_used(memory, head, len).is_err() {
-            self.give_up();
+            self.break_off();
             return;
         }
         if let Some(inflight) = &mut self.inflight {

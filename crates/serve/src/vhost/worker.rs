@@ -17,6 +17,7 @@ use nowait_sys::{
 };
 use parking_lot::Mutex;
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -27,7 +28,7 @@ use std::{
 
 /// Serving threads for rings.
 #[derive(Debug)]
-pub(super) struct Workers {
+pub(crate) struct Workers {
     threads: Mutex<Vec<Serving>>,
     inboxes: Vec<Arc<Inbox<Order>>>,
     next: AtomicUsize,
@@ -37,14 +38,14 @@ type Serving = thread::JoinHandle<Result<(), ServeError>>;
 
 /// A ring that is served.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     thread: usize,
     key: u64,
 }
 
 /// A ring that stands still: what is needed to start it again.
 #[derive(Debug)]
-pub(super) struct Stopped {
+pub(crate) struct Stopped {
     pub(super) next_available: u16,
     pub(super) kick: Counter,
     pub(super) call: Option<Counter>,
@@ -63,7 +64,7 @@ impl Workers {
     ///
     /// # Errors
     /// No descriptors, memory or threads left.
-    pub(super) fn start(
+    pub(crate) fn start(
         shared: &Arc<Shared>,
         count: usize,
         memory_bytes: usize,
@@ -91,7 +92,7 @@ impl Workers {
     /// # Errors
     /// `EINVAL`: the ring makes no sense. `EPERM`: its kick cannot be watched. `EIO`: the thread
     /// has failed.
-    pub(super) fn serve(&self, setup: Setup<File>, kick: Counter) -> Result<Running, Errno> {
+    pub(crate) fn serve(&self, setup: Setup<File>, kick: Counter) -> Result<Running, Errno> {
         let thread = self.next.fetch_add(1, Relaxed) % self.inboxes.len();
         let (answer, answered) = sync_channel(1);
         self.inboxes[thread].put(Order::Start(Box::new(setup), kick, answer));
@@ -103,7 +104,7 @@ impl Workers {
     ///
     /// # Errors
     /// `EIO`: the thread has failed.
-    pub(super) fn stop(&self, running: Running) -> Result<Stopped, Errno> {
+    pub(crate) fn stop(&self, running: Running) -> Result<Stopped, Errno> {
         let (answer, answered) = sync_channel(1);
         self.inboxes[running.thread].put(Order::Stop(running.key, answer));
         answered.recv().map_err(|_| Errno::IO)
@@ -113,7 +114,7 @@ impl Workers {
     ///
     /// # Errors
     /// One of them has failed.
-    pub(super) fn quit(&self) -> Result<(), ServeError> {
+    pub(crate) fn quit(&self) -> Result<(), ServeError> {
         self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
         let ended = |thread: Serving| {
             thread.join().unwrap_or_else(|_| Err(ServeError::new("a serving thread has panicked")))
@@ -132,8 +133,11 @@ struct Served {
 
 #[derive(Debug)]
 struct Worker {
+    shared: Arc<Shared>,
     post: Post,
     inbox: Arc<Inbox<Order>>,
+    /// Taken out of it, not obeyed.
+    orders: VecDeque<Order>,
     rings: Slab<Served>,
     /// Rings to which something happened in this round.
     touched: Vec<u64>,
@@ -154,8 +158,10 @@ impl Worker {
     ) -> Result<Worker, ServeError> {
         let post = Post::new(shared, inbox.raw(), memory_bytes)?;
         Ok(Worker {
+            shared: shared.clone(),
             post,
             inbox,
+            orders: VecDeque::new(),
             rings: Slab::new(RINGS_MAX),
             touched: Vec::new(),
             waiting: Vec::new(),
@@ -166,15 +172,37 @@ impl Worker {
 
     /// Serves until it is told to quit.
     fn run(mut self) -> Result<(), ServeError> {
+        let shared = self.shared.clone();
         while !(self.quits && self.rings.is_empty()) {
-            self.sleep()?;
-            let now_ns = now_ns();
-            self.hear();
-            // What was held back goes before the ends of others are dealt with.
-            self.post.disk.start();
-            self.collect(now_ns);
-            self.settle(now_ns);
-            self.post.disk.start();
+            match shared.caught("as it served rings", || self.round()) {
+                Some(outcome) => outcome?,
+                None => self.begin_anew()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<(), ServeError> {
+        self.sleep()?;
+        let now_ns = now_ns();
+        self.hear();
+        // What was held back goes before the ends of others are dealt with.
+        self.post.disk.start();
+        self.collect(now_ns);
+        self.settle(now_ns);
+        self.post.disk.start();
+        Ok(())
+    }
+
+    /// Answers all that is under way as failed, after a panic: nobody knows what that has lost.
+    fn begin_anew(&mut self) -> Result<(), ServeError> {
+        self.post.renew(&self.shared)?;
+        self.touched.clear();
+        for key in self.rings.keys().collect::<Vec<_>>() {
+            let Some(served) = self.rings.get_mut(key) else { continue };
+            served.ring.give_up(now_ns());
+            // What has come meanwhile is taken in the next round, without a kick.
+            self.waiting.push(key);
         }
         Ok(())
     }
@@ -191,13 +219,16 @@ impl Worker {
             let Some(event) = self.post.ready.get(index) else { break };
             match event.token {
                 DISK => {}
-                INBOX => self.inbox.take().into_iter().for_each(|order| self.obey(order)),
+                INBOX => self.orders.extend(self.inbox.take()),
                 key => {
                     let Some(served) = self.rings.get(key) else { continue };
                     served.kick.drain();
                     self.touched.push(key);
                 }
             }
+        }
+        while let Some(order) = self.orders.pop_front() {
+            self.obey(order);
         }
     }
 
@@ -241,6 +272,8 @@ impl Worker {
             let key = ended.tag.owner;
             // A ring stays until all its requests have ended.
             if let Some(served) = self.rings.get_mut(key) {
+                #[cfg(test)]
+                crate::failure::inject(crate::failure::At::End, self.shared.exports[0].name());
                 served.ring.end(ended, &mut self.post.disk, now_ns);
                 if self.touched.last() != Some(&key) {
                     self.touched.push(key);
@@ -259,6 +292,8 @@ impl Worker {
         let touched = core::mem::take(&mut self.touched);
         for key in &touched {
             let Some(served) = self.rings.get_mut(*key) else { continue };
+            #[cfg(test)]
+            crate::failure::inject(crate::failure::At::Ring, self.shared.exports[0].name());
             if served.ring.take(&mut self.post.disk, now_ns) == Taken::More {
                 self.waiting.push(*key);
             }

@@ -21,6 +21,8 @@ pub(crate) struct Memory {
     pub(crate) ended: VecDeque<Ended>,
     /// Fail everything with this.
     pub(crate) failure: Option<Errno>,
+    /// Panic at the next request.
+    pub(crate) panics: bool,
     pub(crate) flushes: usize,
     pub(crate) durable_writes: usize,
     /// Ends are kept back.
@@ -45,6 +47,7 @@ impl Memory {
             pool,
             ended,
             failure: None,
+            panics: false,
             flushes: 0,
             durable_writes: 0,
             holds: false,
@@ -54,6 +57,7 @@ impl Memory {
     }
 
     fn end(&mut self, tag: Tag, chunk: Option<Chunk>, extents: Vec<Extent>) {
+        assert!(!core::mem::take(&mut self.panics), "injected");
         let result = self.failure.map_or(Ok(()), Err);
         self.ended.push_back(Ended { tag, result, chunk, extents });
     }
