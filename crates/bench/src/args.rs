@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cache;
+use crate::case::{self, Case};
 use crate::error::{BenchError, Result};
-use crate::job::Case;
-use crate::report::ReportArgs;
-use crate::subject::Subject;
+use crate::interrupt;
+use crate::measurement::Measurement;
+use crate::report::{ReportArgs, distinct, print};
 use crate::units::{self, parse_duration, parse_size};
 
 /// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
@@ -26,7 +27,7 @@ Examples:
   nowait bench submit --list                   the cases and their targets, nothing run";
 
 /// Examples of `bench posix`, which has the same options.
-pub const POSIX_EXAMPLES: &str = "\
+pub(crate) const POSIX_EXAMPLES: &str = "\
 Runs of 3 s on a file of 8G that is read uncached; with --quick 1 s on 2G.
 
 Examples:
@@ -50,10 +51,9 @@ pub struct MeasureArgs {
     #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',')]
     pub engines: Vec<String>,
 
-    /// Runs of each engine in each case; fewer than 5 give no verdict
-    #[arg(long, value_name = "N", default_value = "5")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub rounds: u16,
+    /// Runs of each engine in each case; fewer than 5 give no verdict [default: 5, or as below]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: Option<u16>,
 
     /// Time of one run [default: below]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -82,10 +82,24 @@ pub struct MeasureArgs {
     /// Reports to write
     #[command(flatten)]
     pub reports: ReportArgs,
+}
 
-    /// What the file under test lies on
-    #[command(flatten)]
-    pub disk: DiskArgs,
+/// How long a measurement takes, and on how much, where the command line does not say.
+pub(crate) struct Defaults {
+    pub(crate) rounds: u16,
+    /// In full, and quick.
+    pub(crate) runtime_ms: [u64; 2],
+    pub(crate) size_bytes: [u64; 2],
+    /// The smallest size that says anything.
+    pub(crate) least_bytes: u64,
+}
+
+/// How long a measurement takes, and on how much.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) rounds: usize,
+    pub(crate) runtime: Duration,
+    pub(crate) size_bytes: u64,
 }
 
 /// Where the test files lie, and what becomes of the page cache.
@@ -107,6 +121,10 @@ pub struct SubmitArgs {
     /// What to measure
     #[command(flatten)]
     pub measure: MeasureArgs,
+
+    /// What the file under test lies on
+    #[command(flatten)]
+    pub disk: DiskArgs,
 
     /// Where things lie
     #[command(flatten)]
@@ -164,65 +182,106 @@ impl Places {
     /// # Errors
     /// It is not there; the message says where it was looked for.
     pub(crate) fn preload(&self) -> Result<PathBuf> {
-        let beside = std::env::current_exe().ok();
-        let beside = beside.as_deref().and_then(Path::parent).and_then(Path::parent);
-        let folders: Vec<PathBuf> = match &self.dist {
-            Some(dist) => vec![dist.clone()],
-            None => beside.map(Path::to_owned).into_iter().chain(["dist".into()]).collect(),
-        };
-        let candidates = folders.iter().map(|folder| folder.join("lib/libnowait_preload.so"));
-        let found = candidates.clone().find_map(|path| path.canonicalize().ok());
-        found.ok_or_else(|| {
-            let tried: Vec<String> = candidates.map(|path| path.display().to_string()).collect();
-            let tried = tried.join(" and ");
-            BenchError::failed(format!("no {tried}; run `make dist` or pass --dist"))
-        })
+        found_in_dist(self.dist.as_deref(), "lib/libnowait_preload.so")
     }
 }
 
+/// Finds a file of ours in `dist`, or beside this program, or in the folder dist.
+///
+/// # Errors
+/// It is not there; the message says where it was looked for.
+pub(crate) fn found_in_dist(dist: Option<&Path>, file: &str) -> Result<PathBuf> {
+    let beside = std::env::current_exe().ok();
+    let beside = beside.as_deref().and_then(Path::parent).and_then(Path::parent);
+    let folders: Vec<&Path> = match dist {
+        Some(dist) => vec![dist],
+        None => beside.into_iter().chain([Path::new("dist")]).collect(),
+    };
+    let candidates = folders.iter().map(|folder| folder.join(file));
+    candidates.clone().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
+        let tried: Vec<String> = candidates.map(|path| path.display().to_string()).collect();
+        BenchError::failed(format!("no {}; run `make dist` or pass --dist", tried.join(" and ")))
+    })
+}
+
 impl MeasureArgs {
-    /// Returns those of `cases` that were asked for.
+    /// Returns how long to measure, and on how much.
     ///
     /// # Errors
-    /// There is no case of a name; the message has those that there are.
-    pub(crate) fn chosen_cases<C>(
-        &self,
-        cases: &'static [C],
-        name: impl Fn(&C) -> &'static str,
-        answers_to: impl Fn(&C, &str) -> bool,
-    ) -> Result<Vec<&'static C>> {
+    /// The size asked for is too small.
+    pub(crate) fn extent(&self, or: &Defaults) -> Result<Extent> {
+        let index = usize::from(self.quick);
+        Ok(Extent {
+            rounds: usize::from(self.rounds.unwrap_or(or.rounds)),
+            runtime: self.runtime.unwrap_or(Duration::from_millis(or.runtime_ms[index])),
+            size_bytes: at_least(self.size.unwrap_or(or.size_bytes[index]), or.least_bytes)?,
+        })
+    }
+
+    /// Leaves the cases asked for.
+    ///
+    /// # Errors
+    /// There is no case of a name, and the message has those that there are; or none of them can
+    /// be done.
+    pub(crate) fn select<J>(&self, mut cases: Vec<Case<J>>) -> Result<Vec<Case<J>>> {
+        let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
         for asked in &self.cases {
-            if !cases.iter().any(|case| answers_to(case, asked)) {
-                let known: Vec<&str> = cases.iter().map(&name).collect();
+            if !cases.iter().any(|case| case.answers_to(asked)) {
                 return Err(unknown("case", asked, &known));
             }
         }
-        let wanted = |case: &&C| {
-            self.cases.is_empty() || self.cases.iter().any(|asked| answers_to(case, asked))
+        let asked = |case: &Case<J>| {
+            self.cases.is_empty() || self.cases.iter().any(|asked| case.answers_to(asked))
         };
-        Ok(cases.iter().filter(wanted).collect())
-    }
-
-    /// Fails unless every engine asked for is among `known`.
-    pub(crate) fn check_engines(&self, known: &[&str]) -> Result<()> {
-        match self.engines.iter().find(|asked| !known.contains(&asked.as_str())) {
-            Some(asked) => Err(unknown("engine", asked, known)),
-            None => Ok(()),
+        cases.retain(|case| asked(case) && !case.subjects.is_empty());
+        if cases.is_empty() {
+            return Err(BenchError::usage("none of these engines can do these cases; see --list"));
         }
+        Ok(cases)
     }
 
-    /// Tells whether an engine was asked for, or all were.
-    pub(crate) fn wants_engine(&self, name: &str) -> bool {
-        self.engines.is_empty() || self.engines.iter().any(|asked| asked == name)
+    /// Leaves the cases asked for, each with the subjects asked for.
+    ///
+    /// # Errors
+    /// There is no case or engine of a name; the message has those that there are.
+    pub(crate) fn select_subjects<J>(&self, mut cases: Vec<Case<J>>) -> Result<Vec<Case<J>>> {
+        let subjects = cases.iter().flat_map(|case| &case.subjects);
+        let known = distinct(subjects.map(|subject| subject.name));
+        if let Some(asked) = self.engines.iter().find(|asked| !known.contains(&asked.as_str())) {
+            return Err(unknown("engine", asked, &known));
+        }
+        let asked =
+            |name: &str| self.engines.is_empty() || self.engines.iter().any(|it| it == name);
+        for case in &mut cases {
+            case.subjects.retain(|subject| asked(subject.name));
+        }
+        self.select(cases)
     }
 
-    /// Fails, if that was asked for, unless all targets were met.
-    pub(crate) fn require(&self, (met, all): (usize, usize)) -> Result<()> {
+    /// Lists the cases, or measures them and reports what came out; `None` of a list.
+    ///
+    /// # Errors
+    /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
+    /// asked to stop, or `--check` was given and a target is not met.
+    pub(crate) fn run<J>(
+        &self,
+        cases: Vec<Case<J>>,
+        measure: impl FnOnce(Vec<Case<J>>) -> Result<Measurement>,
+    ) -> Result<Option<Measurement>> {
+        if self.list {
+            print(&case::list(&cases))?;
+            return Ok(None);
+        }
+        self.reports.prepare()?;
+        interrupt::install();
+        let measurement = measure(cases)?;
+        measurement.tell(&self.reports)?;
+        let (met, all) = measurement.met();
         if self.check && met < all {
             let message = format!("{met} of {all} targets are met beyond the noise");
             return Err(BenchError::failed(message));
         }
-        Ok(())
+        Ok(Some(measurement))
     }
 }
 
@@ -250,27 +309,9 @@ pub(crate) fn unknown(what: &str, asked: &str, known: &[&str]) -> BenchError {
     BenchError::usage(format!("no {what} '{asked}'; there are {}", known.join(", ")))
 }
 
-impl SubmitArgs {
-    /// Returns those of `cases` that were asked for, each with the subjects asked for.
-    pub(crate) fn selection(
-        &self,
-        cases: &'static [Case],
-    ) -> Result<Vec<(&'static Case, Vec<Subject>)>> {
-        let chosen = self.measure.chosen_cases(cases, |case| case.name, Case::answers_to)?;
-        let engines = self.measure.engines.iter().map(|name| Subject::parse(name));
-        let engines = engines.collect::<Result<Vec<Subject>>>()?;
-        let subjects = |case: &Case| match engines.as_slice() {
-            [] => case.subjects.to_vec(),
-            engines => engines.to_vec(),
-        };
-        Ok(chosen.into_iter().map(|case| (case, subjects(case))).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::CASES;
     use clap::{CommandFactory, Parser};
 
     #[derive(Parser)]
@@ -279,44 +320,15 @@ mod tests {
         Demo(DemoArgs),
     }
 
-    fn submit(arguments: &[&str]) -> SubmitArgs {
-        let arguments = ["x", "submit"].iter().chain(arguments);
-        match Cli::try_parse_from(arguments) {
-            Ok(Cli::Submit(args)) => args,
-            Ok(Cli::Demo(_)) => unreachable!("asked for submit"),
-            Err(error) => panic!("{error}"),
-        }
-    }
-
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn everything_is_the_default() {
-        let selection = submit(&[]).selection(&CASES).expect("valid");
-        assert_eq!(selection.len(), CASES.len());
-        assert_eq!(selection[0].1, CASES[0].subjects);
-    }
-
-    #[test]
-    fn cases_and_engines_can_be_chosen() {
-        let args = submit(&["--case", "b,f", "--engine", "libaio,nowait-threads"]);
-        let selection = args.selection(&CASES).expect("valid");
-        let names: Vec<&str> = selection.iter().map(|(case, _)| case.name).collect();
-        assert_eq!(names, ["b", "b-tmpfs", "f"]);
-        assert_eq!(selection[0].1, [Subject::System, Subject::NowaitThreads]);
-        assert_eq!(
-            submit(&["--case", "zz"]).selection(&CASES).map_err(|e| e.exit_code()).err(),
-            Some(2)
-        );
-    }
-
-    #[test]
     fn a_missing_library_is_told_with_its_place() {
-        let args = submit(&["--dist", "/nonexistent"]);
-        let error = args.places.preload().expect_err("not there");
+        let file = "lib/libnowait_preload.so";
+        let error = found_in_dist(Some(Path::new("/nonexistent")), file).expect_err("not there");
         assert!(error.to_string().contains("/nonexistent/lib/libnowait_preload.so"), "{error}");
     }
 }

@@ -23,6 +23,11 @@ impl BenchError {
         Self { message: message.into(), usage: true }
     }
 
+    /// Tells whether it is one of the command line.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.usage
+    }
+
     /// Returns the exit code of the process: 1 for a failure, 2 for wrong usage.
     pub fn exit_code(&self) -> u8 {
         if self.usage { 2 } else { 1 }

@@ -1,7 +1,6 @@
 //! `bench fairness`: what a context with one request at a time waits for beside one with
 //! ten thousand.
 
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -10,31 +9,38 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use comfy_table::Cell;
 use nowait::{Engine, Kind, Segments};
 use nowait_file::BackendChoice;
 use nowait_sys::file::{Advice, advise};
-use serde::Serialize;
+use serde_json::json;
 
-use crate::args::{FOLDER, at_least};
+use crate::args::{Defaults, FOLDER, MeasureArgs};
+use crate::case::{Case, Subject};
 use crate::error::{BenchError, Context as _, Result};
 use crate::host::Host;
-use crate::interleave::interleave;
 use crate::interrupt;
 use crate::layout::TestFile;
+use crate::measurement::{CaseResults, Measurement, Pairs, Params, params};
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
-use crate::report::{Document, ReportArgs, Row, SCHEMA};
 use crate::rig::{Rig, engine, wrong_bytes};
-use crate::stats::{self, SplitMix};
-use crate::table::{new_table, right, with_spread};
-use crate::units::{parse_duration, parse_size};
+use crate::runner;
+use crate::stats::SplitMix;
 
 const EXAMPLES: &str = "\
+Three runs of 2 s on a file of 2G; with --quick 500 ms.
+
 Examples:
   nowait bench fairness                        every backend, under a minute
   nowait bench fairness --depth 1000 --runtime 500ms";
+
+const DEFAULTS: Defaults = Defaults {
+    rounds: 3,
+    runtime_ms: [2000, 500],
+    size_bytes: [2 << 30; 2],
+    least_bytes: 16 << 20,
+};
 
 /// Measures how long single requests take beside a context with thousands.
 #[derive(Debug, Clone, Args)]
@@ -45,187 +51,116 @@ pub struct FairnessArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub depth: u32,
 
-    /// Runs of each
-    #[arg(long, value_name = "N", default_value = "3")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub rounds: u16,
-
-    /// Time of one run
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
-    pub runtime: Duration,
-
-    /// Size of the file
-    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = parse_size)]
-    pub size: u64,
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
 
     /// Folder of the test file; the file system under test
     #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
     pub dir: PathBuf,
-
-    /// Keep the laid-out file for the next measurement
-    #[arg(long)]
-    pub keep: bool,
-
-    /// Reports to write
-    #[command(flatten)]
-    pub reports: ReportArgs,
 }
 
 const BLOCK: usize = 4096;
-/// The smallest file that says anything.
-const SIZE_BYTES_MIN: u64 = 16 << 20;
 const BACKENDS: [(BackendChoice, &str); 3] = [
     (BackendChoice::Uring, "nowait-uring"),
     (BackendChoice::Kaio, "nowait-kaio"),
     (BackendChoice::Threads, "nowait-threads"),
 ];
 
+/// A backend, and whether the context with one request is beside the deep one.
+type Job = (BackendChoice, bool);
+
+fn cases(depth: u32) -> Vec<Case<Job>> {
+    let case = |name, title, deep| {
+        let subject = |(backend, name)| Subject { name, engine: (name, ""), job: (backend, deep) };
+        Case {
+            name,
+            title,
+            about: "Buffered reads of random uncached blocks of 4 KiB, from submission to \
+                    completion.",
+            source: String::new(),
+            columns: &[
+                Metric::Iops,
+                Metric::LatencyUsP50,
+                Metric::LatencyUsP99,
+                Metric::LatencyUsMax,
+            ],
+            subjects: BACKENDS.into_iter().map(subject).collect(),
+            targets: Vec::new(),
+        }
+    };
+    vec![
+        case("alone", "one request at a time, nothing else".to_owned(), false),
+        case("beside", format!("one request at a time, beside {depth} of another context"), true),
+    ]
+}
+
 /// Runs each backend, alone and beside the deep context, and prints a table.
 ///
 /// # Errors
-/// A run failed. A backend that does not work here is only said to.
-pub fn run_fairness(args: &FairnessArgs) -> Result<()> {
-    interrupt::install();
-    let size = at_least(args.size, SIZE_BYTES_MIN)?;
-    args.reports.prepare()?;
-    let layout = TestFile::with_pattern(args.dir.join("nowait-bench.fairness"), args.keep);
-    let progress = Progress::new();
-    let laid_out = |written| progress.laying_out(written, size);
-    layout.lay_out(size, 0, &|_| true, &laid_out)?;
-    let open = || {
-        let file = OpenOptions::new().read(true).open(layout.path());
-        file.context(|| format!("open {}", layout.path().display()))
-    };
-    let (near, far) = (open()?, open()?);
-    let (mut results, mut notes) = (Vec::new(), Vec::new());
-    let backends = usable_backends(&mut notes);
-    expect(&progress, args, &backends);
-    progress.start_runs();
-    for (backend, name) in backends {
-        let engine = engine(backend)?;
-        let run = Run { engine: &engine, near: &near, far: &far, blocks: size / BLOCK as u64 };
-        let rounds = usize::from(args.rounds);
-        let samples = interleave(&CASES, rounds, |round, (case, deep)| {
-            progress.start(case, name, round);
-            let sample = run.measure(args, *deep);
-            progress.finish_run();
-            sample
-        })?;
-        engine.shutdown();
-        results.extend(CASES.into_iter().zip(samples).map(|((case, _), of)| (name, case, of)));
-    }
-    // The line of the progress ends before the report begins.
-    drop(progress);
-    let what = "Buffered reads of random uncached blocks of 4 KiB, from submission to completion.";
-    let mut text = format!("{what}\n{}", table(args, &results));
-    for note in &notes {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "\nNote: {note}.");
-    }
-    args.reports.say(&text);
-    write(args, &results, &notes)?;
-    interrupt::check()
-}
-
-/// Returns the backends that work here; notes the others.
-fn usable_backends(notes: &mut Vec<String>) -> Vec<(BackendChoice, &'static str)> {
-    let mut is_usable = |(backend, name): &(BackendChoice, &str)| match engine(*backend) {
-        Ok(engine) => {
+/// A run failed. A backend that does not work here is only noted.
+pub(crate) fn run_fairness(args: &FairnessArgs) -> Result<Option<Measurement>> {
+    let extent = args.measure.extent(&DEFAULTS)?;
+    let cases = args.measure.select_subjects(cases(args.depth))?;
+    args.measure.run(cases, |mut cases| {
+        let path = args.dir.join("nowait-bench.fairness");
+        let layout = TestFile::with_pattern(path, args.measure.keep);
+        let (progress, size_bytes) = (Progress::new(), extent.size_bytes);
+        let laid_out = |written| progress.laying_out(written, size_bytes);
+        layout.lay_out(size_bytes, 0, &|_| true, &laid_out)?;
+        let open = || {
+            let file = OpenOptions::new().read(true).open(layout.path());
+            file.context(|| format!("open {}", layout.path().display()))
+        };
+        let (near, far) = (&open()?, &open()?);
+        let mut notes = Vec::new();
+        for case in &mut cases {
+            case.subjects.retain(|subject| is_usable(subject, &mut notes));
+        }
+        runner::expect(&progress, &cases, extent.rounds, |_| extent.runtime.as_secs_f64());
+        progress.start_runs();
+        let blocks = size_bytes / BLOCK as u64;
+        let runs = runner::measure(&progress, &cases, extent.rounds, |_, subject, _| {
+            let (backend, deep) = subject.job;
+            let engine = engine(backend)?;
+            let run = Run { engine: &engine, near, far, blocks };
+            let sample = run.measure(extent.runtime, deep.then_some(args.depth));
             engine.shutdown();
-            true
-        }
-        Err(error) => {
-            notes.push(format!("{name} was left out: {error}"));
-            false
-        }
-    };
-    BACKENDS.into_iter().filter(|backend| is_usable(backend)).collect()
+            sample.map(Some)
+        });
+        let results = |(case, runs): (&Case<Job>, _)| {
+            let (case, how, params) = (case.without_jobs(), String::new(), Params::new());
+            CaseResults { case, runs, how, params }
+        };
+        Ok(Measurement {
+            workload: "fairness",
+            host: Host::describe(&args.dir, "none"),
+            params: params(json!({
+                "rounds": extent.rounds,
+                "runtime_s": extent.runtime.as_secs_f64(),
+                "size_bytes": size_bytes,
+                "depth": args.depth,
+                "page_cache": "pages of the file dropped before each run",
+            })),
+            cases: cases.iter().zip(runs?).map(results).collect(),
+            pairs: Pairs::With(&[]),
+            notes,
+            failed: Vec::new(),
+            words: (String::new(), ""),
+        })
+    })
 }
 
-/// Says which runs will come, for the time left.
-fn expect(progress: &Progress, args: &FairnessArgs, backends: &[(BackendChoice, &str)]) {
-    for (_, name) in backends {
-        for (case, _) in CASES {
-            progress.expect(case, name, args.rounds.into(), args.runtime.as_secs_f64());
+/// Tells whether a backend works here; notes, once, that it does not.
+fn is_usable(subject: &Subject<Job>, notes: &mut Vec<String>) -> bool {
+    let engine = engine(subject.job.0);
+    if let Err(error) = &engine {
+        let note = format!("{} was left out: {error}", subject.name);
+        if !notes.contains(&note) {
+            notes.push(note);
         }
     }
-}
-
-/// Whether the context with one request is alone, or beside the deep one.
-const CASES: [(&str, bool); 2] = [("alone", false), ("beside", true)];
-const COLUMNS: [Metric; 4] =
-    [Metric::Iops, Metric::LatencyUsP50, Metric::LatencyUsP99, Metric::LatencyUsMax];
-
-/// Engine, case, and a sample of each round.
-type Results = [(&'static str, &'static str, Vec<Sample>)];
-
-fn figures(samples: &[Sample], metric: Metric) -> Vec<f64> {
-    samples.iter().filter_map(|sample| sample.get(&metric).copied()).collect()
-}
-
-fn title(args: &FairnessArgs, case: &str) -> String {
-    match case {
-        "alone" => "one request at a time, nothing else".to_owned(),
-        _ => format!("one request at a time, beside {} of another context", args.depth),
-    }
-}
-
-fn table(args: &FairnessArgs, results: &Results) -> comfy_table::Table {
-    let mut header = vec!["engine", "context of depth 1"];
-    header.extend(COLUMNS.map(Metric::label));
-    let mut table = new_table(&header);
-    for (engine, case, samples) in results {
-        let mut row = vec![Cell::new(engine), Cell::new(title(args, case))];
-        row.extend(COLUMNS.map(|metric| {
-            let summary = stats::summarize(&figures(samples, metric));
-            right(summary.map_or("–".to_owned(), |it| with_spread(metric, &it)))
-        }));
-        table.add_row(row);
-    }
-    table
-}
-
-#[derive(Serialize)]
-struct Params {
-    rounds: u16,
-    runtime_s: f64,
-    size_bytes: u64,
-    depth: u32,
-    /// State of the page cache before each run.
-    page_cache: &'static str,
-    cases: Vec<CaseParams>,
-}
-
-#[derive(Serialize)]
-struct CaseParams {
-    case: &'static str,
-    title: String,
-}
-
-fn write(args: &FairnessArgs, results: &Results, notes: &[String]) -> Result<()> {
-    let case = |(case, _): (&'static str, bool)| CaseParams { case, title: title(args, case) };
-    let rows = results.iter().flat_map(|(engine, case, samples)| {
-        let row = move |metric| Row::of(case, engine, metric, figures(samples, metric));
-        Metric::ALL.into_iter().filter_map(row)
-    });
-    let document = Document {
-        schema: SCHEMA,
-        host: &Host::describe(&args.dir, "none"),
-        workload: "fairness",
-        params: Params {
-            rounds: args.rounds,
-            runtime_s: args.runtime.as_secs_f64(),
-            size_bytes: args.size,
-            depth: args.depth,
-            page_cache: "pages of the file dropped before each run",
-            cases: CASES.into_iter().map(case).collect(),
-        },
-        rows: rows.collect(),
-        ratios: Vec::new(),
-        verdicts: Vec::new(),
-        notes,
-    };
-    args.reports.write(&document)
+    engine.map(|engine| engine.shutdown()).is_ok()
 }
 
 /// Sums up what the requests of a run took, in microseconds.
@@ -255,16 +190,17 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Reads block after block, `deep` or not beside a context that keeps many reads under way;
+    /// Reads block after block, alone or beside a context that keeps so many reads under way;
     /// returns how long they took.
-    fn measure(&self, args: &FairnessArgs, deep: bool) -> Result<Sample> {
+    fn measure(&self, runtime: Duration, deep: Option<u32>) -> Result<Sample> {
         memory::forget_peak();
         advise(self.near.as_raw_fd(), 0, 0, Advice::DontNeed)
             .map_err(crate::rig::failed("drop the page cache"))?;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let other = deep.then(|| scope.spawn(|| self.keep_deep(args.depth, &over)));
-            let measured = self.one_by_one(args.runtime);
+            let over = &over;
+            let other = deep.map(|depth| scope.spawn(move || self.keep_deep(depth, over)));
+            let measured = self.one_by_one(runtime);
             over.store(true, Relaxed);
             match other.map(std::thread::ScopedJoinHandle::join) {
                 Some(Ok(kept)) => kept?,
@@ -337,6 +273,13 @@ fn check(rig: &Rig, slot: usize, at: u64) -> Result<()> {
 mod tests {
     use super::*;
     use crate::report::Saved;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: FairnessArgs,
+    }
 
     #[test]
     fn a_wrong_byte_is_a_failure() {
@@ -358,19 +301,12 @@ mod tests {
     #[test]
     fn single_requests_go_on_beside_many() {
         let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
-        let args = FairnessArgs {
-            depth: 200,
-            rounds: 2,
-            runtime: Duration::from_millis(5),
-            size: 16 << 20,
-            dir: folder.path().to_owned(),
-            keep: false,
-            reports: ReportArgs {
-                json: Some(folder.path().join("fairness.json")),
-                html: Some(folder.path().join("fairness.html")),
-            },
-        };
-        run_fairness(&args).expect("some backend works");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (dir, json, html) = (path("."), path("fairness.json"), path("fairness.html"));
+        let small = ["x", "--depth=200", "--rounds=2", "--runtime=50ms", "--size=16M"];
+        let places = ["--dir", &dir, "--json", &json, "--html", &html];
+        let cli = Cli::try_parse_from(small.iter().chain(&places)).expect("well-formed");
+        run_fairness(&cli.args).expect("some backend works");
         let saved = Saved::read(&folder.path().join("fairness.json")).expect("the figures");
         assert_eq!(saved.cases(), ["alone", "beside"]);
         assert!(saved.rows.iter().all(|row| row.runs().len() == 2));

@@ -1,44 +1,40 @@
-//! Interleaved measurements of an unmodified fio, with and without nowait.
+//! Interleaved measurements: of an unmodified fio with and without nowait, of every engine through
+//! its own interface, of servers, and of what no program asks for.
 //!
 //! ```text
-//!  SubmitArgs / DemoArgs ──► suite ──► cases from `job`, subjects from `subject`
-//!                              │
-//!                              ├─ prepare     folders, engines that work, cases that can run
-//!                              ├─ layout      the file a case works on, really written
-//!                              ├─ cache       sync and drop caches before every run
-//!                              ├─ interleave  A B C, C B A, A B C … until the rounds are done
-//!                              │     └─ fio ─ launch   one run: JSON, rusage, seccomp
-//!                              └─ results ─► stats ─► verdict ─► table, report (JSON, HTML)
+//!  case         cases, their subjects, and what must come out
+//!    └► runner  every subject of every case, every round: A B C, C B A …
+//!         └► measurement ─► table, report (JSON, HTML)       runs, stats, verdict
+//!
+//!  the suites, each a table of cases and a way to make one run:
+//!    submit     fio (submit, posix, demo)         fio, launch, seccomp
+//!    workload   every engine, one process a run   peers
+//!    serve      servers of images, asked by fio
+//!    vector, fairness, mixed                      an engine in this process (rig)
+//!    paper      the sources' experiments, simulated; on a device: workload
+//!
+//!  layout, pattern, cache    test files and the page cache before a run
+//!  compare                   two saved measurements
 //! ```
 //!
-//! Our own page cache is measured by programs of ours, in the same way: `cached`. What no fio job
-//! can ask is asked of an engine in this process (`rig`): `vector`,
-//! `fairness`, `mixed`.
-//! Servers of images are measured by fio as their client: `serve`.
-//! The sources' experiments are simulated on models of their devices, or repeated on a device that
-//! exists, with every engine through its own interface: `paper`, `workload`. Saved figures are
-//! compared by `compare`.
-//!
-//! The command-line tool embeds [`SubmitArgs`], [`CachedArgs`] and [`DemoArgs`] and calls
-//! [`run_submit`], [`run_posix`], [`run_cached`] and [`run_demo`]; the binary `nowait-bench` of
-//! this package does the same with nothing around it.
+//! The command-line tool embeds [`Bench`]; the binary `nowait-bench` of this package does the same
+//! with nothing around it, and so without the server that `serve` measures.
 
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
 mod args;
 mod cache;
-mod cached;
+mod case;
+mod command;
 mod compare;
-mod demo;
 mod error;
 mod fairness;
 mod fio;
 mod host;
-mod interleave;
 mod interrupt;
-mod job;
 mod launch;
 mod layout;
+mod measurement;
 mod memory;
 mod metric;
 mod mixed;
@@ -47,18 +43,15 @@ mod pace;
 mod paper;
 mod pattern;
 mod peers;
-mod prepare;
 mod progress;
 mod report;
-mod results;
 mod rig;
+mod runner;
 mod runs;
 mod seccomp;
 mod serve;
 mod stats;
-mod subject;
 mod submit;
-mod suite;
 mod table;
 mod units;
 mod usage;
@@ -66,20 +59,5 @@ mod vector;
 mod verdict;
 mod workload;
 
-pub use args::{DemoArgs, DiskArgs, MeasureArgs, POSIX_EXAMPLES, Places, SubmitArgs};
-pub use cached::{CachedArgs, CachedResults, run_cached};
-pub use compare::{CompareArgs, run_compare};
-pub use demo::run_demo;
+pub use command::Bench;
 pub use error::{BenchError, Result};
-pub use fairness::{FairnessArgs, run_fairness};
-pub use mixed::{MixedArgs, run_mixed};
-pub use paper::{PaperArgs, run_paper};
-pub use report::ReportArgs;
-pub use results::Results;
-pub use serve::{ServeBenchArgs, run_serve};
-pub use submit::{run_posix, run_submit};
-pub use vector::{VectorArgs, run_vector};
-pub use workload::{
-    AioStressArgs, CleanerArgs, PrefetchArgs, RandrwArgs, RawioArgs, run_aio_stress, run_cleaner,
-    run_prefetch, run_randrw, run_rawio,
-};

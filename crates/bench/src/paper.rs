@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::metric::Better;
-use crate::report::{ReportArgs, SCHEMA};
+use crate::report::{ReportArgs, SCHEMA, to_text};
 use crate::table::{new_table, right};
 use crate::workload::{PaperPlan, run_paper_on};
 
@@ -66,7 +66,7 @@ pub struct PaperArgs {
 ///
 /// # Errors
 /// There is no such model, or the JSON cannot be written.
-pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
+pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
         let device = Path::new(&args.device);
         let (quick, keep, keep_caches) = (args.quick, args.keep, args.keep_caches);
@@ -87,7 +87,7 @@ pub fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     bar.finish_and_clear();
     args.reports.say(&text(args, &hardware, &tables));
     let figures = json(args, &hardware, &tables)?;
-    args.reports.write_text(&figures)?;
+    args.reports.write(&figures)?;
     interrupt::check()?;
     Ok(tables)
 }
@@ -236,8 +236,7 @@ fn json(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> Result<Strin
         rows: rows().flat_map(|(table, row)| json_rows(table, row)).collect(),
         ratios: rows().map(|(table, row)| json_ratio(table, row)).collect(),
     };
-    let text = serde_json::to_string_pretty(&document);
-    text.map_err(|error| BenchError::failed(format!("JSON: {error}")))
+    to_text(&document)
 }
 
 fn case(table: &Table) -> String {

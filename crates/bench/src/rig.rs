@@ -1,6 +1,5 @@
 //! An engine, a context and requests, driven in the same process: for what no fio job can ask.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
 use crate::error::{BenchError, Result};
-use crate::metric::{Metric, Sample};
 use crate::pattern;
 
 /// Turns an errno into an error that says what was being done.
@@ -162,9 +160,7 @@ impl Rig {
         });
         whole.and_then(|()| taken.map_err(failed("wait")))
     }
-}
 
-impl Rig {
     /// Waits for at least one event, and takes up to `max`: names and results.
     pub(crate) fn reap_results(&self, max: usize, ended: &mut Vec<(u64, i64)>) -> Result<()> {
         let taken = self.context.wait_events(1, max, Deadline::NEVER, None, |_, event| {
@@ -182,51 +178,5 @@ impl Drop for Rig {
     fn drop(&mut self) {
         // Before the memory goes.
         let _ = self.context.destroy();
-    }
-}
-
-/// Processor time and switches of this process so far.
-#[derive(Clone, Copy)]
-pub(crate) struct Usage {
-    cpu_us: f64,
-    switches: f64,
-}
-
-impl Usage {
-    /// Returns what the process has used.
-    pub(crate) fn now() -> Usage {
-        Usage::of(libc::RUSAGE_SELF)
-    }
-
-    /// Returns what the calling thread has used.
-    pub(crate) fn of_thread() -> Usage {
-        Usage::of(libc::RUSAGE_THREAD)
-    }
-
-    /// Leaves out what a thread has used that began after the other figures were taken.
-    pub(crate) fn without(self, thread: Usage) -> Usage {
-        let (cpu_us, switches) = (self.cpu_us - thread.cpu_us, self.switches - thread.switches);
-        Usage { cpu_us, switches }
-    }
-
-    fn of(whom: libc::c_int) -> Usage {
-        // SAFETY: plain data, for which zeroes are valid.
-        let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
-        // SAFETY: a live local of the type the call fills.
-        unsafe { libc::getrusage(whom, &raw mut usage) };
-        let us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
-        Usage {
-            cpu_us: us(usage.ru_utime) + us(usage.ru_stime),
-            switches: (usage.ru_nvcsw + usage.ru_nivcsw) as f64,
-        }
-    }
-
-    /// Adds what was used since `before` to the figures of a run of so many requests.
-    pub(crate) fn since(self, before: Usage, requests: f64, sample: &mut Sample) {
-        let figures = [
-            (Metric::CpuUsPerIo, (self.cpu_us - before.cpu_us) / requests),
-            (Metric::ContextSwitchesPerIo, (self.switches - before.switches) / requests),
-        ];
-        sample.extend(BTreeMap::from(figures));
     }
 }

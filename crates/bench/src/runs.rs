@@ -1,5 +1,6 @@
 //! What came out of a case: the runs of each of its subjects.
 
+use crate::case::Case;
 use crate::metric::{Metric, Sample};
 use crate::report::{RatioRow, Row};
 use crate::stats::{self, Ratio, Summary};
@@ -14,7 +15,15 @@ impl FromIterator<(&'static str, Vec<Sample>)> for Runs {
     }
 }
 
+/// A figure of a subject.
+pub(crate) type Figure<'a> = (&'a str, Metric);
+
 impl Runs {
+    /// Begins without a run of any subject of a case.
+    pub(crate) fn none<J>(case: &Case<J>) -> Self {
+        case.subjects.iter().map(|subject| (subject.name, Vec::new())).collect()
+    }
+
     /// Returns the subjects that were measured.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.0.iter().map(|(name, _)| *name)
@@ -33,9 +42,9 @@ impl Runs {
         stats::summarize(&self.figures(subject, metric)?)
     }
 
-    /// Returns the figures of `b` divided by those of `a`.
-    pub(crate) fn ratio(&self, metric: Metric, a: &str, b: &str) -> Option<Ratio> {
-        stats::ratio(&self.figures(a, metric)?, &self.figures(b, metric)?)
+    /// Returns the figures `b` divided by `a`.
+    pub(crate) fn ratio(&self, a: Figure<'_>, b: Figure<'_>) -> Option<Ratio> {
+        stats::ratio(&self.figures(a.0, a.1)?, &self.figures(b.0, b.1)?)
     }
 
     /// Returns the figures of a subject divided by `whole`.
@@ -58,13 +67,12 @@ impl Runs {
     pub(crate) fn ratio_rows(
         &self,
         case: &'static str,
-        pairs: impl IntoIterator<Item = (&'static str, &'static str)>,
-        metrics: &[Metric],
+        pairs: Vec<(&'static str, &'static str)>,
     ) -> Vec<RatioRow> {
         let of = |(a, b): (&'static str, &'static str)| {
-            metrics.iter().filter_map(move |metric| {
-                let both = (self.figures(a, *metric)?, self.figures(b, *metric)?);
-                RatioRow::of(case, *metric, (a, &both.0), (b, &both.1))
+            Metric::ALL.into_iter().filter_map(move |metric| {
+                let ratio = self.ratio((a, metric), (b, metric))?;
+                Some(RatioRow::of(case, metric, (a, b), ratio))
             })
         };
         pairs.into_iter().flat_map(of).collect()
@@ -75,19 +83,10 @@ impl Runs {
         self.0[index].1.push(sample);
     }
 
-    /// Takes the runs of a subject away.
-    pub(crate) fn clear(&mut self, index: usize) {
-        self.0[index].1.clear();
-    }
-
-    /// Leaves so many rounds.
-    pub(crate) fn truncate(&mut self, rounds: usize) {
-        self.0.iter_mut().for_each(|(_, samples)| samples.truncate(rounds));
-    }
-
-    /// Leaves the subjects that have runs.
-    pub(crate) fn without_empty(self) -> Self {
-        self.0.into_iter().filter(|(_, samples)| !samples.is_empty()).collect()
+    /// Leaves the subjects that have runs, and are `wanted`.
+    pub(crate) fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
+        let runs = self.0.into_iter();
+        runs.filter(|(name, samples)| !samples.is_empty() && wanted(name)).collect()
     }
 
     /// Tells whether there is no subject.
@@ -117,19 +116,17 @@ mod tests {
             (runs.figures("none", Metric::Iops), runs.figures("x", Metric::Iops)),
             (None, None)
         );
-        assert_eq!(runs.ratio(Metric::Iops, "slow", "fast").map(|ratio| ratio.median), Some(2.0));
+        let ratio = runs.ratio(("slow", Metric::Iops), ("fast", Metric::Iops));
+        assert_eq!(ratio.map(|ratio| ratio.median), Some(2.0));
         assert_eq!(runs.rows("case").len(), 2);
-        let pairs = [("slow", "fast"), ("slow", "none")];
-        assert_eq!(runs.ratio_rows("case", pairs, &Metric::ALL).len(), 1);
+        let pairs = vec![("slow", "fast"), ("slow", "none")];
+        assert_eq!(runs.ratio_rows("case", pairs).len(), 1);
     }
 
     #[test]
     fn what_has_no_runs_can_be_left_out() {
-        let mut runs = runs();
-        runs.clear(0);
-        runs.truncate(3);
-        let runs = runs.without_empty();
+        let runs = runs().only(|name| name != "slow");
         assert_eq!(runs.names().collect::<Vec<_>>(), ["fast"]);
-        assert_eq!(runs.figures("fast", Metric::Iops).map(|figures| figures.len()), Some(3));
+        assert_eq!(runs.figures("fast", Metric::Iops).map(|figures| figures.len()), Some(5));
     }
 }

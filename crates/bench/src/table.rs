@@ -5,36 +5,14 @@ use std::fmt::Write;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
 
-use crate::job::{Case, Criterion};
 use crate::metric::Metric;
-use crate::results::{CaseResults, Results};
 use crate::runs::Runs;
 use crate::stats::{Ratio, Summary};
-use crate::subject::Subject;
 use crate::units;
 use crate::verdict::{self, Judged, Outcome, ROUNDS_MIN};
 
 /// The narrowest table, in columns of the terminal.
 const WIDTH_MIN: u16 = 80;
-
-/// The columns of a case.
-const COLUMNS: [Metric; 6] = [
-    Metric::SubmitUsMean,
-    Metric::SubmitUsP999,
-    Metric::Iops,
-    Metric::LatencyUsP99,
-    Metric::CpuUsPerIo,
-    Metric::ContextSwitchesPerIo,
-];
-
-/// The lines of the demo, in the words of somebody who does not know the field.
-const DEMO_LINES: [(Metric, &str); 5] = [
-    (Metric::SubmitUsMean, "stuck inside io_submit, mean"),
-    (Metric::SubmitUsP999, "stuck inside io_submit, worst 1 in 1000"),
-    (Metric::Iops, "requests done per second"),
-    (Metric::CpuUsPerIo, "CPU time per request"),
-    (Metric::ContextSwitchesPerIo, "context switches per request"),
-];
 
 /// Prints a figure in the unit of its metric.
 pub(crate) fn figure(metric: Metric, value: f64) -> String {
@@ -75,19 +53,6 @@ pub(crate) fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// Prints every case, the targets and the notes.
-pub(crate) fn results(results: &Results) -> String {
-    let mut text = String::new();
-    for case in &results.cases {
-        let job = job_line(case, results.params.rounds);
-        // Writing to a string cannot fail.
-        let runs = runs("engine", &case.runs, &COLUMNS);
-        let _ = writeln!(text, "{} · {}\n{job}\n{runs}\n", case.case.name, case.case.title);
-    }
-    let judged = results.cases.iter().flat_map(|case| with_name(case.case.name, case.judged()));
-    text + &targets(judged) + &notes(&results.notes)
-}
-
 /// Tells how to read the figures, and what one must know to trust them.
 pub(crate) fn notes(notes: &[String]) -> String {
     let mut text = "Medians ± median absolute deviation; ratios are medians of the ratios within \
@@ -98,13 +63,6 @@ pub(crate) fn notes(notes: &[String]) -> String {
         let _ = writeln!(text, "Note: {note}.");
     }
     text
-}
-
-/// Tells how a case was run.
-pub(crate) fn job_line(results: &CaseResults, rounds: usize) -> String {
-    let size = units::bytes(results.size_bytes as f64);
-    let seconds = units::digits(results.runtime_s);
-    format!("{} {rounds} rounds of {seconds} s on {size}.", results.case.about)
 }
 
 /// Prints the runs of a case, a subject a row.
@@ -121,14 +79,6 @@ pub(crate) fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
         table.add_row(row);
     }
     table
-}
-
-/// Puts the name of their case before targets.
-pub(crate) fn with_name<'a>(
-    case: &'a str,
-    judged: impl Iterator<Item = Judged> + 'a,
-) -> impl Iterator<Item = (&'a str, Judged)> + 'a {
-    judged.map(move |judged| (case, judged))
 }
 
 /// Prints targets with the names of their cases, and how many are met; nothing of nothing.
@@ -156,48 +106,8 @@ fn outcome_cell(outcome: Outcome) -> Cell {
     }
 }
 
-/// Prints the cases and their targets.
-pub(crate) fn cases(selection: &[(&'static Case, Vec<Subject>)]) -> String {
-    let mut table = new_table(&["case", "what", "engines", "targets"]);
-    for (case, subjects) in selection {
-        let names: Vec<&str> = subjects.iter().map(|subject| subject.name()).collect();
-        let targets: Vec<String> = case.criteria.iter().map(Criterion::text).collect();
-        table.add_row([case.name, case.title, &names.join("\n"), &targets.join("\n")]);
-    }
-    table.to_string()
-}
-
-/// Prints the one table of the demo.
-pub(crate) fn demo(results: &Results) -> String {
-    let mut text = String::new();
-    let mut table = new_table(&["", "without nowait", "with nowait", "what changes"]);
-    for case in &results.cases {
-        table.add_row([case.case.title]);
-        for (metric, words) in DEMO_LINES {
-            table.add_row(demo_row(case, metric, words));
-        }
-    }
-    let _ = writeln!(text, "{table}");
-    let _ = writeln!(text, "io_submit is the call that is meant to start requests and return.");
-    for note in &results.notes {
-        let _ = writeln!(text, "Note: {note}.");
-    }
-    text
-}
-
-fn demo_row(case: &CaseResults, metric: Metric, words: &str) -> Vec<Cell> {
-    let (system, nowait) = (Subject::System.name(), Subject::Nowait.name());
-    let cell = |subject| match case.runs.summary(subject, metric) {
-        Some(summary) => right(figure(metric, summary.median)),
-        None => right("–"),
-    };
-    let change = case.runs.ratio(metric, system, nowait);
-    let words = Cell::new(format!("  {words}"));
-    vec![words, cell(system), cell(nowait), change_cell(metric, change.as_ref())]
-}
-
 /// Prints a change, green if it is one for the better.
-fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
+pub(crate) fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
     let Some(ratio) = ratio else { return right("–") };
     let cell = right(change_text(ratio));
     if !verdict::differs(ratio) {
@@ -249,12 +159,5 @@ mod tests {
         assert_eq!(with_spread(Metric::SubmitUsMean, &summary), "80.0 µs ±5 %");
         let none = Summary { median: 0.0, min: 0.0, max: 0.0, mad: 0.0 };
         assert_eq!(with_spread(Metric::ContextSwitchesPerIo, &none), "0.00");
-    }
-
-    #[test]
-    fn the_list_names_every_case_and_target() {
-        let rows: Vec<_> = crate::job::CASES.iter().map(|c| (c, c.subjects.to_vec())).collect();
-        let text = cases(&rows);
-        assert!(text.contains("c-sequential") && text.contains("IOPS of nowait ≥ 1.40 × system"));
     }
 }

@@ -1,26 +1,51 @@
-//! What the own process has used so far.
+//! What this process, or a thread of it, has used so far.
 
 use std::io;
 
 use crate::error::{Context, Result};
+use crate::metric::{Metric, Sample};
 
-/// Time and context switches of all threads, those that have ended included.
+/// Processor time and context switches.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Used {
     /// User and system time, in microseconds.
     pub(crate) cpu_us: f64,
+    /// Voluntary and involuntary.
     pub(crate) switches: f64,
 }
 
 impl Used {
-    /// Asks the kernel.
+    /// Returns what all threads have used, those that have ended included.
     pub(crate) fn now() -> Result<Self> {
-        let used = usage(libc::RUSAGE_SELF)?;
+        usage(libc::RUSAGE_SELF).map(|used| Self::of(&used))
+    }
+
+    /// Returns what the calling thread has used.
+    pub(crate) fn of_thread() -> Result<Self> {
+        usage(libc::RUSAGE_THREAD).map(|used| Self::of(&used))
+    }
+
+    /// Reads what the kernel tells.
+    pub(crate) fn of(used: &libc::rusage) -> Self {
         let time_us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
-        Ok(Self {
+        Self {
             cpu_us: time_us(used.ru_utime) + time_us(used.ru_stime),
             switches: (used.ru_nvcsw + used.ru_nivcsw) as f64,
-        })
+        }
+    }
+
+    /// Returns what was used since `before`, or without that.
+    pub(crate) fn less(self, before: Self) -> Self {
+        let (cpu_us, switches) = (self.cpu_us - before.cpu_us, self.switches - before.switches);
+        Self { cpu_us, switches }
+    }
+
+    /// Returns the figures of so many requests that have used it.
+    pub(crate) fn for_each_of(self, requests: f64) -> Sample {
+        Sample::from([
+            (Metric::CpuUsPerIo, self.cpu_us / requests),
+            (Metric::ContextSwitchesPerIo, self.switches / requests),
+        ])
     }
 }
 

@@ -1,6 +1,6 @@
 //! Target met or missed, and silence inside the noise.
 
-use crate::job::Comparison;
+use crate::case::Comparison;
 use crate::stats::Ratio;
 use crate::units;
 

@@ -29,7 +29,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
-    Bench(Bench),
+    Bench(nowait_bench::Bench),
     /// Serve images as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(nowait_serve::ServeArgs),
@@ -48,41 +48,6 @@ pub(crate) enum Command {
         /// Where to write them; made if missing.
         dir: Option<PathBuf>,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
-    /// Measure the time inside io_submit, case by case, and check it against the targets.
-    Submit(nowait_bench::SubmitArgs),
-    /// Measure POSIX AIO under fio's posixaio engine, and check it against the targets.
-    #[command(after_help = nowait_bench::POSIX_EXAMPLES)]
-    Posix(nowait_bench::SubmitArgs),
-    /// Measure our own page cache against every peer, and check it against the targets.
-    Cached(nowait_bench::CachedArgs),
-    /// Measure one request of many segments against many requests, on a direct file.
-    Vector(nowait_bench::VectorArgs),
-    /// Measure what single requests wait for beside a context with thousands.
-    Fairness(nowait_bench::FairnessArgs),
-    /// Serve sockets, a file and a timer from one context, against epoll with threads.
-    Mixed(nowait_bench::MixedArgs),
-    /// Measure servers on the same image, by NBD and as a file, and check ours against the targets.
-    Serve(nowait_bench::ServeBenchArgs),
-    /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
-    AioStress(nowait_bench::AioStressArgs),
-    /// Measure asynchronous requests against synchronous threads, as rawiobench does.
-    Rawio(nowait_bench::RawioArgs),
-    /// Measure the time inside submit of random reads and writes, by mode of submit.
-    Randrw(nowait_bench::RandrwArgs),
-    /// Measure page cleaners of a database, one with asynchronous I/O against many without.
-    Cleaner(nowait_bench::CleanerArgs),
-    /// Measure prefetchers of a database, one with asynchronous I/O against many without.
-    Prefetch(nowait_bench::PrefetchArgs),
-    /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
-    Paper(nowait_bench::PaperArgs),
-    /// Compare two saved measurements, figure by figure.
-    Compare(nowait_bench::CompareArgs),
-    /// Show in under 90 seconds what nowait does to a program that nobody changed.
-    Demo(nowait_bench::DemoArgs),
 }
 
 const SERVE_EXAMPLES: &str = "\

@@ -18,7 +18,7 @@ mod libraries;
 mod program;
 mod run;
 
-use args::{Bench, Cli, Command};
+use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use error::{Failure, Result};
 use std::io::Write;
@@ -45,28 +45,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(which: &Bench) -> Result<ExitCode> {
-    let outcome = match which {
-        Bench::Submit(args) => nowait_bench::run_submit(args).map(drop),
-        Bench::Posix(args) => nowait_bench::run_posix(args).map(drop),
-        Bench::Cached(args) => nowait_bench::run_cached(args).map(drop),
-        Bench::Vector(args) => nowait_bench::run_vector(args),
-        Bench::Fairness(args) => nowait_bench::run_fairness(args),
-        Bench::Mixed(args) => nowait_bench::run_mixed(args),
-        Bench::Serve(args) => nowait_bench::run_serve(args),
-        Bench::AioStress(args) => nowait_bench::run_aio_stress(args).map(drop),
-        Bench::Rawio(args) => nowait_bench::run_rawio(args).map(drop),
-        Bench::Randrw(args) => nowait_bench::run_randrw(args).map(drop),
-        Bench::Cleaner(args) => nowait_bench::run_cleaner(args).map(drop),
-        Bench::Prefetch(args) => nowait_bench::run_prefetch(args).map(drop),
-        Bench::Paper(args) => nowait_bench::run_paper(args).map(drop),
-        Bench::Compare(args) => nowait_bench::run_compare(args),
-        Bench::Demo(args) => nowait_bench::run_demo(args).map(drop),
-    };
-    let failure = |error: nowait_bench::BenchError| {
-        Failure::new(error.to_string()).with_code(error.exit_code())
-    };
-    outcome.map(|()| ExitCode::SUCCESS).map_err(failure)
+fn bench(which: &nowait_bench::Bench) -> Result<ExitCode> {
+    which
+        .run()
+        .map(|()| ExitCode::SUCCESS)
+        .map_err(|error| Failure::new(error.to_string()).with_code(error.exit_code()))
 }
 
 fn served(outcome: std::result::Result<(), nowait_serve::ServeError>) -> Result<ExitCode> {

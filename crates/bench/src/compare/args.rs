@@ -66,7 +66,7 @@ pub struct CompareArgs {
 /// # Errors
 /// A file cannot be read or is no measurement, they have nothing in common, a report cannot be
 /// written, or a figure is worse by more than `--fail-above`.
-pub fn run_compare(args: &CompareArgs) -> Result<()> {
+pub(crate) fn run_compare(args: &CompareArgs) -> Result<()> {
     let (a, b) = (Saved::read(&args.a)?, Saved::read(&args.b)?);
     args.check_names(&a, &b)?;
     let comparison = Comparison::of(args.choose(a), args.choose(b))?;
@@ -194,6 +194,26 @@ mod tests {
         assert!(low.is_some_and(|low| low > 1.9) && high.is_some_and(|high| high < 2.1), "{row}");
         assert_eq!(json["rows"][1]["verdict"], "inside the noise");
         assert_eq!(json["counts"]["better"], 1);
+    }
+
+    /// Of a version whose parameters were other types.
+    #[test]
+    fn a_file_of_an_older_version_can_be_compared() {
+        let older = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/older.json");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (json, html) = (path("c.json"), path("c.html"));
+        let cli = Cli::try_parse_from(["x", older, older, "--json", &json, "--html", &html]);
+        assert_eq!(run_compare(&cli.expect("well-formed").args), Ok(()));
+        let json: Value = serde_json::from_str(&fs::read_to_string(json).expect("the figures"))
+            .expect("well-formed");
+        assert_eq!(
+            (&json["of"], &json["rows"][0]["case"]),
+            (&"vector".into(), &"segments-8".into())
+        );
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(40));
+        let page = fs::read_to_string(html).expect("the page");
+        assert!(page.contains("random chunks of 16 adjoining blocks, direct"), "the title");
     }
 
     #[test]

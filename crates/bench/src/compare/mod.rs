@@ -12,6 +12,6 @@ mod judge;
 mod settings;
 mod show;
 
-pub use args::{CompareArgs, run_compare};
+pub(crate) use args::{CompareArgs, run_compare};
 pub(crate) use judge::{Compared, Comparison, Difference};
 pub(crate) use settings::Setting;

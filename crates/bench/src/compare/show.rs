@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::judge::{Compared, Comparison, Difference};
 use super::settings::Setting;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::metric::Better;
-use crate::report::{SCHEMA, Saved, distinct};
+use crate::report::{SCHEMA, Saved, distinct, to_text};
 use crate::table::{new_table, right};
 use crate::units;
 use crate::verdict;
@@ -188,8 +188,7 @@ pub(super) fn json(shown: &Shown<'_>) -> Result<String> {
         only_b: &comparison.only_b,
         counts: ALL.map(|one| (one.name(), comparison.count(one))).into_iter().collect(),
     };
-    let text = serde_json::to_string_pretty(&document);
-    text.map(|text| text + "\n").map_err(|error| BenchError::failed(format!("JSON: {error}")))
+    to_text(&document)
 }
 
 fn side_of<'a>(saved: &'a Saved, file: &'a str) -> Side<'a> {

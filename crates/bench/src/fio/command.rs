@@ -6,19 +6,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::launch::Launch;
 use super::output::{self, Parsed};
 use crate::error::{BenchError, Context, Result};
-use crate::job::{Job, Start};
 use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
 use crate::seccomp;
-use crate::subject::Subject;
+use crate::submit::{Job, Place, Start};
 
 /// What a run may take beyond its runtime: start-up, and draining what is in flight.
 const GRACE: Duration = Duration::from_mins(2);
 
 /// A job that only starts up: one request, nothing to wait for.
 const STARTUP: Job = Job {
+    place: Place::Disk,
+    start: Start::Absent,
     rw: "read",
     block_bytes: 4 << 10,
     depth: 1,
@@ -52,11 +54,8 @@ pub(crate) struct Startup {
 /// One run to be made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
-    pub(crate) subject: Subject,
+    pub(crate) launch: Launch,
     pub(crate) job: &'a Job,
-    pub(crate) start: Start,
-    /// Ends when every block has been visited, even before its time.
-    pub(crate) one_lap: bool,
     pub(crate) path: &'a Path,
     /// Bytes of the file that are worked on.
     pub(crate) size_bytes: u64,
@@ -92,13 +91,13 @@ impl Fio {
     ///
     /// # Errors
     /// Why it does not work, in one line.
-    pub(crate) fn probe(&self, subject: Subject, scratch: &Path) -> Result<Startup> {
+    pub(crate) fn probe(&self, launch: Launch, scratch: &Path) -> Result<Startup> {
         let file = scratch.join("probe");
         let report = scratch.join("report");
         fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
         let mut usages = Vec::new();
         for _ in 0..3 {
-            usages.push(self.start_up_once(subject, &file, &report)?);
+            usages.push(self.start_up_once(launch, &file, &report)?);
         }
         usages.sort_by(|a, b| a.cpu_us.total_cmp(&b.cpu_us));
         let report_text = fs::read_to_string(&report).ok();
@@ -109,19 +108,17 @@ impl Fio {
         Ok(Startup { cpu_us, switches, report: report_text })
     }
 
-    fn start_up_once(&self, subject: Subject, file: &Path, report: &Path) -> Result<Usage> {
+    fn start_up_once(&self, launch: Launch, file: &Path, report: &Path) -> Result<Usage> {
         let run = Run {
-            subject,
+            launch,
             job: &STARTUP,
-            start: Start::Absent,
-            one_lap: true,
             path: file,
             size_bytes: STARTUP.block_bytes,
             runtime: Duration::from_secs(10),
             seed: 1,
         };
         let mut command = self.command(&run)?;
-        if subject.preloads() {
+        if launch.preloads() {
             command.env("NOWAIT_REPORT", report);
         }
         let (_, usage) = execute(command, &run)?;
@@ -151,14 +148,14 @@ impl Fio {
         for name in inherited.iter().filter(|name| is_ours(&name.to_string_lossy())) {
             command.env_remove(name);
         }
-        if run.subject.preloads() {
+        if run.launch.preloads() {
             let library = self.preload.as_ref().ok_or_else(|| {
                 BenchError::failed("libnowait_preload.so is not there; build it or pass --dist")
             })?;
             command.env("LD_PRELOAD", library);
         }
-        command.envs(run.subject.environment().iter().copied());
-        if run.subject.forbids_uring() {
+        command.envs(run.launch.environment().iter().copied());
+        if run.launch.forbids_uring() {
             seccomp::forbid_uring(&mut command);
         }
         Ok(command)
@@ -175,7 +172,7 @@ fn execute(mut command: Command, run: &Run<'_>) -> Result<(Parsed, Usage)> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     command.arg(format!("--output={}", output.path().display()));
     let finished = launch::run(&mut command, run.runtime + GRACE)?;
-    let name = run.subject.name();
+    let name = run.launch.name();
     let first_line = finished.stderr.lines().find(|line| !line.trim().is_empty());
     if finished.stderr.contains("cannot be preloaded") {
         let line = first_line.unwrap_or_default();
@@ -203,10 +200,10 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
         format!("--size={}", run.size_bytes),
         format!("--rw={}", job.rw),
         format!("--bs={}", job.block_bytes),
-        format!("--ioengine={}", run.subject.engine()),
+        format!("--ioengine={}", run.launch.engine()),
         format!("--iodepth={}", job.depth),
         flag("direct", job.direct),
-        flag("invalidate", run.start == Start::Cold),
+        flag("invalidate", job.start == Start::Cold),
         flag("norandommap", !job.random_map),
         format!("--runtime={}ms", run.runtime.as_millis()),
         format!("--randseed={}", run.seed),
@@ -214,7 +211,7 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
     if job.sync {
         arguments.push("--sync=1".to_owned());
     }
-    if !run.one_lap {
+    if !job.ends_after_one_lap() {
         arguments.push("--time_based".to_owned());
     }
     let fixed = [
@@ -235,15 +232,15 @@ pub(super) fn arguments(run: &Run<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::CASES;
+    use crate::submit::cases;
 
     fn arguments_of(case: &str) -> Vec<String> {
-        let case = CASES.iter().find(|row| row.name == case).expect("a case of the table");
+        let case =
+            cases("submit").into_iter().find(|row| row.name == case).expect("a case of the table");
+        let (_, job) = &case.subjects[0].job;
         arguments(&Run {
-            subject: Subject::IoUring,
-            job: &case.job,
-            start: case.start,
-            one_lap: case.ends_after_one_lap(),
+            launch: Launch::IoUring,
+            job,
             path: Path::new("/x/a:b"),
             size_bytes: 1 << 20,
             runtime: Duration::from_millis(1500),

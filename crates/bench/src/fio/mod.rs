@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!  Fio::find ─► Fio::probe (does this subject work here, what does its start-up cost)
-//!                  └─► Fio::run (one measured run) ─► output::parse ─► Sample
+//!   as a Launch    └─► Fio::run (one measured run) ─► output::parse ─► Sample
 //! ```
 
 mod command;
+mod launch;
 mod output;
 
 pub(crate) use command::{Fio, Run, Startup};
+pub(crate) use launch::Launch;
 pub(crate) use output::{Parsed, parse};

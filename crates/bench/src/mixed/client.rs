@@ -15,8 +15,9 @@ use super::{ASK, BLOCK, POLLIN, hang_up};
 use crate::error::{BenchError, Context as _, Result};
 use crate::interrupt;
 use crate::pattern;
-use crate::rig::{Usage, failed, wrong_bytes};
+use crate::rig::{failed, wrong_bytes};
 use crate::stats::SplitMix;
+use crate::usage::Used;
 
 /// Between looks at whether the user has asked to stop.
 const STEP_NS: u64 = 50_000_000;
@@ -69,10 +70,10 @@ impl Client {
     /// up each when it has its answer. Returns what the thread has used.
     ///
     /// At the end all are hung up, also after an error: the server waits for nothing else.
-    pub(super) fn run(&self, sockets: &[UnixStream]) -> Result<Usage> {
+    pub(super) fn run(&self, sockets: &[UnixStream]) -> Result<Used> {
         let asked = self.ask(sockets);
         hang_up(sockets);
-        asked.map(|()| Usage::of_thread())
+        asked.and_then(|()| Used::of_thread())
     }
 
     fn ask(&self, sockets: &[UnixStream]) -> Result<()> {

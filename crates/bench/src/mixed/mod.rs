@@ -10,38 +10,48 @@
 mod client;
 mod epoll;
 mod nowait;
-mod report;
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use nowait_file::SubmitMode;
 use nowait_sys::file::{Advice, advise};
+use serde_json::json;
 
 use self::client::Client;
-use self::report::Results;
-use crate::args::{FOLDER, at_least};
+use crate::args::{Defaults, Extent, FOLDER, MeasureArgs};
+use crate::case::{Case, Subject};
 use crate::error::{BenchError, Context as _, Result};
-use crate::interleave::interleave;
-use crate::interrupt;
+use crate::host::Host;
 use crate::layout::TestFile;
+use crate::measurement::{CaseResults, Measurement, Pairs, Params, params};
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
-use crate::report::ReportArgs;
-use crate::rig::{Usage, failed};
-use crate::units::{parse_duration, parse_size};
+use crate::rig::failed;
+use crate::runner;
+use crate::usage::Used;
 
 const EXAMPLES: &str = "\
+Five runs of 2 s on a file of 2G, of which nothing is cached at first; with --quick 500 ms.
+
 Examples:
   nowait bench mixed                           1,000 sockets, about a minute
   nowait bench mixed --sockets 100 --runtime 500ms";
+
+const DEFAULTS: Defaults = Defaults {
+    rounds: 5,
+    runtime_ms: [2000, 500],
+    size_bytes: [2 << 30; 2],
+    least_bytes: 16 << 20,
+};
 
 /// Serves sockets, a file and a timer from one context and one thread, against epoll with threads.
 #[derive(Debug, Clone, Args)]
@@ -57,95 +67,109 @@ pub struct MixedArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
 
-    /// Runs of each server
-    #[arg(long, value_name = "N", default_value = "5")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub rounds: u16,
-
-    /// Time of one run
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
-    pub runtime: Duration,
-
-    /// Size of the file, of which nothing is cached at first
-    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = parse_size)]
-    pub size: u64,
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
 
     /// Folder of the test file
     #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
     pub dir: PathBuf,
-
-    /// Keep the laid-out file for the next measurement
-    #[arg(long)]
-    pub keep: bool,
-
-    /// Reports to write
-    #[command(flatten)]
-    pub reports: ReportArgs,
 }
 
-/// The name of the only case.
-const CASE: &str = "mixed";
-/// The smallest file that says anything.
-const SIZE_BYTES_MIN: u64 = 16 << 20;
 const BLOCK: usize = 4096;
 const ASK: usize = 16;
 const TICK_NS: u64 = 10_000_000;
 const POLLIN: u16 = 1;
-/// Servers; how those of nowait submit.
-const SERVERS: [(&str, Option<SubmitMode>); 3] = [
+
+/// How a server of nowait submits; `None`: epoll with threads.
+type Job = Option<SubmitMode>;
+
+/// Servers.
+const SERVERS: [(&str, Job); 3] = [
     ("epoll + threads", None),
     ("nowait, one thread", Some(SubmitMode::Auto)),
     ("nowait, inline", Some(SubmitMode::Inline)),
 ];
 
+fn case(sockets: u16) -> Case<Job> {
+    let subject = |(name, job)| Subject { name, engine: (name, ""), job };
+    Case {
+        name: "mixed",
+        title: format!("{sockets} sockets, a file and a timer"),
+        about: "A request is the number of a block, the answer is the block. Client and server are \
+                in one process, whose memory is both's; what the client uses of the processor is \
+                not counted.",
+        source: String::new(),
+        columns: &[Metric::Iops, Metric::CpuUsPerIo, Metric::ContextSwitchesPerIo],
+        subjects: SERVERS.into_iter().map(subject).collect(),
+        targets: Vec::new(),
+    }
+}
+
 /// Runs the servers by turns and prints a table.
 ///
 /// # Errors
 /// A run failed.
-pub fn run_mixed(args: &MixedArgs) -> Result<()> {
-    interrupt::install();
-    let size = at_least(args.size, SIZE_BYTES_MIN)?;
-    args.reports.prepare()?;
-    let layout = TestFile::with_pattern(args.dir.join("nowait-bench.mixed"), args.keep);
-    let progress = Progress::new();
-    layout.lay_out(size, 0, &|_| true, &|written| progress.laying_out(written, size))?;
-    let file = OpenOptions::new().read(true).open(layout.path());
-    let file = file.context(|| format!("open {}", layout.path().display()))?;
-    for (server, _) in SERVERS {
-        progress.expect(CASE, server, args.rounds.into(), args.runtime.as_secs_f64());
-    }
-    progress.start_runs();
-    let runs = interleave(&SERVERS, usize::from(args.rounds), |round, (server, submit)| {
-        progress.start(CASE, server, round);
-        advise(file.as_raw_fd(), 0, 0, Advice::DontNeed).map_err(failed("drop the page cache"))?;
-        let run = one_run(args, &file, size / BLOCK as u64, *submit, round as u64);
-        progress.finish_run();
-        run
-    })?;
-    // The line of the progress ends before the report begins.
-    drop(progress);
-    let ticks = runs.iter().map(|runs| runs.iter().map(|(_, ticks)| ticks).sum()).collect();
-    let samples = |runs: Vec<(Sample, u64)>| runs.into_iter().map(|(sample, _)| sample).collect();
-    let results = Results { samples: runs.into_iter().map(samples).collect(), ticks };
-    args.reports.say(&report::text(&results));
-    report::write(args, &results)?;
-    interrupt::check()
+pub(crate) fn run_mixed(args: &MixedArgs) -> Result<Option<Measurement>> {
+    let extent = args.measure.extent(&DEFAULTS)?;
+    let cases = args.measure.select_subjects(vec![case(args.sockets)])?;
+    args.measure.run(cases, |cases| {
+        let path = args.dir.join("nowait-bench.mixed");
+        let layout = TestFile::with_pattern(path, args.measure.keep);
+        let (progress, size) = (Progress::new(), extent.size_bytes);
+        layout.lay_out(size, 0, &|_| true, &|written| progress.laying_out(written, size))?;
+        let file = OpenOptions::new().read(true).open(layout.path());
+        let file = file.context(|| format!("open {}", layout.path().display()))?;
+        runner::expect(&progress, &cases, extent.rounds, |_| extent.runtime.as_secs_f64());
+        progress.start_runs();
+        let mut ticks: BTreeMap<&str, u64> = BTreeMap::new();
+        let runs = runner::measure(&progress, &cases, extent.rounds, |_, subject, round| {
+            let dropped = advise(file.as_raw_fd(), 0, 0, Advice::DontNeed);
+            dropped.map_err(failed("drop the page cache"))?;
+            let run = one_run(args, &extent, &file, subject.job, round as u64)?;
+            *ticks.entry(subject.name).or_default() += run.1;
+            Ok(Some(run.0))
+        })?;
+        let notes = ticks.iter().map(|(name, ticks)| format!("{name}: {ticks} ticks of the timer"));
+        let results = |(case, runs): (&Case<Job>, _)| {
+            let (case, how, params) = (case.without_jobs(), String::new(), Params::new());
+            CaseResults { case, runs, how, params }
+        };
+        Ok(Measurement {
+            workload: "mixed",
+            host: Host::describe(&args.dir, "none"),
+            params: params(json!({
+                "rounds": extent.rounds,
+                "runtime_s": extent.runtime.as_secs_f64(),
+                "size_bytes": size,
+                "sockets": args.sockets,
+                "threads": args.threads,
+                "page_cache": "pages of the file dropped before each run",
+            })),
+            cases: cases.iter().zip(runs).map(results).collect(),
+            pairs: Pairs::WithFirst,
+            notes: notes.collect(),
+            failed: Vec::new(),
+            words: (String::new(), ""),
+        })
+    })
 }
 
 /// Serves a client for the run's time; returns the figures and how often the timer was seen.
 fn one_run(
     args: &MixedArgs,
+    extent: &Extent,
     file: &File,
-    blocks: u64,
-    by_nowait: Option<SubmitMode>,
+    by_nowait: Job,
     seed: u64,
 ) -> Result<(Sample, u64)> {
     memory::forget_peak();
     let pairs: std::io::Result<Vec<_>> = (0..args.sockets).map(|_| UnixStream::pair()).collect();
     let pairs = pairs.context(|| format!("{} socket pairs", args.sockets))?;
     let (servers, clients): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    let (before, start) = (Usage::now(), Instant::now());
-    let client = Client { answered: AtomicU64::new(0), seed, blocks, until: start + args.runtime };
+    let (before, start) = (Used::now()?, Instant::now());
+    let (until, blocks) = (start + extent.runtime, extent.size_bytes / BLOCK as u64);
+    let client = Client { answered: AtomicU64::new(0), seed, blocks, until };
     let (ticks, used) = std::thread::scope(|scope| {
         let asking = scope.spawn(|| client.run(&clients));
         let ticks = match by_nowait {
@@ -165,8 +189,7 @@ fn one_run(
         }
     })?;
     let answered = client.answered.load(Relaxed) as f64;
-    let mut sample = Sample::new();
-    Usage::now().without(used).since(before, answered, &mut sample);
+    let mut sample = Used::now()?.less(used).less(before).for_each_of(answered);
     sample.insert(Metric::RssBytesMax, memory::peak_bytes());
     sample.insert(Metric::Iops, answered / start.elapsed().as_secs_f64());
     Ok((sample, ticks))
@@ -191,25 +214,27 @@ mod tests {
     use super::*;
     use crate::pattern;
     use crate::report::Saved;
+    use clap::Parser;
     use nowait_block::conformance::note_skip_here;
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: MixedArgs,
+    }
 
     /// Short runs with files in this folder.
-    fn tiny(folder: &Path, sockets: u16) -> MixedArgs {
-        MixedArgs {
-            sockets,
-            threads: 2,
-            rounds: 1,
-            runtime: Duration::from_millis(30),
-            size: 16 << 20,
-            dir: folder.to_owned(),
-            keep: false,
-            reports: ReportArgs {
-                json: Some(folder.join("mixed.json")),
-                html: Some(folder.join("mixed.html")),
-            },
-        }
+    fn tiny(folder: &Path, sockets: u16, rounds: u16) -> MixedArgs {
+        let path = |name: &str| folder.join(name).display().to_string();
+        let (sockets, rounds) = (sockets.to_string(), rounds.to_string());
+        let small = ["x", "--threads=2", "--runtime=50ms", "--size=16M", "--sockets", &sockets];
+        let places = ["--dir", &path("."), "--json", &path("mixed.json"), "--html"];
+        let more = [&path("mixed.html"), "--rounds", &rounds];
+        let all = small.iter().chain(&places).chain(&more);
+        Cli::try_parse_from(all).expect("well-formed").args
     }
 
     /// Runs every server on a file with these contents; what each says.
@@ -218,8 +243,10 @@ mod tests {
         let path = folder.path().join("data");
         std::fs::write(&path, contents).expect("written");
         let file = File::open(&path).expect("there");
-        let args = tiny(folder.path(), sockets);
-        let run = |(_, submit)| match one_run(&args, &file, blocks, submit, 1) {
+        let args = tiny(folder.path(), sockets, 1);
+        let (rounds, runtime) = (1, Duration::from_millis(30));
+        let extent = Extent { rounds, runtime, size_bytes: blocks * BLOCK as u64 };
+        let run = |(_, submit)| match one_run(&args, &extent, &file, submit, 1) {
             Err(error) if error.to_string().contains("start an engine") => {
                 note_skip_here(&error.to_string());
                 None
@@ -240,8 +267,7 @@ mod tests {
     fn all_servers_answer() {
         for sockets in [1, 20] {
             let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
-            let args = MixedArgs { rounds: 3, ..tiny(folder.path(), sockets) };
-            if let Err(error) = run_mixed(&args) {
+            if let Err(error) = run_mixed(&tiny(folder.path(), sockets, 3)) {
                 return note_skip_here(&error.to_string());
             }
             let saved = Saved::read(&folder.path().join("mixed.json")).expect("the figures");

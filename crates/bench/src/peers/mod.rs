@@ -11,6 +11,7 @@
 //! memory   a mapping of the file; memory that holds a copy of it
 //! null     nothing, so that what the harness costs can be seen
 //!
+//! registry all of them by name, for the command line
 //! buffers  what all of them read into and write from
 //! ```
 
@@ -24,6 +25,7 @@ pub(crate) mod null;
 pub(crate) mod pool;
 pub(crate) mod posix;
 pub(crate) mod psync;
+pub(crate) mod registry;
 pub(crate) mod ring;
 pub(crate) mod segments;
 mod slots;

@@ -14,7 +14,7 @@ use super::{Buffers, Engine, Peer, Place, Request, failed, require_whole};
 use crate::error::{BenchError, Context, Result};
 
 /// How rings are made and used.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Style {
     issuer: Issuer,
     /// Submit enters the kernel; else the call that waits does both.
@@ -43,12 +43,12 @@ pub(crate) struct UringPeer {
 
 impl Uring {
     /// One system call submits and waits.
-    pub(crate) fn lazy(issuer: Issuer) -> Style {
+    pub(crate) const fn lazy(issuer: Issuer) -> Style {
         Style { issuer, eager: false, registered: false }
     }
 
     /// Submit hands over at once, so that its time is that of handing over.
-    pub(crate) fn eager(registered: bool) -> Style {
+    pub(crate) const fn eager(registered: bool) -> Style {
         Style { issuer: Issuer::Any, eager: true, registered }
     }
 

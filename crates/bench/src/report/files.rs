@@ -5,9 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
 
-use super::json::Document;
 use super::page;
 use super::saved::Saved;
 use crate::error::{Context, Result};
@@ -57,19 +55,11 @@ impl ReportArgs {
         self.json.as_deref() == Some(Path::new(STDOUT))
     }
 
-    /// Writes them, and says where they are. After Ctrl-C they say that they are partial.
+    /// Writes them from the JSON, and says where they are.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(crate) fn write<P: Serialize>(&self, document: &Document<'_, P>) -> Result<()> {
-        self.write_text(&document.text()?)
-    }
-
-    /// The same with the JSON as text.
-    ///
-    /// # Errors
-    /// Those of [`ReportArgs::write`].
-    pub(crate) fn write_text(&self, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, text: &str) -> Result<()> {
         self.prepare()?;
         match &self.json {
             None => {}

@@ -11,10 +11,8 @@ mod page;
 mod plot;
 mod saved;
 
-pub use files::ReportArgs;
+pub(crate) use files::ReportArgs;
 pub(crate) use files::print;
-#[cfg(test)]
-pub(crate) use json::json_text;
-pub(crate) use json::{Document, RatioRow, Row, SCHEMA, VerdictRow, write_results};
+pub(crate) use json::{Document, RatioRow, Row, SCHEMA, VerdictRow, to_text};
 pub(crate) use page::write_comparison;
 pub(crate) use saved::{Saved, SavedRow, distinct};

@@ -203,12 +203,11 @@ pub(crate) fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::json_text;
-    use crate::results::sample_results;
+    use crate::measurement::sample;
 
     #[test]
     fn what_is_written_can_be_read_back() {
-        let text = json_text(&sample_results()).expect("serializable");
+        let text = sample().json().expect("serializable");
         let saved = Saved::parse(&text).expect("a measurement");
         assert_eq!(saved.workload, "submit");
         assert_eq!(saved.engines(saved.cases()[0]), ["system", "nowait"]);
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_later_schema_is_refused_and_garbage_too() {
-        let text = json_text(&sample_results()).expect("serializable");
+        let text = sample().json().expect("serializable");
         let later = text.replace("\"schema\": 1", "\"schema\": 99");
         let error = Saved::parse(&later).expect_err("later");
         assert!(error.to_string().contains("schema 99"), "{error}");

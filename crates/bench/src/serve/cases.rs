@@ -1,14 +1,19 @@
 //! What the client does, who serves it, and what must come out.
 
-use crate::job::Comparison::{self, AtLeast, AtMost};
+use crate::args::Extent;
+use crate::case::{self, Against, Comparison, Target};
+use crate::measurement::{CaseResults, params};
 use crate::metric::Metric::{
-    self, BytesPerS, ContextSwitchesPerIo, CpuUsPerIo, Iops, PageCacheGrowthBytes,
+    self, BytesPerS, ContextSwitchesPerIo, CpuUsPerIo, Iops, LatencyUsP50, LatencyUsP99,
+    PageCacheGrowthBytes,
 };
+use crate::runs::Runs;
 use crate::units;
+use serde_json::json;
 
-/// Who serves the image.
+/// A server of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject {
+pub(crate) enum Server {
     /// `nowait serve --nbd`, with this `--cache`.
     Nowait(&'static str),
     /// `nowait serve --fuse`: the image as a file.
@@ -21,7 +26,7 @@ pub(crate) enum Subject {
     QemuFuse,
     /// The kernel's loop device, with direct I/O or through the page cache.
     Loop(LoopIo),
-    /// Nobody: the client has the file itself, with direct I/O.
+    /// None: the client has the file itself, with direct I/O.
     File,
 }
 
@@ -33,17 +38,17 @@ pub(crate) enum LoopIo {
 }
 
 /// All of them, with their names.
-pub(crate) const SUBJECTS: [(&str, Subject); 10] = [
-    (OURS, Subject::Nowait("none")),
-    (OURS_AS_FILE, Subject::NowaitFuse),
-    ("qemu-native", Subject::Qemu("none", "native")),
-    ("qemu-uring", Subject::Qemu("none", "io_uring")),
-    ("qemu-writeback", Subject::Qemu("writeback", "threads")),
-    ("nbdkit", Subject::Nbdkit),
-    ("qemu-fuse", Subject::QemuFuse),
-    ("loop", Subject::Loop(LoopIo::Direct)),
-    ("loop-buffered", Subject::Loop(LoopIo::Buffered)),
-    ("file", Subject::File),
+pub(crate) const SERVERS: [(&str, Server); 10] = [
+    (OURS, Server::Nowait("none")),
+    (OURS_AS_FILE, Server::NowaitFuse),
+    ("qemu-native", Server::Qemu("none", "native")),
+    ("qemu-uring", Server::Qemu("none", "io_uring")),
+    ("qemu-writeback", Server::Qemu("writeback", "threads")),
+    ("nbdkit", Server::Nbdkit),
+    ("qemu-fuse", Server::QemuFuse),
+    ("loop", Server::Loop(LoopIo::Direct)),
+    ("loop-buffered", Server::Loop(LoopIo::Buffered)),
+    ("file", Server::File),
 ];
 
 /// The subjects that are judged.
@@ -59,136 +64,147 @@ pub(crate) enum On {
     Ext4,
 }
 
-/// A job of the client.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Case {
-    pub(crate) name: &'static str,
-    pub(crate) on: On,
-    /// fio's `--rw`.
-    pub(crate) rw: &'static str,
-    pub(crate) block_bytes: u64,
-    pub(crate) targets: &'static [Target],
-}
-
-/// What must come out of one of ours, compared with another server or with a figure.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Target {
-    pub(crate) ours: &'static str,
-    pub(crate) metric: Metric,
-    pub(crate) comparison: Comparison,
-    pub(crate) ratio: f64,
-    pub(crate) against: Against,
-}
-
-/// What ours is compared with.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Against {
-    Server(&'static str),
-    /// So many bytes.
-    Bytes(f64),
-}
-
-const fn target(
-    metric: Metric,
-    comparison: Comparison,
-    ratio: f64,
-    against: &'static str,
-) -> Target {
-    Target { ours: OURS, metric, comparison, ratio, against: Against::Server(against) }
-}
-
 /// With direct I/O nothing of the image is kept twice: the loop patch of 2015 had less than 5 MB in
 /// Buffers where there were 760 before.
 const KEEPS_NOTHING: Target = Target {
-    ours: OURS,
     metric: PageCacheGrowthBytes,
-    comparison: AtMost,
+    subject: OURS,
+    comparison: Comparison::AtMost,
     ratio: 1.0,
     against: Against::Bytes(5e6),
 };
 
-/// The same for the image as a file.
-const fn as_file(metric: Metric, comparison: Comparison, ratio: f64) -> Target {
-    let against = Against::Server("qemu-fuse");
-    Target { ours: OURS_AS_FILE, metric, comparison, ratio, against }
+const fn at_least(metric: Metric, ratio: f64, against: &'static str) -> Target {
+    Target::at_least(metric, OURS, ratio, against)
 }
 
-/// The kernel's loop device as it was before the patch of 2015.
-const fn as_loop(metric: Metric, comparison: Comparison, ratio: f64) -> Target {
-    let against = Against::Server("loop-buffered");
-    Target { ours: OURS_AS_FILE, metric, comparison, ratio, against }
+const fn at_most(metric: Metric, ratio: f64, against: &'static str) -> Target {
+    Target::at_most(metric, OURS, ratio, against)
+}
+
+/// The same for the image as a file.
+const fn as_file(metric: Metric) -> Target {
+    Target::at_least(metric, OURS_AS_FILE, 1.0, "qemu-fuse")
 }
 
 const READ_4K: &[Target] = &[
-    target(Iops, AtLeast, 1.3, "qemu-native"),
-    target(Iops, AtLeast, 1.3, "qemu-uring"),
-    target(Iops, AtLeast, 1.3, "nbdkit"),
-    target(CpuUsPerIo, AtMost, 1.0, "qemu-native"),
-    target(CpuUsPerIo, AtMost, 1.0, "qemu-uring"),
-    target(CpuUsPerIo, AtMost, 1.0, "nbdkit"),
+    at_least(Iops, 1.3, "qemu-native"),
+    at_least(Iops, 1.3, "qemu-uring"),
+    at_least(Iops, 1.3, "nbdkit"),
+    at_most(CpuUsPerIo, 1.0, "qemu-native"),
+    at_most(CpuUsPerIo, 1.0, "qemu-uring"),
+    at_most(CpuUsPerIo, 1.0, "nbdkit"),
     KEEPS_NOTHING,
-    target(ContextSwitchesPerIo, AtMost, 0.5, "nbdkit"),
-    as_file(Iops, AtLeast, 1.0),
-    as_file(CpuUsPerIo, AtMost, 1.0),
+    at_most(ContextSwitchesPerIo, 0.5, "nbdkit"),
+    as_file(Iops),
+    Target::at_most(CpuUsPerIo, OURS_AS_FILE, 1.0, "qemu-fuse"),
 ];
 const WRITE_4K: &[Target] = &[
-    target(Iops, AtLeast, 1.2, "qemu-native"),
-    target(Iops, AtLeast, 1.2, "qemu-uring"),
-    target(CpuUsPerIo, AtMost, 1.0, "qemu-native"),
-    target(CpuUsPerIo, AtMost, 1.0, "qemu-uring"),
-    target(CpuUsPerIo, AtMost, 1.0, "nbdkit"),
+    at_least(Iops, 1.2, "qemu-native"),
+    at_least(Iops, 1.2, "qemu-uring"),
+    at_most(CpuUsPerIo, 1.0, "qemu-native"),
+    at_most(CpuUsPerIo, 1.0, "qemu-uring"),
+    at_most(CpuUsPerIo, 1.0, "nbdkit"),
     KEEPS_NOTHING,
-    as_file(Iops, AtLeast, 1.0),
+    as_file(Iops),
 ];
 const LARGE: &[Target] = &[
-    target(BytesPerS, AtLeast, 1.3, "qemu-native"),
-    target(BytesPerS, AtLeast, 1.3, "qemu-uring"),
-    target(CpuUsPerIo, AtMost, 1.0, "qemu-native"),
-    target(CpuUsPerIo, AtMost, 1.0, "qemu-uring"),
-    target(CpuUsPerIo, AtMost, 1.0, "nbdkit"),
+    at_least(BytesPerS, 1.3, "qemu-native"),
+    at_least(BytesPerS, 1.3, "qemu-uring"),
+    at_most(CpuUsPerIo, 1.0, "qemu-native"),
+    at_most(CpuUsPerIo, 1.0, "qemu-uring"),
+    at_most(CpuUsPerIo, 1.0, "nbdkit"),
     KEEPS_NOTHING,
-    as_file(BytesPerS, AtLeast, 1.0),
+    as_file(BytesPerS),
 ];
 
-const IN_EXT4: &[Target] =
-    &[as_loop(Iops, AtLeast, 1.0), as_loop(PageCacheGrowthBytes, AtMost, 0.1)];
-
-const fn case(
-    name: &'static str,
-    rw: &'static str,
-    block_bytes: u64,
-    targets: &'static [Target],
-) -> Case {
-    Case { name, on: On::Disk, rw, block_bytes, targets }
-}
-
-/// One of the four of the patch of 2015 (`block: loop: support DIO & AIO`).
-const fn in_ext4(name: &'static str, rw: &'static str) -> Case {
-    Case { name, on: On::Ext4, rw, block_bytes: 4 << 10, targets: IN_EXT4 }
-}
-
-/// All cases. Those that make a file system come last: it stays on the image.
-pub(crate) const CASES: [Case; 8] = [
-    case("read-4k", "randread", 4 << 10, READ_4K),
-    case("write-4k", "randwrite", 4 << 10, WRITE_4K),
-    case("read-128k", "randread", 128 << 10, LARGE),
-    case("write-128k", "randwrite", 128 << 10, LARGE),
-    in_ext4("ext4-randread", "randread"),
-    in_ext4("ext4-read", "read"),
-    in_ext4("ext4-randwrite", "randwrite"),
-    in_ext4("ext4-write", "write"),
+/// The kernel's loop device as it was before the patch of 2015.
+const IN_EXT4: &[Target] = &[
+    Target::at_least(Iops, OURS_AS_FILE, 1.0, "loop-buffered"),
+    Target::at_most(PageCacheGrowthBytes, OURS_AS_FILE, 0.1, "loop-buffered"),
 ];
 
-impl Case {
-    /// Tells whether a subject can serve it: a file system wants a file or a device. An ext4 on
-    /// the file of QEMU 7.2 could not be mounted through a loop device.
-    pub(crate) fn takes(&self, subject: Subject) -> bool {
-        use Subject::{Loop, NowaitFuse};
-        self.on == On::Disk || matches!(subject, NowaitFuse | Loop(_))
-    }
+/// A job of the client, with one of the servers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job {
+    pub(crate) server: Server,
+    pub(crate) on: On,
+    /// fio's `--rw`.
+    pub(crate) rw: &'static str,
+    pub(crate) block_bytes: u64,
 }
 
-impl Subject {
+/// The columns of a case.
+const COLUMNS: &[Metric] =
+    &[Iops, BytesPerS, LatencyUsP50, LatencyUsP99, CpuUsPerIo, ContextSwitchesPerIo];
+
+type Row = (&'static str, On, &'static str, u64, &'static [Target]);
+
+/// All cases. Those that make a file system come last: it stays on the image. They are the four of
+/// the patch of 2015 (`block: loop: support DIO & AIO`).
+const ROWS: [Row; 8] = [
+    ("read-4k", On::Disk, "randread", 4 << 10, READ_4K),
+    ("write-4k", On::Disk, "randwrite", 4 << 10, WRITE_4K),
+    ("read-128k", On::Disk, "randread", 128 << 10, LARGE),
+    ("write-128k", On::Disk, "randwrite", 128 << 10, LARGE),
+    ("ext4-randread", On::Ext4, "randread", 4 << 10, IN_EXT4),
+    ("ext4-read", On::Ext4, "read", 4 << 10, IN_EXT4),
+    ("ext4-randwrite", On::Ext4, "randwrite", 4 << 10, IN_EXT4),
+    ("ext4-write", On::Ext4, "write", 4 << 10, IN_EXT4),
+];
+
+/// Makes the cases, each with the servers that can serve it: a file system wants a file or a
+/// device. An ext4 on the file of QEMU 7.2 could not be mounted through a loop device.
+pub(crate) fn cases() -> Vec<case::Case<Job>> {
+    let case = |(name, on, rw, block_bytes, targets): Row| {
+        let able = SERVERS.into_iter().filter(|(_, server)| {
+            on == On::Disk || matches!(server, Server::NowaitFuse | Server::Loop(_))
+        });
+        let subject = |(name, server): (&'static str, Server)| case::Subject {
+            name,
+            engine: (name, server.describe()),
+            job: Job { server, on, rw, block_bytes },
+        };
+        let depth = match on {
+            On::Disk => "32 deep",
+            On::Ext4 => "4 jobs of blocking calls in an ext4",
+        };
+        let block = units::bytes(block_bytes as f64);
+        case::Case {
+            name,
+            title: format!("{rw} of {block}, {depth}"),
+            about: "",
+            source: String::new(),
+            columns: COLUMNS,
+            subjects: able.map(subject).collect(),
+            targets: targets.to_vec(),
+        }
+    };
+    ROWS.into_iter().map(case).collect()
+}
+
+/// Puts the runs of a case together.
+pub(crate) fn results(
+    case: &case::Case<Job>,
+    runs: Runs,
+    extent: &Extent,
+    quick: bool,
+) -> CaseResults {
+    let job = &case.subjects[0].job;
+    let title = format!(
+        "{}{}, on {}; {} rounds of {} s",
+        if quick { "quick, not to be published: " } else { "" },
+        case.title,
+        units::bytes(extent.size_bytes as f64),
+        extent.rounds,
+        units::digits(extent.runtime.as_secs_f64())
+    );
+    let params = params(json!({ "rw": job.rw, "block_bytes": job.block_bytes }));
+    let case = case::Case { title, ..case.without_jobs() };
+    CaseResults { case, runs, how: String::new(), params }
+}
+
+impl Server {
     /// Returns what the reader of a report must know.
     pub(crate) fn describe(self) -> &'static str {
         match self {
@@ -202,20 +218,6 @@ impl Subject {
             Self::Loop(LoopIo::Direct) => "the kernel's loop device on O_DIRECT",
             Self::Loop(LoopIo::Buffered) => "the kernel's loop device on its page cache",
             Self::File => "no server: the client has the file itself, with O_DIRECT",
-        }
-    }
-}
-
-impl Target {
-    /// Returns the target in words.
-    pub(crate) fn text(&self) -> String {
-        let (metric, sign) = (self.metric.label(), self.comparison.sign());
-        let of = if self.ours == OURS { "" } else { ", as a file" };
-        match self.against {
-            Against::Server(name) => format!("{metric} {sign} {:.2} × {name}{of}", self.ratio),
-            Against::Bytes(bytes) => {
-                format!("{metric} {sign} {:.2} × {} MB{of}", self.ratio, units::digits(bytes / 1e6))
-            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::Case;
+use super::cases::Job;
 use crate::error::{BenchError, Context, Result};
 use crate::fio::{Parsed, parse};
 use crate::launch;
@@ -27,7 +27,7 @@ pub(crate) enum Target {
 /// One run of the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
-    pub(crate) case: &'a Case,
+    pub(crate) job: &'a Job,
     pub(crate) image: &'a Path,
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,
@@ -55,7 +55,7 @@ pub(crate) fn run(run: &Run<'_>, target: &Target) -> Result<Parsed> {
     ]);
     command.args(["--output-format=json", "--norandommap"]);
     command.arg(format!("--output={}", output.path().display()));
-    command.arg(format!("--rw={}", run.case.rw)).arg(format!("--bs={}", run.case.block_bytes));
+    command.arg(format!("--rw={}", run.job.rw)).arg(format!("--bs={}", run.job.block_bytes));
     command.arg(format!("--randseed={}", run.seed));
     command.arg(format!("--runtime={}ms", run.runtime.as_millis()));
     match target {

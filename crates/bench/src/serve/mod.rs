@@ -2,11 +2,9 @@
 //!
 //! ```text
 //!  ServeBenchArgs ─► suite ─► cases       what the client does, the servers, the targets
-//!                      ├─ layout, cache, interleave      as for `bench submit`
 //!                      ├─ server          started, waited for, watched, ended
 //!                      ├─ mounted         an ext4 on what is served
 //!                      └─ client          fio's nbd engine, or fio on a file, device, file system
-//!                           └─ report     tables, targets, JSON
 //! ```
 
 mod args;
@@ -14,8 +12,7 @@ mod cases;
 mod charge;
 mod client;
 mod mounted;
-mod report;
 mod server;
 mod suite;
 
-pub use args::{ServeBenchArgs, run_serve};
+pub(crate) use args::{ServeBenchArgs, run_serve};

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::cases::{LoopIo, Subject};
+use super::cases::{LoopIo, Server as Kind};
 use super::client::Target;
 use crate::error::{BenchError, Context, Result};
 use crate::launch::{self, Usage};
@@ -31,26 +31,19 @@ pub(crate) enum Served {
 }
 
 impl Served {
-    /// Has `subject` serve `image`, and waits until it does. Sockets and files are made in
-    /// `folder`.
+    /// Has a server of this kind serve `image`, and waits until it does. Sockets and files are made
+    /// in `folder`.
     ///
     /// # Errors
     /// A program cannot be started, or does not serve; there is no loop device.
-    pub(crate) fn start(
-        subject: Subject,
-        nowait: &Path,
-        image: &Path,
-        folder: &Path,
-    ) -> Result<Self> {
-        let target = match subject {
-            Subject::File => return Ok(Self::Plain(image.to_owned())),
-            Subject::Loop(io) => return LoopDevice::attach(image, io).map(Self::Loop),
-            Subject::NowaitFuse | Subject::QemuFuse => Target::File(folder.join("file")),
-            Subject::Nowait(_) | Subject::Qemu(..) | Subject::Nbdkit => {
-                Target::Nbd(folder.join("nbd"))
-            }
+    pub(crate) fn start(kind: Kind, nowait: &Path, image: &Path, folder: &Path) -> Result<Self> {
+        let target = match kind {
+            Kind::File => return Ok(Self::Plain(image.to_owned())),
+            Kind::Loop(io) => return LoopDevice::attach(image, io).map(Self::Loop),
+            Kind::NowaitFuse | Kind::QemuFuse => Target::File(folder.join("file")),
+            Kind::Nowait(_) | Kind::Qemu(..) | Kind::Nbdkit => Target::Nbd(folder.join("nbd")),
         };
-        let mut command = command(subject, nowait, image, &target);
+        let mut command = command(kind, nowait, image, &target);
         let server = Server::start(&mut command, image, &target)?;
         Ok(Self::Program(server, target))
     }
@@ -200,34 +193,34 @@ fn is_there(target: &Target, image: &Path) -> bool {
     }
 }
 
-fn command(subject: Subject, nowait: &Path, image: &Path, target: &Target) -> Command {
+fn command(kind: Kind, nowait: &Path, image: &Path, target: &Target) -> Command {
     let (Target::Nbd(place) | Target::File(place) | Target::Folder(place)) = target;
     let place = place.display();
     let mut command;
-    match subject {
-        Subject::Nowait(cache) => {
+    match kind {
+        Kind::Nowait(cache) => {
             command = Command::new(nowait);
             command.args(["serve", "--cache", cache, "--nbd"]);
             command.arg(format!("unix:{place}")).arg(image);
         }
-        Subject::Qemu(cache, aio) => {
+        Kind::Qemu(cache, aio) => {
             command = Command::new("qemu-nbd");
             command.args(["--format=raw", "--persistent", "--shared=8"]);
             command.arg(format!("--cache={cache}")).arg(format!("--aio={aio}"));
             command.arg(format!("--socket={place}")).arg(image);
         }
-        Subject::Nbdkit => {
+        Kind::Nbdkit => {
             command = Command::new("nbdkit");
             command.args(["--foreground", "--unix", &place.to_string(), "file"]).arg(image);
         }
-        Subject::QemuFuse => {
+        Kind::QemuFuse => {
             let file = format!("filename={},cache.direct=on,aio=native", image.display());
             command = Command::new("qemu-storage-daemon");
             command.arg("--blockdev").arg(format!("driver=file,node-name=image,{file}"));
             let export = format!("mountpoint={place},writable=on");
             command.arg("--export").arg(format!("type=fuse,id=file,node-name=image,{export}"));
         }
-        Subject::NowaitFuse | Subject::Loop(_) | Subject::File => {
+        Kind::NowaitFuse | Kind::Loop(_) | Kind::File => {
             command = Command::new(nowait);
             command.args(["serve", "--cache", "none", "--fuse", &place.to_string()]).arg(image);
         }

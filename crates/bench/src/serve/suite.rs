@@ -1,112 +1,74 @@
 //! Runs the cases: every server on the same image, interleaved.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use super::cases::{Case, On, Subject};
+use serde_json::json;
+
+use super::cases::{self, Job, On, Server};
 use super::charge::Charge;
 use super::client::{self, Run};
 use super::mounted::Mounted;
 use super::server::Served;
+use crate::args::{DiskArgs, Extent};
 use crate::cache;
+use crate::case::Case;
 use crate::error::{BenchError, Context, Result};
 use crate::host::Host;
-use crate::interleave::interleave;
 use crate::interrupt;
 use crate::layout::TestFile;
+use crate::measurement::{Measurement, Pairs, params};
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
-use crate::runs::Runs;
+use crate::runner;
 use crate::stats;
 use crate::verdict;
 
-/// What to measure.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) cases: Vec<&'static Case>,
-    pub(crate) subjects: Vec<(&'static str, Subject)>,
-    pub(crate) rounds: usize,
-    pub(crate) runtime: Duration,
-    pub(crate) size_bytes: u64,
-    pub(crate) folder: PathBuf,
-    /// Drop the page cache of the whole machine before a run, not only the pages of the image.
-    pub(crate) drop_caches: bool,
-    pub(crate) keep: bool,
-    /// The tool itself.
-    pub(crate) nowait: PathBuf,
-}
-
-/// What came out.
-#[derive(Debug)]
-pub(crate) struct Results {
-    pub(crate) host: Host,
-    pub(crate) rounds: usize,
-    pub(crate) runtime_s: f64,
-    pub(crate) size_bytes: u64,
-    /// Whether the whole page cache was dropped before each run, or only the pages of the image.
-    pub(crate) caches_dropped: bool,
-    pub(crate) cases: Vec<(&'static Case, Runs)>,
-    pub(crate) notes: Vec<String>,
-}
-
 /// What figures that are published are of, at least.
 const PUBLISHED_S: f64 = 5.0;
-
-impl Results {
-    /// Tells whether the runs were too short or too few to be published.
-    pub(crate) fn is_quick(&self) -> bool {
-        self.runtime_s < PUBLISHED_S || self.rounds < verdict::ROUNDS_MIN
-    }
-}
 
 /// Measures.
 ///
 /// # Errors
 /// fio is missing, an image cannot be laid out, or a run failed.
-pub(crate) fn measure(plan: &Plan) -> Result<Results> {
-    interrupt::install();
+pub(crate) fn measure(
+    mut cases: Vec<Case<Job>>,
+    extent: &Extent,
+    disk: &DiskArgs,
+    keep: bool,
+) -> Result<Measurement> {
     let fio = Command::new("fio").arg("--version").output();
     let fio = fio.context(|| "cannot start fio; install it".to_owned())?;
     let version = String::from_utf8_lossy(&fio.stdout).trim().to_owned();
-    std::fs::create_dir_all(&plan.folder).context(|| plan.folder.display().to_string())?;
+    let nowait = std::env::current_exe().context(|| "find this program".to_owned())?;
+    std::fs::create_dir_all(&disk.dir).context(|| disk.dir.display().to_string())?;
     let scratch = tempfile::tempdir().context(|| "temporary folder".to_owned())?;
     let mut notes = Vec::new();
-    let subjects: Vec<_> = plan.subjects.iter().filter(|one| works(one, &mut notes)).collect();
+    leave_possible(&mut cases, &mut notes);
     let progress = Progress::new();
-    let image = TestFile::new(plan.folder.join("image"), plan.keep);
-    let size_bytes = image.lay_out(plan.size_bytes, 0, &|_| true, &|written| {
-        progress.laying_out(written, plan.size_bytes);
-    })?;
-    for case in &plan.cases {
-        let runtime_s = plan.runtime.as_secs_f64();
-        let able = subjects.iter().filter(|one| case.takes(one.1));
-        able.for_each(|one| progress.expect(case.name, one.0, plan.rounds, runtime_s));
-    }
+    let image = TestFile::new(disk.dir.join("image"), keep);
+    let Extent { rounds, runtime, size_bytes } = *extent;
+    image.lay_out(size_bytes, 0, &|_| true, &|written| progress.laying_out(written, size_bytes))?;
+    runner::expect(&progress, &cases, rounds, |_| runtime.as_secs_f64());
     progress.start_runs();
-    let drop_caches = plan.drop_caches;
-    let mut cases = Vec::new();
-    let mut caches: Vec<(&str, Vec<f64>)> = subjects.iter().map(|s| (s.0, vec![])).collect();
-    for case in &plan.cases {
-        let able: Vec<_> = subjects.iter().copied().filter(|one| case.takes(one.1)).collect();
-        if able.is_empty() {
-            notes.push(format!("{} was not measured: it wants a file or a device", case.name));
-            continue;
-        }
-        let outcome = interleave(&able, plan.rounds, |round, (name, subject)| {
-            progress.start(case.name, name, round);
+    let (runtime_s, drop_caches) = (runtime.as_secs_f64(), disk.drops_caches());
+    let quick = runtime_s < PUBLISHED_S || rounds < verdict::ROUNDS_MIN;
+    let (mut measured, mut caches) = (Vec::new(), BTreeMap::<&str, Vec<f64>>::new());
+    for case in &cases {
+        let one_case = std::slice::from_ref(case);
+        let runs = runner::measure(&progress, one_case, rounds, |case, subject, round| {
             cache::make_cold(image.path(), drop_caches)?;
             let (path, seed) = (image.path(), round as u64 + 1);
-            let run = Run { case, image: path, size_bytes, runtime: plan.runtime, seed };
-            let (sample, cached) = one(&run, *subject, &plan.nowait, scratch.path())
-                .map_err(|error| BenchError::failed(format!("{name}, {}: {error}", case.name)))?;
-            let of = caches.iter_mut().find(|cache_of| cache_of.0 == *name);
-            of.into_iter().for_each(|cache_of| cache_of.1.push(cached));
-            progress.finish_run();
-            Ok(sample)
+            let run = Run { job: &subject.job, image: path, size_bytes, runtime, seed };
+            let (sample, cached) = one(&run, &nowait, scratch.path()).map_err(|error| {
+                BenchError::failed(format!("{}, {}: {error}", subject.name, case.name))
+            })?;
+            caches.entry(subject.name).or_default().push(cached);
+            Ok(Some(sample))
         })?;
-        cases.push((*case, able.iter().map(|subject| subject.0).zip(outcome).collect()));
+        measured.extend(runs.into_iter().map(|runs| cases::results(case, runs, extent, quick)));
         if interrupt::happened() {
             break;
         }
@@ -119,27 +81,59 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
              {most:.1}"
         ));
     }
-    let runtime_s = plan.runtime.as_secs_f64();
-    let host = Host::describe(&plan.folder, &version);
-    let rounds = plan.rounds;
-    let caches_dropped = drop_caches;
-    Ok(Results { host, rounds, runtime_s, size_bytes, caches_dropped, cases, notes })
+    Ok(Measurement {
+        workload: "serve",
+        host: Host::describe(&disk.dir, &version),
+        params: params(json!({
+            "rounds": rounds,
+            "runtime_s": runtime_s,
+            // Shorter or fewer than runs that are published.
+            "quick": quick,
+            "size_bytes": size_bytes,
+            "depth": 32,
+            "page_cache": match drop_caches {
+                true => "dropped before each run",
+                false => "pages of the image dropped before each run",
+            },
+        })),
+        cases: measured,
+        pairs: Pairs::FirstWith,
+        notes,
+        failed: Vec::new(),
+        words: (String::new(), "CPU and switches are those of the server. "),
+    })
 }
 
-/// Tells whether the server can be had, and notes if it cannot.
-fn works((name, subject): &(&'static str, Subject), notes: &mut Vec<String>) -> bool {
-    let lacks = match subject {
-        Subject::Qemu(..) => lacks_program("qemu-nbd"),
-        Subject::Nbdkit => lacks_program("nbdkit"),
-        Subject::QemuFuse => lacks_program("qemu-storage-daemon").or_else(lacks_fuse),
-        Subject::NowaitFuse => lacks_fuse(),
-        Subject::Loop(_) => lacks_loop(),
-        Subject::Nowait(_) | Subject::File => None,
-    };
-    if let Some(why) = &lacks {
-        notes.push(format!("{name} was not measured: {why}"));
+/// Leaves the servers that can be had, and cases that have some; notes the others.
+fn leave_possible(cases: &mut Vec<Case<Job>>, notes: &mut Vec<String>) {
+    let mut missing: BTreeMap<&str, Option<String>> = BTreeMap::new();
+    for case in cases.iter_mut() {
+        case.subjects.retain(|subject| {
+            let why = missing.entry(subject.name).or_insert_with(|| lacks(subject.job.server));
+            why.is_none()
+        });
     }
-    lacks.is_none()
+    let why =
+        |(name, why): (&str, Option<String>)| Some(format!("{name} was not measured: {}", why?));
+    notes.extend(missing.into_iter().filter_map(why));
+    cases.retain(|case| {
+        if case.subjects.is_empty() {
+            notes.push(format!("{} was not measured: no server of it is left", case.name));
+        }
+        !case.subjects.is_empty()
+    });
+}
+
+/// Says why a server cannot be had, if it cannot.
+fn lacks(server: Server) -> Option<String> {
+    match server {
+        Server::Qemu(..) => lacks_program("qemu-nbd"),
+        Server::Nbdkit => lacks_program("nbdkit"),
+        Server::QemuFuse => lacks_program("qemu-storage-daemon").or_else(|| lacks_device("fuse")),
+        Server::NowaitFuse => lacks_device("fuse"),
+        Server::Loop(_) => lacks_device("loop-control"),
+        Server::Nowait(_) | Server::File => None,
+    }
 }
 
 fn lacks_program(program: &str) -> Option<String> {
@@ -147,14 +141,10 @@ fn lacks_program(program: &str) -> Option<String> {
     (!there).then(|| format!("{program} is not installed"))
 }
 
-fn lacks_fuse() -> Option<String> {
-    let device = File::options().read(true).write(true).open("/dev/fuse");
-    device.err().map(|error| format!("/dev/fuse: {error}"))
-}
-
-fn lacks_loop() -> Option<String> {
-    let device = File::options().read(true).write(true).open("/dev/loop-control");
-    device.err().map(|error| format!("/dev/loop-control: {error}"))
+fn lacks_device(name: &str) -> Option<String> {
+    let path = PathBuf::from("/dev").join(name);
+    let device = File::options().read(true).write(true).open(&path);
+    device.err().map(|error| format!("{}: {error}", path.display()))
 }
 
 /// Makes one run; returns its figures, and how many bytes of the image are then in the kernel's
@@ -163,13 +153,13 @@ fn lacks_loop() -> Option<String> {
 /// How much the page cache has grown is what was cached for the server from when it was there on,
 /// or for the whole machine, Buffers too; in an ext4, which has a cache of its own, it is what
 /// there is of the image.
-fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<(Sample, f64)> {
+fn one(run: &Run<'_>, nowait: &Path, folder: &Path) -> Result<(Sample, f64)> {
     // Dropped behind the server, whose cgroup it is.
     let charge;
-    let served = Served::start(subject, nowait, run.image, folder)?;
+    let served = Served::start(run.job.server, nowait, run.image, folder)?;
     client::read_into_memory();
     charge = Charge::begin(served.pid());
-    let parsed = match run.case.on {
+    let parsed = match run.job.on {
         On::Disk => client::run(run, &served.target())?,
         On::Ext4 => {
             let mounted = Mounted::new(&served.target(), folder)?;
@@ -185,7 +175,7 @@ fn one(run: &Run<'_>, subject: Subject, nowait: &Path, folder: &Path) -> Result<
         sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
         sample.insert(Metric::RssBytesMax, used.rss_bytes_max);
     }
-    let growth = if run.case.on == On::Disk { grown } else { cached };
+    let growth = if run.job.on == On::Disk { grown } else { cached };
     if growth.is_finite() {
         sample.insert(Metric::PageCacheGrowthBytes, growth);
     }

@@ -2,14 +2,15 @@
 
 use clap::Args;
 
-use super::args::{CommonArgs, run_one, run_workload};
-use super::case::{Case, Subject, Target};
-use super::engine::EngineDef;
-use super::job::{Transfer, Work};
-use super::results::WorkloadResults;
+use super::args::CommonArgs;
+use super::job::{Recipe, Transfer, Work};
+use super::run;
+use crate::case::{Case, Subject, Target};
 use crate::error::{BenchError, Result};
+use crate::measurement::Measurement;
 use crate::metric::Metric;
 use crate::offsets::Access;
+use crate::peers::registry::EngineDef;
 use crate::units::parse_size;
 
 const EXAMPLES: &str = "\
@@ -41,6 +42,10 @@ pub struct AioStressArgs {
     #[arg(long, value_name = "N", default_value = "8")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub batch: u16,
+
+    /// Carry out one run; a measurement calls itself with this
+    #[arg(long, value_name = "JSON", hide = true)]
+    pub one: Option<String>,
 
     /// Engines, device, length and reports
     #[command(flatten)]
@@ -115,9 +120,9 @@ impl Shape {
 /// # Errors
 /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
 /// asked to stop, or `--check` was given and a target is not met.
-pub fn run_aio_stress(args: &AioStressArgs) -> Result<Option<WorkloadResults>> {
-    if let Some(outcome) = run_one(&args.common) {
-        return outcome.map(|()| None);
+pub(crate) fn run_aio_stress(args: &AioStressArgs) -> Result<Option<Measurement>> {
+    if let Some(one) = &args.one {
+        return run::run(one).map(|()| None);
     }
     if args.record == 0 || !args.record.is_multiple_of(512) || args.record > 64 << 20 {
         return Err(BenchError::usage("--record must be a multiple of 512, at most 64M"));
@@ -129,15 +134,15 @@ pub fn run_aio_stress(args: &AioStressArgs) -> Result<Option<WorkloadResults>> {
         batch: usize::from(args.batch.min(args.depth)),
     };
     let engines = args.common.engines(DEFAULT)?;
-    run_workload(&args.common, "aio-stress", cases(&engines, shape))
+    args.common.run("aio-stress", cases(&engines, shape))
 }
 
 /// Makes the six rows.
-pub(crate) fn cases(engines: &[&'static EngineDef], shape: Shape) -> Vec<Case> {
+pub(crate) fn cases(engines: &[&'static EngineDef], shape: Shape) -> Vec<Case<Recipe>> {
     ROWS.iter().map(|row| case(row, engines, shape)).collect()
 }
 
-fn case(row: &RowDef, engines: &[&'static EngineDef], shape: Shape) -> Case {
+fn case(row: &RowDef, engines: &[&'static EngineDef], shape: Shape) -> Case<Recipe> {
     let RowDef(name, write, sync, random, source) = *row;
     let fsync = write && !sync;
     let transfer = Transfer {
@@ -158,16 +163,15 @@ fn case(row: &RowDef, engines: &[&'static EngineDef], shape: Shape) -> Case {
         // What cannot overlap has one request at a time, and one buffer in the processor's cache.
         let depth = if engine.is_synchronous() { 1 } else { transfer.depth };
         let own = Transfer { depth, refill: transfer.refill.min(depth), ..transfer };
-        Subject { name: engine.name, engine, work: Work::Transfer(own) }
+        let job = Recipe { sync, ..Recipe::new(engine, Work::Transfer(own)) };
+        Subject { name: engine.name, engine: (engine.name, engine.about), job }
     };
-    let subjects: Vec<Subject> = able.map(subject).collect();
+    let subjects: Vec<Subject<Recipe>> = able.map(subject).collect();
     Case {
         name,
         title: format!("{}, {} KiB records", name.replace('-', " "), shape.record_bytes >> 10),
+        about: "",
         source: source.to_owned(),
-        sync,
-        cold: true,
-        longer: 1,
         columns: if fsync { COLUMNS_SYNCED } else { COLUMNS },
         targets: targets(&subjects, fsync),
         subjects,
@@ -177,9 +181,9 @@ fn case(row: &RowDef, engines: &[&'static EngineDef], shape: Shape) -> Case {
 /// Our page cache, which is what a program of the API gets by default, is ahead of every peer; what
 /// nowait does with the kernel's is shown beside it. Where the writes are not durable, what counts
 /// is the time until they are.
-fn targets(subjects: &[Subject], fsync: bool) -> Vec<Target> {
+fn targets(subjects: &[Subject<Recipe>], fsync: bool) -> Vec<Target> {
     let metric = if fsync { Metric::BytesPerSSynced } else { Metric::BytesPerS };
-    let peers = subjects.iter().map(|subject| subject.engine);
+    let peers = subjects.iter().map(|subject| subject.job.engine);
     let peers = peers.filter(|engine| !engine.is_native() && engine.name != "null");
     let peers = peers.filter(|engine| !engine.name.contains("nowait"));
     peers.map(|peer| Target::at_least(metric, "nowait-user", 1.0, peer.name)).collect()
@@ -187,19 +191,22 @@ fn targets(subjects: &[Subject], fsync: bool) -> Vec<Target> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::engine;
     use super::*;
+    use crate::case::Against;
+    use crate::peers::registry;
 
     #[test]
     fn the_rows_are_those_of_the_source() {
-        let engines: Vec<_> = DEFAULT.iter().map(|name| engine::find(name)).collect();
-        let engines = engines.into_iter().collect::<Result<Vec<_>>>().expect("known");
+        let engines = registry::find_all(DEFAULT).expect("known");
         let cases = cases(&engines, Shape::SOURCE);
         assert_eq!(cases.len(), 6);
-        let has = |case: &Case, name| case.subjects.iter().any(|subject| subject.name == name);
-        assert!(has(&cases[0], "mmap") && !has(&cases[1], "mmap"), "mmap only reads");
+        assert!(cases[0].has("mmap") && !cases[1].has("mmap"), "mmap only reads");
         assert!(cases[0].targets.iter().all(|target| target.metric == Metric::BytesPerS));
         assert!(cases[5].targets.iter().all(|target| target.metric == Metric::BytesPerSSynced));
-        assert!(!cases[0].targets.iter().any(|target| target.against.contains("nowait")));
+        let is_ours = |target: &Target| match target.against {
+            Against::Subject(name) => name.contains("nowait"),
+            Against::Own(_) | Against::Bytes(_) => true,
+        };
+        assert!(!cases[0].targets.iter().any(is_ours));
     }
 }

@@ -2,13 +2,13 @@
 
 use clap::Args;
 
-use super::args::{CommonArgs, run_one, run_workload};
-use super::case::{Case, Subject, Target, name};
-use super::engine::{self, EngineDef};
-use super::job::{Cleaner, Work};
-use super::results::WorkloadResults;
+use super::args::CommonArgs;
+use super::job::{Cleaner, Recipe, Work};
+use crate::case::{Case, Subject, Target, name};
 use crate::error::Result;
+use crate::measurement::Measurement;
 use crate::metric::Metric;
+use crate::peers::registry::{self, EngineDef};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -77,39 +77,35 @@ const FEW: usize = 25;
 /// # Errors
 /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
 /// asked to stop, or `--check` was given and a target is not met.
-pub fn run_cleaner(args: &CleanerArgs) -> Result<Option<WorkloadResults>> {
-    if let Some(outcome) = run_one(&args.common) {
-        return outcome.map(|()| None);
-    }
+pub(crate) fn run_cleaner(args: &CleanerArgs) -> Result<Option<Measurement>> {
     let shape = Shape {
         agents: usize::from(args.agents),
         pool_pages: args.pool_pages as usize,
         depth: usize::from(args.depth),
     };
-    let default: Vec<&str> = RAW.iter().chain(BUFFERED).copied().collect();
-    let engines = args.common.engines(&default)?;
-    run_workload(&args.common, "cleaner", cases(&engines, shape)?)
+    let engines = args.common.engines(&[RAW, BUFFERED].concat())?;
+    args.common.run("cleaner", cases(&engines, shape)?)
 }
 
 /// The engines of all cases.
 pub(crate) fn default_engines() -> Result<Vec<&'static EngineDef>> {
-    RAW.iter().chain(BUFFERED).map(|name| engine::find(name)).collect()
+    registry::find_all(&[RAW, BUFFERED].concat())
 }
 
 /// Makes the cases: direct engines are in the raw ones, others in the buffered one.
-pub(crate) fn cases(engines: &[&'static EngineDef], shape: Shape) -> Result<Vec<Case>> {
+pub(crate) fn cases(engines: &[&'static EngineDef], shape: Shape) -> Result<Vec<Case<Recipe>>> {
     let of = |direct: bool| -> Vec<&'static EngineDef> {
         let able = engines.iter().copied().filter(|engine| engine.writes());
         able.filter(|engine| engine.direct == direct && !engine.is_synchronous()).collect()
     };
     let raw = "relative throughput 122 → 133 (×1.09), written by cleaners 70 → 100 %";
     let buffered = "relative throughput 100 → 113.7 (×1.14), written by cleaners 37 → 100 %";
-    let direct = engine::find("psync-direct")?;
+    let direct = registry::find("psync-direct")?;
     let few = Shape { agents: (shape.agents / FEW).max(1), ..shape };
     Ok(vec![
         case("raw", raw, &of(true), (direct, SYNC, 1), 1.09, shape),
         case("raw-few", raw, &of(true), (direct, SYNC / FEW, 1), 1.09, few),
-        case("buffered", buffered, &of(false), (engine::find("psync")?, 5, 5), 1.137, shape),
+        case("buffered", buffered, &of(false), (registry::find("psync")?, 5, 5), 1.137, shape),
     ])
 }
 
@@ -120,23 +116,22 @@ fn case(
     (sync, sync_count, aio_count): (&'static EngineDef, usize, usize),
     ratio: f64,
     shape: Shape,
-) -> Case {
-    let subject = |engine: &'static EngineDef, cleaners: usize, depth: usize| Subject {
-        name: name(format!("{}-{cleaners}", engine.name)),
-        engine,
-        work: Work::Cleaner(Cleaner {
-            cleaners,
-            depth,
-            agents: shape.agents,
-            pool_pages: shape.pool_pages,
-        }),
+) -> Case<Recipe> {
+    let subject = |engine: &'static EngineDef, cleaners: usize, depth: usize| {
+        let Shape { agents, pool_pages, .. } = shape;
+        let work = Work::Cleaner(Cleaner { cleaners, depth, agents, pool_pages });
+        Subject {
+            name: name(format!("{}-{cleaners}", engine.name)),
+            engine: (engine.name, engine.about),
+            job: Recipe { sync: name_of_case == "buffered", ..Recipe::new(engine, work) },
+        }
     };
     let baseline = subject(sync, sync_count, 1);
     let against = baseline.name;
     let mut subjects = vec![baseline];
     subjects.extend(engines.iter().map(|engine| subject(engine, aio_count, shape.depth)));
     // The first of ours: what a program of the API gets by default.
-    let ours = subjects.iter().find(|s| s.engine.is_native()).map(|s| s.name);
+    let ours = subjects.iter().find(|s| s.job.engine.is_native()).map(|s| s.name);
     let targets = ours.into_iter().flat_map(|ours| {
         [
             Target::at_least(Metric::TransactionsPerS, ours, ratio, against),
@@ -151,9 +146,7 @@ fn case(
             shape.agents, shape.pool_pages
         ),
         source: source.to_owned(),
-        sync: name_of_case == "buffered",
-        cold: true,
-        longer: 1,
+        about: "",
         columns: COLUMNS,
         subjects,
         targets,
@@ -168,8 +161,8 @@ mod tests {
     fn cleaners_and_agents_are_fewer_in_the_same_proportion() {
         let engines = default_engines().expect("known");
         let cases = cases(&engines, Shape::DEFAULT).expect("made");
-        let numbers = |case: &Case| {
-            let work = case.subjects[..2].iter().map(|subject| match subject.work {
+        let numbers = |case: &Case<Recipe>| {
+            let work = case.subjects[..2].iter().map(|subject| match subject.job.work {
                 Work::Cleaner(cleaner) => (cleaner.agents, cleaner.cleaners),
                 _ => unreachable!("all are cleaners"),
             });

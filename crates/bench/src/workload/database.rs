@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::engine::{self, Task};
 use super::job::{Cleaner, Job};
 use super::run::fill_pool;
 use crate::error::{BenchError, Result};
 use crate::metric::{Metric, Sample};
 use crate::pattern;
 use crate::peers::psync::Psync;
+use crate::peers::registry::{self, Task};
 use crate::peers::{Arena, Engine, Peer, Place, Request};
 use crate::stats::SplitMix;
 use crate::usage::Used;
@@ -96,7 +96,7 @@ impl Task for Run<'_> {
             fill_pool(engine, self.job)?;
             return self.with(engine, engine);
         }
-        let direct = engine::find(&self.job.engine)?.direct;
+        let direct = registry::find(&self.job.engine)?.direct;
         let agents = Psync::open(&Place { direct, ..self.job.place() }, false)?;
         self.with(&agents, engine)
     }

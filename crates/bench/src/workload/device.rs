@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nowait_sys::aligned::AlignedBuffer;
 
+use super::suite::Files;
 use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
 use crate::layout::{TestFile, holds_pattern};
@@ -73,6 +74,12 @@ impl Device {
             ))),
             Err(_) => Self::lay_out(device.to_owned(), how.keep, false, how),
         }
+    }
+
+    /// Returns where it is.
+    pub(crate) fn files(&self) -> Files {
+        let (read, write) = (self.path.clone(), self.path.clone());
+        Files { read, write, in_memory: self.in_memory }
     }
 
     /// Uses a file that is there, if it is one of ours.

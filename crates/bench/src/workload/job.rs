@@ -1,7 +1,8 @@
-//! One run in its own process: what it is told, and what it tells.
+//! One run in its own process: its parameters and its results.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nowait::{BackendChoice, SubmitMode};
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::metric::{Metric, Sample};
 use crate::offsets::Access;
 use crate::peers::Place;
+use crate::peers::registry::EngineDef;
 
 /// What one process does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -17,10 +19,13 @@ pub(crate) struct Job {
     pub(crate) engine: String,
     /// The library it loads, for those that load one.
     pub(crate) library: Option<PathBuf>,
+    pub(crate) backend: Backend,
     pub(crate) work: Work,
     /// `O_DSYNC`.
     pub(crate) sync: bool,
     pub(crate) path: PathBuf,
+    /// Another file, which fills our cache before a run; without it that is a sparse one.
+    pub(crate) other: Option<PathBuf>,
     /// Bytes of the file that are worked on.
     pub(crate) set_bytes: u64,
     /// Size of our page cache.
@@ -33,6 +38,68 @@ pub(crate) struct Job {
     pub(crate) outcome: PathBuf,
 }
 
+/// What nowait uses underneath.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Backend {
+    Auto,
+    Uring,
+    /// The kernel's native AIO; the process is not allowed to use `io_uring`.
+    Kaio,
+}
+
+/// What a subject does, wherever and whenever it does it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipe {
+    pub(crate) engine: &'static EngineDef,
+    pub(crate) backend: Backend,
+    pub(crate) work: Work,
+    /// `O_DSYNC`.
+    pub(crate) sync: bool,
+    /// Runs begin with empty caches.
+    pub(crate) cold: bool,
+    /// A run takes so many times the runtime of the measurement.
+    pub(crate) longer: u32,
+    /// What is worked on, and our page cache.
+    pub(crate) set: Share,
+    pub(crate) pool: Share,
+}
+
+/// A size as a share of that of the measurement.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share(pub(crate) u64, pub(crate) u64);
+
+impl Share {
+    /// Returns the size; a part is a multiple of 2 MiB, and at least that.
+    pub(crate) fn of(self, size_bytes: u64) -> u64 {
+        if self.1 == 1 {
+            return size_bytes * self.0;
+        }
+        (size_bytes * self.0 / self.1).max(1).next_multiple_of(2 << 20)
+    }
+}
+
+impl Recipe {
+    /// Does `work` with all of the file, cold; our cache has room for all of it, as the kernel's.
+    pub(crate) fn new(engine: &'static EngineDef, work: Work) -> Self {
+        Self {
+            engine,
+            backend: Backend::Auto,
+            work,
+            sync: false,
+            cold: true,
+            longer: 1,
+            set: Share(1, 1),
+            pool: Share(9, 8),
+        }
+    }
+
+    /// Returns the longest time of a run.
+    pub(crate) fn runtime(&self, of_all: Duration) -> Duration {
+        of_all * self.longer
+    }
+}
+
 /// What is done with the file.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,6 +107,7 @@ pub(crate) enum Work {
     Transfer(Transfer),
     Cleaner(Cleaner),
     Prefetch(Prefetch),
+    Cached(Cached),
 }
 
 /// Blocks are read and written, by threads that keep a number of requests under way.
@@ -87,6 +155,37 @@ pub(crate) struct Prefetch {
     pub(crate) extent_bytes: usize,
 }
 
+/// Blocks are read or written in a cached file, by threads that each visit all of it.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Cached {
+    pub(crate) write: bool,
+    pub(crate) access: Access,
+    pub(crate) warm: Warm,
+    /// Ends with an fsync, inside the measured time, after one lap.
+    pub(crate) fsync: bool,
+    /// Ends after one visit of every block, even before its time.
+    pub(crate) one_lap: bool,
+    /// Submits only whole batches of `depth`, and waits for all of each.
+    pub(crate) batches: bool,
+    pub(crate) threads: usize,
+    pub(crate) depth: usize,
+    pub(crate) block_bytes: usize,
+}
+
+/// What is done before the clock starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Warm {
+    /// Nothing of the file. Our pool is full of another file, as after some time of use.
+    Nothing,
+    /// All of the set is read in order.
+    All,
+    /// All of it, page by page with `POSIX_FADV_RANDOM`, so that the kernel takes small folios.
+    Pages,
+    /// Every other 64 KiB, as if a cache half as large had seen random reads.
+    Half,
+}
+
 /// What a run has measured: figures by the names of their metrics.
 pub(crate) type Outcome = BTreeMap<String, f64>;
 
@@ -100,7 +199,11 @@ impl Job {
             sync: self.sync,
             set_bytes: self.set_bytes,
             pool_bytes: self.pool_bytes,
-            backend: BackendChoice::Auto,
+            backend: match self.backend {
+                Backend::Auto => BackendChoice::Auto,
+                Backend::Uring => BackendChoice::Uring,
+                Backend::Kaio => BackendChoice::Kaio,
+            },
             submit: SubmitMode::Auto,
         }
     }
@@ -108,11 +211,12 @@ impl Job {
 
 impl Work {
     /// Tells whether anything is written.
-    fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         match self {
             Self::Transfer(transfer) => transfer.write_percent > 0,
             Self::Cleaner(_) => true,
             Self::Prefetch(_) => false,
+            Self::Cached(cached) => cached.write,
         }
     }
 }
@@ -124,8 +228,7 @@ pub(crate) fn outcome(sample: &Sample) -> Outcome {
 
 /// Finds the metrics again; a name that is unknown is left out.
 pub(crate) fn sample(outcome: &Outcome) -> Sample {
-    let known = |name: &str| Metric::ALL.into_iter().find(|metric| metric.name() == name);
-    outcome.iter().filter_map(|(name, value)| Some((known(name)?, *value))).collect()
+    outcome.iter().filter_map(|(name, value)| Some((Metric::named(name)?, *value))).collect()
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use clap::Args;
 
-use super::args::{CommonArgs, run_one, run_workload};
-use super::case::{Case, Subject, Target, name};
-use super::engine::{self, EngineDef};
-use super::job::{Prefetch, Work};
-use super::results::WorkloadResults;
+use super::args::CommonArgs;
+use super::job::{Prefetch, Recipe, Work};
+use crate::case::{Case, Subject, Target, name};
 use crate::error::Result;
+use crate::measurement::Measurement;
 use crate::metric::Metric;
+use crate::peers::registry::{self, EngineDef};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,19 +51,15 @@ const COLUMNS: &[Metric] =
 /// # Errors
 /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
 /// asked to stop, or `--check` was given and a target is not met.
-pub fn run_prefetch(args: &PrefetchArgs) -> Result<Option<WorkloadResults>> {
-    if let Some(outcome) = run_one(&args.common) {
-        return outcome.map(|()| None);
-    }
-    let default: Vec<&str> = DIRECT.iter().chain(BUFFERED).copied().collect();
-    let engines = args.common.engines(&default)?;
+pub(crate) fn run_prefetch(args: &PrefetchArgs) -> Result<Option<Measurement>> {
+    let engines = args.common.engines(&[DIRECT, BUFFERED].concat())?;
     let (scans, depth) = (usize::from(args.scans), usize::from(args.depth));
-    run_workload(&args.common, "prefetch", cases(&engines, scans, depth)?)
+    args.common.run("prefetch", cases(&engines, scans, depth)?)
 }
 
 /// The engines of both cases.
 pub(crate) fn default_engines() -> Result<Vec<&'static EngineDef>> {
-    DIRECT.iter().chain(BUFFERED).map(|name| engine::find(name)).collect()
+    registry::find_all(&[DIRECT, BUFFERED].concat())
 }
 
 /// Makes the two cases: direct engines are in the first, others in the second.
@@ -71,24 +67,27 @@ pub(crate) fn cases(
     engines: &[&'static EngineDef],
     scans: usize,
     depth: usize,
-) -> Result<Vec<Case>> {
-    let make = |case_name, sync: &'static str, direct: bool| -> Result<Case> {
+) -> Result<Vec<Case<Recipe>>> {
+    let make = |case_name, sync: &'static str, direct: bool| -> Result<Case<Recipe>> {
         let subject = |engine: &'static EngineDef, prefetchers: usize, depth: usize| Subject {
             name: name(format!("{}-{prefetchers}", engine.name)),
-            engine,
-            work: Work::Prefetch(Prefetch {
-                prefetchers,
-                depth,
-                scans,
-                ahead: AHEAD,
-                extent_bytes: EXTENT_BYTES,
-            }),
+            engine: (engine.name, engine.about),
+            job: Recipe::new(
+                engine,
+                Work::Prefetch(Prefetch {
+                    prefetchers,
+                    depth,
+                    scans,
+                    ahead: AHEAD,
+                    extent_bytes: EXTENT_BYTES,
+                }),
+            ),
         };
-        let mut subjects = vec![subject(engine::find(sync)?, SYNC, 1)];
+        let mut subjects = vec![subject(registry::find(sync)?, SYNC, 1)];
         let able = engines.iter().filter(|e| e.direct == direct && !e.is_synchronous());
         subjects.extend(able.map(|engine| subject(engine, 1, depth)));
         // The first of ours: what a program of the API gets by default.
-        let ours = subjects.iter().find(|s| s.engine.is_native()).map(|s| s.name);
+        let ours = subjects.iter().find(|s| s.job.engine.is_native()).map(|s| s.name);
         let against = subjects[0].name;
         let targets = |ours| {
             [
@@ -100,9 +99,7 @@ pub(crate) fn cases(
             name: case_name,
             title: format!("{scans} scans of 256 KiB extents: {SYNC} sync → 1 AIO prefetcher"),
             source: "expected to help decision support; no figure".to_owned(),
-            sync: false,
-            cold: true,
-            longer: 1,
+            about: "",
             columns: COLUMNS,
             targets: ours.into_iter().flat_map(targets).collect(),
             subjects,

@@ -3,14 +3,14 @@
 
 use clap::Args;
 
-use super::args::{CommonArgs, run_one, run_workload};
-use super::case::{Case, Subject, Target};
-use super::engine::EngineDef;
-use super::job::{Transfer, Work};
-use super::results::WorkloadResults;
+use super::args::CommonArgs;
+use super::job::{Recipe, Transfer, Work};
+use crate::case::{Case, Subject, Target};
 use crate::error::Result;
+use crate::measurement::Measurement;
 use crate::metric::Metric;
 use crate::offsets::Access;
+use crate::peers::registry::EngineDef;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,17 +56,14 @@ const COLUMNS: &[Metric] = &[
 /// # Errors
 /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
 /// asked to stop, or `--check` was given and a target is not met.
-pub fn run_randrw(args: &RandrwArgs) -> Result<Option<WorkloadResults>> {
-    if let Some(outcome) = run_one(&args.common) {
-        return outcome.map(|()| None);
-    }
+pub(crate) fn run_randrw(args: &RandrwArgs) -> Result<Option<Measurement>> {
     let ram = args.common.device.as_os_str() == "ram";
     let case = case(&args.common.engines(DEFAULT)?, ram);
-    run_workload(&args.common, "randrw", vec![case])
+    args.common.run("randrw", vec![case])
 }
 
 /// Makes the case, for a disk or for memory.
-pub(crate) fn case(engines: &[&'static EngineDef], ram: bool) -> Case {
+pub(crate) fn case(engines: &[&'static EngineDef], ram: bool) -> Case<Recipe> {
     let transfer = Transfer {
         write_percent: 50,
         access: Access::Random,
@@ -84,7 +81,8 @@ pub(crate) fn case(engines: &[&'static EngineDef], ram: bool) -> Case {
     let subject = |engine: &&'static EngineDef| {
         let depth = if engine.is_synchronous() { 1 } else { DEPTH };
         let own = Transfer { depth, ..transfer };
-        Subject { name: engine.name, engine, work: Work::Transfer(own) }
+        let job = Recipe::new(engine, Work::Transfer(own));
+        Subject { name: engine.name, engine: (engine.name, engine.about), job }
     };
     // The mode of submit that nobody has to choose.
     let ours = "nowait-host";
@@ -102,9 +100,7 @@ pub(crate) fn case(engines: &[&'static EngineDef], ram: bool) -> Case {
         name: if ram { "ram" } else { "disk" },
         title: format!("randrw 4 KiB, depth {DEPTH}, one request a call, buffered"),
         source: source.to_owned(),
-        sync: false,
-        cold: true,
-        longer: 1,
+        about: "",
         columns: COLUMNS,
         subjects: able.map(subject).collect(),
         targets: vec![

@@ -5,15 +5,16 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::args::{CommonArgs, run_one, run_workload};
-use super::case::{Case, Subject, Target, name};
+use super::args::CommonArgs;
 use super::device::direct_block_bytes;
-use super::engine::{self, EngineDef};
-use super::job::{Transfer, Work};
-use super::results::WorkloadResults;
+use super::job::{Recipe, Transfer, Work};
+use crate::args::unknown;
+use crate::case::{Case, Subject, Target, name};
 use crate::error::{BenchError, Result};
+use crate::measurement::Measurement;
 use crate::metric::Metric;
 use crate::offsets::Access;
+use crate::peers::registry::{self, EngineDef};
 use crate::units::parse_size;
 
 const EXAMPLES: &str = "\
@@ -112,15 +113,10 @@ const COLUMNS: &[Metric] = &[
 /// # Errors
 /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
 /// asked to stop, or `--check` was given and a target is not met.
-pub fn run_rawio(args: &RawioArgs) -> Result<Option<WorkloadResults>> {
-    if let Some(outcome) = run_one(&args.common) {
-        return outcome.map(|()| None);
-    }
-    for mode in &args.modes {
-        if !MODES.iter().any(|known| known.name == mode) {
-            let known = MODES.map(|mode| mode.name).join(", ");
-            return Err(BenchError::usage(format!("no mode '{mode}'; there are {known}")));
-        }
+pub(crate) fn run_rawio(args: &RawioArgs) -> Result<Option<Measurement>> {
+    let known = MODES.map(|mode| mode.name);
+    if let Some(mode) = args.modes.iter().find(|mode| !known.contains(&mode.as_str())) {
+        return Err(unknown("mode", mode, &known));
     }
     for block in &args.blocks {
         if !block.is_power_of_two() || !(512..=16 << 20).contains(block) {
@@ -132,7 +128,7 @@ pub fn run_rawio(args: &RawioArgs) -> Result<Option<WorkloadResults>> {
     let engines = args.common.engines(DEFAULT)?;
     let blocks = possible(&args.blocks, &args.common.device)?;
     let cases = cases(&engines, &modes, &KINDS, &blocks)?;
-    run_workload(&args.common, "rawio", cases)
+    args.common.run("rawio", cases)
 }
 
 /// Leaves out blocks that direct I/O refuses, and says so.
@@ -171,8 +167,8 @@ pub(crate) fn cases(
     modes: &[Mode],
     kinds: &[(&'static str, bool, bool)],
     blocks: &[usize],
-) -> Result<Vec<Case>> {
-    let sync = engine::find(SYNC)?;
+) -> Result<Vec<Case<Recipe>>> {
+    let sync = registry::find(SYNC)?;
     let mut cases = Vec::new();
     for kind in kinds {
         for block in blocks {
@@ -188,7 +184,7 @@ fn case(
     modes: &[Mode],
     (kind, write, random): (&'static str, bool, bool),
     block_bytes: usize,
-) -> Case {
+) -> Case<Recipe> {
     let transfer = |mode: &Mode| {
         Work::Transfer(Transfer {
             write_percent: if write { 100 } else { 0 },
@@ -204,12 +200,16 @@ fn case(
             all_drives: mode.depth > 1,
         })
     };
-    let mut subjects = vec![Subject { name: SYNC, engine: sync, work: transfer(&MODES[0]) }];
+    let subject = |name, engine: &'static EngineDef, mode| {
+        let job = Recipe { cold: false, ..Recipe::new(engine, transfer(mode)) };
+        Subject { name, engine: (engine.name, engine.about), job }
+    };
+    let mut subjects = vec![subject(SYNC, sync, &MODES[0])];
     let mut targets = Vec::new();
     for mode in modes {
         for engine in engines.iter().filter(|engine| !engine.is_synchronous()) {
             let own = name(format!("{}/{}", engine.name, mode.name));
-            subjects.push(Subject { name: own, engine, work: transfer(mode) });
+            subjects.push(subject(own, engine, mode));
             if mode.name == "minimum" && engine.name == "nowait-direct" && block_bytes >= 4096 {
                 targets.push(Target::at_least(Metric::BytesPerS, own, 1.0, SYNC));
                 targets.push(Target::at_most(Metric::CpuUsPerIo, own, 1.0, SYNC));
@@ -230,9 +230,7 @@ fn case(
             DRIVES * THREADS_A_DRIVE
         ),
         source: format!("against sync, {}", said.join("; ")),
-        sync: false,
-        cold: false,
-        longer: 1,
+        about: "",
         columns: COLUMNS,
         subjects,
         targets,
@@ -245,7 +243,7 @@ mod tests {
 
     #[test]
     fn modes_have_the_numbers_of_the_source() {
-        let engines = [engine::find("nowait-direct").expect("known")];
+        let engines = [registry::find("nowait-direct").expect("known")];
         let cases = cases(&engines, &MODES, &KINDS, &[4096, 1 << 20]).expect("made");
         assert_eq!(cases.len(), 8);
         assert_eq!((cases[0].name, cases[1].name), ("sequential-read-4k", "sequential-read-1m"));
@@ -263,8 +261,8 @@ mod tests {
         assert_eq!(cases[0].targets.len(), 2);
     }
 
-    fn in_flight(subject: &Subject) -> (&'static str, usize) {
-        let Work::Transfer(transfer) = subject.work else { unreachable!("all are") };
+    fn in_flight(subject: &Subject<Recipe>) -> (&'static str, usize) {
+        let Work::Transfer(transfer) = subject.job.work else { unreachable!("all are") };
         (subject.name, transfer.threads * transfer.depth)
     }
 }

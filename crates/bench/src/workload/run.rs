@@ -1,16 +1,76 @@
-//! The program of one run.
+//! The program of one run, and how this program starts it.
 
+use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use super::database;
-use super::engine;
-use super::job::{self, Job, Work};
-use super::scan;
-use super::transfer;
+use super::job::{self, Backend, Job, Outcome, Work};
+use super::{cached, database, scan, transfer};
 use crate::error::{BenchError, Context, Result};
+use crate::launch;
+use crate::memory;
 use crate::metric::{Metric, Sample};
-use crate::peers::Engine;
+use crate::peers::{Engine, registry};
+use crate::seccomp;
+
+/// What a run may take beyond its runtime: starting, filling a cache, and writing back.
+const GRACE: Duration = Duration::from_mins(3);
+/// The command that carries out a run, whatever its workload is.
+const RUN_COMMAND: &str = "aio-stress";
+/// The exit code of a run whose engine does not work here.
+const UNUSABLE: i32 = 2;
+
+/// This program, as it is called for a run.
+pub(crate) struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+    outcome: tempfile::NamedTempFile,
+}
+
+impl Program {
+    /// Calls itself in the way it was called, up to the name of the command.
+    pub(crate) fn new(workload: &str) -> Result<Self> {
+        let before = std::env::args_os().skip(1).take_while(|argument| argument != workload);
+        Ok(Self {
+            path: std::env::current_exe().context(|| "find this program".to_owned())?,
+            arguments: before.chain([RUN_COMMAND, "--one"].map(OsString::from)).collect(),
+            outcome: tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?,
+        })
+    }
+
+    /// Carries out a run in a process of its own.
+    ///
+    /// # Errors
+    /// The engine does not work here (wrong usage), or the run failed.
+    pub(crate) fn run(&self, job: Job) -> Result<Sample> {
+        let job = Job { outcome: self.outcome.path().to_owned(), ..job };
+        let text = serde_json::to_string(&job).map_err(|e| BenchError::failed(e.to_string()))?;
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).arg(text);
+        if job.backend == Backend::Kaio {
+            seccomp::forbid_uring(&mut command);
+        }
+        let limit = Duration::from_millis(job.runtime_ms) + GRACE;
+        let finished = launch::run(&mut command, limit)?;
+        if !finished.status.success() {
+            let message = finished.stderr.trim().to_owned();
+            return Err(match finished.status.code() {
+                Some(UNUSABLE) => BenchError::usage(message),
+                _ => BenchError::failed(message),
+            });
+        }
+        let text = fs::read_to_string(self.outcome.path()).context(|| "outcome".to_owned())?;
+        let outcome: Outcome =
+            serde_json::from_str(&text).map_err(|e| BenchError::failed(format!("outcome: {e}")))?;
+        let mut sample = job::sample(&outcome);
+        let busy = finished.usage.other_us / finished.usage.wall_us;
+        sample.insert(Metric::OtherBusyCores, busy);
+        sample.insert(Metric::PageCacheGrowthBytes, finished.usage.cache_growth_bytes);
+        Ok(sample)
+    }
+}
 
 /// Carries out the run that `text` describes, and writes its outcome where that says.
 ///
@@ -20,23 +80,30 @@ pub(crate) fn run(text: &str) -> Result<()> {
     let job: Job = serde_json::from_str(text)
         .map_err(|error| BenchError::failed(format!("no description of a run: {error}")))?;
     let mut sample = carry_out(&job)?;
-    sample.extend(memory_used().map(|bytes| (Metric::RssBytesMax, bytes)));
+    sample.insert(Metric::RssBytesMax, memory::peak_bytes());
     let text = serde_json::to_string(&job::outcome(&sample))
         .map_err(|error| BenchError::failed(format!("outcome: {error}")))?;
     fs::write(&job.outcome, text).context(|| format!("write {}", job.outcome.display()))
 }
 
 fn carry_out(job: &Job) -> Result<Sample> {
-    let (engine, place) = (engine::find(&job.engine)?, job.place());
+    let (engine, place) = (registry::find(&job.engine)?, job.place());
     let library = job.library.as_deref();
     match job.work {
         Work::Transfer(transfer) => engine.with(&place, library, transfer::Run { job, transfer }),
         Work::Cleaner(cleaner) => engine.with(&place, library, database::Run { job, cleaner }),
         Work::Prefetch(prefetch) => engine.with(&place, library, scan::Run { job, prefetch }),
+        Work::Cached(work) => {
+            // Before the file is mapped: it is populated from what is cached then.
+            if !engine.has_own_cache() && !engine.direct {
+                cached::warm_kernel(job, &work)?;
+            }
+            engine.with(&place, library, cached::Run { job, work })
+        }
     }
 }
 
-/// Fills a cache of this process with pages of nothing, as if it had been in use for some time: the
+/// Fills a cache of this process with another file, as if it had been in use for some time: the
 /// first use of memory costs more than the device, and the kernel's cache has done it long ago.
 ///
 /// # Errors
@@ -45,18 +112,13 @@ pub(crate) fn fill_pool<E: Engine>(engine: &E, job: &Job) -> Result<()> {
     if !engine.has_own_cache() {
         return Ok(());
     }
+    if let Some(other) = &job.other {
+        return engine.fill(other, job.pool_bytes);
+    }
     let on_disk = job.path.parent().filter(|_| job.path.is_file());
     let folder = on_disk.map_or_else(std::env::temp_dir, Path::to_owned);
     let what = || format!("a sparse file in {}", folder.display());
     let file = tempfile::NamedTempFile::new_in(&folder).context(what)?;
     file.as_file().set_len(job.pool_bytes).context(what)?;
     engine.fill(file.path(), job.pool_bytes)
-}
-
-/// Returns the largest memory this process has had, in bytes.
-fn memory_used() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024.0)
 }

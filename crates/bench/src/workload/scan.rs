@@ -11,13 +11,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::drives::Drives;
-use super::engine::Task;
 use super::job::{Job, Prefetch};
 use super::run::fill_pool;
 use crate::error::{BenchError, Result};
 use crate::metric::{Metric, Sample};
 use crate::offsets::Access;
 use crate::pattern;
+use crate::peers::registry::Task;
 use crate::peers::{Arena, Engine, Peer, Request};
 use crate::usage::Used;
 

@@ -10,12 +10,12 @@ use hdrhistogram::Histogram;
 use nowait_sys::aligned::AlignedBuffer;
 
 use super::drives::Drives;
-use super::engine::Task;
 use super::job::{Job, Transfer};
 use super::run::fill_pool;
 use crate::error::{BenchError, Context, Result};
 use crate::metric::{Metric, Sample};
 use crate::pattern;
+use crate::peers::registry::Task;
 use crate::peers::{Arena, Engine, Peer, Request};
 use crate::stats::SplitMix;
 use crate::usage::Used;

@@ -94,12 +94,12 @@ fn is_ours(engine: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::report::json_text;
-    use crate::results::sample_results;
+    use crate::measurement;
     use serde_json::json;
 
     fn sample() -> String {
-        page(&Saved::parse(&json_text(&sample_results()).expect("JSON")).expect("a measurement"))
+        let json = measurement::sample().json().expect("JSON");
+        page(&Saved::parse(&json).expect("a measurement"))
     }
 
     /// Fails unless the page stands alone and every tag is closed.

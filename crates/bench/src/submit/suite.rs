@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
+use super::cases::{Job, Place, Start, Way};
+use super::prepare::{Folders, leave_runnable, probe};
+use crate::args::Extent;
 use crate::cache;
+use crate::case::Case;
 use crate::error::Result;
-use crate::fio::{Fio, Run, Startup};
+use crate::fio::{Fio, Launch, Run, Startup};
 use crate::host::Host;
-use crate::interleave::interleave;
 use crate::interrupt;
-use crate::job::{Case, Place, Start};
 use crate::layout::{self, SMALLER, TestFile};
+use crate::measurement::{CaseResults, Measurement, Pairs, params};
 use crate::metric::{Metric, Sample};
-use crate::prepare::{Folders, probe_subjects, runnable_cases};
 use crate::progress::Progress;
-use crate::results::{CaseResults, Params, Results};
-use crate::subject::Subject;
+use crate::runner;
 use crate::units;
 
 /// What a run costs beside its runtime (flush, start-up), until it is known better.
@@ -34,12 +37,8 @@ const OTHER_WORK_CORES: f64 = 0.25;
 /// What to measure, and where.
 pub(crate) struct Plan {
     pub(crate) workload: &'static str,
-    /// The cases, each with the subjects that were asked for.
-    pub(crate) cases: Vec<(&'static Case, Vec<Subject>)>,
-    pub(crate) rounds: usize,
-    pub(crate) runtime: Duration,
-    /// Size of the file that is read uncached.
-    pub(crate) cold_bytes: u64,
+    /// The size is that of the file that is read uncached.
+    pub(crate) extent: Extent,
     /// Size of the file that fits the cache, and of the one in memory.
     pub(crate) cached_bytes: u64,
     /// Upper bound of a file that is written anew in each run.
@@ -57,12 +56,12 @@ pub(crate) struct Plan {
 /// A measurement under way.
 struct Suite<'a> {
     plan: &'a Plan,
-    progress: Progress,
+    progress: &'a Progress,
     begun: Instant,
     folders: Folders,
     cold: TestFile,
     cold_bytes: u64,
-    startups: BTreeMap<Subject, Startup>,
+    startups: BTreeMap<Launch, Startup>,
     notes: Vec<String>,
     runs_left: usize,
     /// Time spent on runs so far beyond their runtime, and the number of those runs.
@@ -73,36 +72,32 @@ struct Suite<'a> {
 ///
 /// # Errors
 /// Something is missing, a run failed, or the user asked to stop; test files are removed.
-pub(crate) fn measure(plan: &Plan) -> Result<Results> {
-    interrupt::install();
+pub(crate) fn measure(plan: &Plan, mut cases: Vec<Case<Way>>) -> Result<Measurement> {
     let begun = Instant::now();
     let folders = Folders::make(plan)?;
-    let (startups, mut notes) = probe_subjects(plan, &folders)?;
-    let cases = runnable_cases(plan, &folders, &startups, &mut notes)?;
-    let runs = cases.iter().map(|(_, subjects)| subjects.len() * plan.rounds).sum::<usize>();
+    let (startups, mut notes) = probe(plan, &cases, &folders)?;
+    leave_runnable(plan, &mut cases, &folders, &startups, &mut notes)?;
+    let Extent { rounds, runtime, size_bytes } = plan.extent;
+    let progress = &Progress::new();
     let mut suite = Suite {
         plan,
-        progress: Progress::new(),
+        progress,
         begun,
         cold: TestFile::new(folders.cold.join("nowait-bench.data"), plan.keep),
         folders,
-        cold_bytes: plan.cold_bytes,
+        cold_bytes: size_bytes,
         startups,
         notes,
-        runs_left: runs,
+        runs_left: cases.iter().map(|case| case.subjects.len() * rounds).sum(),
         overhead: (0.0, 0),
     };
     suite.lay_out_cold(&cases)?;
-    for (case, subjects) in &cases {
-        let planned_s = plan.runtime.as_secs_f64() + OVERHEAD_GUESS_S;
-        for subject in subjects {
-            suite.progress.expect(case.name, subject.name(), plan.rounds, planned_s);
-        }
-    }
-    suite.progress.start_runs();
+    let planned_s = runtime.as_secs_f64() + OVERHEAD_GUESS_S;
+    runner::expect(progress, &cases, rounds, |_| planned_s);
+    progress.start_runs();
     let mut results = Vec::new();
-    for (case, subjects) in &cases {
-        results.push(suite.measure_case(case, subjects)?);
+    for case in &cases {
+        results.push(suite.measure_case(case)?);
         if interrupt::happened() {
             break;
         }
@@ -110,14 +105,19 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results> {
     Ok(suite.finish(results))
 }
 
+/// Returns the job that all subjects of a case do.
+fn job(case: &Case<Way>) -> &Job {
+    &case.subjects[0].job.1
+}
+
 impl Suite<'_> {
     /// Writes the file that the cold cases share, after checking the space for all that follows.
-    fn lay_out_cold(&mut self, cases: &[(&'static Case, Vec<Subject>)]) -> Result<()> {
-        let on_disk = || cases.iter().filter(|(case, _)| case.place == Place::Disk);
-        let largest = on_disk().filter(|(case, _)| case.start != Start::Cold);
-        let largest = largest.map(|(case, _)| self.size_of(case)).max().unwrap_or(0);
+    fn lay_out_cold(&mut self, cases: &[Case<Way>]) -> Result<()> {
+        let own = |job: &&Job| job.place == Place::Disk && job.start != Start::Cold;
+        let largest = cases.iter().map(job).filter(own).map(|job| self.size_of(job)).max();
+        let largest = largest.unwrap_or(0);
         layout::check_space(self.cold.path(), largest, SMALLER)?;
-        if !cases.iter().any(|(case, _)| case.reads_cold_file()) {
+        if !cases.iter().any(|case| job(case).start == Start::Cold) {
             return Ok(());
         }
         let (begun, budget) = (self.begun, self.plan.budget);
@@ -125,7 +125,7 @@ impl Suite<'_> {
             let late = budget.is_some_and(|budget| begun.elapsed() > budget / 4);
             !late || written < SHORTENED_BYTES_MIN
         };
-        let asked = self.plan.cold_bytes;
+        let asked = self.plan.extent.size_bytes;
         let progress = |written| self.progress.laying_out(written, asked);
         self.cold_bytes = self.cold.lay_out(asked, largest, &more, &progress)?;
         if self.cold_bytes < asked {
@@ -135,44 +135,46 @@ impl Suite<'_> {
         Ok(())
     }
 
-    fn measure_case(&mut self, case: &'static Case, subjects: &[Subject]) -> Result<CaseResults> {
-        let runtime = self.runtime();
+    fn measure_case(&mut self, case: &Case<Way>) -> Result<CaseResults> {
+        let (runtime, size_bytes) = (self.runtime(), self.size_of(job(case)));
         let own = self.file_of(case)?;
         let path = own.as_ref().unwrap_or(&self.cold).path().to_owned();
-        let size_bytes = self.size_of(case);
         let mut bytes_max = 0.0_f64;
-        let by_subject = interleave(subjects, self.plan.rounds, |round, subject| {
-            self.progress.start(case.name, subject.name(), round);
-            let run = Run {
-                subject: *subject,
-                job: &case.job,
-                start: case.start,
-                one_lap: case.ends_after_one_lap(),
-                path: &path,
-                size_bytes,
-                runtime,
-                seed: round as u64 + 1,
-            };
-            let (sample, bytes) = self.run_once(case, &run, own.as_ref())?;
+        let (one, rounds) = (std::slice::from_ref(case), self.plan.extent.rounds);
+        let progress = self.progress;
+        let mut runs = runner::measure(progress, one, rounds, |_, subject, round| {
+            let (launch, job) = &subject.job;
+            let (path, seed) = (&path, round as u64 + 1);
+            let run = Run { launch: *launch, job, path, size_bytes, runtime, seed };
+            let (sample, bytes) = self.run_once(&run, own.as_ref())?;
             bytes_max = bytes_max.max(bytes);
-            Ok(sample)
+            Ok(Some(sample))
         })?;
         self.note_short_runs(case, bytes_max, size_bytes);
-        let runs = subjects.iter().map(|subject| subject.name()).zip(by_subject).collect();
-        let results = CaseResults { case, runs, runtime_s: runtime.as_secs_f64(), size_bytes };
-        self.note_other_work(&results);
+        let (runtime_s, job) = (runtime.as_secs_f64(), job(case));
+        let (seconds, size) = (units::digits(runtime_s), units::bytes(size_bytes as f64));
+        let results = CaseResults {
+            case: case.without_jobs(),
+            runs: runs.remove(0),
+            how: format!("{rounds} rounds of {seconds} s on {size}."),
+            params: params(json!({
+                "rw": job.rw,
+                "block_bytes": job.block_bytes,
+                "depth": job.depth,
+                "direct": job.direct,
+                "sync": job.sync,
+                "size_bytes": size_bytes,
+                "runtime_s": runtime_s,
+            })),
+        };
+        self.note_other_work(job, &results);
         Ok(results)
     }
 
     /// Brings file and cache into the state the case starts from, and runs.
-    fn run_once(
-        &mut self,
-        case: &Case,
-        run: &Run<'_>,
-        own: Option<&TestFile>,
-    ) -> Result<(Sample, f64)> {
+    fn run_once(&mut self, run: &Run<'_>, own: Option<&TestFile>) -> Result<(Sample, f64)> {
         let begun = Instant::now();
-        match (case.start, own) {
+        match (run.job.start, own) {
             (Start::Cold, _) => cache::make_cold(run.path, self.plan.drop_caches)?,
             (Start::Cached, _) => {
                 cache::write_back(run.path)?;
@@ -182,12 +184,11 @@ impl Suite<'_> {
             (Start::Holes, Some(file)) => file.make_fresh(run.size_bytes)?,
             (Start::Absent | Start::Holes, None) => {}
         }
-        if case.makes_fresh_file() {
+        if run.job.makes_fresh_file() {
             cache::make_cold(&self.plan.folder, self.plan.drop_caches)?;
         }
-        let startup = self.startups.get(&run.subject).cloned().unwrap_or_default();
+        let startup = self.startups.get(&run.launch).cloned().unwrap_or_default();
         let measured = self.plan.fio.run(run, &startup)?;
-        self.progress.finish_run();
         self.runs_left = self.runs_left.saturating_sub(1);
         self.overhead.0 += (begun.elapsed().as_secs_f64() - run.runtime.as_secs_f64()).max(0.0);
         self.overhead.1 += 1;
@@ -196,25 +197,25 @@ impl Suite<'_> {
 
     /// Returns the runtime of the next case: as planned, or what the budget leaves.
     fn runtime(&self) -> Duration {
-        let Some(budget) = self.plan.budget else { return self.plan.runtime };
+        let Some(budget) = self.plan.budget else { return self.plan.extent.runtime };
         let left_s = budget.as_secs_f64() - self.begun.elapsed().as_secs_f64();
         let overhead_s = match self.overhead {
             (_, 0) => OVERHEAD_GUESS_S,
             (total_s, runs) => total_s / runs as f64,
         };
         let share_s = left_s / self.runs_left.max(1) as f64 - overhead_s;
-        let longest_s = self.plan.runtime.as_secs_f64();
+        let longest_s = self.plan.extent.runtime.as_secs_f64();
         Duration::from_secs_f64(share_s.clamp(RUNTIME_MIN_S.min(longest_s), longest_s))
     }
 
     /// Returns the file of a case that has its own; `None` means the shared cold file.
-    fn file_of(&self, case: &Case) -> Result<Option<TestFile>> {
-        let folder = match (case.place, &self.folders.memory) {
+    fn file_of(&self, case: &Case<Way>) -> Result<Option<TestFile>> {
+        let folder = match (job(case).place, &self.folders.memory) {
             (Place::Tmpfs, Some(memory)) => memory,
             _ => &self.folders.disk,
         };
         let file = TestFile::new(folder.join(format!("nowait-bench.{}", case.name)), false);
-        match case.start {
+        match job(case).start {
             Start::Cold => Ok(None),
             Start::Absent | Start::Holes => Ok(Some(file)),
             Start::Cached => {
@@ -224,8 +225,8 @@ impl Suite<'_> {
         }
     }
 
-    fn size_of(&self, case: &Case) -> u64 {
-        match case.start {
+    fn size_of(&self, job: &Job) -> u64 {
+        match job.start {
             Start::Cold => self.cold_bytes,
             Start::Cached => self.plan.cached_bytes,
             Start::Absent | Start::Holes => self.plan.fresh_bytes,
@@ -233,10 +234,10 @@ impl Suite<'_> {
     }
 
     /// Notes that runs ended early, having visited every block once.
-    fn note_short_runs(&mut self, case: &Case, bytes_max: f64, size_bytes: u64) {
+    fn note_short_runs(&mut self, case: &Case<Way>, bytes_max: f64, size_bytes: u64) {
         // fio leaves out what does not fill a block at the end.
-        let all = (size_bytes - size_bytes % case.job.block_bytes) as f64;
-        if case.ends_after_one_lap() && bytes_max >= all {
+        let all = (size_bytes - size_bytes % job(case).block_bytes) as f64;
+        if job(case).ends_after_one_lap() && bytes_max >= all {
             self.notes.push(format!(
                 "case {}: runs ended early, after one visit of every block; a larger --size makes \
                  them longer",
@@ -245,12 +246,12 @@ impl Suite<'_> {
         }
     }
 
-    fn note_other_work(&mut self, results: &CaseResults) {
+    fn note_other_work(&mut self, job: &Job, results: &CaseResults) {
         let busy = |subject| results.runs.summary(subject, Metric::OtherBusyCores);
         let worst = results.runs.names().filter_map(busy).map(|busy| busy.median);
         let worst = worst.fold(0.0, f64::max);
         // What is written goes to the disk in kernel threads, which are other work but not noise.
-        let reads_only = matches!(results.case.job.rw, "read" | "randread");
+        let reads_only = matches!(job.rw, "read" | "randread");
         if reads_only && worst > OTHER_WORK_CORES {
             self.notes.push(format!(
                 "case {}: other work took {worst:.1} cores meanwhile; the figures are noisy",
@@ -259,7 +260,7 @@ impl Suite<'_> {
         }
     }
 
-    fn finish(mut self, cases: Vec<CaseResults>) -> Results {
+    fn finish(mut self, cases: Vec<CaseResults>) -> Measurement {
         if !self.plan.drop_caches {
             let why = if cache::can_drop() { "as asked" } else { "dropping all needs root" };
             self.notes.push(format!(
@@ -268,16 +269,30 @@ impl Suite<'_> {
             ));
         }
         let startups = || self.startups.iter();
-        let params = Params {
-            rounds: self.plan.rounds,
-            folder: self.plan.folder.display().to_string(),
-            caches_dropped: self.plan.drop_caches,
-            startup_cpu_us: startups().map(|(subject, s)| (*subject, s.cpu_us)).collect(),
-            library_reports: startups()
-                .filter_map(|(subject, s)| Some((*subject, s.report.clone()?)))
-                .collect(),
-        };
-        let host = Host::describe(&self.plan.folder, &self.plan.fio.version);
-        Results { workload: self.plan.workload, host, params, cases, notes: self.notes }
+        let cpu_us: BTreeMap<&str, f64> =
+            startups().map(|(launch, startup)| (launch.name(), startup.cpu_us)).collect();
+        let reports: BTreeMap<&str, &str> = startups()
+            .filter_map(|(launch, startup)| Some((launch.name(), startup.report.as_deref()?)))
+            .collect();
+        let plan = self.plan;
+        let params = params(json!({
+            "rounds": plan.extent.rounds,
+            "folder": plan.folder.display().to_string(),
+            "caches_dropped": plan.drop_caches,
+            "page_cache": cache::state(plan.drop_caches),
+            // Already subtracted from `cpu_us_per_io`.
+            "startup_cpu_us": cpu_us,
+            "library_reports": reports,
+        }));
+        Measurement {
+            workload: plan.workload,
+            host: Host::describe(&plan.folder, &plan.fio.version),
+            params,
+            cases,
+            pairs: Pairs::With(&["system", "io_uring", "posixaio"]),
+            notes: self.notes,
+            failed: Vec::new(),
+            words: (String::new(), ""),
+        }
     }
 }

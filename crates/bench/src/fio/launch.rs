@@ -1,10 +1,11 @@
 //! The ways to launch the same unmodified fio.
 
-use crate::error::{BenchError, Result};
+use crate::args::unknown;
+use crate::error::Result;
 
 /// One way to launch fio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Subject {
+pub(crate) enum Launch {
     /// fio's `libaio` engine on the system's library; the reference of all ratios.
     System,
     /// The same engine with nowait preloaded, backend `auto`.
@@ -29,8 +30,8 @@ pub(crate) enum Subject {
     NowaitPosixUser,
 }
 
-impl Subject {
-    /// Every subject, the reference first.
+impl Launch {
+    /// Every one, the reference first.
     pub(crate) const ALL: [Self; 11] = [
         Self::System,
         Self::Nowait,
@@ -62,13 +63,13 @@ impl Subject {
         }
     }
 
-    /// Finds a subject by its name; `libaio` is another name of the reference.
+    /// Finds one by its name; `libaio` is another name of the reference.
     pub(crate) fn parse(name: &str) -> Result<Self> {
         let name = if name == "libaio" { "system" } else { name };
-        Self::ALL.into_iter().find(|subject| subject.name() == name).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|subject| subject.name()).collect();
-            BenchError::usage(format!("no engine '{name}'; there are {}", known.join(", ")))
-        })
+        Self::ALL
+            .into_iter()
+            .find(|launch| launch.name() == name)
+            .ok_or_else(|| unknown("engine", name, &Self::ALL.map(Self::name)))
     }
 
     /// Returns what the reader of a report must know.
@@ -126,15 +127,15 @@ mod tests {
 
     #[test]
     fn every_name_parses_back() {
-        for subject in Subject::ALL {
-            assert_eq!(Subject::parse(subject.name()), Ok(subject));
+        for launch in Launch::ALL {
+            assert_eq!(Launch::parse(launch.name()), Ok(launch));
         }
-        assert_eq!(Subject::parse("libaio"), Ok(Subject::System));
+        assert_eq!(Launch::parse("libaio"), Ok(Launch::System));
     }
 
     #[test]
     fn an_unknown_name_is_wrong_usage() {
-        let error = Subject::parse("windows").expect_err("no such subject");
+        let error = Launch::parse("windows").expect_err("no such engine");
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("nowait-kaio"));
     }

@@ -1,35 +1,43 @@
-//! The engines by name, and how each is opened.
+//! The one registry of peers: engines by name, and how each is opened.
 
 use std::path::{Path, PathBuf};
 
-use nowait::{BackendChoice, CacheMode, SubmitMode};
+use nowait::{CacheMode, SubmitMode};
+use nowait_sys::uring::Issuer;
 
+use super::library::Library;
+use super::lower::Lower;
+use super::memory::Memory;
+use super::native::Native;
+use super::null::Null;
+use super::pool::Pool;
+use super::posix::Posix;
+use super::psync::Psync;
+use super::ring::{Style, Uring};
+use super::{Engine, Place, libaio::Libaio};
+use crate::args::{found_in_dist, unknown};
 use crate::error::{BenchError, Result};
-use crate::peers::library::Library;
-use crate::peers::memory::Memory;
-use crate::peers::native::Native;
-use crate::peers::null::Null;
-use crate::peers::pool::Pool;
-use crate::peers::posix::Posix;
-use crate::peers::psync::Psync;
-use crate::peers::ring::Uring;
-use crate::peers::{Engine, Place};
 
 /// Which peer it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Native(CacheMode, SubmitMode),
+    /// One level below the native API; pages up to so many bytes are lent.
+    Lower(usize),
     /// A `libaio.so.1`: nowait's, or the system's.
     Library {
         nowait: bool,
     },
-    Uring {
-        registered: bool,
-    },
+    /// The system calls of the kernel's native AIO.
+    Kaio,
+    Uring(Style),
     Posix,
     Pool,
-    Psync,
-    Mmap,
+    /// Whether it asks not to wait first; how far ahead the kernel is told to read.
+    Psync(bool, u64),
+    /// Whether all of it is read when it is mapped.
+    Mmap(bool),
+    Memcpy,
     Null,
 }
 
@@ -53,11 +61,17 @@ const fn host(submit: SubmitMode) -> Kind {
 
 const SYSTEM: Kind = Kind::Library { nowait: false };
 const DROP_IN: Kind = Kind::Library { nowait: true };
-const URING: Kind = Kind::Uring { registered: false };
+const URING: Kind = Kind::Uring(Uring::eager(false));
+const URING_WAIT: Kind = Kind::Uring(Uring::lazy(Issuer::Any));
+const PSYNC: Kind = Kind::Psync(false, 0);
+/// The longest window of our readahead.
+const AHEAD_BYTES: u64 = 2 << 20;
+/// Pages are lent one by one.
+const LENT_BYTES: usize = 4096;
 const AUTO: SubmitMode = SubmitMode::Auto;
 
 /// Every engine.
-pub(crate) const ENGINES: [EngineDef; 20] = [
+pub(crate) const ENGINES: [EngineDef; 31] = [
     def("nowait-user", Kind::Native(CacheMode::User, AUTO), false, "nowait, its own page cache"),
     def("nowait-host", host(AUTO), false, "nowait, the kernel's page cache"),
     def("nowait-inline", host(SubmitMode::Inline), false, "the same, first attempts in submit"),
@@ -71,7 +85,7 @@ pub(crate) const ENGINES: [EngineDef; 20] = [
     def("io_uring-direct", URING, true, "the same, O_DIRECT"),
     def(
         "io_uring-registered",
-        Kind::Uring { registered: true },
+        Kind::Uring(Uring::eager(true)),
         true,
         "the same, O_DIRECT, file and buffers registered",
     ),
@@ -79,9 +93,25 @@ pub(crate) const ENGINES: [EngineDef; 20] = [
     def("posixaio-direct", Kind::Posix, true, "the same, O_DIRECT"),
     def("threads", Kind::Pool, false, "a pool of up to 32 threads, pread and pwrite"),
     def("threads-direct", Kind::Pool, true, "the same, O_DIRECT"),
-    def("psync", Kind::Psync, false, "pread and pwrite"),
-    def("psync-direct", Kind::Psync, true, "the same, O_DIRECT"),
-    def("mmap", Kind::Mmap, false, "memcpy from a mapping; reads only"),
+    def("psync", PSYNC, false, "pread and pwrite"),
+    def("psync-direct", PSYNC, true, "the same, O_DIRECT"),
+    def("mmap", Kind::Mmap(false), false, "memcpy from a mapping; reads only"),
+    def("nowait-submission", Kind::Lower(0), false, "one level below the native API; reads only"),
+    def("nowait-guard", Kind::Lower(LENT_BYTES), false, "the same without a copy: pages are lent"),
+    def("kaio", Kind::Kaio, false, "the kernel's native AIO by its system calls"),
+    def("kaio-direct", Kind::Kaio, true, "the same, O_DIRECT"),
+    def("io_uring-wait", URING_WAIT, false, "io_uring, one system call submits and waits"),
+    def("io_uring-wait-direct", URING_WAIT, true, "the same, O_DIRECT"),
+    def(
+        "io_uring-defer",
+        Kind::Uring(Uring::lazy(Issuer::Single)),
+        false,
+        "the same with DEFER_TASKRUN and SINGLE_ISSUER",
+    ),
+    def("psync-ahead", Kind::Psync(false, AHEAD_BYTES), false, "pread, told of 2 MiB ahead"),
+    def("preadv2-nowait", Kind::Psync(true, 0), false, "preadv2 with RWF_NOWAIT first"),
+    def("mmap-populated", Kind::Mmap(true), false, "memcpy from a populated mapping; reads only"),
+    def("memcpy", Kind::Memcpy, false, "copies from private huge pages: the ceiling; reads only"),
     def("null", Kind::Null, false, "nothing is done: the harness itself"),
 ];
 
@@ -92,23 +122,28 @@ pub(crate) trait Task {
     fn run<E: Engine>(self, engine: &E) -> Result<Self::Output>;
 }
 
+/// Finds engines by their names.
+pub(crate) fn find_all(names: &[&str]) -> Result<Vec<&'static EngineDef>> {
+    names.iter().map(|name| find(name)).collect()
+}
+
 /// Finds an engine by its name.
 pub(crate) fn find(name: &str) -> Result<&'static EngineDef> {
-    ENGINES.iter().find(|engine| engine.name == name).ok_or_else(|| {
-        let known: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
-        BenchError::usage(format!("no engine '{name}'; there are {}", known.join(", ")))
-    })
+    ENGINES
+        .iter()
+        .find(|engine| engine.name == name)
+        .ok_or_else(|| unknown("engine", name, &ENGINES.each_ref().map(|engine| engine.name)))
 }
 
 impl EngineDef {
     /// Tells whether requests of a thread are carried out one by one, whatever its depth.
     pub(crate) fn is_synchronous(&self) -> bool {
-        matches!(self.kind, Kind::Psync | Kind::Mmap)
+        matches!(self.kind, Kind::Psync(..) | Kind::Mmap(_) | Kind::Memcpy)
     }
 
     /// Tells whether the engine can write.
     pub(crate) fn writes(&self) -> bool {
-        self.kind != Kind::Mmap
+        !matches!(self.kind, Kind::Mmap(_) | Kind::Memcpy | Kind::Lower(_))
     }
 
     /// Tells whether it is nowait, called natively.
@@ -116,11 +151,18 @@ impl EngineDef {
         matches!(self.kind, Kind::Native(..))
     }
 
+    /// Tells whether the pages lie in a cache of the process that opens it.
+    pub(crate) fn has_own_cache(&self) -> bool {
+        matches!(self.kind, Kind::Native(CacheMode::User, _) | Kind::Lower(_))
+    }
+
     /// Returns the library it loads: the one of the system, or one under `dist`.
     pub(crate) fn library(&self, dist: Option<&Path>) -> Result<Option<PathBuf>> {
         match self.kind {
             Kind::Library { nowait: false } => Ok(Some("libaio.so.1".into())),
-            Kind::Library { nowait: true } => drop_in(dist).map(Some),
+            Kind::Library { nowait: true } => found_in_dist(dist, "lib/libaio.so.1")
+                .map(Some)
+                .map_err(|error| BenchError::usage(error.to_string())),
             _ => Ok(None),
         }
     }
@@ -135,36 +177,26 @@ impl EngineDef {
         let mut place = Place { direct: self.direct, ..place.clone() };
         match self.kind {
             Kind::Native(cache, submit) => {
-                (place.backend, place.submit) = (BackendChoice::Auto, submit);
+                place.submit = submit;
                 task.run(&Native::open(&place, cache)?)
             }
+            Kind::Lower(lent_bytes_max) => task.run(&Lower::open(&place, lent_bytes_max)?),
             Kind::Library { .. } => {
                 let library = library.ok_or_else(|| BenchError::usage("no libaio was named"))?;
                 task.run(&Library::open(&place, library)?)
             }
-            Kind::Uring { registered } => task.run(&Uring::open(&place, Uring::eager(registered))?),
+            Kind::Kaio => task.run(&Libaio::open(&place)?),
+            Kind::Uring(style) => task.run(&Uring::open(&place, style)?),
             Kind::Posix => task.run(&Posix::open(&place)?),
             Kind::Pool => task.run(&Pool::open(&place)?),
-            Kind::Psync => task.run(&Psync::open(&place, false)?),
-            Kind::Mmap => task.run(&Memory::map(&place, false)?),
+            Kind::Psync(nowait, ahead) => {
+                task.run(&Psync::open(&place, nowait)?.reading_ahead(ahead))
+            }
+            Kind::Mmap(populate) => task.run(&Memory::map(&place, populate)?),
+            Kind::Memcpy => task.run(&Memory::copy(&place)?),
             Kind::Null => task.run(&Null),
         }
     }
-}
-
-/// Finds nowait's libaio in `dist`, beside this program, or in the folder dist.
-fn drop_in(dist: Option<&Path>) -> Result<PathBuf> {
-    let beside = std::env::current_exe().ok();
-    let beside = beside.as_deref().and_then(Path::parent).and_then(Path::parent);
-    let folders: Vec<&Path> = match dist {
-        Some(dist) => vec![dist],
-        None => beside.into_iter().chain([Path::new("dist")]).collect(),
-    };
-    let candidates = folders.iter().map(|folder| folder.join("lib/libaio.so.1"));
-    candidates.clone().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
-        let tried: Vec<String> = candidates.map(|path| path.display().to_string()).collect();
-        BenchError::usage(format!("no {}; run `make dist` or pass --dist", tried.join(" and ")))
-    })
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
 //! What must be there before the first run: folders, engines that work, cases that can run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use super::cases::{Place, Way};
+use super::suite::Plan;
+use crate::case::Case;
 use crate::error::{BenchError, Context, Result};
-use crate::fio::Startup;
+use crate::fio::{Launch, Startup};
 use crate::interrupt;
-use crate::job::{Case, Place};
 use crate::layout;
-use crate::subject::Subject;
-use crate::suite::Plan;
 
 /// Without these there is nothing to compare.
-const REQUIRED: [Subject; 4] =
-    [Subject::System, Subject::Nowait, Subject::PosixAio, Subject::NowaitPosix];
+const REQUIRED: [Launch; 4] =
+    [Launch::System, Launch::Nowait, Launch::PosixAio, Launch::NowaitPosix];
 
 /// The folders of the test files.
 ///
@@ -30,65 +30,58 @@ pub(crate) struct Folders {
     _removed_on_drop: Vec<TempDir>,
 }
 
-/// Probes every subject once; one that does not work here is left out with a note.
-pub(crate) fn probe_subjects(
+/// Probes every way to launch fio once; one that does not work here is left out with a note.
+pub(crate) fn probe(
     plan: &Plan,
+    cases: &[Case<Way>],
     folders: &Folders,
-) -> Result<(BTreeMap<Subject, Startup>, Vec<String>)> {
-    let mut startups = BTreeMap::new();
-    let mut notes = Vec::new();
-    let mut wanted: Vec<Subject> =
-        plan.cases.iter().flat_map(|(_, subjects)| subjects.iter().copied()).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    for subject in wanted {
-        match plan.fio.probe(subject, &folders.disk) {
-            Ok(startup) => {
-                startups.insert(subject, startup);
-            }
-            Err(error) if REQUIRED.contains(&subject) => return Err(error),
+) -> Result<(BTreeMap<Launch, Startup>, Vec<String>)> {
+    let (mut startups, mut notes) = (BTreeMap::new(), Vec::new());
+    let subjects = cases.iter().flat_map(|case| &case.subjects);
+    let wanted: BTreeSet<Launch> = subjects.map(|subject| subject.job.0).collect();
+    for launch in wanted {
+        match plan.fio.probe(launch, &folders.disk) {
+            Ok(startup) => drop(startups.insert(launch, startup)),
+            Err(error) if REQUIRED.contains(&launch) => return Err(error),
             Err(error) => {
                 interrupt::check()?;
-                notes.push(format!("{} was left out: {error}", subject.name()));
+                notes.push(format!("{} was left out: {error}", launch.name()));
             }
         }
     }
     Ok((startups, notes))
 }
 
-/// Returns the cases that can run here, each with the subjects that work.
-pub(crate) fn runnable_cases(
+/// Leaves the cases that can run here, each with the subjects that work.
+pub(crate) fn leave_runnable(
     plan: &Plan,
+    cases: &mut Vec<Case<Way>>,
     folders: &Folders,
-    startups: &BTreeMap<Subject, Startup>,
+    startups: &BTreeMap<Launch, Startup>,
     notes: &mut Vec<String>,
-) -> Result<Vec<(&'static Case, Vec<Subject>)>> {
-    let mut cases = Vec::new();
-    let direct = layout::has_direct(&folders.disk);
-    let on_tmpfs = layout::is_tmpfs(&plan.folder);
-    for (case, subjects) in &plan.cases {
-        let folder = plan.folder.display();
-        if case.place == Place::Disk && case.job.direct && !direct {
-            return Err(BenchError::failed(format!(
-                "case {} needs O_DIRECT, which {folder} refuses; pass another --dir or --case",
-                case.name
-            )));
-        }
-        if let (Place::Tmpfs, Err(why)) = (case.place, memory_is_usable(plan, folders)) {
-            notes.push(format!("case {} was left out: {why}", case.name));
-            continue;
-        }
-        let working: Vec<Subject> =
-            subjects.iter().copied().filter(|subject| startups.contains_key(subject)).collect();
-        if !working.is_empty() {
-            cases.push((*case, working));
-        }
+) -> Result<()> {
+    let (direct, folder) = (layout::has_direct(&folders.disk), plan.folder.display());
+    let job = |case: &Case<Way>| case.subjects[0].job.1;
+    let needs_direct = |case: &&Case<Way>| job(case).place == Place::Disk && job(case).direct;
+    if let Some(case) = cases.iter().find(needs_direct).filter(|_| !direct) {
+        return Err(BenchError::failed(format!(
+            "case {} needs O_DIRECT, which {folder} refuses; pass another --dir or --case",
+            case.name
+        )));
     }
-    if on_tmpfs {
-        let folder = plan.folder.display();
+    if let Err(why) = memory_is_usable(plan, folders) {
+        let in_memory = cases.iter().filter(|case| job(case).place == Place::Tmpfs);
+        notes.extend(in_memory.map(|case| format!("case {} was left out: {why}", case.name)));
+        cases.retain(|case| job(case).place != Place::Tmpfs);
+    }
+    for case in cases.iter_mut() {
+        case.subjects.retain(|subject| startups.contains_key(&subject.job.0));
+    }
+    cases.retain(|case| !case.subjects.is_empty());
+    if layout::is_tmpfs(&plan.folder) {
         notes.push(format!("{folder} lies in memory: nothing there waits for a disk"));
     }
-    Ok(cases)
+    Ok(())
 }
 
 /// Fails if there is no tmpfs with room for the file of a case.

@@ -1,0 +1,210 @@
+//! What is measured: cases, the subjects of each, and what must come out.
+
+use crate::metric::Metric;
+use crate::runs::Runs;
+use crate::table::new_table;
+use crate::units;
+use crate::verdict::Judged;
+
+/// The side of a target that is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    AtMost,
+    AtLeast,
+}
+
+/// What a figure is held against.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Against {
+    /// The same metric of another subject.
+    Subject(&'static str),
+    /// Another metric of the same subject.
+    Own(Metric),
+    /// So many bytes.
+    Bytes(f64),
+}
+
+/// What must come out: `metric` of `subject`, compared with another figure. One of ours is named
+/// before the runs: the better of two would be judged by its luck as well.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) metric: Metric,
+    pub(crate) subject: &'static str,
+    pub(crate) comparison: Comparison,
+    pub(crate) ratio: f64,
+    pub(crate) against: Against,
+}
+
+/// One way to do a case; `J` is all that the runner must know of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Subject<J> {
+    /// The name in tables and in the JSON.
+    pub(crate) name: &'static str,
+    /// The engine that it uses, by the name of the command line, and what that is.
+    pub(crate) engine: (&'static str, &'static str),
+    pub(crate) job: J,
+}
+
+/// What several subjects do, and what they are compared by.
+#[derive(Debug, Clone)]
+pub(crate) struct Case<J> {
+    /// The name on the command line and in the JSON.
+    pub(crate) name: &'static str,
+    pub(crate) title: String,
+    /// What else a reader must know; may be empty.
+    pub(crate) about: &'static str,
+    /// The figures of a source, in words; may be empty.
+    pub(crate) source: String,
+    pub(crate) columns: &'static [Metric],
+    pub(crate) subjects: Vec<Subject<J>>,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// Keeps a name for the life of the program: figures are found by their names, of which there are
+/// as many as rows in its tables.
+pub(crate) fn name(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+impl Comparison {
+    /// Returns the mathematical sign.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Self::AtMost => "≤",
+            Self::AtLeast => "≥",
+        }
+    }
+}
+
+impl Target {
+    /// At least `ratio` times the figure of `against`.
+    pub(crate) const fn at_least(
+        metric: Metric,
+        subject: &'static str,
+        ratio: f64,
+        against: &'static str,
+    ) -> Self {
+        let (comparison, against) = (Comparison::AtLeast, Against::Subject(against));
+        Self { metric, subject, comparison, ratio, against }
+    }
+
+    /// At most `ratio` times the figure of `against`.
+    pub(crate) const fn at_most(
+        metric: Metric,
+        subject: &'static str,
+        ratio: f64,
+        against: &'static str,
+    ) -> Self {
+        let comparison = Comparison::AtMost;
+        Self { comparison, ..Self::at_least(metric, subject, ratio, against) }
+    }
+
+    /// Returns the target in words, such as `IOPS of nowait ≥ 1.00 × libaio`.
+    pub(crate) fn text(&self) -> String {
+        let (metric, sign) = (self.metric.label(), self.comparison.sign());
+        let against = match self.against {
+            Against::Subject(name) => name.to_owned(),
+            Against::Own(metric) => metric.label().to_owned(),
+            Against::Bytes(bytes) => format!("{} MB", units::digits(bytes / 1e6)),
+        };
+        format!("{metric} of {} {sign} {:.2} × {against}", self.subject, self.ratio)
+    }
+
+    /// Holds the runs of the case against it.
+    pub(crate) fn judge(&self, runs: &Runs) -> Judged {
+        let (metric, subject) = (self.metric, self.subject);
+        let ratio = match self.against {
+            Against::Subject(against) => runs.ratio((against, metric), (subject, metric)),
+            Against::Own(against) => runs.ratio((subject, against), (subject, metric)),
+            Against::Bytes(bytes) => runs.share(metric, bytes, subject),
+        };
+        Judged::new(self.text(), self.comparison, self.ratio, ratio)
+    }
+}
+
+impl<J> Case<J> {
+    /// Tells whether `name` on the command line means this case: its name, or its letter.
+    pub(crate) fn answers_to(&self, name: &str) -> bool {
+        self.name == name || self.name.starts_with(name) && name.len() == 1
+    }
+
+    /// Tells whether there is a subject of a name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.subjects.iter().any(|subject| subject.name == name)
+    }
+
+    /// Leaves only targets whose subjects are there.
+    pub(crate) fn with_possible_targets(mut self) -> Self {
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.retain(|target| {
+            let against = match target.against {
+                Against::Subject(name) => self.has(name),
+                Against::Own(_) | Against::Bytes(_) => true,
+            };
+            against && self.has(target.subject)
+        });
+        Self { targets, ..self }
+    }
+
+    /// Returns what reports say of it.
+    pub(crate) fn without_jobs(&self) -> Case<()> {
+        let words = |it: &Subject<J>| Subject { name: it.name, engine: it.engine, job: () };
+        Case {
+            name: self.name,
+            title: self.title.clone(),
+            about: self.about,
+            source: self.source.clone(),
+            columns: self.columns,
+            subjects: self.subjects.iter().map(words).collect(),
+            targets: self.targets.clone(),
+        }
+    }
+}
+
+/// Prints the cases and their targets.
+pub(crate) fn list<J>(cases: &[Case<J>]) -> String {
+    let mut table = new_table(&["case", "what", "engines", "targets"]);
+    for case in cases {
+        let names: Vec<&str> = case.subjects.iter().map(|subject| subject.name).collect();
+        let targets: Vec<String> = case.targets.iter().map(Target::text).collect();
+        let what = match case.source.as_str() {
+            "" => case.title.clone(),
+            source => format!("{}\nSource: {source}", case.title),
+        };
+        table.add_row([case.name, &what, &names.join("\n"), &targets.join("\n")]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Fails unless each target is about subjects of its case, and names are distinct within one.
+    pub(crate) fn check<J>(cases: &[Case<J>]) {
+        for case in cases {
+            for target in &case.targets {
+                assert!(case.has(target.subject), "{}: {}", case.name, target.text());
+                if let Against::Subject(against) = target.against {
+                    assert!(case.has(against), "{}: {}", case.name, target.text());
+                }
+                let good = target.metric.more_is_better();
+                assert_eq!(good, target.comparison == Comparison::AtLeast, "{}", case.name);
+            }
+            let mut names: Vec<_> = case.subjects.iter().map(|subject| subject.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), case.subjects.len(), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn a_target_reads_as_a_sentence() {
+        let target = Target::at_most(Metric::SubmitUsMean, "nowait", 0.1, "system");
+        assert_eq!(target.text(), "submit mean of nowait ≤ 0.10 × system");
+        let own = Target { against: Against::Own(Metric::SubmitUsP50), ratio: 20.0, ..target };
+        assert_eq!(own.text(), "submit mean of nowait ≤ 20.00 × submit p50");
+        let bytes = Target { against: Against::Bytes(5e6), ratio: 1.0, ..target };
+        assert_eq!(bytes.text(), "submit mean of nowait ≤ 1.00 × 5.00 MB");
+    }
+}

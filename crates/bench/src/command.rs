@@ -1,0 +1,80 @@
+//! The measurements by name, for the `nowait` tool to embed.
+
+use clap::Subcommand;
+
+use crate::args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
+use crate::compare::{CompareArgs, run_compare};
+use crate::error::Result;
+use crate::fairness::{FairnessArgs, run_fairness};
+use crate::mixed::{MixedArgs, run_mixed};
+use crate::paper::{PaperArgs, run_paper};
+use crate::serve::{ServeBenchArgs, run_serve};
+use crate::submit::{run_demo, run_posix, run_submit};
+use crate::vector::{VectorArgs, run_vector};
+use crate::workload::{
+    AioStressArgs, CachedArgs, CleanerArgs, PrefetchArgs, RandrwArgs, RawioArgs, run_aio_stress,
+    run_cached, run_cleaner, run_prefetch, run_randrw, run_rawio,
+};
+
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Measure the time inside io_submit, case by case, and check it against the targets.
+    Submit(SubmitArgs),
+    /// Measure POSIX AIO under fio's posixaio engine, and check it against the targets.
+    #[command(after_help = POSIX_EXAMPLES)]
+    Posix(SubmitArgs),
+    /// Measure our own page cache against every peer, and check it against the targets.
+    Cached(CachedArgs),
+    /// Measure one request of many segments against many requests, on a direct file.
+    Vector(VectorArgs),
+    /// Measure what single requests wait for beside a context with thousands.
+    Fairness(FairnessArgs),
+    /// Serve sockets, a file and a timer from one context, against epoll with threads.
+    Mixed(MixedArgs),
+    /// Measure servers on the same image, by NBD and as a file, and check ours against the targets.
+    Serve(ServeBenchArgs),
+    /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
+    AioStress(AioStressArgs),
+    /// Measure asynchronous requests against synchronous threads, as rawiobench does.
+    Rawio(RawioArgs),
+    /// Measure the time inside submit of random reads and writes, by mode of submit.
+    Randrw(RandrwArgs),
+    /// Measure page cleaners of a database, one with asynchronous I/O against many without.
+    Cleaner(CleanerArgs),
+    /// Measure prefetchers of a database, one with asynchronous I/O against many without.
+    Prefetch(PrefetchArgs),
+    /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
+    Paper(PaperArgs),
+    /// Compare two saved measurements, figure by figure.
+    Compare(CompareArgs),
+    /// Show in under 90 seconds what nowait does to a program that nobody changed.
+    Demo(DemoArgs),
+}
+
+impl Bench {
+    /// Measures, prints the figures, and writes the reports asked for; takes minutes.
+    ///
+    /// # Errors
+    /// Something is missing, a run failed, a report cannot be written, the user asked to stop, or
+    /// `--check` was given and a target is not met.
+    pub fn run(&self) -> Result<()> {
+        match self {
+            Self::Submit(args) => run_submit(args).map(drop),
+            Self::Posix(args) => run_posix(args).map(drop),
+            Self::Cached(args) => run_cached(args).map(drop),
+            Self::Vector(args) => run_vector(args).map(drop),
+            Self::Fairness(args) => run_fairness(args).map(drop),
+            Self::Mixed(args) => run_mixed(args).map(drop),
+            Self::Serve(args) => run_serve(args).map(drop),
+            Self::AioStress(args) => run_aio_stress(args).map(drop),
+            Self::Rawio(args) => run_rawio(args).map(drop),
+            Self::Randrw(args) => run_randrw(args).map(drop),
+            Self::Cleaner(args) => run_cleaner(args).map(drop),
+            Self::Prefetch(args) => run_prefetch(args).map(drop),
+            Self::Paper(args) => run_paper(args).map(drop),
+            Self::Compare(args) => run_compare(args),
+            Self::Demo(args) => run_demo(args).map(drop),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What came out: the figures of all cases, as tables, reports and verdicts ask for them.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+use crate::case::{Case, Target};
+use crate::error::{BenchError, Result};
+use crate::host::Host;
+use crate::interrupt;
+use crate::report::{Document, RatioRow, ReportArgs, SCHEMA, VerdictRow};
+use crate::runs::Runs;
+use crate::table;
+use crate::verdict::{self, Judged};
+
+/// Fields of the JSON: how something was measured.
+pub(crate) type Params = Map<String, Value>;
+
+/// Makes fields of `json!({…})`.
+pub(crate) fn params(value: Value) -> Params {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Params::new(),
+    }
+}
+
+/// All runs of one case.
+#[derive(Debug, Clone)]
+pub(crate) struct CaseResults {
+    pub(crate) case: Case<()>,
+    pub(crate) runs: Runs,
+    /// How it was run, for the terminal; may be empty.
+    pub(crate) how: String,
+    /// The same for the JSON.
+    pub(crate) params: Params,
+}
+
+/// A finished measurement, or what there is of an interrupted one.
+#[derive(Debug, Clone)]
+pub(crate) struct Measurement {
+    pub(crate) workload: &'static str,
+    pub(crate) host: Host,
+    /// How all cases were run.
+    pub(crate) params: Params,
+    pub(crate) cases: Vec<CaseResults>,
+    /// Which subjects are compared with which.
+    pub(crate) pairs: Pairs,
+    /// What a reader must know to trust the figures.
+    pub(crate) notes: Vec<String>,
+    /// What failed, and why: all else has been measured.
+    pub(crate) failed: Vec<String>,
+    /// What the terminal says before the tables, and behind the targets; may be empty.
+    pub(crate) words: (String, &'static str),
+}
+
+/// Which subjects of a case are compared with which: `b` of a pair with `a`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pairs {
+    /// Each with the first.
+    WithFirst,
+    /// The first with each other.
+    FirstWith,
+    /// Each with those of these names.
+    With(&'static [&'static str]),
+}
+
+impl Pairs {
+    fn of(self, names: &[&'static str]) -> Vec<(&'static str, &'static str)> {
+        let Some(first) = names.first().copied() else { return Vec::new() };
+        let others = names[1..].iter().copied();
+        match self {
+            Self::WithFirst => others.map(|other| (first, other)).collect(),
+            Self::FirstWith => others.map(|other| (other, first)).collect(),
+            Self::With(references) => {
+                let measured = references.iter().copied().filter(|a| names.contains(a));
+                let with = |a| names.iter().copied().filter(move |b| *b != a).map(move |b| (a, b));
+                measured.flat_map(with).collect()
+            }
+        }
+    }
+}
+
+impl CaseResults {
+    /// Judges every target of the case.
+    pub(crate) fn judged(&self) -> impl Iterator<Item = (&'static str, Judged)> + '_ {
+        let judge = |target: &Target| (self.case.name, target.judge(&self.runs));
+        self.case.targets.iter().map(judge)
+    }
+
+    fn text(&self) -> String {
+        let case = &self.case;
+        let source = match case.source.as_str() {
+            "" => String::new(),
+            source => format!("Source: {source}"),
+        };
+        let lines = [case.about, &source, &self.how].map(str::trim);
+        let lines: Vec<&str> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+        let runs = table::runs("engine", &self.runs, case.columns);
+        let lines = lines.join(" ") + if lines.is_empty() { "" } else { "\n" };
+        format!("{} · {}\n{lines}{runs}\n\n", case.name, case.title)
+    }
+
+    fn params(&self) -> Value {
+        let case = &self.case;
+        let mut params = self.params.clone();
+        let words = [("case", case.name), ("title", &case.title), ("about", case.about)];
+        for (name, text) in words.into_iter().chain([("source", case.source.as_str())]) {
+            if !text.is_empty() {
+                params.insert(name.to_owned(), text.into());
+            }
+        }
+        params.into()
+    }
+}
+
+impl Measurement {
+    /// Returns how many targets are met beyond the noise, and how many there are.
+    pub(crate) fn met(&self) -> (usize, usize) {
+        let judged = self.cases.iter().flat_map(CaseResults::judged);
+        verdict::count(judged.map(|(_, judged)| judged))
+    }
+
+    /// Prints every case, the targets and the notes.
+    pub(crate) fn text(&self) -> String {
+        let (before, behind) = &self.words;
+        let mut text = before.clone();
+        self.cases.iter().for_each(|case| text += &case.text());
+        text += &table::targets(self.cases.iter().flat_map(CaseResults::judged));
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{behind}{}", table::notes(&self.notes));
+        text
+    }
+
+    /// Returns the JSON.
+    pub(crate) fn json(&self) -> Result<String> {
+        let mut params = self.params.clone();
+        let subjects = self.cases.iter().flat_map(|case| {
+            let measured = |name| case.runs.names().any(|measured| measured == name);
+            case.case.subjects.iter().filter(move |subject| measured(subject.name))
+        });
+        let engines = subjects.map(|subject| subject.engine);
+        let engines: Params = engines
+            .filter(|(_, about)| !about.is_empty())
+            .map(|(name, about)| (name.to_owned(), about.into()))
+            .collect();
+        if !engines.is_empty() {
+            params.insert("engines".to_owned(), engines.into());
+        }
+        params.insert("cases".to_owned(), self.cases.iter().map(CaseResults::params).collect());
+        let ratios = |results: &CaseResults| -> Vec<RatioRow> {
+            let names: Vec<&'static str> = results.runs.names().collect();
+            results.runs.ratio_rows(results.case.name, self.pairs.of(&names))
+        };
+        let judged = self.cases.iter().flat_map(CaseResults::judged);
+        Document {
+            schema: SCHEMA,
+            host: &self.host,
+            workload: self.workload,
+            params,
+            rows: self.cases.iter().flat_map(|it| it.runs.rows(it.case.name)).collect(),
+            ratios: self.cases.iter().flat_map(ratios).collect(),
+            verdicts: judged.map(|(case, judged)| VerdictRow::of(case, judged)).collect(),
+            notes: &self.notes,
+            partial: interrupt::happened(),
+        }
+        .text()
+    }
+
+    /// Prints the figures, and writes the reports asked for.
+    ///
+    /// # Errors
+    /// A report cannot be written; the user asked to stop, or runs failed: all else is reported
+    /// then.
+    pub(crate) fn tell(&self, reports: &ReportArgs) -> Result<()> {
+        reports.say(&self.text());
+        self.write(reports)
+    }
+
+    /// Writes the reports asked for.
+    ///
+    /// # Errors
+    /// Those of [`Measurement::tell`].
+    pub(crate) fn write(&self, reports: &ReportArgs) -> Result<()> {
+        reports.write(&self.json()?)?;
+        interrupt::check()?;
+        match self.failed.as_slice() {
+            [] => Ok(()),
+            [only] => Err(BenchError::failed(only.clone())),
+            [first, more @ ..] => {
+                let more = more.len();
+                Err(BenchError::failed(format!("{first} (and {more} more: see the notes)")))
+            }
+        }
+    }
+}
+
+/// Makes a measurement up: `nowait` has twice the figures of `system`, and half its submit times.
+#[cfg(test)]
+pub(crate) fn sample() -> Measurement {
+    use crate::case::{Against, Subject};
+    use crate::metric::{Metric, Sample};
+    let sample = |round: u32, factor: f64| {
+        let value = |metric: Metric| match metric.name() {
+            name if name.starts_with("submit") => f64::from(100 + round) / factor,
+            _ => f64::from(100 + round) * factor,
+        };
+        Metric::ALL.into_iter().map(|metric| (metric, value(metric))).collect::<Sample>()
+    };
+    let runs = |factor: f64| (0..5).map(|round| sample(round, factor)).collect::<Vec<_>>();
+    let subject = |name| Subject { name, engine: (name, "one of two"), job: () };
+    let target = Target::at_most(Metric::SubmitUsMean, "nowait", 0.1, "system");
+    let case = Case {
+        name: "a",
+        title: "random reads".to_owned(),
+        about: "Made for a test.",
+        source: "10.08 → 23.91 MB/s".to_owned(),
+        columns: &[Metric::Iops],
+        subjects: ["system", "nowait"].map(subject).to_vec(),
+        targets: vec![
+            target,
+            Target::at_least(Metric::Iops, "nowait", 1.4, "system"),
+            Target::at_least(Metric::Iops, "nowait", 1.0, "nobody"),
+            Target { against: Against::Own(Metric::Iops), ratio: 1.0, ..target },
+        ],
+    };
+    let results = CaseResults {
+        case,
+        runs: [("system", runs(1.0)), ("nowait", runs(2.0))].into_iter().collect(),
+        how: "5 rounds.".to_owned(),
+        params: Params::new(),
+    };
+    Measurement {
+        workload: "submit",
+        host: Host::describe(std::path::Path::new("/"), "fio-3.33"),
+        params: params(serde_json::json!({ "rounds": 5 })),
+        cases: vec![results],
+        pairs: Pairs::WithFirst,
+        notes: vec!["made up <for a test>".to_owned()],
+        failed: Vec::new(),
+        words: (String::new(), "One is enough. "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::Metric;
+    use crate::verdict::Outcome;
+
+    #[test]
+    fn the_document_has_the_shape_of_every_benchmark() {
+        let text = sample().json().expect("serializable");
+        let document: Value = serde_json::from_str(&text).expect("valid JSON");
+        assert_eq!((&document["schema"], &document["workload"]), (&1.into(), &"submit".into()));
+        for field in ["kernel", "cores", "memory_bytes", "filesystem", "device"] {
+            assert!(!document["host"][field].is_null(), "{field}");
+        }
+        let rows = document["rows"].as_array().expect("a list");
+        assert_eq!(rows.len(), 2 * Metric::ALL.len(), "every metric of every engine");
+        for row in rows {
+            for field in ["engine", "case", "metric", "unit", "runs", "median", "min", "max"] {
+                assert!(!row[field].is_null(), "{field}");
+            }
+        }
+        let ratio = &document["ratios"][0];
+        assert_eq!((&ratio["a"], &ratio["b"]), (&"system".into(), &"nowait".into()));
+        assert_eq!((&ratio["metric"], &ratio["median"]), (&"iops".into(), &2.0.into()), "b over a");
+        assert_eq!(document["verdicts"][1]["verdict"], "met");
+        assert_eq!(document["params"]["engines"]["nowait"], "one of two");
+        assert_eq!(document["params"]["cases"][0]["source"], "10.08 → 23.91 MB/s");
+    }
+
+    #[test]
+    fn targets_are_judged_by_the_rounds_of_two_figures() {
+        let measurement = sample();
+        let judged = measurement.cases[0].judged();
+        let outcomes: Vec<Outcome> = judged.map(|(_, judged)| judged.outcome).collect();
+        use Outcome::{Met, Missed, NotMeasured};
+        assert_eq!(outcomes, [Missed, Met, NotMeasured, Met], "half is more than a tenth");
+        assert_eq!(measurement.met(), (2, 4));
+    }
+
+    #[test]
+    fn the_text_has_figures_verdicts_and_notes() {
+        let text = sample().text();
+        for part in ["a · random reads\nMade for a test. Source: 10.08", "204 ±1 %", "2 of 4"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(
+            text.contains("One is enough. Medians") && text.contains("Note: made up"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn pairs_compare_what_was_asked_for() {
+        let names = ["x", "y", "z"];
+        assert_eq!(Pairs::WithFirst.of(&names), [("x", "y"), ("x", "z")]);
+        assert_eq!(Pairs::FirstWith.of(&names), [("y", "x"), ("z", "x")]);
+        assert_eq!(Pairs::With(&["z", "none"]).of(&names), [("z", "x"), ("z", "y")]);
+    }
+}
