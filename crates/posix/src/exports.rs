@@ -149,7 +149,7 @@ pub extern "C-unwind" fn nowait_notifier_comes_not() {
 pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> i32 {
     let taken = guarded(|| {
         let posix = Posix::existing().ok_or(Errno::SRCH)?;
-        let taken = posix.notifiers().take(is_new).ok_or(Errno::SRCH)?;
+        let taken = posix.notifiers().take(is_new, posix.context.engine()).ok_or(Errno::SRCH)?;
         *call = taken.call;
         Ok(i64::from(taken.makes_another))
     });

@@ -6,11 +6,16 @@
 //! another first. While functions return quickly, two threads do all of them.
 
 use crate::notice::Call;
-use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use core::time::Duration;
+use nowait::Engine;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::{collections::VecDeque, thread};
 
 /// Threads that stand by at most; more go away when they come back.
 const STANDING_BY_MAX: usize = 4;
+
+/// How long a thread rests after it has failed.
+const FAILED_PAUSE: Duration = Duration::from_millis(1);
 
 /// The calls to be made, and the threads that stand by.
 #[derive(Default)]
@@ -25,6 +30,22 @@ struct Book {
     standing_by: usize,
     /// A thread has been promised, and has not come yet.
     is_coming: bool,
+}
+
+/// A thread that stands by, until it is dropped.
+struct StandingBy<'a>(MutexGuard<'a, Book>);
+
+impl<'a> StandingBy<'a> {
+    fn begin(mut book: MutexGuard<'a, Book>) -> StandingBy<'a> {
+        book.standing_by += 1;
+        StandingBy(book)
+    }
+}
+
+impl Drop for StandingBy<'_> {
+    fn drop(&mut self) {
+        self.0.standing_by -= 1;
+    }
 }
 
 /// A call taken by a thread.
@@ -59,8 +80,20 @@ impl Notifiers {
     }
 
     /// Waits for a call, on a thread made for it; `is_new` at its first. `None`: enough threads
-    /// stand by, and this one ends.
-    pub fn take(&self, is_new: bool) -> Option<Taken> {
+    /// stand by, and this one ends. A panic, which is a mistake of ours, does not end it: there may
+    /// be no other.
+    pub fn take(&self, is_new: bool, engine: &Engine) -> Option<Taken> {
+        let mut is_new = is_new;
+        loop {
+            match engine.caught("as it waited for calls to make", || self.take_now(is_new)) {
+                Some(taken) => return taken,
+                None => thread::sleep(FAILED_PAUSE), // it may fail again
+            }
+            is_new = false;
+        }
+    }
+
+    fn take_now(&self, is_new: bool) -> Option<Taken> {
         let mut book = self.book.lock();
         if is_new {
             book.is_coming = false;
@@ -68,13 +101,16 @@ impl Notifiers {
         if book.calls.is_empty() && book.standing_by >= STANDING_BY_MAX {
             return None;
         }
-        book.standing_by += 1;
-        while book.calls.is_empty() {
-            self.news.wait(&mut book);
+        let mut waiting = StandingBy::begin(book);
+        while waiting.0.calls.is_empty() {
+            self.news.wait(&mut waiting.0);
+            #[cfg(test)]
+            tests::inject(&waiting.0.calls);
         }
-        book.standing_by -= 1;
+        let book = &mut *waiting.0;
         let call = book.calls.pop_front()?;
-        let makes_another = book.standing_by == 0 && !book.is_coming;
+        // It counts itself still.
+        let makes_another = book.standing_by == 1 && !book.is_coming;
         book.is_coming |= makes_another;
         Some(Taken { call, makes_another })
     }
@@ -83,6 +119,39 @@ impl Notifiers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::Arc;
+
+    /// The value of a call at whose sight a thread panics, once.
+    static WANTED: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn inject(calls: &VecDeque<Call>) {
+        let Some(value) = calls.front().map(|call| call.value) else { return };
+        let fails = value != 0 && WANTED.compare_exchange(value, 0, SeqCst, SeqCst).is_ok();
+        assert!(!fails, "injected");
+    }
+
+    fn engine() -> Arc<Engine> {
+        nowait::start_engine(&nowait::Config::default()).unwrap().0
+    }
+
+    #[test]
+    fn a_thread_that_fails_stands_by_again_and_no_call_is_lost() {
+        const VALUE: usize = 0xfa11;
+        let (notifiers, engine) = (Notifiers::default(), engine());
+        thread::scope(|scope| {
+            let taken = scope.spawn(|| notifiers.take(true, &engine));
+            while notifiers.book.lock().standing_by == 0 {
+                thread::yield_now();
+            }
+            WANTED.store(VALUE, SeqCst);
+            notifiers.push(call(VALUE));
+            let taken = taken.join().unwrap().unwrap();
+            assert_eq!((taken.call.value, taken.makes_another), (VALUE, true));
+        });
+        assert_eq!((notifiers.book.lock().standing_by, engine.failures()), (0, 1));
+        engine.shutdown();
+    }
 
     fn call(value: usize) -> Call {
         Call { function: 1, value, attributes: 0 }
@@ -90,27 +159,29 @@ mod tests {
 
     #[test]
     fn who_leaves_nobody_behind_makes_another() {
-        let notifiers = Notifiers::default();
+        let (notifiers, engine) = (Notifiers::default(), engine());
         assert!(notifiers.must_come());
         assert!(!notifiers.must_come(), "one is on its way");
         notifiers.push(call(1));
         notifiers.push(call(2));
-        let first = notifiers.take(true).unwrap();
+        let first = notifiers.take(true, &engine).unwrap();
         assert_eq!((first.call.value, first.makes_another), (1, true));
-        let second = notifiers.take(false).unwrap();
+        let second = notifiers.take(false, &engine).unwrap();
         assert_eq!((second.call.value, second.makes_another), (2, false), "it is on its way");
         notifiers.comes_not();
         assert!(notifiers.must_come(), "it could not be made");
+        engine.shutdown();
     }
 
     #[test]
     fn every_call_is_taken_once() {
-        let notifiers = Notifiers::default();
+        let (notifiers, engine) = (Notifiers::default(), engine());
         let taken = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    while let Some(it) = notifiers.take(true).filter(|it| it.call.function != 0) {
+                    let take = || notifiers.take(true, &engine);
+                    while let Some(it) = take().filter(|it| it.call.function != 0) {
                         taken.lock().push(it.call.value);
                     }
                 });
@@ -121,5 +192,6 @@ mod tests {
         let mut taken = taken.into_inner();
         taken.sort_unstable();
         assert_eq!(taken, (0..300).collect::<Vec<_>>());
+        engine.shutdown();
     }
 }
