@@ -103,7 +103,7 @@ static void *disturb(void *unused)
 	return unused;
 }
 
-__attribute__((constructor)) static void begin(void)
+static void begin(void)
 {
 	const char *seed = getenv("NOWAIT_TEST_DISTURB");
 	pthread_attr_t detached;
@@ -127,6 +127,28 @@ __attribute__((constructor)) static void begin(void)
 		abort();
 	pthread_attr_destroy(&detached);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+typedef int entry(int argc, char **argv, char **environment);
+
+static entry *program;
+
+static int begin_with(int argc, char **argv, char **environment)
+{
+	begin();
+	return program(argc, argv, environment);
+}
+
+/* Not before the program's main function: what a program sets up before that it sets up alone.
+ * (QEMU's handlers of fork(2) are there before the locks that they take.) */
+int __libc_start_main(entry *main, int argc, char **argv, void (*init)(void), void (*fini)(void),
+		      void (*end)(void), void *stack)
+{
+	int (*next)(entry *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *) =
+		(__typeof__(next))dlsym(RTLD_NEXT, "__libc_start_main");
+
+	program = main;
+	return next(begin_with, argc, argv, init, fini, end, stack);
 }
 
 /* --- calls that are made again ------------------------------------------------------------ */
