@@ -26,6 +26,7 @@
 pub mod aio;
 pub mod blocks;
 pub mod cache;
+pub mod container;
 pub mod differences;
 pub mod disturber;
 pub mod fio;

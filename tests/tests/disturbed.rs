@@ -2,6 +2,7 @@
 //! forks, and sends signals: a quick form of each, one seed a backend. Any suite, whole, and with
 //! any seed: `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
 
+use nowait_tests::container::Container;
 use nowait_tests::differences::differences;
 use nowait_tests::disturber;
 use nowait_tests::for_each_subject;
@@ -9,10 +10,11 @@ use nowait_tests::harness::{self, Harness};
 use nowait_tests::posix::{Conformance, Symbols};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
-use nowait_tests::subject::Subject;
+use nowait_tests::subject::{Library, Subject};
 
 const DIFFERENTIAL: &str = env!("CARGO_BIN_EXE_differential");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
+const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 
 /// Those about contexts, and whether they want a file; not those that end the process.
 const CASES: &[(&str, bool)] = &[
@@ -39,6 +41,30 @@ for_each_subject!(posix_aio_conforms_disturbed, posix, [preload]);
 /// By the seed of this run, or else one of the backend's own.
 fn disturbed(subject: Subject) -> Subject {
     subject.disturb(disturber::seed().or(Some(subject.backend as u64 + 1)))
+}
+
+#[test]
+fn programs_under_docker_s_filter_are_right_disturbed() {
+    filtered(Container::docker(SECCOMP_RUN));
+}
+
+#[test]
+fn programs_without_io_uring_and_native_aio_are_right_disturbed() {
+    filtered(Container::bare(SECCOMP_RUN));
+}
+
+/// Left to choose, and disturbed by the seed of what is left.
+fn filtered(container: Container) {
+    for library in [Library::Libaio, Library::Preload] {
+        let Some(subject) = container.subject(library) else { continue };
+        let left = disturbed(Subject { backend: container.left, ..subject });
+        let subject = subject.disturb(left.disturb);
+        container.hold_fio(subject);
+        if library == Library::Libaio {
+            container.hold_qemu_io(subject);
+            container.hold_harness(subject);
+        }
+    }
 }
 
 fn own_cases(subject: Subject) {
