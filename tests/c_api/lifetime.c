@@ -7,19 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define LAST_ERROR nowait_error_text()
+#include "../check.h"
+
 #define BLOCK 4096u
 #define COUNT 32u
 
 static char memory[COUNT][BLOCK];
-
-#define CHECK(claim) ((claim) ? (void)0 : fail(#claim, __LINE__))
-
-static void fail(const char *claim, int line)
-{
-	fprintf(stderr, "line %d: %s does not hold; last error: %s\n", line, claim,
-		nowait_error_text());
-	exit(1);
-}
 
 /* Reads the file at `path`, whose blocks hold their numbers, having given up all it can before. */
 static void give_up_early(const char *path, int cache)

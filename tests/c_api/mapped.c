@@ -9,20 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define LAST_ERROR nowait_error_text()
+#include "../check.h"
+
 #define BLOCK 4096u
 #define BLOCKS 4u
 
 /* Aligned for direct I/O. */
 static _Alignas(4096) char memory[BLOCK];
-
-#define CHECK(claim) ((claim) ? (void)0 : fail(#claim, __LINE__))
-
-static void fail(const char *claim, int line)
-{
-	fprintf(stderr, "line %d: %s does not hold; last error: %s\n", line, claim,
-		nowait_error_text());
-	exit(1);
-}
 
 static char first_of(nowait_file *file, unsigned block)
 {

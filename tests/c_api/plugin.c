@@ -5,18 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../check.h"
+
 #define BLOCK 4096u
 #define COUNT 32u
-#define CHECK(claim) ((claim) ? (void)0 : fail(#claim, __LINE__))
 #define FOUND(library, name) ((__typeof__(&name))dlsym(library, #name))
 
 static char memory[COUNT][BLOCK];
-
-static void fail(const char *claim, int line)
-{
-	fprintf(stderr, "line %d: %s does not hold\n", line, claim);
-	exit(1);
-}
 
 static void *loaded(void)
 {

@@ -12,20 +12,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define LAST_ERROR nowait_error_text()
+#include "../check.h"
+
 #define BLOCK 4096u
 #define COUNT 32u
 #define FAR_AWAY 3600000000000ull
 
 static char memory[COUNT][BLOCK];
-
-#define CHECK(claim) ((claim) ? (void)0 : fail(#claim, __LINE__))
-
-static void fail(const char *claim, int line)
-{
-	fprintf(stderr, "line %d: %s does not hold; last error: %s\n", line, claim,
-		nowait_error_text());
-	exit(1);
-}
 
 static void change_identity(void)
 {

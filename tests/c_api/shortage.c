@@ -7,14 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define CHECK(claim) ((claim) ? (void)0 : fail(#claim, __LINE__))
-
-static void fail(const char *claim, int line)
-{
-	fprintf(stderr, "line %d: %s does not hold; last error: %s\n", line, claim,
-		nowait_error_text());
-	exit(1);
-}
+#define LAST_ERROR nowait_error_text()
+#include "../check.h"
 
 /* Sets the soft limit; returns the one before. */
 static rlim_t set_limit(int resource, rlim_t count)

@@ -1,8 +1,8 @@
 /* What the programs about processes and threads share: the calls of libaio, as any program has
  * them, and requests whose end is known.
  */
-#ifndef CHECK_H
-#define CHECK_H
+#ifndef PROCESS_CHECK_H
+#define PROCESS_CHECK_H
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,9 +18,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../check.h"
+
 #define BLOCK 4096
 #define MANY 16
-#define CHECK(claim) ((claim) ? (void)0 : fail(#claim, __FILE__, __LINE__))
 
 struct iocb {
 	void *data;
@@ -52,12 +53,6 @@ struct work {
 	char *bytes;
 	struct iocb writes[MANY], poll;
 };
-
-static inline void fail(const char *claim, const char *file, int line)
-{
-	fprintf(stderr, "%s:%d: %s does not hold (errno %d)\n", file, line, claim, errno);
-	_exit(1);
-}
 
 static inline void begin_work(struct work *work, const char *path, char byte)
 {
