@@ -15,6 +15,7 @@ use nowait_serve::{
 };
 use nowait_sys::{
     epoll_set::{self, Epoll, ReadyList},
+    eventfd::EventFd as Bell,
     time::Deadline,
 };
 use std::{
@@ -317,6 +318,9 @@ fn a_vmm_is_counted_as_other_clients_are() {
     let host = Host::new();
     let view = host.server.view();
     let status = || Status::of(&view, Instant::now());
+    // What --exit-with-last-client waits for.
+    let last_gone = Arc::new(Bell::new().unwrap());
+    host.image.stats().tell_when_last_gone(last_gone.clone());
     let mut vmm = Vmm::new(&host);
     for sector in 0..3 {
         vmm.guest.give(VIRTIO_BLK_T_OUT, sector, &[1; 512]);
@@ -344,11 +348,13 @@ fn a_vmm_is_counted_as_other_clients_are() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
+    assert_eq!(last_gone.drain(), 0, "it is still there");
     drop(vmm);
     while status().clients.now > 0 {
         std::thread::yield_now();
     }
     assert_eq!(status().exports[0].connections, 0);
+    assert_eq!(last_gone.drain(), 1);
     host.stop();
 }
 

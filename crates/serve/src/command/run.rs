@@ -412,3 +412,23 @@ impl Main {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_end_in_time_or_at_all_is_given_up_in_words() {
+        let (_holds, held) = mpsc::channel::<()>();
+        let never = Task::begin(move || {
+            let _ = held.recv();
+            Ok(())
+        });
+        let late = never.unwrap().wait(now_ns()).unwrap_err();
+        assert!(late.to_string().contains("still under way when time was up"), "{late}");
+        let far = now_ns() + DRAIN_NS;
+        let panicked = Task::begin(|| panic!("injected")).unwrap().wait(far).unwrap_err();
+        assert!(panicked.to_string().contains("panicked"), "{panicked}");
+        Task::begin(|| Ok(())).unwrap().wait(far).unwrap();
+    }
+}
