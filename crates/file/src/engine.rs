@@ -146,9 +146,9 @@ impl Engine {
             engine.shutdown();
             return Err(errno);
         }
-        // The far end is in the engine's table now; where that is the application's, it stays.
+        // The far end is in the engine's table now; else here.
         if engine.holds.is_table_shared() {
-            let _ = far.into_raw();
+            engine.holds.keep_far(far);
         }
         Ok(engine)
     }

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::{
     cell::Cell,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 thread_local! {
@@ -75,6 +75,8 @@ struct Way {
     near: Fd,
     /// Its number, in the engine's table.
     far: i32,
+    /// The same, where that table is the application's.
+    far_here: OnceLock<Fd>,
     arrived: Mutex<Arrived>,
     /// Somebody waits for room: files are to be taken in before their requests' turn.
     crowded: AtomicBool,
@@ -219,6 +221,7 @@ impl Holds {
         let way = Way {
             near,
             far,
+            far_here: OnceLock::new(),
             arrived: Mutex::default(),
             crowded: AtomicBool::new(false),
             closing: Mutex::default(),
@@ -229,6 +232,11 @@ impl Holds {
             next_tag: AtomicU64::new(0),
             shared_table: false.into(),
         }
+    }
+
+    /// Keeps the far end, where the engine's table is the application's.
+    pub(crate) fn keep_far(&self, far: Fd) {
+        let _ = self.way.far_here.set(far);
     }
 
     /// Says that the engine's threads share the application's table after all.
@@ -354,6 +362,20 @@ mod tests {
             let numbers: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
             assert!(numbers.iter().all(|number| *number == held.number()), "{numbers:?}");
         }
+    }
+
+    #[test]
+    fn a_far_end_in_the_table_of_the_application_is_closed_with_the_last_file() {
+        let (near, far) = fdtable::channel().unwrap();
+        let other = fd::duplicate(near.raw(), 0).unwrap();
+        let holds = Holds::new(near, far.raw());
+        holds.share_table();
+        holds.keep_far(far);
+        let held = holds.hold_afresh(other.raw()).unwrap();
+        drop(holds);
+        assert!(fdtable::send(other.raw(), other.raw(), 1).is_ok());
+        drop(held);
+        assert!(fdtable::send(other.raw(), other.raw(), 1).is_err());
     }
 
     #[test]
