@@ -3,11 +3,20 @@
 //! Its descriptor table is the application's. The thread that makes a turn counts as one of the
 //! engine's meanwhile, and as one of the application's in all other calls.
 
-use crate::{Engine, cleaner, driver, hold::AsEngine, parts::Executor, section::Section, turn};
+use crate::{
+    Engine, cleaner, driver,
+    hold::AsEngine,
+    parts::{Clock, Executor},
+    section::Section,
+    turn,
+};
 use nowait_sys::Errno;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use turn::{Loop, Next};
+
+/// How far a virtual clock moves while all loops would sleep, in nanoseconds.
+const IDLE_NS: u64 = 10_000;
 
 /// Which of an engine's loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +48,17 @@ impl Engine {
         }
     }
 
-    /// Makes turns while the caller would sleep. False: threads make them.
+    /// Makes turns while the caller would sleep; if there is nothing to do a virtual clock moves.
+    /// False: threads make them.
     pub(crate) fn turn_for_sleeper(self: &Arc<Self>) -> bool {
-        let owned = self.executor() == Executor::Owner;
-        if owned {
-            self.turn(Role::Driver);
-            self.turn(Role::Workers);
+        if self.executor() == Executor::Threads {
+            return false;
         }
-        owned
+        let slept = [Role::Driver, Role::Workers].map(|role| self.turn(role) != Next::Turn);
+        if let (Clock::Virtual(clock), [true, true]) = (self.clock(), slept) {
+            clock.advance(IDLE_NS);
+        }
+        true
     }
 
     /// Makes the loops whose turns the owner will make.

@@ -92,7 +92,8 @@ impl Backends for Machine {
         const DEPTH: usize = 1 << 16;
         let Deliver::Call(deliver) = config.deliver else { return Err(Errno::INVAL) };
         let (queue, ended) = (self.queue(DEPTH), Mutex::default());
-        Ok(Box::new(Hired { queue, deliver, ended, delivered: AtomicU64::new(0) }))
+        let (delivered, turns) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Box::new(Hired { queue, deliver, ended, delivered, turns }))
     }
 }
 
@@ -160,7 +161,11 @@ struct Hired {
     deliver: Receiver,
     ended: Mutex<VecDeque<Completion>>,
     delivered: AtomicU64,
+    turns: AtomicU64,
 }
+
+/// Turns after which a call that makes them has not ended.
+const TURNS_MAX: u64 = 3_000_000;
 
 impl Workers for Hired {
     fn deliver(&self, completions: &mut Vec<Completion>) {
@@ -170,6 +175,8 @@ impl Workers for Hired {
     fn shutdown(&self) {}
 
     fn turn(&self) -> Next {
+        let turns = self.turns.fetch_add(1, Relaxed);
+        assert!(turns < TURNS_MAX, "a call hangs");
         let mut done = Vec::new();
         let _ = self.queue.reap(&mut done, 0, Deadline::NOW);
         let mut ended = self.ended.lock().unwrap();

@@ -15,7 +15,7 @@ mod run;
 use machine::Mistake;
 use run::{Counts, Run};
 
-/// How many seeds are tried.
+/// How many seeds are tried; twenty times as many with `NOWAIT_FULL`.
 const SEEDS: u64 = 1000;
 
 /// Returns the seeds to run, and that of `SIM_COMMIT`, the hash of a commit. `SIM_SEED` names the
@@ -26,7 +26,8 @@ fn seeds() -> Vec<u64> {
         return vec![seed.parse().expect("SIM_SEED is a number")];
     }
     let hash = |text: String| u64::from_str_radix(text.get(..16)?, 16).ok();
-    (0..SEEDS).chain(variable("SIM_COMMIT").and_then(hash)).collect()
+    let seeds = if variable("NOWAIT_FULL").is_some() { 20 * SEEDS } else { SEEDS };
+    (0..seeds).chain(variable("SIM_COMMIT").and_then(hash)).collect()
 }
 
 #[test]

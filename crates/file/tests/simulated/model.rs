@@ -3,15 +3,20 @@
 
 use nowait_block::Segments;
 use nowait_file::{Command, Kind, command::open_for};
-use nowait_sys::{Errno, file::IoVec};
+use nowait_sys::{
+    Errno,
+    file::{IoVec, rwf},
+};
 use std::{fmt, fs::File, ops::Range, os::fd::AsRawFd};
 
 /// A request.
 pub(crate) struct Op {
     pub(crate) file: usize,
     pub(crate) kind: Kind,
-    /// Past the page cache: it is carried as it is, in no order with others like it.
+    /// By a descriptor for direct requests.
     pub(crate) direct: bool,
+    /// A write that is durable when it ends.
+    pub(crate) durable: bool,
     pub(crate) offset: u64,
     /// What is written; as long as what is read.
     data: Vec<u8>,
@@ -20,12 +25,27 @@ pub(crate) struct Op {
     /// That of its event.
     pub(crate) result: Option<i64>,
     pub(crate) cancelled: bool,
+    /// Submit has said no.
+    pub(crate) refused: bool,
 }
 
 impl Op {
     pub(crate) fn new(file: usize, kind: Kind, direct: bool, offset: u64, data: Vec<u8>) -> Op {
         let memory = if kind == Kind::Read { vec![0; data.len()] } else { data.clone() };
-        Op { file, kind, direct, offset, data, memory, result: None, cancelled: false }
+        let (durable, result, cancelled, refused) = (false, None, false, false);
+        Op { file, kind, direct, durable, offset, data, memory, result, cancelled, refused }
+    }
+
+    /// Is what another program does to a file at this moment: a hole.
+    pub(crate) fn hole(file: usize, range: &Range<u64>) -> Op {
+        let data = vec![0; (range.end - range.start) as usize];
+        let result = Some(data.len() as i64);
+        Op { result, ..Op::new(file, Kind::Write, false, range.start, data) }
+    }
+
+    /// What is written.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data
     }
 
     pub(crate) fn range(&self) -> Range<u64> {
@@ -45,7 +65,10 @@ impl Op {
             Segments::One(IoVec { base: self.memory.as_mut_ptr(), len: self.memory.len() });
         let flags = open_for(fd).unwrap();
         // SAFETY: a run keeps its requests until the engine is gone.
-        unsafe { Command::new(self.kind, (fd, flags), segments, self.offset as i64) }
+        let mut command =
+            unsafe { Command::new(self.kind, (fd, flags), segments, self.offset as i64) };
+        command.rw_flags |= if self.durable { rwf::DSYNC } else { 0 };
+        command
     }
 }
 
@@ -53,7 +76,8 @@ impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Op { kind, direct, file, result, cancelled, .. } = self;
         let (range, direct) = (self.range(), if *direct { "direct " } else { "" });
-        write!(f, "{direct}{kind:?} of file {file} at {range:?}: {result:?}")?;
+        let durable = if self.durable { "durable " } else { "" };
+        write!(f, "{direct}{durable}{kind:?} of file {file} at {range:?}: {result:?}")?;
         if *cancelled { write!(f, ", cancelled") } else { Ok(()) }
     }
 }
@@ -72,6 +96,8 @@ impl Model {
         let result = op.result.ok_or("it has no event")?;
         let failed = |errno: Errno| result == -i64::from(errno.raw());
         let excused = failed(Errno::IO) && may_fail || failed(Errno::CANCELED) && op.cancelled;
+        // Who is told to ask again asks for the same bytes: some may be written already.
+        let excused = excused || failed(Errno::AGAIN) && op.refused;
         if result < 0 && !excused {
             return Err("it failed".to_owned());
         }

@@ -4,14 +4,15 @@ use crate::{
     machine::{Files, Machine, Mistake},
     model::{Model, Op},
 };
+use nowait_cache::Durable;
 use nowait_file::{
-    Config, Context, Engine, Kind, Parts, SubmitMode,
+    Config, Context, Engine, Kind, Parts, SubmitMode, UserFile, UserOperation,
     owner::Role,
     parts::{Clock, Executor},
     submit::{Reply, Submission},
     throttle::Limits,
 };
-use nowait_sim::{Config as DeviceConfig, Faults, Model as Timing, Prng, SimDevice};
+use nowait_sim::{Config as DeviceConfig, Faults, Model as Timing, Oracle, Prng, SimDevice};
 use nowait_sys::{Errno, file::O_DIRECT, time::Deadline};
 use std::{
     collections::hash_map::DefaultHasher,
@@ -50,16 +51,22 @@ pub(crate) struct Run {
     device: SimDevice,
     engine: Arc<Engine>,
     contexts: Vec<Arc<Context>>,
+    /// The page cache's, of those that are opened through it.
+    users: [Option<Arc<UserFile>>; FILES],
+    oracle: Oracle,
     may_fail: bool,
+    /// In which step the power fails.
+    cut: Option<usize>,
     /// Weights of the steps.
-    weights: [u32; 6],
+    weights: [u32; 7],
     /// By their names.
     ops: Vec<Op>,
     /// The context of each.
     homes: Vec<usize>,
     in_flight: Vec<usize>,
     events: Vec<(u64, i64)>,
-    refused: u64,
+    /// Calls that returned when what they asked for was over.
+    calls: u64,
 }
 
 /// What happened in some runs.
@@ -71,6 +78,8 @@ pub(crate) struct Counts {
     short: u64,
     direct: u64,
     refused: u64,
+    calls: u64,
+    cuts: u64,
 }
 
 impl Counts {
@@ -81,11 +90,14 @@ impl Counts {
         self.short += other.short;
         self.direct += other.direct;
         self.refused += other.refused;
+        self.calls += other.calls;
+        self.cuts += other.cuts;
     }
 
     pub(crate) fn is_everything(&self) -> bool {
-        let Counts { requests, failed, cancelled, short, direct, refused } = *self;
-        [requests, failed, cancelled, short, direct, refused].iter().all(|count| *count > 0)
+        let Counts { requests, failed, cancelled, short, direct, refused, calls, cuts } = *self;
+        let all = [requests, failed, cancelled, short, direct, refused, calls, cuts];
+        all.iter().all(|count| *count > 0)
     }
 }
 
@@ -93,12 +105,15 @@ impl Run {
     /// Makes an engine as the seed says.
     pub(crate) fn new(seed: u64, mistake: Option<Mistake>) -> Run {
         let mut prng = Prng::new(seed);
-        let faults = faults(&mut prng);
-        let may_fail = faults != Faults::none();
+        let (faults, may_fail) = faults(&mut prng);
         let model = [Timing::any_order(), Timing::constant(1_000), Timing::flash()];
         let model = model[prng.index(3)].clone();
         let device = SimDevice::new(&DeviceConfig { model, faults, ..DeviceConfig::new(seed) });
-        (0..FILES).for_each(|file| device.create(file as i32, FILE_BYTES));
+        let mut oracle = Oracle::new(UNIT_BYTES as usize);
+        for file in 0..FILES as i32 {
+            device.create(file, FILE_BYTES);
+            oracle.create(file, FILE_BYTES);
+        }
         let depth = prng.range(2..=12) as usize;
         let limits = nowait_block::Limits {
             buffered_reads: prng.chance(500_000),
@@ -107,49 +122,53 @@ impl Run {
             ..nowait_block::Limits::of_all_kinds(depth)
         };
         let files = Files::new(&stands().iter().map(|stand| &stand.buffered).collect::<Vec<_>>());
-        let clock = Clock::Virtual(device.clock());
         let machine = Machine { device: device.clone(), files, limits, mistake };
-        let parts = Parts {
-            backends: Box::new(machine),
-            reason: "simulated".to_owned(),
-            clock,
-            executor: Executor::Owner,
-        };
-        // Inside submit, what is not direct would be attempted on the files that stand for others.
-        let submit = [SubmitMode::Auto, SubmitMode::Offload][prng.index(2)];
-        let context_limits = Limits { requests: prng.range(1..=50) as usize, ..Limits::NONE };
-        let config = Config { submit, context_limits, ..Config::default() };
-        let engine = Engine::start(config, parts).unwrap();
+        let engine = start(machine, &mut prng);
+        let users = std::array::from_fn(|file| {
+            let fd = stands()[file].buffered.as_raw_fd();
+            prng.chance(500_000).then(|| UserFile::open(&engine, fd).unwrap())
+        });
         let context = |id| Context::new(&engine, id, REQUESTS as u32).unwrap();
         let contexts = (0..2).map(context).collect();
         let weights = std::array::from_fn(|_| 1 + prng.below(20) as u32);
+        let cut = prng.chance(300_000).then(|| prng.below(3000) as usize);
         Run {
             seed,
             prng,
             device,
             engine,
             contexts,
+            users,
+            oracle,
             may_fail,
+            cut,
             weights,
             ops: Vec::new(),
             homes: Vec::new(),
             in_flight: Vec::new(),
             events: Vec::new(),
-            refused: 0,
+            calls: 0,
         }
     }
 
     /// Runs until all requests have ended; an error says what is wrong.
     pub(crate) fn run(&mut self) -> Result<(), String> {
-        for _ in 0..STEPS_MAX {
+        for step in 0..STEPS_MAX {
+            if self.cut == Some(step) {
+                self.device.cut_power();
+                self.may_fail = true;
+            }
             let submits = self.ops.len() < REQUESTS;
             match self.prng.weighted(&self.weights) {
-                0 if submits => self.submit(),
+                0 if submits => self.submit()?,
                 1 if submits => self.cancel(),
                 0 | 1 if self.in_flight.is_empty() => return self.judge(),
                 2 => drop(self.engine.turn(Role::Driver)),
                 3 => drop(self.engine.turn(Role::Workers)),
                 4 => self.look()?,
+                5 if submits && self.prng.chance(100_000) => self.call()?,
+                // Now and then long enough for what is dirty to be written back.
+                _ if self.prng.chance(10_000) => self.device.clock().advance(1_100_000_000),
                 _ => self.device.clock().advance(self.prng.below(20_000)),
             }
         }
@@ -157,7 +176,7 @@ impl Run {
     }
 
     /// Submits a few requests at once.
-    fn submit(&mut self) {
+    fn submit(&mut self) -> Result<(), String> {
         let home = self.prng.index(self.contexts.len());
         let context = self.contexts[home].clone();
         let mut submission = Submission::new(&context);
@@ -170,25 +189,36 @@ impl Run {
             let stand = &stands()[op.file];
             let command = op.command(if op.direct { &stand.direct } else { &stand.buffered });
             let reply = Reply { data: name as u64, obj: name as u64, eventfd: None };
-            if let Err(errno) = submission.start(command, reply) {
-                assert_eq!(errno, Errno::AGAIN, "nothing is wrong with it");
-                self.refused += 1;
-                self.ops.pop();
-                context.io().release(1);
-                break;
+            let (id, fd) = (name as u64, op.file as i32);
+            match op.kind {
+                Kind::Write => {
+                    self.oracle.begin_write(id, fd, op.offset, op.data(), op.durable);
+                }
+                Kind::Fsync => self.oracle.begin_flush(id, fd),
+                _ => {}
             }
             self.homes.push(home);
-            self.in_flight.push(name);
+            let started = submission.start(command, reply);
+            if started.is_ok() {
+                self.in_flight.push(name);
+                continue;
+            }
+            op.refused = true;
+            context.io().release(1);
+            self.end(name, -i64::from(started.unwrap_err().raw()))?;
+            break;
         }
         submission.finish();
+        Ok(())
     }
 
     /// Draws a request; `None`: what was drawn has no order with one in flight.
     fn draw(&mut self) -> Option<Op> {
         let prng = &mut self.prng;
         let offload = self.engine.config().submit == SubmitMode::Offload;
-        let direct = !offload || prng.chance(200_000);
         let file = prng.index(FILES);
+        let cached = self.users[file].is_some();
+        let direct = !offload && !cached || prng.chance(200_000);
         if prng.chance(50_000) {
             return Some(Op::new(file, Kind::Fsync, false, 0, Vec::new()));
         }
@@ -196,9 +226,11 @@ impl Run {
         let units = prng.range(1..=UNITS_MAX);
         let first = prng.below(FILE_BYTES / UNIT_BYTES - units);
         let data = (0..units * UNIT_BYTES).map(|_| prng.next_u64() as u8).collect();
-        let op = Op::new(file, kind, direct, first * UNIT_BYTES, data);
+        let mut op = Op::new(file, kind, direct, first * UNIT_BYTES, data);
+        op.durable = kind == Kind::Write && prng.chance(200_000);
         let mut others = self.in_flight.iter().map(|name| &self.ops[*name]);
-        (!others.any(|other| other.direct && other.overlaps(&op))).then_some(op)
+        let in_order = |other: &Op| cached || !other.direct || !other.overlaps(&op);
+        others.all(in_order).then_some(op)
     }
 
     fn cancel(&mut self) {
@@ -206,6 +238,39 @@ impl Run {
             let name = self.in_flight[self.prng.index(self.in_flight.len())];
             let cancelled = self.contexts[self.homes[name]].cancel(name as u64);
             self.ops[name].cancelled |= cancelled.is_ok();
+        }
+    }
+
+    /// Makes a call on a file in the page cache, and waits for its end.
+    fn call(&mut self) -> Result<(), String> {
+        let number = self.prng.index(FILES);
+        let (Some(file), engine) = (&self.users[number], &self.engine) else { return Ok(()) };
+        self.calls += 1;
+        let called = match self.prng.index(3) {
+            0 => file.settle(engine),
+            1 => {
+                let id = 1 << 32 | self.calls;
+                self.oracle.begin_flush(id, number as i32);
+                let synced = UserOperation::sync(file, Durable::All).run(engine);
+                self.oracle.end(id, synced);
+                synced.map(drop)
+            }
+            _ => file.exclude(engine).map(|exclusion| {
+                // Another program makes a hole meanwhile.
+                let first = self.prng.below(FILE_BYTES / UNIT_BYTES);
+                let last = self.prng.range(first..=FILE_BYTES / UNIT_BYTES);
+                let hole = first * UNIT_BYTES..last * UNIT_BYTES;
+                if self.device.punch(number as i32, hole.clone()).is_ok() {
+                    self.oracle.punch(number as i32, hole.clone());
+                    self.ops.push(Op::hole(number, &hole));
+                    self.homes.push(0);
+                }
+                drop(exclusion);
+            }),
+        };
+        match called {
+            Err(errno) if errno != Errno::IO || !self.may_fail => Err(format!("a call: {errno}")),
+            _ => Ok(()),
         }
     }
 
@@ -221,11 +286,22 @@ impl Run {
         assert_eq!(taken, Ok(events.len()));
         for (name, result) in events {
             self.events.push((name, result));
-            self.in_flight.retain(|other| *other as u64 != name);
-            let op = self.ops.get_mut(name as usize).ok_or("an event of no request")?;
-            if op.result.replace(result).is_some() {
-                return Err(format!("request {name} has two events"));
-            }
+            let name = name as usize;
+            self.in_flight.retain(|other| *other != name);
+            self.end(name, result)?;
+        }
+        Ok(())
+    }
+
+    /// Notes what a request came to.
+    fn end(&mut self, name: usize, result: i64) -> Result<(), String> {
+        let op = self.ops.get_mut(name).ok_or("an event of no request")?;
+        if op.result.replace(result).is_some() {
+            return Err(format!("request {name} has two events"));
+        }
+        if op.kind != Kind::Read {
+            let errno = || Errno::new(-result as i32);
+            self.oracle.end(name as u64, u32::try_from(result).map_err(|_| errno()));
         }
         Ok(())
     }
@@ -237,9 +313,24 @@ impl Run {
             let applied = files[op.file].apply(op, self.may_fail);
             applied.map_err(|what| format!("request {name}: {what}"))?;
         }
-        for (number, file) in files.iter_mut().enumerate() {
-            let contents = self.device.contents(number as i32).unwrap();
-            file.judge(&contents).map_err(|what| format!("file {number} in the end: {what}"))?;
+        if self.device.is_off() {
+            let after = self.device.reboot(&DeviceConfig::new(self.seed), &mut self.prng);
+            for fd in 0..FILES as i32 {
+                let left = after.contents(fd).unwrap();
+                self.oracle.judge(fd, &left).map_err(|wrong| format!("{wrong:?}"))?;
+            }
+        } else {
+            self.device.set_faults(Faults::none());
+            for file in self.users.iter().flatten() {
+                // What is in flight may fail yet.
+                let settled = (0..3).any(|_| file.settle(&self.engine).is_ok());
+                assert!(settled, "the device does what it is asked for");
+            }
+            for (number, file) in files.iter_mut().enumerate() {
+                let contents = self.device.contents(number as i32).unwrap();
+                file.judge(&contents)
+                    .map_err(|what| format!("file {number} in the end: {what}"))?;
+            }
         }
         match self.engine.failures() {
             0 => Ok(()),
@@ -262,7 +353,9 @@ impl Run {
                 0 < result && result < len
             }),
             direct: count(&|op, _| op.direct),
-            refused: self.refused,
+            refused: count(&|op, _| op.refused),
+            calls: self.calls,
+            cuts: u64::from(self.device.is_off()),
         }
     }
 
@@ -289,6 +382,7 @@ impl Drop for Run {
         // What a mistake of the machine keeps in flight is never destroyed.
         if self.in_flight.is_empty() {
             self.contexts.drain(..).for_each(|context| context.destroy().unwrap());
+            self.users = Default::default();
             self.engine.shutdown();
         } else {
             std::mem::forget((std::mem::take(&mut self.ops), std::mem::take(&mut self.contexts)));
@@ -296,20 +390,39 @@ impl Drop for Run {
     }
 }
 
-/// Draws what goes wrong: in every third run nothing.
-fn faults(prng: &mut Prng) -> Faults {
+/// Starts an engine on a machine; the seed says how.
+fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
+    let parts = Parts {
+        clock: Clock::Virtual(machine.device.clock()),
+        backends: Box::new(machine),
+        reason: "simulated".to_owned(),
+        executor: Executor::Owner,
+    };
+    // Inside submit, what is not direct would be attempted on the files that stand for others.
+    let submit = [SubmitMode::Auto, SubmitMode::Offload][prng.index(2)];
+    let context_limits = Limits { requests: prng.range(1..=50) as usize, ..Limits::NONE };
+    let cache_bytes = 2 << 20;
+    let config = Config { submit, context_limits, cache_bytes, ..Config::default() };
+    Engine::start(config, parts).unwrap()
+}
+
+/// Draws what goes wrong: in every third run nothing does while the power is on. True: requests may
+/// fail, or come short.
+fn faults(prng: &mut Prng) -> (Faults, bool) {
+    let at_cut = Faults { reorder: prng.chance(500_000), ..Faults::volatile_cache() };
     if prng.index(3) == 0 {
-        return Faults::none();
+        return (at_cut, false);
     }
-    Faults {
+    let faults = Faults {
         read_error_ppm: prng.swarm_ppm(500_000),
         write_error_ppm: prng.swarm_ppm(500_000),
         flush_error_ppm: prng.swarm_ppm(500_000),
         partial_ppm: prng.swarm_ppm(500_000),
         short_ppm: prng.swarm_ppm(1_000_000),
         uncancelled_ppm: prng.swarm_ppm(500_000),
-        ..Faults::none()
-    }
+        ..at_cut
+    };
+    (faults, true)
 }
 
 /// Returns the files that stand for those of the device: all of their blocks are allocated.
