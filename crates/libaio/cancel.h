@@ -9,6 +9,7 @@
 #define NOWAIT_CANCEL_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 struct cancel {
 	/* Under way, one in another; where there are none the rest means nothing. */
@@ -23,6 +24,15 @@ extern __thread struct cancel nowait_cancel __attribute__((visibility("hidden"))
 extern void nowait_begin(void) __attribute__((visibility("hidden")));
 extern void nowait_end(void) __attribute__((visibility("hidden")));
 
+/* The calls last: before they are there nothing is noted. */
+static inline void cancel_note(struct cancel had)
+{
+	nowait_cancel.type = had.type;
+	nowait_cancel.state = had.state;
+	__atomic_signal_fence(__ATOMIC_RELEASE);
+	nowait_cancel.calls = had.calls;
+}
+
 /* For calls that use no function of the C library that is a cancellation point: from here on only
  * such a one would end the thread. Costs no atomic operation where that was so already. */
 static inline int asynchronous_cancel_off(void)
@@ -30,11 +40,8 @@ static inline int asynchronous_cancel_off(void)
 	int type;
 
 	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
-	if (type != PTHREAD_CANCEL_DEFERRED) {
-		nowait_cancel.type = type;
-		nowait_cancel.state = -1;
-		nowait_cancel.calls = 1;
-	}
+	if (type != PTHREAD_CANCEL_DEFERRED)
+		cancel_note((struct cancel){ .calls = 1, .type = type, .state = -1 });
 	return type;
 }
 
@@ -45,6 +52,25 @@ static inline void asynchronous_cancel_back(int type)
 		pthread_setcanceltype(type, NULL);
 		nowait_cancel.calls = 0;
 	}
+}
+
+/* Where a call whose type is the deferred one by now sleeps, which ends the thread if it is
+ * cancelled. False: the program's own type is the asynchronous one, as is noted. */
+static inline bool asynchronous_cancel_on(void)
+{
+	bool is_first = nowait_cancel.calls == 0;
+
+	if (is_first)
+		cancel_note((struct cancel){ 1, PTHREAD_CANCEL_DEFERRED, -1 });
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	return is_first;
+}
+
+static inline void asynchronous_cancel_end(bool is_first)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
+	if (is_first)
+		nowait_cancel.calls = 0;
 }
 
 /* For calls that may use any function of the C library. */

@@ -94,7 +94,7 @@ static void handle(action_t handler, int signal, siginfo_t *info, void *context)
 	pthread_setcanceltype(had.type, &type);
 	nowait_cancel.calls = 0;
 	handler(signal, info, context);
-	nowait_cancel = had;
+	cancel_note(had);
 	pthread_setcanceltype(type, NULL);
 	if (had.state >= 0)
 		pthread_setcancelstate(state, NULL);

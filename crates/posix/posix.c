@@ -221,12 +221,10 @@ static long sleep_on(const unsigned *word, unsigned seen, const struct timespec 
 {
 	const long args[6] = { (long)word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
 			       (long)until, 0, FUTEX_BITSET_MATCH_ANY };
-	int before;
-	long ret;
+	bool is_first = asynchronous_cancel_on();
+	long ret = raw(SYS_futex, args);
 
-	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
-	ret = raw(SYS_futex, args);
-	pthread_setcanceltype(before, NULL);
+	asynchronous_cancel_end(is_first);
 	return ret;
 }
 

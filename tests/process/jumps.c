@@ -2,6 +2,7 @@
  * not been made, for signals and cancellation too. `jumps`; ends by _exit.
  */
 #include "check.h"
+#include <aio.h>
 #include <setjmp.h>
 #include <sys/time.h>
 
@@ -74,6 +75,25 @@ static void *jump_out_of_a_masked_wait(void *unused)
 	return unused;
 }
 
+static void *jump_out_of_suspend(void *unused)
+{
+	char byte;
+	struct aiocb block = { .aio_fildes = ends[0], .aio_buf = &byte, .aio_nbytes = 1 };
+	const struct aiocb *list[] = { &block };
+
+	block.aio_sigevent.sigev_notify = SIGEV_NONE;
+	CHECK(aio_read(&block) == 0);
+	if (sigsetjmp(back, 1) == 0) {
+		waiter = gettid();
+		aio_suspend(list, 1, NULL);
+		CHECK(!"back from the wait");
+	}
+	check_thread(0, PTHREAD_CANCEL_DEFERRED);
+	CHECK(write(ends[1], "y", 1) == 1);
+	CHECK(aio_suspend(list, 1, NULL) == 0 && byte == 'y');
+	return unused;
+}
+
 static void signal_a_waiter(void *(*run)(void *), long type)
 {
 	struct iocb poll = { .opcode = 5, .fildes = ends[0], .buffer = POLLIN }, *list[] = { &poll };
@@ -125,6 +145,7 @@ int main(void)
 		signal_a_waiter(jump_out_of_a_wait, PTHREAD_CANCEL_DEFERRED);
 		signal_a_waiter(jump_out_of_a_wait, PTHREAD_CANCEL_ASYNCHRONOUS);
 		signal_a_waiter(jump_out_of_a_masked_wait, 0);
+		signal_a_waiter(jump_out_of_suspend, 0);
 		jump_between_calls();
 	}
 	jump_out_of_calls();
