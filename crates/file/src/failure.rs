@@ -80,6 +80,8 @@ pub(crate) enum At {
     Iterate = 1,
     Complete,
     Finish,
+    /// When the event is there.
+    Deliver,
     /// In the driver's rounds; there is no descriptor.
     Round,
 }
@@ -146,24 +148,29 @@ mod tests {
                 let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
                 assert_eq!(engine.untold_failure(), None);
                 let context = Context::new(&engine, 0, 16).unwrap();
-                for at in [At::Iterate, At::Complete, At::Finish] {
+                for at in [At::Iterate, At::Complete, At::Finish, At::Deliver] {
                     WANTED.store((at as i64) << 32 | i64::from(file.as_raw_fd()), SeqCst);
                     write(&context, &file, &mut memory, 0..3);
                     write(&context, &other, &mut memory, 3..4);
                     let events = reap(&context, 4);
                     // What was to be let go of before the end had nothing to do with the write.
-                    let result = if let At::Finish = at { 4096 } else { io };
+                    let over = matches!(at, At::Finish | At::Deliver);
+                    let result = if over { 4096 } else { io };
                     assert_eq!(events, [(0, result), (1, result), (2, result), (3, 4096)]);
                     WANTED.store(0, SeqCst);
                     write(&context, &file, &mut memory, 0..3);
                     assert_eq!(reap(&context, 3), [(0, 4096), (1, 4096), (2, 4096)]);
+                    // Who asks for what is there waits for no event that came already.
+                    let limit = Deadline::after_ns(60_000_000_000);
+                    let none = context.wait_events(0, 9, limit, None, |_, _| Ok(()));
+                    assert!(none == Ok(0) && !limit.has_passed(), "{at:?}: {none:?}");
                 }
-                assert_eq!(engine.failures(), 9, "{backend:?}");
+                assert_eq!(engine.failures(), 12, "{backend:?}");
                 if backend != BackendChoice::Threads {
                     WANTED.store((At::Round as i64) << 32, SeqCst);
                     engine.driver().unwrap().wake();
                     write(&context, &file, &mut memory, 0..3);
-                    while engine.failures() == 9 {
+                    while engine.failures() == 12 {
                         std::thread::yield_now();
                     }
                     WANTED.store(0, SeqCst);

@@ -540,7 +540,12 @@ impl Operation for FileOperation {
         if self.copies && !alone && plug.place() == Place::Driver {
             return plug.end_copy(&self.target, result);
         }
-        self.target.deliver(result);
+        let deliver = || {
+            self.target.deliver(result);
+            #[cfg(test)]
+            crate::failure::inject(self.command.fd, crate::failure::At::Deliver);
+        };
+        engine.failures.caught("as it delivered an event", deliver);
         if let Some(end) = self.links.take().and_then(|links| links.end) {
             end.end(result);
         }
