@@ -1,7 +1,7 @@
 //! Mistakes that the cache makes on purpose, for tests that must find them.
 //!
-//! They exist with the feature `mistakes` only, which only the simulator asks for; what is shipped
-//! is built without it, and asks nothing.
+//! They exist with the feature `mistakes` only, which only simulations ask for; what is shipped is
+//! built without it, and asks nothing.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,6 +33,7 @@ pub(crate) enum Mistake {
 
 /// What makes the queues of an engine.
 pub(crate) struct Machine {
+    pub(crate) seed: u64,
     pub(crate) device: SimDevice,
     pub(crate) files: Arc<Files>,
     /// What the queues are said to take.
@@ -93,7 +94,8 @@ impl Backends for Machine {
         let Deliver::Call(deliver) = config.deliver else { return Err(Errno::INVAL) };
         let (queue, ended) = (self.queue(DEPTH), Mutex::default());
         let (delivered, turns) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Box::new(Hired { queue, deliver, ended, delivered, turns }))
+        let seed = self.seed;
+        Ok(Box::new(Hired { queue, deliver, ended, delivered, turns, seed }))
     }
 }
 
@@ -162,10 +164,11 @@ struct Hired {
     ended: Mutex<VecDeque<Completion>>,
     delivered: AtomicU64,
     turns: AtomicU64,
+    seed: u64,
 }
 
 /// Turns after which a call that makes them has not ended.
-const TURNS_MAX: u64 = 3_000_000;
+const TURNS_MAX: u64 = 500_000;
 
 impl Workers for Hired {
     fn deliver(&self, completions: &mut Vec<Completion>) {
@@ -176,7 +179,7 @@ impl Workers for Hired {
 
     fn turn(&self) -> Next {
         let turns = self.turns.fetch_add(1, Relaxed);
-        assert!(turns < TURNS_MAX, "a call hangs");
+        assert!(turns < TURNS_MAX, "seed {}: a call hangs", self.seed);
         let mut done = Vec::new();
         let _ = self.queue.reap(&mut done, 0, Deadline::NOW);
         let mut ended = self.ended.lock().unwrap();

@@ -13,7 +13,9 @@ mod model;
 mod run;
 
 use machine::Mistake;
+use nowait_cache::mistake::{self, Mistake as InCache};
 use run::{Counts, Run};
+use std::panic::catch_unwind;
 
 /// How many seeds are tried; twenty times as many with `NOWAIT_FULL`.
 const SEEDS: u64 = 1000;
@@ -55,17 +57,31 @@ fn a_seed_is_the_same_run_again() {
     }
 }
 
-/// Returns the first seed that finds a mistake.
-fn found(mistake: Mistake) -> Option<u64> {
-    (0..SEEDS).find(|seed| Run::new(*seed, Some(mistake)).run().is_err())
+/// Returns the first seed that finds a mistake, of the machine or of the page cache.
+fn found(machine: Option<Mistake>, cache: Option<InCache>) -> Option<u64> {
+    mistake::make(cache);
+    // A call that hangs panics.
+    let run = |seed| catch_unwind(|| Run::new(seed, machine).run());
+    let found = (0..SEEDS).find(|seed| !matches!(run(*seed), Ok(Ok(()))));
+    mistake::make(None);
+    println!("{machine:?} {cache:?}: found by seed {found:?}");
+    found
 }
 
 #[test]
 fn canary_a_lost_completion_is_found_out() {
-    assert!(found(Mistake::LosesCompletions(10)).is_some());
+    assert!(found(Some(Mistake::LosesCompletions(10)), None).is_some());
 }
 
 #[test]
 fn canary_a_write_that_is_not_carried_out_is_found_out() {
-    assert!(found(Mistake::SkipsWrites(10)).is_some());
+    assert!(found(Some(Mistake::SkipsWrites(10)), None).is_some());
+}
+
+/// But for that which only a file that grows can show.
+#[test]
+fn canary_mistakes_of_the_page_cache_are_found_out() {
+    for mistake in InCache::ALL.into_iter().filter(|it| *it != InCache::KeepTail) {
+        assert!(found(None, Some(mistake)).is_some(), "{mistake:?}");
+    }
 }

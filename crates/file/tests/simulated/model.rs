@@ -82,6 +82,14 @@ impl fmt::Debug for Op {
     }
 }
 
+/// What a request may come to on a device that is not perfect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct May {
+    pub(crate) fail: bool,
+    /// Move less than it was asked for.
+    pub(crate) be_short: bool,
+}
+
 /// A file, byte by byte; `None`: not known, after a write that failed.
 pub(crate) struct Model(Vec<Option<u8>>);
 
@@ -92,10 +100,10 @@ impl Model {
 
     /// Lets an operation take effect, and says what is wrong with what came out. All that were
     /// submitted before it have taken effect.
-    pub(crate) fn apply(&mut self, op: &Op, may_fail: bool) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, op: &Op, may: May) -> Result<(), String> {
         let result = op.result.ok_or("it has no event")?;
         let failed = |errno: Errno| result == -i64::from(errno.raw());
-        let excused = failed(Errno::IO) && may_fail || failed(Errno::CANCELED) && op.cancelled;
+        let excused = failed(Errno::IO) && may.fail || failed(Errno::CANCELED) && op.cancelled;
         // Who is told to ask again asks for the same bytes: some may be written already.
         let excused = excused || failed(Errno::AGAIN) && op.refused;
         if result < 0 && !excused {
@@ -106,7 +114,7 @@ impl Model {
         }
         let len = op.data.len();
         let done = if result < 0 { 0 } else { result as usize };
-        if done > len || done < len && result >= 0 && !may_fail && !op.cancelled {
+        if done > len || done < len && result >= 0 && !may.be_short && !op.cancelled {
             return Err(format!("it moved {done} of {len} bytes"));
         }
         let bytes = &mut self.0[op.offset as usize..][..len];

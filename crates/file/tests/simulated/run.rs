@@ -2,7 +2,7 @@
 
 use crate::{
     machine::{Files, Machine, Mistake},
-    model::{Model, Op},
+    model::{May, Model, Op},
 };
 use nowait_cache::Durable;
 use nowait_file::{
@@ -26,8 +26,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Bytes of a file.
-const FILE_BYTES: u64 = 64 << 10;
+/// Bytes of a file, not whole pages.
+const FILE_BYTES: u64 = (64 << 10) - 3 * UNIT_BYTES;
 const FILES: usize = 2;
 /// Requests are made of these.
 const UNIT_BYTES: u64 = 512;
@@ -54,7 +54,9 @@ pub(crate) struct Run {
     /// The page cache's, of those that are opened through it.
     users: [Option<Arc<UserFile>>; FILES],
     oracle: Oracle,
-    may_fail: bool,
+    /// The device fails, or moves less than it was asked for.
+    fails: bool,
+    is_short: bool,
     /// In which step the power fails.
     cut: Option<usize>,
     /// Weights of the steps.
@@ -67,6 +69,8 @@ pub(crate) struct Run {
     events: Vec<(u64, i64)>,
     /// Calls that returned when what they asked for was over.
     calls: u64,
+    /// The run is over, and nothing was wrong.
+    passed: bool,
 }
 
 /// What happened in some runs.
@@ -105,7 +109,9 @@ impl Run {
     /// Makes an engine as the seed says.
     pub(crate) fn new(seed: u64, mistake: Option<Mistake>) -> Run {
         let mut prng = Prng::new(seed);
-        let (faults, may_fail) = faults(&mut prng);
+        let faults = faults(&mut prng);
+        let fails = [faults.read_error_ppm, faults.write_error_ppm, faults.flush_error_ppm];
+        let (fails, is_short) = (fails.iter().any(|ppm| *ppm > 0), faults.short_ppm > 0);
         let model = [Timing::any_order(), Timing::constant(1_000), Timing::flash()];
         let model = model[prng.index(3)].clone();
         let device = SimDevice::new(&DeviceConfig { model, faults, ..DeviceConfig::new(seed) });
@@ -122,7 +128,7 @@ impl Run {
             ..nowait_block::Limits::of_all_kinds(depth)
         };
         let files = Files::new(&stands().iter().map(|stand| &stand.buffered).collect::<Vec<_>>());
-        let machine = Machine { device: device.clone(), files, limits, mistake };
+        let machine = Machine { seed, device: device.clone(), files, limits, mistake };
         let engine = start(machine, &mut prng);
         let users = std::array::from_fn(|file| {
             let fd = stands()[file].buffered.as_raw_fd();
@@ -140,7 +146,8 @@ impl Run {
             contexts,
             users,
             oracle,
-            may_fail,
+            fails,
+            is_short,
             cut,
             weights,
             ops: Vec::new(),
@@ -148,15 +155,22 @@ impl Run {
             in_flight: Vec::new(),
             events: Vec::new(),
             calls: 0,
+            passed: false,
         }
     }
 
     /// Runs until all requests have ended; an error says what is wrong.
     pub(crate) fn run(&mut self) -> Result<(), String> {
+        let verdict = self.steps();
+        self.passed = verdict.is_ok();
+        verdict
+    }
+
+    fn steps(&mut self) -> Result<(), String> {
         for step in 0..STEPS_MAX {
             if self.cut == Some(step) {
                 self.device.cut_power();
-                self.may_fail = true;
+                self.fails = true;
             }
             let submits = self.ops.len() < REQUESTS;
             match self.prng.weighted(&self.weights) {
@@ -269,7 +283,9 @@ impl Run {
             }),
         };
         match called {
-            Err(errno) if errno != Errno::IO || !self.may_fail => Err(format!("a call: {errno}")),
+            Err(errno) if errno != Errno::IO || !(self.fails || self.is_short) => {
+                Err(format!("a call: {errno}"))
+            }
             _ => Ok(()),
         }
     }
@@ -306,11 +322,19 @@ impl Run {
         Ok(())
     }
 
+    /// Of a cached file, a block of which a part is missing is no block; and what is direct and
+    /// known by its number only is not asked again for the rest.
+    fn may(&self, op: &Op) -> May {
+        let cached = self.users[op.file].is_some();
+        let fail = self.fails || self.is_short && cached;
+        May { fail, be_short: fail || self.is_short && op.direct }
+    }
+
     /// Says what is wrong now that all has ended.
     fn judge(&mut self) -> Result<(), String> {
         let mut files: Vec<_> = (0..FILES).map(|_| Model::new(FILE_BYTES)).collect();
         for (name, op) in self.ops.iter().enumerate() {
-            let applied = files[op.file].apply(op, self.may_fail);
+            let applied = files[op.file].apply(op, self.may(op));
             applied.map_err(|what| format!("request {name}: {what}"))?;
         }
         if self.device.is_off() {
@@ -323,8 +347,9 @@ impl Run {
             self.device.set_faults(Faults::none());
             for file in self.users.iter().flatten() {
                 // What is in flight may fail yet.
-                let settled = (0..3).any(|_| file.settle(&self.engine).is_ok());
-                assert!(settled, "the device does what it is asked for");
+                if (0..3).all(|_| file.settle(&self.engine).is_err()) {
+                    return Err("what is dirty cannot be written".to_owned());
+                }
             }
             for (number, file) in files.iter_mut().enumerate() {
                 let contents = self.device.contents(number as i32).unwrap();
@@ -332,9 +357,10 @@ impl Run {
                     .map_err(|what| format!("file {number} in the end: {what}"))?;
             }
         }
-        match self.engine.failures() {
-            0 => Ok(()),
-            failures => Err(format!("{failures} failures")),
+        let (engine, device) = (&self.engine, &self.device);
+        match (engine.failures(), engine.requests(), device.unstable()) {
+            (0, 0, 0) => Ok(()),
+            wrong => Err(format!("failures, requests counted, writes that changed: {wrong:?}")),
         }
     }
 
@@ -379,13 +405,15 @@ impl fmt::Debug for Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // What a mistake of the machine keeps in flight is never destroyed.
-        if self.in_flight.is_empty() {
+        // What a mistake keeps in flight would never end.
+        if self.passed {
             self.contexts.drain(..).for_each(|context| context.destroy().unwrap());
             self.users = Default::default();
             self.engine.shutdown();
         } else {
-            std::mem::forget((std::mem::take(&mut self.ops), std::mem::take(&mut self.contexts)));
+            let users = std::mem::take(&mut self.users);
+            let contexts = std::mem::take(&mut self.contexts);
+            std::mem::forget((std::mem::take(&mut self.ops), contexts, users, self.engine.clone()));
         }
     }
 }
@@ -406,14 +434,13 @@ fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
     Engine::start(config, parts).unwrap()
 }
 
-/// Draws what goes wrong: in every third run nothing does while the power is on. True: requests may
-/// fail, or come short.
-fn faults(prng: &mut Prng) -> (Faults, bool) {
+/// Draws what goes wrong: in every third run nothing does while the power is on.
+fn faults(prng: &mut Prng) -> Faults {
     let at_cut = Faults { reorder: prng.chance(500_000), ..Faults::volatile_cache() };
     if prng.index(3) == 0 {
-        return (at_cut, false);
+        return at_cut;
     }
-    let faults = Faults {
+    Faults {
         read_error_ppm: prng.swarm_ppm(500_000),
         write_error_ppm: prng.swarm_ppm(500_000),
         flush_error_ppm: prng.swarm_ppm(500_000),
@@ -421,8 +448,7 @@ fn faults(prng: &mut Prng) -> (Faults, bool) {
         short_ppm: prng.swarm_ppm(1_000_000),
         uncancelled_ppm: prng.swarm_ppm(500_000),
         ..at_cut
-    };
-    (faults, true)
+    }
 }
 
 /// Returns the files that stand for those of the device: all of their blocks are allocated.
