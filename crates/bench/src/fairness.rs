@@ -12,7 +12,7 @@ use clap::Args;
 use nowait::{Engine, Kind, Segments};
 use nowait_file::BackendChoice;
 use nowait_sys::file::{Advice, advise};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{Defaults, FOLDER, MeasureArgs};
 use crate::case::{Case, Subject};
@@ -20,7 +20,7 @@ use crate::error::{BenchError, Context as _, Result};
 use crate::host::Host;
 use crate::interrupt;
 use crate::layout::TestFile;
-use crate::measurement::{CaseResults, Measurement, Pairs, Params, params};
+use crate::measurement::{CaseResults, Measurement, Pairs};
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
@@ -128,26 +128,17 @@ pub(crate) fn run_fairness(args: &FairnessArgs) -> Result<Option<Measurement>> {
             engine.shutdown();
             sample.map(Some)
         });
-        let results = |(case, runs): (&Case<Job>, _)| {
-            let (case, how, params) = (case.without_jobs(), String::new(), Params::new());
-            CaseResults { case, runs, how, params }
-        };
-        Ok(Measurement {
-            workload: "fairness",
-            host: Host::describe(&args.dir, "none"),
-            params: params(json!({
-                "rounds": extent.rounds,
-                "runtime_s": extent.runtime.as_secs_f64(),
-                "size_bytes": size_bytes,
-                "depth": args.depth,
-                "page_cache": "pages of the file dropped before each run",
-            })),
-            cases: cases.iter().zip(runs?).map(results).collect(),
-            pairs: Pairs::With(&[]),
-            notes,
-            failed: Vec::new(),
-            words: (String::new(), ""),
-        })
+        let results = |(case, runs): (&Case<Job>, _)| CaseResults::new(case, runs, Value::Null);
+        let params = json!({
+            "rounds": extent.rounds,
+            "runtime_s": extent.runtime.as_secs_f64(),
+            "size_bytes": size_bytes,
+            "depth": args.depth,
+            "page_cache": "pages of the file dropped before each run",
+        });
+        let (host, pairs) = (Host::describe(&args.dir, "none"), Pairs::With(&[]));
+        let cases = cases.iter().zip(runs?).map(results).collect();
+        Ok(Measurement { pairs, notes, ..Measurement::new("fairness", host, params, cases) })
     })
 }
 

@@ -11,6 +11,7 @@ use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
 use crate::memory;
 use crate::metric::{Metric, Sample};
+use crate::usage::Used;
 
 /// How often the parent looks whether the child has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -98,10 +99,10 @@ pub(crate) fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> 
             error => Err(error),
         },
         _ => {
-            let time_us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
+            let Used { cpu_us, switches } = Used::of(&used);
             let usage = Usage {
-                cpu_us: time_us(used.ru_utime) + time_us(used.ru_stime),
-                switches: (used.ru_nvcsw + used.ru_nivcsw) as f64,
+                cpu_us,
+                switches,
                 // In KiB.
                 rss_bytes_max: used.ru_maxrss as f64 * 1024.0,
                 ..Usage::default()

@@ -17,7 +17,7 @@ use crate::verdict::{self, Judged};
 pub(crate) type Params = Map<String, Value>;
 
 /// Makes fields of `json!({…})`.
-pub(crate) fn params(value: Value) -> Params {
+fn fields(value: Value) -> Params {
     match value {
         Value::Object(fields) => fields,
         _ => Params::new(),
@@ -81,6 +81,12 @@ impl Pairs {
 }
 
 impl CaseResults {
+    /// Puts the runs of a case together; `params` are for the JSON.
+    pub(crate) fn new<J>(case: &Case<J>, runs: Runs, params: Value) -> Self {
+        let (case, how) = (case.without_jobs(), String::new());
+        Self { case, runs, how, params: fields(params) }
+    }
+
     /// Judges every target of the case.
     pub(crate) fn judged(&self) -> impl Iterator<Item = (&'static str, Judged)> + '_ {
         let judge = |target: &Target| (self.case.name, target.judge(&self.runs));
@@ -114,6 +120,25 @@ impl CaseResults {
 }
 
 impl Measurement {
+    /// Puts a measurement together; each subject is compared with the first of its case.
+    pub(crate) fn new(
+        workload: &'static str,
+        host: Host,
+        params: Value,
+        cases: Vec<CaseResults>,
+    ) -> Self {
+        Self {
+            workload,
+            host,
+            params: fields(params),
+            cases,
+            pairs: Pairs::WithFirst,
+            notes: Vec::new(),
+            failed: Vec::new(),
+            words: (String::new(), ""),
+        }
+    }
+
     /// Returns how many targets are met beyond the noise, and how many there are.
     pub(crate) fn met(&self) -> (usize, usize) {
         let judged = self.cases.iter().flat_map(CaseResults::judged);
@@ -223,21 +248,14 @@ pub(crate) fn sample() -> Measurement {
             Target { against: Against::Own(Metric::Iops), ratio: 1.0, ..target },
         ],
     };
-    let results = CaseResults {
-        case,
-        runs: [("system", runs(1.0)), ("nowait", runs(2.0))].into_iter().collect(),
-        how: "5 rounds.".to_owned(),
-        params: Params::new(),
-    };
+    let runs = [("system", runs(1.0)), ("nowait", runs(2.0))].into_iter().collect();
+    let host = Host::describe(std::path::Path::new("/"), "fio-3.33");
+    let results = CaseResults::new(&case, runs, Value::Null);
+    let params = serde_json::json!({ "rounds": 5 });
     Measurement {
-        workload: "submit",
-        host: Host::describe(std::path::Path::new("/"), "fio-3.33"),
-        params: params(serde_json::json!({ "rounds": 5 })),
-        cases: vec![results],
-        pairs: Pairs::WithFirst,
         notes: vec!["made up <for a test>".to_owned()],
-        failed: Vec::new(),
         words: (String::new(), "One is enough. "),
+        ..Measurement::new("submit", host, params, vec![results])
     }
 }
 

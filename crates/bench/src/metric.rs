@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::Better::{Less, More, Neither};
+
 /// One figure of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Metric {
@@ -72,106 +74,67 @@ pub(crate) enum Better {
 /// The figures of one run.
 pub(crate) type Sample = BTreeMap<Metric, f64>;
 
+/// A metric, its name in the JSON, its unit there, the words of tables, and which figure is better.
+type Row = (Metric, &'static str, &'static str, &'static str, Better);
+
+/// Every metric, in the order of the report, which is that of the enum.
+#[rustfmt::skip]
+const ROWS: [Row; 24] = [
+    (Metric::Iops, "iops", "1/s", "IOPS", More),
+    (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
+    (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
+    (Metric::BytesPerSSynced, "bytes_per_s_synced", "B/s", "synced", More),
+    (Metric::TransactionsPerS, "transactions_per_s", "1/s", "transactions", More),
+    (Metric::WrittenByCleaners, "written_by_cleaners_percent", "%", "written by cleaners", More),
+    (Metric::SubmitUsMean, "submit_us_mean", "us", "submit mean", Less),
+    (Metric::SubmitUsP50, "submit_us_p50", "us", "submit p50", Less),
+    (Metric::SubmitUsP99, "submit_us_p99", "us", "submit p99", Less),
+    (Metric::SubmitUsP999, "submit_us_p999", "us", "submit p99.9", Less),
+    (Metric::SubmitUsMax, "submit_us_max", "us", "submit max", Less),
+    (Metric::SubmitReadUsMean, "submit_read_us_mean", "us", "submit of a read", Less),
+    (Metric::SubmitWriteUsMean, "submit_write_us_mean", "us", "submit of a write", Less),
+    (Metric::SubmitSleeps, "submit_sleeps", "1", "sleeps in submit", Less),
+    (Metric::LatencyUsP50, "latency_us_p50", "us", "latency p50", Less),
+    (Metric::LatencyUsP90, "latency_us_p90", "us", "latency p90", Less),
+    (Metric::LatencyUsP99, "latency_us_p99", "us", "latency p99", Less),
+    (Metric::LatencyUsP999, "latency_us_p999", "us", "latency p99.9", Less),
+    (Metric::LatencyUsMax, "latency_us_max", "us", "latency max", Less),
+    (Metric::CpuUsPerIo, "cpu_us_per_io", "us", "CPU per I/O", Less),
+    (Metric::ContextSwitchesPerIo, "context_switches_per_io", "1", "switches per I/O", Less),
+    (Metric::RssBytesMax, "rss_bytes_max", "B", "peak memory", Less),
+    (Metric::PageCacheGrowthBytes, "page_cache_growth_bytes", "B", "cache growth", Less),
+    (Metric::OtherBusyCores, "other_busy_cores", "cores", "other work", Neither),
+];
+
 impl Metric {
     /// Every metric, in the order of the report.
-    pub(crate) const ALL: [Self; 24] = [
-        Self::Iops,
-        Self::IopsPerCore,
-        Self::BytesPerS,
-        Self::BytesPerSSynced,
-        Self::TransactionsPerS,
-        Self::WrittenByCleaners,
-        Self::SubmitUsMean,
-        Self::SubmitUsP50,
-        Self::SubmitUsP99,
-        Self::SubmitUsP999,
-        Self::SubmitUsMax,
-        Self::SubmitReadUsMean,
-        Self::SubmitWriteUsMean,
-        Self::SubmitSleeps,
-        Self::LatencyUsP50,
-        Self::LatencyUsP90,
-        Self::LatencyUsP99,
-        Self::LatencyUsP999,
-        Self::LatencyUsMax,
-        Self::CpuUsPerIo,
-        Self::ContextSwitchesPerIo,
-        Self::RssBytesMax,
-        Self::PageCacheGrowthBytes,
-        Self::OtherBusyCores,
-    ];
+    pub(crate) const ALL: [Self; ROWS.len()] = {
+        let mut all = [Self::Iops; ROWS.len()];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = ROWS[index].0;
+            index += 1;
+        }
+        all
+    };
+
+    const fn row(self) -> Row {
+        ROWS[self as usize]
+    }
 
     /// Returns the name used in the JSON.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Iops => "iops",
-            Self::IopsPerCore => "iops_per_core",
-            Self::BytesPerS => "bytes_per_s",
-            Self::BytesPerSSynced => "bytes_per_s_synced",
-            Self::TransactionsPerS => "transactions_per_s",
-            Self::WrittenByCleaners => "written_by_cleaners_percent",
-            Self::SubmitUsMean => "submit_us_mean",
-            Self::SubmitUsP50 => "submit_us_p50",
-            Self::SubmitUsP99 => "submit_us_p99",
-            Self::SubmitUsP999 => "submit_us_p999",
-            Self::SubmitUsMax => "submit_us_max",
-            Self::SubmitReadUsMean => "submit_read_us_mean",
-            Self::SubmitWriteUsMean => "submit_write_us_mean",
-            Self::SubmitSleeps => "submit_sleeps",
-            Self::LatencyUsP50 => "latency_us_p50",
-            Self::LatencyUsP90 => "latency_us_p90",
-            Self::LatencyUsP99 => "latency_us_p99",
-            Self::LatencyUsP999 => "latency_us_p999",
-            Self::LatencyUsMax => "latency_us_max",
-            Self::CpuUsPerIo => "cpu_us_per_io",
-            Self::ContextSwitchesPerIo => "context_switches_per_io",
-            Self::RssBytesMax => "rss_bytes_max",
-            Self::PageCacheGrowthBytes => "page_cache_growth_bytes",
-            Self::OtherBusyCores => "other_busy_cores",
-        }
+        self.row().1
     }
 
     /// Returns the unit used in the JSON.
     pub(crate) fn unit(self) -> &'static str {
-        match self {
-            Self::Iops | Self::IopsPerCore | Self::TransactionsPerS => "1/s",
-            Self::BytesPerS | Self::BytesPerSSynced => "B/s",
-            Self::WrittenByCleaners => "%",
-            Self::ContextSwitchesPerIo | Self::SubmitSleeps => "1",
-            Self::RssBytesMax | Self::PageCacheGrowthBytes => "B",
-            Self::OtherBusyCores => "cores",
-            _ => "us",
-        }
+        self.row().2
     }
 
     /// Returns the words used in tables and verdicts.
     pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Iops => "IOPS",
-            Self::IopsPerCore => "IOPS a core",
-            Self::BytesPerS => "throughput",
-            Self::BytesPerSSynced => "synced",
-            Self::TransactionsPerS => "transactions",
-            Self::WrittenByCleaners => "written by cleaners",
-            Self::SubmitUsMean => "submit mean",
-            Self::SubmitUsP50 => "submit p50",
-            Self::SubmitUsP99 => "submit p99",
-            Self::SubmitUsP999 => "submit p99.9",
-            Self::SubmitUsMax => "submit max",
-            Self::SubmitReadUsMean => "submit of a read",
-            Self::SubmitWriteUsMean => "submit of a write",
-            Self::SubmitSleeps => "sleeps in submit",
-            Self::LatencyUsP50 => "latency p50",
-            Self::LatencyUsP90 => "latency p90",
-            Self::LatencyUsP99 => "latency p99",
-            Self::LatencyUsP999 => "latency p99.9",
-            Self::LatencyUsMax => "latency max",
-            Self::CpuUsPerIo => "CPU per I/O",
-            Self::ContextSwitchesPerIo => "switches per I/O",
-            Self::RssBytesMax => "peak memory",
-            Self::PageCacheGrowthBytes => "cache growth",
-            Self::OtherBusyCores => "other work",
-        }
+        self.row().3
     }
 
     /// Finds a metric by its name in the JSON.
@@ -181,16 +144,7 @@ impl Metric {
 
     /// Tells which figure is the better one.
     pub(crate) fn better(self) -> Better {
-        match self {
-            Self::Iops
-            | Self::IopsPerCore
-            | Self::BytesPerS
-            | Self::BytesPerSSynced
-            | Self::TransactionsPerS
-            | Self::WrittenByCleaners => Better::More,
-            Self::OtherBusyCores => Better::Neither,
-            _ => Better::Less,
-        }
+        self.row().4
     }
 
     /// Tells whether a larger figure is the better one.
@@ -210,5 +164,6 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Metric::ALL.len());
         assert!(Metric::ALL.into_iter().all(|metric| Metric::named(metric.name()) == Some(metric)));
+        assert!(ROWS.iter().all(|row| row.0.row().0 == row.0), "the order of the enum");
     }
 }

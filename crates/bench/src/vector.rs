@@ -17,7 +17,7 @@ use crate::error::{Context as _, Result};
 use crate::host::Host;
 use crate::interrupt;
 use crate::layout::TestFile;
-use crate::measurement::{CaseResults, Measurement, Pairs, params};
+use crate::measurement::{CaseResults, Measurement};
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::peers::segments::RingRig;
@@ -160,24 +160,16 @@ pub(crate) fn run_vector(args: &VectorArgs) -> Result<Option<Measurement>> {
         runner::expect(&progress, &cases, extent.rounds, |_| extent.runtime.as_secs_f64());
         progress.start_runs();
         let cases = measure(&open, &cases, &extent, &progress)?;
-        Ok(Measurement {
-            workload: "vector",
-            host: Host::describe(&args.dir, "none"),
-            params: params(json!({
-                "rounds": extent.rounds,
-                "runtime_s": extent.runtime.as_secs_f64(),
-                "chunks": CHUNKS,
-                "block_bytes": BLOCK,
-                "size_bytes": size_bytes,
-                "page_cache": "not used: O_DIRECT",
-                "huge_pages": args.huge,
-            })),
-            cases,
-            pairs: Pairs::WithFirst,
-            notes: Vec::new(),
-            failed: Vec::new(),
-            words: (String::new(), ""),
-        })
+        let params = json!({
+            "rounds": extent.rounds,
+            "runtime_s": extent.runtime.as_secs_f64(),
+            "chunks": CHUNKS,
+            "block_bytes": BLOCK,
+            "size_bytes": size_bytes,
+            "page_cache": "not used: O_DIRECT",
+            "huge_pages": args.huge,
+        });
+        Ok(Measurement::new("vector", Host::describe(&args.dir, "none"), params, cases))
     })
 }
 
@@ -214,9 +206,8 @@ pub(crate) fn measure(
             one_run(file, &plan, round as u64).map(Some)
         })?;
         for runs in runs.into_iter().map(|runs| runs.only(|_| true)).filter(|it| !it.is_empty()) {
-            let how = params(json!({ "segments": case.subjects[0].job.segments }));
-            let case = case.without_jobs();
-            all.push(CaseResults { case, runs, how: String::new(), params: how });
+            let segments = json!({ "segments": case.subjects[0].job.segments });
+            all.push(CaseResults::new(case, runs, segments));
         }
     }
     Ok(all)

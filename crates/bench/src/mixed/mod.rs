@@ -23,7 +23,7 @@ use std::time::Instant;
 use clap::Args;
 use nowait_file::SubmitMode;
 use nowait_sys::file::{Advice, advise};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::client::Client;
 use crate::args::{Defaults, Extent, FOLDER, MeasureArgs};
@@ -31,7 +31,7 @@ use crate::case::{Case, Subject};
 use crate::error::{BenchError, Context as _, Result};
 use crate::host::Host;
 use crate::layout::TestFile;
-use crate::measurement::{CaseResults, Measurement, Pairs, Params, params};
+use crate::measurement::{CaseResults, Measurement};
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
@@ -131,27 +131,19 @@ pub(crate) fn run_mixed(args: &MixedArgs) -> Result<Option<Measurement>> {
             Ok(Some(run.0))
         })?;
         let notes = ticks.iter().map(|(name, ticks)| format!("{name}: {ticks} ticks of the timer"));
-        let results = |(case, runs): (&Case<Job>, _)| {
-            let (case, how, params) = (case.without_jobs(), String::new(), Params::new());
-            CaseResults { case, runs, how, params }
-        };
-        Ok(Measurement {
-            workload: "mixed",
-            host: Host::describe(&args.dir, "none"),
-            params: params(json!({
-                "rounds": extent.rounds,
-                "runtime_s": extent.runtime.as_secs_f64(),
-                "size_bytes": size,
-                "sockets": args.sockets,
-                "threads": args.threads,
-                "page_cache": "pages of the file dropped before each run",
-            })),
-            cases: cases.iter().zip(runs).map(results).collect(),
-            pairs: Pairs::WithFirst,
-            notes: notes.collect(),
-            failed: Vec::new(),
-            words: (String::new(), ""),
-        })
+        let results = |(case, runs): (&Case<Job>, _)| CaseResults::new(case, runs, Value::Null);
+        let params = json!({
+            "rounds": extent.rounds,
+            "runtime_s": extent.runtime.as_secs_f64(),
+            "size_bytes": size,
+            "sockets": args.sockets,
+            "threads": args.threads,
+            "page_cache": "pages of the file dropped before each run",
+        });
+        let host = Host::describe(&args.dir, "none");
+        let cases = cases.iter().zip(runs).map(results).collect();
+        let notes = notes.collect();
+        Ok(Measurement { notes, ..Measurement::new("mixed", host, params, cases) })
     })
 }
 

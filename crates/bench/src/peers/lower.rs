@@ -9,7 +9,7 @@ use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
-use super::{Buffers, Engine, Peer, Place, Request, failed, require_whole};
+use super::{Buffers, Engine, Peer, Place, Request, failed};
 use crate::error::{BenchError, Result};
 
 /// An engine of ours and the file in its cache.
@@ -27,8 +27,8 @@ pub(crate) struct LowerPeer {
     slots: Slots,
     block_bytes: usize,
     lend: bool,
-    /// Ended in submit: the slot.
-    over: Vec<usize>,
+    /// Ended in submit: the slot, and the bytes that were read.
+    over: Vec<(usize, usize)>,
     commands: Vec<(usize, Command)>,
     lookahead: Lookahead,
     /// To be lent.
@@ -107,8 +107,8 @@ impl Peer for LowerPeer {
         }
         let need = min.saturating_sub(self.over.len());
         let over = self.over.len();
-        for slot in self.over.drain(..) {
-            self.slots.give_back(slot, each);
+        for (slot, bytes) in self.over.drain(..) {
+            self.slots.end(slot, Ok(bytes), each)?;
         }
         let deadline = if over >= min { Deadline::NOW } else { Deadline::NEVER };
         let mut ended = Vec::new();
@@ -119,13 +119,8 @@ impl Peer for LowerPeer {
         waited.map_err(failed("wait"))?;
         for (slot, result) in ended {
             let bytes = usize::try_from(result).map_err(|_| nowait::Errno::IO);
-            require_whole(bytes, self.block_bytes)?;
-            self.slots.give_back(slot, each);
+            self.slots.end(slot, bytes, each)?;
         }
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<()> {
         Ok(())
     }
 }
@@ -150,8 +145,7 @@ impl LowerPeer {
             let reply = Reply { data: *slot as u64, obj: *slot as u64, eventfd: None };
             let started = submission.start_on(file, command, &reply);
             if let Some(bytes) = started.map_err(failed("submit"))? {
-                require_whole(Ok(bytes as usize), self.block_bytes)?;
-                self.over.push(*slot);
+                self.over.push((*slot, bytes as usize));
                 free += 1;
             }
         }
@@ -171,7 +165,9 @@ impl LowerPeer {
             let Some(range) = file.cached().pin_range(request.offset, len) else {
                 return Err(BenchError::failed("a page was not in the cache"));
             };
-            require_whole(Ok(range.len()), len)?;
+            if range.len() != len {
+                return Err(BenchError::failed(format!("{} of {len} bytes", range.len())));
+            }
             for chunk in range.chunks() {
                 each(*request, chunk);
             }

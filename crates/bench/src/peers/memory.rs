@@ -99,12 +99,11 @@ impl Engine for Memory {
         let wanted = Vec::with_capacity(buffers.depth());
         Ok(MemoryPeer { source: self.source.clone(), slots: Slots::new(buffers), wanted })
     }
-    fn is_asynchronous(&self) -> bool {
-        false
-    }
 }
 
 impl Peer for MemoryPeer {
+    const ASYNCHRONOUS: bool = false;
+
     fn submit(&mut self, requests: &[Request]) -> Result<()> {
         self.wanted.extend_from_slice(requests);
         Ok(())
@@ -123,10 +122,6 @@ impl Peer for MemoryPeer {
             }
             self.slots.give_back(slot, each);
         }
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<()> {
         Ok(())
     }
 }

@@ -4,9 +4,9 @@
 //! native   our page cache: a queue of the native API
 //! lower    our page cache: a submission, and pages that are lent
 //! psync    pread, pwrite, preadv2
-//! ring     io_uring             libaio   the kernel's native AIO by its system calls
-//! segments io_uring, requests of several segments, without the loop
-//! library  a libaio.so.1        posix    the C library's POSIX AIO
+//! ring     io_uring             segments the same, requests of several segments, without the loop
+//! aio      the kernel's native AIO by its system calls, or a libaio.so.1
+//! posix    the C library's POSIX AIO
 //! pool     threads that read and write for the caller
 //! memory   a mapping of the file; memory that holds a copy of it
 //! null     nothing, so that what the harness costs can be seen
@@ -15,9 +15,8 @@
 //! buffers  what all of them read into and write from
 //! ```
 
+pub(crate) mod aio;
 pub(crate) mod buffers;
-pub(crate) mod libaio;
-pub(crate) mod library;
 pub(crate) mod lower;
 pub(crate) mod memory;
 pub(crate) mod native;
@@ -33,6 +32,7 @@ mod slots;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nowait::{BackendChoice, SubmitMode};
 use nowait_sys::Errno;
@@ -82,11 +82,6 @@ pub(crate) trait Engine: Sync {
         false
     }
 
-    /// Tells whether submit itself only starts requests, so that its time says something.
-    fn is_asynchronous(&self) -> bool {
-        true
-    }
-
     /// Tells whether bytes are really moved, and can be checked.
     fn moves_data(&self) -> bool {
         true
@@ -100,14 +95,44 @@ pub(crate) trait Engine: Sync {
 
 /// What one thread works with.
 pub(crate) trait Peer {
+    /// Submit itself only starts requests, so that its time says something.
+    const ASYNCHRONOUS: bool = true;
+
     /// Starts requests, at most as many as fit beside those under way.
     fn submit(&mut self, requests: &[Request]) -> Result<()>;
 
     /// Waits until `min` requests are over; hands over each one that is, with its bytes.
     fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()>;
 
-    /// Makes durable what was written.
-    fn sync(&mut self) -> Result<()>;
+    /// Makes durable what was written, if anything can be.
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// An engine that is an open file, and what makes a peer for it.
+pub(crate) struct OnFile<F> {
+    file: Arc<File>,
+    make: F,
+}
+
+impl<P: Peer, F: Fn(Arc<File>, Buffers) -> Result<P> + Sync> OnFile<F> {
+    /// Opens the file.
+    pub(crate) fn open(place: &Place, make: F) -> Result<Self> {
+        Ok(Self { file: Arc::new(open(place)?), make })
+    }
+}
+
+impl<P: Peer, F: Fn(Arc<File>, Buffers) -> Result<P> + Sync> Engine for OnFile<F> {
+    type Peer = P;
+
+    fn peer(&self, buffers: Buffers) -> Result<P> {
+        (self.make)(self.file.clone(), buffers)
+    }
+}
+
+fn sync(file: &File) -> Result<()> {
+    file.sync_all().context(|| "fsync".to_owned())
 }
 
 /// Opens the file of a run for a peer.
@@ -125,15 +150,6 @@ fn open(place: &Place) -> Result<File> {
         return Err(BenchError::usage(format!("{path} cannot be opened with O_DIRECT")));
     }
     opened.context(|| format!("open {}", place.path.display()))
-}
-
-/// Fails unless a request has moved all of its block.
-fn require_whole(result: core::result::Result<usize, Errno>, block_bytes: usize) -> Result<()> {
-    match result {
-        Ok(bytes) if bytes == block_bytes => Ok(()),
-        Ok(bytes) => Err(BenchError::failed(format!("{bytes} of {block_bytes} bytes were moved"))),
-        Err(errno) => Err(BenchError::failed(format!("a request failed: {errno}"))),
-    }
 }
 
 fn failed(what: &str) -> impl Fn(Errno) -> BenchError + '_ {

@@ -40,8 +40,4 @@ impl Peer for NullPeer {
         }
         Ok(())
     }
-
-    fn sync(&mut self) -> Result<()> {
-        Ok(())
-    }
 }

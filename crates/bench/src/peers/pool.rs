@@ -11,16 +11,11 @@ use nowait_sys::Errno;
 use nowait_sys::file::{IoVec, preadv2, pwritev2};
 
 use super::slots::Slots;
-use super::{Buffers, Engine, Peer, Place, Request, require_whole};
+use super::{Buffers, Peer, Request};
 use crate::error::{Context, Result};
 
 /// Threads of a pool at most; as many as the depth below that.
 const THREADS_MAX: usize = 32;
-
-/// The file.
-pub(crate) struct Pool {
-    file: Arc<File>,
-}
 
 /// A pool of one thread that submits.
 pub(crate) struct PoolPeer {
@@ -28,8 +23,6 @@ pub(crate) struct PoolPeer {
     threads: Vec<JoinHandle<()>>,
     file: Arc<File>,
     slots: Slots,
-    block_bytes: usize,
-    in_flight: usize,
     ended: Vec<Ended>,
 }
 
@@ -99,33 +92,18 @@ impl Work {
     }
 }
 
-impl Pool {
-    pub(crate) fn open(place: &Place) -> Result<Self> {
-        Ok(Self { file: Arc::new(super::open(place)?) })
-    }
-}
-
-impl Engine for Pool {
-    type Peer = PoolPeer;
-
-    fn peer(&self, buffers: Buffers) -> Result<PoolPeer> {
-        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
+impl PoolPeer {
+    pub(crate) fn new(file: Arc<File>, buffers: Buffers) -> Result<Self> {
+        let depth = buffers.depth();
         let shared = Arc::<Shared>::default();
         let mut threads = Vec::new();
         for _ in 0..depth.clamp(1, THREADS_MAX) {
-            let (shared, file) = (shared.clone(), self.file.clone());
+            let (shared, file) = (shared.clone(), file.clone());
             let thread = std::thread::Builder::new().spawn(move || shared.serve(&file));
             threads.push(thread.context(|| "start a thread".to_owned())?);
         }
-        Ok(PoolPeer {
-            shared,
-            threads,
-            file: self.file.clone(),
-            slots: Slots::new(buffers),
-            block_bytes,
-            in_flight: 0,
-            ended: Vec::with_capacity(depth),
-        })
+        let (slots, ended) = (Slots::new(buffers), Vec::with_capacity(depth));
+        Ok(Self { shared, threads, file, slots, ended })
     }
 }
 
@@ -140,7 +118,6 @@ impl Peer for PoolPeer {
         }
         let added = lists.work.len() - before;
         drop(lists);
-        self.in_flight += added;
         (0..added).for_each(|_| self.shared.more_work.notify_one());
         Ok(())
     }
@@ -153,16 +130,14 @@ impl Peer for PoolPeer {
         }
         core::mem::swap(&mut lists.ended, &mut self.ended);
         drop(lists);
-        self.in_flight -= self.ended.len();
         for (slot, result) in self.ended.drain(..) {
-            require_whole(result, self.block_bytes)?;
-            self.slots.give_back(slot, each);
+            self.slots.end(slot, result, each)?;
         }
         Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.file.sync_all().context(|| "fsync".to_owned())
+        super::sync(&self.file)
     }
 }
 

@@ -7,48 +7,27 @@ use std::sync::Arc;
 use nowait_sys::Errno;
 
 use super::slots::Slots;
-use super::{Buffers, Engine, Peer, Place, Request, require_whole};
+use super::{Buffers, Peer, Request};
 use crate::error::{BenchError, Context, Result};
-
-/// The file.
-pub(crate) struct Posix {
-    file: Arc<File>,
-}
 
 /// The control blocks of one thread, which keep their places.
 pub(crate) struct PosixPeer {
     file: Arc<File>,
     slots: Slots,
-    block_bytes: usize,
     blocks: Box<[libc::aiocb]>,
     /// Slots of requests under way, in the order of their start.
     under_way: Vec<usize>,
 }
 
-impl Posix {
-    pub(crate) fn open(place: &Place) -> Result<Self> {
-        Ok(Self { file: Arc::new(super::open(place)?) })
-    }
-}
-
-impl Engine for Posix {
-    type Peer = PosixPeer;
-
-    fn peer(&self, buffers: Buffers) -> Result<PosixPeer> {
-        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
+impl PosixPeer {
+    pub(crate) fn new(file: Arc<File>, buffers: Buffers) -> Self {
+        let depth = buffers.depth();
         // SAFETY: all-zero bytes are a valid aiocb, made of integers and pointers.
         let blocks = (0..depth).map(|_| unsafe { core::mem::zeroed() }).collect();
-        Ok(PosixPeer {
-            file: self.file.clone(),
-            slots: Slots::new(buffers),
-            block_bytes,
-            blocks,
-            under_way: Vec::with_capacity(depth),
-        })
+        let (slots, under_way) = (Slots::new(buffers), Vec::with_capacity(depth));
+        Self { file, slots, blocks, under_way }
     }
-}
 
-impl PosixPeer {
     fn start(&mut self, slot: usize, request: &Request) -> Result<()> {
         let memory = self.slots.memory(slot);
         let block = &mut self.blocks[slot];
@@ -105,8 +84,7 @@ impl PosixPeer {
             let bytes = unsafe { libc::aio_return(block) };
             self.under_way.remove(index);
             let bytes = usize::try_from(bytes).map_err(|_| Errno::new(state));
-            require_whole(bytes, self.block_bytes)?;
-            self.slots.give_back(slot, each);
+            self.slots.end(slot, bytes, each)?;
         }
         Ok(before - self.under_way.len())
     }
@@ -133,7 +111,7 @@ impl Peer for PosixPeer {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.file.sync_all().context(|| "fsync".to_owned())
+        super::sync(&self.file)
     }
 }
 

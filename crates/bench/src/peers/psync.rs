@@ -8,39 +8,36 @@ use nowait_sys::Errno;
 use nowait_sys::file::{Advice, advise, preadv2, pwritev2, rwf};
 
 use super::slots::Slots;
-use super::{Buffers, Engine, Peer, Place, Request, require_whole};
-use crate::error::{BenchError, Context, Result};
+use super::{Buffers, Peer, Request};
+use crate::error::{BenchError, Result};
 
-/// The file, for pread(2), pwrite(2) or preadv2(2).
-pub(crate) struct Psync {
+/// The file with a buffer, for pread(2), pwrite(2) or preadv2(2).
+pub(crate) struct PsyncPeer {
     file: Arc<File>,
     rw_flags: u32,
     /// Bytes that the kernel is told of ahead of a sequential reader.
     ahead_bytes: u64,
-}
-
-/// The same with a buffer.
-pub(crate) struct PsyncPeer {
-    file: Arc<File>,
-    rw_flags: u32,
-    ahead_bytes: u64,
     /// Up to where it was told.
     told: u64,
     slots: Slots,
-    block_bytes: usize,
     wanted: Vec<Request>,
 }
 
-impl Psync {
-    /// `nowait`: ask not to wait first.
-    pub(crate) fn open(place: &Place, nowait: bool) -> Result<Self> {
-        let rw_flags = if nowait { rwf::NOWAIT } else { 0 };
-        Ok(Self { file: Arc::new(super::open(place)?), rw_flags, ahead_bytes: 0 })
-    }
-
-    /// Has the kernel read so far ahead of a sequential reader, whatever its own window is.
-    pub(crate) fn reading_ahead(self, ahead_bytes: u64) -> Self {
-        Self { ahead_bytes, ..self }
+/// Makes peers that ask not to wait first if `nowait` is set, and have the kernel read so far ahead
+/// of a sequential reader, whatever its own window is.
+pub(crate) fn psync(
+    nowait: bool,
+    ahead_bytes: u64,
+) -> impl Fn(Arc<File>, Buffers) -> Result<PsyncPeer> + Sync {
+    move |file, buffers| {
+        Ok(PsyncPeer {
+            file,
+            rw_flags: if nowait { rwf::NOWAIT } else { 0 },
+            ahead_bytes,
+            told: 0,
+            wanted: Vec::with_capacity(buffers.depth()),
+            slots: Slots::new(buffers),
+        })
     }
 }
 
@@ -59,26 +56,9 @@ impl PsyncPeer {
 /// What one call announces: the kernel takes no more at a time than its own window holds.
 const TOLD_BYTES: u64 = 128 << 10;
 
-impl Engine for Psync {
-    type Peer = PsyncPeer;
-
-    fn peer(&self, buffers: Buffers) -> Result<PsyncPeer> {
-        Ok(PsyncPeer {
-            file: self.file.clone(),
-            rw_flags: self.rw_flags,
-            ahead_bytes: self.ahead_bytes,
-            told: 0,
-            block_bytes: buffers.block_bytes,
-            wanted: Vec::with_capacity(buffers.depth()),
-            slots: Slots::new(buffers),
-        })
-    }
-    fn is_asynchronous(&self) -> bool {
-        false
-    }
-}
-
 impl Peer for PsyncPeer {
+    const ASYNCHRONOUS: bool = false;
+
     fn submit(&mut self, requests: &[Request]) -> Result<()> {
         self.wanted.extend_from_slice(requests);
         requests.iter().try_for_each(|request| self.read_ahead(request.offset))
@@ -103,13 +83,12 @@ impl Peer for PsyncPeer {
                 Err(Errno::AGAIN) => call(0),
                 done => done,
             };
-            require_whole(done, self.block_bytes)?;
-            self.slots.give_back(slot, each);
+            self.slots.end(slot, done, each)?;
         }
         Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.file.sync_all().context(|| "fsync".to_owned())
+        super::sync(&self.file)
     }
 }

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use nowait::{CacheMode, SubmitMode};
 use nowait_sys::uring::Issuer;
 
-use super::library::Library;
+use super::aio::{AioPeer, Calls};
 use super::lower::Lower;
 use super::memory::Memory;
 use super::native::Native;
 use super::null::Null;
-use super::pool::Pool;
-use super::posix::Posix;
-use super::psync::Psync;
-use super::ring::{Style, Uring};
-use super::{Engine, Place, libaio::Libaio};
+use super::pool::PoolPeer;
+use super::posix::PosixPeer;
+use super::psync::psync;
+use super::ring::{Style, UringPeer};
+use super::{Engine, OnFile, Place};
 use crate::args::{found_in_dist, unknown};
 use crate::error::{BenchError, Result};
 
@@ -61,8 +61,8 @@ const fn host(submit: SubmitMode) -> Kind {
 
 const SYSTEM: Kind = Kind::Library { nowait: false };
 const DROP_IN: Kind = Kind::Library { nowait: true };
-const URING: Kind = Kind::Uring(Uring::eager(false));
-const URING_WAIT: Kind = Kind::Uring(Uring::lazy(Issuer::Any));
+const URING: Kind = Kind::Uring(Style::eager(false));
+const URING_WAIT: Kind = Kind::Uring(Style::lazy(Issuer::Any));
 const PSYNC: Kind = Kind::Psync(false, 0);
 /// The longest window of our readahead.
 const AHEAD_BYTES: u64 = 2 << 20;
@@ -85,7 +85,7 @@ pub(crate) const ENGINES: [EngineDef; 31] = [
     def("io_uring-direct", URING, true, "the same, O_DIRECT"),
     def(
         "io_uring-registered",
-        Kind::Uring(Uring::eager(true)),
+        Kind::Uring(Style::eager(true)),
         true,
         "the same, O_DIRECT, file and buffers registered",
     ),
@@ -104,7 +104,7 @@ pub(crate) const ENGINES: [EngineDef; 31] = [
     def("io_uring-wait-direct", URING_WAIT, true, "the same, O_DIRECT"),
     def(
         "io_uring-defer",
-        Kind::Uring(Uring::lazy(Issuer::Single)),
+        Kind::Uring(Style::lazy(Issuer::Single)),
         false,
         "the same with DEFER_TASKRUN and SINGLE_ISSUER",
     ),
@@ -183,15 +183,16 @@ impl EngineDef {
             Kind::Lower(lent_bytes_max) => task.run(&Lower::open(&place, lent_bytes_max)?),
             Kind::Library { .. } => {
                 let library = library.ok_or_else(|| BenchError::usage("no libaio was named"))?;
-                task.run(&Library::open(&place, library)?)
+                let calls = Calls::load(library)?;
+                task.run(&OnFile::open(&place, |f, b| AioPeer::new(Some(calls), f, b))?)
             }
-            Kind::Kaio => task.run(&Libaio::open(&place)?),
-            Kind::Uring(style) => task.run(&Uring::open(&place, style)?),
-            Kind::Posix => task.run(&Posix::open(&place)?),
-            Kind::Pool => task.run(&Pool::open(&place)?),
-            Kind::Psync(nowait, ahead) => {
-                task.run(&Psync::open(&place, nowait)?.reading_ahead(ahead))
+            Kind::Kaio => task.run(&OnFile::open(&place, |f, b| AioPeer::new(None, f, b))?),
+            Kind::Uring(style) => {
+                task.run(&OnFile::open(&place, |f, b| UringPeer::new(style, f, b))?)
             }
+            Kind::Posix => task.run(&OnFile::open(&place, |f, b| Ok(PosixPeer::new(f, b)))?),
+            Kind::Pool => task.run(&OnFile::open(&place, PoolPeer::new)?),
+            Kind::Psync(nowait, ahead) => task.run(&OnFile::open(&place, psync(nowait, ahead))?),
             Kind::Mmap(populate) => task.run(&Memory::map(&place, populate)?),
             Kind::Memcpy => task.run(&Memory::copy(&place)?),
             Kind::Null => task.run(&Null),

@@ -10,8 +10,8 @@ use nowait_sys::time::Deadline;
 use nowait_sys::uring::{Entry, Issuer, Ring, opcode, types};
 
 use super::slots::Slots;
-use super::{Buffers, Engine, Peer, Place, Request, failed, require_whole};
-use crate::error::{BenchError, Context, Result};
+use super::{Buffers, Peer, Request, failed};
+use crate::error::{BenchError, Result};
 
 /// How rings are made and used.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,57 +23,43 @@ pub(crate) struct Style {
     registered: bool,
 }
 
-/// The file, and how rings are made.
-pub(crate) struct Uring {
-    file: Arc<File>,
-    style: Style,
-}
-
 /// A ring of one thread.
 pub(crate) struct UringPeer {
     ring: Ring,
     file: Arc<File>,
     style: Style,
     slots: Slots,
-    block_bytes: usize,
     /// In the submission queue, not yet handed over.
     pending: u32,
     in_flight: usize,
 }
 
-impl Uring {
+impl Style {
     /// One system call submits and waits.
-    pub(crate) const fn lazy(issuer: Issuer) -> Style {
-        Style { issuer, eager: false, registered: false }
+    pub(crate) const fn lazy(issuer: Issuer) -> Self {
+        Self { issuer, eager: false, registered: false }
     }
 
     /// Submit hands over at once, so that its time is that of handing over.
-    pub(crate) const fn eager(registered: bool) -> Style {
-        Style { issuer: Issuer::Any, eager: true, registered }
-    }
-
-    pub(crate) fn open(place: &Place, style: Style) -> Result<Self> {
-        Ok(Self { file: Arc::new(super::open(place)?), style })
+    pub(crate) const fn eager(registered: bool) -> Self {
+        Self { issuer: Issuer::Any, eager: true, registered }
     }
 }
 
-impl Engine for Uring {
-    type Peer = UringPeer;
-
-    fn peer(&self, buffers: Buffers) -> Result<UringPeer> {
-        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
-        let ring = Ring::new(depth as u32, self.style.issuer).map_err(failed("io_uring_setup"))?;
+impl UringPeer {
+    pub(crate) fn new(style: Style, file: Arc<File>, buffers: Buffers) -> Result<Self> {
+        let depth = buffers.depth();
+        let ring = Ring::new(depth as u32, style.issuer).map_err(failed("io_uring_setup"))?;
         let mut slots = Slots::new(buffers);
-        if self.style.registered {
+        if style.registered {
             let buffers: Vec<IoVec> = (0..depth).map(|slot| slots.memory(slot)).collect();
             // SAFETY: the ring is dropped before the slots, which do not move their memory.
-            let registered = unsafe { ring.register(&buffers, self.file.as_raw_fd()) };
+            let registered = unsafe { ring.register(&buffers, file.as_raw_fd()) };
             registered.map_err(|errno| {
                 BenchError::usage(format!("buffers cannot be registered here: {errno}"))
             })?;
         }
-        let (file, style) = (self.file.clone(), self.style);
-        Ok(UringPeer { ring, file, style, slots, block_bytes, pending: 0, in_flight: 0 })
+        Ok(Self { ring, file, style, slots, pending: 0, in_flight: 0 })
     }
 }
 
@@ -107,14 +93,13 @@ impl Peer for UringPeer {
             self.in_flight -= 1;
             let bytes = usize::try_from(completion.result);
             let bytes = bytes.map_err(|_| Errno::new(-completion.result));
-            require_whole(bytes, self.block_bytes)?;
-            self.slots.give_back(completion.user_data as usize, each);
+            self.slots.end(completion.user_data as usize, bytes, each)?;
         }
         Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.file.sync_all().context(|| "fsync".to_owned())
+        super::sync(&self.file)
     }
 }
 

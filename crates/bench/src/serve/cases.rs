@@ -2,7 +2,7 @@
 
 use crate::args::Extent;
 use crate::case::{self, Against, Comparison, Target};
-use crate::measurement::{CaseResults, params};
+use crate::measurement::CaseResults;
 use crate::metric::Metric::{
     self, BytesPerS, ContextSwitchesPerIo, CpuUsPerIo, Iops, LatencyUsP50, LatencyUsP99,
     PageCacheGrowthBytes,
@@ -199,9 +199,8 @@ pub(crate) fn results(
         extent.rounds,
         units::digits(extent.runtime.as_secs_f64())
     );
-    let params = params(json!({ "rw": job.rw, "block_bytes": job.block_bytes }));
-    let case = case::Case { title, ..case.without_jobs() };
-    CaseResults { case, runs, how: String::new(), params }
+    let params = json!({ "rw": job.rw, "block_bytes": job.block_bytes });
+    CaseResults::new(&case::Case { title, ..case.without_jobs() }, runs, params)
 }
 
 impl Server {

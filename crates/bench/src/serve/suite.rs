@@ -19,7 +19,7 @@ use crate::error::{BenchError, Context, Result};
 use crate::host::Host;
 use crate::interrupt;
 use crate::layout::TestFile;
-use crate::measurement::{Measurement, Pairs, params};
+use crate::measurement::{Measurement, Pairs};
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runner;
@@ -81,26 +81,23 @@ pub(crate) fn measure(
              {most:.1}"
         ));
     }
+    let params = json!({
+        "rounds": rounds,
+        "runtime_s": runtime_s,
+        // Shorter or fewer than runs that are published.
+        "quick": quick,
+        "size_bytes": size_bytes,
+        "depth": 32,
+        "page_cache": match drop_caches {
+            true => "dropped before each run",
+            false => "pages of the image dropped before each run",
+        },
+    });
     Ok(Measurement {
-        workload: "serve",
-        host: Host::describe(&disk.dir, &version),
-        params: params(json!({
-            "rounds": rounds,
-            "runtime_s": runtime_s,
-            // Shorter or fewer than runs that are published.
-            "quick": quick,
-            "size_bytes": size_bytes,
-            "depth": 32,
-            "page_cache": match drop_caches {
-                true => "dropped before each run",
-                false => "pages of the image dropped before each run",
-            },
-        })),
-        cases: measured,
         pairs: Pairs::FirstWith,
         notes,
-        failed: Vec::new(),
         words: (String::new(), "CPU and switches are those of the server. "),
+        ..Measurement::new("serve", Host::describe(&disk.dir, &version), params, measured)
     })
 }
 

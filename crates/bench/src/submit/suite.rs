@@ -16,7 +16,7 @@ use crate::fio::{Fio, Launch, Run, Startup};
 use crate::host::Host;
 use crate::interrupt;
 use crate::layout::{self, SMALLER, TestFile};
-use crate::measurement::{CaseResults, Measurement, Pairs, params};
+use crate::measurement::{CaseResults, Measurement, Pairs};
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runner;
@@ -153,20 +153,17 @@ impl Suite<'_> {
         self.note_short_runs(case, bytes_max, size_bytes);
         let (runtime_s, job) = (runtime.as_secs_f64(), job(case));
         let (seconds, size) = (units::digits(runtime_s), units::bytes(size_bytes as f64));
-        let results = CaseResults {
-            case: case.without_jobs(),
-            runs: runs.remove(0),
-            how: format!("{rounds} rounds of {seconds} s on {size}."),
-            params: params(json!({
-                "rw": job.rw,
-                "block_bytes": job.block_bytes,
-                "depth": job.depth,
-                "direct": job.direct,
-                "sync": job.sync,
-                "size_bytes": size_bytes,
-                "runtime_s": runtime_s,
-            })),
-        };
+        let params = json!({
+            "rw": job.rw,
+            "block_bytes": job.block_bytes,
+            "depth": job.depth,
+            "direct": job.direct,
+            "sync": job.sync,
+            "size_bytes": size_bytes,
+            "runtime_s": runtime_s,
+        });
+        let how = format!("{rounds} rounds of {seconds} s on {size}.");
+        let results = CaseResults { how, ..CaseResults::new(case, runs.remove(0), params) };
         self.note_other_work(job, &results);
         Ok(results)
     }
@@ -275,7 +272,7 @@ impl Suite<'_> {
             .filter_map(|(launch, startup)| Some((launch.name(), startup.report.as_deref()?)))
             .collect();
         let plan = self.plan;
-        let params = params(json!({
+        let params = json!({
             "rounds": plan.extent.rounds,
             "folder": plan.folder.display().to_string(),
             "caches_dropped": plan.drop_caches,
@@ -283,16 +280,12 @@ impl Suite<'_> {
             // Already subtracted from `cpu_us_per_io`.
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
-        }));
+        });
+        let host = Host::describe(&plan.folder, &plan.fio.version);
         Measurement {
-            workload: plan.workload,
-            host: Host::describe(&plan.folder, &plan.fio.version),
-            params,
-            cases,
             pairs: Pairs::With(&["system", "io_uring", "posixaio"]),
             notes: self.notes,
-            failed: Vec::new(),
-            words: (String::new(), ""),
+            ..Measurement::new(plan.workload, host, params, cases)
         }
     }
 }

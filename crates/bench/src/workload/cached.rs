@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nowait_sys::aligned::AlignedBuffer;
 
 use super::job::{Cached, Job, Warm};
-use super::run::fill_pool;
+use super::run::{fill_pool, joined, rates, require_right};
 use crate::cache;
 use crate::error::{BenchError, Context, Result};
 use crate::metric::{Metric, Sample};
@@ -71,10 +71,8 @@ impl Task for Run<'_> {
                 (0..work.threads as u64).map(|i| scope.spawn(thread(i))).collect();
             let before = Used::now()?;
             barrier.wait();
-            let lanes = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(BenchError::failed("a thread panicked")))
-            });
-            summarize(work, before, &lanes.collect::<Result<Vec<_>>>()?)
+            let lanes = threads.into_iter().map(joined).collect::<Result<Vec<Lane>>>()?;
+            summarize(work, before, &lanes)
         })
     }
 }
@@ -196,29 +194,21 @@ impl Run<'_> {
             let min = usize::from(in_flight == WARM_DEPTH);
             peer.reap(min, &mut |request, bytes| {
                 in_flight -= 1;
-                wrong += usize::from(!work.write && !pattern::is_laid_out(request.offset, bytes));
+                wrong += u64::from(!work.write && !pattern::is_laid_out(request.offset, bytes));
             })?;
         }
         while in_flight > 0 {
             peer.reap(1, &mut |_, _| in_flight -= 1)?;
         }
-        if wrong > 0 {
-            return Err(BenchError::failed(format!("{wrong} reads returned wrong bytes")));
-        }
-        Ok(())
+        require_right(wrong)
     }
 }
 
 fn summarize(work: &Cached, before: Used, lanes: &[Lane]) -> Result<Sample> {
-    let wrong: u64 = lanes.iter().map(|lane| lane.wrong).sum();
-    if wrong > 0 {
-        return Err(BenchError::failed(format!("{wrong} reads returned wrong bytes")));
-    }
+    require_right(lanes.iter().map(|lane| lane.wrong).sum())?;
     let requests = lanes.iter().map(|lane| lane.requests).sum::<u64>() as f64;
     let wall_s = lanes.iter().map(|lane| lane.wall).max().unwrap_or_default().as_secs_f64();
-    let last = |of: fn(&Used) -> f64| lanes.iter().map(|lane| of(&lane.after)).fold(0.0, f64::max);
-    let after = Used { cpu_us: last(|used| used.cpu_us), switches: last(|used| used.switches) };
-    let used = after.less(before);
+    let used = Used::last(lanes.iter().map(|lane| lane.after)).less(before);
     let mut submit_ns: Vec<u32> = lanes.iter().flat_map(|lane| lane.submit_ns.clone()).collect();
     submit_ns.sort_unstable();
     let at = |share: f64| {
@@ -226,11 +216,8 @@ fn summarize(work: &Cached, before: Used, lanes: &[Lane]) -> Result<Sample> {
         let ns = submit_ns.get(index.min(submit_ns.len().saturating_sub(1)));
         ns.map_or(0.0, |ns| f64::from(*ns) / 1e3)
     };
-    let mut sample = used.for_each_of(requests.max(1.0));
+    let mut sample = rates(requests.max(1.0), work.block_bytes, wall_s, used);
     sample.extend([
-        (Metric::Iops, requests.max(1.0) / wall_s),
-        (Metric::IopsPerCore, requests.max(1.0) * 1e6 / used.cpu_us.max(1.0)),
-        (Metric::BytesPerS, requests * work.block_bytes as f64 / wall_s),
         (Metric::SubmitUsP50, at(0.5)),
         (Metric::SubmitUsP99, at(0.99)),
         (Metric::SubmitUsP999, at(0.999)),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::job::{self, Backend, Recipe, Share, Warm, Work};
 use super::suite::{Files, Plan, Suite};
@@ -12,7 +12,7 @@ use crate::case::{Against, Case, Subject, Target};
 use crate::error::{Context, Result};
 use crate::interrupt;
 use crate::layout::{SMALLER, TestFile};
-use crate::measurement::{Measurement, Pairs, params};
+use crate::measurement::{CaseResults, Measurement, Pairs};
 use crate::metric::Metric::{
     self, BytesPerS, CpuUsPerIo, Iops, IopsPerCore, OtherBusyCores, SubmitSleeps, SubmitUsP50,
     SubmitUsP999,
@@ -471,7 +471,11 @@ fn measure_all(plan: &Plan, cases: &[Case<Recipe>]) -> Result<Measurement> {
     measurement.params.insert("page_cache".to_owned(), page_cache.into());
     for results in &mut measurement.cases {
         if let Some(row) = ROWS.iter().find(|row| row.name == results.case.name) {
-            (results.how, results.params) = how(plan, row);
+            let (how, params) = how(plan, row);
+            *results = CaseResults {
+                how,
+                ..CaseResults::new(&results.case, results.runs.clone(), params)
+            };
         }
     }
     Ok(measurement)
@@ -502,7 +506,7 @@ fn lay_out(
 }
 
 /// Tells how a case was run, in words and for the JSON.
-fn how(plan: &Plan, row: &Row) -> (String, crate::measurement::Params) {
+fn how(plan: &Plan, row: &Row) -> (String, Value) {
     let Job { sync, work, set, pool } = row.job;
     let [set_bytes, pool_bytes] = [set, pool].map(|share| share.of(plan.extent.size_bytes));
     let size = |bytes: u64| units::bytes(bytes as f64);
@@ -513,18 +517,16 @@ fn how(plan: &Plan, row: &Row) -> (String, crate::measurement::Params) {
         size(set_bytes),
         size(pool_bytes)
     );
-    let mut params = params(json!({
+    let (names, family) = OF_SIZES;
+    let params = json!({
+        "family": names.contains(&row.name).then_some(family),
         "write": work.write,
         "sync": sync,
         "depth": work.depth,
         "block_bytes": work.block_bytes,
         "set_bytes": set_bytes,
         "pool_bytes": pool_bytes,
-    }));
-    let (names, family) = OF_SIZES;
-    if names.contains(&row.name) {
-        params.insert("family".to_owned(), family.into());
-    }
+    });
     (words, params)
 }
 

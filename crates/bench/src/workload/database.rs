@@ -16,13 +16,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::job::{Cleaner, Job};
-use super::run::fill_pool;
+use super::run::{fill_pool, joined, rates};
 use crate::error::{BenchError, Result};
 use crate::metric::{Metric, Sample};
 use crate::pattern;
-use crate::peers::psync::Psync;
+use crate::peers::psync::psync;
 use crate::peers::registry::{self, Task};
-use crate::peers::{Arena, Engine, Peer, Place, Request};
+use crate::peers::{Arena, Engine, OnFile, Peer, Place, Request};
 use crate::stats::SplitMix;
 use crate::usage::Used;
 
@@ -97,7 +97,7 @@ impl Task for Run<'_> {
             return self.with(engine, engine);
         }
         let direct = registry::find(&self.job.engine)?.direct;
-        let agents = Psync::open(&Place { direct, ..self.job.place() }, false)?;
+        let agents = OnFile::open(&Place { direct, ..self.job.place() }, psync(false, 0))?;
         self.with(&agents, engine)
     }
 }
@@ -133,10 +133,6 @@ impl Run<'_> {
         })?;
         database.summarize(wall, before)
     }
-}
-
-fn joined(thread: std::thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
-    thread.join().unwrap_or_else(|_| Err(BenchError::failed("a thread panicked")))
 }
 
 impl Database {
@@ -273,18 +269,15 @@ impl Database {
     }
 
     fn summarize(&self, wall: Duration, before: Used) -> Result<Sample> {
-        let (after, wall_s) = (Used::now()?, wall.as_secs_f64());
+        let (used, wall_s) = (Used::now()?.less(before), wall.as_secs_f64());
         let of = |counter: &AtomicU64| counter.load(Relaxed) as f64;
-        let (ios, transactions) = (of(&self.ios).max(1.0), of(&self.transactions));
         let (cleaned, stolen) = (of(&self.cleaned), of(&self.stolen));
-        Ok(Sample::from([
-            (Metric::TransactionsPerS, transactions / wall_s),
+        let mut sample = rates(of(&self.ios).max(1.0), PAGE_BYTES as usize, wall_s, used);
+        sample.extend([
+            (Metric::TransactionsPerS, of(&self.transactions) / wall_s),
             (Metric::WrittenByCleaners, 100.0 * cleaned / (cleaned + stolen).max(1.0)),
-            (Metric::Iops, ios / wall_s),
-            (Metric::IopsPerCore, ios * 1e6 / (after.cpu_us - before.cpu_us).max(1.0)),
-            (Metric::CpuUsPerIo, (after.cpu_us - before.cpu_us) / ios),
-            (Metric::ContextSwitchesPerIo, (after.switches - before.switches) / ios),
-        ]))
+        ]);
+        Ok(sample)
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use super::job::{self, Backend, Job, Outcome, Work};
@@ -14,6 +15,7 @@ use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::peers::{Engine, registry};
 use crate::seccomp;
+use crate::usage::Used;
 
 /// What a run may take beyond its runtime: starting, filling a cache, and writing back.
 const GRACE: Duration = Duration::from_mins(3);
@@ -100,6 +102,33 @@ fn carry_out(job: &Job) -> Result<Sample> {
             }
             engine.with(&place, library, cached::Run { job, work })
         }
+    }
+}
+
+/// Waits for a thread of a run.
+///
+/// # Errors
+/// That of the thread, or that it panicked.
+pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(BenchError::failed("a thread panicked")))
+}
+
+/// Returns the rates of so many requests of `block_bytes` each, and what each has used.
+pub(crate) fn rates(requests: f64, block_bytes: usize, wall_s: f64, used: Used) -> Sample {
+    let mut sample = used.for_each_of(requests);
+    sample.extend([
+        (Metric::Iops, requests / wall_s),
+        (Metric::IopsPerCore, requests * 1e6 / used.cpu_us.max(1.0)),
+        (Metric::BytesPerS, requests * block_bytes as f64 / wall_s),
+    ]);
+    sample
+}
+
+/// Fails if bytes were read that were not those expected.
+pub(crate) fn require_right(wrong: u64) -> Result<()> {
+    match wrong {
+        0 => Ok(()),
+        wrong => Err(BenchError::failed(format!("{wrong} reads returned wrong bytes"))),
     }
 }
 

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::drives::Drives;
 use super::job::{Job, Prefetch};
-use super::run::fill_pool;
+use super::run::{fill_pool, joined, rates};
 use crate::error::{BenchError, Result};
-use crate::metric::{Metric, Sample};
+use crate::metric::Sample;
 use crate::offsets::Access;
 use crate::pattern;
 use crate::peers::registry::Task;
@@ -81,23 +81,12 @@ impl Task for Run<'_> {
     }
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| Err(BenchError::failed("a thread panicked")))
-}
-
 fn summarize(prefetch: &Prefetch, extents: u64, wall: Duration, before: Used) -> Result<Sample> {
     if extents == 0 {
         return Err(BenchError::failed("no extent was read within the time of the run"));
     }
-    let (after, count, wall_s) = (Used::now()?, extents as f64, wall.as_secs_f64());
-    let cpu_us = after.cpu_us - before.cpu_us;
-    Ok(Sample::from([
-        (Metric::Iops, count / wall_s),
-        (Metric::IopsPerCore, count * 1e6 / cpu_us.max(1.0)),
-        (Metric::BytesPerS, count * prefetch.extent_bytes as f64 / wall_s),
-        (Metric::CpuUsPerIo, cpu_us / count),
-        (Metric::ContextSwitchesPerIo, (after.switches - before.switches) / count),
-    ]))
+    let used = Used::now()?.less(before);
+    Ok(rates(extents as f64, prefetch.extent_bytes, wall.as_secs_f64(), used))
 }
 
 impl Shared {

@@ -15,7 +15,7 @@ use crate::case::{Case, Subject};
 use crate::error::{BenchError, Result};
 use crate::host::Host;
 use crate::interrupt;
-use crate::measurement::{CaseResults, Measurement, Pairs, params};
+use crate::measurement::{CaseResults, Measurement};
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runner;
@@ -140,12 +140,9 @@ impl<'a> Suite<'a> {
         let recipe = &case.subjects[0].job;
         let work: BTreeMap<&str, Work> =
             case.subjects.iter().map(|subject| (subject.name, subject.job.work)).collect();
-        let how = json!({
-            "sync": recipe.sync,
-            "runtime_s": recipe.runtime(self.plan.extent.runtime).as_secs_f64(),
-            "work": work,
-        });
-        CaseResults { case: case.without_jobs(), runs, how: String::new(), params: params(how) }
+        let runtime_s = recipe.runtime(self.plan.extent.runtime).as_secs_f64();
+        let params = json!({ "sync": recipe.sync, "runtime_s": runtime_s, "work": work });
+        CaseResults::new(case, runs, params)
     }
 
     /// Runs a subject, unless its engine does not work here, or it failed before.
@@ -222,25 +219,21 @@ impl<'a> Suite<'a> {
         let (device, Extent { rounds, runtime, size_bytes }) = (plan.device.display(), plan.extent);
         let runtime_s = runtime.as_secs_f64();
         let (seconds, size) = (units::digits(runtime_s), units::bytes(size_bytes as f64));
+        let params = json!({
+            "rounds": rounds,
+            "runtime_s": runtime_s,
+            "size_bytes": size_bytes,
+            "device": device.to_string(),
+            "caches_dropped": plan.drop_caches,
+            "page_cache": cache::state(plan.drop_caches),
+        });
+        let before = format!("{rounds} rounds of {seconds} s on {size} of {device}.\n\n");
+        let host = Host::describe(&self.files.read, "not used");
         Measurement {
-            workload: plan.workload,
-            host: Host::describe(&self.files.read, "not used"),
-            params: params(json!({
-                "rounds": rounds,
-                "runtime_s": runtime_s,
-                "size_bytes": size_bytes,
-                "device": device.to_string(),
-                "caches_dropped": plan.drop_caches,
-                "page_cache": cache::state(plan.drop_caches),
-            })),
-            cases,
-            pairs: Pairs::WithFirst,
             notes: self.notes,
             failed,
-            words: (
-                format!("{rounds} rounds of {seconds} s on {size} of {device}.\n\n"),
-                "`null` is the harness alone. ",
-            ),
+            words: (before, "`null` is the harness alone. "),
+            ..Measurement::new(plan.workload, host, params, cases)
         }
     }
 

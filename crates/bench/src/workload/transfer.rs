@@ -11,7 +11,7 @@ use nowait_sys::aligned::AlignedBuffer;
 
 use super::drives::Drives;
 use super::job::{Job, Transfer};
-use super::run::fill_pool;
+use super::run::{fill_pool, joined, rates, require_right};
 use crate::error::{BenchError, Context, Result};
 use crate::metric::{Metric, Sample};
 use crate::pattern;
@@ -79,16 +79,13 @@ impl Task for Run<'_> {
             let threads: Vec<_> = (0..transfer.threads).map(|i| scope.spawn(work(i))).collect();
             let before = Used::now();
             barrier.wait();
-            let joined = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(BenchError::failed("a thread panicked")))
-            });
-            let lanes: Result<Vec<Lane>> = joined.collect();
+            let lanes: Result<Vec<Lane>> = threads.into_iter().map(joined).collect();
             before.and_then(|before| Ok((before, lanes?)))
         })?;
         if engine.moves_data() {
             lanes.iter().try_for_each(|lane| read_back(job, transfer, &lane.written))?;
         }
-        summarize(transfer, engine.is_asynchronous(), before, &lanes)
+        summarize(transfer, E::Peer::ASYNCHRONOUS, before, &lanes)
     }
 }
 
@@ -272,10 +269,7 @@ fn summarize(
     before: Used,
     lanes: &[Lane],
 ) -> Result<Sample> {
-    let wrong: u64 = lanes.iter().map(|lane| lane.wrong).sum();
-    if wrong > 0 {
-        return Err(BenchError::failed(format!("{wrong} reads returned wrong bytes")));
-    }
+    require_right(lanes.iter().map(|lane| lane.wrong).sum())?;
     let count: u64 = lanes.iter().map(|lane| lane.requests).sum();
     if count == 0 {
         return Err(BenchError::failed("no request ended within the time of the run"));
@@ -283,18 +277,10 @@ fn summarize(
     let longest = |of: fn(&Lane) -> Duration| lanes.iter().map(of).max().unwrap_or_default();
     let (wall_s, synced_s) =
         (longest(|lane| lane.wall).as_secs_f64(), longest(|lane| lane.synced).as_secs_f64());
-    let last = |of: fn(&Used) -> f64| lanes.iter().map(|lane| of(&lane.after)).fold(0.0, f64::max);
-    let cpu_us = last(|used| used.cpu_us) - before.cpu_us;
-    let switches = last(|used| used.switches) - before.switches;
-    let (requests, bytes) = (count as f64, count as f64 * transfer.block_bytes as f64);
-    let mut sample = Sample::from([
-        (Metric::Iops, requests / wall_s),
-        (Metric::IopsPerCore, requests * 1e6 / cpu_us.max(1.0)),
-        (Metric::BytesPerS, bytes / wall_s),
-        (Metric::CpuUsPerIo, cpu_us / requests),
-        (Metric::ContextSwitchesPerIo, switches / requests),
-    ]);
+    let used = Used::last(lanes.iter().map(|lane| lane.after)).less(before);
+    let mut sample = rates(count as f64, transfer.block_bytes, wall_s, used);
     if transfer.fsync {
+        let bytes = count as f64 * transfer.block_bytes as f64;
         sample.insert(Metric::BytesPerSSynced, bytes / synced_s);
     }
     let mut latency = histogram()?;

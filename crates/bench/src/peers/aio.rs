@@ -1,5 +1,5 @@
-//! A `libaio.so.1`, loaded and called as a program that is linked with it calls it: the system's,
-//! or nowait's in its place.
+//! The kernel's native AIO by its system calls; or a `libaio.so.1`, loaded and called as a program
+//! that is linked with it calls it: the system's, or nowait's in its place.
 
 use std::ffi::{CStr, CString, c_int, c_long, c_void};
 use std::fs::File;
@@ -9,11 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nowait_sys::Errno;
-use nowait_sys::aio::{IoEvent, Iocb, cmd};
+use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
+use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
-use super::{Buffers, Engine, Peer, Place, Request, require_whole};
-use crate::error::{BenchError, Context, Result};
+use super::{Buffers, Peer, Request, failed};
+use crate::error::{BenchError, Result};
 
 /// `io_context_t`.
 type Handle = *mut c_void;
@@ -26,40 +27,32 @@ type Destroy = unsafe extern "C" fn(Handle) -> c_int;
 
 /// The calls, as `libaio.h` declares them. A negative result is an errno.
 #[derive(Clone, Copy)]
-struct Calls {
+pub(crate) struct Calls {
     setup: Setup,
     submit: Submit,
     getevents: GetEvents,
     destroy: Destroy,
 }
 
-/// The library and the file.
-pub(crate) struct Library {
-    calls: Calls,
-    file: Arc<File>,
-}
-
-/// A context of one thread.
-pub(crate) struct LibraryPeer {
-    calls: Calls,
-    handle: Handle,
+/// A context of one thread. It comes first: dropping it waits, and the buffers go after that.
+pub(crate) struct AioPeer {
+    context: AnyContext,
     file: Arc<File>,
     slots: Slots,
-    block_bytes: usize,
     iocbs: Vec<Iocb>,
     pointers: Vec<*mut Iocb>,
     events: Vec<IoEvent>,
 }
 
-impl Library {
-    /// Loads `library`, a path or a name that the dynamic linker finds; it stays loaded.
-    pub(crate) fn open(place: &Place, library: &Path) -> Result<Self> {
-        Ok(Self { calls: Calls::load(library)?, file: Arc::new(super::open(place)?) })
-    }
+/// A context of the kernel, or of a library.
+enum AnyContext {
+    Kernel(AioContext),
+    Library(Calls, Handle),
 }
 
 impl Calls {
-    fn load(library: &Path) -> Result<Self> {
+    /// Loads `library`, a path or a name that the dynamic linker finds; it stays loaded.
+    pub(crate) fn load(library: &Path) -> Result<Self> {
         let missing = || BenchError::usage(format!("{} cannot be loaded", library.display()));
         let name = CString::new(library.as_os_str().as_bytes()).map_err(|_| missing())?;
         // SAFETY: the name is a string of C. The constructors of a libaio only prepare themselves.
@@ -94,29 +87,78 @@ fn checked(what: &str, result: c_int) -> Result<usize> {
         .map_err(|_| BenchError::failed(format!("{what}: {}", Errno::new(-result))))
 }
 
-impl Engine for Library {
-    type Peer = LibraryPeer;
-
-    fn peer(&self, buffers: Buffers) -> Result<LibraryPeer> {
-        let (block_bytes, depth) = (buffers.block_bytes, buffers.depth());
+impl AnyContext {
+    fn new(calls: Option<Calls>, depth: usize) -> Result<Self> {
+        let Some(calls) = calls else {
+            return AioContext::new(depth as u32).map(Self::Kernel).map_err(failed("io_setup"));
+        };
         let mut handle: Handle = core::ptr::null_mut();
         // SAFETY: the handle is a live local that is null, as the call wants it.
-        let made = unsafe { (self.calls.setup)(depth as c_int, &raw mut handle) };
-        checked("io_setup", made)?;
-        Ok(LibraryPeer {
-            calls: self.calls,
-            handle,
-            file: self.file.clone(),
+        let made = unsafe { (calls.setup)(depth as c_int, &raw mut handle) };
+        checked("io_setup", made).map(|_| Self::Library(calls, handle))
+    }
+
+    /// Starts requests; returns how many.
+    ///
+    /// # Safety
+    /// The memory of the requests stays in place until their events, for which dropping the context
+    /// waits. The iocbs are read during the call only.
+    unsafe fn submit(&self, iocbs: &mut [*mut Iocb]) -> Result<usize> {
+        match self {
+            // SAFETY: the promise of the caller.
+            Self::Kernel(context) => unsafe { context.submit(iocbs) }.map_err(failed("io_submit")),
+            Self::Library(calls, handle) => {
+                let (count, first) = (iocbs.len() as c_long, iocbs.as_mut_ptr());
+                // SAFETY: the promise of the caller.
+                let started = unsafe { (calls.submit)(*handle, count, first) };
+                checked("io_submit", started)
+            }
+        }
+    }
+
+    /// Takes events, at least `min`; returns how many.
+    fn events(&self, min: usize, events: &mut [IoEvent]) -> Result<usize> {
+        match self {
+            Self::Kernel(context) => {
+                context.events(min, events, Deadline::NEVER).map_err(failed("io_getevents"))
+            }
+            Self::Library(calls, handle) => {
+                let (max, first) = (events.len() as c_long, events.as_mut_ptr());
+                let mut at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+                let forever = core::ptr::null_mut();
+                let timeout = if min == 0 { &raw mut at_once } else { forever };
+                // SAFETY: the events are `max` live elements, and the timeout a live local or none.
+                let taken =
+                    unsafe { (calls.getevents)(*handle, min as c_long, max, first, timeout) };
+                if taken == -libc::EINTR { Ok(0) } else { checked("io_getevents", taken) }
+            }
+        }
+    }
+}
+
+impl Drop for AnyContext {
+    fn drop(&mut self) {
+        if let Self::Library(calls, handle) = self {
+            // SAFETY: made by `setup` and not used after this; it waits for what is in flight.
+            unsafe { (calls.destroy)(*handle) };
+        }
+    }
+}
+
+impl AioPeer {
+    /// Makes a context of a library, or of the kernel.
+    pub(crate) fn new(calls: Option<Calls>, file: Arc<File>, buffers: Buffers) -> Result<Self> {
+        let depth = buffers.depth();
+        Ok(Self {
+            context: AnyContext::new(calls, depth)?,
+            file,
             slots: Slots::new(buffers),
-            block_bytes,
             iocbs: Vec::with_capacity(depth),
             pointers: Vec::with_capacity(depth),
             events: vec![IoEvent::default(); depth],
         })
     }
-}
 
-impl LibraryPeer {
     fn iocb(&mut self, slot: usize, request: &Request) -> Iocb {
         let memory = self.slots.memory(slot);
         Iocb {
@@ -136,7 +178,7 @@ impl LibraryPeer {
     }
 }
 
-impl Peer for LibraryPeer {
+impl Peer for AioPeer {
     fn submit(&mut self, requests: &[Request]) -> Result<()> {
         self.iocbs.clear();
         for request in requests {
@@ -148,11 +190,8 @@ impl Peer for LibraryPeer {
         self.pointers.extend(self.iocbs.iter_mut().map(core::ptr::from_mut));
         let mut rest = self.pointers.as_mut_slice();
         while !rest.is_empty() {
-            let (count, first) = (rest.len() as c_long, rest.as_mut_ptr());
-            // SAFETY: the iocbs are read during the call only; the memory of a slot stays in place
-            // until its event, for which dropping the context waits.
-            let started = unsafe { (self.calls.submit)(self.handle, count, first) };
-            let started = checked("io_submit", started)?;
+            // SAFETY: the memory of a slot stays in place until its event.
+            let started = unsafe { self.context.submit(rest) }?;
             if started == 0 {
                 return Err(BenchError::failed("io_submit started nothing"));
             }
@@ -162,30 +201,15 @@ impl Peer for LibraryPeer {
     }
 
     fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
-        let (max, first) = (self.events.len() as c_long, self.events.as_mut_ptr());
-        let forever = core::ptr::null_mut();
-        let mut at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = if min == 0 { &raw mut at_once } else { forever };
-        // SAFETY: the events are `max` live elements, and the timeout a live local or none.
-        let taken =
-            unsafe { (self.calls.getevents)(self.handle, min as c_long, max, first, timeout) };
-        let taken = if taken == -libc::EINTR { 0 } else { checked("io_getevents", taken)? };
+        let taken = self.context.events(min, &mut self.events)?;
         for event in &self.events[..taken] {
             let bytes = usize::try_from(event.res).map_err(|_| Errno::new(-event.res as i32));
-            require_whole(bytes, self.block_bytes)?;
-            self.slots.give_back(event.data as usize, each);
+            self.slots.end(event.data as usize, bytes, each)?;
         }
         Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.file.sync_all().context(|| "fsync".to_owned())
-    }
-}
-
-impl Drop for LibraryPeer {
-    fn drop(&mut self) {
-        // SAFETY: made by `setup` and not used after this; it waits for what is under way.
-        unsafe { (self.calls.destroy)(self.handle) };
+        super::sync(&self.file)
     }
 }
