@@ -1,7 +1,7 @@
 //! Ratios with their intervals, around a line at one.
 
-use super::axis::{Axis, Scale};
-use super::frame::{self, Frame, Setup};
+use super::axis::Scale;
+use super::rows::{Row, Rows, Shape};
 use crate::units;
 
 /// A plot of ratios.
@@ -35,42 +35,27 @@ impl Interval {
 impl Forest<'_> {
     /// Draws it; empty if there is nothing.
     pub(in crate::report) fn draw(&self) -> String {
-        let of = |row: &Interval| [Some(row.low), Some(row.high), Some(row.median), row.target];
-        let figures: Vec<f64> = self.rows.iter().flat_map(of).flatten().collect();
-        let Some(axis) = Axis::over(Scale::Ratio, "1", &figures) else { return String::new() };
-        let labels: Vec<String> = self.rows.iter().map(|row| row.label.clone()).collect();
-        let values: Vec<String> = self.rows.iter().map(Interval::text).collect();
-        let words = labels.iter().zip(&values).map(|(label, value)| format!("{label}: {value}"));
-        let words = words.collect::<Vec<_>>().join("; ");
-        let mut frame = Frame::new(Setup {
+        let row = |it: &Interval| {
+            let reach = (it.class, Shape::Reach(it.low, it.high));
+            let target = it.target.map(|target| ("", Shape::Target(target)));
+            let median = (it.class, Shape::Full(it.median, 4.5));
+            Row {
+                label: it.label.clone(),
+                value: it.text(),
+                words: None,
+                marks: [Some(reach), target, Some(median)].into_iter().flatten().collect(),
+            }
+        };
+        Rows {
             title: self.title,
-            words: &words,
             legend: self.legend,
-            axis,
+            scale: Scale::Ratio,
             unit: "1",
-            labels: &labels,
-            values: &values,
-            row: 21.0,
-        });
-        let (one, (top, bottom)) = (frame.axis.position(1.0), frame.edges(self.rows.len()));
-        frame::line(&mut frame.svg, "one", (one, top - 4.0), (one, bottom));
-        for (place, row) in self.rows.iter().enumerate() {
-            draw_row(&mut frame, row, place);
+            height: 21.0,
+            rows: self.rows.iter().map(row).collect(),
         }
-        frame.close()
+        .draw()
     }
-}
-
-fn draw_row(frame: &mut Frame, row: &Interval, place: usize) {
-    let (class, y) = (row.class, frame.middle(place));
-    let [low, high] = [row.low, row.high].map(|value| frame.axis.position(value));
-    frame::line(&mut frame.svg, &format!("reach {class}"), (low, y), (high, y));
-    if let Some(target) = row.target {
-        let x = frame.axis.position(target);
-        frame::rect(&mut frame.svg, "target", (x - 2.0, y - 8.0), (x + 2.0, y + 8.0));
-    }
-    let median = frame.axis.position(row.median);
-    frame::dot(&mut frame.svg, &format!("full {class}"), (median, y), 4.5);
 }
 
 #[cfg(test)]

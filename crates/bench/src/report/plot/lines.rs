@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::axis::{Axis, Scale, mark_text};
-use super::{escape, frame};
+use super::rows;
 use crate::units;
 
 /// Size of the drawing, and of its margins, in user units.
@@ -52,15 +52,15 @@ impl Lines<'_> {
         let sizes: Vec<f64> =
             self.series.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
         let marks =
-            y.marks.iter().map(|mark| frame::text_width(&mark_text(short(self.unit), *mark)));
+            y.marks.iter().map(|mark| rows::text_width(&mark_text(short(self.unit), *mark)));
         let left = marks.fold(LEFT_MIN, f64::max) + 10.0;
         let x = Sizes::over(&sizes, left, WIDTH - self.right());
         let mut svg = String::new();
-        self.open(&mut svg);
+        rows::open(&mut svg, self.title, &self.words(), (WIDTH, HEIGHT));
         self.draw_grid(&mut svg, &x, &y);
         if let Some(band) = &self.band {
             let (top, bottom) = (y.position(band.high), y.position(band.low));
-            frame::rect(&mut svg, "band", (x.from, top - 1.0), (x.to, bottom + 1.0));
+            rows::rect(&mut svg, "band", (x.from, top - 1.0), (x.to, bottom + 1.0));
         }
         for line in &self.series {
             draw_line(&mut svg, line, &x, &y);
@@ -71,18 +71,8 @@ impl Lines<'_> {
 
     /// Returns the room for the names of the lines.
     fn right(&self) -> f64 {
-        let longest = self.series.iter().map(|line| frame::bold_width(&line.name));
+        let longest = self.series.iter().map(|line| rows::bold_width(&line.name));
         (longest.fold(0.0, f64::max) + 14.0).clamp(30.0, 160.0)
-    }
-
-    fn open(&self, svg: &mut String) {
-        let (title, words) = (escape(self.title), escape(&self.words()));
-        // Writing to a string cannot fail.
-        let _ = write!(
-            svg,
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}. {words}\">\n\
-             <text class=\"title\" x=\"0\" y=\"15\">{title}</text>\n"
-        );
     }
 
     fn words(&self) -> String {
@@ -99,8 +89,8 @@ impl Lines<'_> {
         for mark in &y.marks {
             let at = y.position(*mark);
             let one = self.unit == "× sync" && (mark - 1.0).abs() < 1e-9;
-            frame::line(svg, if one { "one" } else { "grid" }, (x.from, at), (x.to, at));
-            frame::text(
+            rows::line(svg, if one { "one" } else { "grid" }, (x.from, at), (x.to, at));
+            rows::text(
                 svg,
                 "mark end",
                 x.from - 6.0,
@@ -110,11 +100,11 @@ impl Lines<'_> {
         }
         for size in &x.marks {
             let at = x.position(*size);
-            frame::line(svg, "grid", (at, HEIGHT - BOTTOM), (at, HEIGHT - BOTTOM + 4.0));
-            frame::text(svg, "mark", at, HEIGHT - BOTTOM + 17.0, &units::bytes(*size));
+            rows::line(svg, "grid", (at, HEIGHT - BOTTOM), (at, HEIGHT - BOTTOM + 4.0));
+            rows::text(svg, "mark", at, HEIGHT - BOTTOM + 17.0, &units::bytes(*size));
         }
         let middle = f64::midpoint(x.from, x.to);
-        frame::text(svg, "mark", middle, HEIGHT - 6.0, "block size");
+        rows::text(svg, "mark", middle, HEIGHT - 6.0, "block size");
     }
 
     /// Writes each name at the end of its line, moved where another stands.
@@ -136,7 +126,7 @@ impl Lines<'_> {
         }
         for (at, line) in names {
             let class = format!("name {}", line.class);
-            frame::text(svg, &class, x.to + 8.0, at + 4.0, &line.name);
+            rows::text(svg, &class, x.to + 8.0, at + 4.0, &line.name);
         }
     }
 }
@@ -152,7 +142,7 @@ fn draw_line(svg: &mut String, line: &Line, x: &Sizes, y: &Axis) {
     let points = points.collect::<Vec<_>>().join(" ");
     let _ = writeln!(svg, "<polyline class=\"line {}\" points=\"{points}\"/>", line.class);
     for point in &line.points {
-        frame::dot(svg, &format!("full {}", line.class), at(point), 3.0);
+        rows::dot(svg, &format!("full {}", line.class), at(point), 3.0);
     }
 }
 

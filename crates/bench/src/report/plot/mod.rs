@@ -1,7 +1,7 @@
 //! Plots in SVG, drawn for a page that brings the style sheet.
 //!
 //! ```text
-//!  axis     positions and marks             frame    what plots of rows have in common
+//!  axis     positions and marks             rows     a plot of labels, marks and values
 //!  strips   every run a dot                 spread   median to maximum of each engine
 //!  pairs    before and after, two sources   forest   ratios with their intervals
 //!  lines    a figure against the block size
@@ -12,9 +12,9 @@
 
 mod axis;
 mod forest;
-mod frame;
 mod lines;
 mod pairs;
+mod rows;
 mod spread;
 mod strips;
 

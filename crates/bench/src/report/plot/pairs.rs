@@ -1,7 +1,7 @@
 //! Before and after, of a source and here: two lines a row, each from a ring to a dot.
 
-use super::axis::{Axis, Scale};
-use super::frame::{self, Frame, Setup};
+use super::axis::Scale;
+use super::rows::{Row, Rows, Shape};
 use crate::units;
 
 /// A plot of figures in one unit.
@@ -23,46 +23,33 @@ pub(in crate::report) struct Pair {
 impl Pairs<'_> {
     /// Draws it; empty if there is nothing.
     pub(in crate::report) fn draw(&self) -> String {
-        let both = |pair: &Pair| [pair.source, Some(pair.here)];
-        let figures = self.rows.iter().flat_map(both).flatten();
-        let figures: Vec<f64> = figures.flat_map(|(before, after)| [before, after]).collect();
-        let Some(axis) = Axis::over(self.scale, self.unit, &figures) else { return String::new() };
-        let (mut labels, mut values, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-        for pair in &self.rows {
-            if let Some(source) = pair.source {
-                lines.push((source, "theirs"));
-                labels.push(format!("{} · source", pair.label));
-            }
-            lines.push((pair.here, "ours"));
-            labels.push(if pair.source.is_some() { "here".to_owned() } else { pair.label.clone() });
-        }
-        for ((before, after), _) in &lines {
-            let [before, after] = [*before, *after].map(units::digits);
-            values.push(format!("{before} → {after}"));
-        }
-        let words = labels.iter().zip(&values).map(|(label, value)| format!("{label}: {value}"));
-        let words = words.collect::<Vec<_>>().join("; ");
-        let mut frame = Frame::new(Setup {
+        let row = |label: String, (before, after): (f64, f64), class| {
+            let [from, to] = [before, after].map(units::digits);
+            let ends = [(class, Shape::Ring(before)), (class, Shape::Full(after, 5.0))];
+            let reach = (class, Shape::Reach(before, after));
+            let marks = [reach].into_iter().chain(ends).collect();
+            Row { label, value: format!("{from} → {to}"), words: None, marks }
+        };
+        let rows = |pair: &Pair| {
+            let label = |label: &str| label.to_owned();
+            let Some(source) = pair.source else {
+                return vec![row(label(&pair.label), pair.here, "ours")];
+            };
+            let of_source = row(format!("{} · source", pair.label), source, "theirs");
+            vec![of_source, row(label("here"), pair.here, "ours")]
+        };
+        Rows {
             title: self.title,
-            words: &words,
             legend: match self.rows.iter().any(|pair| pair.source.is_some()) {
                 true => "○ before → ● after · grey: the source · blue: here, simulated",
                 false => "○ before → ● after; the source has only how many times",
             },
-            axis,
+            scale: self.scale,
             unit: self.unit,
-            labels: &labels,
-            values: &values,
-            row: 20.0,
-        });
-        for (place, ((before, after), class)) in lines.into_iter().enumerate() {
-            let y = frame.middle(place);
-            let [from, to] = [before, after].map(|value| frame.axis.position(value));
-            frame::line(&mut frame.svg, &format!("reach {class}"), (from, y), (to, y));
-            frame::dot(&mut frame.svg, &format!("ring {class}"), (from, y), 4.0);
-            frame::dot(&mut frame.svg, &format!("full {class}"), (to, y), 5.0);
+            height: 20.0,
+            rows: self.rows.iter().flat_map(rows).collect(),
         }
-        frame.close()
+        .draw()
     }
 }
 

@@ -1,7 +1,7 @@
 //! How times are distributed: for each engine a line from the median to the maximum.
 
-use super::axis::{Axis, Scale};
-use super::frame::{self, Frame, Setup};
+use super::axis::Scale;
+use super::rows::{Row, Rows, Shape};
 use super::strips::class;
 use crate::units;
 
@@ -40,31 +40,34 @@ impl SpreadRow {
         let last = self.known().last().map_or(self.p50, |(_, us)| us);
         format!("{} – {}", units::time_us(self.p50), units::time_us(last))
     }
+
+    fn drawn(&self) -> Row {
+        let (class, first) = (class(self.ours), self.p50);
+        let last = self.known().last().map_or(first, |(_, us)| us);
+        let mut marks = vec![(class, Shape::Reach(first, last))];
+        marks.extend(self.p90.map(|p90| (class, Shape::Body(first, p90))));
+        marks.extend(
+            [self.p99, self.p999].into_iter().flatten().map(|us| (class, Shape::Tick(us, 6.0))),
+        );
+        marks.extend(self.max.map(|max| (class, Shape::Ring(max))));
+        marks.push((class, Shape::Full(first, 5.0)));
+        let words = Some(self.words());
+        Row { label: self.label.clone(), value: self.range(), words, marks }
+    }
 }
 
 impl Spread<'_> {
     /// Draws it; empty if there is nothing.
     pub(in crate::report) fn draw(&self) -> String {
-        let values: Vec<f64> =
-            self.rows.iter().flat_map(|row| row.known().map(|(_, us)| us)).collect();
-        let Some(axis) = Axis::over(Scale::Log, "us", &values) else { return String::new() };
-        let labels: Vec<String> = self.rows.iter().map(|row| row.label.clone()).collect();
-        let ranges: Vec<String> = self.rows.iter().map(SpreadRow::range).collect();
-        let words = self.rows.iter().map(SpreadRow::words).collect::<Vec<_>>().join("; ");
-        let mut frame = Frame::new(Setup {
+        Rows {
             title: self.title,
-            words: &words,
             legend: self.legend(),
-            axis,
+            scale: Scale::Log,
             unit: "us",
-            labels: &labels,
-            values: &ranges,
-            row: 24.0,
-        });
-        for (place, row) in self.rows.iter().enumerate() {
-            draw_row(&mut frame, row, place);
+            height: 24.0,
+            rows: self.rows.iter().map(SpreadRow::drawn).collect(),
         }
-        frame.close()
+        .draw()
     }
 
     /// Explains the signs that there are.
@@ -75,27 +78,6 @@ impl Spread<'_> {
         }
         "● half of them take no longer · ticks: 99 % and 99.9 % · ○ the longest"
     }
-}
-
-fn draw_row(frame: &mut Frame, row: &SpreadRow, place: usize) {
-    let (class, y) = (class(row.ours), frame.middle(place));
-    let x = |frame: &Frame, us: f64| frame.axis.position(us);
-    let first = x(frame, row.p50);
-    let last = row.known().last().map_or(first, |(_, us)| x(frame, us));
-    frame::line(&mut frame.svg, &format!("reach {class}"), (first, y), (last, y));
-    if let Some(p90) = row.p90 {
-        let to = x(frame, p90);
-        frame::line(&mut frame.svg, &format!("body {class}"), (first, y), (to, y));
-    }
-    for us in [row.p99, row.p999].into_iter().flatten() {
-        let x = x(frame, us);
-        frame::line(&mut frame.svg, &format!("median {class}"), (x, y - 6.0), (x, y + 6.0));
-    }
-    if let Some(max) = row.max {
-        let x = x(frame, max);
-        frame::dot(&mut frame.svg, &format!("ring {class}"), (x, y), 4.0);
-    }
-    frame::dot(&mut frame.svg, &format!("full {class}"), (first, y), 5.0);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Every run a dot, the median a bar or a tick.
 
-use super::axis::{Axis, Scale};
-use super::frame::{self, Frame, Setup};
+use super::axis::Scale;
+use super::rows::{Row, Rows, Shape};
 use crate::stats;
 use crate::units;
 
@@ -23,45 +23,29 @@ pub(in crate::report) struct Strip {
 impl Strips<'_> {
     /// Draws it; empty if there is nothing.
     pub(in crate::report) fn draw(&self) -> String {
-        let runs: Vec<f64> =
-            self.rows.iter().flat_map(|strip| strip.runs.iter().copied()).collect();
-        let Some(axis) = Axis::over(self.scale, self.unit, &runs) else { return String::new() };
-        let medians: Vec<f64> =
-            self.rows.iter().map(|strip| stats::median(&strip.runs).unwrap_or(f64::NAN)).collect();
-        let labels: Vec<String> = self.rows.iter().map(|strip| strip.label.clone()).collect();
-        let values: Vec<String> =
-            medians.iter().map(|median| units::with_unit(self.unit, *median)).collect();
-        let words = labels.iter().zip(&values).map(|(label, value)| format!("{label}: {value}"));
-        let words = words.collect::<Vec<_>>().join("; ");
-        let (title, unit) = (self.title, self.unit);
-        let mut frame = Frame::new(Setup {
-            title,
-            words: &words,
+        let row = |strip: &Strip| {
+            let (class, median) = (class(strip.ours), stats::median(&strip.runs));
+            let median = median.unwrap_or(f64::NAN);
+            let bar = (self.scale == Scale::Linear).then_some((class, Shape::Bar(median)));
+            let dots = strip.runs.iter().map(|run| (class, Shape::Dot(*run)));
+            let marks = bar.into_iter().chain(dots).chain([(class, Shape::Tick(median, 9.0))]);
+            Row {
+                label: strip.label.clone(),
+                value: units::with_unit(self.unit, median),
+                words: None,
+                marks: marks.collect(),
+            }
+        };
+        Rows {
+            title: self.title,
             legend: "",
-            axis,
-            unit,
-            labels: &labels,
-            values: &values,
-            row: 24.0,
-        });
-        for (place, (strip, median)) in self.rows.iter().zip(medians).enumerate() {
-            draw_strip(&mut frame, strip, median, place);
+            scale: self.scale,
+            unit: self.unit,
+            height: 24.0,
+            rows: self.rows.iter().map(row).collect(),
         }
-        frame.close()
+        .draw()
     }
-}
-
-fn draw_strip(frame: &mut Frame, strip: &Strip, median: f64, place: usize) {
-    let (class, y) = (class(strip.ours), frame.middle(place));
-    let (left, x) = (frame.left(), frame.axis.position(median));
-    if frame.axis.scale == Scale::Linear {
-        frame::rect(&mut frame.svg, &format!("bar {class}"), (left, y - 6.0), (x, y + 6.0));
-    }
-    for run in &strip.runs {
-        let at = (frame.axis.position(*run), y);
-        frame::dot(&mut frame.svg, &format!("dot {class}"), at, 3.5);
-    }
-    frame::line(&mut frame.svg, &format!("median {class}"), (x, y - 9.0), (x, y + 9.0));
 }
 
 /// Returns the class of nowait's own figures, or of others.
