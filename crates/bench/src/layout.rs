@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -88,16 +88,7 @@ impl TestFile {
         let what = || format!("write {}", self.path.display());
         let mut file = File::create_new(&self.path).context(what)?;
         let fill: Fill = if self.has_pattern { pattern::fill } else { fill_at_random };
-        let mut chunk = vec![0_u8; CHUNK_BYTES];
-        let mut written = 0;
-        while written < size_bytes && more(written) {
-            interrupt::check()?;
-            fill(written, &mut chunk);
-            let len = (size_bytes - written).min(CHUNK_BYTES as u64) as usize;
-            file.write_all(&chunk[..len]).context(what)?;
-            written += len as u64;
-            progress(written);
-        }
+        let written = write(&mut file, size_bytes, fill, more, progress)?;
         file.sync_all().context(what)?;
         Ok(written)
     }
@@ -116,6 +107,41 @@ impl TestFile {
         }
         Ok(())
     }
+}
+
+/// Writes so many bytes, until `more` says to stop; returns how many.
+///
+/// # Errors
+/// They cannot be written, or the user asked to stop before all were.
+fn write(
+    file: &mut File,
+    size_bytes: u64,
+    fill: Fill,
+    more: &dyn Fn(u64) -> bool,
+    progress: &dyn Fn(u64),
+) -> Result<u64> {
+    let mut chunk = vec![0_u8; CHUNK_BYTES];
+    let mut written = 0;
+    while written < size_bytes && more(written) {
+        interrupt::check()?;
+        fill(written, &mut chunk);
+        let len = (size_bytes - written).min(CHUNK_BYTES as u64) as usize;
+        file.write_all(&chunk[..len]).context(|| "write the test data".to_owned())?;
+        written += len as u64;
+        progress(written);
+    }
+    Ok(written)
+}
+
+/// Writes the pattern over the beginning of a device.
+///
+/// # Errors
+/// It cannot be written, or the user asked to stop.
+pub(crate) fn overwrite(file: &mut File, size_bytes: u64, progress: &dyn Fn(u64)) -> Result<()> {
+    let what = || "write the device".to_owned();
+    file.rewind().context(what)?;
+    write(file, size_bytes, pattern::fill, &|_| true, progress)?;
+    file.sync_all().context(what)
 }
 
 /// Bytes that do not compress.

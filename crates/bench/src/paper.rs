@@ -5,9 +5,9 @@ use std::path::Path;
 
 use clap::Args;
 use comfy_table::Cell;
-use nowait_paper::{Point, Row, Scale, Source, Table};
+use nowait_paper::{Row, Scale, Source, Table};
 use nowait_sim::Hardware;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
@@ -151,147 +151,79 @@ fn figure(value: f64) -> String {
     if value >= 1_000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: u32,
-    host: Simulated<'a>,
-    workload: &'static str,
-    params: Params<'a>,
-    partial: bool,
-    rows: Vec<JsonRow<'a>>,
-    ratios: Vec<JsonRatio<'a>>,
-}
-
-/// In the place of a machine: nothing of the one it ran on has a say.
-#[derive(Serialize)]
-struct Simulated<'a> {
-    device: &'a str,
-    about: &'a str,
-}
-
-#[derive(Serialize)]
-struct Params<'a> {
-    seed: u64,
-    quick: bool,
-    cases: Vec<CaseParams<'a>>,
-}
-
-#[derive(Serialize)]
-struct CaseParams<'a> {
-    case: String,
-    notes: &'a [String],
-}
-
-#[derive(Serialize)]
-struct JsonRow<'a> {
-    engine: &'static str,
-    case: String,
-    metric: &'a str,
-    unit: &'static str,
-    better: Better,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    point: Option<JsonPoint>,
-    runs: [f64; 1],
-    median: f64,
-    min: f64,
-    max: f64,
-}
-
-/// Where a figure stands in a plot against the block size.
-#[derive(Serialize)]
-struct JsonPoint {
-    block_bytes: u64,
-    plot: &'static str,
-    series: &'static str,
-    quantity: &'static str,
-}
-
-#[derive(Serialize)]
-struct JsonRatio<'a> {
-    case: String,
-    metric: &'a str,
-    a: &'static str,
-    b: &'static str,
-    median: f64,
-    source: Option<f64>,
-    source_range: Option<(f64, f64)>,
-    source_words: Option<String>,
-    met: Option<bool>,
-}
-
 fn json(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> Result<String> {
     let rows = || tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
-    let params =
-        |table| -> CaseParams<'_> { CaseParams { case: case(table), notes: notes(table) } };
-    let document = Document {
-        schema: SCHEMA,
-        host: Simulated { device: &hardware.name, about: &hardware.about },
-        workload: "paper",
-        params: Params {
-            seed: args.seed,
-            quick: args.quick,
-            cases: tables.iter().map(params).collect(),
-        },
-        partial: interrupt::happened(),
-        rows: rows().flat_map(|(table, row)| json_rows(table, row)).collect(),
-        ratios: rows().map(|(table, row)| json_ratio(table, row)).collect(),
-    };
-    to_text(&document)
+    let case_params = |table| json!({ "case": case(table), "notes": table.notes });
+    let cases: Vec<Value> = tables.iter().map(case_params).collect();
+    to_text(&json!({
+        "schema": SCHEMA,
+        // In the place of a machine: nothing of the one it ran on has a say.
+        "host": { "device": hardware.name, "about": hardware.about },
+        "workload": "paper",
+        "params": { "seed": args.seed, "quick": args.quick, "cases": cases },
+        "partial": interrupt::happened(),
+        "rows": rows().flat_map(|(table, row)| json_rows(table, row)).collect::<Vec<_>>(),
+        "ratios": rows().map(|(table, row)| json_ratio(table, row)).collect::<Vec<_>>(),
+    }))
 }
 
 fn case(table: &Table) -> String {
     format!("{} {}", table.row, table.title)
 }
 
-fn notes(table: &Table) -> &[String] {
-    &table.notes
-}
-
 /// Returns the figures of a row, the source's first.
-fn json_rows<'a>(table: &Table, row: &'a Row) -> Vec<JsonRow<'a>> {
+fn json_rows(table: &Table, row: &Row) -> Vec<Value> {
     let mut figures = match row.source {
         Source::Figures(before, after) => vec![("source-before", before), ("source", after)],
         Source::Ratio(_) | Source::Between(..) | Source::Said(_) | Source::Silent => Vec::new(),
     };
     figures.extend([("baseline", row.baseline), ("nowait", row.nowait)]);
-    let point = |point: &Point| JsonPoint {
-        block_bytes: point.block_bytes,
-        plot: point.plot,
-        series: point.series,
-        quantity: point.quantity,
-    };
-    let figure = |(engine, value): (&'static str, f64)| JsonRow {
-        engine,
-        case: case(table),
-        metric: &row.what,
-        unit: row.unit,
-        better: if row.more_is_better { Better::More } else { Better::Less },
-        point: row.point.as_ref().map(point),
-        runs: [value],
-        median: value,
-        min: value,
-        max: value,
+    // Where a figure stands in a plot against the block size.
+    let point = row.point.as_ref().map(|point| {
+        json!({
+            "block_bytes": point.block_bytes,
+            "plot": point.plot,
+            "series": point.series,
+            "quantity": point.quantity,
+        })
+    });
+    let figure = |(engine, value): (&str, f64)| {
+        let mut json = json!({
+            "engine": engine,
+            "case": case(table),
+            "metric": row.what,
+            "unit": row.unit,
+            "better": if row.more_is_better { Better::More } else { Better::Less },
+            "runs": [value],
+            "median": value,
+            "min": value,
+            "max": value,
+        });
+        if let Some(point) = &point {
+            json["point"] = point.clone();
+        }
+        json
     };
     figures.into_iter().map(figure).collect()
 }
 
-fn json_ratio<'a>(table: &Table, row: &'a Row) -> JsonRatio<'a> {
+fn json_ratio(table: &Table, row: &Row) -> Value {
     let (range, words) = match row.source {
         Source::Between(low, high) => (Some((low, high)), Some(source(row.source))),
         Source::Said(words) => (None, Some(words.to_owned())),
         Source::Figures(..) | Source::Ratio(_) | Source::Silent => (None, None),
     };
-    JsonRatio {
-        case: case(table),
-        metric: &row.what,
-        a: "baseline",
-        b: "nowait",
-        median: row.ratio(),
-        source: row.source.ratio(),
-        source_range: range,
-        source_words: words,
-        met: row.is_met(),
-    }
+    json!({
+        "case": case(table),
+        "metric": row.what,
+        "a": "baseline",
+        "b": "nowait",
+        "median": row.ratio(),
+        "source": row.source.ratio(),
+        "source_range": range,
+        "source_words": words,
+        "met": row.is_met(),
+    })
 }
 
 #[cfg(test)]

@@ -63,15 +63,8 @@ pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
         let (before, after, direct) = work.source;
         let (baseline, flushed) = run(hardware, work, Mode::Vanilla, file_bytes, seed);
         let (nowait, own_flushed) = run(hardware, work, Mode::Nowait, file_bytes, seed);
-        rows.push(Row {
-            what: work.name.to_owned(),
-            unit: "MB/s",
-            more_is_better: true,
-            source: Source::Figures(before, after),
-            point: None,
-            baseline,
-            nowait,
-        });
+        let source = Source::Figures(before, after);
+        rows.push(Row::new(work.name, ("MB/s", true), source, (baseline, nowait)));
         if work.write && !work.sync {
             notes.push(format!(
                 "{} with the final fsync: {flushed:.2} and {own_flushed:.2} MB/s",

@@ -52,14 +52,8 @@ pub(crate) fn table(hardware: &Hardware, transactions: u64, seed: u64) -> Table 
     let run = |cleaners, aio, buffered| {
         run(hardware, Setup { cleaners, aio, buffered }, transactions, seed)
     };
-    let row = |what: &str, unit, source: (f64, f64), baseline, nowait| Row {
-        what: what.to_owned(),
-        unit,
-        more_is_better: true,
-        source: Source::Figures(source.0, source.1),
-        point: None,
-        baseline,
-        nowait,
+    let row = |what: &str, unit, (low, high): (f64, f64), baseline, nowait| {
+        Row::new(what, (unit, true), Source::Figures(low, high), (baseline, nowait))
     };
     let (raw, raw_aio) = (run(55, false, false), run(1, true, false));
     let (file, file_aio) = (run(5, false, true), run(5, true, true));

@@ -30,14 +30,8 @@ pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
     let [baseline, nowait] = [false, true].map(|offload| run(hardware, file_bytes, offload, seed));
     let us = |ns: u64, count: u64| ns as f64 / 1e3 / count as f64;
     let iops = |times: Times| times.reads as f64 * 1e9 / times.end_ns as f64;
-    let row = |what: &str, unit, more_is_better, source, baseline, nowait| Row {
-        what: what.to_owned(),
-        unit,
-        more_is_better,
-        source,
-        point: None,
-        baseline,
-        nowait,
+    let row = |what: &str, unit, (before, after): (f64, f64), of: &dyn Fn(Times) -> f64| {
+        Row::new(what, unit, Source::Figures(before, after), (of(baseline), of(nowait)))
     };
     let submit = |times: Times| us(times.read_submit_ns, times.reads);
     let submit_write = |times: Times| us(times.write_submit_ns, times.writes);
@@ -51,30 +45,9 @@ pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
                 .to_owned(),
         ],
         rows: vec![
-            row(
-                "submit of a read, mean",
-                "µs",
-                false,
-                Source::Figures(6571.88, 1.65),
-                submit(baseline),
-                submit(nowait),
-            ),
-            row(
-                "submit of a write, mean",
-                "µs",
-                false,
-                Source::Figures(24.66, 1.85),
-                submit_write(baseline),
-                submit_write(nowait),
-            ),
-            row(
-                "reads a second",
-                "IOPS",
-                true,
-                Source::Figures(151.0, 123.0),
-                iops(baseline),
-                iops(nowait),
-            ),
+            row("submit of a read, mean", ("µs", false), (6571.88, 1.65), &submit),
+            row("submit of a write, mean", ("µs", false), (24.66, 1.85), &submit_write),
+            row("reads a second", ("IOPS", true), (151.0, 123.0), &iops),
         ],
     }
 }

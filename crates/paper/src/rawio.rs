@@ -130,18 +130,16 @@ fn rows_of(
     bytes: u64,
     [sync, kaio, nowait]: [Figures; 3],
 ) -> [Row; 2] {
-    let row = |quantity, unit, more_is_better, source, of: fn(Figures) -> f64| Row {
-        what: format!("{name} {} KiB, {}, {quantity}", bytes >> 10, mode.name),
-        unit,
-        more_is_better,
-        source,
-        point: Some(Point { block_bytes: bytes, plot: name, series: mode.name, quantity }),
-        baseline: of(kaio) / of(sync),
-        nowait: of(nowait) / of(sync),
+    let row = |quantity, more_is_better, source, of: fn(Figures) -> f64| {
+        let what = format!("{name} {} KiB, {}, {quantity}", bytes >> 10, mode.name);
+        let figures = (of(kaio) / of(sync), of(nowait) / of(sync));
+        let point = Point { block_bytes: bytes, plot: name, series: mode.name, quantity };
+        let row = Row::new(what, ("× sync", more_is_better), source, figures);
+        Row { point: Some(point), ..row }
     };
     [
-        row("throughput", "× sync", true, mode.throughput, |figures| figures.0),
-        row("CPU a byte", "× sync", false, mode.processor, |figures| figures.1),
+        row("throughput", true, mode.throughput, |figures| figures.0),
+        row("CPU a byte", false, mode.processor, |figures| figures.1),
     ]
 }
 

@@ -72,6 +72,17 @@ impl Source {
 }
 
 impl Row {
+    /// Makes a row: the figures are those simulated, before and after.
+    pub(crate) fn new(
+        what: impl Into<String>,
+        (unit, more_is_better): (&'static str, bool),
+        source: Source,
+        (baseline, nowait): (f64, f64),
+    ) -> Self {
+        let (what, point) = (what.into(), None);
+        Self { what, unit, more_is_better, source, point, baseline, nowait }
+    }
+
     /// Returns how many times the simulated baseline nowait is.
     pub fn ratio(&self) -> f64 {
         self.nowait / self.baseline
@@ -104,15 +115,8 @@ mod tests {
 
     #[test]
     fn a_ratio_is_met_in_the_direction_that_is_better() {
-        let row = |more_is_better, nowait| Row {
-            what: String::new(),
-            unit: "",
-            more_is_better,
-            source: Source::Figures(10.0, 20.0),
-            point: None,
-            baseline: 100.0,
-            nowait,
-        };
+        let source = Source::Figures(10.0, 20.0);
+        let row = |more, nowait| Row::new("", ("", more), source, (100.0, nowait));
         assert_eq!(row(true, 210.0).is_met(), Some(true));
         assert_eq!(row(true, 150.0).is_met(), Some(false));
         assert_eq!(row(false, 150.0).is_met(), Some(true));
@@ -121,15 +125,7 @@ mod tests {
 
     #[test]
     fn a_range_and_words_are_judged_too() {
-        let row = |source, nowait| Row {
-            what: String::new(),
-            unit: "× sync",
-            more_is_better: false,
-            source,
-            point: None,
-            baseline: 1.22,
-            nowait,
-        };
+        let row = |source, nowait| Row::new("", ("× sync", false), source, (1.22, nowait));
         let range = Source::Between(1.10, 1.20);
         assert_eq!(row(range, 1.17).is_met(), Some(true), "inside");
         assert_eq!(row(range, 0.90).is_met(), Some(true), "better");

@@ -28,30 +28,14 @@ pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
     let mut rows = Vec::new();
     let mut throughput = |what: &str, mix, random, ratio| {
         let [baseline, nowait] = [false, true].map(|whole| run(mix, random, whole).0);
-        rows.push(Row {
-            what: what.to_owned(),
-            unit: "MB/s",
-            more_is_better: true,
-            source: Source::Ratio(ratio),
-            point: None,
-            baseline,
-            nowait,
-        });
+        rows.push(Row::new(what, ("MB/s", true), Source::Ratio(ratio), (baseline, nowait)));
     };
     throughput("random writev", Mix::Writes, true, 8.7);
     throughput("sequential writev", Mix::Writes, false, 6.6);
     throughput("random mixed", Mix::Alternating, true, 5.0);
     throughput("sequential mixed", Mix::Alternating, false, 6.6);
     let mut processor = |what: &str, source, baseline, nowait| {
-        rows.push(Row {
-            what: what.to_owned(),
-            unit: "µs CPU",
-            more_is_better: false,
-            source: Source::Ratio(source),
-            point: None,
-            baseline,
-            nowait,
-        });
+        rows.push(Row::new(what, ("µs CPU", false), Source::Ratio(source), (baseline, nowait)));
     };
     for (what, random) in [("random readv", true), ("sequential readv", false)] {
         let [baseline, nowait] = [false, true].map(|whole| run(Mix::Reads, random, whole).1);

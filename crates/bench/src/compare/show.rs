@@ -1,14 +1,14 @@
 //! The comparison as tables for a terminal, and as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use comfy_table::{Cell, Color};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::judge::{Compared, Comparison, Difference};
 use super::settings::Setting;
 use crate::error::Result;
-use crate::metric::Better;
 use crate::report::{SCHEMA, Saved, distinct, to_text};
 use crate::table::{new_table, right};
 use crate::units;
@@ -128,87 +128,45 @@ fn verdict_cell(difference: Difference) -> Cell {
     }
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: u32,
-    workload: &'static str,
-    /// The workload of the two files.
-    of: &'a str,
-    a: Side<'a>,
-    b: Side<'a>,
-    differences: Differences<'a>,
-    rows: Vec<Row<'a>>,
-    only_a: &'a [String],
-    only_b: &'a [String],
-    counts: std::collections::BTreeMap<&'static str, usize>,
-}
-
-#[derive(Serialize)]
-struct Side<'a> {
-    file: &'a str,
-    host: &'a serde_json::Map<String, serde_json::Value>,
-    partial: bool,
-}
-
-#[derive(Serialize)]
-struct Differences<'a> {
-    params: &'a [Setting],
-    host: &'a [Setting],
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    case: &'a str,
-    engine: &'a str,
-    metric: &'a str,
-    unit: &'a str,
-    better: Better,
-    a_median: f64,
-    b_median: f64,
-    a_mad: f64,
-    b_mad: f64,
-    ratio: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-    verdict: Difference,
-}
-
 /// Returns the comparison as one JSON object.
 pub(super) fn json(shown: &Shown<'_>) -> Result<String> {
     let (comparison, [name_a, name_b]) = (shown.comparison, shown.names);
-    let document = Document {
-        schema: SCHEMA,
-        workload: "compare",
-        of: &comparison.a.workload,
-        a: side_of(&comparison.a, name_a),
-        b: side_of(&comparison.b, name_b),
-        differences: Differences { params: &comparison.params, host: &comparison.host },
-        rows: shown.rows().map(row_of).collect(),
-        only_a: &comparison.only_a,
-        only_b: &comparison.only_b,
-        counts: ALL.map(|one| (one.name(), comparison.count(one))).into_iter().collect(),
-    };
-    to_text(&document)
+    let counts: BTreeMap<&str, usize> =
+        ALL.into_iter().map(|one| (one.name(), comparison.count(one))).collect();
+    to_text(&json!({
+        "schema": SCHEMA,
+        "workload": "compare",
+        // The workload of the two files.
+        "of": comparison.a.workload,
+        "a": json_side(&comparison.a, name_a),
+        "b": json_side(&comparison.b, name_b),
+        "differences": { "params": comparison.params, "host": comparison.host },
+        "rows": shown.rows().map(json_row).collect::<Vec<_>>(),
+        "only_a": comparison.only_a,
+        "only_b": comparison.only_b,
+        "counts": counts,
+    }))
 }
 
-fn side_of<'a>(saved: &'a Saved, file: &'a str) -> Side<'a> {
-    Side { file, host: &saved.host, partial: saved.partial }
+fn json_side(saved: &Saved, file: &str) -> Value {
+    json!({ "file": file, "host": saved.host, "partial": saved.partial })
 }
 
-fn row_of(one: &Compared) -> Row<'_> {
-    Row {
-        case: &one.case,
-        engine: &one.engine,
-        metric: &one.metric,
-        unit: &one.unit,
-        better: one.better,
-        a_median: one.a.median,
-        b_median: one.b.median,
-        a_mad: one.a.mad,
-        b_mad: one.b.mad,
-        ratio: one.ratio.as_ref().map(|ratio| ratio.median),
-        low: one.ratio.as_ref().map(|ratio| ratio.low),
-        high: one.ratio.as_ref().map(|ratio| ratio.high),
-        verdict: one.difference,
-    }
+fn json_row(one: &Compared) -> Value {
+    let ratio = one.ratio.as_ref();
+    json!({
+        "case": one.case,
+        "engine": one.engine,
+        "metric": one.metric,
+        "unit": one.unit,
+        "better": one.better,
+        "a_median": one.a.median,
+        "b_median": one.b.median,
+        "a_mad": one.a.mad,
+        "b_mad": one.b.mad,
+        "ratio": ratio.map(|ratio| ratio.median),
+        "low": ratio.map(|ratio| ratio.low),
+        "high": ratio.map(|ratio| ratio.high),
+        "verdict": one.difference,
+    })
 }

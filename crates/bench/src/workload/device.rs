@@ -1,7 +1,7 @@
 //! `--device`: a file, a folder, a block device or memory, laid out so that reads can be checked.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,13 @@ use nowait_sys::aligned::AlignedBuffer;
 
 use super::suite::Files;
 use crate::error::{BenchError, Context, Result};
-use crate::interrupt;
-use crate::layout::{TestFile, holds_pattern};
-use crate::pattern;
+use crate::layout::{TestFile, holds_pattern, overwrite};
 use crate::units;
 
 /// Files in memory lie here.
 const MEMORY_FOLDER: &str = "/dev/shm";
 /// The test file in a folder.
 const FILE_NAME: &str = "nowait-bench.pages";
-/// Written at once to a block device.
-const CHUNK_BYTES: usize = 4 << 20;
 
 /// What a measurement works on.
 #[derive(Debug)]
@@ -130,25 +126,10 @@ impl Device {
                     "{path} may hold somebody's data; pass --overwrite to lose them"
                 )));
             }
-            fill(&mut file, how).context(|| format!("write {path}"))?;
-            interrupt::check()?;
+            overwrite(&mut file, how.size_bytes, how.progress)?;
         }
         Ok(Self { _file: None, path: device.to_owned(), in_memory: false })
     }
-}
-
-fn fill(file: &mut File, how: Use<'_>) -> std::io::Result<()> {
-    file.seek(SeekFrom::Start(0))?;
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut written = 0;
-    while written < how.size_bytes && interrupt::check().is_ok() {
-        pattern::fill(written, &mut chunk);
-        let len = (how.size_bytes - written).min(CHUNK_BYTES as u64) as usize;
-        file.write_all(&chunk[..len])?;
-        written += len as u64;
-        (how.progress)(written);
-    }
-    file.sync_all()
 }
 
 /// Returns the smallest block that can be read with `O_DIRECT`; `None`: there is no direct I/O.

@@ -1,7 +1,7 @@
 //! Ratios with their intervals, around a line at one.
 
 use super::axis::Scale;
-use super::rows::{Row, Rows, Shape};
+use super::rows::{Row, RowPlot, Shape};
 use crate::units;
 
 /// A plot of ratios.
@@ -46,7 +46,7 @@ impl Forest<'_> {
                 marks: [Some(reach), target, Some(median)].into_iter().flatten().collect(),
             }
         };
-        Rows {
+        RowPlot {
             title: self.title,
             legend: self.legend,
             scale: Scale::Ratio,

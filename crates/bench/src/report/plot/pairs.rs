@@ -1,7 +1,7 @@
 //! Before and after, of a source and here: two lines a row, each from a ring to a dot.
 
 use super::axis::Scale;
-use super::rows::{Row, Rows, Shape};
+use super::rows::{Row, RowPlot, Shape};
 use crate::units;
 
 /// A plot of figures in one unit.
@@ -38,7 +38,7 @@ impl Pairs<'_> {
             let of_source = row(format!("{} · source", pair.label), source, "theirs");
             vec![of_source, row(label("here"), pair.here, "ours")]
         };
-        Rows {
+        RowPlot {
             title: self.title,
             legend: match self.rows.iter().any(|pair| pair.source.is_some()) {
                 true => "○ before → ● after · grey: the source · blue: here, simulated",

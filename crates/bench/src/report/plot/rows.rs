@@ -16,7 +16,7 @@ const LEGEND: f64 = 18.0;
 const BOTTOM: f64 = 24.0;
 
 /// A plot.
-pub(super) struct Rows<'a> {
+pub(super) struct RowPlot<'a> {
     pub(super) title: &'a str,
     /// What the signs mean; may be empty.
     pub(super) legend: &'a str,
@@ -62,8 +62,12 @@ impl Shape {
     fn values(self) -> [f64; 2] {
         match self {
             Self::Reach(from, to) | Self::Body(from, to) => [from, to],
-            Self::Bar(at) | Self::Tick(at, _) | Self::Full(at, _) => [at; 2],
-            Self::Dot(at) | Self::Ring(at) | Self::Target(at) => [at; 2],
+            Self::Bar(at)
+            | Self::Tick(at, _)
+            | Self::Full(at, _)
+            | Self::Dot(at)
+            | Self::Ring(at)
+            | Self::Target(at) => [at; 2],
         }
     }
 }
@@ -78,7 +82,7 @@ pub(super) fn bold_width(text: &str) -> f64 {
     text.chars().count() as f64 * LETTER_BOLD
 }
 
-impl Rows<'_> {
+impl RowPlot<'_> {
     /// Draws it; empty if there is nothing.
     pub(super) fn draw(&self) -> String {
         let marks = self.rows.iter().flat_map(|row| &row.marks);

@@ -1,7 +1,7 @@
 //! How times are distributed: for each engine a line from the median to the maximum.
 
 use super::axis::Scale;
-use super::rows::{Row, Rows, Shape};
+use super::rows::{Row, RowPlot, Shape};
 use super::strips::class;
 use crate::units;
 
@@ -59,7 +59,7 @@ impl SpreadRow {
 impl Spread<'_> {
     /// Draws it; empty if there is nothing.
     pub(in crate::report) fn draw(&self) -> String {
-        Rows {
+        RowPlot {
             title: self.title,
             legend: self.legend(),
             scale: Scale::Log,

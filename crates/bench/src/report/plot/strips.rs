@@ -1,7 +1,7 @@
 //! Every run a dot, the median a bar or a tick.
 
 use super::axis::Scale;
-use super::rows::{Row, Rows, Shape};
+use super::rows::{Row, RowPlot, Shape};
 use crate::stats;
 use crate::units;
 
@@ -36,7 +36,7 @@ impl Strips<'_> {
                 marks: marks.collect(),
             }
         };
-        Rows {
+        RowPlot {
             title: self.title,
             legend: "",
             scale: self.scale,
