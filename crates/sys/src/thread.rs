@@ -101,6 +101,13 @@ pub fn thread_id() -> i32 {
     unsafe { sys!(libc::SYS_gettid) }.unwrap_or(0) as i32
 }
 
+/// The same, with a system call only the first time; in a forked child, that of the thread which
+/// has forked.
+pub fn this_thread() -> i32 {
+    std::thread_local!(static THREAD: i32 = thread_id());
+    THREAD.with(|id| *id)
+}
+
 /// Returns the identity of this process.
 pub fn process_id() -> i32 {
     // SAFETY: no memory is involved.

@@ -16,6 +16,7 @@ use nowait_sys::{
     aio::{AioContext, IoEvent, Iocb},
     eventfd::EventFd,
     file::IoVec,
+    thread::this_thread,
     time::Deadline,
 };
 use parking_lot::Mutex;
@@ -58,9 +59,12 @@ pub struct Kaio {
 
 struct Book {
     requests: Slab<Request>,
-    /// Keys of those queued, not submitted.
-    pending: Vec<u64>,
+    /// Those queued, not submitted, each with the thread that has queued it; 0: the kernel had no
+    /// room for it.
+    pending: Vec<(i32, u64)>,
 }
+
+const ANY_THREAD: i32 = 0;
 
 struct Request {
     token: u64,
@@ -126,13 +130,24 @@ impl Kaio {
         }
     }
 
+    /// Takes what the calling thread has queued, and what the kernel had no room for. Not what
+    /// others have: they would find nothing to submit, return, and close a file that the kernel has
+    /// not been told of yet.
+    fn take_pending(&self) -> Vec<u64> {
+        let me = this_thread();
+        let mut book = self.book.lock();
+        let mine = book.pending.extract_if(.., |(thread, _)| [me, ANY_THREAD].contains(thread));
+        mine.map(|(_, key)| key).collect()
+    }
+
     fn block(&self, key: u64) -> *mut Iocb {
         self.blocks.address(key as u32 as usize)
     }
 
     /// Keeps what the kernel has no room for; the next `commit` or `reap` tries again.
     fn put_back(&self, keys: &[u64]) {
-        self.book.lock().pending.splice(0..0, keys.iter().copied());
+        let kept = keys.iter().map(|key| (ANY_THREAD, *key));
+        self.book.lock().pending.splice(0..0, kept);
         self.starved.store(true, Relaxed);
         self.nudge();
     }
@@ -292,13 +307,13 @@ impl BlockBackend for Kaio {
         let block = aio_blocks::of_bio(&bio, key);
         // SAFETY: the slot is ours until the request is removed; the lock keeps others away.
         unsafe { self.block(key).write(block) };
-        book.pending.push(key);
+        book.pending.push((this_thread(), key));
         Ok(())
     }
 
     fn commit(&self) {
         self.starved.store(false, Relaxed);
-        let keys = core::mem::take(&mut self.book.lock().pending);
+        let keys = self.take_pending();
         if keys.is_empty() {
             return;
         }
@@ -360,7 +375,7 @@ impl BlockBackend for Kaio {
     fn cancel(&self, token: u64) {
         let mut book = self.book.lock();
         let Some(key) = book.requests.find(|it| it.token == token && !it.cancelled) else { return };
-        if let Some(index) = book.pending.iter().position(|pending| *pending == key) {
+        if let Some(index) = book.pending.iter().position(|(_, pending)| *pending == key) {
             book.pending.remove(index);
             drop(book);
             return self.fail(key, Errno::CANCELED);

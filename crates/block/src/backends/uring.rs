@@ -19,7 +19,7 @@ use core::sync::atomic::{
 use nowait_sys::{
     Errno,
     eventfd::EventFd,
-    thread,
+    thread::{self, this_thread},
     time::Deadline,
     uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
 };
@@ -506,12 +506,6 @@ fn finish(request: &Request, completion: RingCompletion) -> Completion {
         result => Ok(result as u32),
     };
     Completion { token: request.token, result }
-}
-
-/// Identifies the calling thread; a system call only the first time.
-fn this_thread() -> i32 {
-    thread_local!(static THREAD: i32 = thread::thread_id());
-    THREAD.with(|id| *id)
 }
 
 #[cfg(test)]
