@@ -453,10 +453,15 @@ impl Drop for Open {
     fn drop(&mut self) {
         let Some(user) = self.user.take() else { return };
         if user.leave() && !self.nowait.is_the_parents() {
-            if user.cached().is_dirty() {
-                let _ = UserOperation::sync(&user, Durable::Written).run(self.nowait.engine());
+            let written = match user.cached().is_dirty() {
+                true => UserOperation::sync(&user, Durable::Written).run(self.nowait.engine()),
+                false => Ok(0),
+            };
+            match written {
+                // An open in another mode may have written meanwhile: then the engine keeps it.
+                Ok(_) => user.let_go(),
+                Err(_) => user.abandon(),
             }
-            user.abandon();
         }
     }
 }
