@@ -60,6 +60,18 @@ pub(crate) fn enter(machine: &Arc<Machine>, id: usize, turn: &Baton) {
     MACHINE.set(Arc::into_raw(machine.clone()));
 }
 
+/// Has the message of a panic written by the kernel, not by the machine.
+pub(crate) fn show_panics() {
+    static SET: std::sync::Once = std::sync::Once::new();
+    SET.call_once(|| {
+        let shown = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let _outside = Outside::enter();
+            shown(panic);
+        }));
+    });
+}
+
 /// The key whose destructor runs after those of thread-local values.
 fn key() -> libc::pthread_key_t {
     static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
@@ -76,6 +88,14 @@ unsafe extern "C" fn leave(_: *mut c_void) {
     if !machine.is_null() {
         // SAFETY: `enter` has counted it.
         unsafe { Arc::from_raw(machine) }.end_thread(ID.get());
+    }
+}
+
+/// Adds a line to the trace of the calling thread's machine.
+pub fn note(text: impl FnOnce() -> String) {
+    if let Some((machine, _)) = here() {
+        let _outside = Outside::enter();
+        machine.lock().note(text);
     }
 }
 
@@ -265,6 +285,49 @@ unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::tim
         }
     });
     0
+}
+
+/// Gives the answer to a call of std about files, as the C library gives it; `None`: the thread is
+/// on no machine.
+fn answered(nr: c_long, args: [usize; 6]) -> Option<c_int> {
+    here()?;
+    // SAFETY: the arguments of the function of the C library that calls this.
+    Some(unsafe { syscall(nr, args[0], args[1], args[2], args[3], args[4], args[5]) } as c_int)
+}
+
+/// Functions about files: name, arguments, and the system call with its arguments.
+macro_rules! answered {
+    ($($name:ident($($arg:ident: $type:ty),*) = $call:ident($($passed:expr),*);)+) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            let passed = [$($passed as usize),*];
+            let mut args = [0; 6];
+            args[..passed.len()].copy_from_slice(&passed);
+            answered(libc::$call, args).unwrap_or_else(|| {
+                static FOUND: OnceLock<usize> = OnceLock::new();
+                let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
+                let found = *FOUND.get_or_init(|| next(name.expect("one zero")) as usize);
+                type Function = unsafe extern "C" fn($($type),*) -> c_int;
+                // SAFETY: the C library's function of this name is of this type.
+                let function = unsafe { core::mem::transmute::<usize, Function>(found) };
+                // SAFETY: the caller's arguments.
+                unsafe { function($($arg),*) }
+            })
+        }
+    )+};
+}
+
+answered! {
+    open64(path: *const c_char, flags: c_int, mode: c_uint)
+        = SYS_openat(libc::AT_FDCWD, path, flags, mode);
+    close(number: c_int) = SYS_close(number);
+    fcntl(number: c_int, command: c_int, argument: usize) = SYS_fcntl(number, command, argument);
+    ftruncate64(number: c_int, len: i64) = SYS_ftruncate(number, len);
+    fsync(number: c_int) = SYS_fsync(number);
+    fdatasync(number: c_int) = SYS_fdatasync(number);
+    fstat64(number: c_int, room: *mut libc::stat64) = SYS_fstat(number, room);
+    statx(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, room: *mut libc::statx)
+        = SYS_statx(folder, path, flags, mask, room);
 }
 
 /// The seeds of hash tables, by which they are walked.

@@ -44,7 +44,9 @@ pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize;
         let answer = unsafe { call(cpu, args) };
         // Addresses are others in each run.
         let is_number = (args[0] as isize) < 1 << 20;
+        let is_transfer = name.starts_with("pread") || name.starts_with("pwrite");
         cpu.note(|| match is_number {
+            true if is_transfer => format!("{name}({}, at {}) = {answer:?}", args[0], args[3]),
             true => format!("{name}({}) = {answer:?}", args[0] as i32),
             false => format!("{name} = {answer:?}"),
         });
@@ -82,6 +84,8 @@ fn find(nr: i64) -> Option<(&'static str, Call)> {
         SYS_fstat "fstat" => file::fstat,
         SYS_fstatfs "fstatfs" => file::fstatfs,
         SYS_ftruncate "ftruncate" => file::ftruncate,
+        SYS_fallocate "fallocate" => file::fallocate,
+        SYS_lseek "lseek" => file::lseek,
         SYS_fadvise64 "fadvise64" => file::fadvise,
         SYS_sync_file_range "sync_file_range" => file::fsync,
         SYS_fsync "fsync" => file::fsync,

@@ -26,5 +26,6 @@ mod interpose;
 mod kernel;
 mod schedule;
 
+pub use interpose::note;
 pub use kernel::Kernel;
 pub use schedule::{Failure, Machine, Rates, Report};

@@ -350,6 +350,7 @@ impl Machine {
         static ONE: Mutex<()> = Mutex::new(());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         raw::answered_by(interpose::answer);
+        interpose::show_panics();
         let mut prng = Prng::new(seed);
         let rates = rates.unwrap_or_else(|| Rates::draw(&mut prng));
         let (over, end) = mpsc::channel();

@@ -47,7 +47,7 @@ fn write_and_read_back(backend: BackendChoice, direct: bool) {
     const O_CREAT: i32 = 0o100;
     const O_DIRECT: i32 = 0o40000;
     let config = Config { backend, submit: SubmitMode::Auto, ..Config::default() };
-    let engine = Engine::start(config, "simulated".to_owned()).unwrap();
+    let engine = Engine::on_machine(config, "simulated".to_owned()).unwrap();
     let threads: Vec<_> = (0..2)
         .map(|number: u8| {
             let engine = engine.clone();

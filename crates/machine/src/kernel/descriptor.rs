@@ -11,6 +11,8 @@ pub(super) type OpenId = usize;
 pub(super) struct OpenFile {
     pub(super) what: What,
     pub(super) flags: i32,
+    /// Where calls without an offset go on, in a file.
+    pub(super) position: u64,
     /// Numbers, messages and transfers that have it.
     references: usize,
 }
@@ -73,7 +75,10 @@ impl World {
     /// Opens something at the lowest free number from `floor` on.
     pub(super) fn open(&mut self, what: What, flags: i32, floor: i32) -> Answer {
         let id = self.new_id();
-        self.kernel.descriptors.open.insert(id, OpenFile { what, flags, references: 0 });
+        self.kernel
+            .descriptors
+            .open
+            .insert(id, OpenFile { what, flags, position: 0, references: 0 });
         self.install(id, floor)
     }
 
@@ -127,6 +132,10 @@ impl World {
     pub(super) fn has_room(&self, queue: usize) -> bool {
         let messages = self.kernel.descriptors.messages.get(&queue);
         messages.is_none_or(|queue| queue.len() < MESSAGES_MAX)
+    }
+
+    pub(super) fn position(&mut self, id: OpenId) -> &mut u64 {
+        &mut self.kernel.descriptors.open.get_mut(&id).expect("it is open").position
     }
 
     /// Drops a queue with the files in it.

@@ -11,8 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Sets {
     counters: BTreeMap<u64, u64>,
     pipes: BTreeMap<usize, Pipe>,
-    watched: BTreeMap<usize, BTreeMap<OpenId, Watched>>,
+    watched: BTreeMap<usize, BTreeMap<Entry, Watched>>,
 }
+
+/// An open file under one of its numbers: with another, it can be in the set once more.
+type Entry = (OpenId, i32);
 
 #[derive(Debug, Default)]
 struct Pipe {
@@ -46,7 +49,7 @@ pub(super) fn release(world: &mut World, id: OpenId, what: What) {
         What::Set(set) => drop(world.kernel.sets.watched.remove(&set)),
     }
     for set in world.kernel.sets.watched.values_mut() {
-        set.remove(&id);
+        set.retain(|(of, _), _| *of != id);
     }
     world.has_become_ready();
 }
@@ -83,12 +86,12 @@ impl World {
         }
     }
 
-    fn ready_of(&self, set: usize) -> Vec<(OpenId, u32, u64)> {
+    fn ready_of(&self, set: usize) -> Vec<(Entry, u32, u64)> {
         let watched = self.kernel.sets.watched[&set].iter();
         let ready = watched.map(|(id, watched)| {
-            (*id, self.readiness(*id) & (watched.events | HUP | ERR), watched.data)
+            (*id, self.readiness(id.0) & (watched.events | HUP | ERR), watched.data)
         });
-        let is_armed = |id: &OpenId| self.kernel.sets.watched[&set][id].events != 0;
+        let is_armed = |id: &Entry| self.kernel.sets.watched[&set][id].events != 0;
         ready.filter(|(id, events, _)| *events != 0 && is_armed(id)).collect()
     }
 
@@ -224,6 +227,7 @@ pub(super) unsafe fn epoll_ctl(
     if matches!(cpu.what(id), What::File(_)) {
         return Err(libc::EPERM);
     }
+    let id = (id, number as i32);
     let watched = cpu.kernel.sets.watched.get_mut(&set).expect("a set");
     // SAFETY: the caller's, or none.
     let event = unsafe { (event as *const libc::epoll_event).as_ref() };

@@ -218,6 +218,58 @@ pub(super) unsafe fn ftruncate(cpu: &mut Cpu<'_>, [number, len, ..]: [usize; 6])
     Ok(0)
 }
 
+/// Zeroes, in whole pages as a hole.
+pub(super) unsafe fn fallocate(
+    cpu: &mut Cpu<'_>,
+    [number, mode, offset, len, ..]: [usize; 6],
+) -> Answer {
+    const PUNCH: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+    const ZERO: i32 = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_ZERO_RANGE;
+    let (id, ino) = cpu.file(number)?;
+    if cpu.flags(id) & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(libc::EBADF);
+    }
+    if mode as i32 != PUNCH && mode as i32 != ZERO {
+        return Err(libc::EOPNOTSUPP);
+    }
+    cpu.lock_inode(ino, true, true)?;
+    let until = cpu.now + cpu.drawn_time();
+    cpu.sleep(Key::Time, Some(until));
+    let now = cpu.now;
+    let inode = cpu.inode(ino);
+    let end = (offset + len).min(inode.bytes.len());
+    if offset < end {
+        inode.bytes[offset..end].fill(0);
+        inode.changed_ns = now;
+        if mode as i32 == PUNCH {
+            let whole = (offset as u64).div_ceil(PAGE_BYTES)..end as u64 / PAGE_BYTES;
+            inode.allocated.retain(|page| !whole.contains(page));
+        }
+    }
+    cpu.unlock_inode(ino, true);
+    Ok(0)
+}
+
+pub(super) unsafe fn lseek(cpu: &mut Cpu<'_>, [number, offset, whence, ..]: [usize; 6]) -> Answer {
+    let (_, ino) = cpu.file(number).map_err(|_| libc::ESPIPE)?;
+    let inode = cpu.inode(ino);
+    let size = inode.bytes.len() as u64;
+    let offset = offset as u64;
+    let is_data = |page: u64| inode.allocated.contains(&page);
+    let found = match whence as i32 {
+        libc::SEEK_END => return Ok(size as usize),
+        _ if offset >= size => return Err(libc::ENXIO),
+        libc::SEEK_DATA => Inode::pages(offset, size).find(|page| is_data(*page)),
+        libc::SEEK_HOLE => Inode::pages(offset, size).find(|page| !is_data(*page)),
+        other => panic!("lseek to {other} is not simulated"),
+    };
+    match found {
+        Some(page) => Ok(offset.max(page * PAGE_BYTES).min(size) as usize),
+        None if whence as i32 == libc::SEEK_HOLE => Ok(size as usize),
+        None => Err(libc::ENXIO),
+    }
+}
+
 pub(super) unsafe fn fadvise(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
     let (_, ino) = cpu.file(number)?;
     cpu.inode(ino).cached.clear();
@@ -386,11 +438,11 @@ unsafe fn vector(address: usize, count: usize) -> Vec<Part> {
     parts.iter().map(|it| Part { address: it.iov_base as usize, len: it.iov_len }).collect()
 }
 
-/// A call at the file's own position, which is not simulated for files: streams have none.
+/// Returns the open file, and where a call begins: -1 stands for its position.
 fn at(cpu: &mut Cpu<'_>, number: usize, offset: i64) -> Result<(OpenId, u64), i32> {
     let id = cpu.opened(number)?;
     match (cpu.what(id), offset) {
-        (What::File(_), -1) => panic!("the position of an open file is not simulated"),
+        (What::File(_), -1) => Ok((id, *cpu.position(id))),
         (What::File(_), _) => Ok((id, offset as u64)),
         (_, -1) => Ok((id, 0)),
         _ => Err(libc::ESPIPE),
@@ -404,7 +456,11 @@ macro_rules! transfers {
             let (write, rw_flags) = ($write, $flags);
             // SAFETY: the caller's arguments.
             let parts = unsafe { $parts };
-            transfer(cpu, &Wanted { id, write, parts, offset, rw_flags })
+            let moved = transfer(cpu, &Wanted { id, write, parts, offset, rw_flags })?;
+            if $offset == -1 {
+                *cpu.position(id) += moved as u64;
+            }
+            Ok(moved)
         }
     )+};
 }

@@ -1,0 +1,241 @@
+//! Contexts as the drop-ins use them, on a simulated machine: threads that submit and end, threads
+//! that wait for events, closed descriptors, cancellation and destruction beside all of it.
+//!
+//! Each request that was accepted ends once: by an event, or with the context. When the context is
+//! gone, what was written is in the file.
+#![cfg(simulated)]
+
+use nowait_block::Segments;
+use nowait_file::{
+    BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode, UserFile,
+    command::open_for,
+    submit::{Reply, Submission},
+};
+use nowait_machine::Machine;
+use nowait_sim::Prng;
+use nowait_sys::{
+    Errno, Fd, aio::IoEvent, aligned::AlignedBuffer, eventfd::EventFd, file::IoVec, inspect,
+    time::Deadline,
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+};
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 64;
+const O_RDWR: i32 = 2;
+const O_CREAT: i32 = 0o100;
+const O_DIRECT: i32 = 0o40000;
+const POLLIN: u16 = 1;
+/// More looks for events are a request that does not end.
+const ROUNDS_MAX: u64 = 20_000;
+
+/// A request: its memory, and how often it has ended.
+struct Asked {
+    memory: AlignedBuffer,
+    kind: Kind,
+    block: Option<u64>,
+    ends: u32,
+}
+
+/// What the threads share.
+struct Program {
+    context: Arc<Context>,
+    counter: EventFd,
+    direct: bool,
+    asked: Mutex<HashMap<u64, Asked>>,
+    next: AtomicU64,
+    next_block: AtomicU64,
+    submitters: AtomicU64,
+    destroyed: AtomicBool,
+}
+
+impl Program {
+    fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Asked>> {
+        self.asked.lock().unwrap()
+    }
+
+    /// Draws a request, and takes its memory in before it can end.
+    fn draw(&self, prng: &mut Prng, fd: i32) -> (u64, Command) {
+        let name = self.next.fetch_add(1, SeqCst);
+        let (kind, fd) = match prng.index(8) {
+            0 => (Kind::Poll(POLLIN), self.counter.raw()),
+            1 => (Kind::Fsync, fd),
+            2 | 3 => (Kind::Read, fd),
+            _ => (Kind::Write, fd),
+        };
+        let block = (kind == Kind::Write).then(|| self.next_block.fetch_add(1, SeqCst));
+        // More would be written twice.
+        let block = block.filter(|block| *block < BLOCKS);
+        let kind = if kind == Kind::Write && block.is_none() { Kind::Read } else { kind };
+        let offset = block.unwrap_or_else(|| prng.below(BLOCKS)) * BLOCK as u64;
+        let mut memory = AlignedBuffer::zeroed(BLOCK);
+        memory.fill(name as u8 | 1);
+        let segments = match kind {
+            Kind::Read | Kind::Write => {
+                Segments::One(IoVec { base: memory.as_mut_ptr(), len: BLOCK })
+            }
+            _ => Segments::NONE,
+        };
+        self.asked().insert(name, Asked { memory, kind, block, ends: 0 });
+        // SAFETY: the memory goes at the end of the program.
+        let command =
+            unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, offset as i64) };
+        (name, command)
+    }
+
+    /// Submits a few requests on a descriptor of its own, which it closes at once, and ends.
+    fn submit(&self, mut prng: Prng) {
+        let flags = O_RDWR | if self.direct { O_DIRECT } else { 0 };
+        let file = inspect::open(c"/file", flags, 0).unwrap();
+        let count = 1 + prng.index(6);
+        if let Ok(granted) = self.context.io().reserve(count) {
+            let mut submission = Submission::new(&self.context);
+            for _ in 0..granted {
+                let (name, command) = self.draw(&mut prng, file.raw());
+                let reply = Reply { data: name, obj: name, eventfd: None };
+                if let Err(errno) = submission.start(command, reply) {
+                    assert_eq!(errno, Errno::AGAIN);
+                    self.asked().remove(&name);
+                    self.context.io().release(1);
+                }
+            }
+            submission.finish();
+        }
+        drop(file);
+        self.submitters.fetch_sub(1, SeqCst);
+    }
+
+    fn note_end(&self, event: IoEvent) {
+        let mut asked = self.asked();
+        let it = asked.get_mut(&event.data).expect("an event of a request");
+        it.ends += 1;
+        assert_eq!(it.ends, 1, "an event comes once");
+        let cancelled = event.res == -i64::from(Errno::CANCELED.raw());
+        let done = match it.block {
+            Some(_) => event.res == BLOCK as i64,
+            None => event.res >= 0,
+        };
+        assert!(done || cancelled, "{event:?}");
+        if cancelled {
+            it.block = None;
+        }
+    }
+
+    /// Takes events until all have come, or the context is destroyed.
+    fn wait(&self, mut prng: Prng) {
+        for round in 0.. {
+            assert!(round < ROUNDS_MAX, "some never end: {:?}", self.unended());
+            let max = 1 + prng.index(8);
+            let min = prng.index(max + 1);
+            let deadline = match prng.index(3) {
+                0 => Deadline::NOW,
+                1 => Deadline::after_ns(prng.below(1_000_000)),
+                _ if self.submitters.load(SeqCst) > 0 => Deadline::after_ns(20_000_000),
+                _ => Deadline::NOW,
+            };
+            let sink = |_: usize, event| {
+                self.note_end(event);
+                Ok(())
+            };
+            match self.context.wait_events(min, max, deadline, None, sink) {
+                Ok(_) => {}
+                Err(Errno::INVAL) => return assert!(self.destroyed.load(SeqCst)),
+                Err(errno) => assert_eq!(errno, Errno::INTR),
+            }
+            self.counter.signal();
+            let over =
+                self.submitters.load(SeqCst) == 0 && self.asked().values().all(|it| it.ends == 1);
+            if over {
+                return;
+            }
+        }
+    }
+
+    fn unended(&self) -> Vec<(u64, Kind)> {
+        let asked = self.asked();
+        asked.iter().filter(|(_, it)| it.ends == 0).map(|(name, it)| (*name, it.kind)).collect()
+    }
+
+    fn cancel(&self, mut prng: Prng) {
+        for _ in 0..prng.index(10) {
+            let name = prng.below(self.next.load(SeqCst) + 1);
+            let _ = self.context.cancel(name);
+        }
+    }
+}
+
+fn program(seed: u64) {
+    let mut prng = Prng::new(seed ^ 0xc0);
+    let backend = [BackendChoice::Threads, BackendChoice::Kaio][prng.index(2)];
+    let submit = [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload][prng.index(3)];
+    let config = Config { backend, submit, cache_bytes: 1 << 20, ..Config::default() };
+    let engine = Engine::on_machine(config, "simulated".to_owned()).unwrap();
+    let file: Fd = inspect::open(c"/file", O_RDWR | O_CREAT, 0o600).unwrap();
+    nowait_sys::file::set_len(file.raw(), BLOCKS * BLOCK as u64).unwrap();
+    let cached = prng.chance(300_000).then(|| UserFile::open(&engine, file.raw()).unwrap());
+    let submitters = prng.range(1..=8);
+    let program = Arc::new(Program {
+        context: Context::new(&engine, 1, 16).unwrap(),
+        counter: EventFd::new().unwrap(),
+        direct: prng.chance(500_000),
+        asked: Mutex::default(),
+        next: AtomicU64::new(1),
+        next_block: AtomicU64::new(0),
+        submitters: AtomicU64::new(submitters),
+        destroyed: AtomicBool::new(false),
+    });
+    let mut threads = Vec::new();
+    let mut spawn = |work: fn(&Program, Prng)| {
+        let (program, prng) = (program.clone(), prng.fork());
+        threads.push(std::thread::spawn(move || work(&program, prng)));
+    };
+    (0..submitters).for_each(|_| spawn(Program::submit));
+    (0..=seed % 3).for_each(|_| spawn(Program::wait));
+    if seed.is_multiple_of(4) {
+        spawn(Program::cancel);
+    }
+    if seed.is_multiple_of(5) {
+        spawn(|program, mut prng| {
+            (0..prng.index(30)).for_each(|_| std::thread::yield_now());
+            program.destroyed.store(true, SeqCst);
+            program.context.destroy().unwrap();
+        });
+    }
+    let unwind = |panic| std::panic::resume_unwind(panic);
+    threads.into_iter().for_each(|thread| thread.join().unwrap_or_else(unwind));
+    if !program.destroyed.load(SeqCst) {
+        program.context.destroy().unwrap();
+    }
+    cached.iter().for_each(|cached| cached.settle(&engine).unwrap());
+    let mut found = AlignedBuffer::zeroed(BLOCK);
+    for (name, it) in program.asked().iter() {
+        let Some(block) = it.block else { continue };
+        let part = IoVec { base: found.as_mut_ptr(), len: BLOCK };
+        let offset = (block * BLOCK as u64) as i64;
+        // SAFETY: the memory is live.
+        let count = unsafe { nowait_sys::file::preadv2(file.raw(), &[part], offset, 0) };
+        assert_eq!(count, Ok(BLOCK));
+        let is_written = *found == *it.memory;
+        // One that was cancelled has no event when the context is destroyed.
+        let may_be_cancelled = seed.is_multiple_of(4) && it.ends == 0;
+        assert!(is_written || may_be_cancelled, "request {name} has written block {block}");
+    }
+    drop(cached);
+    drop(Arc::into_inner(program).expect("all threads have ended"));
+    engine.shutdown();
+}
+
+#[test]
+fn accepted_requests_end_once_and_are_done() {
+    let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    let count: u64 = std::env::var("SEEDS").map_or(600, |seeds| seeds.parse().unwrap());
+    for seed in first..first + count {
+        let run = Machine::run(seed, None, move || program(seed));
+        run.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
