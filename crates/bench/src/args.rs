@@ -310,19 +310,23 @@ pub(crate) fn unknown(what: &str, asked: &str, known: &[&str]) -> BenchError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use clap::{CommandFactory, Parser};
+    use clap::{Args, Command};
 
-    #[derive(Parser)]
-    enum Cli {
-        Submit(SubmitArgs),
-        Demo(DemoArgs),
+    /// Parses arguments, whose definition must be well formed.
+    pub(crate) fn parse<A: Args>(arguments: &[&str]) -> A {
+        let command = A::augment_args(Command::new("x"));
+        command.clone().debug_assert();
+        let matches = command.try_get_matches_from(["x"].iter().chain(arguments));
+        A::from_arg_matches(&matches.expect("well-formed")).expect("well-formed")
     }
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
+        let _: SubmitArgs = parse(&[]);
+        let demo: DemoArgs = parse(&["--size", "1G"]);
+        assert_eq!(demo.size, 1 << 30);
     }
 
     #[test]

@@ -263,14 +263,8 @@ fn check(rig: &Rig, slot: usize, at: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Saved;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: FairnessArgs,
-    }
+    use crate::args::tests::parse;
+    use crate::report::Document;
 
     #[test]
     fn a_wrong_byte_is_a_failure() {
@@ -294,11 +288,10 @@ mod tests {
         let folder = tempfile::tempdir_in(FOLDER).expect("a folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (dir, json, html) = (path("."), path("fairness.json"), path("fairness.html"));
-        let small = ["x", "--depth=200", "--rounds=2", "--runtime=50ms", "--size=16M"];
+        let small = ["--depth=200", "--rounds=2", "--runtime=50ms", "--size=16M"];
         let places = ["--dir", &dir, "--json", &json, "--html", &html];
-        let cli = Cli::try_parse_from(small.iter().chain(&places)).expect("well-formed");
-        run_fairness(&cli.args).expect("some backend works");
-        let saved = Saved::read(&folder.path().join("fairness.json")).expect("the figures");
+        run_fairness(&parse(&[&small[..], &places].concat())).expect("some backend works");
+        let saved = Document::read(&folder.path().join("fairness.json")).expect("the figures");
         assert_eq!(saved.cases(), ["alone", "beside"]);
         assert!(saved.rows.iter().all(|row| row.runs().len() == 2));
         assert!(folder.path().join("fairness.html").exists());

@@ -8,7 +8,7 @@ use crate::case::{Case, Target};
 use crate::error::{BenchError, Result};
 use crate::host::Host;
 use crate::interrupt;
-use crate::report::{Document, RatioRow, ReportArgs, SCHEMA, VerdictRow};
+use crate::report::{Document, RatioRow, ReportArgs, SCHEMA, VerdictRow, to_text};
 use crate::runs::Runs;
 use crate::table;
 use crate::verdict::{self, Judged};
@@ -177,18 +177,18 @@ impl Measurement {
             results.runs.ratio_rows(results.case.name, self.pairs.of(&names))
         };
         let judged = self.cases.iter().flat_map(CaseResults::judged);
-        Document {
+        let host = serde_json::to_value(&self.host);
+        to_text(&Document {
             schema: SCHEMA,
-            host: &self.host,
-            workload: self.workload,
-            params,
+            host: host.map(fields).unwrap_or_default(),
+            workload: self.workload.to_owned(),
+            params: params.into(),
             rows: self.cases.iter().flat_map(|it| it.runs.rows(it.case.name)).collect(),
             ratios: self.cases.iter().flat_map(ratios).collect(),
             verdicts: judged.map(|(case, judged)| VerdictRow::of(case, judged)).collect(),
-            notes: &self.notes,
+            notes: self.notes.clone(),
             partial: interrupt::happened(),
-        }
-        .text()
+        })
     }
 
     /// Prints the figures, and writes the reports asked for.

@@ -229,17 +229,11 @@ fn json_ratio(table: &Table, row: &Row) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::args::tests::parse;
     use std::path::PathBuf;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: PaperArgs,
-    }
-
     fn args(arguments: &[&str]) -> PaperArgs {
-        Cli::try_parse_from(["x"].iter().chain(arguments)).expect("well-formed").args
+        parse(arguments)
     }
 
     #[test]

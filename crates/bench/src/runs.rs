@@ -58,7 +58,7 @@ impl Runs {
         let of = |name| {
             Metric::ALL
                 .into_iter()
-                .filter_map(move |metric| Row::of(case, name, metric, self.figures(name, metric)?))
+                .filter_map(move |metric| Row::of(case, name, metric, &self.figures(name, metric)?))
         };
         self.names().flat_map(of).collect()
     }

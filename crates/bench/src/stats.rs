@@ -8,7 +8,7 @@
 const RESAMPLES: usize = 4000;
 
 /// A summary of the runs of one subject.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
     pub(crate) min: f64,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::settings::{self, Setting};
 use crate::error::{BenchError, Result};
 use crate::metric::Better;
-use crate::report::{Saved, SavedRow, distinct};
+use crate::report::{Document, Row, distinct};
 use crate::stats::{self, Ratio, Summary};
 use crate::verdict::ROUNDS_MIN;
 
@@ -45,8 +45,8 @@ pub(crate) struct Compared {
 /// Two measurements side by side.
 #[derive(Debug)]
 pub(crate) struct Comparison {
-    pub(crate) a: Saved,
-    pub(crate) b: Saved,
+    pub(crate) a: Document,
+    pub(crate) b: Document,
     pub(crate) params: Vec<Setting>,
     pub(crate) host: Vec<Setting>,
     pub(crate) compared: Vec<Compared>,
@@ -98,13 +98,13 @@ impl Comparison {
     ///
     /// # Errors
     /// They are of different workloads, or have no figure in common.
-    pub(crate) fn of(a: Saved, b: Saved) -> Result<Self> {
+    pub(crate) fn of(a: Document, b: Document) -> Result<Self> {
         if a.workload != b.workload {
             let message = format!("a {} and a {} cannot be compared", a.workload, b.workload);
             return Err(BenchError::failed(message));
         }
         let exact = a.is_simulated() && b.is_simulated();
-        let pair = |row: &SavedRow| {
+        let pair = |row: &Row| {
             let other = b.row(&row.case, &row.engine, &row.metric)?;
             compare(row, other, exact)
         };
@@ -114,7 +114,7 @@ impl Comparison {
             let message = format!("they have no figure in common; A has {a}; B has {b}");
             return Err(BenchError::failed(message));
         }
-        let host = |saved: &Saved| serde_json::Value::Object(saved.host.clone());
+        let host = |saved: &Document| serde_json::Value::Object(saved.host.clone());
         Ok(Self {
             params: settings::differences("params", &a.params, &b.params),
             host: settings::differences("host", &host(&a), &host(&b)),
@@ -141,11 +141,11 @@ impl Comparison {
 }
 
 /// Tells what a file has, or what is left of it.
-fn contents(saved: &Saved) -> String {
+fn contents(saved: &Document) -> String {
     if saved.rows.is_empty() {
         return "nothing of what was asked for".to_owned();
     }
-    let names = |name: fn(&SavedRow) -> &str| some_of(&distinct(saved.rows.iter().map(name)));
+    let names = |name: fn(&Row) -> &str| some_of(&distinct(saved.rows.iter().map(name)));
     let (cases, engines) = (names(|row| &row.case), names(|row| &row.engine));
     format!("case {cases} · engine {engines} · metric {}", names(|row| &row.metric))
 }
@@ -161,7 +161,7 @@ pub(super) fn some_of(names: &[&str]) -> String {
 }
 
 /// Names cases and engines of `these` that `others` has not.
-fn missing(these: &Saved, others: &Saved) -> Vec<String> {
+fn missing(these: &Document, others: &Document) -> Vec<String> {
     let has = |case: &str, engine: &str| others.engines(case).contains(&engine);
     let pairs = these
         .cases()
@@ -174,7 +174,7 @@ fn missing(these: &Saved, others: &Saved) -> Vec<String> {
 /// Compares two rows; `None` if one of them has no figures.
 ///
 /// `exact`: they were computed, not measured, so that any difference is one.
-fn compare(a: &SavedRow, b: &SavedRow, exact: bool) -> Option<Compared> {
+fn compare(a: &Row, b: &Row, exact: bool) -> Option<Compared> {
     let (runs_a, runs_b) = (a.runs(), b.runs());
     let unpaired = stats::unpaired(&runs_a, &runs_b)?;
     let (low, high) = unpaired.difference;
@@ -221,8 +221,8 @@ pub(crate) mod tests {
         })
     }
 
-    pub(crate) fn saved(value: &Value) -> Saved {
-        Saved::parse(&value.to_string()).expect("well-formed")
+    pub(crate) fn saved(value: &Value) -> Document {
+        Document::parse(&value.to_string()).expect("well-formed")
     }
 
     /// Compares one metric of one engine.

@@ -1,7 +1,7 @@
 //! `bench compare`: two saved measurements of the same kind, figure by figure.
 //!
 //! ```text
-//!  CompareArgs ─► report::Saved, twice
+//!  CompareArgs ─► report::Document, twice
 //!                   ├─ settings   what else differs: parameters, host
 //!                   ├─ judge      ratio, interval, verdict of each figure that both have
 //!                   └─ show       table, JSON; report::page has the page

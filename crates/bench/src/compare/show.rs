@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::judge::{Compared, Comparison, Difference};
 use super::settings::Setting;
 use crate::error::Result;
-use crate::report::{SCHEMA, Saved, distinct, to_text};
+use crate::report::{Document, SCHEMA, distinct, to_text};
 use crate::table::{new_table, right};
 use crate::units;
 use crate::verdict;
@@ -84,7 +84,7 @@ pub(crate) fn method(comparison: &Comparison) -> &'static str {
      what changed between the two measurements for the whole machine is not in it."
 }
 
-fn title(saved: &Saved, case: &str) -> String {
+fn title(saved: &Document, case: &str) -> String {
     let title = saved.case_param(case, "title").and_then(|title| title.as_str());
     title.map(|title| format!(" · {title}")).unwrap_or_default()
 }
@@ -148,7 +148,7 @@ pub(super) fn json(shown: &Shown<'_>) -> Result<String> {
     }))
 }
 
-fn json_side(saved: &Saved, file: &str) -> Value {
+fn json_side(saved: &Document, file: &str) -> Value {
     json!({ "file": file, "host": saved.host, "partial": saved.partial })
 }
 

@@ -204,29 +204,22 @@ fn block_of(request: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::tests::parse;
     use crate::pattern;
-    use crate::report::Saved;
-    use clap::Parser;
+    use crate::report::Document;
     use nowait_block::conformance::note_skip_here;
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: MixedArgs,
-    }
-
     /// Short runs with files in this folder.
     fn tiny(folder: &Path, sockets: u16, rounds: u16) -> MixedArgs {
         let path = |name: &str| folder.join(name).display().to_string();
         let (sockets, rounds) = (sockets.to_string(), rounds.to_string());
-        let small = ["x", "--threads=2", "--runtime=50ms", "--size=16M", "--sockets", &sockets];
+        let small = ["--threads=2", "--runtime=50ms", "--size=16M", "--sockets", &sockets];
         let places = ["--dir", &path("."), "--json", &path("mixed.json"), "--html"];
         let more = [&path("mixed.html"), "--rounds", &rounds];
-        let all = small.iter().chain(&places).chain(&more);
-        Cli::try_parse_from(all).expect("well-formed").args
+        parse(&[&small[..], &places, &more].concat())
     }
 
     /// Runs every server on a file with these contents; what each says.
@@ -262,7 +255,7 @@ mod tests {
             if let Err(error) = run_mixed(&tiny(folder.path(), sockets, 3)) {
                 return note_skip_here(&error.to_string());
             }
-            let saved = Saved::read(&folder.path().join("mixed.json")).expect("the figures");
+            let saved = Document::read(&folder.path().join("mixed.json")).expect("the figures");
             assert_eq!(saved.rows.len(), SERVERS.len() * 4);
             assert!(folder.path().join("mixed.html").exists());
         }

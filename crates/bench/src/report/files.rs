@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::document::Document;
 use super::page;
-use super::saved::Saved;
 use crate::error::{Context, Result};
 
 /// The name of a report that goes to standard output.
@@ -70,7 +70,7 @@ impl ReportArgs {
             }
         }
         if let Some(path) = &self.html {
-            page::write_page(&Saved::parse(text)?, path)?;
+            page::write_page(&Document::parse(text)?, path)?;
             self.say(&format!("Report:  {}", path.display()));
         }
         Ok(())

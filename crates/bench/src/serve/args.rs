@@ -47,25 +47,17 @@ pub(crate) fn run_serve(args: &ServeBenchArgs) -> Result<Option<Measurement>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::tests::parse;
     use crate::case::{self, Case};
     use crate::serve::cases::Job;
-    use clap::{CommandFactory, Parser};
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: ServeBenchArgs,
-    }
 
     fn selection(arguments: &[&str]) -> Result<Vec<Case<Job>>> {
-        let cli = Cli::try_parse_from(["x"].iter().chain(arguments));
-        cli.expect("well-formed").args.measure.select_subjects(cases())
+        parse::<ServeBenchArgs>(arguments).measure.select_subjects(cases())
     }
 
     #[test]
     fn the_cases_are_well_formed() {
         case::tests::check(&cases());
-        Cli::command().debug_assert();
     }
 
     #[test]

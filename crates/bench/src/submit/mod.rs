@@ -92,19 +92,9 @@ fn selection(args: &SubmitArgs, workload: &str) -> Result<Vec<Case<Way>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::args::tests::parse;
     use nowait_block::conformance::note_skip_here;
     use std::path::Path;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: SubmitArgs,
-    }
-
-    fn parse(arguments: &[&str]) -> SubmitArgs {
-        Cli::try_parse_from(["x"].iter().chain(arguments)).expect("well-formed").args
-    }
 
     #[test]
     fn everything_is_the_default() {

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::{figure, is_ours};
 use crate::metric::Metric;
+use crate::report::document::{Document, RatioRow, Row, distinct};
 use crate::report::plot::{Scale, Spread, SpreadRow, Strip, Strips, escape};
-use crate::report::saved::{Saved, SavedRatio, SavedRow, distinct};
 use crate::stats::Ratio;
 use crate::table::change_text;
 use crate::units;
@@ -27,11 +27,11 @@ const PANELS: [(Metric, &str, Scale); 8] = [
 ];
 
 /// Prints every case.
-pub(super) fn sections(saved: &Saved) -> String {
+pub(super) fn sections(saved: &Document) -> String {
     saved.cases().into_iter().map(|case| section(saved, case)).collect()
 }
 
-fn section(saved: &Saved, case: &str) -> String {
+fn section(saved: &Document, case: &str) -> String {
     let text = |name| saved.case_param(case, name).and_then(|value| value.as_str());
     let mut html = format!(
         "<section>\n<h2><span class=\"name\">{}</span> {}</h2>\n",
@@ -59,7 +59,7 @@ fn section(saved: &Saved, case: &str) -> String {
 }
 
 /// Draws the time inside submit: the mean, or else the median, of every run; then percentiles.
-fn submit(saved: &Saved, case: &str) -> String {
+fn submit(saved: &Document, case: &str) -> String {
     // Of a server's client it is the client's own.
     if saved.workload == "serve" {
         return String::new();
@@ -75,7 +75,7 @@ fn submit(saved: &Saved, case: &str) -> String {
 }
 
 /// Tells whether throughput says something that requests a second do not.
-fn differs_from_iops(saved: &Saved, case: &str) -> bool {
+fn differs_from_iops(saved: &Document, case: &str) -> bool {
     let median = |engine, metric: Metric| {
         let row = saved.row(case, engine, metric.name())?;
         row.summary().map(|summary| summary.median)
@@ -93,9 +93,9 @@ fn differs_from_iops(saved: &Saved, case: &str) -> bool {
     !sizes.iter().all(equal)
 }
 
-fn strips(saved: &Saved, case: &str, metric: Metric, title: &str, scale: Scale) -> String {
+fn strips(saved: &Document, case: &str, metric: Metric, title: &str, scale: Scale) -> String {
     let of_submit = metric.name().starts_with("submit");
-    let strip = |row: &SavedRow| Strip {
+    let strip = |row: &Row| Strip {
         label: row.engine.clone(),
         ours: is_ours(&row.engine),
         runs: row.runs(),
@@ -113,7 +113,7 @@ fn strips(saved: &Saved, case: &str, metric: Metric, title: &str, scale: Scale) 
 }
 
 /// Draws the percentiles whose names begin with `prefix`, medians of the rounds.
-fn spread(saved: &Saved, case: &str, prefix: &str, title: &str) -> String {
+fn spread(saved: &Document, case: &str, prefix: &str, title: &str) -> String {
     let row = |engine: &str| {
         let median = |name: &str| {
             let row = saved.row(case, engine, &format!("{prefix}_{name}"))?;
@@ -137,7 +137,7 @@ fn spread(saved: &Saved, case: &str, prefix: &str, title: &str) -> String {
 }
 
 /// Tells in a sentence what nowait changes, where the file has the ratios.
-fn changes(saved: &Saved, case: &str) -> String {
+fn changes(saved: &Document, case: &str) -> String {
     const SHOWN: [Metric; 5] = [
         Metric::SubmitUsMean,
         Metric::SubmitUsP999,
@@ -145,10 +145,10 @@ fn changes(saved: &Saved, case: &str) -> String {
         Metric::BytesPerS,
         Metric::CpuUsPerIo,
     ];
-    let of_case: Vec<&SavedRatio> = saved.ratios.iter().filter(|one| one.case == case).collect();
+    let of_case: Vec<&RatioRow> = saved.ratios.iter().filter(|one| one.case == case).collect();
     // The first of ours against the first peer of this list, or against any.
     let peers = ["system", "posixaio", "psync", "libaio", "qemu-native", "nbdkit"];
-    let place = |one: &&&SavedRatio| peers.iter().position(|peer| one.a == *peer);
+    let place = |one: &&&RatioRow| peers.iter().position(|peer| one.a == *peer);
     let others = of_case.iter().filter(|one| is_ours(&one.b) && !is_ours(&one.a));
     let pair = others.min_by_key(|one| place(one).unwrap_or(peers.len()));
     let Some((a, b)) = pair.map(|pair| (&pair.a, &pair.b)) else { return String::new() };
@@ -156,7 +156,7 @@ fn changes(saved: &Saved, case: &str) -> String {
         if (!submits(a) || saved.workload == "serve") && metric.name().starts_with("submit") {
             return None;
         }
-        let same = |one: &&&SavedRatio| one.a == *a && one.b == *b && one.metric == metric.name();
+        let same = |one: &&&RatioRow| one.a == *a && one.b == *b && one.metric == metric.name();
         let found = of_case.iter().find(same)?;
         Some(format!("{} {}", metric.label(), change_text(&ratio(found)?)))
     };
@@ -173,13 +173,13 @@ fn submits(engine: &str) -> bool {
     !["psync", "preadv2-nowait", "memcpy", "mmap"].contains(&engine)
 }
 
-fn ratio(saved: &SavedRatio) -> Option<Ratio> {
+fn ratio(saved: &RatioRow) -> Option<Ratio> {
     let rounds = vec![saved.median; saved.rounds()];
     Some(Ratio { median: saved.median, low: saved.low?, high: saved.high?, rounds })
 }
 
 /// Prints a table of every metric of the case.
-pub(super) fn figures(saved: &Saved, case: &str) -> String {
+pub(super) fn figures(saved: &Document, case: &str) -> String {
     let metrics = distinct(saved.rows_of(case).map(|row| row.metric.as_str()));
     let label =
         |metric: &str| Metric::named(metric).map_or(metric.to_owned(), |m| m.label().into());
@@ -199,7 +199,7 @@ pub(super) fn figures(saved: &Saved, case: &str) -> String {
             least and the most of the rounds.</p>\n"
 }
 
-fn cell(row: Option<&SavedRow>) -> String {
+fn cell(row: Option<&Row>) -> String {
     let summary = row.and_then(|row| Some((row.unit.as_str(), row.summary()?)));
     let Some((unit, summary)) = summary else { return "<td class=\"n\">–</td>".to_owned() };
     let text = |value| escape(&units::with_unit(unit, value));

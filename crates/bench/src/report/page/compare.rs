@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::{figure, words};
 use crate::compare::{Compared, Comparison, Difference, Setting};
 use crate::metric::Metric;
+use crate::report::document::distinct;
 use crate::report::plot::{Forest, Interval, escape};
-use crate::report::saved::distinct;
 use crate::units;
 use crate::verdict;
 

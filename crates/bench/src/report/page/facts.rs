@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use crate::host;
+use crate::report::document::{Document, VerdictRow};
 use crate::report::plot::escape;
-use crate::report::saved::{Saved, SavedVerdict};
 use crate::units;
 
 /// The facts of a machine: field of the JSON and its name on the page.
@@ -24,7 +24,7 @@ const FACTS: [(&str, &str); 10] = [
 ];
 
 /// Prints what is known of the machine, or of the model.
-pub(super) fn host(saved: &Saved) -> String {
+pub(super) fn host(saved: &Document) -> String {
     let mut html = "<dl class=\"host\">\n".to_owned();
     let mut fact = |name: &str, value: &str| {
         // Writing to a string cannot fail.
@@ -95,7 +95,7 @@ pub(super) fn capital(words: &str) -> String {
 }
 
 /// Prints what a reader must know to trust the figures.
-pub(super) fn notes(saved: &Saved) -> String {
+pub(super) fn notes(saved: &Document) -> String {
     let mut html = String::new();
     if saved.partial {
         html += "<p class=\"note\">It was interrupted: cases or rounds are missing.</p>\n";
@@ -110,7 +110,7 @@ pub(super) fn notes(saved: &Saved) -> String {
 const TARGETS_SHOWN: usize = 20;
 
 /// Prints the targets whose engines were all measured, and how many of them are met.
-pub(super) fn targets(saved: &Saved) -> String {
+pub(super) fn targets(saved: &Document) -> String {
     let judged = || saved.verdicts.iter().filter(|verdict| verdict.verdict != "not measured");
     let all = judged().count();
     if all == 0 {
@@ -127,7 +127,7 @@ pub(super) fn targets(saved: &Saved) -> String {
     )
 }
 
-fn target_row(verdict: &SavedVerdict) -> String {
+fn target_row(verdict: &VerdictRow) -> String {
     let class = match verdict.verdict.as_str() {
         "met" => "met",
         "missed" => "missed",
@@ -150,7 +150,7 @@ fn target_row(verdict: &SavedVerdict) -> String {
 }
 
 /// Says what the names of the engines mean, with the reports of the library.
-pub(super) fn engines(saved: &Saved) -> String {
+pub(super) fn engines(saved: &Document) -> String {
     let Some(engines) = saved.params.get("engines").and_then(Value::as_object) else {
         return String::new();
     };

@@ -1,7 +1,7 @@
 //! One page with nothing beside it: figures, targets, plots, and how they came about.
 //!
 //! ```text
-//!  Saved ─┬─ facts    the machine, notes, targets
+//!  Document ─┬─ facts    the machine, notes, targets
 //!         ├─ case     a case that was measured        ◄── plot
 //!         ├─ sizes    cases of several block sizes    ◄── plot
 //!         ├─ paper    a source's table, simulated     ◄── plot
@@ -22,8 +22,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use super::document::Document;
 use super::plot::escape;
-use super::saved::Saved;
 use crate::compare::Comparison;
 use crate::error::{Context, Result};
 
@@ -33,7 +33,7 @@ const STYLE: &str = include_str!("style.css");
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn write_page(saved: &Saved, path: &Path) -> Result<()> {
+pub(crate) fn write_page(saved: &Document, path: &Path) -> Result<()> {
     fs::write(path, page(saved)).context(|| format!("write {}", path.display()))
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn write_comparison(
 }
 
 /// Returns the page of a measurement.
-pub(super) fn page(saved: &Saved) -> String {
+pub(super) fn page(saved: &Document) -> String {
     let title = words::title(&saved.workload);
     let mut body = format!("<h1>{}</h1>\n", escape(title));
     let _ = writeln!(body, "<p>{}</p>", escape(words::introduction(saved)));
@@ -99,7 +99,7 @@ pub(super) mod tests {
 
     fn sample() -> String {
         let json = measurement::sample().json().expect("JSON");
-        page(&Saved::parse(&json).expect("a measurement"))
+        page(&Document::parse(&json).expect("a measurement"))
     }
 
     /// Fails unless the page stands alone and every tag is closed.
@@ -139,7 +139,7 @@ pub(super) mod tests {
             .collect();
         let file = json!({"schema": 1, "host": {"kernel": "6"}, "workload": "aio-stress",
             "rows": rows, "params": {"cases": [{"case": "a"}]}});
-        let page = page(&Saved::parse(&file.to_string()).expect("well-formed"));
+        let page = page(&Document::parse(&file.to_string()).expect("well-formed"));
         let plots: Vec<&str> =
             page.split("</figure>").filter_map(|it| it.split("<figure>").nth(1)).collect();
         let plot = |title: &str| plots.iter().find(|it| it.contains(title)).expect(title);

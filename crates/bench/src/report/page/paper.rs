@@ -4,26 +4,26 @@ use std::fmt::Write;
 
 use super::facts::capital;
 use super::{figure, sizes};
+use crate::report::document::{Document, RatioRow, distinct};
 use crate::report::plot::{Forest, Interval, Pair, Pairs, Scale, escape};
-use crate::report::saved::{Saved, SavedRatio, distinct};
 use crate::units;
 
 /// From here on figures of one plot are too far apart for a linear axis.
 const SPAN_MAX: f64 = 30.0;
 
 /// Prints how the changes compare, then every table.
-pub(super) fn sections(saved: &Saved) -> String {
+pub(super) fn sections(saved: &Document) -> String {
     let tables = saved.cases().into_iter().map(|case| section(saved, case));
     overview(saved) + &tables.collect::<String>()
 }
 
 /// Draws every change that a source gives a figure for.
-fn overview(saved: &Saved) -> String {
+fn overview(saved: &Document) -> String {
     let judged = saved.ratios.iter().filter(|one| one.met.is_some());
-    let (known, said): (Vec<&SavedRatio>, Vec<_>) = judged.partition(|one| one.source.is_some());
-    let count = |of: &[&SavedRatio]| of.iter().filter(|one| one.met == Some(true)).count();
+    let (known, said): (Vec<&RatioRow>, Vec<_>) = judged.partition(|one| one.source.is_some());
+    let count = |of: &[&RatioRow]| of.iter().filter(|one| one.met == Some(true)).count();
     let (met, kept) = (count(&known), count(&said));
-    let row = |one: &&SavedRatio| {
+    let row = |one: &&RatioRow| {
         let met = one.met == Some(true);
         let row = one.case.split(' ').next().unwrap_or_default();
         Interval {
@@ -51,7 +51,7 @@ fn overview(saved: &Saved) -> String {
     )
 }
 
-fn section(saved: &Saved, case: &str) -> String {
+fn section(saved: &Document, case: &str) -> String {
     let mut html = format!("<section>\n<h2>{}</h2>\n", escape(case));
     let notes = saved.case_param(case, "notes").and_then(|notes| notes.as_array());
     for note in notes.into_iter().flatten().filter_map(|note| note.as_str()) {
@@ -66,7 +66,7 @@ fn section(saved: &Saved, case: &str) -> String {
 }
 
 /// Draws the figures, those of a unit together as long as they are not too far apart.
-fn pairs(saved: &Saved, case: &str) -> String {
+fn pairs(saved: &Document, case: &str) -> String {
     let mut html = String::new();
     for unit in distinct(saved.rows_of(case).map(|row| row.unit.as_str())) {
         let of_unit = saved.rows_of(case).filter(|row| row.unit == unit);
@@ -98,7 +98,7 @@ fn is_wide(rows: &[Pair]) -> bool {
     low > 0.0 && high / low > SPAN_MAX
 }
 
-fn figures(saved: &Saved, case: &str) -> String {
+fn figures(saved: &Document, case: &str) -> String {
     let mut html = "<div class=\"scroll\"><table>\n<tr><th>What</th><th>Unit</th>\
                     <th class=\"n\">Source</th><th class=\"n\">Baseline</th>\
                     <th class=\"n\">nowait</th><th class=\"n\">Change: source</th>\
@@ -110,7 +110,7 @@ fn figures(saved: &Saved, case: &str) -> String {
     html + "</table></div>\n"
 }
 
-fn figures_row(saved: &Saved, ratio: &SavedRatio) -> String {
+fn figures_row(saved: &Document, ratio: &RatioRow) -> String {
     let row = |engine| saved.row(&ratio.case, engine, &ratio.metric);
     let median = |engine| Some(row(engine)?.summary()?.median);
     let text = |engine| median(engine).map_or("–".to_owned(), units::digits);

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::is_ours;
 use crate::metric::Metric;
+use crate::report::document::{Document, Point, Row, distinct};
 use crate::report::plot::{Band, Line, Lines, Scale, escape};
-use crate::report::saved::{Point, Saved, SavedRow, distinct};
 use crate::units;
 
 /// Fewer sizes are no curve.
@@ -21,7 +21,7 @@ type Sized<'a> = (&'a str, f64);
 /// A case names its family in the parameters: `{"case": …, "family": …, "block_bytes": …}`; or its
 /// name ends in the size, as in `random-read-64k`, and its work says the same. Simulated figures
 /// have their place in the row itself.
-pub(super) fn sections(saved: &Saved) -> String {
+pub(super) fn sections(saved: &Document) -> String {
     let mut families: Vec<(String, Vec<Sized<'_>>)> = Vec::new();
     for case in saved.cases() {
         let Some((family, bytes)) = place(saved, case) else { continue };
@@ -35,7 +35,7 @@ pub(super) fn sections(saved: &Saved) -> String {
 }
 
 /// Returns the family of a case, and the bytes of its blocks.
-fn place(saved: &Saved, case: &str) -> Option<(String, f64)> {
+fn place(saved: &Document, case: &str) -> Option<(String, f64)> {
     if let Some(family) = saved.case_param(case, "family").and_then(Value::as_str) {
         return Some((family.to_owned(), saved.case_param(case, "block_bytes")?.as_f64()?));
     }
@@ -55,7 +55,7 @@ fn block_bytes(work: &Value) -> Option<u64> {
 
 /// Prints a family; engines in several modes, such as `libaio/batch`, have a plot for each mode
 /// together with those that have none.
-fn section(saved: &Saved, family: &str, cases: &[Sized<'_>]) -> String {
+fn section(saved: &Document, family: &str, cases: &[Sized<'_>]) -> String {
     let engines = distinct(cases.iter().flat_map(|(case, _)| saved.engines(case)));
     let modes = distinct(engines.iter().filter_map(|engine| Some(engine.split_once('/')?.1)));
     let modes = if modes.is_empty() { vec![""] } else { modes };
@@ -82,7 +82,7 @@ fn section(saved: &Saved, family: &str, cases: &[Sized<'_>]) -> String {
 
 /// What is drawn of a family.
 struct Family<'a> {
-    saved: &'a Saved,
+    saved: &'a Document,
     cases: &'a [Sized<'a>],
     engines: &'a [&'a str],
 }
@@ -120,8 +120,8 @@ fn wrap(svg: &str) -> String {
 }
 
 /// Draws the figures of a case that say where they stand, a plot for each series.
-pub(super) fn of_points(saved: &Saved, case: &str) -> String {
-    let placed: Vec<(&Point, &SavedRow)> =
+pub(super) fn of_points(saved: &Document, case: &str) -> String {
+    let placed: Vec<(&Point, &Row)> =
         saved.rows_of(case).filter_map(|row| Some((row.point.as_ref()?, row))).collect();
     let quantities = distinct(placed.iter().map(|(point, _)| point.quantity.as_str()));
     let mut html = String::new();
@@ -138,7 +138,7 @@ pub(super) fn of_points(saved: &Saved, case: &str) -> String {
     html
 }
 
-fn series_plot(saved: &Saved, case: &str, name: &str, rows: &[&&(&Point, &SavedRow)]) -> String {
+fn series_plot(saved: &Document, case: &str, name: &str, rows: &[&&(&Point, &Row)]) -> String {
     let engines = distinct(rows.iter().map(|(_, row)| row.engine.as_str()));
     let line = |engine: &str| {
         let of = rows.iter().filter(|(_, row)| row.engine == engine);
@@ -189,7 +189,7 @@ mod tests {
             "schema": 1, "host": {"kernel": "6"}, "workload": "rawio", "rows": rows,
             "params": {"cases": cases},
         });
-        let html = sections(&Saved::parse(&file.to_string()).expect("well-formed"));
+        let html = sections(&Document::parse(&file.to_string()).expect("well-formed"));
         assert_eq!(html.matches("<svg").count(), 4, "{html}");
         assert_eq!(html.matches("<polyline").count(), 8);
         assert!(html.contains("random read") && html.contains("minimum: processor time a KiB"));

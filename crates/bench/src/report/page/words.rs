@@ -1,6 +1,6 @@
 //! Title and method of each workload.
 
-use crate::report::saved::Saved;
+use crate::report::document::Document;
 
 /// Returns the title of the page.
 pub(super) fn title(workload: &str) -> &'static str {
@@ -23,7 +23,7 @@ pub(super) fn title(workload: &str) -> &'static str {
 }
 
 /// Returns what a reader must know first.
-pub(super) fn introduction(saved: &Saved) -> &'static str {
+pub(super) fn introduction(saved: &Document) -> &'static str {
     match saved.workload.as_str() {
         "paper" if saved.is_simulated() => {
             "nowait grew out of experiments of 2003 to 2012, on hardware that is gone. Here they \
@@ -96,7 +96,7 @@ const PAPER: [&str; 5] = [
 ];
 
 /// Returns the lines of the closing section.
-pub(super) fn method(saved: &Saved) -> Vec<&'static str> {
+pub(super) fn method(saved: &Document) -> Vec<&'static str> {
     let own: &[&str] = match saved.workload.as_str() {
         "submit" | "posix" | "demo" => &FIO,
         "cached" => &CACHED,

@@ -1,29 +1,33 @@
-//! The JSON of a measurement, read back: by comparisons, and by the page.
+//! The JSON of a measurement: written by each, read back by comparisons and by the page.
 
 use std::fs;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::SCHEMA;
 use crate::error::{BenchError, Context, Result};
 use crate::metric::{Better, Metric};
-use crate::stats::{self, Summary};
+use crate::stats::{self, Ratio, Summary};
+use crate::verdict::Judged;
 
-/// A measurement of any workload, as its file has it.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Saved {
+/// Raised when a reader of an older schema would misunderstand a newer file.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// A measurement of any workload, as every benchmark writes it and as it is read back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Document {
     pub(crate) schema: u32,
     pub(crate) host: Map<String, Value>,
     pub(crate) workload: String,
+    /// How it was made.
     #[serde(default)]
     pub(crate) params: Value,
-    pub(crate) rows: Vec<SavedRow>,
+    pub(crate) rows: Vec<Row>,
     #[serde(default)]
-    pub(crate) ratios: Vec<SavedRatio>,
+    pub(crate) ratios: Vec<RatioRow>,
     #[serde(default)]
-    pub(crate) verdicts: Vec<SavedVerdict>,
+    pub(crate) verdicts: Vec<VerdictRow>,
     #[serde(default)]
     pub(crate) notes: Vec<String>,
     /// It was interrupted: what is here is valid, and something is missing.
@@ -32,22 +36,26 @@ pub(crate) struct Saved {
 }
 
 /// One metric of one engine in one case.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct SavedRow {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Row {
     pub(crate) engine: String,
     pub(crate) case: String,
     pub(crate) metric: String,
     pub(crate) unit: String,
     /// Files of older versions do not say it.
     better: Option<Better>,
-    /// What is no number is written as null.
+    /// One a round; what is no number is written as null.
     runs: Vec<Option<f64>>,
+    /// Of the runs, for other programs.
+    #[serde(flatten, skip_deserializing)]
+    summary: Option<Summary>,
     /// Where the figure stands among those of other block sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) point: Option<Point>,
 }
 
 /// The place of a figure in a plot against the block size.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Point {
     pub(crate) block_bytes: u64,
     /// Of what the plot is, such as `random read`.
@@ -58,9 +66,9 @@ pub(crate) struct Point {
     pub(crate) quantity: String,
 }
 
-/// How many times the figure of `a` that of `b` is.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct SavedRatio {
+/// How many times the figure of `a` that of `b` is, taken within the rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RatioRow {
     pub(crate) case: String,
     pub(crate) metric: String,
     pub(crate) a: String,
@@ -70,16 +78,20 @@ pub(crate) struct SavedRatio {
     pub(crate) high: Option<f64>,
     #[serde(default)]
     runs: Vec<f64>,
-    /// The same of a source, as a figure, as a range, or in words.
+    /// The same of a source, which is simulated: as a figure, as a range, or in words.
+    #[serde(skip_serializing)]
     pub(crate) source: Option<f64>,
+    #[serde(skip_serializing)]
     pub(crate) source_range: Option<(f64, f64)>,
+    #[serde(skip_serializing)]
     pub(crate) source_words: Option<String>,
+    #[serde(skip_serializing)]
     pub(crate) met: Option<bool>,
 }
 
 /// A target and what became of it.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct SavedVerdict {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct VerdictRow {
     pub(crate) case: String,
     pub(crate) target: String,
     pub(crate) median: Option<f64>,
@@ -88,7 +100,7 @@ pub(crate) struct SavedVerdict {
     pub(crate) verdict: String,
 }
 
-impl Saved {
+impl Document {
     /// Reads a file that a benchmark has written.
     ///
     /// # Errors
@@ -103,7 +115,7 @@ impl Saved {
     /// Understands the text of such a file.
     ///
     /// # Errors
-    /// Those of [`Saved::read`].
+    /// Those of [`Document::read`].
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let saved: Self =
             serde_json::from_str(text).map_err(|error| BenchError::failed(error.to_string()))?;
@@ -131,12 +143,12 @@ impl Saved {
     }
 
     /// Returns the rows of a case.
-    pub(crate) fn rows_of(&self, case: &str) -> impl Iterator<Item = &SavedRow> {
+    pub(crate) fn rows_of(&self, case: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.case == case)
     }
 
     /// Finds a row.
-    pub(crate) fn row(&self, case: &str, engine: &str, metric: &str) -> Option<&SavedRow> {
+    pub(crate) fn row(&self, case: &str, engine: &str, metric: &str) -> Option<&Row> {
         self.rows_of(case).find(|row| row.engine == engine && row.metric == metric)
     }
 
@@ -147,7 +159,22 @@ impl Saved {
     }
 }
 
-impl SavedRow {
+impl Row {
+    /// Sums up the runs; `None` of nothing.
+    pub(crate) fn of(case: &str, engine: &str, metric: Metric, runs: &[f64]) -> Option<Self> {
+        let summary = stats::summarize(runs)?;
+        Some(Self {
+            engine: engine.to_owned(),
+            case: case.to_owned(),
+            metric: metric.name().to_owned(),
+            unit: metric.unit().to_owned(),
+            better: Some(metric.better()),
+            runs: runs.iter().copied().map(Some).collect(),
+            summary: Some(summary),
+            point: None,
+        })
+    }
+
     /// Returns the figures, one a round.
     pub(crate) fn runs(&self) -> Vec<f64> {
         self.runs.iter().copied().flatten().collect()
@@ -173,11 +200,50 @@ impl SavedRow {
     }
 }
 
-impl SavedRatio {
+impl RatioRow {
+    /// Names a ratio.
+    pub(crate) fn of(case: &str, metric: Metric, (a, b): (&str, &str), ratio: Ratio) -> Self {
+        Self {
+            case: case.to_owned(),
+            metric: metric.name().to_owned(),
+            a: a.to_owned(),
+            b: b.to_owned(),
+            median: ratio.median,
+            low: Some(ratio.low),
+            high: Some(ratio.high),
+            runs: ratio.rounds,
+            source: None,
+            source_range: None,
+            source_words: None,
+            met: None,
+        }
+    }
+
     /// Returns how many rounds there were.
     pub(crate) fn rounds(&self) -> usize {
         self.runs.len()
     }
+}
+
+impl VerdictRow {
+    /// Says what became of a target of a case.
+    pub(crate) fn of(case: &str, judged: Judged) -> Self {
+        let ratio = judged.ratio.as_ref();
+        Self {
+            case: case.to_owned(),
+            median: ratio.map(|ratio| ratio.median),
+            low: ratio.map(|ratio| ratio.low),
+            high: ratio.map(|ratio| ratio.high),
+            verdict: judged.outcome.name().to_owned(),
+            target: judged.target,
+        }
+    }
+}
+
+/// Returns a document as text.
+pub(crate) fn to_text(document: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(document);
+    text.map(|text| text + "\n").map_err(|error| BenchError::failed(format!("JSON: {error}")))
 }
 
 fn better_of_unit(unit: &str) -> Better {
@@ -208,7 +274,7 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read_back() {
         let text = sample().json().expect("serializable");
-        let saved = Saved::parse(&text).expect("a measurement");
+        let saved = Document::parse(&text).expect("a measurement");
         assert_eq!(saved.workload, "submit");
         assert_eq!(saved.engines(saved.cases()[0]), ["system", "nowait"]);
         let iops = saved.row("a", "nowait", "iops").expect("measured");
@@ -221,9 +287,9 @@ mod tests {
     fn a_later_schema_is_refused_and_garbage_too() {
         let text = sample().json().expect("serializable");
         let later = text.replace("\"schema\": 1", "\"schema\": 99");
-        let error = Saved::parse(&later).expect_err("later");
+        let error = Document::parse(&later).expect_err("later");
         assert!(error.to_string().contains("schema 99"), "{error}");
-        assert!(Saved::parse("{}").is_err() && Saved::parse("").is_err());
+        assert!(Document::parse("{}").is_err() && Document::parse("").is_err());
     }
 
     #[test]
