@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use nowait_sys::Errno;
+
 /// Why a measurement could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchError {
@@ -52,4 +54,9 @@ impl<T> Context<T> for std::io::Result<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|error| BenchError::failed(format!("{}: {error}", what())))
     }
+}
+
+/// Turns an errno into an error that says what was being done.
+pub(crate) fn failed(what: &str) -> impl Fn(Errno) -> BenchError + '_ {
+    move |errno| BenchError::failed(format!("{what}: {errno}"))
 }

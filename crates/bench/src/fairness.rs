@@ -186,7 +186,7 @@ impl Run<'_> {
     fn measure(&self, runtime: Duration, deep: Option<u32>) -> Result<Sample> {
         memory::forget_peak();
         advise(self.near.as_raw_fd(), 0, 0, Advice::DontNeed)
-            .map_err(crate::rig::failed("drop the page cache"))?;
+            .map_err(crate::error::failed("drop the page cache"))?;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let over = &over;

@@ -11,13 +11,8 @@ use nowait_file::{BackendChoice, Config, SubmitMode};
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Result, failed};
 use crate::pattern;
-
-/// Turns an errno into an error that says what was being done.
-pub(crate) fn failed(what: &str) -> impl Fn(Errno) -> BenchError + '_ {
-    move |errno| BenchError::failed(format!("{what}: {errno}"))
-}
 
 /// Starts an engine with `backend`.
 pub(crate) fn engine(backend: BackendChoice) -> Result<Arc<Engine>> {

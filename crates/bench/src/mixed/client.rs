@@ -12,10 +12,10 @@ use nowait_sys::epoll::{Epoll, Ready};
 use nowait_sys::time::Deadline;
 
 use super::{ASK, BLOCK, POLLIN, hang_up};
-use crate::error::{BenchError, Context as _, Result};
+use crate::error::{BenchError, Context as _, Result, failed};
 use crate::interrupt;
 use crate::pattern;
-use crate::rig::{failed, wrong_bytes};
+use crate::rig::wrong_bytes;
 use crate::stats::SplitMix;
 use crate::usage::Used;
 

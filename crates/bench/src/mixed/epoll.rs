@@ -16,9 +16,8 @@ use nowait_sys::time::Deadline;
 use nowait_sys::timer::Timer;
 
 use super::{ASK, BLOCK, POLLIN, TICK_NS, block_of};
-use crate::error::{BenchError, Context as _, Result};
+use crate::error::{BenchError, Context as _, Result, failed};
 use crate::interrupt;
-use crate::rig::failed;
 
 /// Requests on their way to the threads.
 #[derive(Default)]

@@ -28,14 +28,13 @@ use serde_json::{Value, json};
 use self::client::Client;
 use crate::args::{Defaults, Extent, FOLDER, MeasureArgs};
 use crate::case::{Case, Subject};
-use crate::error::{BenchError, Context as _, Result};
+use crate::error::{BenchError, Context as _, Result, failed};
 use crate::host::Host;
 use crate::layout::TestFile;
 use crate::measurement::{CaseResults, Measurement};
 use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
-use crate::rig::failed;
 use crate::runner;
 use crate::usage::Used;
 

@@ -11,9 +11,9 @@ use nowait_sys::file::IoVec;
 use nowait_sys::timer::Timer;
 
 use super::{ASK, BLOCK, TICK_NS, block_of};
-use crate::error::Result;
+use crate::error::{Result, failed};
 use crate::interrupt;
-use crate::rig::{Rig, engine_with, expect_whole, failed};
+use crate::rig::{Rig, engine_with, expect_whole};
 
 const O_RDWR: i32 = 2;
 /// What a read of the timer gives, in bytes.

@@ -13,8 +13,8 @@ use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
-use super::{Buffers, Peer, Request, failed};
-use crate::error::{BenchError, Result};
+use super::{Buffers, Peer, Request};
+use crate::error::{BenchError, Result, failed};
 
 /// `io_context_t`.
 type Handle = *mut c_void;

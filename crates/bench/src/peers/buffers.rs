@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE};
 
-use super::failed;
-use crate::error::Result;
+use crate::error::{Result, failed};
 
 /// What buffers hold before the clock starts: something, so that their memory is there.
 const USED: u8 = 0x5a;

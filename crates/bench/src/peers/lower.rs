@@ -9,8 +9,8 @@ use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
 
 use super::slots::Slots;
-use super::{Buffers, Engine, Peer, Place, Request, failed};
-use crate::error::{BenchError, Result};
+use super::{Buffers, Engine, Peer, Place, Request};
+use crate::error::{BenchError, Result, failed};
 
 /// An engine of ours and the file in its cache.
 pub(crate) struct Lower {

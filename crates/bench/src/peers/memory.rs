@@ -8,8 +8,8 @@ use std::sync::Arc;
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
 
 use super::slots::Slots;
-use super::{Buffers, Engine, Peer, Place, Request, failed};
-use crate::error::{BenchError, Context, Result};
+use super::{Buffers, Engine, Peer, Place, Request};
+use crate::error::{BenchError, Context, Result, failed};
 
 /// Memory that holds the bytes of the set.
 pub(crate) struct Memory {

@@ -35,7 +35,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nowait::{BackendChoice, SubmitMode};
-use nowait_sys::Errno;
 
 pub(crate) use buffers::{Arena, Buffers};
 
@@ -150,8 +149,4 @@ fn open(place: &Place) -> Result<File> {
         return Err(BenchError::usage(format!("{path} cannot be opened with O_DIRECT")));
     }
     opened.context(|| format!("open {}", place.path.display()))
-}
-
-fn failed(what: &str) -> impl Fn(Errno) -> BenchError + '_ {
-    move |errno| BenchError::failed(format!("{what}: {errno}"))
 }

@@ -10,8 +10,8 @@ use nowait_sys::time::Deadline;
 use nowait_sys::uring::{Entry, Issuer, Ring, opcode, types};
 
 use super::slots::Slots;
-use super::{Buffers, Peer, Request, failed};
-use crate::error::{BenchError, Result};
+use super::{Buffers, Peer, Request};
+use crate::error::{BenchError, Result, failed};
 
 /// How rings are made and used.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -9,8 +9,8 @@ use nowait::Segments;
 use nowait_sys::file::IoVec;
 use nowait_sys::uring::{Completion, Entry, Issuer, Ring, opcode, types};
 
-use crate::error::{BenchError, Result};
-use crate::rig::{Memory, expect_whole, failed};
+use crate::error::{BenchError, Result, failed};
+use crate::rig::{Memory, expect_whole};
 use crate::vector::{Carries, Transfer};
 
 /// A ring of the calling thread, and the memory of its requests.

@@ -149,14 +149,11 @@ fn case(row: &RowDef, engines: &[&'static EngineDef], shape: Shape) -> Case<Reci
         write_percent: if write { 100 } else { 0 },
         access: if random { Access::Random } else { Access::Sequential },
         block_bytes: shape.record_bytes,
-        one_lap: true,
         fsync,
-        threads: 1,
         depth: shape.depth,
         refill: shape.iterations,
         batch: shape.batch,
-        drives: 1,
-        all_drives: false,
+        ..Transfer::SINGLE
     };
     let able = engines.iter().filter(|engine| engine.writes() || !write);
     let subject = |engine: &&'static EngineDef| {

@@ -133,6 +133,23 @@ pub(crate) struct Transfer {
     pub(crate) all_drives: bool,
 }
 
+impl Transfer {
+    /// One thread reads each block once, in an order without pattern, a request a call.
+    pub(crate) const SINGLE: Self = Self {
+        write_percent: 0,
+        access: Access::Random,
+        block_bytes: 4 << 10,
+        one_lap: true,
+        fsync: false,
+        threads: 1,
+        depth: 32,
+        refill: 1,
+        batch: 1,
+        drives: 1,
+        all_drives: false,
+    };
+}
+
 /// Agents of a database change pages in a pool, and cleaners write them back.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Cleaner {

@@ -9,7 +9,6 @@ use crate::case::{Case, Subject, Target};
 use crate::error::Result;
 use crate::measurement::Measurement;
 use crate::metric::Metric;
-use crate::offsets::Access;
 use crate::peers::registry::EngineDef;
 
 const EXAMPLES: &str = "\
@@ -64,19 +63,8 @@ pub(crate) fn run_randrw(args: &RandrwArgs) -> Result<Option<Measurement>> {
 
 /// Makes the case, for a disk or for memory.
 pub(crate) fn case(engines: &[&'static EngineDef], ram: bool) -> Case<Recipe> {
-    let transfer = Transfer {
-        write_percent: 50,
-        access: Access::Random,
-        block_bytes: BLOCK_BYTES,
-        one_lap: true,
-        fsync: false,
-        threads: 1,
-        depth: DEPTH,
-        refill: 1,
-        batch: 1,
-        drives: 1,
-        all_drives: false,
-    };
+    let transfer =
+        Transfer { write_percent: 50, block_bytes: BLOCK_BYTES, depth: DEPTH, ..Transfer::SINGLE };
     let able = engines.iter().filter(|engine| engine.writes());
     let subject = |engine: &&'static EngineDef| {
         let depth = if engine.is_synchronous() { 1 } else { DEPTH };

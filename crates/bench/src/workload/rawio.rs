@@ -191,13 +191,13 @@ fn case(
             access: if random { Access::Random } else { Access::Sequential },
             block_bytes,
             one_lap: false,
-            fsync: false,
             threads: mode.threads,
             depth: mode.depth,
             refill: mode.refill,
             batch: mode.depth,
             drives: DRIVES,
             all_drives: mode.depth > 1,
+            ..Transfer::SINGLE
         })
     };
     let subject = |name, engine: &'static EngineDef, mode| {

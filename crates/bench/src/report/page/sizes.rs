@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::is_ours;
+use super::{figure, is_ours};
 use crate::metric::Metric;
 use crate::report::document::{Document, Point, Row, distinct};
 use crate::report::plot::{Band, Line, Lines, Scale, escape};
@@ -111,12 +111,8 @@ impl Family<'_> {
             (points.len() > 1).then_some(Line { name, class, points })
         };
         let series = self.engines.iter().enumerate().filter_map(line).collect();
-        wrap(&Lines { title, unit, scale: Scale::Log, series, band: None }.draw())
+        super::figure(&Lines { title, unit, scale: Scale::Log, series, band: None }.draw())
     }
-}
-
-fn wrap(svg: &str) -> String {
-    if svg.is_empty() { String::new() } else { format!("<figure>{svg}</figure>\n") }
 }
 
 /// Draws the figures of a case that say where they stand, a plot for each series.
@@ -131,7 +127,7 @@ pub(super) fn of_points(saved: &Document, case: &str) -> String {
         let _ = write!(html, "<h3>{}</h3>\n<div class=\"grid\">", escape(quantity));
         for series in distinct(of.iter().map(|(point, _)| point.series.as_str())) {
             let rows: Vec<_> = of.iter().filter(|(point, _)| point.series == series).collect();
-            html += &wrap(&series_plot(saved, case, series, &rows));
+            html += &figure(&series_plot(saved, case, series, &rows));
         }
         html += "</div>\n";
     }
