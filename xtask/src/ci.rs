@@ -247,7 +247,11 @@ fn simulated(context: &Context) -> Result<End> {
     let package = ["-p", "nowait-machine"];
     let lint = [&["clippy"], &package[..], &["--all-targets", "--", "-D", "warnings"]].concat();
     context.plain(set(context.cargo(&lint)))?;
-    context.tests(set(context.cargo(&[&["test"], &package[..]].concat())))
+    let mut test = set(context.cargo(&[&["test"], &package[..]].concat()));
+    if let Some(commit) = commit() {
+        test.env("SIM_COMMIT", commit);
+    }
+    context.tests(test)
 }
 
 fn miri(context: &Context) -> Result<End> {

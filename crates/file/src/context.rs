@@ -26,6 +26,7 @@ use nowait_sys::{
     aio::IoEvent,
     eventfd::{self, EventFd},
     file::{self, O_DIRECT},
+    mistake::{self, Mistake},
     thread,
     time::Deadline,
 };
@@ -469,7 +470,7 @@ impl Context {
         self.under_way.add(request, obj, endless);
         // Here, not before: the thread that destroys the context looks for such requests once,
         // and either finds this one or has said before that it will not.
-        if endless && self.io.is_dead() {
+        if endless && self.io.is_dead() && !mistake::makes(Mistake::RegisterTooLate) {
             request.cancel();
         }
     }

@@ -12,6 +12,7 @@ use core::sync::atomic::{
 };
 use nowait_block::backends::threads::Lane;
 use nowait_retry::WaitEntry;
+use nowait_sys::mistake::{self, Mistake};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::{
@@ -71,6 +72,7 @@ impl Entry {
     fn conflicts(&self, range: &Range<u64>, access: Access) -> bool {
         let overlap = self.range.start < range.end && range.start < self.range.end;
         overlap
+            && !mistake::makes(Mistake::NoOrder)
             && matches!((self.access, access), (Access::Write, _) | (Access::Read, Access::Write))
     }
 

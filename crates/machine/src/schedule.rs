@@ -426,7 +426,7 @@ impl Machine {
         name: &'static str,
         work: impl FnOnce(&mut Cpu<'_>) -> T,
     ) -> T {
-        const CALLS_MAX: u64 = 3_000_000;
+        const CALLS_MAX: u64 = 200_000;
         let _outside = interpose::Outside::enter();
         let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
         cpu.report.calls += 1;

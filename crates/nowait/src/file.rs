@@ -10,6 +10,7 @@ use nowait_file::{
 use nowait_sys::{
     Errno,
     file::{self, Advice, IOV_MAX, IoVec},
+    mistake::{self, Mistake},
 };
 use std::{
     fs,
@@ -459,8 +460,8 @@ impl Drop for Open {
             };
             match written {
                 // An open in another mode may have written meanwhile: then the engine keeps it.
-                Ok(_) => user.let_go(),
-                Err(_) => user.abandon(),
+                Ok(_) if !mistake::makes(Mistake::AbandonAtClose) => user.let_go(),
+                _ => user.abandon(),
             }
         }
     }

@@ -19,6 +19,7 @@
 //! sparse   holes and data of a file         lock     locks on bytes of an open file
 //! fuse     mounting what this process answers for
 //! ublk     block devices that this process answers for
+//! mistake  what simulations must find
 //! ```
 //!
 //! System calls are issued by the instruction itself, not through the C library: a preloaded
@@ -44,6 +45,7 @@ pub mod inspect;
 pub mod lazy;
 pub mod lock;
 pub mod memory;
+pub mod mistake;
 pub mod pipe;
 pub mod poll;
 pub mod raw;

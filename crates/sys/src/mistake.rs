@@ -1,0 +1,54 @@
+//! Mistakes that the engine makes on purpose, for simulations that must find them.
+//!
+//! They exist in builds with `--cfg simulated` only. What is shipped makes none, and asks nothing.
+
+/// A mistake: each was made once by accident, or is the forgotten half of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mistake {
+    /// A request that is registered while its context is destroyed is not cancelled.
+    RegisterTooLate = 1,
+    /// A kick on a thread that runs none wakes no other.
+    KickNobody,
+    /// The last close of a cached file gives up what others have written meanwhile.
+    AbandonAtClose,
+    /// What makes a cached file dirty leaves no reference to it.
+    KeepNothing,
+    /// A thread submits what others have queued, and they return before it has.
+    CommitForOthers,
+    /// Requests that overlap do not wait for each other.
+    NoOrder,
+}
+
+impl Mistake {
+    /// All of them.
+    pub const ALL: [Mistake; 6] = [
+        Mistake::RegisterTooLate,
+        Mistake::KickNobody,
+        Mistake::AbandonAtClose,
+        Mistake::KeepNothing,
+        Mistake::CommitForOthers,
+        Mistake::NoOrder,
+    ];
+}
+
+#[cfg(simulated)]
+static MADE: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
+
+/// Has all engines of the process make a mistake, or none, from now on.
+#[cfg(simulated)]
+pub fn make(mistake: Option<Mistake>) {
+    MADE.store(mistake.map_or(0, |mistake| mistake as u8), core::sync::atomic::Ordering::SeqCst);
+}
+
+/// Tells whether this mistake is to be made here.
+#[inline]
+pub fn makes(mistake: Mistake) -> bool {
+    #[cfg(simulated)]
+    return MADE.load(core::sync::atomic::Ordering::SeqCst) == mistake as u8;
+    #[cfg(not(simulated))]
+    {
+        let _ = mistake;
+        false
+    }
+}
