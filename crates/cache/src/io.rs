@@ -179,7 +179,7 @@ impl CacheIo {
             (self.offset + self.done).min(self.file.disk_size().max(self.offset)) - self.offset;
         let mut from = 0;
         for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
-            #[cfg(test)]
+            #[cfg(all(test, not(loom)))]
             crate::tests::inject(self.released);
             let end = from + segment.len as u64;
             if result.is_ok() && end > valid && !makes(Mistake::KeepTail) {
@@ -210,7 +210,7 @@ impl CacheIo {
         self.file.grown_on_disk(if self.done > 0 { self.offset + self.done } else { 0 });
         let mut end = 0;
         for (id, segment) in self.folios.iter().zip(self.segments.as_slice()) {
-            #[cfg(test)]
+            #[cfg(all(test, not(loom)))]
             crate::tests::inject(self.released);
             end += segment.len as u64;
             let written = if end <= self.done { Ok(()) } else { result };
