@@ -1,6 +1,6 @@
 //! Open files, and requests on them that block.
 
-use crate::{Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
+use crate::{CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
 use nowait_block::Segments;
 use nowait_cache::{Durable, OpenFile};
 use nowait_file::{
@@ -13,7 +13,7 @@ use nowait_sys::{
     mistake::{self, Mistake},
 };
 use std::{
-    fs,
+    fmt, fs,
     io::{IoSlice, IoSliceMut},
     ops::Range,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
@@ -27,10 +27,9 @@ use std::{
 /// There is no position: every request names its offset. The methods here block, and go on after
 /// a signal; they may be called from several threads at once. They are not ordered with requests
 /// that are under way in a queue.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct File(Arc<Open>);
 
-#[derive(Debug)]
 struct Open {
     file: fs::File,
     path: Box<Path>,
@@ -445,6 +444,24 @@ impl File {
 
     pub(crate) fn status_flags(&self) -> i32 {
         self.0.status_flags
+    }
+}
+
+impl fmt::Debug for File {
+    /// Not what is cached of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = &self.0;
+        let cache = match (&open.user, open.alignment) {
+            (Some(_), _) => CacheMode::User,
+            (None, Some(_)) => CacheMode::Direct,
+            (None, None) => CacheMode::Host,
+        };
+        f.debug_struct("File")
+            .field("path", &open.path)
+            .field("fd", &self.fd())
+            .field("cache", &cache)
+            .field("access", &open.access)
+            .finish_non_exhaustive()
     }
 }
 

@@ -13,6 +13,19 @@ use std::{
 };
 
 #[test]
+fn a_file_describes_itself_in_a_line_whatever_is_cached_of_it() {
+    let (folder, nowait) = (folder(), Nowait::new().unwrap());
+    for mode in [CacheMode::User, CacheMode::Host, CacheMode::Direct] {
+        let file = open(&nowait, mode, &folder.path().join("file"));
+        let mut page = AlignedBuffer::zeroed(BLOCK);
+        page.fill(7);
+        file.write_all_at(&page, 0).unwrap();
+        let text = format!("{file:?}");
+        assert!(text.contains(&format!("cache: {mode:?}")) && text.len() < 300, "{text}");
+    }
+}
+
+#[test]
 fn what_is_written_is_read_and_short_at_the_end_only() {
     everywhere(|nowait, mode| {
         let folder = folder();
