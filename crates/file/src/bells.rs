@@ -2,7 +2,7 @@
 
 use nowait_retry::waiters::Bell;
 use nowait_sys::Errno;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
 /// The bells of a context, one for each caller that sleeps with a mask at the same time.

@@ -11,8 +11,8 @@ use core::{
     sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst},
     time::Duration,
 };
+use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::{Errno, thread, time::Deadline};
-use parking_lot::{Condvar, Mutex};
 use std::{
     sync::{Arc, Weak},
     thread::JoinHandle,

@@ -7,8 +7,8 @@
 use crate::{Command, Context, operation::FileOperation, operation::Route, order::InodeKey};
 use nowait_block::{BlockBackend, Completion, Slab};
 use nowait_retry::Request;
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A direct request under way.

@@ -14,8 +14,8 @@ use crate::{
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_block::{Bio, BlockBackend, Completion, Fair};
 use nowait_retry::{Request, RunList};
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, thread, time::Deadline};
-use parking_lot::Mutex;
 use std::{
     sync::{Arc, Weak, mpsc},
     thread::JoinHandle,

@@ -25,6 +25,7 @@ use nowait_block::{
 };
 use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     cred::Credentials,
@@ -33,7 +34,6 @@ use nowait_sys::{
     lazy::Lazy,
     mistake::{self, Mistake},
 };
-use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// Contexts that get a queue of their own; more share the driver's.

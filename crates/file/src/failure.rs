@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use nowait_retry::Step;
 use nowait_sys::Errno;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},

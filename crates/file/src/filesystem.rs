@@ -2,11 +2,11 @@
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use nowait_sys::mutex::RwLock;
 use nowait_sys::{
     Errno,
     file::{self, Stat},
 };
-use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

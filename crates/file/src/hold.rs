@@ -11,8 +11,8 @@ use core::sync::atomic::{
     Ordering::Release,
 };
 use nowait_block::bio::Descriptor;
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat, poll, time::Deadline};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::{
     cell::Cell,

@@ -7,7 +7,7 @@
 use crate::{UserFile, order::InodeKey};
 use core::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, fence};
 use nowait_sys::mistake::{self, Mistake};
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
 /// The end of a request, for those that begin after it.

@@ -13,7 +13,7 @@ use core::sync::atomic::{
 use nowait_block::backends::threads::Lane;
 use nowait_retry::WaitEntry;
 use nowait_sys::mistake::{self, Mistake};
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{
     collections::{BTreeMap, hash_map::Entry::Vacant},

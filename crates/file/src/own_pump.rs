@@ -10,8 +10,8 @@ use crate::{
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, Completion};
 use nowait_retry::Pump;
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent, time::Deadline};
-use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
 /// What brings the completions of a queue to its context.

@@ -11,7 +11,7 @@ use crate::{
     turn,
 };
 use nowait_sys::Errno;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 use turn::{Loop, Next};
 

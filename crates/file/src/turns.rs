@@ -9,7 +9,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use nowait_retry::WaitEntry;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, sync::Arc};
 

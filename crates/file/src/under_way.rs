@@ -2,7 +2,7 @@
 
 use crate::operation::FileOperation;
 use nowait_retry::Request;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::hash_map::Entry, sync::Arc};
 

@@ -26,11 +26,11 @@ use nowait_cache::{
     SyncOperation, Target, WriteOperation, copy::User, readahead::Advice as Pattern,
 };
 use nowait_retry::{Step, WaitEntry};
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno, Fd,
     file::{self, Advice, O_DIRECT, O_RDONLY, O_RDWR, Version},
 };
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::{
     ops::Range,

@@ -10,8 +10,8 @@ use core::{
     task::{Context, Poll, Waker},
     time::Duration,
 };
+use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::thread::block_signals;
-use parking_lot::{Condvar, Mutex};
 use std::{
     any::Any,
     collections::VecDeque,

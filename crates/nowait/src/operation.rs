@@ -27,8 +27,8 @@ use core::{
 };
 use nowait_block::Segments;
 use nowait_file::submit::{Reply, Submission};
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A request to a file or another source, as a future of `O`: the result, and the buffers that

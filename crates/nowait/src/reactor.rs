@@ -12,13 +12,13 @@ use nowait_file::{
     Context,
     turn::{Loop, Next},
 };
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     aio::IoEvent,
     thread::{block_signals, never_preempt_on_wakeup},
     time::Deadline,
 };
-use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     sync::Arc,

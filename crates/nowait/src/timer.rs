@@ -8,12 +8,12 @@ use nowait_file::{
     Context,
     turn::{Loop, Next},
 };
+use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::{
     Errno,
     thread::block_signals,
     time::{self, Deadline},
 };
-use parking_lot::{Condvar, Mutex};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Weak},

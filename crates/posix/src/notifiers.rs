@@ -8,7 +8,7 @@
 use crate::notice::Call;
 use core::time::Duration;
 use nowait::Engine;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use nowait_sys::mutex::{Condvar, Mutex, MutexGuard};
 use std::{collections::VecDeque, thread};
 
 /// Threads that stand by at most; more go away when they come back.

@@ -8,8 +8,8 @@ use crate::{
 use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use nowait::{Context, Sink, outcome::Sleepers};
 use nowait_process::{Process, process::Face};
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent, futex, signal, time::Deadline};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

@@ -14,11 +14,11 @@ use nowait::{
     Command, Context, Engine, Exclusion, Kind, Opened, UserFile,
     command::{Flags, open_for},
 };
+use nowait_sys::mutex::RwLock;
 use nowait_sys::{
     Errno, fd,
     file::{self, Advice, O_ACCMODE, O_DIRECT, O_RDONLY, Stat},
 };
-use parking_lot::RwLock;
 use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
 
 /// Not zero when a file was ever cached: plain calls are looked at from then on.

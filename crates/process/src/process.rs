@@ -18,13 +18,13 @@ use nowait::{
     report::{self, Summary},
     start_engine,
 };
+use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::{
     Errno,
     aio::{RING_MAGIC, RingHeader},
     inside::Inside,
     lazy::Lazy,
 };
-use parking_lot::{Mutex, RwLock};
 use std::{
     any::Any,
     collections::HashMap,

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hdrhistogram::Histogram;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {

@@ -19,7 +19,7 @@
 //! sparse   holes and data of a file         lock     locks on bytes of an open file
 //! fuse     mounting what this process answers for
 //! ublk     block devices that this process answers for
-//! mistake  what simulations must find
+//! mistake  what simulations must find          mutex    locks that simulations replace
 //! ```
 //!
 //! System calls are issued by the instruction itself, not through the C library: a preloaded
@@ -46,6 +46,7 @@ pub mod lazy;
 pub mod lock;
 pub mod memory;
 pub mod mistake;
+pub mod mutex;
 pub mod pipe;
 pub mod poll;
 pub mod raw;

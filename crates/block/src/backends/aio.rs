@@ -11,6 +11,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     aio::{AioContext, IoEvent, Iocb},
@@ -20,7 +21,6 @@ use nowait_sys::{
     thread::this_thread,
     time::Deadline,
 };
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// `data` of the poll that ends a wait; keys of requests have bit 63 clear.

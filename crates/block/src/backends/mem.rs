@@ -5,8 +5,8 @@ use crate::{
     bio::{Bio, BioOp},
     gate::Gate,
 };
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
-use parking_lot::Mutex;
 
 /// A device in memory, for tests: deterministic if used by one thread.
 ///

@@ -1,8 +1,8 @@
 //! Completes everything at once without doing it: what is left is the cost of the rest.
 
 use crate::{BlockBackend, Completion, Limits, bio::Bio, bio::BioOp, inbox::Inbox};
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
-use parking_lot::Mutex;
 
 /// Reads and writes succeed in full, memory stays as it is; polls are ready for what they ask.
 #[derive(Debug)]

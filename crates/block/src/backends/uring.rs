@@ -16,6 +16,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use nowait_sys::mutex::{Mutex, MutexGuard};
 use nowait_sys::{
     Errno,
     eventfd::EventFd,
@@ -23,7 +24,6 @@ use nowait_sys::{
     time::Deadline,
     uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
 };
-use parking_lot::{Mutex, MutexGuard};
 
 /// How long a wait lasts at most where wake-ups cannot be trusted, or after the kernel was short
 /// of memory. In nanoseconds.

@@ -6,8 +6,8 @@ use core::sync::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Acquire},
 };
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A clock that moves only when told to.

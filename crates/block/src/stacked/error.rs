@@ -6,8 +6,8 @@ use crate::{
     bio::{Bio, BioOp, Segments},
 };
 use core::ops::Range;
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
-use parking_lot::Mutex;
 
 /// Which bios a fault hits. Bios are counted from 0, as `queue` accepts them.
 pub enum When {

@@ -1,8 +1,8 @@
 //! Fewer bios, or fewer bytes, in flight at a time than the backend below would take.
 
 use crate::{BlockBackend, Completion, Limits, bio::Bio};
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
-use parking_lot::Mutex;
 
 /// Gives back what would exceed a depth or a number of bytes in flight.
 ///

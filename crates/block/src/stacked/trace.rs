@@ -5,8 +5,8 @@ use crate::{
     bio::{Bio, BioOp},
 };
 use core::fmt;
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 /// One thing that happened, in the order it was seen.

@@ -1,7 +1,7 @@
 //! Bios that run one after another.
 
 use crate::{bio::Bio, line::Line};
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
 /// The order of one file: its bios run in the order queued, one at a time, and never block

@@ -15,8 +15,8 @@ use core::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, futex, thread as sys_thread, time::Deadline};
-use parking_lot::Mutex;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,

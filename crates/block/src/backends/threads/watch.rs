@@ -8,6 +8,7 @@ use crate::{
     Completion,
     bio::{Bio, Descriptor},
 };
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
     epoll::{Epoll, Ready},
@@ -15,7 +16,6 @@ use nowait_sys::{
     poll,
     time::Deadline,
 };
-use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
 const POLLIN: u16 = 0x1;
