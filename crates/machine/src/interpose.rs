@@ -330,6 +330,32 @@ answered! {
         = SYS_statx(folder, path, flags, mask, room);
 }
 
+/// The memory of a ring; all other memory is the kernel's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    place: *mut c_void,
+    len: usize,
+    access: c_int,
+    flags: c_int,
+    number: c_int,
+    offset: i64,
+) -> *mut c_void {
+    if number >= 0
+        && let Some((machine, me)) = here()
+    {
+        let (number, offset) = (number as usize, offset as usize);
+        let ring = machine.call(me, "mmap", |cpu| cpu.map_ring(number, len, offset));
+        if let Some(address) = ring {
+            return address as *mut c_void;
+        }
+    }
+    let args =
+        [place as usize, len, access as usize, flags as usize, number as usize, offset as usize];
+    // SAFETY: the caller's arguments.
+    let ret = unsafe { raw::kernel6(libc::SYS_mmap, args) };
+    if (-4095..0).contains(&ret) { libc::MAP_FAILED } else { ret as *mut c_void }
+}
+
 /// The seeds of hash tables, by which they are walked.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, flags: c_uint) -> isize {

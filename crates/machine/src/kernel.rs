@@ -7,6 +7,7 @@ mod device;
 mod event;
 mod file;
 mod futex;
+mod uring;
 
 use crate::schedule::{Cpu, Machine};
 use aio::Contexts;
@@ -15,6 +16,7 @@ use device::Transfers;
 use event::Sets;
 use file::Files;
 use nowait_sys::raw;
+use uring::Rings;
 
 /// What the kernel knows.
 #[derive(Default)]
@@ -24,6 +26,7 @@ pub struct Kernel {
     transfers: Transfers,
     contexts: Contexts,
     sets: Sets,
+    rings: Rings,
 }
 
 /// The result of a system call, as the kernel gives it: negative errno included.
@@ -105,7 +108,9 @@ fn find(nr: i64) -> Option<(&'static str, Call)> {
         SYS_io_getevents "io_getevents" => aio::getevents,
         SYS_io_cancel "io_cancel" => aio::cancel,
         SYS_io_destroy "io_destroy" => aio::destroy,
-        SYS_io_uring_setup "io_uring_setup" => missing,
+        SYS_io_uring_setup "io_uring_setup" => uring::setup,
+        SYS_io_uring_enter "io_uring_enter" => uring::enter,
+        SYS_io_uring_register "io_uring_register" => uring::register,
         SYS_pidfd_open "pidfd_open" => missing,
     }
 }

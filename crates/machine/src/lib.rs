@@ -9,6 +9,7 @@
 //!     file        files, their inode locks, what is cached of them
 //!     device      transfers that take time, fail, come short, and meet each other
 //!     aio         native AIO
+//!     uring       io_uring
 //!     event       event counters, polls
 //!     futex       sleeping on a word
 //! ```

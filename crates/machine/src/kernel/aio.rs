@@ -5,7 +5,7 @@ use super::{
     Answer,
     descriptor::{OpenId, What},
     device::Part,
-    file::{self, Wanted},
+    file::Wanted,
 };
 use crate::schedule::{Cpu, Key, World};
 use nowait_sys::aio::{IoEvent, Iocb, RingHeader, cmd};
@@ -159,7 +159,7 @@ fn begin(cpu: &mut Cpu<'_>, address: usize, at: usize, iocb: &Iocb) -> Result<()
             let write = matches!(iocb.opcode, cmd::PWRITE | cmd::PWRITEV);
             let (offset, rw_flags) = (iocb.offset as u64, iocb.rw_flags);
             let wanted = Wanted { id, write, parts, offset, rw_flags };
-            match file::prepare(cpu, ino, &wanted) {
+            match cpu.prepare_now(ino, &wanted) {
                 Err(errno) => cpu.complete(request, Err(errno)),
                 Ok(job) if job.locked.exclusive == Some(false) => {
                     let then = move |world: &mut World, answer| world.complete(request, answer);

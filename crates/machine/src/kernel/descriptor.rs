@@ -30,6 +30,7 @@ pub(super) enum What {
     Reader(usize),
     Writer(usize),
     Set(usize),
+    Ring(usize),
 }
 
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use super::{
     Answer,
     descriptor::{OpenId, What},
+    file::Wanted,
 };
 use crate::schedule::{Cpu, Key, World};
 use std::collections::{BTreeMap, VecDeque};
@@ -47,6 +48,7 @@ pub(super) fn release(world: &mut World, id: OpenId, what: What) {
         What::Reader(pipe) => world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe").readers -= 1,
         What::Writer(pipe) => world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe").writers -= 1,
         What::Set(set) => drop(world.kernel.sets.watched.remove(&set)),
+        What::Ring(ring) => world.drop_ring(ring),
     }
     for set in world.kernel.sets.watched.values_mut() {
         set.retain(|(of, _), _| *of != id);
@@ -59,6 +61,7 @@ impl World {
     pub(super) fn has_become_ready(&mut self) {
         self.wake(Key::Readiness, usize::MAX);
         self.complete_polls();
+        self.retry_entries();
     }
 
     /// Returns what is ready.
@@ -83,6 +86,7 @@ impl World {
                 given(pipe.bytes.len() < PIPE_BYTES, OUT) | given(pipe.readers == 0, ERR)
             }
             What::Set(set) => given(!self.ready_of(set).is_empty(), IN),
+            What::Ring(ring) => given(self.ring_has_completions(ring), IN),
         }
     }
 
@@ -121,68 +125,70 @@ pub(super) unsafe fn pipe2(cpu: &mut Cpu<'_>, [ends, flags, ..]: [usize; 6]) -> 
     Ok(0)
 }
 
-/// Sleeps until something may be ready, unless `waits` is false.
-fn until_ready(cpu: &mut Cpu<'_>, waits: bool) -> Result<(), i32> {
-    if !waits {
-        return Err(libc::EAGAIN);
+/// Moves what can be moved at once; `EAGAIN`: nothing.
+pub(super) fn try_stream(world: &mut World, wanted: &Wanted) -> Answer {
+    if wanted.write {
+        // SAFETY: the caller's memory.
+        let bytes = wanted.parts.iter().flat_map(|part| unsafe { part.bytes() }.to_vec());
+        let bytes: Vec<u8> = bytes.collect();
+        return give(world, wanted.id, &bytes);
     }
-    cpu.sleep(Key::Readiness, None);
-    Ok(())
+    let len = wanted.parts.iter().map(|part| part.len).sum();
+    let bytes = take(world, wanted.id, len)?;
+    let mut rest = bytes.as_slice();
+    for part in &wanted.parts {
+        let (now, later) = rest.split_at(part.len.min(rest.len()));
+        // SAFETY: the caller's memory.
+        unsafe { part.write(0, now) };
+        rest = later;
+    }
+    Ok(bytes.len())
 }
 
-/// Reads what is no file with offsets.
-pub(super) fn take(cpu: &mut Cpu<'_>, id: OpenId, len: usize, waits: bool) -> Result<Vec<u8>, i32> {
-    let waits = waits && cpu.flags(id) & libc::O_NONBLOCK == 0;
-    loop {
-        match cpu.what(id) {
-            What::Counter(counter) => {
-                let count = cpu.kernel.sets.counters.get_mut(&counter).expect("a counter");
-                let value = core::mem::take(count);
-                if value > 0 {
-                    cpu.has_become_ready();
-                    return Ok(value.to_ne_bytes().to_vec());
-                }
+fn take(world: &mut World, id: OpenId, len: usize) -> Result<Vec<u8>, i32> {
+    let taken = match world.what(id) {
+        What::Counter(counter) => {
+            let count = world.kernel.sets.counters.get_mut(&counter).expect("a counter");
+            match core::mem::take(count) {
+                0 => return Err(libc::EAGAIN),
+                value => value.to_ne_bytes().to_vec(),
             }
-            What::Reader(pipe) => {
-                let pipe = cpu.kernel.sets.pipes.get_mut(&pipe).expect("a pipe");
-                let len = len.min(pipe.bytes.len());
-                let taken: Vec<u8> = pipe.bytes.drain(..len).collect();
-                if !taken.is_empty() || pipe.writers == 0 {
-                    cpu.has_become_ready();
-                    return Ok(taken);
-                }
-            }
-            _ => return Err(libc::EINVAL),
         }
-        until_ready(cpu, waits)?;
-    }
+        What::Reader(pipe) => {
+            let pipe = world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe");
+            let len = len.min(pipe.bytes.len());
+            if len == 0 && pipe.writers > 0 {
+                return Err(libc::EAGAIN);
+            }
+            pipe.bytes.drain(..len).collect()
+        }
+        _ => return Err(libc::EINVAL),
+    };
+    world.has_become_ready();
+    Ok(taken)
 }
 
-/// Writes to what is no file with offsets.
-pub(super) fn give(cpu: &mut Cpu<'_>, id: OpenId, bytes: &[u8], waits: bool) -> Answer {
-    let waits = waits && cpu.flags(id) & libc::O_NONBLOCK == 0;
-    loop {
-        match cpu.what(id) {
-            What::Counter(_) => {
-                let value = bytes.first_chunk().ok_or(libc::EINVAL)?;
-                cpu.signal(id, u64::from_ne_bytes(*value));
-                return Ok(8);
-            }
-            What::Writer(pipe) => {
-                let pipe = cpu.kernel.sets.pipes.get_mut(&pipe).expect("a pipe");
-                if pipe.readers == 0 {
-                    return Err(libc::EPIPE);
-                }
-                let len = bytes.len().min(PIPE_BYTES - pipe.bytes.len());
-                if len > 0 {
-                    pipe.bytes.extend(&bytes[..len]);
-                    cpu.has_become_ready();
-                    return Ok(len);
-                }
-            }
-            _ => return Err(libc::EINVAL),
+fn give(world: &mut World, id: OpenId, bytes: &[u8]) -> Answer {
+    match world.what(id) {
+        What::Counter(_) => {
+            let value = bytes.first_chunk().ok_or(libc::EINVAL)?;
+            world.signal(id, u64::from_ne_bytes(*value));
+            Ok(8)
         }
-        until_ready(cpu, waits)?;
+        What::Writer(pipe) => {
+            let pipe = world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe");
+            if pipe.readers == 0 {
+                return Err(libc::EPIPE);
+            }
+            let len = bytes.len().min(PIPE_BYTES - pipe.bytes.len());
+            if len == 0 && !bytes.is_empty() {
+                return Err(libc::EAGAIN);
+            }
+            pipe.bytes.extend(&bytes[..len]);
+            world.has_become_ready();
+            Ok(len)
+        }
+        _ => Err(libc::EINVAL),
     }
 }
 

@@ -72,6 +72,20 @@ impl World {
             false => inode.sharing -= 1,
         }
         self.wake(Key::Inode(ino), usize::MAX);
+        self.retry_entries();
+    }
+
+    /// Takes the inode, to itself or with others; false: it is taken.
+    fn try_lock_inode(&mut self, ino: u64, exclusive: bool) -> bool {
+        let inode = self.inode(ino);
+        let is_free = !(inode.exclusive || exclusive && inode.sharing > 0);
+        if is_free {
+            match exclusive {
+                true => inode.exclusive = true,
+                false => inode.sharing += 1,
+            }
+        }
+        is_free
     }
 
     fn new_inode(&mut self, in_memory: bool) -> u64 {
@@ -82,21 +96,20 @@ impl World {
 }
 
 impl Cpu<'_> {
-    /// Waits for the inode; `EAGAIN` where the caller does not.
-    fn lock_inode(&mut self, ino: u64, exclusive: bool, waits: bool) -> Result<(), i32> {
-        loop {
-            let inode = self.inode(ino);
-            if !(inode.exclusive || exclusive && inode.sharing > 0) {
-                match exclusive {
-                    true => inode.exclusive = true,
-                    false => inode.sharing += 1,
-                }
-                return Ok(());
-            }
-            if !waits {
-                return Err(libc::EAGAIN);
-            }
+    /// Waits until it has the inode to itself.
+    fn lock_inode(&mut self, ino: u64) {
+        while !self.try_lock_inode(ino, true) {
             self.sleep(Key::Inode(ino), None);
+        }
+    }
+
+    /// As [`prepare`], and waits for the inode.
+    pub(super) fn prepare_now(&mut self, ino: u64, wanted: &Wanted) -> Result<Job, i32> {
+        loop {
+            match prepare(self, ino, wanted)? {
+                Some(job) => return Ok(job),
+                None => self.sleep(Key::Inode(ino), None),
+            };
         }
     }
 
@@ -129,7 +142,7 @@ pub(super) unsafe fn openat(cpu: &mut Cpu<'_>, [_, path, flags, ..]: [usize; 6])
         Some(ino) => ino,
     };
     if flags & libc::O_TRUNC != 0 {
-        cpu.lock_inode(ino, true, true)?;
+        cpu.lock_inode(ino);
         let now = cpu.now;
         cpu.inode(ino).set_len(0, now);
         cpu.unlock_inode(ino, true);
@@ -153,7 +166,7 @@ fn described(cpu: &mut Cpu<'_>, id: OpenId) -> (u64, u32, u64, u64) {
         }
         What::Reader(pipe) | What::Writer(pipe) => (pipe as u64, libc::S_IFIFO | 0o600, 0, 0),
         What::End { own, .. } => (own as u64, libc::S_IFSOCK | 0o600, 0, 0),
-        What::Counter(_) | What::Set(_) => (1, 0o600, 0, 0),
+        What::Counter(_) | What::Set(_) | What::Ring(_) => (1, 0o600, 0, 0),
     }
 }
 
@@ -209,7 +222,7 @@ pub(super) unsafe fn ftruncate(cpu: &mut Cpu<'_>, [number, len, ..]: [usize; 6])
     if cpu.flags(id) & libc::O_ACCMODE == libc::O_RDONLY {
         return Err(libc::EINVAL);
     }
-    cpu.lock_inode(ino, true, true)?;
+    cpu.lock_inode(ino);
     let until = cpu.now + cpu.drawn_time();
     cpu.sleep(Key::Time, Some(until));
     let now = cpu.now;
@@ -232,7 +245,7 @@ pub(super) unsafe fn fallocate(
     if mode as i32 != PUNCH && mode as i32 != ZERO {
         return Err(libc::EOPNOTSUPP);
     }
-    cpu.lock_inode(ino, true, true)?;
+    cpu.lock_inode(ino);
     let until = cpu.now + cpu.drawn_time();
     cpu.sleep(Key::Time, Some(until));
     let now = cpu.now;
@@ -299,18 +312,19 @@ pub(super) struct Locked {
     pub(super) exclusive: Option<bool>,
 }
 
-/// Locks the file and decides which bytes are moved; then they need only be moved.
-pub(super) fn prepare(cpu: &mut Cpu<'_>, ino: u64, wanted: &Wanted) -> Result<Job, i32> {
+/// Locks the file and decides which bytes are moved; then they need only be moved. `None`: the file
+/// is locked.
+pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Option<Job>, i32> {
     const RWF_NOWAIT: u32 = 8;
     const RWF_APPEND: u32 = 0x10;
     const RWF_NOAPPEND: u32 = 0x20;
-    let flags = cpu.flags(wanted.id);
+    let flags = world.flags(wanted.id);
     let access = flags & libc::O_ACCMODE;
     let forbidden = if wanted.write { libc::O_RDONLY } else { libc::O_WRONLY };
     if access == forbidden {
         return Err(libc::EBADF);
     }
-    let in_memory = cpu.inode(ino).in_memory;
+    let in_memory = world.inode(ino).in_memory;
     let direct = flags & libc::O_DIRECT != 0 && !in_memory;
     let waits = wanted.rw_flags & RWF_NOWAIT == 0;
     let len: u64 = wanted.parts.iter().map(|part| part.len as u64).sum();
@@ -325,43 +339,45 @@ pub(super) fn prepare(cpu: &mut Cpu<'_>, ino: u64, wanted: &Wanted) -> Result<Jo
         }
     }
     let extends =
-        |cpu: &mut Cpu<'_>| appends || wanted.offset + len > cpu.inode(ino).bytes.len() as u64;
+        |world: &mut World| appends || wanted.offset + len > world.inode(ino).bytes.len() as u64;
     let exclusive = match (wanted.write, direct) {
-        (true, true) => Some(extends(cpu)),
+        (true, true) => Some(extends(world)),
         (true, false) => Some(true),
         (false, true) => Some(false),
         (false, false) => None,
     };
-    if let Some(exclusive) = exclusive {
-        cpu.lock_inode(ino, exclusive, waits)?;
+    if let Some(exclusive) = exclusive
+        && !world.try_lock_inode(ino, exclusive)
+    {
+        return if waits { Ok(None) } else { Err(libc::EAGAIN) };
     }
     let locked = Locked { ino, exclusive };
-    let decided = decide(cpu, ino, wanted, (direct, appends, waits, len));
+    let decided = decide(world, ino, wanted, (direct, appends, waits, len));
     if decided.is_err()
         && let Some(exclusive) = exclusive
     {
-        cpu.unlock_inode(ino, exclusive);
+        world.unlock_inode(ino, exclusive);
     }
     let (offset, len, at_once) = decided?;
     let (write, parts) = (wanted.write, wanted.parts.clone());
-    Ok(Job { locked, write, parts, offset, len, at_once })
+    Ok(Some(Job { locked, write, parts, offset, len, at_once }))
 }
 
 fn decide(
-    cpu: &mut Cpu<'_>,
+    world: &mut World,
     ino: u64,
     wanted: &Wanted,
     (direct, appends, waits, len): (bool, bool, bool, u64),
 ) -> Result<(u64, u64, bool), i32> {
-    let size = cpu.inode(ino).bytes.len() as u64;
+    let size = world.inode(ino).bytes.len() as u64;
     let offset = if wanted.write && appends { size } else { wanted.offset };
     let len = if wanted.write { len } else { len.min(size.saturating_sub(offset)) };
-    let cached_rate = cpu.rates.cached;
-    let in_memory = cpu.inode(ino).in_memory;
+    let cached_rate = world.rates.cached;
+    let in_memory = world.inode(ino).in_memory;
     if direct {
         // What others have cached goes.
         Inode::pages(offset, offset + len).for_each(|page| {
-            cpu.inode(ino).cached.remove(&page);
+            world.inode(ino).cached.remove(&page);
         });
         return if waits { Ok((offset, len, false)) } else { Err(libc::EAGAIN) };
     }
@@ -370,13 +386,13 @@ fn decide(
             return Err(libc::EOPNOTSUPP);
         }
         let pages = Inode::pages(offset, offset + len);
-        cpu.inode(ino).cached.extend(pages);
+        world.inode(ino).cached.extend(pages);
         return Ok((offset, len, true));
     }
     let mut first_missing = None;
     for page in Inode::pages(offset, offset + len) {
-        let is_cached = cpu.inode(ino).cached.contains(&page) || in_memory;
-        if !is_cached && !cpu.prng.chance(cached_rate) {
+        let is_cached = world.inode(ino).cached.contains(&page) || in_memory;
+        if !is_cached && !world.prng.chance(cached_rate) {
             first_missing = Some(page);
             break;
         }
@@ -389,7 +405,7 @@ fn decide(
         },
         Some(_) => {
             let pages = Inode::pages(offset, offset + len);
-            cpu.inode(ino).cached.extend(pages);
+            world.inode(ino).cached.extend(pages);
             Ok((offset, len, false))
         }
     }
@@ -407,32 +423,23 @@ fn transfer(cpu: &mut Cpu<'_>, wanted: &Wanted) -> Answer {
         return transfer_of_stream(cpu, wanted, waits);
     };
     cpu.refer(wanted.id);
-    let moved = prepare(cpu, ino, wanted).and_then(|job| cpu.move_now(job));
+    let moved = cpu.prepare_now(ino, wanted).and_then(|job| cpu.move_now(job));
     cpu.unrefer(wanted.id);
     moved
 }
 
 fn transfer_of_stream(cpu: &mut Cpu<'_>, wanted: &Wanted, waits: bool) -> Answer {
-    if wanted.write {
-        // SAFETY: the caller's memory.
-        let bytes = wanted.parts.iter().flat_map(|part| unsafe { part.bytes() }.to_vec());
-        let bytes: Vec<u8> = bytes.collect();
-        return event::give(cpu, wanted.id, &bytes, waits);
+    let waits = waits && cpu.flags(wanted.id) & libc::O_NONBLOCK == 0;
+    loop {
+        match event::try_stream(cpu, wanted) {
+            Err(libc::EAGAIN) if waits => cpu.sleep(Key::Readiness, None),
+            moved => return moved,
+        };
     }
-    let len = wanted.parts.iter().map(|part| part.len).sum();
-    let bytes = event::take(cpu, wanted.id, len, waits)?;
-    let mut rest = bytes.as_slice();
-    for part in &wanted.parts {
-        let (now, later) = rest.split_at(part.len.min(rest.len()));
-        // SAFETY: the caller's memory.
-        unsafe { part.write(0, now) };
-        rest = later;
-    }
-    Ok(bytes.len())
 }
 
 /// Makes the parts that a call's arguments name.
-unsafe fn vector(address: usize, count: usize) -> Vec<Part> {
+pub(super) unsafe fn vector(address: usize, count: usize) -> Vec<Part> {
     // SAFETY: the caller's array.
     let parts = unsafe { core::slice::from_raw_parts(address as *const libc::iovec, count) };
     parts.iter().map(|it| Part { address: it.iov_base as usize, len: it.iov_len }).collect()

@@ -28,7 +28,9 @@ pub(super) unsafe fn futex(
             }
         }
         libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
-            Ok(cpu.wake(Key::Futex(address), value.min(i32::MAX as usize)))
+            let count = value.min(i32::MAX as usize);
+            let woken = cpu.wake(Key::Futex(address), count);
+            Ok(woken + cpu.wake_entries(address, count - woken))
         }
         op => panic!("futex operation {op} is not simulated"),
     }

@@ -170,7 +170,8 @@ impl Program {
 /// Runs it on the machine that calls this.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xc0);
-    let backend = [BackendChoice::Threads, BackendChoice::Kaio][prng.index(2)];
+    let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
+    let backend = backends[prng.index(3)];
     let submit = [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload][prng.index(3)];
     let config = Config { backend, submit, cache_bytes: 1 << 20, ..Config::default() };
     let engine = Engine::on_machine(config, "simulated".to_owned()).unwrap();

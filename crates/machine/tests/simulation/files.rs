@@ -32,10 +32,10 @@ struct Setup {
 
 impl Setup {
     fn draw(prng: &mut Prng) -> Setup {
-        let backends = [BackendChoice::Threads, BackendChoice::Kaio];
+        let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
         let submits = [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload];
         let nowait = Nowait::builder()
-            .backend(backends[prng.index(2)])
+            .backend(backends[prng.index(3)])
             .submit(submits[prng.index(3)])
             .cache_bytes([256 << 10, 4 << 20][prng.index(2)])
             .build()

@@ -14,7 +14,7 @@ const FOUND_BY: [(Mistake, Program); Mistake::ALL.len()] = [
 ];
 
 /// Runs in which each must be found.
-const SEEDS_MAX: u64 = 1_000;
+const SEEDS_MAX: u64 = 4_000;
 
 #[test]
 fn each_mistake_is_found() {
