@@ -1,7 +1,7 @@
 //! io_uring: entries are taken when a thread enters, and never make it wait; completions are seen
 //! in memory. Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 //!
-//! The memory of a ring is a file of the real kernel's, which is mapped as often as it is asked for.
+//! The memory of a ring is a file of the real kernel's, mapped as often as it is asked for.
 
 use super::{
     Answer,
