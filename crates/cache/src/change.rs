@@ -7,7 +7,7 @@
 //!                     look     all pages taken out, unless something of it is to be written
 //! ```
 //!
-//! From its preparation on nobody can bring a page in or change one, so a fill that has begun
+//! From its preparation on no request brings a page in or changes one, so a fill that has begun
 //! before the change leaves nothing old, no write gets lost in between, and no sync promises what
 //! a crash would bring back: the pages of a cut stay, dirty and locked, until the file itself is
 //! shorter. A cut that fails leaves everything as it was.

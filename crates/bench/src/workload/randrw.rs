@@ -72,7 +72,7 @@ pub(crate) fn case(engines: &[&'static EngineDef], ram: bool) -> Case<Recipe> {
         let job = Recipe::new(engine, Work::Transfer(own));
         Subject { name: engine.name, engine: (engine.name, engine.about), job }
     };
-    // The mode of submit that nobody has to choose.
+    // The mode of submit that users have without choosing one.
     let ours = "nowait-host";
     let source = match ram {
         false => {
