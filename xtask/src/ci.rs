@@ -14,6 +14,7 @@
 
 use std::env;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -100,6 +101,7 @@ pub(crate) fn run(names: &[&str]) -> Result {
         return Ok(());
     }
     let chosen = choose(names.strip_prefix(&["--quick"]).unwrap_or(names))?;
+    take_own_mounts()?;
     let rows = if chosen.is_empty() {
         let beside = thread::spawn(|| run_lane(&lane(Lane::Beside), true, Log::later));
         let mut rows = run_lane(&lane(Lane::Main), true, || Log::Now);
@@ -458,7 +460,7 @@ impl Context {
     /// On a build machine, nobody sees that a job hangs: it is ended with all its children.
     fn limited(&self, program: &str, first: &[&str], args: &[&str]) -> Command {
         let limit = format!("{}m", self.minutes_max);
-        let mut words = own_mounts();
+        let mut words = Vec::new();
         if env::var_os("CI").is_some() {
             words.extend(["timeout", "--kill-after=20", &limit]);
         }
@@ -472,15 +474,29 @@ impl Context {
     }
 }
 
-/// Returns what a command is prefixed with to see mounts of its own, which go with its last
-/// process: a run that is killed leaves none. What such a run has left elsewhere is not among them:
-/// where a server of FUSE is gone, mkfs.btrfs(8) gives up.
+/// Has this program begin again with mounts of its own, if it may, and returns where it has. They
+/// go with its last process, so a run that is killed leaves none. What such a run has left before
+/// is not among them: where a server of FUSE is gone, mkfs.btrfs(8) gives up.
+fn take_own_mounts() -> Result {
+    const TAKEN: &str = "NOWAIT_OWN_MOUNTS";
+    let prefix = own_mounts();
+    if prefix.is_empty() || env::var_os(TAKEN).is_some() {
+        return Ok(());
+    }
+    let program = env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let mut again = Command::new(prefix[0]);
+    again.args(&prefix[1..]).arg(program).args(env::args_os().skip(1)).env(TAKEN, "1");
+    Err(format!("unshare: {}", again.exec()))
+}
+
+/// Returns what a command is prefixed with to see mounts of its own; nothing where that is not
+/// allowed, or not needed, because only root mounts.
 fn own_mounts() -> Vec<&'static str> {
     const SCRIPT: &str = "findmnt -rno TARGET | grep /nowait- | sort -r | \
         xargs -r -n 1 umount --lazy; exec \"$@\"";
-    match process::output(process::command("id", &["-u"])) {
-        Ok(user) if user.trim() == "0" => vec!["unshare", "--mount", "sh", "-c", SCRIPT, "sh"],
-        _ => Vec::new(),
+    match process::output(process::command("unshare", &["--mount", "true"])) {
+        Ok(_) => vec!["unshare", "--mount", "sh", "-c", SCRIPT, "sh"],
+        Err(_) => Vec::new(),
     }
 }
 
@@ -575,10 +591,10 @@ mod tests {
     }
 
     #[test]
-    fn mounts_of_a_job_go_with_it() {
+    fn mounts_of_a_run_go_with_it() {
         let prefix = own_mounts();
         if prefix.is_empty() {
-            return; // only root mounts
+            return; // it may not, and then nothing is mounted
         }
         let folder = env::temp_dir().join(format!("nowait-mounts-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
