@@ -131,7 +131,7 @@ pub struct SubmitArgs {
     pub places: Places,
 }
 
-/// Shows what nowait does to a program that nobody changed, in under 90 seconds.
+/// Shows what nowait does to an unmodified program, in under 90 seconds.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = DEMO_EXAMPLES)]
 pub struct DemoArgs {

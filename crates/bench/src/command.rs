@@ -48,7 +48,7 @@ pub enum Bench {
     Paper(PaperArgs),
     /// Compare two saved measurements, figure by figure.
     Compare(CompareArgs),
-    /// Show in under 90 seconds what nowait does to a program that nobody changed.
+    /// Show in under 90 seconds what nowait does to an unmodified program.
     Demo(DemoArgs),
 }
 

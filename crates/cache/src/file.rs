@@ -130,7 +130,7 @@ impl CachedFile {
         self.grow(end);
     }
 
-    /// Sets the size, in the cache and of the file, which nobody changes meanwhile.
+    /// Sets the size, in the cache and of the file, which nothing else changes meanwhile.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Release);
         self.disk_size.store(size, Release);

@@ -480,7 +480,7 @@ impl Folio {
     }
 
     /// Takes a folio that the caller has locked out of circulation, as [`Folio::take`], and
-    /// unlocks it. Nobody waits for it: the caller holds the lock of its wait queue.
+    /// unlocks it. No thread waits for it: the caller holds the lock of its wait queue.
     pub(crate) fn retire(&self) -> State {
         let mut old = self.state.load(Relaxed);
         loop {

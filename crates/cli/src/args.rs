@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Asynchronous file I/O whose submit never waits, for programs that nobody changed.
+/// Asynchronous file I/O whose submit never waits, for unmodified programs.
 #[derive(Debug, Parser)]
 #[command(name = "nowait", version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {

@@ -20,7 +20,7 @@ use uring::Rings;
 
 /// What the kernel knows.
 #[derive(Default)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     descriptors: Descriptors,
     files: Files,
     transfers: Transfers,

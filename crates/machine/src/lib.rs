@@ -7,7 +7,7 @@
 //!   kernel     the system calls, as far as the engine needs them
 //!     descriptor  tables of descriptors; what is sent from one to another
 //!     file        files, their inode locks, what is cached of them
-//!     device      transfers that take time, fail, come short, and meet each other
+//!     device      transfers that take time, come short, and meet each other
 //!     aio         native AIO
 //!     uring       io_uring
 //!     event       event counters, polls
@@ -28,5 +28,5 @@ mod kernel;
 mod schedule;
 
 pub use interpose::note;
-pub use kernel::Kernel;
-pub use schedule::{Failure, Machine, Rates, Report};
+pub use nowait_sim::Failure;
+pub use schedule::{Machine, Report};

@@ -1,8 +1,7 @@
 //! Which thread runs, and how far the time is.
 
 use crate::{interpose, kernel::Kernel};
-use core::fmt;
-use nowait_sim::Prng;
+use nowait_sim::{Failure, Prng};
 use nowait_sys::raw;
 use std::{
     collections::VecDeque,
@@ -14,49 +13,29 @@ use std::{
     },
 };
 
-/// How often things happen, in a million.
+/// How often things happen in a run, in a million.
 #[derive(Clone, Copy, Debug)]
-pub struct Rates {
+pub(crate) struct Rates {
     /// Another thread goes on at a system call.
-    pub switch: u32,
+    pub(crate) switch: u32,
     /// A page is cached when a read that must not wait asks for it.
-    pub cached: u32,
-    /// A transfer fails with EIO.
-    pub failing: u32,
+    pub(crate) cached: u32,
     /// A transfer comes short.
-    pub short: u32,
+    pub(crate) short: u32,
     /// Longest time of a transfer, in nanoseconds.
-    pub transfer_ns: u64,
+    pub(crate) transfer_ns: u64,
 }
 
 impl Rates {
     /// Draws the rates of a run: some things never happen in it, others often.
-    pub fn draw(prng: &mut Prng) -> Rates {
+    fn draw(prng: &mut Prng) -> Rates {
         let transfers = [1_000, 100_000, 10_000_000];
         Rates {
             switch: [20_000, 200_000, 700_000][prng.index(3)],
             cached: [0, 500_000, 1_000_000][prng.index(3)],
-            failing: 0,
             short: prng.swarm_ppm(100_000),
             transfer_ns: transfers[prng.index(transfers.len())],
         }
-    }
-}
-
-/// What went wrong in a run.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// The run.
-    pub seed: u64,
-    /// What.
-    pub message: String,
-    /// The last system calls.
-    pub trace: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}: {}\n{}", self.seed, self.message, self.trace)
     }
 }
 
@@ -342,7 +321,6 @@ impl Machine {
     /// made. Threads that have not ended then stay asleep for good.
     pub fn run<T: Send + 'static>(
         seed: u64,
-        rates: Option<Rates>,
         main: impl FnOnce() -> T + Send + 'static,
     ) -> Result<(T, Report), Failure> {
         // What threads share beyond their machine, as parking_lot's table of sleepers: two machines
@@ -352,7 +330,7 @@ impl Machine {
         raw::answered_by(interpose::answer);
         interpose::show_panics();
         let mut prng = Prng::new(seed);
-        let rates = rates.unwrap_or_else(|| Rates::draw(&mut prng));
+        let rates = Rates::draw(&mut prng);
         let (over, end) = mpsc::channel();
         let world = World {
             prng,

@@ -30,7 +30,7 @@ fn work() -> Vec<u32> {
 
 #[test]
 fn a_seed_repeats_and_others_differ() {
-    let run = |seed| Machine::run(seed, None, work).unwrap();
+    let run = |seed| Machine::run(seed, work).unwrap();
     let orders: std::collections::HashSet<Vec<u32>> = (0..40).map(|seed| run(seed).0).collect();
     assert!(orders.len() > 4, "{orders:?}");
     for seed in 0..20 {
@@ -41,7 +41,7 @@ fn a_seed_repeats_and_others_differ() {
 
 #[test]
 fn threads_that_wait_for_each_other_hang() {
-    let failure = Machine::run(1, None, || {
+    let failure = Machine::run(1, || {
         let (send, receive) = mpsc::channel::<()>();
         receive.recv().unwrap();
         drop(send);
@@ -52,6 +52,6 @@ fn threads_that_wait_for_each_other_hang() {
 
 #[test]
 fn a_panic_fails_the_run() {
-    let failure = Machine::run(1, None, || panic!("on purpose"));
+    let failure = Machine::run(1, || panic!("on purpose"));
     assert_eq!(failure.map(|_: ((), _)| ()).unwrap_err().message, "panic: on purpose");
 }

@@ -14,6 +14,7 @@
 //!    sectors    a sparse file                power    what is left after a power cut
 //!
 //!  oracle    judges from outside: may a file look like this after what was promised?
+//!  failure   what a simulation says that has failed
 //! ```
 //!
 //! Time is the [`VirtualClock`] of the block layer: it moves when the device is waited for, and
@@ -53,6 +54,7 @@
 
 pub mod delay;
 pub mod device;
+mod failure;
 pub mod faults;
 mod hardware;
 mod host;
@@ -68,6 +70,7 @@ pub mod trace;
 
 pub use delay::Model;
 pub use device::{Config, Cut, SimDevice};
+pub use failure::Failure;
 pub use faults::{Faults, Lies};
 pub use hardware::Hardware;
 pub use nowait_block::stacked::delay::VirtualClock;

@@ -30,6 +30,7 @@ pub use canary::Canary;
 pub use executor::{Counts, Event, Executor, Hang, What};
 pub use medium::Medium;
 pub use model::Model;
+pub use nowait_sim::Failure;
 pub use op::Op;
-pub use run::{Failure, Report};
+pub use run::Report;
 pub use scenario::{Profile, Scenario, Setup};

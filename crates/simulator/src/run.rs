@@ -14,30 +14,12 @@ use crate::{
     op::Op,
     scenario::{Below, Profile, Scenario, quiet},
 };
-use core::fmt;
 use nowait_block::backends::mem::Mem;
 use nowait_cache::{Cache, Durable, FRAME_BYTES, mistake};
-use nowait_sim::{Config, Cut, Oracle, Prng, SimDevice};
+use nowait_sim::{Config, Cut, Failure, Oracle, Prng, SimDevice};
 use nowait_sys::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-/// What went wrong, and all that is needed to see why.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// The run.
-    pub seed: u64,
-    /// What.
-    pub message: String,
-    /// The device's last events.
-    pub trace: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {}: {}\n{}", self.seed, self.message, self.trace)
-    }
-}
 
 /// What a run was like.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,8 @@
 //! Makes a failing scenario shorter.
 
 use crate::{
-    run::{self, Failure, Report},
+    Failure,
+    run::{self, Report},
     scenario::Scenario,
 };
 use core::fmt::Write;

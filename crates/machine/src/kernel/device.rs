@@ -1,4 +1,4 @@
-//! Transfers: they take time, move their bytes piece by piece, come short, or fail.
+//! Transfers: they take time, move their bytes piece by piece, or come short.
 
 use super::{
     Answer,
@@ -64,10 +64,6 @@ impl World {
     pub(super) fn start(&mut self, mut job: Job, then: Then) {
         const PIECES_MAX: u64 = 16;
         let rates = self.rates;
-        if self.prng.chance(rates.failing) && !job.at_once {
-            let time = self.drawn_time();
-            return self.after(time, move |world| world.end(&job, Err(libc::EIO), then));
-        }
         if self.prng.chance(rates.short) && job.len > PAGE_BYTES && !job.at_once {
             job.len = self.prng.range(1..=job.len / PAGE_BYTES - 1) * PAGE_BYTES;
         }

@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn run(program: Program, seed: u64) -> Result<Report, Failure> {
-    Machine::run(seed, None, move || program(seed)).map(|((), report)| report)
+    Machine::run(seed, move || program(seed)).map(|((), report)| report)
 }
 
 /// Returns a number from the environment; of what is longer or has letters, a number all the same.
