@@ -6,10 +6,12 @@
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   functions   at most 70 lines
 //!   tables      the tests and files that documents name exist
+//!   glossary    words that docs/glossary.md replaces are not used
 //! ```
 
 mod boundaries;
 mod functions;
+mod glossary;
 mod layers;
 mod source;
 mod tables;
@@ -72,6 +74,7 @@ pub(crate) fn run() -> Result {
         }
     }
     tables::names(&sources, &mut findings);
+    glossary::check(&sources, &mut findings)?;
     findings.dedup();
     for finding in &findings {
         println!("{finding}");

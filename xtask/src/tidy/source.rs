@@ -16,10 +16,10 @@ pub(super) struct Source {
 }
 
 /// Files that are checked although they have none of the extensions below.
-const CHECKED_NAMES: &[&str] = &["Makefile", "run", "CONTRIBUTING.md", "ARCHITECTURE.md"];
+const CHECKED_NAMES: &[&str] = &["Makefile", "run"];
 
 /// Extensions of the files that are checked.
-const CHECKED_EXTENSIONS: &[&str] = &["rs", "c", "h", "map", "sh", "toml", "py"];
+const CHECKED_EXTENSIONS: &[&str] = &["rs", "c", "h", "map", "md", "sh", "toml", "py"];
 
 impl Source {
     pub(super) fn new(path: &str, text: &str) -> Source {
