@@ -6,6 +6,7 @@
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   functions   at most 70 lines
 //!   tables      the tests and files that documents name exist
+//!   links       documents link to what there is; every page is in the book
 //!   glossary    words that docs/glossary.md replaces are not used
 //! ```
 
@@ -13,6 +14,7 @@ mod boundaries;
 mod functions;
 mod glossary;
 mod layers;
+pub(crate) mod links;
 mod source;
 mod tables;
 mod text;
@@ -74,6 +76,7 @@ pub(crate) fn run() -> Result {
         }
     }
     tables::names(&sources, &mut findings);
+    links::check(&sources, &mut findings);
     glossary::check(&sources, &mut findings)?;
     findings.dedup();
     for finding in &findings {

@@ -112,6 +112,27 @@ pub(super) fn closing_brace(code: &str, opening: usize) -> Option<usize> {
     None
 }
 
+/// Returns the text of a document, of the same length, with its code blanked out: blocks between
+/// fences, and what stands between backticks on a line.
+pub(super) fn mask_code(document: &str) -> String {
+    let mut masked = String::with_capacity(document.len());
+    let mut fenced = false;
+    for line in document.split_inclusive('\n') {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        let mut quoted = fenced || fence;
+        for c in line.chars() {
+            quoted ^= c == '`' && !fenced && !fence;
+            match c {
+                '\n' => masked.push('\n'),
+                _ if quoted => masked.extend(std::iter::repeat_n(' ', c.len_utf8())),
+                c => masked.push(c),
+            }
+        }
+    }
+    masked
+}
+
 /// Returns the words of `text` with their offsets.
 pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let inside = |c: char| c.is_alphanumeric() || c == '_';

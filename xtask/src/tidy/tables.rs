@@ -68,7 +68,7 @@ fn judge(token: &str, paths: &[&str], known: &HashSet<&str>) -> Option<String> {
 }
 
 /// Returns `a/{b,c}/d` as `a/b/d` and `a/c/d`.
-fn expand(token: &str) -> Vec<String> {
+pub(super) fn expand(token: &str) -> Vec<String> {
     let Some((before, rest)) = token.split_once('{') else { return vec![token.to_owned()] };
     let Some((inside, after)) = rest.split_once('}') else { return vec![token.to_owned()] };
     let choices = inside.split(',').map(|choice| format!("{before}{}{after}", choice.trim()));
