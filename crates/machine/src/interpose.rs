@@ -4,7 +4,7 @@
 //! They take the place of the C library's in a test program. A thread of a simulated machine is
 //! known by a thread-local value; all others get what they asked for.
 
-use crate::schedule::{Baton, Key, Machine};
+use crate::schedule::{Baton, Key, Machine, World};
 use core::{
     cell::Cell,
     ffi::{CStr, c_char, c_int, c_long, c_uint, c_void},
@@ -97,6 +97,13 @@ pub fn note(text: impl FnOnce() -> String) {
         let _outside = Outside::enter();
         machine.lock().note(text);
     }
+}
+
+/// Gives the calling thread's machine to `work`.
+pub(crate) fn with_machine<T>(work: impl FnOnce(&mut World) -> T) -> T {
+    let (machine, _) = here().expect("a thread of a simulated machine");
+    let _outside = Outside::enter();
+    work(&mut machine.lock())
 }
 
 /// Answers the system calls of `nowait_sys`.

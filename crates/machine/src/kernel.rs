@@ -90,7 +90,7 @@ fn find(nr: i64) -> Option<(&'static str, Call)> {
         SYS_fallocate "fallocate" => file::fallocate,
         SYS_lseek "lseek" => file::lseek,
         SYS_fadvise64 "fadvise64" => file::fadvise,
-        SYS_sync_file_range "sync_file_range" => file::fsync,
+        SYS_sync_file_range "sync_file_range" => file::sync_file_range,
         SYS_fsync "fsync" => file::fsync,
         SYS_fdatasync "fdatasync" => file::fsync,
         SYS_read "read" => file::read,

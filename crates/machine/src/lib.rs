@@ -3,11 +3,12 @@
 //! ```text
 //! Machine    a run: main thread, clock, kernel, and what went wrong
 //!   interpose  where code meets the kernel: the C library's functions, and sys::raw
+//!   faults     devices that fail, and a power cut, as a program asks for them
 //!   schedule   which thread runs, and how far the time is
 //!   kernel     the system calls, as far as the engine needs them
 //!     descriptor  tables of descriptors; what is sent from one to another
 //!     file        files, their inode locks, what is cached of them
-//!     device      transfers that take time, come short, and meet each other
+//!     device      transfers that take time, come short, fail, and meet each other
 //!     aio         native AIO
 //!     uring       io_uring
 //!     event       event counters, polls
@@ -23,10 +24,12 @@
 //! Only in builds with `--cfg simulated` (`cargo x ci simulated`).
 #![cfg(simulated)]
 
+mod faults;
 mod interpose;
 mod kernel;
 mod schedule;
 
+pub use faults::{cut_power_after, cut_power_now, set_faults};
 pub use interpose::note;
 pub use nowait_sim::Failure;
 pub use schedule::{Machine, Report};

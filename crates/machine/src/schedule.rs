@@ -1,7 +1,7 @@
 //! Which thread runs, and how far the time is.
 
-use crate::{interpose, kernel::Kernel};
-use nowait_sim::{Failure, Prng};
+use crate::{faults::Cut, interpose, kernel::Kernel};
+use nowait_sim::{Failure, Faults, Prng};
 use nowait_sys::raw;
 use std::{
     collections::VecDeque,
@@ -114,6 +114,9 @@ pub(crate) struct World {
     pub(crate) rates: Rates,
     pub(crate) now: u64,
     pub(crate) kernel: Kernel,
+    /// How the devices fail.
+    pub(crate) faults: Faults,
+    pub(crate) cut: Option<Cut>,
     threads: Vec<Thread>,
     running: usize,
     /// By time; of equal ones the first is first.
@@ -165,6 +168,11 @@ impl World {
     pub(crate) fn name_thread(&mut self, name: String) {
         let running = self.running;
         self.threads[running].name = name;
+    }
+
+    /// Returns how many system calls there have been.
+    pub(crate) fn calls(&self) -> u64 {
+        self.report.calls
     }
 
     pub(crate) fn has_ended(&self, id: usize) -> bool {
@@ -337,6 +345,8 @@ impl Machine {
             rates,
             now: 1_000_000_000,
             kernel: Kernel::default(),
+            faults: Faults::none(),
+            cut: None,
             threads: Vec::new(),
             running: 0,
             events: Vec::new(),
@@ -411,6 +421,7 @@ impl Machine {
         let cost = cpu.prng.range(50..=1_000);
         cpu.now += cost;
         cpu.threads[id].call = name;
+        cpu.cut_power_if_due();
         if cpu.report.calls > CALLS_MAX {
             cpu.fail("runs in circles: too many system calls".to_owned());
             cpu.stop();

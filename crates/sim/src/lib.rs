@@ -76,3 +76,4 @@ pub use hardware::Hardware;
 pub use nowait_block::stacked::delay::VirtualClock;
 pub use oracle::Oracle;
 pub use prng::Prng;
+pub use store::File;

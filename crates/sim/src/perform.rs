@@ -154,7 +154,7 @@ impl Service {
         target.write(offset, bytes);
         let synced = request.bio.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0;
         if synced && self.faults.lies != Some(Lies::IgnoreFlush) {
-            target.sync_last_write();
+            target.sync(offset..offset + room as u64);
         }
         Ok(room as u32)
     }

@@ -14,6 +14,11 @@ struct Open<'a> {
 }
 
 impl File {
+    /// Draws the bytes that are left after a power cut.
+    pub fn left_after_cut(&self, faults: &Faults, prng: &mut Prng) -> Vec<u8> {
+        self.remains(&[], faults, prng).read(0, usize::MAX)
+    }
+
     /// Draws what is left, when the writes `served` were under way.
     pub(crate) fn remains(&self, served: &[Change], faults: &Faults, prng: &mut Prng) -> Sectors {
         let mut left = self.durable.clone();
@@ -207,7 +212,7 @@ mod tests {
         file.write(0, &[1; 1536]);
         file.set_len(1024);
         file.write(1024, &[2; 512]);
-        file.sync_last_write();
+        file.sync(1024..1536);
         let faults = Faults { torn_ppm: 0, ..Faults::volatile_cache() };
         assert_eq!(outcomes(file, &[], &faults), [[0, 0, 2], [1, 1, 2]]);
     }
@@ -218,7 +223,7 @@ mod tests {
         let file = store.by_fd_mut(3).unwrap();
         file.write(0, &[1; 512]);
         file.write(0, &[2; 512]);
-        file.sync_last_write();
+        file.sync(0..512);
         assert_eq!(outcomes(file, &[], &Faults::volatile_cache()), [[2]]);
     }
 

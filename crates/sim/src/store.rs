@@ -35,9 +35,9 @@ pub(crate) struct Descriptor {
     pub(crate) direct: bool,
 }
 
-/// One file.
+/// One file: what reads of it see, and what of that is durable.
 #[derive(Clone, Debug)]
-pub(crate) struct File {
+pub struct File {
     pub(crate) volatile: Sectors,
     pub(crate) durable: Sectors,
     pub(crate) pending: Vec<Pending>,
@@ -146,17 +146,36 @@ impl Store {
 }
 
 impl File {
+    /// Makes an empty file.
+    ///
+    /// # Panics
+    /// `sector_bytes` is 0.
+    pub fn empty(sector_bytes: usize) -> File {
+        assert!(sector_bytes > 0, "a sector has bytes");
+        File::new(Sectors::new(sector_bytes, 0))
+    }
+
     fn new(sectors: Sectors) -> File {
         File { volatile: sectors.clone(), durable: sectors, pending: Vec::new(), changes: 0 }
     }
 
+    /// Returns the size that reads see.
+    pub fn size(&self) -> u64 {
+        self.volatile.size()
+    }
+
+    /// Returns the bytes at `offset` that reads see: at most `len`, fewer at the end of the file.
+    pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        self.volatile.read(offset, len)
+    }
+
     /// Returns a point in the file's history: what a flush that begins now covers.
-    pub(crate) fn mark(&self) -> u64 {
+    pub fn mark(&self) -> u64 {
         self.changes
     }
 
     /// Writes; the change is pending.
-    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         self.note(Change::write(&self.volatile, offset, bytes));
     }
 
@@ -169,14 +188,16 @@ impl File {
         }
     }
 
-    pub(crate) fn set_len(&mut self, len: u64) {
+    /// Cuts the file off, or extends it with zeroes; the change is pending.
+    pub fn set_len(&mut self, len: u64) {
         let before = self.volatile.size();
         if len != before {
             self.note(if len > before { Change::Grow(len) } else { Change::Shrink(len) });
         }
     }
 
-    pub(crate) fn punch(&mut self, range: Range<u64>) {
+    /// Makes a hole as far as the file goes; the change is pending.
+    pub fn punch(&mut self, range: Range<u64>) {
         let end = range.end.min(self.volatile.size());
         if range.start < end {
             self.note(Change::Punch(range.start..end));
@@ -190,7 +211,7 @@ impl File {
     }
 
     /// Makes durable what was noted before `mark`.
-    pub(crate) fn flush(&mut self, mark: u64) {
+    pub fn flush(&mut self, mark: u64) {
         let count = self.pending.partition_point(|pending| pending.number < mark);
         for pending in self.pending.drain(..count) {
             pending.change.apply(&mut self.durable);
@@ -199,7 +220,7 @@ impl File {
 
     /// Loses pending writes for good: no flush will bring them to the medium, though reads see
     /// them. Sizes are kept.
-    pub(crate) fn forget(&mut self, mark: u64, mut lost: impl FnMut() -> bool) {
+    pub fn forget(&mut self, mark: u64, mut lost: impl FnMut() -> bool) {
         for pending in self.pending.iter_mut().filter(|pending| pending.number < mark) {
             if let Change::Write { sectors, .. } = &mut pending.change
                 && lost()
@@ -209,19 +230,18 @@ impl File {
         }
     }
 
-    /// Makes the last write durable, as RWF_DSYNC asks: its data, and all changes of size and
-    /// all holes up to it, as a journal would.
-    pub(crate) fn sync_last_write(&mut self) {
+    /// Makes the bytes of a range durable, as they are now, and all changes of size and all holes,
+    /// as a journal would: what RWF_DSYNC asks.
+    pub fn sync(&mut self, range: Range<u64>) {
         self.commit_journal();
-        let Some(Pending { change: Change::Write { sectors, .. }, .. }) = self.pending.pop() else {
-            return;
-        };
+        let sector_bytes = self.durable.sector_bytes();
+        let covered = range.start / sector_bytes..range.end.div_ceil(sector_bytes);
         for pending in &mut self.pending {
-            if let Change::Write { sectors: older, .. } = &mut pending.change {
-                older.retain(|index, _| !sectors.contains_key(index));
+            if let Change::Write { sectors, .. } = &mut pending.change {
+                let synced: Map = sectors.extract_if(covered.clone(), |_, _| true).collect();
+                self.durable.put(&synced);
             }
         }
-        self.durable.put(&sectors);
     }
 
     /// Makes sizes and holes durable; the data of writes stays pending, cut to them.
@@ -306,7 +326,7 @@ mod tests {
                 model[range].copy_from_slice(bytes);
                 file.write(*offset, bytes);
                 if matches!(op, Op::SyncWrite(..)) {
-                    file.sync_last_write();
+                    file.sync(*offset..offset + bytes.len() as u64);
                 }
             }
             Op::SetLen(len) => {

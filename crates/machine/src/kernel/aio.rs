@@ -152,8 +152,7 @@ fn begin(cpu: &mut Cpu<'_>, address: usize, at: usize, iocb: &Iocb) -> Result<()
             cpu.complete_polls();
         }
         (cmd::FSYNC | cmd::FDSYNC, _) => {
-            let time = cpu.drawn_time();
-            cpu.after(time, move |world| world.complete(request, Ok(0)));
+            cpu.start_sync(id, Box::new(move |world, answer| world.complete(request, answer)));
         }
         (cmd::PREAD | cmd::PREADV | cmd::PWRITE | cmd::PWRITEV, What::File(ino)) => {
             let write = matches!(iocb.opcode, cmd::PWRITE | cmd::PWRITEV);

@@ -13,6 +13,8 @@ pub(super) struct OpenFile {
     pub(super) flags: i32,
     /// Where calls without an offset go on, in a file.
     pub(super) position: u64,
+    /// Errors of flushes that it has been told of, or that came before it.
+    told_errors: u64,
     /// Numbers, messages and transfers that have it.
     references: usize,
 }
@@ -76,10 +78,9 @@ impl World {
     /// Opens something at the lowest free number from `floor` on.
     pub(super) fn open(&mut self, what: What, flags: i32, floor: i32) -> Answer {
         let id = self.new_id();
-        self.kernel
-            .descriptors
-            .open
-            .insert(id, OpenFile { what, flags, position: 0, references: 0 });
+        let told_errors = self.errors_so_far(what);
+        let open = OpenFile { what, flags, position: 0, told_errors, references: 0 };
+        self.kernel.descriptors.open.insert(id, open);
         self.install(id, floor)
     }
 
@@ -124,6 +125,10 @@ impl World {
 
     pub(super) fn flags(&self, id: OpenId) -> i32 {
         self.kernel.descriptors.open[&id].flags
+    }
+
+    pub(super) fn told_errors(&mut self, id: OpenId) -> &mut u64 {
+        &mut self.kernel.descriptors.open.get_mut(&id).expect("it is open").told_errors
     }
 
     pub(super) fn has_messages(&self, queue: usize) -> bool {

@@ -1,7 +1,9 @@
-//! Transfers: they take time, move their bytes piece by piece, or come short.
+//! Transfers: they take time, move their bytes piece by piece, come short, or fail. A write takes
+//! its bytes from memory when the device performs it, not when it is submitted.
 
 use super::{
     Answer,
+    descriptor::OpenId,
     file::{Locked, PAGE_BYTES},
 };
 use crate::schedule::{Cpu, Key, World};
@@ -43,6 +45,10 @@ pub(super) struct Job {
     pub(super) len: u64,
     /// From or to the cache: no time passes.
     pub(super) at_once: bool,
+    /// It ends when it is durable.
+    pub(super) sync: bool,
+    /// The open file, which is told of errors.
+    pub(super) id: OpenId,
 }
 
 /// What is done with the result of a transfer.
@@ -69,9 +75,10 @@ impl World {
         }
         if job.at_once {
             self.move_bytes(&job, 0, job.len);
-            let len = job.len as usize;
-            return self.end(&job, Ok(len), then);
+            let answer = Ok(job.len as usize);
+            return self.end(&job, answer, then);
         }
+        let fails = self.transfer_fails(&job);
         // In pieces of whole pages, at drawn times, in any order.
         let pages = job.len.div_ceil(PAGE_BYTES).max(1);
         let step = pages.div_ceil(PIECES_MAX) * PAGE_BYTES;
@@ -81,13 +88,39 @@ impl World {
             let (piece, to) = (job.clone(), (from + step).min(job.len));
             let time = self.drawn_time();
             last = last.max(time);
-            self.after(time, move |world| world.move_bytes(&piece, from, to));
+            if !fails || self.prng.chance(self.faults.partial_ppm) {
+                self.after(time, move |world| world.move_bytes(&piece, from, to));
+            }
             from = to;
         }
         self.after(last + 1, move |world| {
-            let len = job.len as usize;
-            world.end(&job, Ok(len), then);
+            let answer = if fails { Err(libc::EIO) } else { Ok(job.len as usize) };
+            let answer = if job.sync {
+                answer.and_then(|len| world.sync_transfer(&job, len))
+            } else {
+                answer
+            };
+            world.end(&job, answer, then);
         });
+    }
+
+    /// Draws whether the device fails a transfer.
+    fn transfer_fails(&mut self, job: &Job) -> bool {
+        let faults = &self.faults;
+        let ppm = if job.write { faults.write_error_ppm } else { faults.read_error_ppm };
+        self.prng.chance(ppm)
+    }
+
+    /// Makes durable what a synchronous write has moved.
+    fn sync_transfer(&mut self, job: &Job, len: usize) -> Answer {
+        if self.prng.chance(self.faults.flush_error_ppm) {
+            let mark = self.inode(job.locked.ino).medium.mark();
+            self.lose_unflushed(job.locked.ino, mark);
+        } else {
+            let range = job.offset..job.offset + len as u64;
+            self.inode(job.locked.ino).medium.sync(range);
+        }
+        self.tell_of_errors(job.id, job.locked.ino).map(|_| len)
     }
 
     fn end(&mut self, job: &Job, answer: Answer, then: Then) {
@@ -105,20 +138,16 @@ impl World {
         for part in &job.parts {
             let (begin, end) = (from.max(at), to.min(at + part.len as u64));
             if begin < end {
-                let place = (job.offset + begin) as usize..(job.offset + end) as usize;
-                let skipped = (begin - at) as usize;
+                let place = job.offset + begin..job.offset + end;
+                let (skipped, len) = ((begin - at) as usize, (end - begin) as usize);
+                // SAFETY: the program's memory is valid until the transfer ends.
+                let bytes = unsafe { part.bytes() };
                 if job.write {
-                    if inode.bytes.len() < place.end {
-                        inode.bytes.resize(place.end, 0);
-                    }
-                    // SAFETY: the program's memory is valid until the transfer ends.
-                    let bytes = unsafe { part.bytes() };
-                    inode.bytes[place.clone()]
-                        .copy_from_slice(&bytes[skipped..skipped + place.len()]);
-                    inode.is_written(place.start as u64, place.end as u64, now);
-                } else if place.end <= inode.bytes.len() {
+                    inode.medium.write(place.start, &bytes[skipped..skipped + len]);
+                    inode.is_written(place.start, place.end, now);
+                } else {
                     // SAFETY: as above.
-                    unsafe { part.write(skipped, &inode.bytes[place]) };
+                    unsafe { part.write(skipped, &inode.medium.read(place.start, len)) };
                 }
             }
             at += part.len as u64;
@@ -129,12 +158,17 @@ impl World {
 impl Cpu<'_> {
     /// Does a transfer while the running thread waits.
     pub(super) fn move_now(&mut self, job: Job) -> Answer {
+        self.await_end(|world, then| world.start(job, then))
+    }
+
+    /// Starts something, and waits for its result.
+    pub(super) fn await_end(&mut self, start: impl FnOnce(&mut World, Then)) -> Answer {
         let id = self.new_id() as u64;
         let then = move |world: &mut World, answer| {
             world.kernel.transfers.ended.insert(id, answer);
             world.wake(Key::Transfer(id), 1);
         };
-        self.start(job, Box::new(then));
+        start(self, Box::new(then));
         loop {
             if let Some(answer) = self.kernel.transfers.ended.remove(&id) {
                 return answer;

@@ -6,10 +6,11 @@
 use super::{
     Answer,
     descriptor::{OpenId, What},
-    device::{Job, Part},
+    device::{Job, Part, Then},
     event,
 };
 use crate::schedule::{Cpu, Key, World};
+use nowait_sim::Faults;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A page of the kernel's cache.
@@ -27,9 +28,12 @@ pub(super) struct Files {
     names: BTreeMap<String, u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inode {
-    pub(super) bytes: Vec<u8>,
+    /// What reads see, and what of that would be left after a power cut.
+    pub(super) medium: nowait_sim::File,
+    /// Errors that a flush has met so far.
+    errors: u64,
     cached: BTreeSet<u64>,
     allocated: BTreeSet<u64>,
     changed_ns: u64,
@@ -40,6 +44,19 @@ pub(super) struct Inode {
 }
 
 impl Inode {
+    fn new(in_memory: bool) -> Inode {
+        Inode {
+            medium: nowait_sim::File::empty(SECTOR_BYTES as usize),
+            errors: 0,
+            cached: BTreeSet::new(),
+            allocated: BTreeSet::new(),
+            changed_ns: 0,
+            in_memory,
+            exclusive: false,
+            sharing: 0,
+        }
+    }
+
     fn pages(from: u64, to: u64) -> impl Iterator<Item = u64> {
         from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)
     }
@@ -51,7 +68,7 @@ impl Inode {
     }
 
     fn set_len(&mut self, len: u64, now: u64) {
-        self.bytes.resize(len as usize, 0);
+        self.medium.set_len(len);
         let end = len.div_ceil(PAGE_BYTES);
         self.cached.split_off(&end);
         self.allocated.split_off(&end);
@@ -90,7 +107,7 @@ impl World {
 
     fn new_inode(&mut self, in_memory: bool) -> u64 {
         let ino = self.new_id() as u64;
-        self.kernel.files.inodes.insert(ino, Inode { in_memory, ..Inode::default() });
+        self.kernel.files.inodes.insert(ino, Inode::new(in_memory));
         ino
     }
 }
@@ -162,7 +179,7 @@ fn described(cpu: &mut Cpu<'_>, id: OpenId) -> (u64, u32, u64, u64) {
         What::File(ino) => {
             let inode = cpu.inode(ino);
             let allocated = inode.allocated.len() as u64 * PAGE_BYTES;
-            (ino, libc::S_IFREG | 0o644, inode.bytes.len() as u64, allocated)
+            (ino, libc::S_IFREG | 0o644, inode.medium.size(), allocated)
         }
         What::Reader(pipe) | What::Writer(pipe) => (pipe as u64, libc::S_IFIFO | 0o600, 0, 0),
         What::End { own, .. } => (own as u64, libc::S_IFSOCK | 0o600, 0, 0),
@@ -250,9 +267,9 @@ pub(super) unsafe fn fallocate(
     cpu.sleep(Key::Time, Some(until));
     let now = cpu.now;
     let inode = cpu.inode(ino);
-    let end = (offset + len).min(inode.bytes.len());
+    let end = (offset + len).min(inode.medium.size() as usize);
     if offset < end {
-        inode.bytes[offset..end].fill(0);
+        inode.medium.punch(offset as u64..end as u64);
         inode.changed_ns = now;
         if mode as i32 == PUNCH {
             let whole = (offset as u64).div_ceil(PAGE_BYTES)..end as u64 / PAGE_BYTES;
@@ -266,7 +283,7 @@ pub(super) unsafe fn fallocate(
 pub(super) unsafe fn lseek(cpu: &mut Cpu<'_>, [number, offset, whence, ..]: [usize; 6]) -> Answer {
     let (_, ino) = cpu.file(number).map_err(|_| libc::ESPIPE)?;
     let inode = cpu.inode(ino);
-    let size = inode.bytes.len() as u64;
+    let size = inode.medium.size();
     let offset = offset as u64;
     let is_data = |page: u64| inode.allocated.contains(&page);
     let found = match whence as i32 {
@@ -290,10 +307,66 @@ pub(super) unsafe fn fadvise(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Ans
 }
 
 pub(super) unsafe fn fsync(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
+    let (id, _) = cpu.file(number)?;
+    cpu.refer(id);
+    let synced = cpu.await_end(|world, then| world.start_sync(id, then));
+    cpu.unrefer(id);
+    synced
+}
+
+/// Writes to the device, and makes nothing durable.
+pub(super) unsafe fn sync_file_range(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
     cpu.file(number)?;
     let until = cpu.now + cpu.drawn_time();
     cpu.sleep(Key::Time, Some(until));
     Ok(0)
+}
+
+impl World {
+    /// Starts a flush of what has been written so far; `then` gets its result. The caller holds the
+    /// open file.
+    pub(super) fn start_sync(&mut self, id: OpenId, then: Then) {
+        let What::File(ino) = self.what(id) else { return then(self, Err(libc::EINVAL)) };
+        let mark = self.inode(ino).medium.mark();
+        let fails = self.prng.chance(self.faults.flush_error_ppm);
+        let time = self.drawn_time();
+        self.after(time, move |world| {
+            match fails {
+                true => world.lose_unflushed(ino, mark),
+                false => world.inode(ino).medium.flush(mark),
+            }
+            let told = world.tell_of_errors(id, ino);
+            then(world, told);
+        });
+    }
+
+    /// A flush has failed: some of what it was to cover is lost for good, though reads see it.
+    pub(super) fn lose_unflushed(&mut self, ino: u64, mark: u64) {
+        let rate = self.faults.forget_ppm;
+        let mut prng = self.prng.fork();
+        let inode = self.inode(ino);
+        inode.errors += 1;
+        inode.medium.forget(mark, || prng.chance(rate));
+    }
+
+    /// Tells an open file once of each error of a flush since it was opened.
+    pub(super) fn tell_of_errors(&mut self, id: OpenId, ino: u64) -> Answer {
+        let errors = self.inode(ino).errors;
+        let told = core::mem::replace(self.told_errors(id), errors);
+        if told == errors { Ok(0) } else { Err(libc::EIO) }
+    }
+
+    /// Returns how many errors flushes have met so far: each was told to an open file.
+    pub(super) fn errors_so_far(&mut self, what: What) -> u64 {
+        if let What::File(ino) = what { self.inode(ino).errors } else { 0 }
+    }
+
+    /// Draws what is left of a file after a power cut.
+    pub(crate) fn left_after_cut(&mut self, path: &str, faults: &Faults) -> Vec<u8> {
+        let ino = self.kernel.files.names[path];
+        let mut prng = self.prng.fork();
+        self.inode(ino).medium.left_after_cut(faults, &mut prng)
+    }
 }
 
 /// One transfer as its caller wants it.
@@ -318,6 +391,7 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
     const RWF_NOWAIT: u32 = 8;
     const RWF_APPEND: u32 = 0x10;
     const RWF_NOAPPEND: u32 = 0x20;
+    const RWF_SYNCS: u32 = 2 | 4;
     let flags = world.flags(wanted.id);
     let access = flags & libc::O_ACCMODE;
     let forbidden = if wanted.write { libc::O_RDONLY } else { libc::O_WRONLY };
@@ -339,7 +413,7 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
         }
     }
     let extends =
-        |world: &mut World| appends || wanted.offset + len > world.inode(ino).bytes.len() as u64;
+        |world: &mut World| appends || wanted.offset + len > world.inode(ino).medium.size();
     let exclusive = match (wanted.write, direct) {
         (true, true) => Some(extends(world)),
         (true, false) => Some(true),
@@ -359,8 +433,10 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
         world.unlock_inode(ino, exclusive);
     }
     let (offset, len, at_once) = decided?;
-    let (write, parts) = (wanted.write, wanted.parts.clone());
-    Ok(Some(Job { locked, write, parts, offset, len, at_once }))
+    let (write, parts, id) = (wanted.write, wanted.parts.clone(), wanted.id);
+    let sync = write && (flags & libc::O_DSYNC != 0 || wanted.rw_flags & RWF_SYNCS != 0);
+    let at_once = at_once && !sync;
+    Ok(Some(Job { locked, write, parts, offset, len, at_once, sync, id }))
 }
 
 fn decide(
@@ -369,9 +445,16 @@ fn decide(
     wanted: &Wanted,
     (direct, appends, waits, len): (bool, bool, bool, u64),
 ) -> Result<(u64, u64, bool), i32> {
-    let size = world.inode(ino).bytes.len() as u64;
+    let size = world.inode(ino).medium.size();
     let offset = if wanted.write && appends { size } else { wanted.offset };
     let len = if wanted.write { len } else { len.min(size.saturating_sub(offset)) };
+    let grows = wanted.write && (offset + len).div_ceil(PAGE_BYTES) > size.div_ceil(PAGE_BYTES);
+    if grows
+        && !world.inode(ino).in_memory
+        && world.faults.capacity_bytes.is_some_and(|it| offset + len > it)
+    {
+        return Err(libc::ENOSPC);
+    }
     let cached_rate = world.rates.cached;
     let in_memory = world.inode(ino).in_memory;
     if direct {

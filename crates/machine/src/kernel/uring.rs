@@ -472,9 +472,9 @@ fn begin(cpu: &mut Cpu<'_>, ring: usize, sqe: &Sqe) {
                 false => cpu.complete_entry(request, Err(libc::EAGAIN)),
             }
         }
-        (op::FSYNC, _) => {
-            let time = cpu.drawn_time();
-            cpu.after(time, move |world| world.complete_entry(request, Ok(0)));
+        (op::FSYNC, Some(id)) => {
+            let then = move |world: &mut World, answer| world.complete_entry(request, answer);
+            cpu.start_sync(id, Box::new(then));
         }
         (op::POLL_ADD, _) => cpu.attempt_entry(request, Awaited::Poll(sqe.op_flags)),
         (op::READ | op::WRITE | op::READV | op::WRITEV, Some(id)) => {

@@ -4,16 +4,18 @@
 //! A page is written by one thread only, so that a read is judged exactly: it may find what was
 //! there when it began, or what was begun before it ended. The pages behind a bound belong to a
 //! thread that truncates. In the end the file is what was written last.
-use crate::model::{Model, PAGE};
+use crate::model::{Model, PAGE, Promise, Told};
 use futures_lite::future::{self, block_on};
 use nowait::{
-    Advice, AlignedBuffer, AsyncFile, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue,
-    SubmitMode, Zeroing,
+    Advice, AlignedBuffer, AsyncFile, BackendChoice, CacheMode, Completion, Error, File, Nowait,
+    OpenOptions, Queue, SubmitMode, Zeroing,
 };
 use nowait_machine::note;
-use nowait_sim::Prng;
+use nowait_sim::{Faults, Prng};
+use nowait_sys::Errno;
 use std::{
-    sync::Arc,
+    ops::Range,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -28,6 +30,8 @@ struct Setup {
     modes: Vec<CacheMode>,
     /// The file is open in this mode when the others begin, and closed while they work.
     first: CacheMode,
+    /// Devices fail.
+    faulty: bool,
 }
 
 impl Setup {
@@ -50,7 +54,17 @@ impl Setup {
                 (mode, vec![mode])
             }
         };
-        Setup { nowait, model: Model::new(PAGES), modes, first }
+        let faulty = prng.chance(300_000);
+        Setup { nowait, model: Model::new(PAGES), modes, first, faulty }
+    }
+
+    /// Takes the result of a request; `None`: the device has failed it, as it may.
+    fn expected<T>(&self, result: Result<T, Error>) -> Option<T> {
+        let may_fail = |errno| self.faulty && (errno == Errno::IO || errno == Errno::NOSPC);
+        match result {
+            Err(error) if may_fail(error.errno()) => None,
+            result => Some(result.unwrap()),
+        }
     }
 
     fn open(&self, prng: &mut Prng) -> File {
@@ -74,14 +88,17 @@ struct Actor {
     setup: Arc<Setup>,
     prng: Prng,
     file: File,
+    /// What this open was told of lost data.
+    told: Told,
     own: Vec<u64>,
 }
 
 impl Actor {
     fn new(setup: Arc<Setup>, mut prng: Prng, number: u64, count: u64) -> Actor {
+        let told = setup.model.told();
         let file = setup.open(&mut prng);
         let own = (0..PAGES).filter(|page| page % count == number).collect();
-        Actor { setup, prng, file, own }
+        Actor { setup, prng, file, told, own }
     }
 
     fn page_of_own(&mut self) -> u64 {
@@ -100,14 +117,22 @@ impl Actor {
 
     fn work(&mut self) {
         let page = self.page_of_own();
-        let kind = self.prng.index(12);
+        let kind = self.prng.index(13);
         note(|| format!("step {kind} on page {page}, {}", described(&self.file)));
         match kind {
             0 | 1 => self.write(page),
             2 | 3 => self.read(),
-            4 => self.file.sync_all().unwrap(),
-            5 => self.file.sync_data().unwrap(),
-            6 => self.file = self.setup.open(&mut self.prng),
+            4 => self.sync(0..PAGES, File::sync_all),
+            5 => self.sync(0..PAGES, File::sync_data),
+            6 => {
+                // Before the open: errors that come after it are told to it.
+                let told = self.setup.model.told();
+                (self.file, self.told) = (self.setup.open(&mut self.prng), told);
+            }
+            12 => {
+                let end = (page + 1 + self.prng.below(4)).min(PAGES);
+                self.sync(page..end, |file| file.sync_range(page * PAGE, (end - page) * PAGE));
+            }
             7 => {
                 let advice = [Advice::WillNeed, Advice::DontNeed][self.prng.index(2)];
                 self.file.advise(page * PAGE..(page + 3) * PAGE, advice).unwrap();
@@ -119,10 +144,35 @@ impl Actor {
         }
     }
 
+    /// Says how a sync, or a request that includes one, has ended.
+    fn synced<T>(&mut self, result: Result<T, Error>, promise: Option<&Promise>) -> bool {
+        match (self.setup.expected(result), promise) {
+            (Some(_), Some(promise)) => self.setup.model.end_sync(promise, &self.told),
+            (Some(_), None) => {}
+            (None, _) => {
+                self.setup.model.has_failed(&mut self.told);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn sync(&mut self, pages: Range<u64>, sync: impl FnOnce(&File) -> Result<(), Error>) {
+        let promise = self.setup.model.begin_sync(pages);
+        let result = sync(&self.file);
+        self.synced(result, Some(&promise));
+    }
+
+    /// Says how a write has ended: one that failed may have changed any part of the page.
+    fn wrote<T>(&self, page: u64, result: Result<T, Error>) {
+        if self.setup.expected(result).is_some() {
+            self.setup.model.end_write(page);
+        }
+    }
+
     fn write(&mut self, page: u64) {
         let bytes = self.setup.model.begin_write(page);
-        self.file.write_all_at(&bytes, page * PAGE).unwrap();
-        self.setup.model.end_write(page);
+        self.wrote(page, self.file.write_all_at(&bytes, page * PAGE));
     }
 
     fn read(&mut self) {
@@ -130,22 +180,24 @@ impl Actor {
         let pages = first..(first + count).min(PAGES);
         let seen = self.setup.model.begin_read(pages.clone());
         let mut bytes = AlignedBuffer::zeroed(((pages.end - first) * PAGE) as usize);
-        self.file.read_exact_at(&mut bytes, first * PAGE).unwrap();
-        self.setup.model.end_read(&seen, &bytes);
+        let read = self.file.read_exact_at(&mut bytes, first * PAGE);
+        if self.setup.expected(read).is_some() {
+            self.setup.model.end_read(&seen, &bytes);
+        }
     }
 
     fn zero(&mut self, page: u64) {
         self.setup.model.begin_zero(page);
         let range = page * PAGE..(page + 1) * PAGE;
         let zeroing = [Zeroing::Hole, Zeroing::Allocated][self.prng.index(2)];
-        self.file.zero(range, zeroing).unwrap();
-        self.setup.model.end_write(page);
+        self.wrote(page, self.file.zero(range, zeroing));
     }
 
     /// What is lent stays as it is, whatever others do; only this thread writes the page.
     fn lend(&mut self, page: u64) {
         let seen = self.setup.model.begin_read(page..page + 1);
-        let Some(lent) = self.file.lend(page * PAGE, PAGE as usize).unwrap() else { return };
+        let lent = self.setup.expected(self.file.lend(page * PAGE, PAGE as usize)).flatten();
+        let Some(lent) = lent else { return };
         let mut bytes = Vec::new();
         lent.chunks().for_each(|slice| bytes.extend_from_slice(slice));
         self.setup.model.end_read(&seen, &bytes);
@@ -162,23 +214,26 @@ impl Actor {
                     None => write.await.0,
                 }
             });
-            assert_eq!(write.unwrap(), PAGE as usize);
-            self.setup.model.end_write(page);
+            self.wrote(page, write.inspect(|done| assert_eq!(*done, PAGE as usize)));
         }
     }
 
     /// Writes of different pages, reads and syncs at a time; then the queue goes, perhaps before
     /// all have ended: what was submitted is done all the same.
     fn queue(&mut self) {
-        let mut queue: Queue<u64, AlignedBuffer> = self.setup.nowait.queue(16).unwrap();
+        let mut queue: Queue<Tag, AlignedBuffer> = self.setup.nowait.queue(16).unwrap();
         let mut pages = self.own.clone();
         self.prng.shuffle(&mut pages);
         pages.truncate(1 + self.prng.index(6));
         for page in &pages {
             let bytes = self.setup.model.begin_write(*page);
+            let version = self.setup.model.newest(*page);
             let taken = match self.prng.chance(300_000) {
-                true => queue.write_durable(&self.file, bytes, page * PAGE, *page),
-                false => queue.write(&self.file, bytes, page * PAGE, *page),
+                true => {
+                    let tag = Tag::Durable(*page, version);
+                    queue.write_durable(&self.file, bytes, page * PAGE, tag)
+                }
+                false => queue.write(&self.file, bytes, page * PAGE, Tag::Write(*page)),
             };
             taken.unwrap();
             if self.prng.chance(300_000) {
@@ -187,76 +242,100 @@ impl Actor {
             // In the order of their submission, where a page cache is.
             if self.file.alignment().is_none() && self.prng.chance(300_000) {
                 let bytes = self.setup.model.begin_write(*page);
-                queue.write(&self.file, bytes, page * PAGE, *page).unwrap();
+                queue.write(&self.file, bytes, page * PAGE, Tag::Write(*page)).unwrap();
             }
         }
+        let promise = self.setup.model.begin_sync(0..PAGES);
         if self.prng.chance(300_000) {
-            queue.sync_data(&self.file, u64::MAX).unwrap();
+            queue.sync_data(&self.file, Tag::Sync).unwrap();
         }
         queue.submit();
         let mut left = queue.len();
         if self.prng.chance(300_000) {
             left = self.prng.index(left + 1);
         }
+        // What is not known to have succeeded may not have.
+        let mut unknown =
+            if left < queue.len() && self.setup.faulty { pages.clone() } else { vec![] };
         let mut ended = 0;
         while ended < left {
             let min = self.prng.index(left - ended + 1);
-            ended += queue
-                .reap(min, None, |completion| {
-                    let expected = if completion.tag == u64::MAX { 0 } else { PAGE as usize };
-                    assert_eq!(completion.result.unwrap(), expected);
-                })
-                .unwrap();
+            let reap = |completion: Completion<Tag, AlignedBuffer>| match completion.tag {
+                Tag::Sync => drop(self.synced(completion.result, Some(&promise))),
+                Tag::Durable(page, version) => match self.synced(completion.result, None) {
+                    true => self.setup.model.is_durable(page, version),
+                    false => unknown.push(page),
+                },
+                Tag::Write(page) => match self.setup.expected(completion.result) {
+                    Some(done) => assert_eq!(done, PAGE as usize),
+                    None => unknown.push(page),
+                },
+            };
+            ended += queue.reap(min, None, reap).unwrap();
         }
         drop(queue);
+        pages.retain(|page| !unknown.contains(page));
         pages.iter().for_each(|page| self.setup.model.end_write(*page));
     }
 
     fn future(&mut self, page: u64) {
         let file = AsyncFile::from(self.file.clone());
         let bytes = self.setup.model.begin_write(page);
-        let sync = self.prng.chance(500_000);
-        let (written, synced) = block_on(async {
-            let written = file.write_at(bytes, page * PAGE).await.0;
-            let synced = if sync { file.sync_data().await } else { Ok(()) };
-            (written, synced)
-        });
-        assert_eq!((written.unwrap(), synced.unwrap()), (PAGE as usize, ()));
-        self.setup.model.end_write(page);
+        let written = block_on(file.write_at(bytes, page * PAGE)).0;
+        self.wrote(page, written.inspect(|done| assert_eq!(*done, PAGE as usize)));
+        if self.prng.chance(500_000) {
+            self.sync(0..PAGES, |_| block_on(file.sync_data()));
+        }
     }
+}
+
+/// What a request of a queue was.
+#[derive(Clone, Copy, Debug)]
+enum Tag {
+    Write(u64),
+    /// This version of a page is durable when it has ended.
+    Durable(u64, usize),
+    Sync,
 }
 
 /// Cuts off and extends the file behind the pages of others, who sync and open it meanwhile.
 fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
     let mut file = setup.open(&mut prng);
     for step in 0..steps as u64 {
-        let pages = prng.range(0..=6);
-        note(|| format!("truncates to {PAGES} + {pages} pages, {}", described(&file)));
-        let end = (PAGES + pages) * PAGE;
-        file.set_len(end).unwrap();
-        assert_eq!(file.size().unwrap(), end, "as long as it was made");
-        assert_eq!(bytes_to_the_end(&file, PAGES * PAGE), pages * PAGE);
+        if truncate_once(setup, &mut prng, &file, step).is_none() {
+            return note(|| "truncates no more".to_owned());
+        }
         if prng.chance(500_000) {
             file = setup.open(&mut prng);
         }
-        let mut bytes = AlignedBuffer::zeroed(PAGE as usize);
-        bytes.fill(step as u8 | 1);
-        file.write_all_at(&bytes, end).unwrap();
-        let mut back = AlignedBuffer::zeroed(PAGE as usize);
-        file.read_exact_at(&mut back, end).unwrap();
-        assert_eq!(*back, *bytes, "what was appended");
-        file.set_len(end).unwrap();
     }
-    file.set_len(PAGES * PAGE).unwrap();
+    setup.expected(file.set_len(PAGES * PAGE));
+}
+
+/// `None`: the device has failed.
+fn truncate_once(setup: &Setup, prng: &mut Prng, file: &File, step: u64) -> Option<()> {
+    let pages = prng.range(0..=6);
+    note(|| format!("truncates to {PAGES} + {pages} pages, {}", described(file)));
+    let end = (PAGES + pages) * PAGE;
+    setup.expected(file.set_len(end))?;
+    assert_eq!(file.size().unwrap(), end, "as long as it was made");
+    assert_eq!(bytes_to_the_end(setup, file, PAGES * PAGE)?, pages * PAGE);
+    let mut bytes = AlignedBuffer::zeroed(PAGE as usize);
+    bytes.fill(step as u8 | 1);
+    setup.expected(file.write_all_at(&bytes, end))?;
+    let mut back = AlignedBuffer::zeroed(PAGE as usize);
+    setup.expected(file.read_exact_at(&mut back, end))?;
+    assert_eq!(*back, *bytes, "what was appended");
+    setup.expected(file.set_len(end))
 }
 
 /// Counts the bytes that can be read from an offset on: a device may give fewer at a time.
-fn bytes_to_the_end(file: &File, offset: u64) -> u64 {
+fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
     let mut tail = AlignedBuffer::zeroed((8 * PAGE) as usize);
     let mut count = 0;
     loop {
-        match file.read_at(&mut tail, offset + count).unwrap() as u64 {
-            0 => return count,
+        match setup.expected(file.read_at(&mut tail, offset + count))? as u64 {
+            0 => return Some(count),
             more => count += more,
         }
     }
@@ -277,6 +356,36 @@ fn contents() -> Vec<u8> {
     bytes
 }
 
+/// Draws how devices fail while the program runs.
+fn faults(prng: &mut Prng) -> Faults {
+    let errors = Faults::swarm(prng);
+    let room = (PAGES + prng.below(8)) * PAGE;
+    Faults {
+        read_error_ppm: errors.read_error_ppm / 4,
+        write_error_ppm: errors.write_error_ppm / 2,
+        flush_error_ppm: errors.flush_error_ppm / 2,
+        partial_ppm: errors.partial_ppm,
+        forget_ppm: errors.forget_ppm,
+        capacity_bytes: prng.chance(300_000).then_some(room),
+        ..Faults::none()
+    }
+}
+
+/// What was promised when the power failed, and what was left then.
+type AtCut = Arc<Mutex<Option<(Model, Vec<u8>)>>>;
+
+/// Has the power fail at some time of the run; what was promised then is kept for the end.
+fn cut_power(setup: &Arc<Setup>, prng: &mut Prng) -> AtCut {
+    let at_cut = AtCut::default();
+    let faults = Faults::swarm(prng);
+    let calls = [prng.below(1_500), u64::MAX / 2][prng.index(2)];
+    let (kept, of) = (at_cut.clone(), setup.clone());
+    nowait_machine::cut_power_after(calls, PATH, faults, move |left| {
+        *kept.lock().unwrap() = Some((of.model.as_it_is(), left));
+    });
+    at_cut
+}
+
 /// Runs it on the machine that calls this.
 pub(crate) fn program(seed: u64) {
     const STEPS: usize = 25;
@@ -284,6 +393,11 @@ pub(crate) fn program(seed: u64) {
     let setup = Arc::new(Setup::draw(&mut prng));
     let first = setup.open_in(setup.first);
     first.set_len(PAGES * PAGE).unwrap();
+    first.sync_all().unwrap();
+    if setup.faulty {
+        nowait_machine::set_faults(faults(&mut prng));
+    }
+    let at_cut = cut_power(&setup, &mut prng);
     let actors = prng.range(1..=3);
     let mut threads: Vec<_> = (0..actors)
         .map(|number| {
@@ -295,16 +409,25 @@ pub(crate) fn program(seed: u64) {
         let (setup, prng) = (setup.clone(), prng.fork());
         threads.push(std::thread::spawn(move || truncate(&setup, prng, STEPS / 3)));
     }
+    let (of, reads) = (setup.clone(), prng.below(20));
     threads.push(std::thread::spawn(move || {
         let mut page = AlignedBuffer::zeroed(PAGE as usize);
-        (0..prng.below(20))
-            .for_each(|page_no| first.read_exact_at(&mut page, page_no * PAGE).unwrap());
+        for page_no in 0..reads {
+            of.expected(first.read_exact_at(&mut page, page_no * PAGE));
+        }
         drop(first);
     }));
     let ends: Vec<_> = threads.into_iter().map(std::thread::JoinHandle::join).collect();
     let unwind = |panic| std::panic::resume_unwind(panic);
     ends.into_iter().for_each(|end| end.unwrap_or_else(unwind));
+    nowait_machine::cut_power_now();
+    nowait_machine::set_faults(Faults::none());
     let setup = Arc::into_inner(setup).expect("all threads have ended");
     drop(setup.nowait);
-    setup.model.judge(&contents());
+    match setup.faulty {
+        true => setup.model.judge_left(&contents()),
+        false => setup.model.judge(&contents()),
+    }
+    let (promised, left) = at_cut.lock().unwrap().take().expect("the power has failed");
+    promised.judge_left(&left);
 }

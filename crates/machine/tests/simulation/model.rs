@@ -18,14 +18,30 @@ struct Page {
     versions: Vec<u64>,
     /// Versions up to here were written for good: none before can be read any more.
     ended: usize,
+    /// None before this one may be left after a power cut.
+    durable: usize,
 }
 
-/// All pages.
-pub(crate) struct Model(Mutex<Pages>);
+/// All pages; or what they were when the power failed.
+pub(crate) struct Model(Mutex<State>);
 
-struct Pages {
+#[derive(Clone, Debug)]
+struct State {
     pages: Vec<Page>,
     next: u64,
+    /// What opens were told of so far: those made later are not told again.
+    told: Told,
+}
+
+/// What an open was told: versions of each page up to here may be lost, and no later sync by the
+/// same open promises them.
+#[derive(Clone, Debug)]
+pub(crate) struct Told(Vec<usize>);
+
+/// What a sync promises if it succeeds: so many versions of each page.
+pub(crate) struct Promise {
+    first: u64,
+    ended: Vec<usize>,
 }
 
 /// What a read may find: from which version on, for each page.
@@ -36,11 +52,18 @@ pub(crate) struct Seen {
 
 impl Model {
     pub(crate) fn new(pages: u64) -> Model {
-        let page = Page { versions: vec![0], ended: 0 };
-        Model(Mutex::new(Pages { pages: vec![page; pages as usize], next: 1 }))
+        let page = Page { versions: vec![0], ended: 0, durable: 0 };
+        let told = Told(vec![0; pages as usize]);
+        Model(Mutex::new(State { pages: vec![page; pages as usize], next: 1, told }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
+    /// Copies it while no thread runs.
+    pub(crate) fn as_it_is(&self) -> Model {
+        let pages = self.0.try_lock().expect("no system call is made with it locked");
+        Model(Mutex::new(pages.clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -68,6 +91,49 @@ impl Model {
         page.ended = page.versions.len() - 1;
     }
 
+    /// Returns the number of the version that was begun last.
+    pub(crate) fn newest(&self, page: u64) -> usize {
+        self.lock().pages[page as usize].versions.len() - 1
+    }
+
+    /// A version was written in a way that makes it durable.
+    pub(crate) fn is_durable(&self, page: u64, version: usize) {
+        let mut pages = self.lock();
+        let durable = &mut pages.pages[page as usize].durable;
+        *durable = version.max(*durable);
+    }
+
+    /// Returns what an open made now was told.
+    pub(crate) fn told(&self) -> Told {
+        self.lock().told.clone()
+    }
+
+    /// A sync of these pages begins.
+    pub(crate) fn begin_sync(&self, range: Range<u64>) -> Promise {
+        let Seen { first, ended } = self.begin_read(range);
+        Promise { first, ended }
+    }
+
+    /// It has succeeded.
+    pub(crate) fn end_sync(&self, promise: &Promise, told: &Told) {
+        let mut pages = self.lock();
+        for (index, ended) in promise.ended.iter().enumerate() {
+            let page = promise.first as usize + index;
+            if *ended > told.0[page] {
+                let durable = &mut pages.pages[page].durable;
+                *durable = (*ended).max(*durable);
+            }
+        }
+    }
+
+    /// A sync has failed: what has been written so far may be lost, and the open was told.
+    pub(crate) fn has_failed(&self, told: &mut Told) {
+        let mut pages = self.lock();
+        let all: Vec<usize> = pages.pages.iter().map(|page| page.versions.len() - 1).collect();
+        *told = Told(all);
+        pages.told = told.clone();
+    }
+
     pub(crate) fn begin_read(&self, range: Range<u64>) -> Seen {
         let pages = self.lock();
         let ended = range.clone().map(|page| pages.pages[page as usize].ended).collect();
@@ -88,8 +154,24 @@ impl Model {
     pub(crate) fn judge(&self, bytes: &[u8]) {
         let pages = self.lock();
         assert_eq!(bytes.len(), pages.pages.len() * PAGE as usize, "the size of the file");
+        pages.judge(bytes, |page| page.ended);
+    }
+
+    /// Judges what is left of it when the power fails, or when writes have failed and were given
+    /// up.
+    pub(crate) fn judge_left(&self, bytes: &[u8]) {
+        let pages = self.lock();
+        let len = pages.pages.len() * PAGE as usize;
+        assert!(bytes.len() >= len, "{} bytes are left", bytes.len());
+        pages.judge(&bytes[..len], |page| page.durable);
+    }
+}
+
+impl State {
+    fn judge(&self, bytes: &[u8], first: impl Fn(&Page) -> usize) {
         for (page, found) in bytes.chunks(PAGE as usize).enumerate() {
-            judge(page as u64, found, &pages.pages[page].versions[pages.pages[page].ended..]);
+            let of = &self.pages[page];
+            judge(page as u64, found, &of.versions[first(of)..]);
         }
     }
 }
