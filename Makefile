@@ -11,8 +11,8 @@ NOWAIT := dist/bin/nowait
 STAMP := .stamps/setup-$(shell cat xtask/setup.sh /etc/os-release /etc/machine-id 2>/dev/null \
 	| cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test test-full lint fmt dist bench bench-submit bench-posix bench-cache \
-	bench-serve \
+.PHONY: help setup demo test test-full lint fmt dist docs bench bench-submit \
+	bench-posix bench-cache bench-serve \
 	loom miri sanitize fuzz soak clean
 
 help: ## Print this list
@@ -27,6 +27,9 @@ $(STAMP):
 
 dist: setup ## Build dist/: the tool, libaio.so.1, libnowait_preload.so, the C API
 	@$(X) dist
+
+docs: setup ## Build the documentation as a book, with rustdoc beside: target/docs
+	@$(X) docs
 
 demo: dist ## Show an unmodified fio with and without nowait (under 90 seconds)
 	@mkdir -p target/demo

@@ -6,11 +6,13 @@
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs)
 //!                             └─ loom, simulated, miri      (ci.rs, log.rs)
+//!   make docs ── cargo x docs                                (docs.rs)
 //! ```
 
 mod c_api;
 mod ci;
 mod dist;
+mod docs;
 mod examples;
 mod log;
 mod outcome;
@@ -27,6 +29,7 @@ Usage: cargo x COMMAND
   ci [--quick] [JOB...]
                 run these jobs, or the quick form of all; `cargo x ci --list` names them
   dist [c-api]  fill dist/, or only what a C program needs, and check what was linked
+  docs          the documentation as a book, with rustdoc beside, in target/docs
   tidy          the rules that no other tool checks
   skips         fail when more tests were skipped than tests/skips.allowed permits
 ";
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         ["ci", jobs @ ..] => ci::run(jobs),
         ["dist"] => dist::run(),
         ["dist", "c-api"] => c_api::install(&process::root().join("dist")),
+        ["docs"] => docs::run(),
         ["tidy"] => tidy::run(),
         ["skips"] => skips::run(),
         [] | ["help" | "--help" | "-h"] => {

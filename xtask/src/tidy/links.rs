@@ -13,7 +13,7 @@ const BOOK: &str = "docs/";
 const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Documents beside `docs/` that the book holds too.
-pub(crate) const BESIDE: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+pub(crate) const BESIDE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// What `cargo x docs` puts beside the pages: rustdoc.
 const GENERATED: &str = "docs/api/";
@@ -70,8 +70,8 @@ fn judge(
     if !headings.contains_key(path.as_str()) && !process::root().join(&path).exists() {
         return Err(format!("there is no {path}: link to what there is"));
     }
-    let in_book = path.starts_with(BOOK) || BESIDE.contains(&path.as_str());
-    if from.starts_with(BOOK) && !in_book {
+    let in_book = |path: &str| path.starts_with(BOOK) || BESIDE.contains(&path);
+    if in_book(from) && !in_book(&path) {
         return Err(format!("{path} is not in the book: name it in backticks"));
     }
     let known = headings.get(path.as_str());
@@ -82,7 +82,7 @@ fn judge(
 }
 
 /// Returns `target` of a document at `from`, relative to the root.
-fn resolve(from: &str, target: &str) -> String {
+pub(crate) fn resolve(from: &str, target: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
     for part in target.split('/') {
@@ -96,7 +96,7 @@ fn resolve(from: &str, target: &str) -> String {
 }
 
 /// Returns the targets of all links with their offsets, but for those in code.
-fn links(text: &str) -> Vec<(usize, String)> {
+pub(crate) fn links(text: &str) -> Vec<(usize, String)> {
     let prose = mask_code(text);
     let mut found = Vec::new();
     for (at, _) in prose.match_indices("](") {
