@@ -18,7 +18,7 @@
 use crate::FRAME_BYTES;
 use crate::copy;
 use crate::file::CachedFile;
-use crate::flush::Durable;
+use crate::flush::SyncLevel;
 use crate::folio::FolioId;
 use crate::mapping::Mapping;
 use crate::page_wait::Reason;
@@ -135,7 +135,7 @@ impl Change {
                 (Ok(_), How::Look) => return Step::Done(Err(Errno::BUSY)),
                 (Ok(_), _) => {
                     let file = self.file.clone();
-                    self.sync = Some(SyncOperation::whole(file, Durable::Written));
+                    self.sync = Some(SyncOperation::whole(file, SyncLevel::WriteOnly));
                     continue;
                 }
                 (Err(busy), How::Look) if busy.reason == Reason::Written => {

@@ -1,7 +1,7 @@
 //! A cached file: its mapping, its sizes, and how bios reach it.
 
 use crate::cache::Cache;
-use crate::flush::{Durable, Flush};
+use crate::flush::{Flush, SyncLevel};
 use crate::folio::FolioId;
 use crate::mapping::Mapping;
 use crate::sync::{AcqRel, Acquire, Arc, AtomicU64, Release};
@@ -110,14 +110,14 @@ impl CachedFile {
 
     /// Writes folios whose writeback the caller has started: one adjoining run.
     pub fn write_back(self: &Arc<Self>, run: Vec<FolioId>, plug: &mut Vec<Bio>) {
-        self.write_back_durably(run, Durable::Written, plug);
+        self.write_back_durably(run, SyncLevel::WriteOnly, plug);
     }
 
     /// As [`CachedFile::write_back`], and what is written is `durable` when the writeback ends.
     pub(crate) fn write_back_durably(
         self: &Arc<Self>,
         run: Vec<FolioId>,
-        durable: Durable,
+        durable: SyncLevel,
         plug: &mut Vec<Bio>,
     ) {
         self.cache().start_write(self, run, durable, plug);

@@ -11,9 +11,9 @@ use nowait_sys::Errno;
 
 /// What a sync makes durable besides the pages of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durable {
+pub enum SyncLevel {
     /// Nothing: the pages are written, the device may still cache them (sync_file_range(2)).
-    Written,
+    WriteOnly,
     /// The data (fdatasync(2), O_DSYNC).
     Data,
     /// Data and metadata (fsync(2), O_SYNC).
@@ -65,14 +65,14 @@ impl Flush {
     pub(crate) fn join(
         &self,
         ticket: &mut Option<u64>,
-        durable: Durable,
+        durable: SyncLevel,
         make: impl FnOnce() -> WaitEntry,
     ) -> Turn {
         let entry = make();
         let mut book = self.0.lock();
         let late = makes(Mistake::OldFlush) && book.started > 0;
         let needed = *ticket.get_or_insert(book.started + u64::from(!late));
-        let all = durable == Durable::All;
+        let all = durable == SyncLevel::All;
         let ended = if all { book.ended_all } else { book.ended_data };
         if ended >= needed {
             return Turn::Over(book.error.map_or(Ok(()), Err));
@@ -110,11 +110,11 @@ impl Flush {
     ///
     /// One that includes a flush does not tell whether it was that which failed. Its own pages are
     /// written again, but what others had left in the device's cache may be lost.
-    pub(crate) fn write_failed(&self, durable: Durable, errno: Errno) {
+    pub(crate) fn write_failed(&self, durable: SyncLevel, errno: Errno) {
         let mut book = self.0.lock();
         book.failures += 1;
         let no_room = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
-        let maybe_the_flush = durable != Durable::Written && !no_room;
+        let maybe_the_flush = durable != SyncLevel::WriteOnly && !no_room;
         if maybe_the_flush && (book.unflushed || book.running) {
             book.error = book.error.or(Some(errno));
         }

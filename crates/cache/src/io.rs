@@ -10,7 +10,7 @@ use crate::FRAME_BYTES;
 use crate::cache::Cache;
 use crate::copy;
 use crate::file::CachedFile;
-use crate::flush::Durable;
+use crate::flush::SyncLevel;
 use crate::folio::FolioId;
 use crate::mistake::{Mistake, makes};
 use crate::sync::{Arc, Relaxed};
@@ -48,7 +48,7 @@ pub(crate) struct CacheIo {
 enum Kind {
     Fill,
     /// Each bio makes so much durable before it ends.
-    Write(Durable),
+    Write(SyncLevel),
     Flush(BioOp),
 }
 
@@ -56,8 +56,8 @@ impl Kind {
     /// Returns the flags of its bios (`RWF_*`).
     fn rw_flags(self) -> u32 {
         match self {
-            Kind::Write(Durable::Data) => rwf::DSYNC,
-            Kind::Write(Durable::All) => rwf::SYNC,
+            Kind::Write(SyncLevel::Data) => rwf::DSYNC,
+            Kind::Write(SyncLevel::All) => rwf::SYNC,
             _ => 0,
         }
     }
@@ -198,13 +198,13 @@ impl CacheIo {
     /// Releases the folios of a writeback.
     fn end_write(
         &mut self,
-        durable: Durable,
+        durable: SyncLevel,
         result: Result<(), Errno>,
         woken: &mut Vec<WaitEntry>,
     ) {
         if let Err(errno) = result {
             self.file.flush.write_failed(durable, errno);
-        } else if durable == Durable::Written {
+        } else if durable == SyncLevel::WriteOnly {
             self.file.flush.written();
         }
         self.file.grown_on_disk(if self.done > 0 { self.offset + self.done } else { 0 });
@@ -281,7 +281,7 @@ impl Cache {
         &self,
         file: &Arc<CachedFile>,
         run: Vec<FolioId>,
-        durable: Durable,
+        durable: SyncLevel,
         plug: &mut Vec<Bio>,
     ) {
         // Stable while it is written: bytes that come later make a folio behind it dirty, or

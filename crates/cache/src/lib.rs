@@ -72,7 +72,7 @@ pub use buddy::ORDER_MAX;
 pub use cache::Cache;
 pub use change::Change;
 pub use file::{Backing, CachedFile, Target};
-pub use flush::Durable;
+pub use flush::SyncLevel;
 pub use folio::{Folio, FolioId};
 pub use frames::{Ahead, FRAME_BYTES, Frames, NoFrames};
 pub use lend::PinnedRange;

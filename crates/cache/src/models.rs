@@ -3,7 +3,7 @@
 //! The content of a folio is modelled by `content`, written by whoever owns the folio alone.
 
 use crate::cache::Cache;
-use crate::flush::{Durable, Flush, Turn};
+use crate::flush::{Flush, SyncLevel, Turn};
 use crate::folio::{Folio, FolioId, LOCKED, UPTODATE, WAITERS};
 use crate::mapping::Mapping;
 use crate::page_wait::Reason;
@@ -227,7 +227,7 @@ fn two_syncs(kick: fn(Vec<WaitEntry>)) {
             let mut ticket = None;
             loop {
                 let kicked = Kicked::new();
-                match flush.join(&mut ticket, Durable::Data, || kicked.entry()) {
+                match flush.join(&mut ticket, SyncLevel::Data, || kicked.entry()) {
                     Turn::Over(result) => return result.unwrap(),
                     Turn::Wait => kicked.sleep(),
                     Turn::Start(op) => {

@@ -3,7 +3,7 @@
 mod executor;
 mod threads;
 
-use crate::{Change, Durable, FRAME_BYTES};
+use crate::{Change, FRAME_BYTES, SyncLevel};
 use core::cell::Cell;
 use executor::{Do, Random, Rig, Task};
 use nowait_block::BioOp;
@@ -39,7 +39,7 @@ fn patterned(len: usize) -> Vec<u8> {
 fn rig(contents: &[u8], frames: u32, seed: u64) -> Rig<Mem> {
     let mut rig = Rig::new(Mem::new(DEVICE, DEPTH, seed), frames, 0, seed);
     let bytes = contents.to_vec();
-    rig.run(vec![Do::Write { offset: 0, bytes, durable: Some(Durable::All) }]);
+    rig.run(vec![Do::Write { offset: 0, bytes, durable: Some(SyncLevel::All) }]);
     rig.file.mapping().invalidate(0, u64::MAX).unwrap();
     rig
 }
@@ -71,11 +71,11 @@ fn disjoint_batch(random: &mut Random, size: u64) -> Vec<Do> {
         } as usize;
         match random.below(5) {
             0 | 1 if at < size => list.push(read(at, len.min((size - at) as usize))),
-            4 => list.push(Do::Sync(Durable::Data)),
+            4 => list.push(Do::Sync(SyncLevel::Data)),
             draw => {
                 let fill = random.below(256) as u8;
                 let bytes = (0..len).map(|at| fill ^ (at / 97) as u8).collect();
-                let durable = (draw == 3).then_some(Durable::Data);
+                let durable = (draw == 3).then_some(SyncLevel::Data);
                 list.push(Do::Write { offset: at, bytes, durable });
             }
         }
@@ -124,7 +124,7 @@ fn random_operations_agree_with_an_array_of_bytes() {
             check_and_apply(&mut model, &tasks, seed);
             assert_eq!(rig.file.size(), model.len() as u64);
             if round % 4 == 3 {
-                ok(&rig.run(vec![Do::Sync(Durable::All)]));
+                ok(&rig.run(vec![Do::Sync(SyncLevel::All)]));
                 let device = rig.device.contents();
                 assert!(device[..model.len()] == model, "seed {seed}: synced bytes");
                 let longer = device[model.len()..].iter().any(|byte| *byte != 0);
@@ -233,7 +233,7 @@ fn synchronized_writes_issue_everything_at_once_and_copy_once() {
     let list = (0..16u64).map(|at| Do::Write {
         offset: at * (128 << 10),
         bytes: vec![at as u8; 64 << 10],
-        durable: Some(Durable::Data),
+        durable: Some(SyncLevel::Data),
     });
     let tasks = rig.run(list.collect());
     ok(&tasks);
@@ -250,7 +250,7 @@ fn durable_writes(pages: usize, at: impl IntoIterator<Item = usize>) -> Vec<Do> 
     let one = |at| {
         let bytes = (0..pages * FRAME_BYTES).map(|byte| (at + byte / FRAME_BYTES) as u8);
         let (offset, bytes) = ((at * FRAME_BYTES) as u64, bytes.collect());
-        Do::Write { offset, bytes, durable: Some(Durable::Data) }
+        Do::Write { offset, bytes, durable: Some(SyncLevel::Data) }
     };
     at.into_iter().map(one).collect()
 }
@@ -288,7 +288,7 @@ fn all_writes_that_share_a_bio_hear_that_it_failed() {
     assert_eq!(bytes, [3 * FRAME_BYTES]);
     rig.finish(&mut tasks);
     assert!(tasks.iter().all(|task| task.result == Some(Err(Errno::NOSPC))));
-    let again = rig.run(vec![Do::Sync(Durable::Data)]);
+    let again = rig.run(vec![Do::Sync(SyncLevel::Data)]);
     ok(&again);
     assert_eq!(rig.cache.dirty_frames(), 0);
 }
@@ -298,7 +298,7 @@ fn one_flush_serves_all_syncs_that_wait_for_it() {
     let mut rig = rig(&patterned(64 << 10), 512, 3);
     rig.slow_device = true;
     let before = rig.counts().flushes;
-    ok(&rig.run((0..32).map(|_| Do::Sync(Durable::All)).collect()));
+    ok(&rig.run((0..32).map(|_| Do::Sync(SyncLevel::All)).collect()));
     let flushes = rig.counts().flushes - before;
     assert_eq!(flushes, 2, "one for the first, one for the 31 that came while it ran");
 }
@@ -328,17 +328,17 @@ fn a_sync_reports_every_failed_request() {
         for at in [0, 50_000, 100_000] {
             ok(&rig.run(vec![write(at, bytes[at as usize..][..40_000].to_vec())]));
         }
-        let first = rig.run(vec![Do::Sync(Durable::All)])[0].result.unwrap();
+        let first = rig.run(vec![Do::Sync(SyncLevel::All)])[0].result.unwrap();
         if rig.device.fired() == 0 {
             assert_eq!(first, Ok(0));
             assert!(n >= 3, "the sweep met {n} requests");
             return;
         }
         assert_eq!(first, Err(Errno::NOSPC), "request {n} failed in silence");
-        let second = rig.run(vec![Do::Sync(Durable::All)])[0].result.unwrap();
+        let second = rig.run(vec![Do::Sync(SyncLevel::All)])[0].result.unwrap();
         if second.is_err() {
             rig.file.forgive();
-            ok(&rig.run(vec![Do::Sync(Durable::All)]));
+            ok(&rig.run(vec![Do::Sync(SyncLevel::All)]));
         }
         let device = rig.device.inner().contents();
         assert!(device[50_000..90_000] == bytes[50_000..90_000], "request {n}: the bytes");
@@ -352,8 +352,8 @@ fn short_transfers_go_on_where_they_stopped() {
     let device = Error::new(Mem::new(DEVICE, DEPTH, 1), rules);
     let mut rig = Rig::new(device, 256, 0, 1);
     let bytes = patterned(100_001);
-    ok(&rig.run(vec![write(0, bytes.clone()), Do::Sync(Durable::All)]));
-    ok(&rig.run(vec![Do::Sync(Durable::All)]));
+    ok(&rig.run(vec![write(0, bytes.clone()), Do::Sync(SyncLevel::All)]));
+    ok(&rig.run(vec![Do::Sync(SyncLevel::All)]));
     rig.file.mapping().invalidate(0, u64::MAX).unwrap();
     let tasks = rig.run(vec![read(0, 200_000)]);
     assert_eq!(tasks[0].bytes(), bytes);
@@ -390,7 +390,7 @@ fn a_write_larger_than_the_pool_waits_for_its_own_writeback() {
     let tasks = rig.run(vec![write(0, bytes.clone())]);
     ok(&tasks);
     assert!(tasks[0].iterations > 1);
-    ok(&rig.run(vec![Do::Sync(Durable::Data)]));
+    ok(&rig.run(vec![Do::Sync(SyncLevel::Data)]));
     assert!(rig.device.contents()[..bytes.len()] == bytes);
 }
 
@@ -404,7 +404,7 @@ fn a_full_device_ends_a_write_that_waits_for_it() {
     assert!(first.is_ok_and(|bytes| bytes < 1 << 20), "what fitted: {first:?}");
     let end = u64::from(first.unwrap());
     assert_eq!(rig.run(vec![write(end, bytes)])[0].result, Some(Err(Errno::NOSPC)));
-    assert_eq!(rig.run(vec![Do::Sync(Durable::Data)])[0].result, Some(Err(Errno::NOSPC)));
+    assert_eq!(rig.run(vec![Do::Sync(SyncLevel::Data)])[0].result, Some(Err(Errno::NOSPC)));
     rig.settle();
 }
 
@@ -427,12 +427,12 @@ fn a_panic_in_the_end_of_an_io_releases_its_pages_with_an_error() {
         assert!(tasks[0].bytes() == bytes, "read again");
         ok(&rig.run(vec![write(0, other.clone())]));
         PANICS_AT.set(Some(at));
-        let tasks = rig.run(vec![Do::Sync(Durable::Data)]);
+        let tasks = rig.run(vec![Do::Sync(SyncLevel::Data)]);
         let expected = if rig.panics > 0 { Err(Errno::IO) } else { Ok(0) };
         assert_eq!(tasks[0].result, Some(expected));
         fired[1] += core::mem::take(&mut rig.panics);
         PANICS_AT.set(None);
-        ok(&rig.run(vec![Do::Sync(Durable::Data)]));
+        ok(&rig.run(vec![Do::Sync(SyncLevel::Data)]));
         rig.file.mapping().invalidate(0, u64::MAX).unwrap();
         assert!(rig.run(vec![read(0, bytes.len())])[0].bytes() == other, "written again");
         assert!(!rig.cache.has_ios());

@@ -3,7 +3,7 @@
 use crate::FRAME_BYTES;
 use crate::copy::{self, User};
 use crate::file::CachedFile;
-use crate::flush::Durable;
+use crate::flush::SyncLevel;
 use crate::folio::ERROR;
 use crate::gate;
 use crate::memory::{Attempt, with_frames};
@@ -41,7 +41,7 @@ pub struct WriteOperation {
     /// The changes of the file past the cache when the first byte was copied, or looked at since.
     changes: u64,
     waited: Option<u64>,
-    durable: Option<Durable>,
+    durable: Option<SyncLevel>,
     sync: Option<SyncOperation>,
 }
 
@@ -51,7 +51,7 @@ impl WriteOperation {
         file: Arc<CachedFile>,
         offset: u64,
         user: User,
-        durable: Option<Durable>,
+        durable: Option<SyncLevel>,
     ) -> WriteOperation {
         let end = offset.saturating_add(user.len() as u64);
         let (start, pos, begun, waited, sync) = (offset, offset, false, None, None);
@@ -74,7 +74,7 @@ impl WriteOperation {
 
     /// Makes a write of all of `user` at the end that the file has when it begins: the caller
     /// lets no other write run between that and its end.
-    pub fn append(file: Arc<CachedFile>, user: User, durable: Option<Durable>) -> WriteOperation {
+    pub fn append(file: Arc<CachedFile>, user: User, durable: Option<SyncLevel>) -> WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
     }
 
@@ -111,7 +111,7 @@ impl WriteOperation {
                 None => return Step::Retry,
             }
             let (from, last) = (page(self.start), page(self.pos - 1));
-            let durable = self.durable.unwrap_or(Durable::Data);
+            let durable = self.durable.unwrap_or(SyncLevel::Data);
             self.sync = Some(SyncOperation::of_write(self.file.clone(), (from, last), durable));
         }
         // Never copied again: retries only wait.

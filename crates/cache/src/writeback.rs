@@ -1,7 +1,7 @@
 //! Making a range of a cached file durable.
 
 use crate::file::CachedFile;
-use crate::flush::{Durable, Turn};
+use crate::flush::{SyncLevel, Turn};
 use crate::folio::FolioId;
 use crate::io::BIO_PAGES_MAX;
 use crate::page_wait::Reason;
@@ -27,7 +27,7 @@ pub struct SyncOperation {
     file: Arc<CachedFile>,
     from: u64,
     last: u64,
-    durable: Durable,
+    durable: SyncLevel,
     begun: bool,
     alone: Alone,
     /// Everything before this page is written.
@@ -53,7 +53,7 @@ enum Alone {
 
 impl SyncOperation {
     /// Makes a sync of the pages from `from` to `last`, inclusive.
-    pub fn new(file: Arc<CachedFile>, from: u64, last: u64, durable: Durable) -> SyncOperation {
+    pub fn new(file: Arc<CachedFile>, from: u64, last: u64, durable: SyncLevel) -> SyncOperation {
         let (begun, at, waited, written, ticket) = (false, from, None, None, None);
         let alone = Alone::No;
         SyncOperation { file, from, last, durable, begun, alone, at, waited, written, ticket }
@@ -64,16 +64,16 @@ impl SyncOperation {
     pub(crate) fn of_write(
         file: Arc<CachedFile>,
         (from, last): (u64, u64),
-        durable: Durable,
+        durable: SyncLevel,
     ) -> SyncOperation {
         // More than one bio: one flush for all of it costs less.
-        let small = last - from < BIO_PAGES_MAX && durable != Durable::Written;
+        let small = last - from < BIO_PAGES_MAX && durable != SyncLevel::WriteOnly;
         let alone = if small { Alone::Wanted } else { Alone::No };
         SyncOperation { alone, ..SyncOperation::new(file, from, last, durable) }
     }
 
     /// Makes a sync of the whole file.
-    pub fn whole(file: Arc<CachedFile>, durable: Durable) -> SyncOperation {
+    pub fn whole(file: Arc<CachedFile>, durable: SyncLevel) -> SyncOperation {
         SyncOperation::new(file, 0, u64::MAX, durable)
     }
 
@@ -93,7 +93,7 @@ impl SyncOperation {
         }
         match (self.written, self.durable) {
             (Some(Err(errno)), _) => Step::Done(Err(errno)),
-            (_, Durable::Written) => Step::Done(Ok(0)),
+            (_, SyncLevel::WriteOnly) => Step::Done(Ok(0)),
             _ if self.alone == Alone::Yes(self.file.flush.failures()) => Step::Done(Ok(0)),
             _ => self.flush(plug, wait),
         }
@@ -113,14 +113,14 @@ impl SyncOperation {
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();
-        self.issue(Durable::Written, plug);
+        self.issue(SyncLevel::WriteOnly, plug);
         // Marked and not to be started: somebody changes it at this moment.
         while let Some((_, pin)) = mapping.next_tagged(self.at, self.last, Tag::Towrite) {
             if mapping.wait(&pin, Reason::Unlocked, wait) {
                 return true;
             }
             drop(pin);
-            self.issue(Durable::Written, plug);
+            self.issue(SyncLevel::WriteOnly, plug);
         }
         while let Some((_, pin)) = mapping.next_tagged(self.at, self.last, Tag::Writeback) {
             let folio = pin.folio();
@@ -146,7 +146,7 @@ impl SyncOperation {
 
     /// Starts the writeback of all that is marked, in ascending runs by bios that end `durable`.
     /// Returns how many pages of the range that are.
-    fn issue(&self, durable: Durable, plug: &mut Vec<Bio>) -> u64 {
+    fn issue(&self, durable: SyncLevel, plug: &mut Vec<Bio>) -> u64 {
         let (mut from, mut pages, mapping) = (self.at, 0, self.file.mapping());
         while from <= self.last {
             let mut run = Vec::new();

@@ -1,6 +1,6 @@
 //! Bells for callers that wait with a signal mask.
 
-use nowait_retry::waiters::Bell;
+use nowait_retry::waiters::Notifier;
 use nowait_sys::Errno;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Bells(Mutex<Vec<Place>>);
 
 struct Place {
-    bell: Arc<Bell>,
+    bell: Arc<Notifier>,
     taken: bool,
 }
 
@@ -25,8 +25,8 @@ impl Bells {
     /// Those of `make`.
     pub(crate) fn take(
         &self,
-        make: impl FnOnce() -> Result<Bell, Errno>,
-    ) -> Result<Arc<Bell>, Errno> {
+        make: impl FnOnce() -> Result<Notifier, Errno>,
+    ) -> Result<Arc<Notifier>, Errno> {
         if let Some(place) = self.0.lock().iter_mut().find(|place| !place.taken) {
             place.taken = true;
             return Ok(place.bell.clone());
@@ -37,7 +37,7 @@ impl Bells {
     }
 
     /// Gives a bell back. It may still be rung once for the caller that had it.
-    pub(crate) fn give_back(&self, bell: &Arc<Bell>) {
+    pub(crate) fn give_back(&self, bell: &Arc<Notifier>) {
         let mut places = self.0.lock();
         if let Some(place) = places.iter_mut().find(|place| Arc::ptr_eq(&place.bell, bell)) {
             place.taken = false;
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
     use nowait_sys::eventfd::EventFd;
 
-    fn make() -> Result<Bell, Errno> {
-        Ok(Bell::new(EventFd::new()?, Box::new(|| {})))
+    fn make() -> Result<Notifier, Errno> {
+        Ok(Notifier::new(EventFd::new()?, Box::new(|| {})))
     }
 
     #[test]
@@ -82,7 +82,7 @@ mod tests {
         let rings = bell.clone();
         bells.give_back(&bell);
         drop(bell);
-        rings.ring();
+        rings.notify();
         assert_eq!(Arc::strong_count(&rings), 2, "the context's, too");
     }
 }

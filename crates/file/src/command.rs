@@ -4,7 +4,7 @@ pub use crate::descriptor::{Flags, open_for};
 
 use core::ops::Range;
 use nowait_block::{Bio, BioOp, Segments};
-use nowait_cache::Durable;
+use nowait_cache::SyncLevel;
 use nowait_sys::{
     Errno,
     file::{O_APPEND, O_DIRECT, O_DSYNC, O_SYNC, rwf},
@@ -152,12 +152,12 @@ impl Command {
     }
 
     /// Returns what a write to a cached file makes durable before it ends.
-    pub(crate) fn durable(&self) -> Option<Durable> {
+    pub(crate) fn durable(&self) -> Option<SyncLevel> {
         // O_SYNC includes O_DSYNC's bit and one more.
         let all = self.rw_flags & rwf::SYNC != 0 || self.flags.bits() & O_SYNC == O_SYNC;
         match self.is_synchronous() {
-            true => Some(if all { Durable::All } else { Durable::Data }),
-            false => self.is_direct().then_some(Durable::Written),
+            true => Some(if all { SyncLevel::All } else { SyncLevel::Data }),
+            false => self.is_direct().then_some(SyncLevel::WriteOnly),
         }
     }
 

@@ -18,7 +18,7 @@ use nowait_block::{BlockBackend, bio::Descriptor};
 use nowait_retry::{
     IoContext, Request, Sink, Wanted,
     stats::Stats,
-    waiters::{Bell, Mask},
+    waiters::{Mask, Notifier},
     watch::Watch,
 };
 use nowait_sys::{
@@ -55,9 +55,9 @@ pub struct Context {
     pub(crate) watch: Watch,
     waits: AtomicU64,
     /// Rings for whoever polls one descriptor, whenever there are events.
-    counter: OnceLock<Arc<Bell>>,
+    counter: OnceLock<Arc<Notifier>>,
     /// Rings for a caller that sleeps in an event loop of its own.
-    loop_bell: OnceLock<Arc<Bell>>,
+    loop_bell: OnceLock<Arc<Notifier>>,
     /// Ring for callers that sleep with a signal mask.
     masked: Bells,
     /// Such a caller cannot see the completions of the own queue.
@@ -267,7 +267,7 @@ impl Context {
     /// Says that some of them have a place in the order: who waits for several completions at
     /// once must now look at each.
     pub(crate) fn own_ordered(&self) {
-        if self.io.has_leader()
+        if self.io.has_poller()
             && let Some(own) = &self.own
         {
             own.wake();
@@ -300,8 +300,8 @@ impl Context {
         let mask = |signals| {
             let bell: &Option<_> = bell.get_or_init(|| self.masked.take(|| self.bell()).ok());
             // Before the waiter is registered: what rings from then on is for it.
-            bell.iter().for_each(|bell| bell.quiet());
-            Mask { signals, bell: bell.clone() }
+            bell.iter().for_each(|bell| bell.drain());
+            Mask { signals, notifier: bell.clone() }
         };
         let make = sigmask.map(|signals| move || mask(signals));
         if self.copying.load(Relaxed) && !deadline.is_now() {
@@ -336,7 +336,9 @@ impl Context {
         let number = self.counter.get_or_init(|| {
             // Whoever rings has the context; the last reference is the one that is buried.
             let rings = Arc::downgrade(&bell);
-            self.io.set_bell(Box::new(move || rings.upgrade().iter().for_each(|bell| bell.ring())));
+            self.io.set_on_event(Box::new(move || {
+                rings.upgrade().iter().for_each(|bell| bell.notify())
+            }));
             bell
         });
         // What is there already, and what somebody must bring who led so far.
@@ -351,14 +353,14 @@ impl Context {
     /// One thread at a time.
     pub fn reset_event_counter(&self) {
         if let Some(bell) = self.counter.get() {
-            bell.quiet();
+            bell.drain();
         }
     }
 
     /// Makes the counter readable: the caller knows of an end that has no event.
     pub fn ring_event_counter(&self) {
         if let Some(bell) = self.counter.get() {
-            bell.ring();
+            bell.notify();
         }
     }
 
@@ -406,7 +408,7 @@ impl Context {
         }
         self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
         self.io.sleep_outside(bell, sleep);
-        bell.quiet();
+        bell.drain();
     }
 
     /// Runs what the own queue has brought, for a caller that has nothing under way itself: pages
@@ -436,7 +438,7 @@ impl Context {
     }
 
     /// Makes a bell that can be rung from both descriptor tables.
-    fn bell(&self) -> Result<Bell, Errno> {
+    fn bell(&self) -> Result<Notifier, Errno> {
         let eventfd = EventFd::new()?;
         let number = eventfd.raw();
         let held = self.engine.hold_for_good(number)?;
@@ -444,7 +446,7 @@ impl Context {
             true => held.number().map_or((), eventfd::signal),
             false => eventfd::signal(number),
         };
-        Ok(Bell::new(eventfd, Box::new(ring)))
+        Ok(Notifier::new(eventfd, Box::new(ring)))
     }
 
     /// Counts a request that will not end inside submit and uses `bytes` of the program's memory.
@@ -534,14 +536,14 @@ impl Context {
         let waits = self.waits.load(Relaxed);
         if hurries {
             // Who leads may sleep until there is more than will come.
-            match self.io.has_leader() {
-                true => self.io.hurry_leader(),
+            match self.io.has_poller() {
+                true => self.io.hurry_poller(),
                 false => self.io.poll_pump(),
             }
-        } else if waits_before == Some(waits) && !self.io.has_leader() {
+        } else if waits_before == Some(waits) && !self.io.has_poller() {
             let before = under_way()?;
             self.io.poll_pump();
-            while self.unrun.load(Relaxed) > 0 && !self.io.has_leader() {
+            while self.unrun.load(Relaxed) > 0 && !self.io.has_poller() {
                 self.io.poll_pump();
             }
             if under_way()? < before {

@@ -117,7 +117,7 @@ impl Engine {
             workers: OnceLock::new(),
             driver: limits.map(|_| Driver::default()),
             cleaner: limits.is_none().then(Arc::default),
-            kicked: Arc::new(RunList::with_bell(section::bell(engine.clone()))),
+            kicked: Arc::new(RunList::with_wake(section::bell(engine.clone()))),
             holds: Holds::new(near.moved_high(), far.raw()),
             orders: Orders::default(),
             turns: Turns::default(),

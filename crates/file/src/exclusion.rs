@@ -14,7 +14,7 @@ use crate::{
     section::Section,
     user::{Parker, run_change},
 };
-use nowait_cache::{Change, Durable};
+use nowait_cache::{Change, SyncLevel};
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 use std::{ops::Range, sync::Arc, task::Waker};
@@ -37,7 +37,7 @@ impl UserFile {
     pub fn settle(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
         if engine.orders().conflicts(self.key(), &WHOLE, Access::Sync) || self.is_dirty() {
             let ticket = wait_for_turn(engine, self, WHOLE, Access::Sync);
-            let written = UserOperation::sync(self, Durable::Written).run(engine);
+            let written = UserOperation::sync(self, SyncLevel::WriteOnly).run(engine);
             leave(engine, &ticket);
             written?;
         }

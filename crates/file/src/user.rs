@@ -22,7 +22,7 @@ use core::sync::atomic::{
 };
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
-    Backing, Begun, CachedFile, Change, Durable, FRAME_BYTES, OpenFile, ReadOperation,
+    Backing, Begun, CachedFile, Change, FRAME_BYTES, OpenFile, ReadOperation, SyncLevel,
     SyncOperation, Target, WriteOperation, copy::User, readahead::Advice as Pattern,
 };
 use nowait_retry::{Step, WaitEntry};
@@ -475,7 +475,7 @@ impl UserOperation {
         file: &Arc<UserFile>,
         offset: u64,
         segments: Segments,
-        durable: Option<Durable>,
+        durable: Option<SyncLevel>,
     ) -> UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
@@ -491,7 +491,7 @@ impl UserOperation {
     pub unsafe fn append(
         file: &Arc<UserFile>,
         segments: Segments,
-        durable: Option<Durable>,
+        durable: Option<SyncLevel>,
     ) -> UserOperation {
         // SAFETY: promised above.
         let user = unsafe { User::new(segments) };
@@ -500,7 +500,7 @@ impl UserOperation {
     }
 
     /// Makes a sync of the whole file.
-    pub fn sync(file: &Arc<UserFile>, durable: Durable) -> UserOperation {
+    pub fn sync(file: &Arc<UserFile>, durable: SyncLevel) -> UserOperation {
         let kind = UserKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
         UserOperation::new(file, kind)
     }
@@ -512,7 +512,7 @@ impl UserOperation {
             0 => u64::MAX,
             _ => page(offset.saturating_add(len - 1)),
         };
-        let sync = SyncOperation::new(file.cached.clone(), page(offset), last, Durable::Data);
+        let sync = SyncOperation::new(file.cached.clone(), page(offset), last, SyncLevel::Data);
         UserOperation::new(file, UserKind::Sync(sync))
     }
 
@@ -562,7 +562,7 @@ impl UserOperation {
                     UserOperation::append(file, segments, durable)
                 }
                 Kind::Write => UserOperation::write(file, offset, segments, durable),
-                Kind::Fsync => UserOperation::sync(file, Durable::All),
+                Kind::Fsync => UserOperation::sync(file, SyncLevel::All),
                 Kind::Fdatasync => UserOperation::sync_range(file, offset, command.sync_bytes),
                 Kind::Poll(_) => return Err(Errno::INVAL),
             }

@@ -12,7 +12,7 @@ mod history;
 use common::*;
 use history::{BLOCK, BLOCKS, History, What, byte, initial};
 use nowait_block::Segments;
-use nowait_cache::Durable;
+use nowait_cache::SyncLevel;
 use nowait_file::{Command, Context, Engine, Kind, UserFile, UserOperation, command::open_for};
 use nowait_sys::{
     Errno,
@@ -344,7 +344,7 @@ fn storm(engine: &Arc<Engine>, seed: u64, times: Times) {
     storm.context.destroy().unwrap();
     // Whatever still wrote to a buffer would have had the whole storm for it.
     storm.slots.iter().for_each(|slot| assert!(slot.take()));
-    assert_eq!(UserOperation::sync(&cached, Durable::All).run(engine), Ok(0));
+    assert_eq!(UserOperation::sync(&cached, SyncLevel::All).run(engine), Ok(0));
     drop(cached);
     history.judge(&NAMES.map(|name| std::fs::read(folder.path().join(name)).unwrap()));
 }

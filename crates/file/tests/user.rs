@@ -3,7 +3,7 @@
 mod common;
 
 use nowait_block::{Segments, conformance::note_skip_here};
-use nowait_cache::Durable;
+use nowait_cache::SyncLevel;
 use nowait_file::{
     Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,
     command::Flags,
@@ -68,7 +68,7 @@ fn what_is_written_is_read_back_and_on_disk_after_a_sync() {
         let mut back = vec![0; data.len() + 100];
         assert_eq!(read(engine, &user, 0, &mut back) as usize, data.len());
         assert!(back[..data.len()] == data);
-        assert_eq!(UserOperation::sync(&user, Durable::All).run(engine), Ok(0));
+        assert_eq!(UserOperation::sync(&user, SyncLevel::All).run(engine), Ok(0));
         let disk = std::fs::read(folder.path().join("f")).unwrap();
         assert_eq!(disk.len(), data.len());
         assert!(disk == data);

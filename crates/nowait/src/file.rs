@@ -2,7 +2,7 @@
 
 use crate::{CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error, open::Access};
 use nowait_block::Segments;
-use nowait_cache::{Durable, OpenFile};
+use nowait_cache::{OpenFile, SyncLevel};
 use nowait_file::{
     Ahead, Command, Kind, Lookahead, Opened, UserFile, UserOperation, command::Flags,
     command::LEN_MAX,
@@ -128,7 +128,7 @@ impl File {
     /// Those of fsync(2); `EIO`: something written before is lost.
     pub fn sync_all(&self) -> Result<(), Error> {
         if let Some(user) = self.user() {
-            return self.sync_cached(&user, Durable::All);
+            return self.sync_cached(&user, SyncLevel::All);
         }
         self.0.file.sync_all().map_err(|error| self.failed("sync_all", &error))
     }
@@ -139,7 +139,7 @@ impl File {
     /// Those of fdatasync(2); `EIO`: something written before is lost.
     pub fn sync_data(&self) -> Result<(), Error> {
         if let Some(user) = self.user() {
-            return self.sync_cached(&user, Durable::Data);
+            return self.sync_cached(&user, SyncLevel::Data);
         }
         self.0.file.sync_data().map_err(|error| self.failed("sync_data", &error))
     }
@@ -158,8 +158,8 @@ impl File {
         }
     }
 
-    fn sync_cached(&self, user: &Arc<UserFile>, durable: Durable) -> Result<(), Error> {
-        let kind = if durable == Durable::All { Kind::Fsync } else { Kind::Fdatasync };
+    fn sync_cached(&self, user: &Arc<UserFile>, durable: SyncLevel) -> Result<(), Error> {
+        let kind = if durable == SyncLevel::All { Kind::Fsync } else { Kind::Fdatasync };
         self.run_sync(UserOperation::sync(user, durable), kind)
     }
 
@@ -472,7 +472,7 @@ impl Drop for Open {
         let Some(user) = self.user.take() else { return };
         if user.leave() && !self.nowait.is_the_parents() {
             let written = match user.cached().is_dirty() {
-                true => UserOperation::sync(&user, Durable::Written).run(self.nowait.engine()),
+                true => UserOperation::sync(&user, SyncLevel::WriteOnly).run(self.nowait.engine()),
                 false => Ok(0),
             };
             match written {

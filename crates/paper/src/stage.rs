@@ -7,7 +7,7 @@ use crate::{
 };
 use nowait_block::Segments;
 use nowait_cache::{
-    Backing, Cache, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target,
+    Backing, Cache, CachedFile, OpenFile, ReadOperation, SyncLevel, SyncOperation, Target,
     WriteOperation, copy::User,
 };
 use nowait_sim::Hardware;
@@ -125,7 +125,7 @@ impl Stage {
         waits: bool,
     ) {
         self.world.cpu(thread, costs::cached_ns(bytes)).await;
-        let durable = sync.then_some(Durable::Written);
+        let durable = sync.then_some(SyncLevel::WriteOnly);
         let mut write = WriteOperation::new(self.file.clone(), offset, self.user(bytes), durable);
         let drive =
             self.world.drive(thread, retry_ns(waits), |plug, wait| write.iterate(plug, wait));
@@ -134,7 +134,7 @@ impl Stage {
 
     /// Writes back all that is dirty.
     pub(crate) async fn sync(&self, thread: &Thread) {
-        let mut sync = SyncOperation::whole(self.file.clone(), Durable::Written);
+        let mut sync = SyncOperation::whole(self.file.clone(), SyncLevel::WriteOnly);
         let drive = self.world.drive(thread, retry_ns(true), |plug, wait| sync.iterate(plug, wait));
         assert_eq!(drive.await, Ok(0));
     }

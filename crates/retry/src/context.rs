@@ -4,14 +4,14 @@ use crate::{
     event_ring::EventRing,
     stats::Stats,
     sync::{Arc, AtomicUsize, Ordering::SeqCst},
-    waiters::{Bell, Mask, Waiters},
+    waiters::{Mask, Notifier, Waiters},
 };
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
-/// A context's own queue, which a waiting caller serves (the leader; no thread switch).
+/// A context's own queue, which a waiting caller serves (the poller; no thread switch).
 pub trait Pump: Send + Sync {
-    /// Tells whether requests are under way in the queue.
+    /// Tells whether requests are in flight in the queue.
     fn is_busy(&self) -> bool;
     /// Collects completions, waiting for `need` of them, the deadline or [`Pump::interrupt`].
     ///
@@ -26,7 +26,7 @@ pub trait Pump: Send + Sync {
 
 /// The context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
-/// One of the requests waits for somebody else's doing, and may never end by itself.
+/// One of the requests waits for another party, and may never end by itself.
 const ENDLESS: usize = 1 << (usize::BITS / 2);
 /// The bits that count requests.
 const COUNT: usize = ENDLESS - 1;
@@ -42,12 +42,13 @@ pub struct Sink {
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
-/// Leads until it is dropped, also by a panic: nobody else could.
-struct Leading<'a>(&'a IoContext);
+/// The calling thread is the poller until this is dropped, also by a panic: no other thread could
+/// poll.
+struct Polling<'a>(&'a IoContext);
 
-impl Drop for Leading<'_> {
+impl Drop for Polling<'_> {
     fn drop(&mut self) {
-        self.0.stop_leading();
+        self.0.stop_polling();
     }
 }
 
@@ -62,11 +63,11 @@ pub struct IoContext {
     /// Accepted, not completed; how many of those are [`ENDLESS`]; and [`DEAD`]: in one word, so
     /// that none can be missed.
     outstanding: AtomicUsize,
-    /// Requests under way that callers may take for completed already.
+    /// Requests in flight that callers may take for completed already.
     promised: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
-    /// Tells an event loop that events are there.
-    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called when events were added, for an event loop.
+    on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
 }
 
@@ -82,7 +83,7 @@ pub struct Wanted<'a> {
     pub patient: bool,
     /// Makes the signal mask that is in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
-    /// Wait in the own queue also while nothing is under way there: a thread that does nothing
+    /// Wait in the own queue also while nothing is in flight there: a thread that does nothing
     /// else need not be woken when something starts.
     pub dedicated: bool,
 }
@@ -103,7 +104,7 @@ impl IoContext {
         IoContext::make(id, nr_min, stats, None)
     }
 
-    /// Makes a context that gives its completions to `sink`: nobody waits for them here.
+    /// Makes a context that gives its completions to `sink`: no thread waits for them here.
     ///
     /// # Errors
     /// Those of [`IoContext::new`].
@@ -119,7 +120,7 @@ impl IoContext {
             outstanding: AtomicUsize::new(0),
             promised: AtomicUsize::new(0),
             pump: OnceLock::new(),
-            bell: OnceLock::new(),
+            on_event: OnceLock::new(),
             stats,
         })
     }
@@ -129,15 +130,15 @@ impl IoContext {
         let _ = self.pump.set(pump);
     }
 
-    /// Gives the pump back, for who has to say where it is dropped.
+    /// Gives the pump back, to a caller that decides where it is dropped.
     pub fn take_pump(&mut self) -> Option<Box<dyn Pump>> {
         self.pump.take()
     }
 
-    /// Has `bell` rung whenever events have been added, besides the wake-up of a waiter. Later
+    /// Calls `on_event` whenever events have been added, besides the wake-up of a waiter. Later
     /// calls change nothing.
-    pub fn set_bell(&self, bell: Box<dyn Fn() + Send + Sync>) {
-        let _ = self.bell.set(bell);
+    pub fn set_on_event(&self, on_event: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.on_event.set(on_event);
     }
 
     /// Returns the ring, for its address and its reader's position.
@@ -165,8 +166,7 @@ impl IoContext {
         self.outstanding.load(SeqCst) & COUNT
     }
 
-    /// Returns how many of them will end without anybody's doing: what the end of the process waits
-    /// for.
+    /// Returns how many of them end by themselves: those that the end of the process waits for.
     pub fn owed(&self) -> usize {
         let word = self.outstanding.load(SeqCst) & !DEAD;
         (word & COUNT).saturating_sub(word / ENDLESS)
@@ -210,7 +210,7 @@ impl IoContext {
     /// Gives back slots of requests that were not started after all.
     pub fn release(&self, count: usize) {
         if self.outstanding.fetch_sub(count, SeqCst) == count | DEAD {
-            self.wake_all(); // who destroys the context waits for that
+            self.wake_all(); // the thread in `destroy` waits for that
         }
     }
 
@@ -220,7 +220,7 @@ impl IoContext {
         self.notify();
     }
 
-    /// Delivers an event without waking anybody: the caller says [`IoContext::notify`] after the
+    /// Delivers an event without waking a waiter: the caller calls [`IoContext::notify`] after the
     /// last of a batch.
     pub fn complete_quietly(&self, event: IoEvent) {
         self.stats.add(|c| &c.completions, 1);
@@ -262,10 +262,10 @@ impl IoContext {
     /// Wakes a waiter that the events in the ring satisfy.
     pub fn notify(&self) {
         self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());
-        if let Some(bell) = self.bell.get()
+        if let Some(on_event) = self.on_event.get()
             && self.ring.unread() > 0
         {
-            bell();
+            on_event();
         }
     }
 
@@ -275,37 +275,37 @@ impl IoContext {
         }
     }
 
-    /// Says that requests were started in the context's own queue: somebody must lead.
+    /// Says that requests were started in the context's own queue: it needs a poller.
     pub fn pump_started(&self) {
-        self.waiters.call_for_leader();
+        self.waiters.call_for_poller();
     }
 
     /// Tells whether a caller waits in the context's own queue.
-    pub fn has_leader(&self) -> bool {
-        self.waiters.has_leader()
+    pub fn has_poller(&self) -> bool {
+        self.waiters.has_poller()
     }
 
-    /// Has who leads run what it has brought so far, and look again.
-    pub fn hurry_leader(&self) {
+    /// Makes the poller run what it has collected so far, and look again.
+    pub fn hurry_poller(&self) {
         self.interrupt_pump();
     }
 
-    /// Brings in what the own queue has completed, unless somebody is doing that; never waits.
+    /// Collects what the own queue has completed, unless a thread is doing that; never waits.
     pub fn poll_pump(&self) {
         let Some(pump) = self.pump.get() else { return };
-        if pump.is_busy() && self.waiters.try_lead() {
-            let _leads = Leading(self);
+        if pump.is_busy() && self.waiters.try_become_poller() {
+            let _polls = Polling(self);
             let _ = pump.wait(0, Deadline::NOW);
             pump.run();
         }
     }
 
-    fn stop_leading(&self) {
-        self.waiters.stop_leading();
+    fn stop_polling(&self) {
+        self.waiters.stop_polling();
         if self.pump_is_busy() {
-            self.waiters.call_for_leader();
+            self.waiters.call_for_poller();
         } else if self.is_dead() {
-            // Who destroys the context may wait for just that.
+            // The thread in `destroy` may wait for just that.
             self.wake_all();
         }
     }
@@ -318,12 +318,12 @@ impl IoContext {
         self.waiters.wake_all_if_any(|| self.interrupt_pump());
     }
 
-    /// Takes events as `wanted` says, giving each to `sink`; waits for them until the deadline.
+    /// Takes events as `wanted` asks, giving each to `sink`; waits for them until the deadline.
     ///
     /// Returns fewer than the minimum at the deadline.
     /// # Errors
     /// `EINTR`: a signal handler ran and nothing was taken. `EINVAL`: the context was destroyed
-    /// meanwhile. Whatever `sink` says about the first event.
+    /// meanwhile. The error that `sink` returns for the first event.
     pub fn wait_events(
         &self,
         wanted: &Wanted<'_>,
@@ -360,13 +360,13 @@ impl IoContext {
         Ok(taken)
     }
 
-    /// Lets the caller sleep elsewhere, in `sleep`, unless an event is in the ring: `bell` is rung
-    /// for an event that another thread delivers. The caller counts as the leader meanwhile, so
-    /// `sleep` must end too when the own queue has completions; [`IoContext::wait_events`] then
-    /// takes them.
-    pub fn sleep_outside(&self, bell: &Arc<Bell>, sleep: impl FnOnce()) {
-        let _leads = self.waiters.try_lead().then(|| Leading(self));
-        let mask = Mask { signals: 0, bell: Some(bell.clone()) };
+    /// Lets the caller sleep elsewhere, in `sleep`, unless an event is in the ring: `notifier` is
+    /// signalled for an event that another thread delivers. The caller counts as the poller
+    /// meanwhile, so `sleep` must end too when the own queue has completions;
+    /// [`IoContext::wait_events`] then takes them.
+    pub fn sleep_outside(&self, notifier: &Arc<Notifier>, sleep: impl FnOnce()) {
+        let _polls = self.waiters.try_become_poller().then(|| Polling(self));
+        let mask = Mask { signals: 0, notifier: Some(notifier.clone()) };
         let waiter = self.waiters.add(1, false, Some(mask));
         if self.ring.unread() == 0 && !self.is_dead() {
             sleep();
@@ -378,21 +378,21 @@ impl IoContext {
         let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
         let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
         match pump {
-            Some(pump) if self.waiters.try_lead() => {
+            Some(pump) if self.waiters.try_become_poller() => {
                 let over = || self.is_over(need, wanted);
-                self.lead(pump.as_ref(), need, wanted.deadline, over)
+                self.poll_and_run(pump.as_ref(), need, wanted.deadline, over)
             }
             _ => {
-                let nobody_leads = || wanted.mask.is_none() && self.needs_leader();
-                let over = || self.is_over(need, wanted) || nobody_leads();
+                let no_poller = || wanted.mask.is_none() && self.needs_poller();
+                let over = || self.is_over(need, wanted) || no_poller();
                 let mask = wanted.mask.map(|make| make());
-                self.follow(need, wanted.deadline, mask, over)
+                self.sleep_until_woken(need, wanted.deadline, mask, over)
             }
         }
     }
 
-    fn needs_leader(&self) -> bool {
-        !self.waiters.has_leader() && self.pump_is_busy()
+    fn needs_poller(&self) -> bool {
+        !self.waiters.has_poller() && self.pump_is_busy()
     }
 
     /// Tells whether the caller need not sleep after all. It is on the list of waiters by now: what
@@ -404,25 +404,25 @@ impl IoContext {
     }
 
     /// Waits in the own queue, unless it `is_over` already, and runs what comes out.
-    fn lead(
+    fn poll_and_run(
         &self,
         pump: &dyn Pump,
         need: usize,
         deadline: Deadline,
         is_over: impl Fn() -> bool,
     ) -> Result<(), Errno> {
-        let leads = Leading(self);
+        let polling = Polling(self);
         let waiter = self.waiters.add(need, true, None);
         let outcome = if is_over() { Ok(()) } else { pump.wait(need, deadline) };
         // Off the list before running anything: the events are for this thread, which is awake.
         self.waiters.remove(&waiter);
         pump.run();
-        drop(leads);
+        drop(polling);
         if self.ring.unread() > 0 { Ok(()) } else { outcome }
     }
 
     /// Sleeps until woken, unless it `is_over` already.
-    fn follow(
+    fn sleep_until_woken(
         &self,
         need: usize,
         deadline: Deadline,
@@ -440,8 +440,8 @@ impl IoContext {
         self.outstanding.load(SeqCst) & DEAD != 0
     }
 
-    /// Refuses new requests, wakes all waiters (they say EINVAL), and waits until what was
-    /// accepted has completed.
+    /// Refuses new requests, wakes all waiters (they return EINVAL), and waits until every accepted
+    /// request has completed.
     ///
     /// `cancel` ends what would never complete by itself, as far as it is registered. Another
     /// thread may have reserved a slot before and register its request afterwards: it must look
@@ -459,24 +459,25 @@ impl IoContext {
         Ok(())
     }
 
-    /// Waits until nothing is under way in the own queue: what belongs to no request. For after
+    /// Waits until nothing is in flight in the own queue: what belongs to no request. For after
     /// [`IoContext::destroy`].
     pub fn drain_pump(&self) {
         self.drain_until(|| !self.pump_is_busy());
     }
 
-    /// Waits until it `is_over`, of which a wake-up of all tells. Leads the own queue meanwhile,
+    /// Waits until it `is_over`, which a wake-up of all announces. Polls the own queue meanwhile,
     /// unless another thread does: a request may start there, continue elsewhere and come back.
     fn drain_until(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
             // EINTR only has it look again.
             let _ = match self.pump.get() {
-                Some(pump) if pump.is_busy() && self.waiters.try_lead() => {
-                    self.lead(pump.as_ref(), 1, Deadline::NEVER, &is_over)
+                Some(pump) if pump.is_busy() && self.waiters.try_become_poller() => {
+                    self.poll_and_run(pump.as_ref(), 1, Deadline::NEVER, &is_over)
                 }
                 // No number of events is enough.
-                _ => self
-                    .follow(usize::MAX, Deadline::NEVER, None, || is_over() || self.needs_leader()),
+                _ => self.sleep_until_woken(usize::MAX, Deadline::NEVER, None, || {
+                    is_over() || self.needs_poller()
+                }),
             };
         }
     }
@@ -542,12 +543,12 @@ mod tests {
             let context = context();
             context.set_pump(Box::new(Broken::default()));
             context.reserve(1).unwrap();
-            let lead = || match sleeps {
+            let poll = || match sleeps {
                 true => context.sleep(1, &Wanted::new(1, 1, Deadline::NEVER)),
                 false => take(&context, 0, Deadline::NOW).map(drop),
             };
-            let led = std::panic::catch_unwind(std::panic::AssertUnwindSafe(lead));
-            assert!(led.is_err() && !context.has_leader());
+            let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll));
+            assert!(polled.is_err() && !context.has_poller());
             context.complete(event(1));
             assert_eq!(take(&context, 1, Deadline::NEVER), Ok(vec![1]));
         }

@@ -44,7 +44,7 @@ impl EventRing {
         loop {
             let tail = self.memory.tail().load(Acquire) % nr;
             // Both words move. A tail from before the head passed it would look like a full
-            // ring, and a submitter would be told EAGAIN for nothing.
+            // ring, and a submitter would get EAGAIN for nothing.
             let now = self.memory.head().load(Acquire);
             if now == head {
                 return ((tail + nr - head % nr) % nr) as usize;
@@ -61,14 +61,14 @@ impl EventRing {
             self.memory.write(*tail, *event);
             *tail = (*tail + 1) % nr;
         }
-        // Release: who sees the new tail sees the events below it.
+        // Release: a reader that sees the new tail sees the events below it.
         self.memory.tail().store(*tail, Release);
     }
 
     /// Takes up to `max` events, oldest first, giving each to `sink`; returns how many.
     ///
-    /// # Errors
-    /// Whatever `sink` said; the event it refused and those after it stay in the ring.
+    /// # Errors/// The error that `sink` returned; the event it refused and those after it stay in
+    /// the ring.
     pub fn consume(
         &self,
         max: usize,

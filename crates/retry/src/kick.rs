@@ -1,7 +1,7 @@
-//! Who may run an operation.
+//! The right to run an operation.
 //!
 //! ```text
-//! bit 0  ACTIVE     somebody runs it, it is on a run list, or a backend owns it
+//! bit 0  ACTIVE     a thread runs it, it is on a run list, or a backend owns it
 //! bit 1  KICKED     its condition may have come true since the iteration began
 //! bit 2  CANCELLED  it must end before its next iteration
 //! ```
@@ -27,7 +27,7 @@ impl Kick {
     }
 
     /// Says that the operation is worth another iteration. True: the caller now holds the right
-    /// and puts the operation on a run list. False: whoever holds it will look again.
+    /// and puts the operation on a run list. False: the holder will look again.
     #[must_use]
     pub fn kick(&self) -> bool {
         // Always write, even if already kicked: the write publishes the condition to the next
@@ -127,7 +127,7 @@ mod loom_tests {
                 done = op.1.load(Relaxed);
                 queued = !done && op.0.end_retry();
             }
-            assert!(device.join().unwrap() || done, "ready, and nobody will look again");
+            assert!(device.join().unwrap() || done, "ready, and no thread will look again");
         });
     }
 
@@ -137,7 +137,7 @@ mod loom_tests {
     }
 
     #[test]
-    #[should_panic(expected = "nobody will look again")]
+    #[should_panic(expected = "no thread will look again")]
     fn loom_canary_shortcut_is_lost() {
         model(Kick::kick_shortcut);
     }
@@ -151,7 +151,7 @@ mod loom_tests {
             let other = kick.clone();
             let other = thread::spawn(move || other.kick());
             let here = kick.kick();
-            assert!(here ^ other.join().unwrap(), "exactly one queues it");
+            assert!(here ^ other.join().unwrap(), "exactly one of them queues it");
         });
     }
 }

@@ -9,14 +9,14 @@
 //!              ▼
 //!            Step::Done ──► finish ──► event ring ──► waiters (exclusive, last in first out)
 //! ```
-//!
-//! * [`operation`]: what an operation is, and the three outcomes of an iteration
-//! * [`kick`]: who may run an operation now (rules R1–R5 of ARCHITECTURE.md)
+//! * [`operation`]: the trait of all operations, and the three outcomes of an iteration
+//! * [`kick`]: the right to run an operation (rules R1–R5 of ARCHITECTURE.md)
 //! * [`request`]: an operation with its kick; [`run_list`]: requests that were kicked
 //! * [`event_ring`]: completions, laid out as the kernel's user-mapped ring
 //! * [`waiters`]: threads that wait for completions
-//! * [`watch`]: who looks after what nobody waits for
-//! * [`outcome`]: how a request ended, in the application's memory, and who sleeps for that
+//! * [`watch`]: a periodic look at what no thread waits for, only while there is something
+//! * [`outcome`]: how a request ended, in the application's memory, and the threads that sleep for
+//!   it
 //! * [`context`]: slots, completions, waiting, destruction
 //! * [`stats`]: counters and the histogram of a report
 

@@ -1,4 +1,4 @@
-//! What an operation is.
+//! The trait of all operations, and the outcome of an iteration.
 
 use crate::wait::Wait;
 use nowait_sys::Errno;
@@ -9,7 +9,7 @@ use nowait_sys::Errno;
 pub enum Step {
     /// Over: bytes transferred (or a value), or the error. Goes to the event ring, once.
     Done(Result<u32, Errno>),
-    /// Somebody else owns the operation and promises to run it once more: a backend with the
+    /// Another party owns the operation and promises to run it once more: a backend with the
     /// result of a bio, or the run list it was handed to. (`-EIOCBQUEUED`)
     Queued,
     /// A wait entry is armed; run again after a kick. (`-EIOCBRETRY`)
@@ -36,7 +36,7 @@ pub trait Operation: Send + Sized + 'static {
         result: Result<u32, Errno>,
     ) -> Step;
 
-    /// Delivers the final result and lets go of everything the operation held. Called last (rule
+    /// Delivers the final result and releases everything the operation held. Called last (rule
     /// R5), and once; again only if it has handed the request to another thread instead, which
     /// gives it back like the end of a bio.
     fn finish(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>);

@@ -1,4 +1,4 @@
-//! How a request ended, in memory of the application, and who sleeps for it.
+//! How a request ended, in memory of the application, and the threads that sleep for it.
 //!
 //! One word, changed in one step:
 //!
@@ -9,13 +9,13 @@
 //! └──────────────┴──────────────┘
 //! ```
 //!
-//! The step from EINPROGRESS to the outcome is the last access to the word, and brings back who
-//! sleeps for it: the application may free the memory as soon as it sees the outcome.
+//! The step from EINPROGRESS to the outcome is the last access to the word, and returns the threads
+//! that sleep for it: the application may free the memory as soon as it sees the outcome.
 //!
-//! A thread that waits claims one of 32 slots, and leaves its bit in each word it waits for. Who
-//! ends a request wakes the threads of those bits and nobody else (M12). More than 31 threads at a
-//! time share the last slot, and are woken for each other. No lock, no memory: signal handlers may
-//! wait.
+//! A thread that waits claims one of 32 slots, and leaves its bit in each word it waits for. The
+//! thread that ends a request wakes the threads of those bits and no others (M12). More than 31
+//! threads at a time share the last slot, and are woken for each other. No lock, no memory: signal
+//! handlers may wait.
 
 use crate::sync::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
@@ -39,25 +39,26 @@ impl Default for Outcome {
 }
 
 impl Outcome {
-    /// Says that the request is under way. Nobody waits for it yet.
+    /// Says that the request is in flight. No thread waits for it yet.
     pub fn begin(&self) {
         self.0.store(Errno::INPROGRESS.raw() as u64, Release);
     }
 
-    /// Stores the outcome, 0 or an error, and returns the slots of who sleeps for it (a bit for
-    /// each), to be woken. What was written before is visible to who sees the outcome.
+    /// Stores the outcome, 0 or an error, and returns the slots of the threads that sleep for it (a
+    /// bit for each), to be woken. What was written before is visible to a thread that sees the
+    /// outcome.
     #[must_use]
     pub fn end(&self, error: i32) -> u32 {
         // Acquire: the slots belong to threads that have read their word before.
         (self.0.swap(u64::from(error as u32), AcqRel) >> SLOTS_SHIFT) as u32
     }
 
-    /// Returns the error: EINPROGRESS while the request is under way.
+    /// Returns the error: EINPROGRESS while the request is in flight.
     pub fn error(&self) -> i32 {
         self.0.load(Acquire) as u32 as i32
     }
 
-    /// Tells whether the request is under way.
+    /// Tells whether the request is in flight.
     pub fn is_under_way(&self) -> bool {
         self.error() == Errno::INPROGRESS.raw()
     }
@@ -91,14 +92,14 @@ pub struct Sleepers {
 }
 
 impl Sleepers {
-    /// Makes slots that nobody has claimed.
+    /// Makes slots that no thread has claimed.
     #[cfg(not(loom))]
     #[allow(clippy::new_without_default, reason = "a static needs a constant")]
     pub const fn new() -> Sleepers {
         Sleepers { claimed: AtomicU32::new(0), words: [const { AtomicU32::new(0) }; 32] }
     }
 
-    /// Makes slots that nobody has claimed.
+    /// Makes slots that no thread has claimed.
     #[cfg(loom)]
     pub fn new() -> Sleepers {
         let words = core::array::from_fn(|_| AtomicU32::new(0));
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn the_end_names_those_who_wait_and_later_ones_see_the_outcome() {
         let outcome = Outcome::default();
-        assert!(!outcome.arm(1), "nothing is under way");
+        assert!(!outcome.arm(1), "nothing is in flight");
         outcome.begin();
         assert!(outcome.is_under_way() && outcome.arm(0) && outcome.arm(31) && outcome.arm(31));
         assert_eq!(outcome.end(0), 1 << 31 | 1);
@@ -245,8 +246,8 @@ mod loom_tests {
         });
     }
 
-    /// To look who waits, and then to store the outcome: a thread that comes between is not woken,
-    /// and its bit stays in memory that is the application's.
+    /// To look for waiting threads, and then to store the outcome: a thread that comes between them
+    /// is not woken, and its bit stays in memory that is the application's.
     #[test]
     #[should_panic]
     fn loom_canary_looking_before_the_end_is_caught() {

@@ -1,4 +1,4 @@
-//! An operation under way (the kernel's kiocb).
+//! A request: an operation in flight (the kernel's kiocb).
 
 use crate::{
     Operation, RunList, Step,
@@ -63,7 +63,7 @@ impl<O: Operation> Request<O> {
         let wait = Wait(self);
         loop {
             let cancelled = self.kick.begin();
-            // SAFETY: the right to run is ours, so nobody else has a reference. It is not used
+            // SAFETY: the right to run is ours, so there is no other reference. It is not used
             // after Queued or a final `end_retry`, when others may.
             let operation = unsafe { &mut *self.operation.get() };
             let step = match result.take() {
@@ -151,7 +151,8 @@ mod loom_tests {
         }
     }
 
-    /// A submitter, a device that makes the operation ready, and `cancel` by a third.
+    /// A submitter, a device that makes the operation ready, and a third thread that calls
+    /// `cancel`.
     fn storm(cancel: fn(&Arc<Request<Waits>>, &RunList<Waits>)) {
         loom::model(move || {
             let shared = Arc::new(Shared {

@@ -39,8 +39,8 @@ mod real {
                 incompat: 0,
                 header_length: HEADER as u32,
             };
-            // SAFETY: the view is writable, page-aligned and longer than a header; nobody
-            // else knows it yet.
+            // SAFETY: the view is writable, page-aligned and longer than a header; no other thread
+            // knows it yet.
             unsafe { views.ours().cast::<RingHeader>().write(header) };
             Ok(RingMemory { views, id, nr })
         }

@@ -17,8 +17,8 @@ pub struct RunList<O: Operation> {
     count: AtomicUsize,
     /// The thread that serves the list is about to sleep, or sleeps: it must be woken.
     sleeping: AtomicBool,
-    /// Rung when a request was added, wherever that was.
-    bell: Option<Box<dyn Fn() + Send + Sync>>,
+    /// Called when a request was added, by any thread.
+    wake: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl<O: Operation> Default for RunList<O> {
@@ -27,16 +27,17 @@ impl<O: Operation> Default for RunList<O> {
             requests: Mutex::new(VecDeque::new()),
             count: AtomicUsize::new(0),
             sleeping: AtomicBool::new(false),
-            bell: None,
+            wake: None,
         }
     }
 }
 
 impl<O: Operation> RunList<O> {
-    /// Makes a list whose owner hears of each request that a kick has put on it. `bell` sees to it
-    /// that a thread runs the list; it runs no request itself, since who kicks may hold locks.
-    pub fn with_bell(bell: Box<dyn Fn() + Send + Sync>) -> RunList<O> {
-        RunList { bell: Some(bell), ..RunList::default() }
+    /// Makes a list that calls `wake` for each request that a kick has put on it. `wake` makes sure
+    /// that a thread runs the list; it runs no request itself, since the kicking thread may hold
+    /// locks.
+    pub fn with_wake(wake: Box<dyn Fn() + Send + Sync>) -> RunList<O> {
+        RunList { wake: Some(wake), ..RunList::default() }
     }
 
     /// Adds a request.
@@ -45,8 +46,8 @@ impl<O: Operation> RunList<O> {
         requests.push_back(request);
         self.count.store(requests.len(), Release);
         drop(requests);
-        if let Some(bell) = &self.bell {
-            bell();
+        if let Some(wake) = &self.wake {
+            wake();
         }
     }
 
@@ -83,7 +84,7 @@ impl<O: Operation> RunList<O> {
     }
 
     /// Returns the first request that `is` accepts; it stays on the list, which is locked
-    /// meanwhile: nobody runs what is on it.
+    /// meanwhile: no thread runs what is on it.
     pub fn find(&self, is: impl Fn(&Arc<Request<O>>) -> bool) -> Option<Arc<Request<O>>> {
         self.requests.lock().iter().find(|request| is(request)).cloned()
     }

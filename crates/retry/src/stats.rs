@@ -72,7 +72,7 @@ counters! {
     punt_order,
     /// Handed on: submit mode offload, or auto found the file uncached.
     punt_offload,
-    /// Handed on: nobody will come for the completion but an event counter or the ring's reader.
+    /// Handed on: only an event counter or the ring's reader will collect the completion.
     punt_driver,
 }
 

@@ -3,7 +3,7 @@
 use crate::{Operation, Request, sync::Arc};
 use std::task::Waker;
 
-/// Something that can be told to look again.
+/// A sleeper that a kick makes look again.
 pub trait Kickable: Send + Sync {
     /// Says that the condition waited for may have come true. Cheap; never blocks.
     fn kick(self: Arc<Self>);
@@ -19,7 +19,7 @@ pub enum WaitEntry {
 }
 
 impl WaitEntry {
-    /// Kicks whoever left this entry.
+    /// Kicks the operation that left this entry.
     pub fn kick(self) {
         match self {
             WaitEntry::Request(request) => request.kick(),

@@ -1,8 +1,8 @@
 //! Threads that wait for completions: exclusive, last in first out.
 //!
-//! At most one of them *leads*: it waits in the context's own queue and runs what comes out of
-//! it. The others sleep on a word of memory. A completion from elsewhere (a worker, the engine's
-//! driver) interrupts the leader through its queue.
+//! At most one of them is the *poller*: it waits in the context's own queue and runs what comes out
+//! of it. The others sleep on a word of memory. A completion from elsewhere (a worker, the engine's
+//! driver) interrupts the poller through its queue.
 
 use crate::sync::{
     Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex,
@@ -15,7 +15,7 @@ use nowait_sys::{Errno, eventfd::EventFd, poll, time::Deadline};
 pub struct Waiter {
     word: AtomicU32,
     need: usize,
-    leads: bool,
+    polls: bool,
     mask: Option<Mask>,
 }
 
@@ -23,25 +23,25 @@ pub struct Waiter {
 pub struct Mask {
     /// The mask, as the kernel's 8 bytes.
     pub signals: u64,
-    /// What ends the ppoll early; without one the thread looks again every millisecond.
-    pub bell: Option<Arc<Bell>>,
+    /// Ends the ppoll early; without one the thread looks again every millisecond.
+    pub notifier: Option<Arc<Notifier>>,
 }
 
 /// Wakes a thread that sleeps in ppoll(2), or in an event loop of its own.
-pub struct Bell {
+pub struct Notifier {
     eventfd: EventFd,
     signal: Box<dyn Fn() + Send + Sync>,
-    /// How often it was rung, counted before the counter is signalled.
-    rung: AtomicU64,
-    /// What was read from the counter.
-    heard: AtomicU64,
+    /// How often it was signalled, counted before the counter is.
+    signalled: AtomicU64,
+    /// The sum of what was read from the counter.
+    drained: AtomicU64,
 }
 
-impl Bell {
-    /// Makes a bell of the event counter that is polled, and of how to signal it from whatever
-    /// thread and descriptor table.
-    pub fn new(eventfd: EventFd, signal: Box<dyn Fn() + Send + Sync>) -> Bell {
-        Bell { eventfd, signal, rung: AtomicU64::new(0), heard: AtomicU64::new(0) }
+impl Notifier {
+    /// Makes a notifier of the event counter that is polled, and of a function that signals it from
+    /// any thread and descriptor table.
+    pub fn new(eventfd: EventFd, signal: Box<dyn Fn() + Send + Sync>) -> Notifier {
+        Notifier { eventfd, signal, signalled: AtomicU64::new(0), drained: AtomicU64::new(0) }
     }
 
     /// Returns the descriptor to poll.
@@ -49,17 +49,18 @@ impl Bell {
         self.eventfd.raw()
     }
 
-    /// Makes what it polls readable.
-    pub fn ring(&self) {
-        self.rung.fetch_add(1, Relaxed);
+    /// Makes the event counter readable.
+    pub fn notify(&self) {
+        self.signalled.fetch_add(1, Relaxed);
         (self.signal)();
     }
 
-    /// Stops it sounding. No system call if it was not rung since; by one thread at a time.
-    pub fn quiet(&self) {
-        let heard = self.heard.load(Relaxed);
-        if self.rung.load(Relaxed) != heard {
-            self.heard.store(heard + self.eventfd.drain(), Relaxed);
+    /// Makes the event counter unreadable; one thread at a time. No system call if it was not
+    /// signalled since the last call.
+    pub fn drain(&self) {
+        let drained = self.drained.load(Relaxed);
+        if self.signalled.load(Relaxed) != drained {
+            self.drained.store(drained + self.eventfd.drain(), Relaxed);
         }
     }
 }
@@ -68,8 +69,8 @@ impl Mask {
     fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
         const POLLIN: i16 = 1;
         const SLICE_NS: u64 = 1_000_000;
-        let (fd, until) = match &self.bell {
-            Some(bell) => (bell.raw(), deadline),
+        let (fd, until) = match &self.notifier {
+            Some(notifier) => (notifier.raw(), deadline),
             None => (-1, deadline.min(Deadline::after_ns(SLICE_NS))),
         };
         poll::ppoll(fd, POLLIN, until, Some(&self.signals)).map(drop)
@@ -80,7 +81,7 @@ impl Waiter {
     fn signal(&self) {
         self.word.store(1, Release);
         match &self.mask {
-            Some(Mask { bell, .. }) => bell.iter().for_each(|bell| bell.ring()),
+            Some(Mask { notifier, .. }) => notifier.iter().for_each(|notifier| notifier.notify()),
             None => futex_wake(&self.word, 1),
         }
     }
@@ -106,7 +107,7 @@ impl Waiter {
 pub struct Waiters {
     list: Mutex<Vec<Arc<Waiter>>>,
     count: AtomicUsize,
-    leader: AtomicBool,
+    poller: AtomicBool,
 }
 
 impl Default for Waiters {
@@ -114,33 +115,33 @@ impl Default for Waiters {
         Waiters {
             list: Mutex::new(Vec::new()),
             count: AtomicUsize::new(0),
-            leader: AtomicBool::new(false),
+            poller: AtomicBool::new(false),
         }
     }
 }
 
 impl Waiters {
-    /// Tries to become the leader.
-    pub fn try_lead(&self) -> bool {
-        !self.leader.swap(true, SeqCst)
+    /// Tries to become the poller.
+    pub fn try_become_poller(&self) -> bool {
+        !self.poller.swap(true, SeqCst)
     }
 
-    /// Gives up leading.
-    pub fn stop_leading(&self) {
-        // A swap costs what the store costs, and loom orders it with the swaps of those who failed
-        // to lead.
-        self.leader.swap(false, SeqCst);
+    /// Stops being the poller.
+    pub fn stop_polling(&self) {
+        // A swap costs what the store costs, and loom orders it with the swaps of the threads that
+        // failed to become the poller.
+        self.poller.swap(false, SeqCst);
     }
 
-    /// Tells whether somebody leads.
-    pub fn has_leader(&self) -> bool {
-        self.leader.load(SeqCst)
+    /// Tells whether a thread polls the own queue.
+    pub fn has_poller(&self) -> bool {
+        self.poller.load(SeqCst)
     }
 
     /// Registers the calling thread as a waiter for `need` events. It must look at the ring once
     /// more before it sleeps, and [`Waiters::remove`] itself afterwards.
-    pub fn add(&self, need: usize, leads: bool, mask: Option<Mask>) -> Arc<Waiter> {
-        let waiter = Arc::new(Waiter { word: AtomicU32::new(0), need, leads, mask });
+    pub fn add(&self, need: usize, polls: bool, mask: Option<Mask>) -> Arc<Waiter> {
+        let waiter = Arc::new(Waiter { word: AtomicU32::new(0), need, polls, mask });
         let mut list = self.list.lock();
         list.push(waiter.clone());
         self.count.store(list.len(), Relaxed);
@@ -159,44 +160,44 @@ impl Waiters {
     }
 
     /// Wakes the youngest waiter that `available` events satisfy, after an event was pushed.
-    /// The leader is interrupted in any case, so that it counts again.
-    pub fn notify(&self, available: impl Fn() -> usize, interrupt_leader: impl Fn()) {
+    /// The poller is interrupted in any case, so that it counts again.
+    pub fn notify(&self, available: impl Fn() -> usize, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
             let available = available();
-            self.wake(|waiter| waiter.leads || waiter.need <= available, interrupt_leader);
+            self.wake(|waiter| waiter.polls || waiter.need <= available, interrupt_poller);
         }
     }
 
-    /// Wakes the youngest sleeping waiter that does not lead, to take up the lead.
-    pub fn call_for_leader(&self) {
+    /// Wakes the youngest sleeping waiter that does not poll, to become the poller.
+    pub fn call_for_poller(&self) {
         fence(SeqCst);
-        if self.count.load(Relaxed) != 0 && !self.has_leader() {
-            self.wake(|waiter| !waiter.leads, || {});
+        if self.count.load(Relaxed) != 0 && !self.has_poller() {
+            self.wake(|waiter| !waiter.polls, || {});
         }
     }
 
-    /// Wakes everybody, to look again.
-    pub fn wake_all_if_any(&self, interrupt_leader: impl Fn()) {
+    /// Wakes all waiters, to look again.
+    pub fn wake_all_if_any(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
-            self.wake_all(interrupt_leader);
+            self.wake_all(interrupt_poller);
         }
     }
 
-    /// Wakes everybody: the context is going away.
-    pub fn wake_all(&self, interrupt_leader: impl Fn()) {
-        while self.wake(|_| true, &interrupt_leader) {}
+    /// Wakes all waiters: the context is going away.
+    pub fn wake_all(&self, interrupt_poller: impl Fn()) {
+        while self.wake(|_| true, &interrupt_poller) {}
     }
 
-    fn wake(&self, fits: impl Fn(&Waiter) -> bool, interrupt_leader: impl Fn()) -> bool {
+    fn wake(&self, fits: impl Fn(&Waiter) -> bool, interrupt_poller: impl Fn()) -> bool {
         let mut list = self.list.lock();
         let Some(index) = list.iter().rposition(|waiter| fits(waiter)) else { return false };
         let waiter = list.remove(index);
         self.count.store(list.len(), Relaxed);
         drop(list);
-        if waiter.leads {
-            interrupt_leader();
+        if waiter.polls {
+            interrupt_poller();
         } else {
             waiter.signal();
         }
@@ -215,13 +216,17 @@ mod tests {
         let woken = |waiter: &Waiter| waiter.word.load(Acquire) != 0;
         let all: Vec<_> = [1, 3, 1, 2].map(|need| waiters.add(need, false, None)).into();
         let state = || all.iter().map(|waiter| woken(waiter)).collect::<Vec<_>>();
-        waiters.notify(|| 1, || panic!("nobody leads"));
+        waiters.notify(|| 1, || panic!("no thread polls"));
         assert_eq!(state(), [false, false, true, false], "the last one needs two");
-        waiters.notify(|| 1, || panic!("nobody leads"));
+        waiters.notify(|| 1, || panic!("no thread polls"));
         assert_eq!(state(), [true, false, true, false]);
-        waiters.notify(|| 1, || panic!("nobody leads"));
-        assert_eq!(state(), [true, false, true, false], "one event, and nobody it is enough for");
-        waiters.notify(|| 3, || panic!("nobody leads"));
+        waiters.notify(|| 1, || panic!("no thread polls"));
+        assert_eq!(
+            state(),
+            [true, false, true, false],
+            "one event, and no waiter that it satisfies"
+        );
+        waiters.notify(|| 3, || panic!("no thread polls"));
         assert_eq!(state(), [true, false, true, true], "in order of age, the youngest first");
     }
 }

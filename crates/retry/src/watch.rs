@@ -1,4 +1,4 @@
-//! Who looks after something now and then, and stops when there is nothing.
+//! A watcher that looks after something periodically, and stops when there is nothing.
 
 use crate::sync::{
     AtomicBool,
@@ -6,8 +6,8 @@ use crate::sync::{
     fence,
 };
 
-/// Says whether the watcher looks. Those who start something ask it each time, which is a fence and
-/// a load.
+/// Says whether the watcher looks. A thread that starts something asks each time, which is a fence
+/// and a load.
 #[derive(Debug)]
 pub struct Watch(AtomicBool);
 
@@ -18,7 +18,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Says that something was started, and made visible. True: nobody looks after it, and the
+    /// Says that something was started, and made visible. True: no watcher looks after it, and the
     /// caller must have the watch begun.
     #[must_use]
     pub fn started(&self) -> bool {
@@ -32,7 +32,7 @@ impl Watch {
         !self.0.load(Relaxed) && !self.0.swap(true, SeqCst)
     }
 
-    /// Ends the watch, for the watcher who has found nothing. False: `is_idle` says that something
+    /// Ends the watch, for the watcher that has found nothing. False: `is_idle` says that something
     /// was started meanwhile, and the watcher goes on.
     #[must_use]
     pub fn ends(&self, is_idle: impl Fn() -> bool) -> bool {
@@ -56,7 +56,7 @@ mod loom_tests {
     };
     use loom::thread;
 
-    /// One starts something while the watcher, who has found nothing, is about to stop.
+    /// A thread starts something while the watcher, which has found nothing, is about to stop.
     fn model(started: fn(&Watch) -> bool) {
         loom::model(move || {
             let shared = Arc::new((Watch(AtomicBool::new(true)), AtomicBool::new(false)));
@@ -69,7 +69,7 @@ mod loom_tests {
             let (watch, busy) = &*shared;
             let over = watch.ends(|| !busy.load(Acquire));
             let begins = starter.join().unwrap();
-            assert!(begins || !over, "nobody looks after it");
+            assert!(begins || !over, "no watcher looks after it");
             assert!(watch.is_on() && begins == over, "one of them watches");
         });
     }
@@ -80,7 +80,7 @@ mod loom_tests {
     }
 
     #[test]
-    #[should_panic(expected = "nobody looks after it")]
+    #[should_panic(expected = "no watcher looks after it")]
     fn loom_canary_looking_without_a_fence_is_caught() {
         model(Watch::has_ended);
     }

@@ -1,7 +1,7 @@
 //! What a user of a file may do, as plain data: a list of it can be printed, cut and run again.
 
 use core::fmt;
-use nowait_cache::Durable;
+use nowait_cache::SyncLevel;
 
 /// One thing to do. Offsets, lengths and sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Op {
         /// From so many buffers.
         pieces: usize,
         /// What its end promises (O_DSYNC, O_SYNC).
-        durable: Option<Durable>,
+        durable: Option<SyncLevel>,
     },
     /// A read past the cache; aligned.
     DirectRead {
@@ -54,7 +54,7 @@ pub enum Op {
         /// Last page.
         last: u64,
         /// What it promises.
-        durable: Durable,
+        durable: SyncLevel,
     },
     /// Drops clean pages, as memory pressure or an advice does.
     Forget {
@@ -130,11 +130,11 @@ impl fmt::Display for Op {
     }
 }
 
-fn promise(durable: Option<Durable>) -> &'static str {
+fn promise(durable: Option<SyncLevel>) -> &'static str {
     match durable {
         None => "",
-        Some(Durable::Written) => "written",
-        Some(Durable::Data) => "data",
-        Some(Durable::All) => "all",
+        Some(SyncLevel::WriteOnly) => "written",
+        Some(SyncLevel::Data) => "data",
+        Some(SyncLevel::All) => "all",
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     scenario::{Below, Profile, Scenario, quiet},
 };
 use nowait_block::backends::mem::Mem;
-use nowait_cache::{Cache, Durable, FRAME_BYTES, mistake};
+use nowait_cache::{Cache, FRAME_BYTES, SyncLevel, mistake};
 use nowait_sim::{Config, Cut, Failure, Oracle, Prng, SimDevice};
 use nowait_sys::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -262,7 +262,7 @@ impl<'m> Runner<'m> {
     fn settle(&mut self) -> Verdict<bool> {
         self.drain()?;
         let before = self.sync_errors;
-        self.executor.submit(&Op::Sync { from: 0, last: u64::MAX, durable: Durable::All });
+        self.executor.submit(&Op::Sync { from: 0, last: u64::MAX, durable: SyncLevel::All });
         self.drain()?;
         Ok(self.sync_errors == before)
     }
@@ -419,7 +419,7 @@ impl<'m> Runner<'m> {
         let Some(oracle) = &mut self.oracle else { return };
         match event.op {
             Op::Write { durable, .. } => {
-                let sync = durable >= Some(Durable::Data);
+                let sync = durable >= Some(SyncLevel::Data);
                 oracle.begin_write(event.id, FD, event.offset, data, sync);
             }
             Op::DirectWrite { sync, .. } => {
@@ -446,7 +446,7 @@ impl<'m> Runner<'m> {
 
 /// Tells whether the end of the operation promises that its range is durable.
 fn is_flush(op: &Op) -> bool {
-    matches!(op, Op::Sync { durable, .. } if *durable >= Durable::Data)
+    matches!(op, Op::Sync { durable, .. } if *durable >= SyncLevel::Data)
 }
 
 /// Tells whether the operation reports what could not be written.

@@ -1,7 +1,7 @@
 //! What is done in one run, drawn from a seed.
 
 use crate::{canary::Canary, op::Op};
-use nowait_cache::{Durable, FRAME_BYTES, mistake::Mistake};
+use nowait_cache::{FRAME_BYTES, SyncLevel, mistake::Mistake};
 use nowait_sim::{Config, Faults, Model, Prng};
 
 /// Below what the cache lies.
@@ -261,10 +261,10 @@ impl Draw {
         if self.prng.chance(750_000) { 1 } else { 2 + self.prng.index(7) }
     }
 
-    fn sync(&mut self) -> Option<Durable> {
+    fn sync(&mut self) -> Option<SyncLevel> {
         match self.prng.index(16) {
-            0 => Some(Durable::Data),
-            1 => Some(Durable::All),
+            0 => Some(SyncLevel::Data),
+            1 => Some(SyncLevel::All),
             _ => None,
         }
     }
@@ -277,9 +277,9 @@ impl Draw {
 
     fn fsync(&mut self) -> Op {
         let durable = match self.prng.index(8) {
-            0 => Durable::Written,
-            1..4 => Durable::Data,
-            _ => Durable::All,
+            0 => SyncLevel::WriteOnly,
+            1..4 => SyncLevel::Data,
+            _ => SyncLevel::All,
         };
         let whole = self.prng.chance(700_000);
         let (from, last) = if whole { (0, u64::MAX) } else { self.pages() };

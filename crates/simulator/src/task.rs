@@ -13,7 +13,7 @@ use nowait_block::{Bio, BioOp};
 use nowait_cache::copy::User;
 use nowait_cache::inode_lock::{Guard, Outcome, Ticket};
 use nowait_cache::{
-    CachedFile, Change, Durable, FRAME_BYTES, OpenFile, ReadOperation, SyncOperation,
+    CachedFile, Change, FRAME_BYTES, OpenFile, ReadOperation, SyncLevel, SyncOperation,
     WriteOperation,
 };
 use nowait_retry::Step;
@@ -228,7 +228,7 @@ impl Task {
 
     fn flush(&self, file: Arc<CachedFile>) -> Stage {
         let (from, last) = self.pages();
-        Stage::Flush(SyncOperation::new(file, from, last, Durable::Written))
+        Stage::Flush(SyncOperation::new(file, from, last, SyncLevel::WriteOnly))
     }
 
     /// The mistakes of a direct write: it leaves all pages of its range in the cache, or those

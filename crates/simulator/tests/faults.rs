@@ -1,6 +1,6 @@
 //! The n-th request fails, for every n.
 
-use nowait_cache::{Cache, Durable};
+use nowait_cache::{Cache, SyncLevel};
 use nowait_sim::{Config, Faults, SimDevice};
 use nowait_simulator::medium::{FD, prepare};
 use nowait_simulator::scenario::Below;
@@ -77,7 +77,7 @@ fn a_full_device_hangs_nobody_and_is_reported() {
 
 #[test]
 fn an_fsync_reports_the_write_or_flush_that_failed() {
-    let fsync = Op::Sync { from: 0, last: u64::MAX, durable: Durable::All };
+    let fsync = Op::Sync { from: 0, last: u64::MAX, durable: SyncLevel::All };
     for n in 0..REQUESTS_MAX {
         let config = Config { faults: Faults::fail_nth(n, Errno::IO), ..Config::new(n) };
         let device = SimDevice::new(&config);

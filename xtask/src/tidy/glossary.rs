@@ -31,7 +31,6 @@ const NOT_YET: &[&str] = &[
     "crates/paper/",
     "crates/posix/",
     "crates/process/",
-    "crates/retry/",
     "crates/serve/",
     "crates/sim",
     "crates/sys/",

@@ -2,7 +2,7 @@
 
 use crate::copy::User;
 use crate::sync::{Arc, AtomicU32, Relaxed};
-use crate::{Backing, Cache, CachedFile, Durable, ReadOperation, SyncOperation, Target};
+use crate::{Backing, Cache, CachedFile, ReadOperation, SyncLevel, SyncOperation, Target};
 use crate::{WriteOperation, cache::IoCounts};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_retry::{Step, WaitEntry};
@@ -26,8 +26,8 @@ impl Random {
 #[derive(Clone, Debug)]
 pub(super) enum Do {
     Read { offset: u64, len: usize },
-    Write { offset: u64, bytes: Vec<u8>, durable: Option<Durable> },
-    Sync(Durable),
+    Write { offset: u64, bytes: Vec<u8>, durable: Option<SyncLevel> },
+    Sync(SyncLevel),
 }
 
 enum Operation {

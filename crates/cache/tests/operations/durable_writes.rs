@@ -3,7 +3,7 @@
 
 use crate::rig::{KIB, MIB, Made, PAGE, Rig};
 use nowait_block::BioOp;
-use nowait_cache::Durable;
+use nowait_cache::SyncLevel;
 use nowait_retry::Step;
 use nowait_sys::{Errno, file::rwf};
 
@@ -24,7 +24,7 @@ fn write_unflushed(rig: &mut Rig, offset: u64) {
 
 #[test]
 fn a_durable_write_is_one_bio_and_no_flush() {
-    for (durable, flags) in [(Durable::Data, rwf::DSYNC), (Durable::All, rwf::SYNC)] {
+    for (durable, flags) in [(SyncLevel::Data, rwf::DSYNC), (SyncLevel::All, rwf::SYNC)] {
         let mut rig = rig();
         let (offset, len) = (64 * KIB, 96 * KIB);
         let mut write = rig.write_until(offset, vec![1; len as usize], Some(durable));
@@ -40,7 +40,7 @@ fn a_durable_write_is_one_bio_and_no_flush() {
 fn durable_writes_end_in_the_order_of_their_own_bios() {
     let mut rig = rig();
     let offsets = [0, 256 * KIB, 128 * KIB];
-    let mut writes = offsets.map(|at| rig.write_until(at, page(3), Some(Durable::Data)));
+    let mut writes = offsets.map(|at| rig.write_until(at, page(3), Some(SyncLevel::Data)));
     for write in &mut writes {
         assert_eq!(rig.iterate_write(write), None);
     }
@@ -53,7 +53,7 @@ fn durable_writes_end_in_the_order_of_their_own_bios() {
 #[test]
 fn a_large_durable_write_is_followed_by_one_flush() {
     let mut rig = Rig::new(8 * MIB, 4 * MIB);
-    let mut write = rig.write_until(0, vec![1; 3 << 20], Some(Durable::Data));
+    let mut write = rig.write_until(0, vec![1; 3 << 20], Some(SyncLevel::Data));
     while rig.iterate_write(&mut write).is_none() {
         rig.complete_all();
     }
@@ -66,7 +66,7 @@ fn a_page_that_somebody_else_writes_makes_a_durable_write_wait_for_a_flush() {
     let mut rig = rig();
     rig.run_write(PAGE, page(1));
     rig.clean();
-    let mut write = rig.write_until(0, vec![2; 2 * PAGE as usize], Some(Durable::Data));
+    let mut write = rig.write_until(0, vec![2; 2 * PAGE as usize], Some(SyncLevel::Data));
     assert_eq!(rig.iterate_write(&mut write), None, "its second page is being written");
     rig.clean();
     rig.complete_all();
@@ -81,7 +81,7 @@ fn a_page_that_somebody_else_writes_makes_a_durable_write_wait_for_a_flush() {
 #[test]
 fn a_failed_durable_write_says_so_and_a_later_sync_repairs_it() {
     let mut rig = rig();
-    let mut write = rig.write_until(0, page(1), Some(Durable::Data));
+    let mut write = rig.write_until(0, page(1), Some(SyncLevel::Data));
     assert_eq!(rig.iterate_write(&mut write), None);
     rig.fail_oldest(Errno::IO);
     assert_eq!(rig.step_write(&mut write), Step::Done(Err(Errno::IO)));
@@ -92,7 +92,7 @@ fn a_failed_durable_write_says_so_and_a_later_sync_repairs_it() {
 #[test]
 fn a_failed_durable_write_that_the_cleaner_repeats_waits_for_a_flush() {
     let mut rig = rig();
-    let mut write = rig.write_until(0, page(1), Some(Durable::Data));
+    let mut write = rig.write_until(0, page(1), Some(SyncLevel::Data));
     assert_eq!(rig.iterate_write(&mut write), None);
     rig.fail_oldest(Errno::IO);
     rig.clean();
@@ -107,7 +107,7 @@ fn a_failed_durable_write_that_the_cleaner_repeats_waits_for_a_flush() {
 fn the_flush_of_a_durable_write_may_have_lost_what_others_wrote() {
     let mut rig = rig();
     write_unflushed(&mut rig, 512 * KIB);
-    let mut write = rig.write_until(0, page(1), Some(Durable::Data));
+    let mut write = rig.write_until(0, page(1), Some(SyncLevel::Data));
     assert_eq!(rig.iterate_write(&mut write), None);
     rig.fail_oldest(Errno::IO);
     assert_eq!(rig.step_write(&mut write), Step::Done(Err(Errno::IO)));
@@ -120,7 +120,7 @@ fn the_flush_of_a_durable_write_may_have_lost_what_others_wrote() {
 fn a_durable_write_that_finds_no_room_has_lost_nothing_of_others() {
     let mut rig = rig();
     write_unflushed(&mut rig, 512 * KIB);
-    let mut write = rig.write_until(0, page(1), Some(Durable::Data));
+    let mut write = rig.write_until(0, page(1), Some(SyncLevel::Data));
     assert_eq!(rig.iterate_write(&mut write), None);
     rig.fail_oldest(Errno::NOSPC);
     assert_eq!(rig.step_write(&mut write), Step::Done(Err(Errno::NOSPC)));

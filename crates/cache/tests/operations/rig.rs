@@ -4,7 +4,7 @@ use nowait_block::backends::mem::Mem;
 use nowait_block::{Bio, BioOp, BlockBackend, Segments};
 use nowait_cache::copy::User;
 use nowait_cache::{
-    Backing, Cache, CachedFile, Durable, OpenFile, ReadOperation, SyncOperation, Target,
+    Backing, Cache, CachedFile, OpenFile, ReadOperation, SyncLevel, SyncOperation, Target,
     WriteOperation,
 };
 use nowait_retry::{Step, WaitEntry};
@@ -107,7 +107,7 @@ impl Rig {
         &self,
         offset: u64,
         bytes: Vec<u8>,
-        durable: Option<Durable>,
+        durable: Option<SyncLevel>,
     ) -> Task<WriteOperation> {
         let (user, buffer) = memory(bytes);
         let operation = WriteOperation::new(self.file.clone(), offset, user, durable);
@@ -153,7 +153,7 @@ impl Rig {
 
     /// Syncs the whole file.
     pub(crate) fn sync(&mut self) -> Result<u32, Errno> {
-        let mut sync = SyncOperation::whole(self.file.clone(), Durable::Data);
+        let mut sync = SyncOperation::whole(self.file.clone(), SyncLevel::Data);
         loop {
             let mut plug = Vec::new();
             let step = sync.iterate(&mut plug, &|| WaitEntry::from(Waker::noop().clone()));

@@ -4,7 +4,7 @@ use crate::{
     machine::{Files, Machine, Mistake},
     model::{May, Model, Op},
 };
-use nowait_cache::Durable;
+use nowait_cache::SyncLevel;
 use nowait_file::{
     Config, Context, Engine, Kind, Parts, SubmitMode, UserFile, UserOperation,
     owner::Role,
@@ -265,7 +265,7 @@ impl Run {
             1 => {
                 let id = 1 << 32 | self.calls;
                 self.oracle.begin_flush(id, number as i32);
-                let synced = UserOperation::sync(file, Durable::All).run(engine);
+                let synced = UserOperation::sync(file, SyncLevel::All).run(engine);
                 self.oracle.end(id, synced);
                 synced.map(drop)
             }

@@ -1,4 +1,4 @@
-//! Completions, callers that wait for them, leaders, promises and destruction in all
+//! Completions, callers that wait for them, pollers, promises and destruction in all
 //! interleavings. A thread that is not woken sleeps for ever: loom calls that a deadlock. The
 //! canaries forget one wake-up each.
 
@@ -23,9 +23,9 @@ fn take(context: &IoContext, min: usize, max: usize) -> Result<usize, Errno> {
 #[derive(Default)]
 struct Own {
     state: Mutex<State>,
-    /// Changes when a request ended, and when the leader is interrupted.
+    /// Changes when a request ended, and when the poller is interrupted.
     word: AtomicU32,
-    /// The change that the leader has seen last.
+    /// The change that the poller has seen last.
     heard: AtomicU32,
 }
 
@@ -33,12 +33,12 @@ struct Own {
 struct State {
     under_way: usize,
     ended: usize,
-    /// Those that ended without being a request's.
+    /// How many ended that belong to no request.
     pages: usize,
 }
 
 impl Own {
-    /// Makes the queue of `context` with requests under way that hold slots.
+    /// Makes the queue of `context` with requests in flight that hold slots.
     fn of(context: &Arc<IoContext>, under_way: usize) -> Arc<Own> {
         let own = Arc::new(Own::default());
         own.state.lock().under_way = under_way;
@@ -128,7 +128,7 @@ fn loom_canary_an_event_that_wakes_nobody() {
     one_waits(|context| forgetting_wakes(|| context.complete(event(7))));
 }
 
-/// The leader waits for one event in a queue where nothing ends before it has that event, which
+/// The poller waits for one event in a queue where nothing ends before it has that event, which
 /// comes from elsewhere.
 fn an_event_from_elsewhere(complete: fn(&IoContext)) {
     loom::model(move || {
@@ -155,7 +155,7 @@ fn loom_canary_a_leader_that_is_not_interrupted() {
     an_event_from_elsewhere(|context| forgetting_wakes(|| context.complete(event(2))));
 }
 
-/// One caller leads, takes an event that came from elsewhere and leaves. Another waits for what is
+/// One caller polls, takes an event that came from elsewhere and leaves. Another waits for what is
 /// still in the own queue.
 fn a_leader_leaves(take_one: fn(&IoContext)) {
     loom::model(move || {
@@ -278,14 +278,14 @@ fn destruction(reserve: fn(&IoContext) -> Result<usize, Errno>, complete: fn(&Io
             }
         });
         context.destroy(|| {}).unwrap();
-        context.waiters.try_lead(); // marks "destroy has returned" for the check above
+        context.waiters.try_become_poller(); // marks "destroy has returned" for the check above
         submitter.join().unwrap();
         assert_eq!(context.outstanding(), 0);
     });
 }
 
 fn gone(context: &IoContext) -> bool {
-    context.has_leader()
+    context.has_poller()
 }
 
 /// A submitter registers a request that never completes by itself, while the context is
@@ -309,7 +309,7 @@ fn endless(register: fn(&IoContext, &dyn Fn()) -> bool) {
         let found: Vec<Arc<AtomicBool>> = requests.lock().clone();
         found.iter().for_each(|request| request.store(true, SeqCst));
         let cancelled = submitter.join().unwrap().load(SeqCst);
-        assert!(cancelled, "nobody cancels it");
+        assert!(cancelled, "no thread cancels it");
     });
 }
 
@@ -322,7 +322,7 @@ fn loom_an_endless_request_that_meets_destroy_is_cancelled() {
 }
 
 #[test]
-#[should_panic(expected = "nobody cancels it")]
+#[should_panic(expected = "no thread cancels it")]
 fn loom_canary_looking_before_registering_is_caught() {
     endless(|context, add| {
         let dead = context.is_dead();
@@ -357,7 +357,7 @@ fn loom_canary_a_last_completion_that_wakes_no_destroyer() {
 }
 
 /// A context is destroyed while one request moves from a worker to the own queue, where another
-/// caller may lead, and from there back to a worker.
+/// caller may be the poller, and from there back to a worker.
 fn a_request_that_moves(say_so: fn(&IoContext), complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -396,7 +396,7 @@ fn loom_canary_a_destroyer_that_leads_and_is_not_told_of_the_rest() {
     a_request_that_moves(IoContext::pump_started, silent);
 }
 
-/// A context is destroyed while another thread leads, which leaves when the queue is empty.
+/// A context is destroyed while another thread polls, which leaves when the queue is empty.
 fn another_leads(poll: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
