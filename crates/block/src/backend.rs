@@ -38,7 +38,7 @@ pub trait BlockBackend: Send + Sync {
     /// Returns what the backend can take.
     fn limits(&self) -> Limits;
 
-    /// Takes a bio, or gives it back when `limits().depth` are already under way (the caller
+    /// Takes a bio, or gives it back when `limits().depth` are already in flight (the caller
     /// keeps it and queues it again after the next completion). Starts nothing by itself.
     fn queue(&self, bio: Bio) -> Result<(), Bio>;
 
@@ -61,8 +61,8 @@ pub trait BlockBackend: Send + Sync {
         let _ = self.reap(done, 0, Deadline::NOW);
     }
 
-    /// Makes the `reap` that waits now, or else the next that would wait, return early. Cheap
-    /// to call when nobody waits is not required: callers know.
+    /// Makes the `reap` that waits now, or else the next that would wait, return early. It need not
+    /// be cheap when no thread waits: callers know that.
     fn wake(&self);
 
     /// Asks for an early end of the bio with `token`; if it can still be stopped it completes

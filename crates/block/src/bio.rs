@@ -1,5 +1,6 @@
 //! One request to a backend, and its completion.
 
+use crate::lane::Lane;
 use nowait_sys::{Errno, cred::Credentials, file::IoVec};
 use std::sync::Arc;
 
@@ -110,7 +111,7 @@ pub trait Descriptor: Send + Sync + core::fmt::Debug {
     fn number(&self) -> Result<i32, Errno>;
 }
 
-/// One request. The segments' memory belongs to whoever made the bio and must live until its
+/// One request. The segments' memory belongs to the maker of the bio and must live until its
 /// completion has been reaped; that promise is given once, to [`Bio::new`].
 #[derive(Clone, Debug)]
 pub struct Bio {
@@ -134,17 +135,24 @@ pub struct Bio {
     pub token: u64,
     /// Whose it is: where bios wait for a worker, those of one flow do not delay those of others.
     pub flow: u64,
-    /// The rights to act with, where another thread does the work; `None`: the worker's own.
-    /// Threads only: a ring acts with those of the thread that commits.
+    /// What only workers look at.
+    pub hints: WorkerHints,
+}
+
+/// How a worker carries out a bio; other backends ignore it.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerHints {
+    /// The rights to act with; `None`: the worker's own. A ring acts with those of the thread that
+    /// commits.
     pub credentials: Option<Arc<Credentials>>,
-    /// Bios of one lane run one after another in the order queued (threads only).
-    pub lane: Option<Arc<crate::backends::threads::Lane>>,
-    /// Announce the whole range to the kernel's readahead before reading (threads only).
+    /// Bios of one lane run one after another in the order queued.
+    pub lane: Option<Arc<Lane>>,
+    /// Announce the whole range to the kernel's readahead before reading.
     pub upfront: bool,
 }
 
 impl Bio {
-    /// Makes a bio with no flags, no lane and the worker's own rights.
+    /// Makes a bio with no flags and no hints.
     ///
     /// # Safety
     /// The segments must be valid for `op` until the bio's completion has been reaped, or the
@@ -160,13 +168,11 @@ impl Bio {
             priority: 0,
             token,
             flow: 0,
-            credentials: None,
-            lane: None,
-            upfront: false,
+            hints: WorkerHints::default(),
         }
     }
 
-    /// Tells whether it waits for somebody else's doing, not for a device: a poll, a stream.
+    /// Tells whether it waits for readiness, not for a device: a poll, a stream.
     pub fn is_endless(&self) -> bool {
         self.offset == -1 || matches!(self.op, BioOp::Poll(_))
     }

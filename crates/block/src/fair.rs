@@ -1,4 +1,4 @@
-//! Who is next when there is more to do than can be done at once.
+//! Fair turns between flows, when there is more to do than can be done at once.
 
 use crate::line::Line;
 use std::collections::{HashMap, VecDeque};

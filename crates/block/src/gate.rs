@@ -6,9 +6,9 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// Somebody waits, or is about to.
+/// A thread waits, or is about to.
 const WAITING: u32 = 1;
-/// `wake` was called and nobody has returned early for it yet.
+/// `wake` was called and no wait has returned early for it yet.
 const WOKEN: u32 = 2;
 /// Each nudge adds this much, so that the word differs from the one the waiter saw.
 const STEP: u32 = 4;
@@ -16,8 +16,8 @@ const STEP: u32 = 4;
 /// A futex word: `nudges << 2 | WOKEN | WAITING`.
 ///
 /// The waiter announces itself with [`Gate::begin`], *then* looks once more for what it waits
-/// for, then sleeps while the word is as `begin` returned it. Whoever has something for it makes
-/// that visible, *then* changes the word. One of the two always sees the other.
+/// for, then sleeps while the word is as `begin` returned it. A thread that has something for it
+/// makes that visible, *then* changes the word. One of the two always sees the other.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     word: AtomicU32,
@@ -56,7 +56,7 @@ impl Gate {
         futex_wait(&self.word, seen, deadline)
     }
 
-    /// Rouses who sleeps in [`Gate::sleep`], or in a ring's wait at [`Gate::address`].
+    /// Wakes the thread that sleeps in [`Gate::sleep`], or in a ring's wait at [`Gate::address`].
     pub(crate) fn rouse(&self) {
         futex_wake(&self.word, 1);
     }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn wake_before_a_wait_is_kept_and_spent_once() {
         let gate = Gate::default();
-        assert!(!gate.wake(), "nobody sleeps");
+        assert!(!gate.wake(), "no thread sleeps");
         assert_eq!(gate.begin(), None);
         assert!(gate.begin().is_some());
         assert!(!gate.end());

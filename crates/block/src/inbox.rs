@@ -1,4 +1,4 @@
-//! Where completions of user space wait to be reaped.
+//! Completions made in user space that wait to be reaped.
 
 use crate::{Completion, gate::Gate};
 use nowait_sys::{Errno, sync::Mutex, time::Deadline};

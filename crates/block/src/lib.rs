@@ -7,6 +7,7 @@
 //! stacked/   delay · error · throttle · trace     wrap another backend
 //! conformance   the one suite that all of them pass
 //! fair       whose turn it is when more waits than can be carried; line: one of its queues
+//! lane       the order of the bios of one file, on workers
 //! probe      which of them work on this machine, found by using them
 //! ```
 
@@ -17,12 +18,14 @@ pub mod conformance;
 pub mod fair;
 mod gate;
 mod inbox;
+mod lane;
 mod line;
 pub mod probe;
 mod slab;
 pub mod stacked;
 
 pub use backend::{BlockBackend, Limits};
-pub use bio::{Bio, BioOp, Completion, Segments};
+pub use bio::{Bio, BioOp, Completion, Segments, WorkerHints};
 pub use fair::Fair;
+pub use lane::Lane;
 pub use slab::Slab;

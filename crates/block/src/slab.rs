@@ -1,4 +1,4 @@
-//! What is remembered of each request between its start and its completion.
+//! A table of what is stored of each request between its start and its completion.
 
 /// A bounded table whose keys are never used twice, as far as 2^31 uses of one slot reach.
 ///

@@ -51,7 +51,7 @@ conformance! {
     }));
 }
 
-/// The backends that wait in the kernel. What is claimed holds for who waits again.
+/// The backends that wait in the kernel. The claim holds for a thread that waits again.
 #[test]
 fn claims_hold_while_signals_interrupt_the_waits() {
     let makes: [fn() -> Result<Fixture, String>; 2] =

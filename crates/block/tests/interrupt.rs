@@ -46,7 +46,7 @@ fn signal_ends_a_reap_that_has_nothing() {
     });
 }
 
-/// A poll that never fires: a backend may wait in another way while something is under way.
+/// A poll that never fires: a backend may wait in another way while something is in flight.
 fn poll_for_nothing(pipe: &PipeReader) -> Bio {
     let op = BioOp::Poll(0);
     // SAFETY: it has no buffer.
@@ -56,7 +56,8 @@ fn poll_for_nothing(pipe: &PipeReader) -> Bio {
 /// Whom the handler wakes.
 static WOKEN: AtomicPtr<&'static dyn BlockBackend> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The wake-up comes when the signal has ended the wait already, and before anybody has seen that.
+/// The wake-up comes when the signal has ended the wait already, and before any thread has seen
+/// that.
 extern "C" fn wake(_signal: i32) {
     // SAFETY: null, or a reference that outlives the signals.
     if let Some(backend) = unsafe { WOKEN.load(SeqCst).as_ref() } {

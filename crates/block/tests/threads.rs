@@ -1,8 +1,8 @@
 //! What is special about the thread backend: lanes, workers, rights, delivery, its end.
 
 use nowait_block::{
-    Bio, BioOp, BlockBackend, Completion, Segments,
-    backends::threads::{Deliver, Lane, Threads, ThreadsConfig},
+    Bio, BioOp, BlockBackend, Completion, Lane, Segments,
+    backends::threads::{Deliver, Threads, ThreadsConfig},
     bio::Descriptor,
     conformance::note_skip,
 };
@@ -73,7 +73,7 @@ fn bios_of_a_lane_run_in_order() {
     let mut values: Vec<[u8; 512]> = (0..1000u32).map(|i| [i as u8; 512]).collect();
     for (token, value) in values.iter_mut().enumerate() {
         let mut bio = bio(BioOp::Write, &file, one(value), 0, token as u64);
-        bio.lane = Some(lane.clone());
+        bio.hints.lane = Some(lane.clone());
         assert!(backend.queue(bio).is_ok());
         if token % 17 == 0 {
             backend.commit();
@@ -97,7 +97,7 @@ fn what_waits_is_cancelled_wherever_it_waits_and_the_rest_keeps_its_order() {
     let way = |token: u64| (token % 3) as usize;
     for token in 1..=COUNT {
         let mut bio = bio(BioOp::Write, &file, one(&mut value), token as i64, token);
-        bio.lane = lanes.get(way(token)).cloned();
+        bio.hints.lane = lanes.get(way(token)).cloned();
         bio.flow = 100 + token % 7;
         start(&backend, bio);
     }
@@ -134,7 +134,7 @@ fn blocked_lane_blocks_nobody_else() {
     let (mut first, mut second, mut third) = ([0u8; 1], [0u8; 1], [0u8; 1]);
     for (buffer, token) in [(&mut first, 1), (&mut second, 2)] {
         let mut bio = bio(BioOp::Read, &reader, one(buffer), -1, token);
-        bio.lane = Some(lane.clone());
+        bio.hints.lane = Some(lane.clone());
         start(&backend, bio);
     }
     start(&backend, bio(BioOp::Read, &file, one(&mut third), 0, 3));
@@ -182,7 +182,7 @@ fn what_has_not_started_can_be_cancelled() {
     let pipe = block_a_worker(&backend, &mut buffer, 1);
     start(&backend, bio(BioOp::Read, &file, one(&mut byte), 0, 2));
     let mut in_lane = bio(BioOp::Read, &file, one(&mut byte), 0, 3);
-    in_lane.lane = Some(lane);
+    in_lane.hints.lane = Some(lane);
     start(&backend, in_lane);
     assert!(backend.queue(bio(BioOp::Read, &file, one(&mut byte), 0, 4)).is_ok());
     for token in [2, 3, 4] {
@@ -224,7 +224,7 @@ fn workers_act_with_the_rights_of_the_bio_and_give_them_back() {
     for credentials in [None, Some(other.clone()), Some(own.clone()), Some(other.clone()), None] {
         let mut bio = bio(BioOp::Fsync, &0, Segments::NONE, 0, 1);
         bio.file = Some(witness.clone());
-        bio.credentials = credentials.map(Arc::new);
+        bio.hints.credentials = credentials.map(Arc::new);
         start(&backend, bio);
         assert_eq!(reap(&backend, 1)[0].result, Err(Errno::BADF));
     }
@@ -296,7 +296,7 @@ fn shutdown_completes_what_has_not_started() {
     let (reader, writer) = block_a_worker(&backend, &mut buffer, 0);
     for token in 1..10 {
         let mut bio = bio(BioOp::Read, &reader, one(&mut byte), 0, token);
-        bio.lane = token.is_multiple_of(2).then(|| lane.clone());
+        bio.hints.lane = token.is_multiple_of(2).then(|| lane.clone());
         assert!(backend.queue(bio).is_ok());
         if token == 5 {
             backend.commit();
@@ -333,7 +333,7 @@ fn priority_and_announcement_do_not_change_the_result() {
     let mut buffer = vec![0; 30_000];
     for (priority, expected) in [(BEST_EFFORT_7, Ok(20_000)), (NO_SUCH_CLASS, Err(Errno::INVAL))] {
         let mut bio = bio(BioOp::Read, &file, one(&mut buffer), 0, 1);
-        (bio.priority, bio.upfront) = (priority, true);
+        (bio.priority, bio.hints.upfront) = (priority, true);
         start(&backend, bio);
         assert_eq!(reap(&backend, 1)[0].result, expected);
     }
@@ -411,7 +411,7 @@ fn a_bio_that_panics_ends_with_eio_and_its_worker_goes_on() {
         for op in [BioOp::Fsync, BioOp::Poll(1)] {
             let mut broken = bio(op, &file, none(), 0, 1);
             broken.file = Some(Arc::new(Broken));
-            broken.lane.clone_from(&lane);
+            broken.hints.lane.clone_from(&lane);
             start(&backend, broken);
             assert_eq!(reap(&backend, 1), [Completion { token: 1, result: Err(Errno::IO) }]);
             assert_eq!(tells.recv().unwrap(), Some("broken"));

@@ -337,7 +337,7 @@ impl Context {
             // Whoever rings has the context; the last reference is the one that is buried.
             let rings = Arc::downgrade(&bell);
             self.io.set_on_event(Box::new(move || {
-                rings.upgrade().iter().for_each(|bell| bell.notify())
+                rings.upgrade().iter().for_each(|bell| bell.notify());
             }));
             bell
         });

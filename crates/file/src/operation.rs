@@ -18,7 +18,7 @@ use crate::{
     under_way::Key as UnderWayKey,
     user::UserOperation,
 };
-use nowait_block::{Bio, BioOp, Segments, backends::threads::Lane, bio::Descriptor};
+use nowait_block::{Bio, BioOp, Lane, Segments, bio::Descriptor};
 use nowait_retry::{Operation, Step, wait::Wait};
 use nowait_sys::{Errno, cred::Credentials, file};
 use std::sync::Arc;
@@ -208,9 +208,9 @@ impl FileOperation {
         }
         bio.rw_flags = self.rw_flags();
         bio.flow = Arc::as_ptr(&self.target.context) as u64;
-        bio.credentials.clone_from(&self.credentials);
-        bio.lane.clone_from(&self.lane);
-        bio.upfront = self.command.kind == Kind::Read && self.kind == FileKind::Seekable;
+        bio.hints.credentials.clone_from(&self.credentials);
+        bio.hints.lane.clone_from(&self.lane);
+        bio.hints.upfront = self.command.kind == Kind::Read && self.kind == FileKind::Seekable;
         bio
     }
 

@@ -10,7 +10,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use nowait_block::backends::threads::Lane;
+use nowait_block::Lane;
 use nowait_retry::WaitEntry;
 use nowait_sys::mistake::{self, Mistake};
 use nowait_sys::mutex::Mutex;

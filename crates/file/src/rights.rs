@@ -33,14 +33,14 @@ impl Submission<'_> {
 impl Plug {
     /// Hands the driver's bios to its queue, as many as it takes; on the driver.
     pub(crate) fn fill(&mut self, queue: &dyn BlockBackend) {
-        if self.driver_bios.iter().all(|bio| bio.credentials.is_none()) {
+        if self.driver_bios.iter().all(|bio| bio.hints.credentials.is_none()) {
             return queue_until_full(queue, &mut self.driver_bios);
         }
         // The kernel takes the rights of the thread that commits.
         thread::with_steady_identity(|| {
             let own = Credentials::current().ok();
             for bio in core::mem::take(&mut self.driver_bios) {
-                match bio.credentials.as_deref() {
+                match bio.hints.credentials.as_deref() {
                     Some(wanted) if own.as_ref() != Some(wanted) => self.worker_bios.push_back(bio),
                     _ => self.driver_bios.push_back(bio),
                 }

@@ -1,4 +1,5 @@
-//! Native AIO by its own system calls: through libaio it would meet the drop-in of ours.
+//! Native AIO by its own system calls: through libaio the calls would reach our own drop-in
+//! library.
 //!
 //! ```text
 //! queue ─▶ iocb in its slot ── commit: io_submit ─▶ kernel ─▶ user-mapped ring ── reap ─▶ done
@@ -198,7 +199,7 @@ impl Kaio {
 
     /// Sleeps until an event, a wake-up or the deadline; false: return with what is there.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<bool, Errno> {
-        // All that whoever wakes must find is in place before the wait is announced.
+        // All that a waking thread must find is in place before the wait is announced.
         let idle = self.book.lock().requests.is_empty();
         self.dozing.store(idle, Relaxed);
         if !idle {
@@ -212,7 +213,7 @@ impl Kaio {
         let woken = self.gate.end();
         self.dozing.store(false, Relaxed);
         match waited {
-            // Both at once: the wake-up is spent now, and who waits again would miss it.
+            // Both at once: the wake-up is spent now, and a second wait would miss it.
             Err(Errno::INTR) if woken => Ok(false),
             waited => waited.map(|()| !woken),
         }
@@ -246,7 +247,7 @@ impl Kaio {
             return;
         }
         let armed = match self.submit_alarm(self.anchor.raw()) {
-            // Somebody closed the anchor, or this thread has another descriptor table.
+            // The application closed the anchor, or this thread has another descriptor table.
             Err(Errno::BADF) => EventFd::new().and_then(|fresh| self.submit_alarm(fresh.raw())),
             armed => armed,
         };

@@ -1,4 +1,4 @@
-//! Control blocks that stay where they are, and how bios look as such.
+//! Control blocks of native AIO at fixed addresses, and the encoding of bios as such.
 
 use crate::bio::{Bio, BioOp, Segments};
 use core::cell::UnsafeCell;
@@ -7,7 +7,8 @@ use nowait_sys::aio::{FLAG_IOPRIO, Iocb, cmd};
 /// One block per slot, at an address that never changes: io_cancel knows them by it.
 pub(super) struct Blocks(Box<[UnsafeCell<Iocb>]>);
 
-// SAFETY: blocks are only reached through `address`, whose users say who may touch which one.
+// SAFETY: blocks are only reached through `address`, whose users state which thread may touch which
+// one.
 unsafe impl Sync for Blocks {}
 
 impl Blocks {

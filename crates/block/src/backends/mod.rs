@@ -1,4 +1,4 @@
-//! What talks to the system, or to memory in its place.
+//! Backends that talk to the system, or to memory in its place.
 //!
 //! ```text
 //! uring     reads of the kernel's cache without threads; polls; 27 ns a request in a batch

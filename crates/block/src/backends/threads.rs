@@ -7,15 +7,12 @@
 //! ```
 //! Workers are started by workers: the first one may give itself a descriptor table of its own,
 //! which those it starts then share, and they with theirs. A worker that goes to work leaves
-//! another one idle behind, or calls or starts one, so that whoever commits never has to.
+//! another one idle behind, or calls or starts one, so that a thread that commits never has to.
 
-mod lane;
 mod pool;
 mod ready;
 mod run;
 mod watch;
-
-pub use lane::Lane;
 
 pub use run::system_calls;
 
@@ -28,7 +25,7 @@ use std::{any::Any, sync::Arc};
 /// again what it left.
 pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
 
-/// Is told what a thread of the pool panicked with; what it was about has ended with `EIO`.
+/// Called with the payload of a panic on a thread of the pool; its bio has ended with `EIO`.
 pub type Failed = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 
 /// Where completions go.
@@ -58,7 +55,7 @@ pub struct ThreadsConfig {
     pub each: fn(),
     /// What workers carry bios out by, polls excepted: [`system_calls`], or a simulated device.
     pub carry: Carry,
-    /// Is told of panics, which harm no thread.
+    /// Called after panics, which harm no thread.
     pub failed: Failed,
     /// The workers' names, a number is added: `nowait-w`.
     pub name: String,
@@ -83,7 +80,7 @@ impl Default for ThreadsConfig {
 /// Descriptors are looked up when a worker makes the call, in the workers' table: `commit` does
 /// not hold the files. Reads and writes of regular files and block devices go on after a short
 /// transfer; streams are asked once. A write beyond RLIMIT_FSIZE fails with `EFBIG`: signals are
-/// blocked, and the `SIGXFSZ` that stays pending on the worker harms nobody.
+/// blocked, and the `SIGXFSZ` that stays pending on the worker is harmless.
 ///
 /// `cancel` reaches what has not started, and polls. Dropping the pool is [`Threads::shutdown`].
 pub struct Threads {

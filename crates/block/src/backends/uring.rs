@@ -37,7 +37,7 @@ const RETRY_NS: u64 = 1_000_000;
 /// from every thread, and what others commit starts when the issuer reaps (it is roused for it),
 /// so they must keep the descriptors open until then.
 ///
-/// Dropping it cancels what is under way and waits for the rest; with [`Issuer::Single`] only on
+/// Dropping it cancels what is in flight and waits for the rest; with [`Issuer::Single`] only on
 /// the issuer's thread. Dropped elsewhere the kernel ends the requests some time later: their
 /// memory must then stay for ever.
 pub struct Uring {
@@ -50,7 +50,7 @@ pub struct Uring {
     in_flight: AtomicUsize,
     /// How many of them wait for a device: only these are limited. Written under the lock.
     on_devices: AtomicUsize,
-    /// Keys of requests to cancel, until somebody who may enter comes by.
+    /// Keys of requests to cancel, until a thread that may enter the ring takes them.
     cancels: Mutex<Vec<u64>>,
     cancels_wait: AtomicBool,
     /// The kernel may keep completions that the queue had no room for.
@@ -76,7 +76,7 @@ struct Alarm {
     counter: Option<EventFd>,
 }
 
-enum Waited {
+enum WaitEnd {
     /// Look again whether enough is there.
     Again,
     /// Return with what is there.
@@ -207,7 +207,7 @@ impl Uring {
                 }
                 // Fewer than asked: the kernel stops behind an entry it finds malformed.
                 Ok(_) | Err(Errno::INTR) => {}
-                // EAGAIN, EBUSY, ENOMEM. Whoever sleeps in `reap` must see to them.
+                // EAGAIN, EBUSY, ENOMEM. The thread that sleeps in `reap` must handle them.
                 Err(_) => {
                     self.starved.store(true, Relaxed);
                     if self.alarm.gate.nudge() {
@@ -219,7 +219,8 @@ impl Uring {
         }
     }
 
-    /// Asks for the end of requests that were marked; whoever may enter tells the kernel.
+    /// Asks for the end of requests that were marked; a thread that may enter the ring tells the
+    /// kernel.
     fn stop(&self, keys: &[u64]) {
         self.cancels.lock().extend_from_slice(keys);
         self.cancels_wait.store(true, Relaxed);
@@ -255,7 +256,7 @@ impl Uring {
                 return total;
             }
             if !self.may_enter() || self.ring.enter(0, 0, Deadline::NOW).is_err() {
-                self.hides.store(true, Relaxed); // for who comes next
+                self.hides.store(true, Relaxed); // for the next reaper
                 return total;
             }
         }
@@ -285,7 +286,7 @@ impl Uring {
         taken
     }
 
-    /// Shows to looks without the lock what is under way now.
+    /// Publishes what is in flight now, for looks without the lock.
     fn count(&self, requests: &Requests) {
         self.on_devices.store(requests.on_devices(), Relaxed);
         self.in_flight.store(requests.len(), Release);
@@ -309,8 +310,8 @@ impl Uring {
     }
 
     /// Enters once and sleeps there until an entry completes, the alarm or the deadline.
-    fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<Waited, Errno> {
-        let Some(seen) = self.alarm.gate.begin() else { return Ok(Waited::Enough) };
+    fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<WaitEnd, Errno> {
+        let Some(seen) = self.alarm.gate.begin() else { return Ok(WaitEnd::Enough) };
         self.push_cancels();
         self.arm(seen);
         let pending = self.pending();
@@ -320,7 +321,7 @@ impl Uring {
         let woken = self.alarm.gate.end();
         let taken = self.take(done);
         if woken {
-            return Ok(Waited::Enough);
+            return Ok(WaitEnd::Enough);
         }
         match entered {
             // The kernel reports what it submitted and keeps quiet about the signal that then
@@ -328,12 +329,12 @@ impl Uring {
             Ok(n) if n > 0 && n as u32 == pending && taken == 0 && !slice.has_passed() => {
                 Err(Errno::INTR)
             }
-            Ok(_) | Err(Errno::TIME) => Ok(Waited::Again),
+            Ok(_) | Err(Errno::TIME) => Ok(WaitEnd::Again),
             Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
                 // Short of memory for new requests: one that ends gives some back.
                 let _ = self.ring.enter(0, 1, deadline.min(Deadline::after_ns(RETRY_NS)));
                 self.take(done);
-                Ok(Waited::Again)
+                Ok(WaitEnd::Again)
             }
             Err(errno) => Err(errno),
         }
@@ -406,8 +407,8 @@ impl BlockBackend for Uring {
         }
         while done.len() - before < min && !deadline.has_passed() {
             match self.wait(done, deadline) {
-                Ok(Waited::Again) => {}
-                Ok(Waited::Enough) => break,
+                Ok(WaitEnd::Again) => {}
+                Ok(WaitEnd::Enough) => break,
                 Err(_) if done.len() > before => break,
                 Err(errno) => return Err(errno),
             }
@@ -462,7 +463,7 @@ impl Drop for Uring {
             self.stop(&marked);
             match self.reap(&mut done, 1, Deadline::NEVER) {
                 Ok(()) | Err(Errno::INTR) => done.clear(),
-                Err(_) => return, // the descriptor is gone: somebody closed it
+                Err(_) => return, // the descriptor is gone: the application closed it
             }
         }
     }
@@ -526,7 +527,8 @@ mod tests {
         }
     }
 
-    /// The kernel shows what did not fit only to who enters: a caller that never waits, too.
+    /// The kernel shows what did not fit only to a thread that enters: a caller that never waits,
+    /// too.
     #[test]
     fn completions_that_do_not_fit_are_seen_without_a_wait() {
         const POLLS: u64 = 1000;

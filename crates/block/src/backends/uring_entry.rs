@@ -1,4 +1,4 @@
-//! How bios and the ring's own requests look as submission entries.
+//! The encoding of bios and of the ring's own requests as submission entries.
 
 use crate::bio::{Bio, BioOp, Segments};
 use nowait_sys::uring::{Entry, opcode, types};

@@ -1,8 +1,8 @@
-//! What an io_uring has under way, and which of it a cancellation means.
+//! What an io_uring has in flight, and which of it a cancellation means.
 //!
 //! Requests of devices are few, as many as the queue is deep, and are looked through. Polls and
-//! streams wait for somebody's doing, there may be a hundred thousand of them, and they are found
-//! by their token.
+//! streams wait for readiness, there may be a hundred thousand of them, and they are found by their
+//! token.
 
 use crate::slab::Slab;
 use nowait_sys::file::IoVec;
@@ -59,7 +59,7 @@ impl Requests {
         Some(request)
     }
 
-    /// Marks a request with this token that nobody has cancelled yet; returns its key.
+    /// Marks a request with this token that is not cancelled yet; returns its key.
     pub(super) fn cancel(&mut self, token: u64) -> Option<u64> {
         let endless = self.by_token.get(&token).copied();
         let on_a_device = || self.on_devices.find(|it| it.token == token && !it.cancelled);
@@ -68,14 +68,14 @@ impl Requests {
         Some(key)
     }
 
-    /// Marks all that nobody has cancelled yet; returns their keys.
+    /// Marks all that are not cancelled yet; returns their keys.
     pub(super) fn cancel_all(&mut self) -> Vec<u64> {
         let keys = self.on_devices.keys().chain(self.endless.keys().map(|key| key | ENDLESS));
         let keys: Vec<u64> = keys.collect();
         keys.into_iter().filter(|key| self.mark(*key)).collect()
     }
 
-    /// Returns how many are under way.
+    /// Returns how many are in flight.
     pub(super) fn len(&self) -> usize {
         self.on_devices.len() + self.endless.len()
     }

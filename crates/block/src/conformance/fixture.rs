@@ -134,7 +134,7 @@ impl Fixture {
 }
 
 /// Does something at the end of a scope, also when a claim has failed in it: else the threads that
-/// a scope waits for would go on for ever, and nobody would read which claim it was.
+/// a scope waits for would go on for ever, and the failed claim would not be reported.
 pub(super) struct OnDrop<F: FnMut()>(pub(super) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

@@ -46,7 +46,8 @@ fn threads_queue_and_commit_while_one_reaps(fixture: &Fixture) {
 }
 
 /// Queues the bios of one thread, in batches of changing size. All of them read the same bytes
-/// into the same buffer: only their completions matter. Gives up when it is `over`: nobody reaps.
+/// into the same buffer: only their completions matter. Gives up when it is `over`: no thread
+/// reaps.
 fn feed(
     backend: &dyn BlockBackend,
     fd: i32,

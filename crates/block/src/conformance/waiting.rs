@@ -45,7 +45,10 @@ fn deadline_ends_the_wait(fixture: &Fixture) {
     let end = fixture.now_ns() + 3 * MILLISECOND_NS;
     let mut done = Vec::new();
     fixture.wait(&mut done, 1, Deadline::at_ns(end));
-    assert!(fixture.now_ns() >= end, "nothing came and nobody woke, but it returned early");
+    assert!(
+        fixture.now_ns() >= end,
+        "nothing came and no thread called wake, but it returned early"
+    );
     assert_eq!(done, []);
 }
 

@@ -1,4 +1,4 @@
-//! Why a call was refused, told apart as far as the system lets us see, and what to change.
+//! Why a call was refused, as far as the system shows it, and what to change.
 
 use core::fmt;
 use nowait_sys::{Errno, inspect};
@@ -11,11 +11,11 @@ pub struct Refusal {
     pub call: &'static str,
     /// What it answered.
     pub errno: Errno,
-    /// Who or what refused.
+    /// What refused.
     pub cause: Cause,
 }
 
-/// Who or what refused a call.
+/// What refused a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -182,7 +182,7 @@ impl Refusal {
                 .to_owned(),
             Cause::Sysctl(_) => "sysctl kernel.io_uring_disabled=0 (on the host)".to_owned(),
             Cause::Policy => {
-                "ask who runs the host: a security module or the virtual machine forbids it"
+                "ask the host's administrator: a security module or the virtual machine forbids it"
                     .to_owned()
             }
             Cause::Memlock(_) => "raise RLIMIT_MEMLOCK (ulimit -l; Docker: --ulimit memlock=-1; \
@@ -242,7 +242,7 @@ fn family(call: &str) -> &str {
 }
 
 impl fmt::Display for Refusal {
-    /// Is one line: the call, the errno and who refused.
+    /// Is one line: the call, the errno and what refused.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.call, self.errno.name())?;
         match self.cause {

@@ -1,4 +1,4 @@
-//! What one file system makes of RWF_NOWAIT and O_DIRECT, tried on a nameless file.
+//! Support of RWF_NOWAIT and O_DIRECT on one file system, tried on a nameless file.
 
 use super::Refusal;
 use nowait_sys::file::{self, IoVec, preadv2, pwritev2, rwf};

@@ -8,7 +8,7 @@ use nowait_sys::{Errno, Fd, fdtable, poll, thread, time::Deadline};
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// What a thread of ours could do.
-struct Seen {
+struct Findings {
     private_table: Result<(), Errno>,
     file_passing: Result<(), Refusal>,
 }
@@ -33,7 +33,7 @@ pub fn threads() -> Probe {
     }
 }
 
-fn attempt() -> Result<Seen, Refusal> {
+fn attempt() -> Result<Findings, Refusal> {
     // The numbers stay low: a private table is emptied below and above the one it keeps.
     let (near, far) = fdtable::channel().map_err(|errno| Refusal::diagnose("socketpair", errno))?;
     let sent = send_file(near.raw());
@@ -54,10 +54,10 @@ fn send_file(channel: i32) -> Result<(), Refusal> {
 }
 
 /// Runs on the new thread; `channel` is borrowed, and stays open in the maker's table.
-fn look(channel: i32, sent: Result<(), Refusal>) -> Seen {
+fn look(channel: i32, sent: Result<(), Refusal>) -> Findings {
     let private_table = fdtable::make_private(channel);
     let file_passing = sent.and_then(|()| receive_file(channel));
-    Seen { private_table, file_passing }
+    Findings { private_table, file_passing }
 }
 
 fn receive_file(channel: i32) -> Result<(), Refusal> {

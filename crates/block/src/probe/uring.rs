@@ -46,7 +46,7 @@ fn read_through(ring: &Ring) -> Result<(), Refusal> {
     let file = test_file()?;
     let mut buffer = Box::new([0u8; 16]);
     let read = opcode::Read::new(types::Fd(file.raw()), buffer.as_mut_ptr(), 16).build();
-    // SAFETY: nobody else has this ring; the buffer outlives the request, see `wait`.
+    // SAFETY: no other thread has this ring; the buffer outlives the request, see `wait`.
     let pushed = unsafe { ring.push(&read) };
     debug_assert!(pushed, "an empty ring takes an entry");
     ring.enter(1, 0, Deadline::NEVER)
@@ -64,7 +64,7 @@ fn read_through(ring: &Ring) -> Result<(), Refusal> {
 fn wait(ring: &Ring) -> Result<Completion, Errno> {
     let deadline = Deadline::after_ns(PATIENCE_NS);
     loop {
-        // SAFETY: nobody else has this ring.
+        // SAFETY: no other thread has this ring.
         if let Some(completion) = unsafe { ring.pop() } {
             return Ok(completion);
         }

@@ -11,11 +11,11 @@ pub struct Throttle<B> {
     inner: B,
     depth_max: usize,
     bytes_max: usize,
-    flight: Mutex<Flight>,
+    in_flight: Mutex<InFlight>,
 }
 
 #[derive(Default)]
-struct Flight {
+struct InFlight {
     /// Token and bytes.
     bios: Vec<(u64, usize)>,
     bytes: usize,
@@ -25,7 +25,7 @@ impl<B: BlockBackend> Throttle<B> {
     /// Lets at most `depth_max` bios (at least 1) and `bytes_max` bytes be in flight.
     pub fn new(inner: B, depth_max: usize, bytes_max: usize) -> Throttle<B> {
         let depth_max = depth_max.clamp(1, inner.limits().depth);
-        Throttle { inner, depth_max, bytes_max, flight: Mutex::default() }
+        Throttle { inner, depth_max, bytes_max, in_flight: Mutex::default() }
     }
 
     /// Returns the backend below.
@@ -35,7 +35,7 @@ impl<B: BlockBackend> Throttle<B> {
 
     /// Returns how many bytes are in flight.
     pub fn bytes_in_flight(&self) -> usize {
-        self.flight.lock().bytes
+        self.in_flight.lock().bytes
     }
 }
 
@@ -50,16 +50,16 @@ impl<B: BlockBackend> BlockBackend for Throttle<B> {
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
         // Held across the inner call: another thread might commit and reap the bio at once.
-        let mut flight = self.flight.lock();
+        let mut in_flight = self.in_flight.lock();
         let (token, bytes) = (bio.token, bio.segments.len());
-        let too_many = flight.bios.len() >= self.depth_max;
-        let too_much = flight.bytes.saturating_add(bytes) > self.bytes_max;
-        if too_many || (too_much && !flight.bios.is_empty()) {
+        let too_many = in_flight.bios.len() >= self.depth_max;
+        let too_much = in_flight.bytes.saturating_add(bytes) > self.bytes_max;
+        if too_many || (too_much && !in_flight.bios.is_empty()) {
             return Err(bio);
         }
         self.inner.queue(bio)?;
-        flight.bios.push((token, bytes));
-        flight.bytes += bytes;
+        in_flight.bios.push((token, bytes));
+        in_flight.bytes += bytes;
         Ok(())
     }
 
@@ -75,9 +75,9 @@ impl<B: BlockBackend> BlockBackend for Throttle<B> {
     ) -> Result<(), Errno> {
         let before = done.len();
         let result = self.inner.reap(done, min, deadline);
-        let mut flight = self.flight.lock();
+        let mut in_flight = self.in_flight.lock();
         for completion in &done[before..] {
-            flight.land(completion.token);
+            in_flight.complete(completion.token);
         }
         result
     }
@@ -95,8 +95,8 @@ impl<B: BlockBackend> BlockBackend for Throttle<B> {
     }
 }
 
-impl Flight {
-    fn land(&mut self, token: u64) {
+impl InFlight {
+    fn complete(&mut self, token: u64) {
         if let Some(index) = self.bios.iter().position(|(flying, _)| *flying == token) {
             self.bytes -= self.bios.swap_remove(index).1;
         }

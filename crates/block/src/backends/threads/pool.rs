@@ -1,13 +1,13 @@
-//! Who works on what: the ready list, the idle workers, and how they are called.
+//! The pool of workers: the ready list, the idle workers, and how they are called.
 
 use super::{
-    Carry, Deliver, Failed, Lane, ThreadsConfig,
+    Carry, Deliver, Failed, ThreadsConfig,
     ready::{Ready, Work, cancelled},
-    run::Hands,
-    watch::{Begun, Eyes, Watches},
+    run::BioRunner,
+    watch::{PollSet, WatchStart, Watches},
 };
 use crate::{
-    Completion,
+    Completion, Lane,
     bio::{Bio, BioOp},
     inbox::Inbox,
 };
@@ -29,13 +29,13 @@ const IDLE_NS_MAX: u64 = 3_000_000_000;
 const LANE_TURN: usize = 32;
 const STACK_BYTES: usize = 256 << 10;
 
-type First = Box<dyn FnOnce() + Send>;
+type FirstTask = Box<dyn FnOnce() + Send>;
 
-/// Where one worker sleeps: 0 asleep, 1 called.
+/// The futex word of one idle worker: 0 asleep, 1 called.
 #[derive(Default)]
-struct Seat(AtomicU32);
+struct IdleSlot(AtomicU32);
 
-impl Seat {
+impl IdleSlot {
     fn call(&self) {
         self.0.store(1, Release);
         futex::wake(&self.0, 1);
@@ -46,7 +46,7 @@ impl Seat {
 struct State {
     ready: Ready,
     /// The last one in is the first one out: its caches are warm. The lowest sleeps for ever.
-    idle: Vec<Arc<Seat>>,
+    idle: Vec<Arc<IdleSlot>>,
     /// One was called and has not arrived: it will see to everything that is ready.
     called: bool,
     workers: usize,
@@ -58,36 +58,36 @@ struct State {
     closing: bool,
 }
 
-enum Help {
-    Call(Arc<Seat>),
+enum Successor {
+    Call(Arc<IdleSlot>),
     Start,
     None,
 }
 
 impl State {
     /// Calls the idle worker that was the last to work; for threads that are not workers.
-    fn call_idle(&mut self) -> Option<Arc<Seat>> {
+    fn call_idle(&mut self) -> Option<Arc<IdleSlot>> {
         if self.called || self.ready.is_empty() {
             return None;
         }
-        let seat = self.idle.pop();
-        self.called = seat.is_some();
-        seat
+        let slot = self.idle.pop();
+        self.called = slot.is_some();
+        slot
     }
 
-    /// Finds the one that takes over from a worker which goes to work now. Not needed while
-    /// somebody is idle and nothing is ready, but needed even then when nobody is idle: the
-    /// work may last, and those who commit can start no worker.
-    fn help(&mut self, workers_max: usize) -> Help {
-        if let Some(seat) = self.call_idle() {
-            return Help::Call(seat);
+    /// Finds the successor of a worker that goes to work now. Not needed while another one is idle
+    /// and nothing is ready, but needed even then when none is idle: the work may last, and threads
+    /// that commit can start no worker.
+    fn successor(&mut self, workers_max: usize) -> Successor {
+        if let Some(slot) = self.call_idle() {
+            return Successor::Call(slot);
         }
         let somebody = self.called || self.starting > 0 || !self.idle.is_empty();
         if somebody || self.closing || self.workers >= workers_max {
-            return Help::None;
+            return Successor::None;
         }
         self.count_start();
-        Help::Start
+        Successor::Start
     }
 
     fn count_start(&mut self) {
@@ -159,10 +159,10 @@ impl Pool {
         }
         let mut state = self.state.lock();
         pending.bios.drain(..).for_each(|bio| state.ready.add(bio));
-        let seat = state.call_idle();
+        let slot = state.call_idle();
         drop(state);
         drop(pending);
-        seat.inspect(|seat| seat.call());
+        slot.inspect(|slot| slot.call());
     }
 
     pub(super) fn reap(
@@ -195,30 +195,31 @@ impl Pool {
         let queued = pending.bios.iter().position(|bio| bio.token == token);
         let removed = queued.map(|index| pending.bios.remove(index));
         let removed = removed.or_else(|| state.ready.take(token));
-        // Its file is let go of before anybody learns that it is over.
+        // Its file is released before its end is reported.
         if removed.map(drop).is_some() {
             let completion = Completion { token, result: Err(Errno::CANCELED) };
             match &self.deliver {
                 Deliver::Queue => self.inbox.add(&mut vec![completion]),
-                // On a worker, as promised: who cancels may hold locks the receiver takes.
+                // On a worker, as promised: the cancelling thread may hold locks that the receiver
+                // takes.
                 Deliver::Call(_) => state.ready.add_urgent(cancelled(token)),
             }
         } else if self.watches.cancel(token) {
             state.ready.add_urgent(Work::Poke);
         }
-        let seat = state.call_idle();
+        let slot = state.call_idle();
         drop(state);
         drop(pending);
-        seat.inspect(|seat| seat.call());
+        slot.inspect(|slot| slot.call());
     }
 
     pub(super) fn deliver_on_worker(&self, completions: &mut Vec<Completion>) {
         self.in_flight.fetch_add(completions.len(), AcqRel);
         let mut state = self.state.lock();
         completions.drain(..).for_each(|it| state.ready.add_urgent(Work::Done(it)));
-        let seat = state.call_idle();
+        let slot = state.call_idle();
         drop(state);
-        seat.inspect(|seat| seat.call());
+        slot.inspect(|slot| slot.call());
     }
 
     pub(super) fn shutdown(&self) {
@@ -234,8 +235,8 @@ impl Pool {
         self.watches.close();
         let idle = core::mem::take(&mut state.idle);
         drop((state, pending));
-        for seat in idle {
-            seat.call();
+        for slot in idle {
+            slot.call();
         }
         self.join();
     }
@@ -258,7 +259,7 @@ impl Pool {
     }
 
     /// Starts a worker that has been counted.
-    fn start_worker(self: &Arc<Pool>, first: Option<First>) -> Result<(), Errno> {
+    fn start_worker(self: &Arc<Pool>, first: Option<FirstTask>) -> Result<(), Errno> {
         let name = format!("{}{}", self.name, self.state.lock().started_total - 1);
         let pool = self.clone();
         let started = self.spawn(name, move || pool.work(first));
@@ -281,19 +282,19 @@ impl Pool {
     }
 
     /// The life of one worker.
-    fn work(self: &Arc<Pool>, first: Option<First>) {
+    fn work(self: &Arc<Pool>, first: Option<FirstTask>) {
         sys_thread::block_signals();
         sys_thread::never_preempt_on_wakeup();
         if let Some(first) = first {
             first();
         }
         (self.each)();
-        let hands = Hands::new(self.carry.clone(), self.failed.clone());
+        let runner = BioRunner::new(self.carry.clone(), self.failed.clone());
         let mut batch = Vec::new();
-        let seat = Arc::new(Seat::default());
+        let slot = Arc::new(IdleSlot::default());
         self.state.lock().starting -= 1;
-        while let Some(work) = self.next(&seat) {
-            self.attend(work, &hands, &mut batch);
+        while let Some(work) = self.next(&slot) {
+            self.attend(work, &runner, &mut batch);
         }
         // The watcher's counter is in the workers' descriptor table: shutdown leaves it to us.
         self.watches.rouse();
@@ -301,17 +302,17 @@ impl Pool {
     }
 
     /// Waits for work; `None`: this worker is not needed any more.
-    fn next(self: &Arc<Pool>, seat: &Arc<Seat>) -> Option<Work> {
+    fn next(self: &Arc<Pool>, slot: &Arc<IdleSlot>) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
             if let Some(work) = take_work(&mut state, &self.watches) {
-                let help = state.help(self.workers_max);
+                let help = state.successor(self.workers_max);
                 drop(state);
                 match help {
-                    Help::Call(seat) => seat.call(),
+                    Successor::Call(slot) => slot.call(),
                     // Without more threads those that exist must do.
-                    Help::Start => drop(self.start_worker(None)),
-                    Help::None => {}
+                    Successor::Start => drop(self.start_worker(None)),
+                    Successor::None => {}
                 }
                 return Some(work);
             }
@@ -320,12 +321,12 @@ impl Pool {
             }
             let lowest = state.idle.is_empty();
             let deadline = if lowest { Deadline::NEVER } else { Deadline::after_ns(IDLE_NS_MAX) };
-            seat.0.store(0, Relaxed);
-            state.idle.push(seat.clone());
+            slot.0.store(0, Relaxed);
+            state.idle.push(slot.clone());
             drop(state);
-            let slept = futex::wait(&seat.0, 0, deadline);
+            let slept = futex::wait(&slot.0, 0, deadline);
             state = self.state.lock();
-            let index = state.idle.iter().position(|idle| Arc::ptr_eq(idle, seat));
+            let index = state.idle.iter().position(|idle| Arc::ptr_eq(idle, slot));
             match index {
                 None => state.called = false,
                 Some(index) => {
@@ -338,10 +339,10 @@ impl Pool {
         }
     }
 
-    fn attend(self: &Arc<Pool>, work: Work, hands: &Hands, batch: &mut Vec<Completion>) {
+    fn attend(self: &Arc<Pool>, work: Work, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match work {
-            Work::Bio(bio) => batch.push(hands.run(&bio)),
-            Work::Lane(lane) => self.drain(&lane, hands, batch),
+            Work::Bio(bio) => batch.push(runner.run(&bio)),
+            Work::Lane(lane) => self.drain(&lane, runner, batch),
             Work::Poll(bio, id) => self.watch(&bio, id, batch),
             Work::Poke => self.watches.poke(batch),
             Work::Done(completion) => {
@@ -353,7 +354,7 @@ impl Pool {
     }
 
     /// Runs bios of one lane, each delivered before the next starts: it may wait for long.
-    fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, hands: &Hands, batch: &mut Vec<Completion>) {
+    fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, [(0, 0); LANE_TURN]);
         let mut count = 0;
         while count < LANE_TURN {
@@ -366,9 +367,9 @@ impl Pool {
             if let BioOp::Poll(events) = bio.op {
                 self.watch(&bio, self.watches.add(&bio, events), batch);
             } else {
-                batch.push(hands.run(&bio));
+                batch.push(runner.run(&bio));
             }
-            drop(bio); // lets go of the file before anybody learns that it is over
+            drop(bio); // releases the file before the end is reported
             self.deliver(batch);
         }
         let again = again && lane.pause();
@@ -380,22 +381,22 @@ impl Pool {
         let begin = || self.watches.begin(id, bio, events);
         let begun = catch_unwind(AssertUnwindSafe(begin)).unwrap_or_else(|cause| {
             (self.failed)(cause.as_ref());
-            self.watches.end(id, Err(Errno::IO)).map(Begun::Ended)
+            self.watches.end(id, Err(Errno::IO)).map(WatchStart::Ended)
         });
         match begun {
-            Some(Begun::Ended(completion)) => batch.push(completion),
-            Some(Begun::Unwatched(eyes)) => self.start_watcher(eyes, batch),
-            Some(Begun::Watched) | None => {}
+            Some(WatchStart::Ended(completion)) => batch.push(completion),
+            Some(WatchStart::Unwatched(poll_set)) => self.start_watcher(poll_set, batch),
+            Some(WatchStart::Watched) | None => {}
         }
     }
 
-    fn start_watcher(self: &Arc<Pool>, eyes: Arc<Eyes>, batch: &mut Vec<Completion>) {
+    fn start_watcher(self: &Arc<Pool>, poll_set: Arc<PollSet>, batch: &mut Vec<Completion>) {
         let pool = self.clone();
         let started = self.spawn(format!("{}-poll", self.name), move || {
             sys_thread::block_signals();
             sys_thread::never_preempt_on_wakeup();
             (pool.each)();
-            let watch = || pool.watches.watch(&eyes, |done| pool.deliver(done));
+            let watch = || pool.watches.watch(&poll_set, |done| pool.deliver(done));
             if let Err(cause) = catch_unwind(AssertUnwindSafe(watch)) {
                 (pool.failed)(cause.as_ref());
                 // The next poll starts another watcher.
@@ -405,7 +406,7 @@ impl Pool {
             }
         });
         if let Err(errno) = started {
-            // Nobody watches any of them: better said than waited for.
+            // No thread watches any of them: better said than waited for.
             self.watches.fail_all(errno, batch);
         }
     }

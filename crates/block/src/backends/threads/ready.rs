@@ -1,6 +1,6 @@
-//! What waits for a worker.
+//! The work that waits for a worker.
 
-use super::Lane;
+use crate::Lane;
 use crate::{Completion, bio::Bio, fair::Fair};
 use nowait_sys::Errno;
 use rustc_hash::FxHashMap;
@@ -40,13 +40,13 @@ pub(super) struct Ready {
 }
 
 /// A bio that was taken from a lane: its token, and its number there.
-pub(super) type Taken = (u64, u64);
+pub(super) type LaneEntry = (u64, u64);
 
 impl Ready {
     /// Adds a bio, at the end of its lane if it has one.
     pub(super) fn add(&mut self, mut bio: Bio) {
         let (token, flow) = (bio.token, bio.flow);
-        let place = match bio.lane.take() {
+        let place = match bio.hints.lane.take() {
             None => Place::Flow(flow, self.work.push(flow, Work::Bio(bio))),
             Some(lane) => {
                 let (number, must_run) = lane.push(bio);
@@ -84,7 +84,7 @@ impl Ready {
     }
 
     /// Ends the turn of a lane, which has had these bios; `again`: it has more.
-    pub(super) fn end_turn(&mut self, lane: &Arc<Lane>, had: &[Taken], again: bool) {
+    pub(super) fn end_turn(&mut self, lane: &Arc<Lane>, had: &[LaneEntry], again: bool) {
         if let Some(index) = self.lanes.iter().position(|running| Arc::ptr_eq(running, lane)) {
             self.lanes.swap_remove(index);
         }
@@ -103,7 +103,7 @@ impl Ready {
         }
     }
 
-    /// Takes the bio with `token` out; `None`: a worker has it, or nobody.
+    /// Takes the bio with `token` out; `None`: a worker has it, or no thread.
     pub(super) fn take(&mut self, token: u64) -> Option<Bio> {
         match self.places.remove(&token)? {
             Place::Lane(lane, number) => lane.take(number),
@@ -121,7 +121,7 @@ impl Ready {
         for work in self.work.take_all() {
             match work {
                 Work::Bio(bio) => bios.push(bio),
-                // Nobody drains it: it has no turn any more.
+                // No worker drains it: it has no turn any more.
                 Work::Lane(lane) => {
                     take_all(&lane, &mut bios);
                     lane.pause();

@@ -1,4 +1,4 @@
-//! One bio, made to happen by blocking calls.
+//! Carries out one bio by blocking calls.
 
 use super::{Carry, Failed};
 use crate::{
@@ -19,22 +19,22 @@ const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFBLK: u32 = 0o060_000;
 
-/// A worker's own priority, to come back to from that of a bio.
-pub(super) struct Hands {
+/// Runs bios with their rights and priority, and returns to the worker's own.
+pub(super) struct BioRunner {
     priority: u16,
     carry: Carry,
     failed: Failed,
 }
 
-impl Hands {
+impl BioRunner {
     /// Reads that of the calling thread.
-    pub(super) fn new(carry: Carry, failed: Failed) -> Hands {
-        Hands { priority: thread::io_priority(), carry, failed }
+    pub(super) fn new(carry: Carry, failed: Failed) -> BioRunner {
+        BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
     /// Runs `bio` to its end; blocks. Not for polls.
     pub(super) fn run(&self, bio: &Bio) -> Completion {
-        let result = match &bio.credentials {
+        let result = match &bio.hints.credentials {
             // Compared with the worker's of this moment: the process may change them at any time.
             Some(rights) => rights.run(|| self.with_priority(bio)).and_then(|result| result),
             None => self.with_priority(bio),
@@ -78,7 +78,7 @@ pub fn system_calls(bio: &Bio) -> Result<usize, Errno> {
 /// Reads or writes all of it, up to the end of the file or an error; bytes so far win over it.
 fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     let len = bio.segments.len();
-    if bio.upfront && bio.op == BioOp::Read && bio.offset >= 0 && len > PAGE_SIZE {
+    if bio.hints.upfront && bio.op == BioOp::Read && bio.offset >= 0 && len > PAGE_SIZE {
         // Only advice: where it fails, the read is slower.
         let _ = file::advise(fd, bio.offset as u64, len as u64, Advice::WillNeed);
     }

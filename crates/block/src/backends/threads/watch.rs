@@ -1,7 +1,7 @@
 //! Polls: one thread watches for all of them.
 //!
 //! A descriptor is in the thread's epoll set while polls wait for it, for all their events at
-//! once. It leaves the set before its file is let go of: the set would go on with the file, under
+//! once. It leaves the set before its file is released: the set would go on with the file, under
 //! a number that means another.
 
 use crate::{
@@ -27,7 +27,7 @@ const COUNTER: u64 = 0;
 /// Descriptors that are looked at after one wait.
 const READY_MAX: usize = 64;
 
-/// The descriptors watched, and who watches them.
+/// The descriptors watched, and the set they are in.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     book: Mutex<Book>,
@@ -37,25 +37,25 @@ pub(super) struct Watches {
 struct Book {
     watches: HashMap<u64, Watch>,
     by_token: HashMap<u64, u64>,
-    by_fd: HashMap<i32, Watched>,
+    by_fd: HashMap<i32, WatchedFd>,
     /// Which descriptor a number in the epoll set stands for.
     fds: HashMap<u64, i32>,
     /// Polls that the watcher has to end.
     cancelled: Vec<u64>,
     last_id: u64,
-    eyes: Option<Arc<Eyes>>,
+    poll_set: Option<Arc<PollSet>>,
     closing: bool,
 }
 
-/// What the watcher waits with; lives in the workers' descriptor table.
+/// The epoll set that the watcher waits for; lives in the workers' descriptor table.
 #[derive(Debug)]
-pub(super) struct Eyes {
+pub(super) struct PollSet {
     epoll: Epoll,
-    /// Rouses the watcher.
+    /// Wakes the watcher.
     counter: EventFd,
 }
 
-/// One poll under way.
+/// One poll in flight.
 #[derive(Debug)]
 struct Watch {
     /// `None` until a worker has found out the number.
@@ -69,26 +69,26 @@ struct Watch {
 
 /// A descriptor in the epoll set.
 #[derive(Debug)]
-struct Watched {
+struct WatchedFd {
     number: u64,
     polls: Vec<u64>,
 }
 
-/// How the watch of a poll begins.
-pub(super) enum Begun {
+/// How the watch of a poll began.
+pub(super) enum WatchStart {
     /// It has ended already, or cannot be watched.
     Ended(Completion),
     /// The watcher sees it.
     Watched,
     /// So it will when the caller has started one with these.
-    Unwatched(Arc<Eyes>),
+    Unwatched(Arc<PollSet>),
 }
 
-impl Eyes {
-    fn new() -> Result<Arc<Eyes>, Errno> {
-        let eyes = Eyes { epoll: Epoll::new()?, counter: EventFd::new()?.moved_high() };
-        eyes.epoll.add(eyes.counter.raw(), POLLIN, COUNTER)?;
-        Ok(Arc::new(eyes))
+impl PollSet {
+    fn new() -> Result<Arc<PollSet>, Errno> {
+        let poll_set = PollSet { epoll: Epoll::new()?, counter: EventFd::new()?.moved_high() };
+        poll_set.epoll.add(poll_set.counter.raw(), POLLIN, COUNTER)?;
+        Ok(Arc::new(poll_set))
     }
 }
 
@@ -105,7 +105,7 @@ impl Book {
                 let number = watched.number;
                 self.by_fd.remove(&fd);
                 self.fds.remove(&number);
-                self.eyes.iter().for_each(|eyes| eyes.epoll.remove(fd));
+                self.poll_set.iter().for_each(|poll_set| poll_set.epoll.remove(fd));
             }
         }
         Some((Completion { token: watch.token, result }, watch))
@@ -118,33 +118,36 @@ impl Book {
 
     /// Waits for all events that polls of `fd` wait for.
     fn arm(&self, fd: i32) -> Result<(), Errno> {
-        let (Some(eyes), Some(watched)) = (&self.eyes, self.by_fd.get(&fd)) else { return Ok(()) };
+        let (Some(poll_set), Some(watched)) = (&self.poll_set, self.by_fd.get(&fd)) else {
+            return Ok(());
+        };
         let wanted = watched.polls.iter().filter_map(|id| self.watches.get(id));
         let events = wanted.fold(0, |events, watch| events | watch.events);
-        match eyes.epoll.rearm(fd, events, watched.number) {
-            Err(Errno::NOENT) => eyes.epoll.add_once(fd, events, watched.number),
+        match poll_set.epoll.rearm(fd, events, watched.number) {
+            Err(Errno::NOENT) => poll_set.epoll.add_once(fd, events, watched.number),
             armed => armed,
         }
     }
 
-    /// Begins to watch `fd` for a poll; returns what to watch with if nobody does yet.
-    fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<Eyes>>, Errno> {
-        if self.eyes.is_some() {
+    /// Begins to watch `fd` for a poll; returns the set to watch if no thread does yet.
+    fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<PollSet>>, Errno> {
+        if self.poll_set.is_some() {
             return self.register(id, fd).map(|()| None);
         }
-        self.eyes = Some(Eyes::new()?);
+        self.poll_set = Some(PollSet::new()?);
         let registered = self.register(id, fd);
         if registered.is_err() {
-            self.eyes = None; // nobody will watch with it
+            self.poll_set = None; // no thread will watch it
         }
-        registered.map(|()| self.eyes.clone())
+        registered.map(|()| self.poll_set.clone())
     }
 
     /// Has the epoll set wait for what a poll waits for on `fd`, too.
     fn register(&mut self, id: u64, fd: i32) -> Result<(), Errno> {
         let number = self.next_id();
         self.watches.get_mut(&id).ok_or(Errno::INVAL)?.fd = Some(fd);
-        let watched = self.by_fd.entry(fd).or_insert_with(|| Watched { number, polls: Vec::new() });
+        let watched =
+            self.by_fd.entry(fd).or_insert_with(|| WatchedFd { number, polls: Vec::new() });
         watched.polls.push(id);
         self.fds.insert(watched.number, fd);
         self.arm(fd)
@@ -166,26 +169,26 @@ impl Watches {
     }
 
     /// Begins to watch a poll; on a thread with the workers' descriptor table.
-    pub(super) fn begin(&self, id: u64, bio: &Bio, events: u16) -> Option<Begun> {
+    pub(super) fn begin(&self, id: u64, bio: &Bio, events: u16) -> Option<WatchStart> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
         let fd = match ready {
             Ok((fd, 0)) => fd,
-            Ok((_, ready)) => return self.end(id, result_of(ready)).map(Begun::Ended),
-            Err(errno) => return self.end(id, Err(errno)).map(Begun::Ended),
+            Ok((_, ready)) => return self.end(id, result_of(ready)).map(WatchStart::Ended),
+            Err(errno) => return self.end(id, Err(errno)).map(WatchStart::Ended),
         };
         let mut book = self.book.lock();
         let ended = match book.watches.get(&id)?.cancelled {
             true => book.end(id, Err(Errno::CANCELED)),
             false => match book.begin(id, fd) {
-                Ok(None) => return Some(Begun::Watched),
-                Ok(Some(eyes)) => return Some(Begun::Unwatched(eyes)),
+                Ok(None) => return Some(WatchStart::Watched),
+                Ok(Some(poll_set)) => return Some(WatchStart::Unwatched(poll_set)),
                 // Cannot be waited for: it is always ready, although it has just not been.
                 Err(Errno::PERM) => book.end(id, Ok(u32::from(events))),
                 Err(errno) => book.end(id, Err(errno)),
             },
         };
         drop(book);
-        ended.map(|(completion, _)| Begun::Ended(completion))
+        ended.map(|(completion, _)| WatchStart::Ended(completion))
     }
 
     /// Ends a poll; `None`: it has ended otherwise meanwhile.
@@ -220,8 +223,8 @@ impl Watches {
     /// table. Without a watcher the caller ends them itself.
     pub(super) fn poke(&self, done: &mut Vec<Completion>) {
         let book = self.book.lock();
-        if let Some(eyes) = &book.eyes {
-            return eyes.counter.signal();
+        if let Some(poll_set) = &book.poll_set {
+            return poll_set.counter.signal();
         }
         drop(book);
         self.take_cancelled(done);
@@ -229,8 +232,8 @@ impl Watches {
 
     /// As [`Watches::poke`], but only if there is a watcher.
     pub(super) fn rouse(&self) {
-        if let Some(eyes) = &self.book.lock().eyes {
-            eyes.counter.signal();
+        if let Some(poll_set) = &self.book.lock().poll_set {
+            poll_set.counter.signal();
         }
     }
 
@@ -239,7 +242,7 @@ impl Watches {
         let mut book = self.book.lock();
         let ids: Vec<u64> = book.watches.keys().copied().collect();
         let failed: Vec<_> = ids.iter().filter_map(|id| book.end(*id, Err(errno))).collect();
-        book.eyes = None;
+        book.poll_set = None;
         drop(book);
         done.extend(failed.iter().map(|(completion, _)| *completion));
     }
@@ -254,8 +257,8 @@ impl Watches {
         done.extend(ended.iter().map(|(completion, _)| *completion));
     }
 
-    /// Watches until closed; hands completions to `deliver`.
-    pub(super) fn watch(&self, eyes: &Eyes, mut deliver: impl FnMut(&mut Vec<Completion>)) {
+    /// Watches until closed; runner completions to `deliver`.
+    pub(super) fn watch(&self, poll_set: &PollSet, mut deliver: impl FnMut(&mut Vec<Completion>)) {
         let mut room = [Ready::default(); READY_MAX];
         let mut done = Vec::new();
         loop {
@@ -267,10 +270,10 @@ impl Watches {
                 return;
             }
             // Interrupted, or short of memory, it just looks again.
-            let ready = eyes.epoll.wait(&mut room, Deadline::NEVER).unwrap_or(&[]);
+            let ready = poll_set.epoll.wait(&mut room, Deadline::NEVER).unwrap_or(&[]);
             for event in ready {
                 match event.data {
-                    COUNTER => drop(eyes.counter.drain()),
+                    COUNTER => drop(poll_set.counter.drain()),
                     number => self.found(number, event.events as u16, &mut done),
                 }
             }
@@ -305,8 +308,8 @@ impl Watches {
         let over = book.closing && book.watches.is_empty();
         if over {
             // The watcher has the last reference, and the table in which its numbers mean its
-            // descriptors: whoever drops the pool may have another.
-            book.eyes = None;
+            // descriptors: the thread that drops the pool may have another.
+            book.poll_set = None;
         }
         over
     }

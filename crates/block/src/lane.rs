@@ -26,14 +26,14 @@ impl Lane {
 
     /// Adds a bio at the end. Returns its number, and whether the caller must give the lane to a
     /// worker.
-    pub(super) fn push(&self, bio: Bio) -> (u64, bool) {
+    pub(crate) fn push(&self, bio: Bio) -> (u64, bool) {
         let mut queue = self.queue.lock();
         let number = queue.waiting.push(bio);
         (number, !core::mem::replace(&mut queue.scheduled, true))
     }
 
     /// Takes the next bio and its number; `None` releases the lane.
-    pub(super) fn pop(&self) -> Option<(Bio, u64)> {
+    pub(crate) fn pop(&self) -> Option<(Bio, u64)> {
         let mut queue = self.queue.lock();
         let next = queue.waiting.pop();
         queue.scheduled = next.is_some();
@@ -41,19 +41,19 @@ impl Lane {
     }
 
     /// Releases the lane if it is empty; true: it is not, and must go to a worker again.
-    pub(super) fn pause(&self) -> bool {
+    pub(crate) fn pause(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.scheduled = !queue.waiting.is_empty();
         queue.scheduled
     }
 
     /// Takes a waiting bio out by its number.
-    pub(super) fn take(&self, number: u64) -> Option<Bio> {
+    pub(crate) fn take(&self, number: u64) -> Option<Bio> {
         self.queue.lock().waiting.take(number)
     }
 
     /// Takes the next bio, and does not release the lane.
-    pub(super) fn take_first(&self) -> Option<Bio> {
+    pub(crate) fn take_first(&self) -> Option<Bio> {
         self.queue.lock().waiting.pop().map(|(bio, _)| bio)
     }
 }
