@@ -1,4 +1,4 @@
-//! Which frames are free: runs of 1 to 64 frames, naturally aligned.
+//! The buddy allocator of frames: runs of 1 to 64 frames, naturally aligned.
 //!
 //! ```text
 //! block   64 frames (256 KiB), one bit each: set = free

@@ -1,4 +1,4 @@
-//! What all files of a cache share: frames, nodes, wait queues, the list of mappings.
+//! The cache: what its files share, frames, nodes, wait queues and the list of mappings.
 
 use crate::file::CachedFile;
 use crate::folio::FolioId;
@@ -27,7 +27,7 @@ pub struct Cache {
     mappings: Mutex<Registry>,
     /// Operations that wait until less is dirty.
     pub(crate) progress: Room,
-    /// I/Os under way.
+    /// I/Os in flight.
     pub(crate) ios: Mutex<IoTable>,
     /// Files with dirty pages are among these.
     pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
@@ -122,8 +122,8 @@ impl Cache {
         }
     }
 
-    /// Counts reads that found all, and that did not. Who reads much counts several at once: all
-    /// threads share the counters.
+    /// Counts reads that found all, and that did not. A caller that reads much counts several at
+    /// once: all threads share the counters.
     pub fn count_reads(&self, cached: u64, missed: u64) {
         self.reads_cached.fetch_add(cached, Relaxed);
         self.reads_missed.fetch_add(missed, Relaxed);

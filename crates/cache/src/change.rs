@@ -1,4 +1,4 @@
-//! A change of a file past its cache: a cut, or what others do to it.
+//! A change of a file past its cache: a truncation, or a write by others.
 //!
 //! ```text
 //!   close the gate ─► what is there at rest ─► (the file is changed) ─► finish: open the gate
@@ -28,11 +28,11 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// A change under way. Dropping it before [`Change::finish`] leaves the file as it was.
+/// A change in progress. Dropping it before [`Change::finish`] leaves the file as it was.
 #[derive(Debug)]
 pub struct Change {
     file: Arc<CachedFile>,
-    how: How,
+    kind: Kind,
     /// The gate is closed, by this change.
     closed: bool,
     /// Folios that are locked, and up to which page.
@@ -43,7 +43,7 @@ pub struct Change {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum How {
+enum Kind {
     Cut(u64),
     Outside,
     Look,
@@ -52,21 +52,21 @@ enum How {
 impl Change {
     /// Makes the change that sets the size to `size` bytes.
     pub fn cut(file: &Arc<CachedFile>, size: u64) -> Change {
-        Change::new(file, How::Cut(size), size / FRAME_BYTES as u64)
+        Change::new(file, Kind::Cut(size), size / FRAME_BYTES as u64)
     }
 
     /// Makes a change of any kind, anywhere in the file.
     pub fn outside(file: &Arc<CachedFile>) -> Change {
-        Change::new(file, How::Outside, 0)
+        Change::new(file, Kind::Outside, 0)
     }
 
     /// Makes the change that takes the file as others have left it, if nothing is to be written.
     pub fn look(file: &Arc<CachedFile>) -> Change {
-        Change::new(file, How::Look, 0)
+        Change::new(file, Kind::Look, 0)
     }
 
-    fn new(file: &Arc<CachedFile>, how: How, at: u64) -> Change {
-        Change { file: file.clone(), how, closed: false, locked: Vec::new(), at, sync: None }
+    fn new(file: &Arc<CachedFile>, kind: Kind, at: u64) -> Change {
+        Change { file: file.clone(), kind, closed: false, locked: Vec::new(), at, sync: None }
     }
 
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. When it is done with 0 the
@@ -77,7 +77,7 @@ impl Change {
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         let file = self.file.clone();
         let mapping = file.mapping();
-        if let How::Cut(size) = self.how {
+        if let Kind::Cut(size) = self.kind {
             return self.lock_all(mapping, size, wait);
         }
         match self.close(mapping, wait) {
@@ -103,7 +103,7 @@ impl Change {
                 Ok(()) => return Step::Done(Ok(0)),
                 Err(busy) => busy,
             };
-            // A loan may last, and who has it may read meanwhile.
+            // A loan may last, and its holder may read meanwhile.
             if busy.reason == Reason::Returned {
                 self.let_go();
                 self.at = size / FRAME_BYTES as u64;
@@ -130,15 +130,15 @@ impl Change {
                     step => return step,
                 }
             }
-            let busy = match (mapping.invalidate(0, u64::MAX), self.how) {
+            let busy = match (mapping.invalidate(0, u64::MAX), self.kind) {
                 (Ok(0), _) => return Step::Done(Ok(0)),
-                (Ok(_), How::Look) => return Step::Done(Err(Errno::BUSY)),
+                (Ok(_), Kind::Look) => return Step::Done(Err(Errno::BUSY)),
                 (Ok(_), _) => {
                     let file = self.file.clone();
                     self.sync = Some(SyncOperation::whole(file, SyncLevel::WriteOnly));
                     continue;
                 }
-                (Err(busy), How::Look) if busy.reason == Reason::Written => {
+                (Err(busy), Kind::Look) if busy.reason == Reason::Written => {
                     return Step::Done(Err(Errno::BUSY));
                 }
                 (Err(busy), _) => busy,

@@ -73,7 +73,7 @@ impl User {
     ///
     /// # Safety
     /// `folio` is pinned memory, valid for `len` bytes.
-    pub unsafe fn put(&mut self, folio: *const u8, len: usize) {
+    pub unsafe fn copy_to_user(&mut self, folio: *const u8, len: usize) {
         self.pieces(len, |user, done, len| {
             // SAFETY: promised by the caller here, and to `new`; a folio is no memory of the
             // application.
@@ -85,7 +85,7 @@ impl User {
     ///
     /// # Safety
     /// `folio` is memory locked by the caller, valid for `len` bytes.
-    pub unsafe fn take(&mut self, folio: *mut u8, len: usize) {
+    pub unsafe fn copy_from_user(&mut self, folio: *mut u8, len: usize) {
         self.pieces(len, |user, done, len| {
             // SAFETY: as above.
             unsafe { from_user(folio.add(done), user, len) };

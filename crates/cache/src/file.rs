@@ -1,4 +1,4 @@
-//! A cached file: its mapping, its sizes, and how bios reach it.
+//! A cached file: its mapping, its sizes, and the way of bios to it.
 
 use crate::cache::Cache;
 use crate::flush::{Flush, SyncLevel};
@@ -143,7 +143,7 @@ impl CachedFile {
     }
 
     /// Forgets that a flush of the device failed: syncs report it until then, because what was
-    /// written before it may be lost. For who has written the file anew, or gives it up.
+    /// written before it may be lost. For an owner that has written the file anew, or gives it up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }

@@ -32,9 +32,9 @@ struct Book {
     /// The last one that ended, of any kind, and of metadata too.
     ended_data: u64,
     ended_all: u64,
-    /// Somebody waits for a flush of metadata.
+    /// A sync waits for a flush of metadata.
     wants_all: bool,
-    /// A flush failed: what was written before may be lost, and nobody knows what.
+    /// A flush failed: what was written before may be lost, and it is unknown what.
     error: Option<Errno>,
     /// Something was written since the last flush began, and not made durable by its own bio.
     unflushed: bool,
@@ -88,7 +88,7 @@ impl Flush {
         Turn::Start(if all { BioOp::Fsync } else { BioOp::Fdatasync })
     }
 
-    /// Ends the running flush; those who wait for one are added to `woken`.
+    /// Ends the running flush; the entries that wait for one are added to `woken`.
     pub(crate) fn end(&self, op: BioOp, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         let mut book = self.0.lock();
         book.running = false;
@@ -101,12 +101,12 @@ impl Flush {
         woken.append(&mut book.waiting);
     }
 
-    /// Hears that a bio wrote something which the device may still cache.
+    /// Notes that a bio wrote something which the device may still cache.
     pub(crate) fn written(&self) {
         self.0.lock().unflushed = true;
     }
 
-    /// Hears that a bio failed which was to end `durable`.
+    /// Notes that a bio failed which was to end `durable`.
     ///
     /// One that includes a flush does not tell whether it was that which failed. Its own pages are
     /// written again, but what others had left in the device's cache may be lost.

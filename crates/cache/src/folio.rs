@@ -3,18 +3,18 @@
 //! One word says everything that may change while others look:
 //!
 //! ```text
-//! bits 0..24   PINS        who reads or writes the memory right now; above zero it stays
+//! bits 0..24   PINS        readers and writers of the memory right now; above zero it stays
 //! bits 24..26  FREQUENCY   accesses since the eviction policy last looked, 0 to 3
-//! bit  32      LOCKED      somebody fills it or changes it: a read under way, a copy
+//! bit  32      LOCKED      an operation fills it or changes it: a read in flight, a copy
 //! bit  33      UPTODATE    the memory holds the file's bytes
 //! bit  34      DIRTY       the memory is newer than the file
 //! bit  35      WRITEBACK   being written to the file; must not change (checksums)
 //! bit  36      ERROR       its last writeback failed, and it is still dirty; or its fill failed
 //! bit  37      WAITERS     entries may lie in the wait queues for it
 //! bit  38      MARKER      the access that finds it starts the next readahead
-//! bit  39      DETACHED    out of its tree, freed by whoever takes the last pin off
+//! bit  39      DETACHED    out of its tree, freed by the thread that takes the last pin off
 //! bit  40      FROZEN      free, or about to be: cannot be pinned
-//! bits 41..57  GUARDS      who has lent the memory out as bytes: must not change meanwhile
+//! bits 41..57  GUARDS      loans of the memory as bytes: must not change meanwhile
 //! ```
 //!
 //! Headers are never freed while the pool lives: a stale look-up may read the header of a folio
@@ -89,7 +89,7 @@ impl State {
         self.0 & bits != 0
     }
 
-    /// Tells whether somebody fills or changes it.
+    /// Tells whether an operation fills or changes it.
     pub fn is_locked(self) -> bool {
         self.has(LOCKED)
     }
@@ -254,7 +254,7 @@ impl Folio {
     }
 
     /// Counts the end of a writeback, before WRITEBACK is cleared, and after all that tells how it
-    /// ended: who sees the count finds that.
+    /// ended: a thread that sees the count finds that.
     pub(crate) fn note_written(&self) {
         self.written.fetch_add(1, Release);
     }
@@ -269,7 +269,7 @@ impl Folio {
     pub(crate) fn publish(&self, mapping: u32, index: u64, bits: u64) {
         self.mapping.store(mapping, Relaxed);
         self.index.store(index, Relaxed);
-        // Release: who pins it sees the identity above.
+        // Release: a thread that pins it sees the identity above.
         self.state.store(bits, Release);
     }
 
@@ -289,21 +289,21 @@ impl Folio {
         if self.index() == index { FREQUENCY_ONE } else { 0 }
     }
 
-    /// Pins it unless it is free, and counts no access: for those who only look after it.
+    /// Pins it unless it is free, and counts no access: for maintenance that does not read it.
     pub(crate) fn try_hold(&self) -> Option<State> {
         self.pin(0, 0, 0)
     }
 
-    /// As [`Folio::try_pin`] and, unless somebody has locked it, writes it back or has lent it
-    /// out, locks it too. Returns the state before: locked by the caller if that was so.
+    /// As [`Folio::try_pin`] and, unless it is locked, written back or lent out, locks it too.
+    /// Returns the state before: locked by the caller if that was so.
     #[inline]
     pub(crate) fn try_pin_locked(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK | GUARDS)
     }
 
     /// Pins it for a hit on page `index` and has its bytes stay as they are, unless it is free, its
-    /// bytes are not there, somebody changes them, or somebody waits: a writer, maybe, for whom
-    /// there would never be an end. The caller then compares the identity.
+    /// bytes are not there or being changed, or an entry waits: a writer, maybe, for whom there
+    /// would never be an end. The caller then compares the identity.
     #[inline]
     pub(crate) fn try_pin_guarded(&self, index: u64) -> bool {
         let warmer = self.warmer(index);
@@ -315,7 +315,7 @@ impl Folio {
             }
             let warmer = if old & FREQUENCY == FREQUENCY { 0 } else { warmer };
             let new = old + 1 + GUARD_ONE + warmer;
-            // Acquire: the identity and the bytes of whoever published or unlocked it.
+            // Acquire: the identity and the bytes written before it was published or unlocked.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -323,7 +323,7 @@ impl Folio {
         }
     }
 
-    /// Takes a guard and the pin under it off, if nobody waits for the folio, and it stays in its
+    /// Takes a guard and the pin under it off, if no entry waits for the folio, and it stays in its
     /// tree. False: nothing was done.
     #[inline]
     pub(crate) fn try_unpin_guarded(&self) -> bool {
@@ -335,7 +335,7 @@ impl Folio {
             }
             let new = old - GUARD_ONE - 1;
             // Release: what was read through the guard was read before it is changed or reused.
-            // SeqCst: before the look for those who wait for frames (`Frames::notice_room`).
+            // SeqCst: before the look for operations that wait for frames (`Frames::notice_room`).
             match self.state.compare_exchange_weak(old, new, SeqCst, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -343,7 +343,7 @@ impl Folio {
         }
     }
 
-    /// Takes a guard off, unless it is the last one and somebody waits: then by `waited_for`.
+    /// Takes a guard off, unless it is the last one and an entry waits: then by `waited_for`.
     #[inline]
     pub(crate) fn try_unguard(&self, waited_for: bool) -> Result<State, State> {
         let mut old = self.state.load(Relaxed);
@@ -388,7 +388,7 @@ impl Folio {
             let counts = free && old & UPTODATE != 0 && old & FREQUENCY != FREQUENCY;
             let warmer = if counts { warmer } else { 0 };
             let new = (old + 1 + warmer) | set;
-            // Acquire: the identity and the bytes of whoever published or unlocked it.
+            // Acquire: the identity and the bytes written before it was published or unlocked.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
                 Ok(_) => return Some(State(old)),
                 Err(now) => old = now,
@@ -401,13 +401,13 @@ impl Folio {
     #[must_use]
     pub(crate) fn unpin(&self) -> bool {
         // Release: what was read or written through the pin is over before it can be reused.
-        // SeqCst: before the look for those who wait for frames (`Frames::unpin`).
+        // SeqCst: before the look for operations that wait for frames (`Frames::unpin`).
         let old = self.state.fetch_sub(1, SeqCst);
         debug_assert!(old & PINS != 0, "unpinned too often");
         if old & DETACHED == 0 || old & PINS != 1 {
             return false;
         }
-        // Nobody can pin a detached folio: it is ours alone.
+        // No thread can pin a detached folio: it is ours alone.
         self.state.store(FROZEN, Relaxed);
         true
     }
@@ -471,7 +471,7 @@ impl Folio {
             if old & PINS != pins || old & (busy | FROZEN | DETACHED) != 0 {
                 return false;
             }
-            // Acquire: the accesses of those who unpinned it are over.
+            // Acquire: the accesses of the threads that unpinned it are over.
             match self.state.compare_exchange_weak(old, FROZEN, AcqRel, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -493,9 +493,9 @@ impl Folio {
         }
     }
 
-    /// Takes it out of circulation, whoever reads it, unless a bit of `busy` is set. Returns the
+    /// Takes it out of circulation, pinned or not, unless a bit of `busy` is set. Returns the
     /// state before: without pins it is frozen now, and the caller frees it; with pins it is
-    /// detached, and whoever takes the last one off does.
+    /// detached, and the thread that takes the last one off does.
     ///
     /// The caller holds the lock of its mapping and removes it from the tree.
     pub(crate) fn take(&self, busy: u64) -> Option<State> {

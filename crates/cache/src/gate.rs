@@ -1,4 +1,4 @@
-//! The gate of a mapping: while a file is changed past its cache, nobody brings pages of that part
+//! The gate of a mapping: while a file is changed past its cache, no pages of that part are brought
 //! in.
 //!
 //! It is looked at where a folio is created, under the mapping's lock, and costs a hit nothing:
@@ -15,7 +15,7 @@ const OPEN: u64 = u64::MAX;
 pub(crate) struct Gate {
     /// Begun and ended changes: odd while one is going on.
     changes: AtomicU64,
-    /// The first page that nobody may bring in; changes under the mapping's lock.
+    /// The first page that may not be brought in; changes under the mapping's lock.
     from: AtomicU64,
     /// Operations that wait for its opening.
     waiting: Mutex<Vec<WaitEntry>>,
@@ -35,7 +35,7 @@ impl Gate {
         self.changes.load(Acquire)
     }
 
-    /// Returns the first page that nobody may bring in, with the mapping's lock held.
+    /// Returns the first page that may not be brought in, with the mapping's lock held.
     pub(crate) fn closed_from(&self) -> u64 {
         self.from.load(Acquire)
     }
@@ -51,13 +51,14 @@ impl Gate {
         true
     }
 
-    /// Opens it, with the mapping's lock held; then those who waited are to be kicked, without it.
+    /// Opens it, with the mapping's lock held; then the entries that waited are to be kicked,
+    /// without it.
     pub(crate) fn open(&self) {
         self.from.store(OPEN, Release);
         self.changes.fetch_add(1, AcqRel);
     }
 
-    /// Takes out who waits for the opening, after it.
+    /// Takes out the entries that wait for the opening, after it.
     pub(crate) fn take_waiting(&self) -> Vec<WaitEntry> {
         core::mem::take(&mut *self.waiting.lock())
     }
@@ -71,7 +72,7 @@ impl Gate {
         // Before the lock: making it may run code of the engine.
         let entry = make();
         let mut waiting = self.waiting.lock();
-        // Who opens it takes them out after that: one of both sees the other.
+        // The thread that opens it takes them out after that: one of both sees the other.
         let closed = self.closed_from() <= index;
         if closed {
             waiting.push(entry);

@@ -12,7 +12,7 @@
 //! that conflict, so a writer cannot starve, and a request elsewhere in the file passes.
 //!
 //! A grant belongs to the ticket before its entry is kicked. So a kick is never in vain and comes
-//! once, and nobody can slip in between.
+//! once, and no request can slip in between.
 
 use core::ops::Range;
 use nowait_retry::sync::{Arc, Mutex};
@@ -73,7 +73,7 @@ enum Stage {
 }
 
 impl InodeLock {
-    /// Makes a lock that nobody holds.
+    /// Makes a lock without holders.
     pub fn new() -> Arc<InodeLock> {
         let state = State {
             slots: Vec::new(),
@@ -98,8 +98,8 @@ impl InodeLock {
     ) -> Outcome {
         assert!(range.start < range.end, "an empty range locks nothing");
         let mut state = self.state.lock();
-        // The conflict is judged and the request queued under one lock: a release in between
-        // would find nobody to grant (see the canary below).
+        // The conflict is judged and the request queued under one lock: a release in between would
+        // find no request to grant (see the canary below).
         let wait = state.must_wait(&range, mode);
         let stage = if wait { Stage::Waiting(make_entry()) } else { Stage::Granted };
         let slot = state.add(Slot { start: range.start, end: range.end, mode, stage });
@@ -115,7 +115,7 @@ impl InodeLock {
         (used - state.waiting.len(), state.waiting.len())
     }
 
-    /// Gives a slot up, granted or waiting, and kicks those who are granted by that.
+    /// Gives a slot up, granted or waiting, and kicks the requests that this grants.
     fn release(&self, slot: u32) {
         let mut state = self.state.lock();
         let gone = state.remove(slot);
@@ -178,8 +178,8 @@ impl State {
         Slot { start, end, mode, stage }
     }
 
-    /// Grants, in order, those that waited for `gone` and conflict with nobody before them any
-    /// more: a grant makes nobody else free. Returns their entries, to be kicked without the mutex.
+    /// Grants, in order, those that waited for `gone` and conflict with none before them any more:
+    /// a grant makes no other free. Returns their entries, to be kicked without the mutex.
     fn grant(&mut self, gone: &Slot) -> Vec<WaitEntry> {
         let mut entries = Vec::new();
         let mut place = 0;
@@ -212,7 +212,7 @@ impl Slot {
     }
 }
 
-/// A range that is locked. Dropping it unlocks, and kicks those who are granted by that.
+/// A range that is locked. Dropping it unlocks, and kicks the requests that this grants.
 #[derive(Debug)]
 #[must_use]
 pub struct Guard {

@@ -1,10 +1,10 @@
 //! Bios of the cache, from their issue to their end.
 //!
 //! An I/O is one run of adjoining folios, contiguous in the file: a fill of locked folios, or the
-//! writeback of dirty ones. It has one bio under way at a time. A short transfer goes on behind
+//! writeback of dirty ones. It has one bio in flight at a time. A short transfer goes on behind
 //! what was done; the unaligned tail of a file follows its whole blocks. When it has ended, all
-//! its folios are released, and only then those who waited are kicked: a reader of several folios
-//! is not kicked once for each.
+//! its folios are released, and only then the entries that waited are kicked: a reader of several
+//! folios is not kicked once for each.
 
 use crate::FRAME_BYTES;
 use crate::cache::Cache;
@@ -25,7 +25,7 @@ pub(crate) const BIO_PAGES_MAX: u64 = 256;
 /// How often a transfer may end without a whole block before it fails.
 const STALLS_MAX: u32 = 4;
 
-/// An I/O under way.
+/// An I/O in flight.
 #[derive(Debug)]
 pub(crate) struct CacheIo {
     file: Arc<CachedFile>,
@@ -102,7 +102,7 @@ impl CacheIo {
         self.done >= self.direct + self.tail
     }
 
-    /// Tells whether `next` can be written by the same bio, which nobody has queued yet: it adjoins
+    /// Tells whether `next` can be written by the same bio, which is not queued yet: it adjoins
     /// this one, and is to be as durable.
     fn can_grow_by(&self, next: &CacheIo) -> bool {
         let pages = |io: &CacheIo| io.segments.len() / FRAME_BYTES;
@@ -134,7 +134,7 @@ impl CacheIo {
             Kind::Write(_) => (BioOp::Write, self.part(end), self.offset + self.done),
         };
         // SAFETY: the segments are frames of folios that are locked (fill) or under writeback
-        // until the completion, and so neither freed nor, for a fill, read by anybody.
+        // until the completion, and so neither freed nor, for a fill, read by any thread.
         let mut bio = unsafe { Bio::new(op, target.fd, segments, offset as i64, token) };
         bio.file.clone_from(&target.file);
         bio.rw_flags = self.kind.rw_flags();
@@ -219,7 +219,8 @@ impl CacheIo {
         }
     }
 
-    /// Ends what a panic has left of it: nothing stays locked, and those who wait get an error.
+    /// Ends what a panic has left of it: nothing stays locked, and the operations that wait get an
+    /// error.
     fn give_up(&self, woken: &mut Vec<WaitEntry>) {
         let (file, failed) = (&self.file, Err(Errno::IO));
         match self.kind {
@@ -255,8 +256,8 @@ impl Cache {
         }
     }
 
-    /// Tells whether bios of the cache are under way. Each keeps its file, and so the cache: who
-    /// ends an engine completes them first.
+    /// Tells whether bios of the cache are in flight. Each keeps its file, and so the cache: the
+    /// end of an engine completes them first.
     pub fn has_ios(&self) -> bool {
         let table = self.ios.lock();
         table.free.len() < table.slots.len()
@@ -319,10 +320,10 @@ impl Cache {
     }
 
     /// Takes in the completion of a bio that the cache had put on a plug list: its token is odd.
-    /// Ends the I/O and kicks those who waited, or puts the bio that follows on `plug`.
+    /// Ends the I/O and kicks the entries that waited, or puts the bio that follows on `plug`.
     ///
     /// # Panics
-    /// The token is none of a bio under way. A mistake of ours in the end of the I/O: that has
+    /// The token is none of a bio in flight. A mistake of ours in the end of the I/O: that has
     /// ended with `EIO` then.
     pub fn complete(&self, token: u64, result: Result<u32, Errno>, plug: &mut Vec<Bio>) {
         let (mut io, mut woken) = (self.ios.lock().take(token), Vec::new());
@@ -363,7 +364,7 @@ impl Cache {
     }
 }
 
-/// The I/Os under way. A token is `generation << 32 | slot << 1 | 1`: odd, so that a backend can
+/// The I/Os in flight. A token is `generation << 32 | slot << 1 | 1`: odd, so that a backend can
 /// be shared with requests whose tokens are addresses; bit 63 is clear.
 #[derive(Debug, Default)]
 pub(crate) struct IoTable {

@@ -6,9 +6,9 @@
 //! queues as for anything else. The alternatives were to give raw pointers, which every caller
 //! would have to copy from, or a new folio for each write to a lent one, two for one page.
 //!
-//! While anybody waits for the folio, nothing more of it is lent: readers who take turns would
-//! keep a writer out for ever. Truncation and invalidation do not wait: they take the folio out,
-//! and the guard keeps the old bytes; only what has to be zeroed at a new end does wait.
+//! While an operation waits for the folio, nothing more of it is lent: readers that take turns
+//! would keep a writer out for ever. Truncation and invalidation do not wait: they take the folio
+//! out, and the guard keeps the old bytes; only what has to be zeroed at a new end does wait.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -24,8 +24,7 @@ const FOLIOS_INLINE: usize = 2;
 /// Bytes of a cached file that stay as they are, in the cache, until this is dropped.
 ///
 /// Hold it for as long as a reply takes to send, not longer: frames cannot be reclaimed, and
-/// writes to these pages wait. An operation that is waited for by who holds it must not write
-/// them.
+/// writes to these pages wait. An operation that the holder waits for must not write them.
 #[derive(Debug)]
 pub struct PinnedRange {
     file: Arc<CachedFile>,
@@ -37,7 +36,7 @@ pub struct PinnedRange {
 
 impl CachedFile {
     /// Lends the `len` bytes from byte `offset` on, up to the end of the file, if all of them
-    /// are in the cache and nobody changes one of the folios or waits for it. Never blocks,
+    /// are in the cache and no operation changes one of the folios or waits for it. Never blocks,
     /// reads nothing. `None`: copy them by a read.
     pub fn pin_range(self: &Arc<Self>, offset: u64, len: usize) -> Option<PinnedRange> {
         let end = offset.saturating_add(len as u64).min(self.size());
@@ -79,8 +78,8 @@ impl PinnedRange {
             let bytes = (FRAME_BYTES << folio.order()) - inside;
             let len = bytes.min((end - from) as usize);
             // SAFETY: the folio's memory, from `inside` to at most its end; pinned, so it stays,
-            // and guarded, so nobody locks it to write to it, until self is dropped. Uptodate,
-            // so no read of the device writes to it either.
+            // and guarded, so no operation locks it to write to it, until self is dropped.
+            // Uptodate, so no read of the device writes to it either.
             unsafe { core::slice::from_raw_parts(frames.data(*id).add(inside), len) }
         })
     }

@@ -22,11 +22,11 @@
 //! readahead    what to read before it is asked for
 //! policy       which folio leaves when a frame is needed
 //! change       what is done to the file past its cache: cuts, holes, writes of others
-//! gate         nobody brings pages in meanwhile
+//! gate         no pages are brought in meanwhile
 //! inode_lock   requests that overlap, in the order of their submission
 //! ```
 //!
-//! An operation is driven by whoever owns it: `iterate` with a plug list and a way to make a wait
+//! An operation is driven by its owner: `iterate` with a plug list and a way to make a wait
 //! entry; the bios on the list are queued to a backend after it; their completions go to
 //! [`Cache::complete`], which kicks.
 //!

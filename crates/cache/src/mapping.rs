@@ -1,4 +1,4 @@
-//! The cached pages of one file: the tree, and what may happen to its folios.
+//! The cached pages of one file: the tree, and the state changes of its folios.
 //!
 //! ```text
 //!                  create_missing                  filled(ok)
@@ -14,7 +14,7 @@
 //!
 //! A hit is `find`: no lock, no allocation. Every change of the tree and its tags is made under
 //! the mapping's lock, held for a few instructions a folio and never across a wait. LOCKED and
-//! WRITEBACK belong to whoever set them; a folio with either stays in the tree.
+//! WRITEBACK belong to the operation that set them; a folio with either stays in the tree.
 
 use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;
@@ -146,7 +146,7 @@ impl Mapping {
         self.release(id, 0, LOCKED, woken);
     }
 
-    /// Unlocks a folio that turned out to be another file's: somebody may wait for it by now.
+    /// Unlocks a folio that turned out to be another file's: an operation may wait for it by now.
     #[cold]
     fn unlock_strange(&self, id: FolioId) {
         let mut woken = Vec::new();
@@ -170,7 +170,8 @@ impl Mapping {
         Some(pin)
     }
 
-    /// Takes a guard off, and the pin under it. Who waited for the guard is kicked.
+    /// Takes a guard off, and the pin under it. The operations that waited for the guard are
+    /// kicked.
     #[inline]
     pub(crate) fn give_back_guard(&self, pin: Pin<'_>) {
         if pin.folio().try_unpin_guarded() {
@@ -283,7 +284,7 @@ impl Mapping {
         let order = at.trailing_zeros().min((end - at).ilog2()).min(largest);
         let id = self.cache.frames.allocate(order)?;
         let folio = self.cache.frames.folio(id);
-        // Before the tree: who finds it sees what it is.
+        // Before the tree: a thread that finds it sees its identity.
         folio.publish(self.number, at, LOCKED);
         self.tree.insert(&self.cache.nodes, lock, at, folio.order(), id.get());
         self.cache.admit(id);
@@ -291,8 +292,8 @@ impl Mapping {
         Ok(end_of(folio))
     }
 
-    /// Unlocks a folio that was filled, or not. Those who waited are added to `woken`; kick them
-    /// when all folios of the read are unlocked.
+    /// Unlocks a folio that was filled, or not. The entries that waited are added to `woken`; kick
+    /// them when all folios of the read are unlocked.
     pub fn filled(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match result {
             Ok(()) => self.release(id, UPTODATE, LOCKED | ERROR, woken),
@@ -380,8 +381,8 @@ impl Mapping {
         (pages > 0).then_some(at)
     }
 
-    /// Ends the writeback of a folio. A failed one is dirty again, and marked. Those who waited
-    /// are added to `woken`; kick them when the whole run has ended.
+    /// Ends the writeback of a folio. A failed one is dirty again, and marked. The entries that
+    /// waited are added to `woken`; kick them when the whole run has ended.
     pub fn written(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
         folio.note_result(result);
@@ -438,7 +439,7 @@ impl Mapping {
     }
 
     /// Removes all folios that begin at page `from` or later, dirty ones too. Those pinned stay
-    /// in memory until the last pin goes, but nobody finds them any more. What lies in a folio
+    /// in memory until the last pin goes, but no look-up finds them any more. What lies in a folio
     /// that begins before `from` and goes beyond it is the caller's to zero.
     ///
     /// # Errors
@@ -507,13 +508,13 @@ impl Mapping {
         self.gate.changes()
     }
 
-    /// Closes the gate: nobody brings in pages from `from` on. False: it is closed already.
+    /// Closes the gate: no pages from `from` on are brought in. False: it is closed already.
     pub(crate) fn close(&self, from: u64) -> bool {
         let _lock = self.lock.lock();
         self.gate.close(from)
     }
 
-    /// Opens the gate; returns who waited for that, to be kicked.
+    /// Opens the gate; returns the entries that waited for that, to be kicked.
     pub(crate) fn open(&self) -> Vec<WaitEntry> {
         let lock = self.lock.lock();
         self.gate.open();
@@ -564,7 +565,7 @@ impl Mapping {
     }
 
     /// Takes folios out that the caller has locked, dirty ones too. Those pinned stay in memory
-    /// until the last pin goes. Those who waited are added to `woken`.
+    /// until the last pin goes. The entries that waited are added to `woken`.
     pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
         let mut lock = self.lock.lock();
         for id in locked {
@@ -599,13 +600,13 @@ impl Mapping {
         }
     }
 
-    /// Takes the folio of `pin` out and frees it, if nobody else looks at it, and it is neither
+    /// Takes the folio of `pin` out and frees it, if no other pin is on it, and it is neither
     /// locked nor dirty nor being written.
     pub(crate) fn evict(&self, pin: Pin<'_>) -> bool {
         let (id, folio) = (pin.id(), pin.folio());
         let mut lock = self.lock.lock();
         if folio.mapping() != self.number || !folio.freeze(1, LOCKED | WRITEBACK | DIRTY) {
-            // The policy let go of it, and somebody came between: it stays.
+            // The policy forgot it, and an operation came between: it stays.
             if !folio.state().is_detached() {
                 self.cache.admit(id);
             }
@@ -659,8 +660,8 @@ impl Mapping {
 }
 
 impl Drop for Mapping {
-    /// Forgets all pages, dirty ones too: who wanted them on disk has synced before. Nothing is
-    /// locked or being written, because a read or write under way keeps the mapping.
+    /// Forgets all pages, dirty ones too: a caller that wanted them on disk has synced before.
+    /// Nothing is locked or being written, because a read or write in flight keeps the mapping.
     fn drop(&mut self) {
         let removed = self.truncate(0).is_ok();
         debug_assert!(removed, "a folio in use after its file");

@@ -1,4 +1,4 @@
-//! What operations do when they need frames.
+//! The allocation of frames for operations, which waits by a retry.
 
 use crate::buddy::ORDER_MAX;
 use crate::file::CachedFile;
@@ -25,8 +25,8 @@ pub(crate) enum Attempt {
 /// reclaim, dirty pages are put on `plug`, and an entry is left.
 ///
 /// # Errors
-/// `ENOMEM`: all frames hold what could not be written, and nothing is under way that would free
-/// one. Their writeback is tried once more, for those who come later.
+/// `ENOMEM`: all frames hold what could not be written, and nothing is in flight that would free
+/// one. Their writeback is tried once more, for later operations.
 pub(crate) fn with_frames(
     file: &Arc<CachedFile>,
     plug: &mut Vec<Bio>,
@@ -51,7 +51,7 @@ pub(crate) fn with_frames(
             return Err(Errno::NOMEM);
         }
         cache.clean_unless(ERROR, CLEAN_PAGES, plug);
-        // Then look once more: what ended before this kicks nobody.
+        // Then look once more: what ended before this kicks no entry.
         cache.frames().wait_for_room(make());
         armed = true;
     }

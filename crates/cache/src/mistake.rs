@@ -12,7 +12,7 @@ pub enum Mistake {
     ForgetDirty,
     /// A sync takes the last flush for its own, though that began before its pages were written.
     OldFlush,
-    /// The end of a writeback kicks nobody.
+    /// The end of a writeback kicks no entry.
     LoseKicks,
     /// The last page of a sync's range is left out.
     SyncShort,

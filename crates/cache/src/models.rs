@@ -1,6 +1,6 @@
 //! Models of the lock-free parts, in all interleavings, each with a canary that must fail.
 //!
-//! The content of a folio is modelled by `content`, written by whoever owns the folio alone.
+//! The content of a folio is modelled by `content`, written by the exclusive owner of the folio.
 
 use crate::cache::Cache;
 use crate::flush::{Flush, SyncLevel, Turn};
@@ -123,7 +123,7 @@ impl Kicked {
 
 type Arm = fn(&Mapping, &Pin<'_>, WaitEntry) -> bool;
 
-/// An operation waits for a page while the read of it ends, and `kick` kicks who waited.
+/// An operation waits for a page while the read of it ends, and `kick` kicks the entry.
 fn wait(arm: Arm, kick: fn(Vec<WaitEntry>)) {
     loom::model(move || {
         let cache = Cache::with_frames(1);
@@ -374,7 +374,7 @@ fn lent(lend: fn(&Mapping) -> Option<Pin<'_>>) {
         reader.join().unwrap();
         assert_eq!(kicked.0.load(Relaxed), u32::from(armed), "as many kicks as entries");
         let free = !pin.state().is_guarded() && !pin.state().has(WAITERS | LOCKED);
-        assert!(free, "nobody has it, nobody waits");
+        assert!(free, "it has no owner, no operation waits");
     });
 }
 

@@ -1,4 +1,4 @@
-//! Where the nodes of all trees of a cache live: recycled, never given back while it lives.
+//! The memory of the nodes of all trees of a cache: recycled, never given back while it lives.
 //!
 //! A look-up holds no lock, so it may read a node that left its tree and serves another by now.
 //! That node is still a node; what the look-up finds through it is checked at the end of its way
@@ -114,7 +114,7 @@ impl Drop for Nodes {
         for chunk in &mut self.chunks {
             let first = *chunk.get_mut();
             if !first.is_null() {
-                // SAFETY: made by `allocate` as a box of CHUNK nodes; nobody reads any more.
+                // SAFETY: made by `allocate` as a box of CHUNK nodes; no walk reads any more.
                 drop(unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(first, CHUNK)) });
             }
         }

@@ -1,7 +1,7 @@
-//! One open of a cached file: what it remembers of its reads, to read ahead.
+//! One open of a cached file, with its readahead state.
 //!
 //! Reads come here only when a page is missing, or when they find a mark; what is read ahead is
-//! created and read like a request's own pages, but nobody waits for it, and if there are no
+//! created and read like a request's own pages, but no operation waits for it, and if there are no
 //! frames for it without waiting, it is not read.
 
 use crate::FRAME_BYTES;
@@ -37,7 +37,7 @@ impl OpenFile {
     }
 
     /// Starts reading the bytes of `range`, a window at a time, as far as the pool has a share
-    /// for it (WILLNEED). Nobody waits; the bios are on `plug`.
+    /// for it (WILLNEED). No operation waits; the bios are on `plug`.
     pub fn will_need(&self, file: &Arc<CachedFile>, range: Range<u64>, plug: &mut Vec<Bio>) {
         let bounds = bounds(file);
         let mut pages = range.start / PAGE..range.end.div_ceil(PAGE);
@@ -53,7 +53,7 @@ impl OpenFile {
     }
 
     /// Drops the clean pages that lie in `range`, in bytes, and are not in use (DONTNEED); to
-    /// miss them later is no sign of too long a window. Also for who cuts the file, before that.
+    /// miss them later is no sign of too long a window. Also for a truncation, before it.
     pub fn forget(&self, file: &CachedFile, range: Range<u64>) {
         let pages = range.start.div_ceil(PAGE)..range.end / PAGE;
         if pages.is_empty() {

@@ -101,9 +101,9 @@ impl PageWaits {
         true
     }
 
-    /// Changes the state of a folio that the caller has locked, or writes back. Whoever waited
-    /// for a bit of `clear` is added to `woken`, in the order of arming; the caller kicks them
-    /// when all folios it has to release are. Returns the state before.
+    /// Changes the state of a folio that the caller has locked, or writes back. The entries that
+    /// waited for a bit of `clear` are added to `woken`, in the order of arming; the caller kicks
+    /// them when all folios it has to release are. Returns the state before.
     pub(crate) fn release(
         &self,
         frames: &Frames,
@@ -122,15 +122,15 @@ impl PageWaits {
         folio.change_if(0, 0, set, clear).unwrap_or_else(|state| state)
     }
 
-    /// Takes a folio that the caller has locked out of circulation. Whoever waited for it is added
-    /// to `woken`, and finds it gone. Returns the state before.
+    /// Takes a folio that the caller has locked out of circulation. The entries that waited for it
+    /// are added to `woken`; their operations find it gone. Returns the state before.
     pub(crate) fn retire(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) -> State {
         let mut queue = self.shard(id).lock();
         self.take_out(&mut queue, id, LOCKED | WRITEBACK | GUARDS, woken);
         frames.folio(id).retire()
     }
 
-    /// Takes a guard off a folio. Who waited for the last one is added to `woken`.
+    /// Takes a guard off a folio. The entries that waited for the last one are added to `woken`.
     #[inline]
     pub(crate) fn unguard(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) {
         let folio = frames.folio(id);
@@ -144,7 +144,8 @@ impl PageWaits {
         }
     }
 
-    /// Takes out who waits for one of `bits` of a folio. Tells whether others wait for it.
+    /// Takes out the entries that wait for one of `bits` of a folio. Tells whether others wait for
+    /// it.
     fn take_out(
         &self,
         queue: &mut Vec<Waiting>,

@@ -5,8 +5,8 @@ use crate::frames::Frames;
 
 /// Keeps a folio where it is, in memory and in identity, until dropped.
 ///
-/// The bytes may still change while it is held, by whoever has locked the folio: as with the
-/// kernel's page cache, a read that overlaps a write may see a part of it.
+/// The bytes may still change while it is held, by the operation that has locked the folio: as with
+/// the kernel's page cache, a read that overlaps a write may see a part of it.
 #[derive(Debug)]
 pub struct Pin<'a> {
     frames: &'a Frames,

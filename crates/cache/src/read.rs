@@ -20,7 +20,7 @@ const UPFRONT_SHARE: u64 = 4;
 /// A read: copies what is there, has the rest read, and waits for it page by page.
 ///
 /// The first iteration that misses creates *all* missing pages of the request and puts their bios
-/// on the plug list; retries find them under way and go on where they were. A hit is copied
+/// on the plug list; retries find them in flight and go on where they were. A hit is copied
 /// without a lock, an allocation or a wait entry. What is read ahead besides is for
 /// [`crate::readahead`] to say, if the read belongs to an open file.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl ReadOperation {
         // the old end.
         let end = self.end.min(self.file.size());
         while !self.copy_present(end) {
-            match self.overcome(end, plug, wait) {
+            match self.handle_miss(end, plug, wait) {
                 Ok(Attempt::Again) => {}
                 Ok(Attempt::Wait) => {
                     self.retries += 1;
@@ -104,13 +104,13 @@ impl ReadOperation {
             if !state.is_uptodate() || (state.is_marker() && self.open.is_some()) {
                 return false;
             }
-            self.pos += put(&pin, self.pos, end, &mut self.user);
+            self.pos += copy_to_user(&pin, self.pos, end, &mut self.user);
         }
         true
     }
 
     /// Does what the page at the position needs. `Again`: it can be copied now, or has changed.
-    fn overcome(
+    fn handle_miss(
         &mut self,
         end: u64,
         plug: &mut Vec<Bio>,
@@ -150,7 +150,7 @@ impl ReadOperation {
         self.read_rest(end, plug, wait)
     }
 
-    /// Reads the missing page at the position, the rest of the request and, by nobody waited for,
+    /// Reads the missing page at the position, the rest of the request and, without waiting for it,
     /// what is worth reading ahead.
     fn read_missing(
         &mut self,
@@ -214,7 +214,7 @@ impl CachedFile {
             if !state.is_uptodate() || state.is_marker() {
                 break;
             }
-            pos += put(&pin, pos, end, user);
+            pos += copy_to_user(&pin, pos, end, user);
         }
         (pos - offset) as usize
     }
@@ -222,11 +222,11 @@ impl CachedFile {
 
 /// Copies the bytes from `pos` to before `end`, as far as the folio goes; returns how many.
 #[inline]
-fn put(pin: &Pin<'_>, pos: u64, end: u64, user: &mut User) -> u64 {
+fn copy_to_user(pin: &Pin<'_>, pos: u64, end: u64, user: &mut User) -> u64 {
     let (folio, len) = pin.at(pos);
     let len = len.min((end - pos) as usize);
     // SAFETY: pinned, and `len` bytes of it follow from there.
-    unsafe { user.put(folio, len) };
+    unsafe { user.copy_to_user(folio, len) };
     len as u64
 }
 

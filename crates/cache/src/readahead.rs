@@ -1,4 +1,4 @@
-//! What to read before it is asked for: the state of one open file. No I/O happens here.
+//! Readahead: the state of one open file, and what it says to read next. No I/O happens here.
 //!
 //! ```text
 //!          the stream's window                   the window its marker opened
@@ -9,7 +9,7 @@
 //!
 //! An operation calls in two cases only, so that a cached hit costs nothing:
 //!
-//! * [`Readahead::miss`]: a page it needs is not in the cache, and nobody reads it;
+//! * [`Readahead::miss`]: a page it needs is neither in the cache nor being read;
 //! * [`Readahead::marker`]: it came to the marked page. The mark is looked at, and cleared, before
 //!   the operation looks whether the page is up to date.
 //!
@@ -144,7 +144,7 @@ impl Readahead {
         if self.advice == Advice::Sequential { 2 * self.pages_max } else { self.pages_max }
     }
 
-    /// Tells what to read when page `index` of a request is absent and nobody reads it.
+    /// Tells what to read when page `index` of a request is absent and not being read.
     /// The plan contains `index`, unless that lies behind the end of the file.
     pub fn miss(&mut self, request: &mut Request, index: u64, bounds: Bounds) -> Plan {
         if index >= bounds.file_pages || !request.pages.contains(&index) {
@@ -179,7 +179,7 @@ impl Readahead {
     }
 
     /// Tells what to read when the application wants these pages soon (WILLNEED). One plan is at
-    /// most a window: who wants more asks again for what follows it.
+    /// most a window: a caller that wants more asks again for what follows it.
     pub fn will_need(&self, pages: Range<u64>, bounds: Bounds) -> Plan {
         let end =
             pages.end.min(bounds.file_pages).min(pages.start.saturating_add(self.cap(bounds)));
@@ -189,7 +189,7 @@ impl Readahead {
         Plan { read: pages.start..end, marker: None }
     }
 
-    /// Hears that these pages leave the cache on purpose (DONTNEED, truncate): to miss them later
+    /// Notes that these pages leave the cache on purpose (DONTNEED, truncate): to miss them later
     /// is no sign of too long a window.
     pub fn forget(&mut self, pages: Range<u64>) {
         for stream in self.streams.iter_mut().flatten() {

@@ -1,4 +1,4 @@
-//! Frames for new pages: folios that the policy names go, dirty ones are written.
+//! Reclaim: folios that the policy names give their frames to new pages, dirty ones are written.
 
 use crate::cache::Cache;
 use crate::file::CachedFile;
@@ -20,18 +20,19 @@ const MET_MAX: usize = 64;
 /// search wanted to take.
 const DIRTY_SHARE: usize = 4;
 
-/// What a search for frames met.
+/// The result of a search for frames.
 #[derive(Debug, Default)]
-struct Met {
+struct Search {
     looks: u64,
-    /// Folios that are locked, dirty or being written: their end is noticed by those who wait.
+    /// Folios that are locked, dirty or being written: their end is noticed by the operations that
+    /// wait.
     busy: u64,
     evicted: usize,
     /// Mapping and first page of dirty folios that would have left.
     dirty: Vec<(u32, u64)>,
 }
 
-impl Met {
+impl Search {
     /// Looks at a folio for the policy.
     fn look(&mut self, folio: &Folio, take: Take) -> Option<u8> {
         self.looks += 1;
@@ -59,15 +60,15 @@ impl Cache {
     /// Where many of those that should have left are dirty, their writeback is put on `plug`:
     /// the next search finds them clean.
     pub fn reclaim(&self, frames: u64, plug: &mut Vec<Bio>) -> bool {
-        let (mut met, mut freed) = (Met::default(), 0);
+        let (mut search, mut freed) = (Search::default(), 0);
         let looks_max = 2 * u64::from(self.frames.total());
-        while freed < frames.max(BATCH_FRAMES) && met.looks < looks_max {
-            let before = met.looks;
-            let look = |frame, take| met.look(self.frames.folio(FolioId::of_frame(frame)), take);
+        while freed < frames.max(BATCH_FRAMES) && search.looks < looks_max {
+            let before = search.looks;
+            let look = |frame, take| search.look(self.frames.folio(FolioId::of_frame(frame)), take);
             let victim = self.policy.lock().evict(look);
             let Some(frame) = victim else {
                 // Pins may last: look further. Of anything else, the end will be noticed.
-                if met.busy > 0 || freed > 0 || met.looks == before {
+                if search.busy > 0 || freed > 0 || search.looks == before {
                     break;
                 }
                 continue;
@@ -76,17 +77,18 @@ impl Cache {
             let pages = self.frames.folio(id).pages();
             if self.evict(id) {
                 freed += pages;
-                met.evicted += 1;
+                search.evicted += 1;
             }
         }
-        if met.dirty.len() * DIRTY_SHARE > met.evicted {
-            self.clean_these(met.dirty, plug);
+        if search.dirty.len() * DIRTY_SHARE > search.evicted {
+            self.clean_these(search.dirty, plug);
         }
         freed > 0
     }
 
     /// Tells whether each folio is one whose writeback has failed, and none is tried again now:
-    /// no frame will be free by itself. Looks at all of them, so for who found no frame.
+    /// no frame will be free by itself. Looks at all of them, so for an operation that found no
+    /// frame.
     pub(crate) fn is_stuck(&self) -> bool {
         let folios = (0..self.frames.total()).map(|at| self.frames.folio(FolioId::of_frame(at)));
         let mut states = folios.map(Folio::state).filter(|state| !state.is_frozen());

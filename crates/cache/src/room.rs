@@ -29,8 +29,8 @@ impl Room {
         fence(SeqCst);
     }
 
-    /// Kicks those who wait, if there are any. The caller has changed a state, or freed frames,
-    /// by a SeqCst operation or under the lock that the other side takes.
+    /// Kicks the operations that wait, if there are any. The caller has changed a state, or freed
+    /// frames, by a SeqCst operation or under the lock that the other side takes.
     #[inline]
     pub(crate) fn notice(&self) {
         if self.waiting.load(SeqCst) != 0 {

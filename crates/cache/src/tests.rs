@@ -146,7 +146,7 @@ fn random_operations_agree_with_an_array_of_bytes() {
 /// Cuts the file; what ftruncate(2) would do is a bio of zeroes here.
 fn cut(rig: &mut Rig<Mem>, model: &mut Vec<u8>, size: u64) {
     let mut change = Change::cut(&rig.file, size);
-    let at_once = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is under way"));
+    let at_once = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is in flight"));
     assert_eq!(at_once, Step::Done(Ok(0)));
     rig.zero_device(size, model.len() as u64);
     change.finish(size);
@@ -331,7 +331,7 @@ fn a_sync_reports_every_failed_request() {
         let first = rig.run(vec![Do::Sync(SyncLevel::All)])[0].result.unwrap();
         if rig.device.fired() == 0 {
             assert_eq!(first, Ok(0));
-            assert!(n >= 3, "the sweep met {n} requests");
+            assert!(n >= 3, "the sweep saw {n} requests");
             return;
         }
         assert_eq!(first, Err(Errno::NOSPC), "request {n} failed in silence");

@@ -179,7 +179,7 @@ impl WriteOperation {
     ) -> Result<Attempt, Errno> {
         let file = self.file.clone();
         let cache = file.cache();
-        // Only by what nobody writes yet: small writes are then cleaned in large runs.
+        // Only by what is not being written yet: small writes are then cleaned in large runs.
         if cache.unwritten_frames() > cache.dirty_background() {
             // Not what failed before: this write may be waiting for the end of that very page.
             cache.clean_unless(ERROR, CLEAN_PAGES, plug);
@@ -197,8 +197,8 @@ impl WriteOperation {
         Ok(if cache.is_too_dirty() { Attempt::Wait } else { Attempt::Again })
     }
 
-    /// Kicks who waits until less is dirty, if this write has given folios back since the last
-    /// time: they can be cleaned now.
+    /// Kicks the operations that wait until less is dirty, if this write has given folios back
+    /// since the last time: they can be cleaned now.
     fn tell_progress(&mut self) {
         if core::mem::replace(&mut self.told, self.pos) != self.pos {
             self.file.cache().progress.notice();
@@ -274,7 +274,7 @@ impl WriteOperation {
     }
 
     fn copy(&mut self, pin: &Pin<'_>, uptodate: bool) {
-        self.pos += take(&self.file, pin, self.pos, self.end, &mut self.user, uptodate);
+        self.pos += copy_from_user(&self.file, pin, self.pos, self.end, &mut self.user, uptodate);
     }
 
     fn wait(&mut self, pin: &Pin<'_>, reason: Reason, wait: &dyn Fn() -> WaitEntry) -> Attempt {
@@ -325,7 +325,7 @@ impl CachedFile {
                 woken.into_iter().for_each(WaitEntry::kick);
                 break;
             }
-            pos += take(self, &pin, pos, end, user, true);
+            pos += copy_from_user(self, &pin, pos, end, user, true);
         }
         if pos > offset {
             cache.progress.notice();
@@ -337,7 +337,7 @@ impl CachedFile {
 /// Copies the bytes from `pos` to before `end` to a folio that the caller has locked, as far as it
 /// goes, and unlocks it; returns how many. Zeroes the rest of one that is not `uptodate`.
 #[inline]
-fn take(
+fn copy_from_user(
     file: &CachedFile,
     pin: &Pin<'_>,
     pos: u64,
@@ -355,7 +355,7 @@ fn take(
             copy::zero(memory.sub(before), before);
             copy::zero(memory.add(len), after);
         }
-        user.take(memory, len);
+        user.copy_from_user(memory, len);
     }
     // Before it can be written back, which goes up to the size.
     file.grow(pos + len as u64);

@@ -1,4 +1,4 @@
-//! Making a range of a cached file durable.
+//! Makes a range of a cached file durable.
 
 use crate::file::CachedFile;
 use crate::flush::{SyncLevel, Turn};
@@ -14,11 +14,11 @@ use nowait_sys::Errno;
 /// A sync: fsync, fdatasync, the second half of an O_SYNC write, or of a range without a flush.
 ///
 /// The first iteration marks what is dirty in the range, and issues the writeback of all of it in
-/// ascending runs. Then it waits, a folio at a time, for what was under way when it looked: no
+/// ascending runs. Then it waits, a folio at a time, for what was in flight when it looked: no
 /// lock is held meanwhile, and pages that become dirty later are not its business. A device flush
 /// that begins after that is shared with all syncs that wait for one (`flush.rs`).
 ///
-/// The sync of a small range, that of one write, has its bios made durable one by one (`Alone`).
+/// The sync of a small range, that of one write, makes its bios durable one by one (`PerBioSync`).
 ///
 /// A folio whose writeback failed stays dirty and marked: this sync, and each later one, tries
 /// it again, and reports the error if it fails again.
@@ -29,7 +29,7 @@ pub struct SyncOperation {
     last: u64,
     durable: SyncLevel,
     begun: bool,
-    alone: Alone,
+    per_bio: PerBioSync,
     /// Everything before this page is written.
     at: u64,
     /// The folio whose writeback was waited for, and how many it had had by then.
@@ -41,13 +41,13 @@ pub struct SyncOperation {
 
 /// How the pages of a sync become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Alone {
+enum PerBioSync {
     /// By a flush after they were written, shared with others.
     No,
     /// Each by its own bio, if this sync can start them all.
     Wanted,
     /// So it did; and so many writes of the file had failed before. A write that failed and was
-    /// repeated by somebody else is not durable, but shows no error any more.
+    /// repeated by another sync is not durable, but shows no error any more.
     Yes(u64),
 }
 
@@ -55,8 +55,8 @@ impl SyncOperation {
     /// Makes a sync of the pages from `from` to `last`, inclusive.
     pub fn new(file: Arc<CachedFile>, from: u64, last: u64, durable: SyncLevel) -> SyncOperation {
         let (begun, at, waited, written, ticket) = (false, from, None, None, None);
-        let alone = Alone::No;
-        SyncOperation { file, from, last, durable, begun, alone, at, waited, written, ticket }
+        let per_bio = PerBioSync::No;
+        SyncOperation { file, from, last, durable, begun, per_bio, at, waited, written, ticket }
     }
 
     /// Makes the sync of a write, which has just made these pages dirty. Waiting for a flush that
@@ -68,8 +68,8 @@ impl SyncOperation {
     ) -> SyncOperation {
         // More than one bio: one flush for all of it costs less.
         let small = last - from < BIO_PAGES_MAX && durable != SyncLevel::WriteOnly;
-        let alone = if small { Alone::Wanted } else { Alone::No };
-        SyncOperation { alone, ..SyncOperation::new(file, from, last, durable) }
+        let per_bio = if small { PerBioSync::Wanted } else { PerBioSync::No };
+        SyncOperation { per_bio, ..SyncOperation::new(file, from, last, durable) }
     }
 
     /// Makes a sync of the whole file.
@@ -82,7 +82,7 @@ impl SyncOperation {
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         if !core::mem::replace(&mut self.begun, true) {
             self.file.mapping().tag_for_writeback(self.from, self.last);
-            self.begin_alone(plug);
+            self.begin_per_bio(plug);
         }
         if self.written.is_none() {
             if self.write_all(plug, wait) {
@@ -94,27 +94,27 @@ impl SyncOperation {
         match (self.written, self.durable) {
             (Some(Err(errno)), _) => Step::Done(Err(errno)),
             (_, SyncLevel::WriteOnly) => Step::Done(Ok(0)),
-            _ if self.alone == Alone::Yes(self.file.flush.failures()) => Step::Done(Ok(0)),
+            _ if self.per_bio == PerBioSync::Yes(self.file.flush.failures()) => Step::Done(Ok(0)),
             _ => self.flush(plug, wait),
         }
     }
 
     /// Starts all pages by durable bios, if that is wanted. If some are locked or being written
     /// by others, nothing is known of when those are durable: a flush follows as ever.
-    fn begin_alone(&mut self, plug: &mut Vec<Bio>) {
-        if self.alone == Alone::Wanted {
+    fn begin_per_bio(&mut self, plug: &mut Vec<Bio>) {
+        if self.per_bio == PerBioSync::Wanted {
             let failures = self.file.flush.failures();
             let all = self.issue(self.durable, plug) == self.last - self.from + 1;
-            self.alone = if all { Alone::Yes(failures) } else { Alone::No };
+            self.per_bio = if all { PerBioSync::Yes(failures) } else { PerBioSync::No };
         }
     }
 
-    /// Issues what is marked and waits for what is under way. True: an entry was left.
+    /// Issues what is marked and waits for what is in flight. True: an entry was left.
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();
         self.issue(SyncLevel::WriteOnly, plug);
-        // Marked and not to be started: somebody changes it at this moment.
+        // Marked and not to be started: an operation changes it at this moment.
         while let Some((_, pin)) = mapping.next_tagged(self.at, self.last, Tag::Towrite) {
             if mapping.wait(&pin, Reason::Unlocked, wait) {
                 return true;

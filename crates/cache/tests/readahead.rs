@@ -1,4 +1,4 @@
-//! Readahead against a model of the cache: pages are absent, under way, or there.
+//! Readahead against a model of the cache: pages are absent, in flight, or there.
 
 use nowait_cache::readahead::{Advice, Bounds, Plan, Readahead, Request};
 use proptest::prelude::*;

@@ -52,7 +52,7 @@ fn layout(len: usize) -> Layout {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        // SAFETY: allocated with this very layout; nobody uses it after the drop.
+        // SAFETY: allocated with this very layout; it is not used after the drop.
         unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that has nothing to do with malloc.
+//! An allocator that is independent of malloc.
 //!
 //! A signal handler of the program may have interrupted malloc or free, whose lock then waits for
 //! the handler to return; and that may call `_exit`, or aio_suspend, and wait for a request. What
@@ -145,7 +145,7 @@ fn make(index: usize, size: usize) -> *mut u8 {
     let at = |nth: usize| run.wrapping_add(nth * size);
     for nth in 1..count.saturating_sub(1) {
         let number = (at(nth + 1) as usize - start) / UNIT;
-        // SAFETY: a piece of the run, which nobody else knows yet.
+        // SAFETY: a piece of the run, which no other thread knows yet.
         unsafe { at(nth).cast::<u32>().write_volatile(number as u32) };
     }
     if count > 1 {

@@ -1,4 +1,4 @@
-//! Whose rights a thread acts with.
+//! The credentials that a thread acts with.
 //!
 //! The kernel checks reserved blocks, quota limits and set-id bits against the thread that
 //! writes. Work that another thread does for a submitter must act with the submitter's rights.

@@ -124,7 +124,7 @@ impl Epoll {
         let waited = unsafe {
             sys!(libc::SYS_epoll_pwait, self.0.raw(), events, count, timeout as isize, 0, 8)
         };
-        // EINTR: a signal, or work of an io_uring on this thread; whoever waits looks again.
+        // EINTR: a signal, or work of an io_uring on this thread; the waiting thread looks again.
         list.len = waited.unwrap_or(0);
     }
 }

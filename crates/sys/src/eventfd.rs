@@ -38,7 +38,7 @@ impl EventFd {
         self.0.raw()
     }
 
-    /// Adds one and wakes whoever waits.
+    /// Adds one and wakes the threads that wait.
     pub fn signal(&self) {
         signal(self.0.raw());
     }
@@ -73,7 +73,7 @@ pub fn signal(fd: i32) {
 }
 
 /// Tells whether the anonymous file behind `fd` takes bytes as an event counter does, which timers,
-/// epoll sets and most others do not: by a write of memory that nobody has.
+/// epoll sets and most others do not: by a write of memory that is not mapped.
 pub fn looks_like_eventfd(fd: i32) -> bool {
     const COUNTER_BYTES: usize = 8;
     // SAFETY: the address is no memory of the program: the kernel reads nothing and says so.

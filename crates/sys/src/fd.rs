@@ -45,7 +45,7 @@ impl Drop for Fd {
 
 /// Closes `fd`; the error, if any, is of no use to anyone (close(2), "Dealing with error returns").
 pub fn close(fd: i32) {
-    // SAFETY: no memory is involved; closing a descriptor we own harms nobody.
+    // SAFETY: no memory is involved; closing a descriptor we own is harmless.
     let _ = unsafe { sys!(libc::SYS_close, fd) };
 }
 
@@ -88,8 +88,8 @@ pub fn raise_nofile_limit() -> u64 {
     }
 }
 
-/// Takes over `count` descriptors from number 3 on, which whoever started this process left open
-/// for it, and makes them close-on-exec. Source: sd_listen_fds(3).
+/// Takes over `count` descriptors from number 3 on, which the process that started this one left
+/// open for it, and makes them close-on-exec. Source: sd_listen_fds(3).
 ///
 /// # Safety
 /// They are open, and nothing else in the process uses them.

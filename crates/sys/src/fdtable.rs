@@ -98,7 +98,7 @@ fn message(tag: &mut u64, iov: &mut libc::iovec, control: &mut Control) -> libc:
 /// Sends the open file behind `fd` under `tag`; never waits.
 ///
 /// # Errors
-/// `EBADF`: `fd` is not open. `EAGAIN`: too many files are under way. `ETOOMANYREFS`: the same,
+/// `EBADF`: `fd` is not open. `EAGAIN`: too many files are in flight. `ETOOMANYREFS`: the same,
 /// counted for the user.
 /// Source: unix(7), SCM_RIGHTS.
 pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {

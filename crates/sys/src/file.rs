@@ -12,8 +12,8 @@ pub struct IoVec {
     pub len: usize,
 }
 
-// SAFETY: an IoVec is an address and a length; who may touch the memory, and until when, is
-// promised by the request that carries it.
+// SAFETY: an IoVec is an address and a length; which threads may touch the memory, and until when,
+// is promised by the request that carries it.
 unsafe impl Send for IoVec {}
 // SAFETY: as above; the type offers no access through a shared reference.
 unsafe impl Sync for IoVec {}
@@ -104,7 +104,7 @@ impl Stat {
     }
 }
 
-/// A file and its times, which tell whether somebody has changed it.
+/// A file and its times, which tell whether it has been changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
     /// The file itself.
@@ -227,7 +227,7 @@ pub fn status_flags(fd: i32) -> Result<i32, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFL) }.map(|flags| flags as i32)
 }
 
-/// Makes calls on the open file return `EAGAIN` where they would wait. Whoever shares it sees that.
+/// Makes calls on the open file return `EAGAIN` where they would wait. All that share it see that.
 ///
 /// # Errors
 /// `EBADF`: not open.
@@ -242,9 +242,9 @@ const NS: i64 = 1_000_000_000;
 
 /// Describes the file behind `fd`, without its times.
 ///
-/// Since Linux 6.13 a time that somebody looked at gets a new value at the next write, which is a
-/// change of the inode, in the journal: who looks before each direct write makes each twice as
-/// long. Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
+/// Since Linux 6.13 a time that was looked at gets a new value at the next write, which is a
+/// change of the inode, in the journal: a look before each direct write makes each twice as long.
+/// Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
 #[inline]
 pub fn stat(fd: i32) -> Result<Stat, Errno> {
     const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
@@ -310,7 +310,7 @@ pub fn reopen(fd: i32, flags: i32) -> Result<Fd, Errno> {
     Ok(Fd::from_raw(new as i32))
 }
 
-/// Tells whether anybody has a POSIX lock on the file, this process included.
+/// Tells whether a process has a POSIX lock on the file, this one included.
 /// Source: fcntl(2), F_OFD_GETLK: an open file is an owner apart from every process.
 pub fn is_locked(fd: i32) -> bool {
     // SAFETY: a flock is plain data, and all zeroes are the whole file from its beginning.

@@ -46,7 +46,7 @@ impl Default for ForkMark {
 impl Drop for ForkMark {
     fn drop(&mut self) {
         if let Some(page) = self.page {
-            // Mapped by `marked_page`, and nobody else knows it.
+            // Mapped by `marked_page`, and not known elsewhere.
             memory::unmap(core::ptr::from_ref(page) as usize, PAGE_SIZE);
         }
     }

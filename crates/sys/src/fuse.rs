@@ -27,8 +27,8 @@ pub mod open {
     pub const DSYNC: u32 = libc::O_DSYNC as u32;
 }
 
-/// Takes down what is mounted on `point`; with `lazily` also if it is in use: nobody new comes
-/// then, and it ends with its last user.
+/// Takes down what is mounted on `point`; with `lazily` also if it is in use: no new user comes
+/// then, and it ends with its last one.
 ///
 /// # Errors
 /// `EBUSY`: in use. `EPERM`: without the right. `EINVAL`: nothing is mounted there.

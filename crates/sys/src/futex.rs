@@ -23,7 +23,7 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Result<(), E
     })
 }
 
-/// Wakes up to `count` threads that wait on `word`; costs 0.14 µs with nobody there.
+/// Wakes up to `count` threads that wait on `word`; costs 0.14 µs with no waiter.
 pub fn wake(word: &AtomicU32, count: u32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // The kernel's number is signed, and a negative one wakes a single thread.

@@ -147,7 +147,7 @@ fn is_handler_running(here: &Here) -> bool {
 }
 
 /// Runs a part of a call that ends with `EINTR` when a handler has to run: it holds nothing that
-/// must not be let go of.
+/// must not be released.
 pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
     HERE.with(|here| here.is_interruptible.store(true, Relaxed));
     let value = part();
@@ -253,7 +253,7 @@ pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
             here.is_deferred.store(true, Relaxed);
             let escape = here.escape.load(Relaxed);
             if !escape.is_null() {
-                // SAFETY: `sleep` is under way on this thread, and what it shows is its caller's.
+                // SAFETY: `sleep` is running on this thread, and what it shows is its caller's.
                 unsafe { escape.write_volatile(here.instead.load(Relaxed)) };
             }
             return Arrival::Deferred;

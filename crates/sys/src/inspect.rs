@@ -109,7 +109,7 @@ pub fn has_file_capabilities(path: &CStr) -> bool {
     unsafe { sys!(libc::SYS_getxattr, path.as_ptr(), name.as_ptr(), 0, 0) }.is_ok()
 }
 
-/// Enters no io_uring at all, to see who answers: the kernel says `EBADF` to the descriptor -1
+/// Enters no io_uring at all, to see what answers: the kernel says `EBADF` to the descriptor -1
 /// whatever its sysctl is, and `ENOSYS` when it has no io_uring; only a filter says `EPERM`.
 pub fn uring_enter_nothing() -> Errno {
     // SAFETY: there is no ring behind -1, and no memory is named.

@@ -1,4 +1,4 @@
-//! What is made at its first use, unless that fails.
+//! A value that is made at its first use, unless that fails.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 

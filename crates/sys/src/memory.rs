@@ -71,7 +71,7 @@ impl Drop for TwoViews {
     /// Unmaps our view only: where the application's is now, its owner says.
     fn drop(&mut self) {
         #[cfg(miri)]
-        // SAFETY: allocated by `new` as so many words; nobody uses it after the drop.
+        // SAFETY: allocated by `new` as so many words; it is not used after the drop.
         drop(unsafe {
             Box::from_raw(core::ptr::slice_from_raw_parts_mut(
                 self.ours.cast::<u64>(),
@@ -91,8 +91,8 @@ pub struct HugeMemory {
     len: usize,
 }
 
-// SAFETY: the struct is an address and a length; who may touch which bytes, and when, is the
-// business of the types built on it.
+// SAFETY: the struct is an address and a length; the types built on it decide which thread may
+// touch which bytes, and when.
 unsafe impl Send for HugeMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HugeMemory {}
@@ -156,7 +156,7 @@ impl HugeMemory {
 impl Drop for HugeMemory {
     fn drop(&mut self) {
         #[cfg(miri)]
-        // SAFETY: allocated by `new` with this layout; nobody uses it after the drop.
+        // SAFETY: allocated by `new` with this layout; it is not used after the drop.
         unsafe {
             std::alloc::dealloc(self.base, HugeMemory::layout(self.len));
         }
@@ -194,7 +194,7 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// A sanitizer hears of mappings only by the C library's functions: else it takes what was at an
+/// A sanitizer learns of mappings only by the C library's functions: else it takes what was at an
 /// address before for what is there now, and an end and a beginning for a race.
 const BY_LIBRARY: bool = option_env!("NOWAIT_SANITIZER").is_some();
 
@@ -314,7 +314,7 @@ mod tests {
         prefetch(memory.base());
         // SAFETY: the last byte of live memory.
         let last = unsafe { memory.base().add(memory.len() - 1) };
-        // SAFETY: as above; nobody else knows it.
+        // SAFETY: as above; no other code knows it.
         assert_eq!(unsafe { last.replace(7) }, 0);
     }
 

@@ -153,8 +153,8 @@ unsafe fn fstat(fd: i32, to: *mut libc::stat) -> i32 {
     result
 }
 
-/// Miri tells of edges only, and of nothing once: whoever waits for a descriptor here looks at it
-/// again after each event.
+/// Miri tells of edges only, and of nothing once: a thread that waits for a descriptor here looks
+/// at it again after each event.
 unsafe fn epoll_ctl(set: i32, op: i32, fd: i32, event: *const libc::epoll_event) -> isize {
     const KNOWN: i32 = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP;
     // SAFETY: promised by the caller.

@@ -1,4 +1,4 @@
-//! Which parts of a file hold data, and how to change that.
+//! Sparse files: finds the parts that hold data, and makes and fills holes.
 
 use crate::{Errno, sys};
 

@@ -6,7 +6,7 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// The signal by which the C library has every thread change its identity. Who calls setuid(2) or
+/// The signal by which the C library has every thread change its identity. A caller of setuid(2) or
 /// one of its kin waits until each thread has done so.
 const SETXID: u64 = bit(if cfg!(target_env = "musl") { 34 } else { 33 });
 
@@ -177,7 +177,7 @@ pub fn never_preempt_on_wakeup() {
     set_policy(libc::SCHED_BATCH);
 }
 
-/// Takes that back: for a thread that somebody waits for by spinning.
+/// Takes that back: for a thread that another one waits for by spinning.
 pub fn preempt_on_wakeup() {
     set_policy(libc::SCHED_OTHER);
 }

@@ -1,4 +1,4 @@
-//! Timers that a descriptor tells of.
+//! Timers with a descriptor that becomes readable.
 
 use crate::{Errno, Fd, eventfd::drain, sys};
 

@@ -1,4 +1,4 @@
-//! The kernel's ublk: block devices that a process answers for.
+//! The kernel's ublk: block devices served by a process.
 //!
 //! ```text
 //!  /dev/ublk-control ◀─ Control: makes, starts, stops and removes devices
@@ -6,7 +6,7 @@
 //!  /dev/ublkbN          the block device that others use
 //! ```
 //! A request's data are copied by the kernel: those of a write into memory of the queue before the
-//! request is told of, those of a read out of it when the result is given.
+//! request is announced, those of a read out of it when the result is given.
 //!
 //! Source: include/uapi/linux/ublk_cmd.h; Documentation/block/ublk.rst.
 
@@ -40,7 +40,7 @@ pub fn open_device(id: u32) -> Result<OwnedFd, Errno> {
     open(path, libc::O_RDWR)
 }
 
-/// Opens block device `id` as its users do; with `alone` only if nobody has claimed it.
+/// Opens block device `id` as its users do; with `alone` only if it is not claimed.
 ///
 /// # Errors
 /// `EBUSY`: it is mounted, or otherwise claimed. `EACCES`: this user may not. `ENOENT`: there is no
@@ -55,7 +55,7 @@ fn open(path: &CStr, flags: i32) -> Result<OwnedFd, Errno> {
     let flags = flags | libc::O_CLOEXEC;
     // SAFETY: the path is a live string, which the call only reads.
     let fd = unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) }?;
-    // SAFETY: it is new, and nobody else's.
+    // SAFETY: it is new, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -71,7 +71,7 @@ pub fn write_back(disk: BorrowedFd<'_>) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_ioctl, disk.as_raw_fd(), BLKFLSBUF, 0) }.map(drop)
 }
 
-/// Tells the kernel that this thread, and those it starts, are on the way to a disk: who is short
+/// Tells the kernel that this thread, and those it starts, are on the way to a disk: a thread short
 /// of memory must not wait for them to write to that very disk.
 ///
 /// # Errors

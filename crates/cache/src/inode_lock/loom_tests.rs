@@ -44,7 +44,7 @@ fn release_against_lock(try_lock: TryLock) {
         let outcome = try_lock(&inode, 5..15, Mode::Shared, kicks.clone());
         releaser.join().unwrap();
         let waited = matches!(outcome, Outcome::Waiting(_));
-        assert_eq!(kicks.count(), u32::from(waited), "free, and nobody will grant it");
+        assert_eq!(kicks.count(), u32::from(waited), "free, and no release will grant it");
         if waited {
             assert!(waiting(outcome).claim().is_ok(), "kicked without the lock");
         }
@@ -57,7 +57,7 @@ fn loom_release_against_lock_loses_no_grant() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will grant it")]
+#[should_panic(expected = "no release will grant it")]
 fn loom_canary_judged_and_queued_in_two_steps_loses_a_grant() {
     release_against_lock(two_steps);
 }

@@ -1,4 +1,4 @@
-//! One thread at a time: what is granted, to whom, in which order.
+//! One thread at a time: which requests are granted, in which order.
 
 use super::fixture::{Kicks, granted, waiting};
 use super::*;
@@ -78,7 +78,7 @@ fn a_grant_that_nobody_claims_is_given_back() {
 #[test]
 fn no_entry_is_made_without_a_wait() {
     let inode = InodeLock::new();
-    let guard = inode.try_lock(0..1, Exclusive, || unreachable!("nobody holds it"));
+    let guard = inode.try_lock(0..1, Exclusive, || unreachable!("it is free"));
     drop(granted(guard));
 }
 
@@ -172,7 +172,7 @@ proptest! {
                     held.push((id, match outcome {
                         Outcome::Granted(guard) => Held::Guard { _guard: guard },
                         Outcome::Waiting(ticket) => {
-                            prop_assert!(!model.is_granted(id), "waits for nobody");
+                            prop_assert!(!model.is_granted(id), "waits for no other");
                             Held::Ticket(ticket, kicks)
                         }
                     }));

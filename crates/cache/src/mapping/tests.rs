@@ -1,4 +1,4 @@
-//! Tests of what may happen to the folios of a mapping.
+//! Tests of the state changes of a mapping's folios.
 #![cfg(not(loom))]
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Who left lately: hashes, in memory of fixed size.
+//! Recently evicted folios (the ghost queue): hashes, in memory of fixed size.
 
 const WAYS: usize = 8;
 

@@ -1,4 +1,4 @@
-//! Which folio leaves when a frame is needed.
+//! The eviction policy: which folio leaves when a frame is needed.
 //!
 //! ```text
 //!              not remembered                     hit more than once

@@ -52,13 +52,13 @@ impl S3Fifo {
         self.queues.queue_of(id).is_some()
     }
 
-    /// Lets go of a folio that was truncated or invalidated: it is not remembered. False: it is
+    /// Forgets a folio that was truncated or invalidated: it is not remembered. False: it is
     /// not in.
     pub fn remove(&mut self, id: u32) -> bool {
         self.queues.remove(id)
     }
 
-    /// Chooses the folio to evict, and lets go of it. None: none can leave, or too few of them;
+    /// Chooses the folio to evict, and forgets it. None: none can leave, or too few of them;
     /// clean some first.
     ///
     /// `look` returns how often a folio was hit (0 to 3) and lowers the counter as told; or None

@@ -125,11 +125,11 @@ pub(super) struct Rig<B> {
     under_way: Vec<Bio>,
     /// Completions in which the cache has panicked.
     pub(super) panics: usize,
-    /// The most bios that were under way at a time.
+    /// The most bios that were in flight at a time.
     pub(super) under_way_max: usize,
-    /// Completions come only when everybody waits.
+    /// Completions come only when all operations wait.
     pub(super) slow_device: bool,
-    /// Bios reach the device only when everybody waits: all operations are one submission.
+    /// Bios reach the device only when all operations wait: all operations are one submission.
     pub(super) one_plug: bool,
 }
 
@@ -185,7 +185,7 @@ impl<B: BlockBackend> Rig<B> {
             // A completion may come between any two iterations.
             if ready.is_empty() || (!self.slow_device && self.random.below(4) == 0) {
                 let delivered = self.deliver(&mut plug);
-                assert!(delivered || !ready.is_empty(), "everybody waits, and nothing will come");
+                assert!(delivered || !ready.is_empty(), "all wait, and nothing will come");
             } else {
                 let at = ready[self.random.below(ready.len() as u64) as usize];
                 tasks[at].iterate(&mut plug);
@@ -194,7 +194,7 @@ impl<B: BlockBackend> Rig<B> {
         self.queue(plug);
     }
 
-    /// Ends the bios that nobody waited for: readahead, background writeback.
+    /// Ends the bios that no operation waited for: readahead, background writeback.
     pub(super) fn settle(&mut self) {
         let mut plug = Vec::new();
         while self.deliver(&mut plug) {
@@ -221,7 +221,7 @@ impl<B: BlockBackend> Rig<B> {
         (done, if let Step::Done(result) = step { result.unwrap() } else { 0 })
     }
 
-    /// Writes zeroes to the device, past the cache. Nothing is under way.
+    /// Writes zeroes to the device, past the cache. Nothing is in flight.
     pub(super) fn zero_device(&mut self, from: u64, end: u64) {
         let mut zeroes = vec![0u8; (end - from) as usize];
         let segment = IoVec { base: zeroes.as_mut_ptr(), len: zeroes.len() };
@@ -237,8 +237,8 @@ impl<B: BlockBackend> Rig<B> {
         self.under_way_max = self.under_way_max.max(self.under_way.len());
     }
 
-    /// Does one of the bios under way, drawn, and delivers its completion: nothing is on the
-    /// device before that. False: nothing is under way.
+    /// Does one of the bios in flight, drawn, and delivers its completion: nothing is on the
+    /// device before that. False: nothing is in flight.
     fn deliver(&mut self, plug: &mut Vec<Bio>) -> bool {
         if self.under_way.is_empty() {
             return false;

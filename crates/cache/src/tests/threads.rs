@@ -41,7 +41,7 @@ fn look(mapping: &Mapping, index: u64) -> bool {
     }
     let (page, _) = pin.at(index * FRAME_BYTES as u64);
     for word in [0, FRAME_BYTES / 8 - 1] {
-        // SAFETY: a word of a pinned page, which nobody changes while it is uptodate here.
+        // SAFETY: a word of a pinned page, which no thread changes while it is uptodate here.
         let value = unsafe { page.cast::<u64>().add(word).read() };
         assert_eq!(value, stamp(mapping, index), "the bytes of another page");
     }

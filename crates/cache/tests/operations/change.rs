@@ -1,4 +1,4 @@
-//! Changes of a file past its cache: cuts, and what others do to it.
+//! Changes of a file past its cache: truncations, and writes by others.
 
 use crate::rig::{KIB, Kicks, MIB, Rig, entry_of};
 use nowait_cache::{Change, OpenFile};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 const PAGE: u64 = 4096;
 const READY: Step = Step::Done(Ok(0));
 
-/// A change, and who is kicked when it can go on.
+/// A change, and the kicks that let it go on.
 struct Changing {
     change: Change,
     kicks: Arc<Kicks>,
@@ -20,7 +20,7 @@ impl Changing {
         Changing { change, kicks: Arc::default() }
     }
 
-    /// Runs an iteration; what it writes is under way then.
+    /// Runs an iteration; what it writes is in flight then.
     fn iterate(&mut self, rig: &mut Rig) -> Step {
         let mut plug = Vec::new();
         let step = self.change.iterate(&mut plug, &entry_of(&self.kicks));
@@ -45,7 +45,7 @@ fn a_change_waits_for_what_is_being_read_ahead_and_lets_nobody_read_more() {
     let mut read = rig.read(0, PAGE);
     assert_eq!(rig.iterate(&mut read), None);
     open.will_need(&rig.file, 0..64 * KIB, &mut Vec::new());
-    assert!(rig.file.mapping().look_up(0).is_none(), "nobody brings it in again");
+    assert!(rig.file.mapping().look_up(0).is_none(), "nothing brings it in again");
     rig.write_device(0, vec![9; PAGE as usize]);
     changing.change.finish(2 * MIB);
     assert_eq!(read.kicks.count(), 1);

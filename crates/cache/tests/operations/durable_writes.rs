@@ -46,7 +46,7 @@ fn durable_writes_end_in_the_order_of_their_own_bios() {
     }
     for write in &mut writes {
         rig.complete_oldest();
-        assert_eq!(rig.iterate_write(write), Some(PAGE as u32), "the others are under way");
+        assert_eq!(rig.iterate_write(write), Some(PAGE as u32), "the others are in flight");
     }
 }
 

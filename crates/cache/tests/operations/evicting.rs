@@ -1,4 +1,4 @@
-//! Which pages stay, and who waits when frames run out.
+//! Which pages stay, and which operations wait when frames run out.
 
 use crate::rig::{KIB, MIB, PAGE, Rig};
 use nowait_block::BioOp;

@@ -14,7 +14,7 @@ fn rig() -> Rig {
 /// Prepares a cut that nothing is in the way of.
 fn cut(rig: &Rig, size: u64) -> Change {
     let mut change = Change::cut(&rig.file, size);
-    let step = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is under way"));
+    let step = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is in flight"));
     assert_eq!(step, Step::Done(Ok(0)));
     change
 }
@@ -88,7 +88,7 @@ fn lent_pages_stay_when_others_are_evicted_and_when_the_file_is_cut() {
     assert!(rig.is_there(0));
     cut(&rig, 0).finish(0);
     let free = rig.cache.frames().free_frames();
-    assert!(bytes(&range) == rig.pattern(0, 64 << 10), "the old bytes, of frames nobody else has");
+    assert!(bytes(&range) == rig.pattern(0, 64 << 10), "the old bytes, of frames in no other use");
     drop(range);
     assert_eq!(rig.cache.frames().free_frames(), free + 16);
 }
@@ -100,7 +100,7 @@ fn a_cut_inside_a_lent_folio_waits_for_it() {
     let (mut change, kicks) = (Change::cut(&rig.file, 50), Arc::new(Kicks::default()));
     let mut iterate = || change.iterate(&mut Vec::new(), &entry_of(&kicks));
     assert_eq!(iterate(), Step::Retry);
-    // A loan may last: who has it goes on reading meanwhile.
+    // A loan may last: its holder goes on reading meanwhile.
     rig.run(None, MIB, 4096);
     assert!(bytes(&range) == rig.pattern(0, 100));
     drop(range);

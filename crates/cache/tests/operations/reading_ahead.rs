@@ -82,7 +82,7 @@ fn a_request_does_not_wait_for_what_is_read_ahead_of_it() {
     let (mut rig, open) = (Rig::new(16 * MIB, 8 * MIB), open());
     rig.run(Some(&open), 0, 16 * KIB);
     assert_eq!(rig.made[0].len, 16 * KIB, "in a bio of its own");
-    assert!(rig.under_way_bytes() > 0, "the rest is still under way");
+    assert!(rig.under_way_bytes() > 0, "the rest is still in flight");
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl Rig {
         (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, begun.bytes)
     }
 
-    /// Runs an iteration of a read; what it makes is under way then. `None`: it waits.
+    /// Runs an iteration of a read; what it makes is in flight then. `None`: it waits.
     pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
         let mut plug = Vec::new();
         read.iterations += 1;
@@ -173,7 +173,7 @@ impl Rig {
     }
 
     /// Runs a read of an open file to its end, and compares the bytes with the pattern. Before
-    /// each iteration but the first, the oldest bio under way completes.
+    /// each iteration but the first, the oldest bio in flight completes.
     pub(crate) fn run(&mut self, open: Option<&Arc<OpenFile>>, offset: u64, len: u64) -> u32 {
         let mut read = self.read(offset, len);
         if let Some(open) = open {

@@ -33,7 +33,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap()
     }
 
-    /// Locks it if nobody holds it.
+    /// Locks it if it is free.
     pub fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
         self.0.try_lock().ok()
     }
@@ -73,7 +73,7 @@ pub fn futex_wake(word: &AtomicU32, count: u32) {
     woken.iter().for_each(Thread::unpark);
 }
 
-/// Runs a part of a canary in which the calling thread's wake-ups wake nobody.
+/// Runs a part of a canary in which the calling thread's wake-ups wake no thread.
 pub fn forgetting_wakes<T>(part: impl FnOnce() -> T) -> T {
     let me = thread::current().id();
     FORGETFUL.with_borrow_mut(|forgetful| forgetful.push(me));

@@ -84,7 +84,7 @@ impl Control {
         self.plain(wire::control::START, id, u64::from(process), deadline)
     }
 
-    /// Makes the disk disappear. Waits until what is under way has been answered.
+    /// Makes the disk disappear. Waits until what is in flight has been answered.
     ///
     /// # Errors
     /// `ETIME`: that has not happened by the deadline. `ENODEV`: there is no such device.
@@ -92,7 +92,7 @@ impl Control {
         self.plain(wire::control::STOP, id, 0, deadline)
     }
 
-    /// Gives the number back. Waits until nobody has the device's end open.
+    /// Gives the number back. Waits until no process has the device's end open.
     ///
     /// # Errors
     /// As for [`Control::stop`].
@@ -152,8 +152,8 @@ impl Control {
         self.last += 1;
         let entry = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), op);
         let entry = entry.cmd(command.bytes()).build().user_data(self.last);
-        // SAFETY: the memory that the command names, if any, lives until it has ended: who gives
-        // it waits without a deadline.
+        // SAFETY: the memory that the command names, if any, lives until it has ended: its caller
+        // waits without a deadline.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| Errno::AGAIN)?;
         let mut submit = 1;

@@ -11,7 +11,7 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: an address and a length; who may touch which bytes is the business of those who have it.
+// SAFETY: an address and a length; its owners decide which thread may touch which bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -66,7 +66,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and nobody uses it after the drop.
+        // SAFETY: it was mapped by `new`, and it is not used after the drop.
         let _ = unsafe { sys!(libc::SYS_munmap, self.start.as_ptr(), self.len) };
     }
 }

@@ -117,7 +117,7 @@ impl Queue {
     /// was given as a result makes no sense.
     #[allow(clippy::should_implement_trait, reason = "it goes on after None")]
     pub fn next(&mut self) -> Option<Result<Request, Errno>> {
-        // SAFETY: `self` is borrowed exclusively, so nobody else uses the ring.
+        // SAFETY: `self` is borrowed exclusively, so no other thread uses the ring.
         let completion = unsafe { self.ring.pop() }?;
         self.held -= 1;
         if completion.result != 0 {
@@ -198,7 +198,7 @@ mod tests {
         let places: Vec<usize> = (0..4).map(|tag| buffers.place(tag).0.as_ptr().addr()).collect();
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] == 8192));
         assert!(places[0].is_multiple_of(PAGE_SIZE));
-        // SAFETY: the last byte of live memory, which nobody else knows.
+        // SAFETY: the last byte of live memory, which no other code knows.
         unsafe { buffers.place(3).0.add(8191).write(7) };
     }
 

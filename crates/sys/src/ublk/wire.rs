@@ -8,7 +8,7 @@ use core::mem::offset_of;
 pub mod feature {
     /// It outlives its server: requests wait until another one comes.
     pub const RECOVERY: u64 = 1 << 3;
-    /// Requests that were under way are given to that one again.
+    /// Requests that were in flight are given to that one again.
     pub const REISSUE: u64 = 1 << 4;
     /// Commands are encoded as those of ioctl(2); since 6.4 the only way that lasts.
     pub const IOCTL_ENCODE: u64 = 1 << 6;
@@ -90,7 +90,7 @@ pub struct DeviceInfo {
     pub features: u64,
     /// Kept for its server, and of no meaning to the kernel.
     pub mark: u64,
-    /// Who made it.
+    /// The user that made it.
     pub user: u32,
     /// With which group.
     pub group: u32,
