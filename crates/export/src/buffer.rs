@@ -5,7 +5,7 @@ use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 
 /// Most bytes of one chunk: longer transfers take several.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// Smallest memory of a chunk, in bytes: what everybody may have beyond a pool's bound.
+/// Smallest memory of a chunk, in bytes: what every client may have beyond a pool's bound.
 pub const SMALL_BYTES: usize = 4096;
 /// A piece, and the blocks around it.
 const LARGEST: usize = 2 * PIECE_BYTES;
@@ -17,7 +17,7 @@ pub struct Chunk {
     memory: AlignedBuffer,
     /// What the device transfers: whole blocks, from the beginning of the memory.
     io_len: usize,
-    /// Where the bytes begin that somebody asked for.
+    /// Where the bytes begin that were asked for.
     skip: usize,
     /// How many bytes that is.
     wanted: usize,
@@ -89,11 +89,11 @@ pub struct Pool {
     free_bytes: usize,
     used_bytes: usize,
     bound_bytes: usize,
-    /// Somebody was told that there is no room.
+    /// A client was refused for want of room.
     refused: bool,
 }
 
-/// How much memory is kept while nobody uses it.
+/// How much memory is kept while it is not in use.
 const FREE_BYTES_MAX: usize = 16 << 20;
 
 impl Pool {
@@ -103,8 +103,8 @@ impl Pool {
         Pool { free, free_bytes: 0, used_bytes: 0, bound_bytes, refused: false }
     }
 
-    /// Tells whether chunks for `bytes` more stay within the bound. Who holds nothing may take one
-    /// of [`SMALL_BYTES`] even if they do not, so that everybody gets on.
+    /// Tells whether chunks for `bytes` more stay within the bound. A client that holds nothing may
+    /// take one of [`SMALL_BYTES`] even if they do not, so that all make progress.
     pub fn has_room(&mut self, bytes: usize) -> bool {
         self.has_room_beside(0, bytes)
     }
@@ -118,7 +118,7 @@ impl Pool {
         room
     }
 
-    /// Tells whether somebody was told that there is no room, since this was asked last.
+    /// Tells whether a client was refused for want of room, since the last call.
     pub fn take_refused(&mut self) -> bool {
         core::mem::take(&mut self.refused)
     }
@@ -157,7 +157,7 @@ impl Pool {
         Chunk { memory, io_len: len, skip: 0, wanted: len }
     }
 
-    /// Lets go of what is kept if it and `bytes` more would go beyond the bound.
+    /// Frees what is kept if it and `bytes` more would go beyond the bound.
     fn make_room(&mut self, bytes: usize) {
         if self.used_bytes + self.free_bytes + bytes > self.bound_bytes {
             self.free.iter_mut().for_each(Vec::clear);

@@ -1,4 +1,4 @@
-//! How much of a burst of requests is handed over at once.
+//! Bursts of requests: how much of one is handed over at once.
 //!
 //! A client whose requests end together sends the next ones together, and a device to which they
 //! are given together ends them together: client, server and device take turns, and each rests
@@ -10,7 +10,7 @@
 /// Tells how many of those that wait are handed over.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// Half was handed over, and this many were under way then.
+    /// Half was handed over, and this many were in flight then.
     held_at: Option<usize>,
 }
 
@@ -21,8 +21,8 @@ const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {
     /// Returns how many of the first of `waiting` requests to hand over while `under_way` others
-    /// have not ended; `bytes` tells how much those that wait transfer. Who holds back is asked
-    /// again when one has ended.
+    /// have not ended; `bytes` tells how much those that wait transfer. A caller that holds back
+    /// asks again when one has ended.
     pub(crate) fn share(
         &mut self,
         waiting: usize,

@@ -195,7 +195,7 @@ impl Chores {
         match named.spawn(move || line.work()) {
             Ok(thread) => threads.push(thread),
             // Others will do it. Without any it cannot be done: the thread that asks must not wait
-            // for the requests that it has under way itself.
+            // for the requests that it has in flight itself.
             Err(_) if threads.is_empty() => {
                 while let Some((asker, job)) = { self.line.state.lock().jobs.take() } {
                     job.refuse(Errno::AGAIN);

@@ -1,5 +1,5 @@
-//! Who else may use the file of an image meanwhile: locks as QEMU takes them, so that it and we
-//! refuse each other, and block devices that nothing else has.
+//! Claims on the file of an image against other programs: locks as QEMU takes them, so that it and
+//! we refuse each other, and block devices that nothing else has.
 //!
 //! | byte of the file | is locked while |
 //! |---|---|

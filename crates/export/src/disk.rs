@@ -1,7 +1,7 @@
 //! Images on files, by a queue of nowait.
 
 use crate::{
-    Chore, Chores, Chunk, Ended, Image, Lent, Loan, Mailbox, Medium, Pool, Tag, burst::Burst,
+    Chore, Chores, Chunk, Ended, Image, LentMemory, Loan, Mailbox, Medium, Pool, Tag, burst::Burst,
     stripes::Shared,
 };
 use nowait::{
@@ -9,13 +9,13 @@ use nowait::{
 };
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc};
 
-/// Requests under way at once; more wait their turn.
+/// Requests in flight at once; more wait their turn.
 const DEPTH: usize = 4096;
 
 /// What one thread reads and writes images by.
 #[derive(Debug)]
 pub struct Disk {
-    queue: Queue<Asked, Memory>,
+    queue: Queue<QueueTag, Memory>,
     pool: Pool,
     chores: Arc<Chores>,
     mailbox: Arc<Mailbox>,
@@ -26,9 +26,9 @@ pub struct Disk {
     burst: Burst,
 }
 
-/// What the queue knows a request by.
+/// What the queue stores of a request.
 #[derive(Debug)]
-struct Asked {
+struct QueueTag {
     tag: Tag,
     writes: bool,
     /// What is written, until it is.
@@ -55,7 +55,7 @@ impl What {
     fn bytes(&self) -> usize {
         match self {
             What::Read(chunk, _) | What::Write(chunk, ..) => chunk.len(),
-            What::Lent(loan, _) => loan.segments.iter().map(Lent::len).sum(),
+            What::Lent(loan, _) => loan.segments.iter().map(LentMemory::len).sum(),
             What::Flush => 0,
         }
     }
@@ -65,7 +65,7 @@ impl What {
 #[derive(Debug)]
 enum Memory {
     Chunk(Chunk),
-    Lent(Lent),
+    Lent(LentMemory),
 }
 
 // SAFETY: either memory is one, and neither moves with the value.
@@ -103,7 +103,7 @@ impl Memory {
         }
     }
 
-    /// Returns the memory that goes back to whoever asked.
+    /// Returns the memory that goes back to the caller.
     fn into_chunk(self) -> Option<Chunk> {
         match self {
             Memory::Chunk(chunk) => Some(chunk),
@@ -163,7 +163,7 @@ impl Disk {
         self.queue.descriptors()
     }
 
-    /// Hands requests over: all, half of a burst that finds nothing under way, or as many as there
+    /// Hands requests over: all, half of a burst that finds nothing in flight, or as many as there
     /// is room for. To be called again after each [`Disk::sleep`]. Does not wait.
     pub fn start(&mut self) {
         let under_way = self.queue.len() - self.queue.ready();
@@ -192,7 +192,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Tells whether nothing is under way.
+    /// Tells whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
@@ -207,7 +207,7 @@ impl Disk {
             What::Lent(loan, _) => loan.writes,
             What::Read(..) | What::Flush => false,
         };
-        let (queue, asked) = (&mut self.queue, Asked { tag, writes, _blocks: blocks });
+        let (queue, asked) = (&mut self.queue, QueueTag { tag, writes, _blocks: blocks });
         let file = &file;
         let taken = match what {
             What::Read(chunk, at) => queue.read(file, Memory::Chunk(chunk), at, asked),
@@ -286,7 +286,7 @@ impl Medium for Disk {
             && loan.segments.len() <= SEGMENTS_MAX
             && (!loan.durable || loan.segments.len() == 1)
             && image.file().alignment().is_none_or(|alignment| {
-                let whole = |segment: &Lent| {
+                let whole = |segment: &LentMemory| {
                     segment.len().is_multiple_of(alignment.offset)
                         && segment.as_ptr().addr().is_multiple_of(alignment.memory)
                 };
@@ -295,7 +295,7 @@ impl Medium for Disk {
         if !possible {
             return Err(loan);
         }
-        let len = loan.segments.iter().map(Lent::len).sum::<usize>() as u64;
+        let len = loan.segments.iter().map(LentMemory::len).sum::<usize>() as u64;
         let blocks = loan.writes.then(|| image.stripes.try_share(&(at..at + len)));
         if let Some(None) = blocks {
             return Err(loan);
@@ -322,7 +322,7 @@ impl Medium for Disk {
             return Some(ended);
         }
         let Completion { tag: asked, mut buffers, result } = self.queue.pop()?;
-        let Asked { tag, writes, .. } = asked;
+        let QueueTag { tag, writes, .. } = asked;
         let result = match result {
             Ok(bytes) => settle(&mut buffers, bytes, writes),
             Err(error) => Err(error.errno()),

@@ -1,4 +1,4 @@
-//! What is served: a window of a file or block device.
+//! An image: a window of a file or block device.
 
 use crate::{
     Stats,
@@ -19,7 +19,7 @@ pub enum Cache {
     /// None: direct I/O. Nothing is twice in memory.
     #[default]
     None,
-    /// nowait's own, in the process: for images that nobody else uses meanwhile.
+    /// nowait's own, in the process: for images that no other program uses meanwhile.
     User,
     /// The kernel's: coherent with others that read or write the file.
     Host,
@@ -226,7 +226,7 @@ impl Image<File> {
     }
 
     /// Takes the file as it is now, and its size; returns the size of the image before and after.
-    /// With a cache of ours it waits for the requests under way.
+    /// With the user-space page cache it waits for the requests in flight.
     ///
     /// # Errors
     /// The size cannot be found out; it stays as it was.

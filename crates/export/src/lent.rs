@@ -1,4 +1,4 @@
-//! Memory of somebody else that a request reads into or writes from, without a copy.
+//! Memory of another owner that a request reads into or writes from, without a copy.
 
 use core::{any::Any, fmt, ptr::NonNull};
 use nowait::{IoBuffer, IoBufferMut};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A piece of memory that is not ours: of a guest, for example. It stays mapped as long as this
 /// lives, and others may change it at any time.
-pub struct Lent {
+pub struct LentMemory {
     start: NonNull<u8>,
     len: usize,
     /// What keeps the memory mapped.
@@ -15,16 +15,20 @@ pub struct Lent {
 
 // SAFETY: the keeper may be sent and shared, and the memory is used by address only, from whichever
 // thread has the value.
-unsafe impl Send for Lent {}
+unsafe impl Send for LentMemory {}
 
-impl Lent {
+impl LentMemory {
     /// Lends `len` bytes from `start` on.
     ///
     /// # Safety
     /// They can be read and written as long as `keeper` lives, and no reference of this program
     /// points to them meanwhile.
-    pub unsafe fn new(start: NonNull<u8>, len: usize, keeper: Arc<dyn Any + Send + Sync>) -> Lent {
-        Lent { start, len, _keeper: keeper }
+    pub unsafe fn new(
+        start: NonNull<u8>,
+        len: usize,
+        keeper: Arc<dyn Any + Send + Sync>,
+    ) -> LentMemory {
+        LentMemory { start, len, _keeper: keeper }
     }
 
     /// Zeroes what a transfer that ended after `done` bytes did not fill.
@@ -35,16 +39,16 @@ impl Lent {
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for LentMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes lent", self.len)
     }
 }
 
 // SAFETY: the memory does not move with the value, is mapped as long as it lives, and bytes of a
-// mapping are initialized. That others change it is promised to be harmless: whoever lends it takes
-// what is in it when the device looks.
-unsafe impl IoBuffer for Lent {
+// mapping are initialized. That others change it is promised to be harmless: the lender takes what
+// is in it when the device looks.
+unsafe impl IoBuffer for LentMemory {
     fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
@@ -55,7 +59,7 @@ unsafe impl IoBuffer for Lent {
 }
 
 // SAFETY: as above; no reference points to it.
-unsafe impl IoBufferMut for Lent {
+unsafe impl IoBufferMut for LentMemory {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }

@@ -1,4 +1,4 @@
-//! An image file as a block device: what every front (NBD, and those to come) has in common.
+//! An image file as a block device: the part that NBD, FUSE, vhost-user and ublk share.
 //!
 //! ```text
 //!  front ── read, write, flush, chore ──▶ Medium ──▶ Disk ─┬─ a queue of nowait: reads, writes,
@@ -7,13 +7,13 @@
 //!                                                             block: holes, extents, edges
 //! ```
 //!
-//! * [`image`]: what is served: a window of a file, its size, what may be done to it; `claim`: who
-//!   else may use the file meanwhile
+//! * [`image`]: what is served: a window of a file, its size, what may be done to it; `claim`:
+//!   claims against other programs
 //! * [`medium`]: what a front asks for; [`disk`]: by a queue of nowait, a burst in two halves
 //!   (`burst`)
 //! * [`chores`]: requests that only a blocking call can do, in `turns`; `stripes`: their order
 //!   with writes of whole blocks
-//! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of somebody else
+//! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
 //! A front knows no files, and nothing here knows a protocol. One thread has one [`Disk`], for any
@@ -38,6 +38,6 @@ pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};
 pub use chores::{Chore, Chores, Extent, Mailbox};
 pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
-pub use lent::Lent;
+pub use lent::LentMemory;
 pub use medium::{Ended, Loan, Medium, Tag};
 pub use stats::{Kind, Stats};

@@ -1,10 +1,10 @@
-//! What a front asks of the storage below it.
+//! The storage that a protocol asks for reads and writes.
 
-use crate::{Chore, Chunk, Extent, Image, Lent, Pool};
+use crate::{Chore, Chunk, Extent, Image, LentMemory, Pool};
 use nowait::Errno;
 use std::sync::Arc;
 
-/// What a front knows a request by: who asked, and for which of its requests.
+/// What a front knows a request by: the client, and which of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Whose request it is.
@@ -19,7 +19,7 @@ pub struct Tag {
 #[derive(Debug)]
 pub struct Loan {
     /// In the order of the image, none of them empty.
-    pub segments: Vec<Lent>,
+    pub segments: Vec<LentMemory>,
     /// The image is written from it, else it is read into it.
     pub writes: bool,
     /// What is written is durable when it ends.
@@ -49,7 +49,7 @@ impl Ended {
 /// Carries out the requests of fronts on one thread. Nothing here waits.
 ///
 /// The range of a request lies within the image: the front has checked that. Requests end in any
-/// order. Those that overlap and are under way at the same time take effect in any order.
+/// order. Those that overlap and are in flight at the same time take effect in any order.
 pub trait Medium {
     /// How it knows the file of an image.
     type File;
@@ -71,7 +71,7 @@ pub trait Medium {
         tag: Tag,
     );
 
-    /// Reads into or writes from memory of somebody else, at `offset` of the image, if that is
+    /// Reads into or writes from memory of another owner, at `offset` of the image, if that is
     /// possible without a copy. It is not used any more when the request has ended.
     ///
     /// # Errors
@@ -93,8 +93,8 @@ pub trait Medium {
     /// Does what takes longer.
     fn run(&mut self, image: &Arc<Image<Self::File>>, chore: Chore, tag: Tag);
 
-    /// Notes that nobody waits for what `owner` has asked for: chores that have not begun need not
-    /// be done, and then have no end.
+    /// Notes that no client waits for what `owner` has asked for: chores that have not begun need
+    /// not be done, and then have no end.
     fn forget(&mut self, owner: u64) {
         let _ = owner;
     }

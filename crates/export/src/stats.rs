@@ -108,7 +108,7 @@ impl Stats {
         let _ = self.last_gone.set(bell);
     }
 
-    /// Returns how many requests are under way.
+    /// Returns how many requests are in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Relaxed)
     }

@@ -1,16 +1,16 @@
 //! Order between writes of whole blocks and writes of parts of blocks.
 //!
 //! A part of a block is written by reading the block, changing it and writing it. A write of the
-//! whole block that ends in between would be undone. So who writes whole blocks shares them with
-//! others who do, and who writes a part has them alone. Writes of whole blocks come from threads
-//! that must not wait: refused, they become chores, which may.
+//! whole block that ends in between would be undone. So writers of whole blocks share them, and a
+//! writer of a part has them alone. Writes of whole blocks come from threads that must not wait:
+//! refused, they become chores, which may.
 //!
 //! ```text
-//!  word of a stripe    31 ALONE: somebody has it alone, or waits until nobody shares it
+//!  word of a stripe    31 ALONE: a request has it alone, or waits until none shares it
 //!                      30-0      how many share it
 //! ```
-//! The bytes of a file fall into stripes of 256 KiB, and every 64th is the same to us. Who takes
-//! several takes them in ascending order.
+//! The bytes of a file fall into stripes of 256 KiB, and every 64th is the same to us. A request
+//! that takes several takes them in ascending order.
 
 use core::{
     ops::Range,
@@ -30,7 +30,7 @@ const ALONE: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct Stripes {
     words: [AtomicU32; COUNT as usize],
-    /// Held by those who look whether they must wait, and by those who end such a wait.
+    /// Held by threads that look whether they must wait, and by those that end such a wait.
     gate: Mutex<()>,
     freed: Condvar,
 }
@@ -62,7 +62,7 @@ impl Stripes {
         Arc::new(Stripes { words, gate: Mutex::new(()), freed: Condvar::new() })
     }
 
-    /// Shares what `range` touches, unless part of it is somebody's alone. Does not wait.
+    /// Shares what `range` touches, unless a request has part of it alone. Does not wait.
     pub(crate) fn try_share(self: &Arc<Stripes>, range: &Range<u64>) -> Option<Shared> {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {
@@ -80,7 +80,7 @@ impl Stripes {
         self.words[stripe].fetch_update(AcqRel, Relaxed, add).is_ok()
     }
 
-    /// Shares what `range` touches; waits until nobody has any of it alone.
+    /// Shares what `range` touches; waits until no request has any of it alone.
     pub(crate) fn share(self: &Arc<Stripes>, range: &Range<u64>) -> Shared {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {
@@ -90,11 +90,11 @@ impl Stripes {
         shared
     }
 
-    /// Takes what `range` touches alone; waits until nobody else has any of it.
+    /// Takes what `range` touches alone; waits until no other request has any of it.
     pub(crate) fn alone(&self, range: &Range<u64>) -> Alone<'_> {
         let set = stripes_of(range);
         for stripe in each(set) {
-            // First nobody else may come, then all who are there go.
+            // First no other may come, then all that are there go.
             self.wait_until(|| self.words[stripe].fetch_or(ALONE, AcqRel) & ALONE == 0);
             self.wait_until(|| self.words[stripe].load(Acquire) == ALONE);
         }
@@ -108,9 +108,9 @@ impl Stripes {
         }
     }
 
-    /// Wakes all who wait: what they wait for was changed before.
+    /// Wakes all that wait: what they wait for was changed before.
     fn tell(&self) {
-        // Who has looked and found nothing waits by now.
+        // A thread that has looked and found nothing waits by now.
         drop(self.gate.lock());
         self.freed.notify_all();
     }
@@ -135,7 +135,7 @@ impl Drop for Shared {
     }
 }
 
-/// Stripes that nobody else has, until it is dropped.
+/// Stripes that no other request has, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Alone<'a> {
     stripes: &'a Stripes,

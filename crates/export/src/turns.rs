@@ -1,11 +1,11 @@
-//! Whose turn it is, of those who wait for one of a few threads.
+//! Fair turns of clients that wait for one of a few threads.
 //!
-//! Each takes its turn after the others, and nobody may occupy all threads: not one who asks for
-//! much, nor many who ask for the same thing.
+//! Each takes its turn after the others, and none may occupy all threads: not one that asks for
+//! much, nor many that ask for the same thing.
 
 use std::collections::VecDeque;
 
-/// Who asks: one client, and what of.
+/// The asking client: one client, and what of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     /// Different of different clients.
@@ -56,8 +56,8 @@ impl<J> Turns<J> {
         self.running.iter().filter(|other| other.client == asker.client).count()
     }
 
-    /// Takes the job whose turn it is, of those who occupy the fewest threads; `None`: none may run
-    /// now. It runs until [`Turns::end`].
+    /// Takes the job whose turn it is, of the clients that occupy the fewest threads; `None`: none
+    /// may run now. It runs until [`Turns::end`].
     pub(crate) fn take(&mut self) -> Option<(Asker, J)> {
         let askers = self.waiting.iter().map(|(asker, _)| *asker).enumerate();
         let possible = askers.filter(|(_, asker)| self.may_run(*asker));
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(taken(4, 1), 4);
         assert_eq!(turns.len(), 80 - 10);
         turns.end(asker(1, 0));
-        assert_eq!(turns.take().map(|(asker, _)| asker), Some(asker(3, 0)), "who has none yet");
+        assert_eq!(turns.take().map(|(asker, _)| asker), Some(asker(3, 0)), "it has none yet");
         assert!(turns.take().is_none());
     }
 

@@ -1,4 +1,4 @@
-//! Who may have which export: by user, address, or the name in a certificate.
+//! Access to exports: by user, address, or the name in a certificate.
 
 use crate::{ServeError, nbd::Exports};
 use core::{net::IpAddr, str::FromStr};
@@ -10,7 +10,7 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Lets somebody have an export, or all: `[EXPORT=]uid:N`, `net:ADDRESS[/BITS]` or `tls:NAME`.
+/// Grants an export, or all of them: `[EXPORT=]uid:N`, `net:ADDRESS[/BITS]` or `tls:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// `None`: all exports.
@@ -25,7 +25,7 @@ enum Who {
     User(u32),
     /// Those whose address begins with these bits.
     Net(IpAddr, u32),
-    /// Who has a certificate for this name.
+    /// A client with a certificate for this name.
     Certificate(ServerName<'static>),
 }
 
@@ -100,7 +100,7 @@ impl Who {
     }
 }
 
-/// All rules. An export that none is about is for everybody who reaches the server.
+/// All rules. An export without a rule is for every client that reaches the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access(Vec<Rule>);
 
@@ -108,7 +108,7 @@ impl Access {
     /// Takes the rules of the command line.
     ///
     /// # Errors
-    /// One is about an export that there is not; one asks for certificates, which nobody checks.
+    /// One is about an export that there is not; one asks for certificates, which are not checked.
     pub fn new(
         rules: &[Rule],
         exports: &[&str],

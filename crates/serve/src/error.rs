@@ -1,4 +1,4 @@
-//! Why something cannot be served: one line.
+//! The error of the server, in one line.
 
 use core::fmt;
 use nowait::Errno;

@@ -1,4 +1,4 @@
-//! Threads of a server that fail: where tests have them panic, and what becomes of that.
+//! Failing threads of a server: the places where tests make them panic, and the results.
 
 #[path = "../tests/support/guest.rs"]
 mod guest_support;
@@ -49,7 +49,7 @@ pub(crate) enum At {
     Ring,
     /// A VMM is talked with.
     Talk,
-    /// Who asks is told the status.
+    /// The status endpoint reports it.
     Status,
 }
 

@@ -13,7 +13,7 @@
 //! * [`vhost`]: devices of virtual machines, and the threads that serve them
 //! * [`ublk`]: the image as a block device, by the kernel
 //! * [`status`]: what it tells about itself
-//! * [`access`]: who may have which export
+//! * [`access`]: access to exports
 //! * [`command`]: the command: listeners, signals, ends
 
 // What the integration tests have in common is used by tests of this crate, too.

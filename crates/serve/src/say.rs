@@ -37,7 +37,7 @@ pub(crate) fn leave() {
     *shown = false;
 }
 
-/// In one piece. Who does not listen is not told.
+/// In one piece. A closed standard error is ignored.
 fn put(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -7,7 +7,7 @@
 //! other was told is written.
 //!
 //! The threads are real: a seed decides what is asked and what the device does to it, not which of
-//! several requests under way comes first.
+//! several requests in flight comes first.
 
 use nowait::{Errno, File, Nowait};
 use nowait_block::{

@@ -4,7 +4,7 @@ mod support;
 
 use core::ptr::NonNull;
 use nowait::{AlignedBuffer, Errno};
-use nowait_export::{Image, Kind, Lent, Medium, Properties};
+use nowait_export::{Image, Kind, LentMemory, Medium, Properties};
 use nowait_serve::ublk::{Kernel, Session};
 use nowait_sys::ublk::{Request, operation, request_flag};
 use std::{
@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// Takes the results in the place of the kernel.
 struct Queue {
-    /// Of each tag; moved by nobody.
+    /// Of each tag; not moved.
     buffers: Vec<Arc<AlignedBuffer>>,
     places: Vec<NonNull<u8>>,
     results: Vec<(u16, i32)>,
@@ -36,16 +36,17 @@ impl Queue {
 
     fn bytes(&mut self, tag: u16) -> &mut [u8] {
         let start = self.places[usize::from(tag)];
-        // SAFETY: the buffer lives as long as `self`, and nothing is under way with it.
+        // SAFETY: the buffer lives as long as `self`, and nothing is in flight with it.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), BUFFER_BYTES) }
     }
 }
 
 impl Kernel for Queue {
-    fn lend(&self, tag: u16, len: usize) -> Option<Lent> {
+    fn lend(&self, tag: u16, len: usize) -> Option<LentMemory> {
         let index = usize::from(tag);
         // SAFETY: the bytes are in a buffer that lives as long as the loan.
-        let lend = || unsafe { Lent::new(self.places[index], len, self.buffers[index].clone()) };
+        let lend =
+            || unsafe { LentMemory::new(self.places[index], len, self.buffers[index].clone()) };
         (len <= BUFFER_BYTES).then(lend)
     }
 
@@ -182,7 +183,7 @@ fn a_panic_and_what_it_lost_end_with_eio_and_the_next_request_works() {
     bench.memory.holds = true;
     bench.ask(1, WRITE, 0, 4096);
     panics(&mut bench, READ, 4096);
-    assert_eq!(bench.session.in_flight(), 2, "nobody knows whether the medium has it");
+    assert_eq!(bench.session.in_flight(), 2, "it is unknown whether the medium has it");
     bench.memory = Memory { borrows: true, ..Memory::new(1 << 20) };
     bench.session.give_up(&mut bench.queue, 1);
     assert_eq!(bench.results(), [failed(1), failed(2)]);

@@ -294,7 +294,7 @@ fn no_more_is_under_way_than_the_queue_has_places() {
     let mut device = Device::new(4, FEATURES, true);
     device.medium.holds = true;
     let asked = device.guest.want(IN, 0, 512);
-    // The same request again and again, while it is under way.
+    // The same request again and again, while it is in flight.
     for _ in 0..20 {
         device.run();
         device.guest.publish(asked.head);

@@ -376,7 +376,7 @@ fn a_vmm_of_a_user_who_is_not_named_is_sent_away() {
 }
 
 /// A guest has its whole disk zeroed, 512 times over, on a file system that cannot but write the
-/// zeroes: minutes of it when the server is told to end.
+/// zeroes: minutes of it when the server is ordered to end.
 #[test]
 fn zeroes_without_end_do_not_keep_the_server_and_are_left_to_the_next() {
     const BYTES: u64 = 256 << 20;

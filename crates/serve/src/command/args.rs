@@ -1,4 +1,4 @@
-//! What can be said on the command line of `nowait serve`.
+//! The command line of `nowait serve`.
 
 use crate::{access::Rule, server::Address, vhost::Socket};
 use clap::{Args, ValueEnum};
@@ -30,7 +30,7 @@ pub struct ServeArgs {
     pub ublk: Vec<WantedDrive>,
     /// Let only these have an export (all, without EXPORT): uid:N, a user of this machine by a Unix
     /// socket or a file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that name.
-    /// Can be given more than once; an export that none is about is for everybody who comes.
+    /// Can be given more than once; an export without a rule is for every client.
     #[arg(long, value_name = "[EXPORT=]WHO")]
     pub allow: Vec<Rule>,
     /// Serve as a vhost-user-blk device of a virtual machine on this socket; the first image, or
@@ -86,7 +86,7 @@ pub struct ServeArgs {
     #[arg(long, requires = "status")]
     pub expose_status: bool,
     /// End, as after SIGTERM, when the last client has gone: NBD clients that have chosen an image,
-    /// virtual machines, and who has one of the files open. Not with --ublk.
+    /// virtual machines, and programs that have one of the files open. Not with --ublk.
     #[arg(long, conflicts_with = "ublk")]
     pub exit_with_last_client: bool,
     /// Write the number of the process into FILE when it serves, and remove it at the end.
@@ -145,11 +145,11 @@ pub struct WantedDrive {
 /// `--tls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TlsArg {
-    /// No TLS, by TCP neither: who reaches the port can read and write the images.
+    /// No TLS, by TCP neither: every client that reaches the port can read and write the images.
     Off,
     /// TLS for clients that ask for it; the others get in without, and without a certificate.
     On,
-    /// Clients without TLS are told nothing.
+    /// Clients without TLS learn nothing.
     Require,
 }
 
@@ -158,7 +158,7 @@ pub enum TlsArg {
 pub enum CacheArg {
     /// None: direct I/O; nothing is twice in memory.
     None,
-    /// nowait's own, for images that nobody else uses meanwhile.
+    /// nowait's own, for images that no other program uses meanwhile.
     User,
     /// The kernel's, coherent with others that use the file.
     Host,

@@ -1,4 +1,4 @@
-//! The block devices that images are: made at the beginning, removed at the end.
+//! The block devices of images: made at the start of the server, removed at its end.
 
 use super::{ServeArgs, args::WantedDrive};
 use crate::{
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Makes what `args` ask for.
 ///
 /// # Errors
-/// There is no such image, or not everybody may have it; a device cannot be made.
+/// There is no such image, or access to it is restricted; a device cannot be made.
 pub(super) fn make(
     server: &Server,
     args: &ServeArgs,
@@ -28,7 +28,7 @@ pub(super) fn make(
         if view.access().is_about(image.name()) {
             let name = image.name();
             return Err(ServeError::new(format!(
-                "--ublk and --allow for {name}: who may open a block device has it"
+                "--ublk and --allow for {name}: every user who may open the device has it"
             )));
         }
         Ok((wanted.id, image))
@@ -70,12 +70,14 @@ pub(super) fn prepare(args: &ServeArgs) {
     }
 }
 
-/// Removes all; says which somebody still uses.
+/// Removes all; reports those that are still in use.
 pub(super) fn remove(server: &Server, drives: &mut [Drive]) {
     for drive in drives.iter_mut().filter(|drive| drive.is_up()) {
         if drive.remove() == Removed::InUse {
             let path = drive.path().display();
-            say(format_args!("{path} is in use: whoever has it gets errors from now on"));
+            say(format_args!(
+                "{path} is in use: programs that have it open get errors from now on"
+            ));
         }
         server.unmounted(drive.path());
     }

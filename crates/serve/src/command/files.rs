@@ -1,4 +1,4 @@
-//! The files that images are shown as: mounted at the beginning, taken down at the end.
+//! The files that show images: mounted at the start of the server, unmounted at its end.
 
 use super::ServeArgs;
 use crate::{
@@ -47,12 +47,14 @@ fn show_one(server: &Server, image: &Arc<Image<File>>, path: &Path) -> Result<Mo
     Ok(mount)
 }
 
-/// Takes all down; says which somebody still uses.
+/// Takes all down; reports those that are still in use.
 pub(super) fn hide(mounts: &mut [Mount]) {
     for mount in mounts {
         if mount.unmount() == Unmounted::InUse {
             let shown = mount.path().display();
-            say(format_args!("{shown} is in use: whoever has it open gets errors from now on"));
+            say(format_args!(
+                "{shown} is in use: programs that have it open get errors from now on"
+            ));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `nowait serve`, from the command line to the last flush; `nowait top`, which looks on.
+//! `nowait serve`, from the command line to the last flush, and `nowait top`, which watches it.
 
 mod args;
 mod drives;

@@ -12,7 +12,8 @@ use std::{
 pub(super) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it. Who sees it sees the whole number; one that a server left behind is replaced.
+    /// Writes it. A reader that sees the file sees the whole number; one that a server left behind
+    /// is replaced.
     ///
     /// # Errors
     /// It cannot be written.

@@ -145,8 +145,8 @@ fn listen(args: &ServeArgs) -> Result<Vec<(Listener, Security)>, ServeError> {
     }
     let others = [args.fuse.len(), args.vhost_user.len(), args.ublk.len()];
     if listeners.is_empty() && others == [0; 3] {
-        let reason = "nobody can come: say --nbd unix:PATH, --fuse FILE, --vhost-user SOCKET or \
-                      --ublk auto";
+        let reason = "no client can connect: give --nbd unix:PATH, --fuse FILE, \
+                      --vhost-user SOCKET or --ublk auto";
         return Err(ServeError::new(reason));
     }
     listeners.into_iter().map(|listener| secure(listener, args)).collect()
@@ -157,7 +157,7 @@ fn bind(address: &Address) -> Result<Listener, ServeError> {
     Listener::bind(address).map_err(failed)
 }
 
-/// Listens for those who ask how it goes: what they are told is for this machine, or for all.
+/// Listens for status requests: from this machine, or from all.
 fn listen_for_status(address: &Address, args: &ServeArgs) -> Result<Listener, ServeError> {
     let listener = bind(address)?;
     if listener.is_open_to_other_machines() && !args.expose_status {
@@ -175,8 +175,8 @@ fn inherited() -> Result<Vec<Listener>, ServeError> {
         (Some(process), Some(count)) if process == process::id() => count,
         _ => return Ok(Vec::new()),
     };
-    // SAFETY: whoever started this process says that it left them open for it, and nothing else
-    // in it has looked at them.
+    // SAFETY: the process that started this one says that it left them open for it, and nothing
+    // else in it has looked at them.
     let sockets = unsafe { fd::inherited(count) };
     let taken = sockets.into_iter().map(Listener::inherited).collect::<io::Result<Vec<_>>>();
     taken.map_err(|error| ServeError::io("a socket given by LISTEN_FDS", &error))
@@ -214,7 +214,7 @@ impl Task {
     ) -> Result<Task, ServeError> {
         let (done, outcome) = mpsc::sync_channel(1);
         let named = thread::Builder::new().name("nowait-end".to_owned());
-        // Who waits no more is not told.
+        // A client that waits no more gets no answer.
         let thread = named.spawn(move || _ = done.send(work()));
         thread.map_err(|error| ServeError::io("start of a thread", &error))?;
         Ok(Task(outcome))
@@ -225,7 +225,7 @@ impl Task {
         self.0.recv_timeout(left).unwrap_or_else(|error| {
             Err(ServeError::new(match error {
                 RecvTimeoutError::Timeout => {
-                    "requests were still under way when time was up, and are given up"
+                    "requests were still in flight when time was up, and are given up"
                 }
                 RecvTimeoutError::Disconnected => "a thread that ends the server has panicked",
             }))
@@ -266,7 +266,7 @@ impl Main {
         }
     }
 
-    /// Begins to answer those who ask how it goes; returns where.
+    /// Begins to answer status requests; returns where.
     fn tell(&self, status: Option<Listener>) -> Result<Vec<Arc<Listener>>, ServeError> {
         let mut told: Vec<_> = status.into_iter().map(Arc::new).collect();
         // For `nowait top`, where there is a place for it.
@@ -281,11 +281,11 @@ impl Main {
         Ok(told)
     }
 
-    /// Answers what is under way, as far as that has an end soon, and makes all images durable.
+    /// Answers what is in flight, as far as it ends soon, and makes all images durable.
     fn end(self) -> Result<(), ServeError> {
         let Main { server, listeners, mut mounts, mut drives, front, .. } = self;
         let (view, ends_ns) = (server.view(), now_ns() + DRAIN_NS);
-        // Nobody new comes while those who are there are answered.
+        // No new client is accepted while the present ones are answered.
         drop(listeners);
         let machines = Task::begin(move || front.map_or(Ok(()), Front::stop))?;
         let others = Task::begin(move || {
@@ -342,7 +342,7 @@ impl Main {
         }
     }
 
-    /// Tells whether anybody can come, or is there.
+    /// Tells whether a client can come, or is there.
     fn serves_somebody(&self) -> bool {
         !self.listeners.is_empty()
             || self.front.is_some()
@@ -357,7 +357,7 @@ impl Main {
         bell.drain() > 0 && view.images().iter().all(|image| image.stats().connections() == 0)
     }
 
-    /// Notes that somebody else has taken a file down, or stopped a block device; returns its
+    /// Notes that another program has unmounted a file, or stopped a block device; returns its
     /// descriptor.
     fn lose(&mut self, token: u64) -> i32 {
         if let Some(index) = token.checked_sub(DRIVES) {
@@ -425,7 +425,7 @@ mod tests {
             Ok(())
         });
         let late = never.unwrap().wait(now_ns()).unwrap_err();
-        assert!(late.to_string().contains("still under way when time was up"), "{late}");
+        assert!(late.to_string().contains("still in flight when time was up"), "{late}");
         let far = now_ns() + DRAIN_NS;
         let panicked = Task::begin(|| panic!("injected")).unwrap().wait(far).unwrap_err();
         assert!(panicked.to_string().contains("panicked"), "{panicked}");

@@ -51,7 +51,7 @@ struct Program {
 /// Looks, and shows what has changed, until it is ended.
 ///
 /// # Errors
-/// Nobody answers at a socket that was named; the output is gone.
+/// No server answers at a socket that was named; the output is gone.
 pub fn top(args: &TopArgs) -> Result<(), ServeError> {
     let failed = |error: io::Error| ServeError::io("standard output", &error);
     let mut out = io::stdout().lock();
@@ -78,7 +78,7 @@ pub fn top(args: &TopArgs) -> Result<(), ServeError> {
     }
 }
 
-/// Waits; nobody sends anything.
+/// Waits; no data is sent to it.
 fn pause(time: Duration) {
     let (_nobody, silence) = mpsc::channel::<()>();
     let _ = silence.recv_timeout(time);

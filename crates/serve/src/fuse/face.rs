@@ -1,4 +1,4 @@
-//! An image as users of its file see it; what all threads that serve the file have in common.
+//! The file of an image, as its users see it, and the state that all its serving threads share.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use fuser::{FileAttr, FileType, INodeNo};
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Whose the file is, and who may open it.
+/// The owner of the file, and the users that may open it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// The user it belongs to.
@@ -98,7 +98,7 @@ impl<F> Face<F> {
 
 impl<F> Drop for Face<F> {
     fn drop(&mut self) {
-        // Who had it open when the mount ended cannot close it any more.
+        // A program that had it open when the mount ended cannot close it any more.
         for _ in 0..*self.opened.get_mut() {
             self.image.stats().disconnect();
         }

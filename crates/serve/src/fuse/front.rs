@@ -1,8 +1,8 @@
 //! The file system as the kernel sees it: requests become orders to the serving threads.
 
 use super::{
-    asked::{Asked, Buffers},
     face::Face,
+    request::{Buffers, FuseRequest},
 };
 use crate::server::{Inbox, Order, Shared};
 use core::{
@@ -32,7 +32,7 @@ pub struct Front {
 
 /// Longest data of a request, in bytes: one transfer of the image. The kernel divides longer ones.
 const DATA_BYTES_MAX: u32 = PIECE_BYTES as u32;
-/// Requests that nobody waits for in the kernel, readahead and asynchronous direct I/O.
+/// Requests that no thread waits for in the kernel, readahead and asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 512;
 const PAGE_BYTES: u32 = 4096;
 /// For how long the kernel may remember attributes: not at all, the size may change.
@@ -59,13 +59,13 @@ impl Front {
     }
 
     /// Gives a request to the serving thread that belongs to this thread of the library.
-    fn ask(&self, asked: Asked) {
+    fn ask(&self, request: FuseRequest) {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static HOME: Cell<usize> = Cell::new(THREADS.fetch_add(1, Relaxed));
         }
         let home = HOME.get() % self.inboxes.len();
-        self.inboxes[home].put(Order::Ask(self.face.clone(), asked));
+        self.inboxes[home].put(Order::Ask(self.face.clone(), request));
     }
 
     pub(super) fn is_read_only(&self) -> bool {
@@ -167,7 +167,7 @@ impl Filesystem for Front {
             if len == 0 {
                 return reply.data(&[]);
             }
-            self.ask(Asked::Read { reply, offset, len });
+            self.ask(FuseRequest::Read { reply, offset, len });
         });
     }
 
@@ -195,13 +195,13 @@ impl Filesystem for Front {
             }
             let (chunk, space) = self.buffers.filled(&data[..len]);
             let durable = flags.0 as u32 & open::DSYNC != 0;
-            self.ask(Asked::Write { reply, offset, chunk, durable, space });
+            self.ask(FuseRequest::Write { reply, offset, chunk, durable, space });
         });
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         self.take(|| {
-            self.ask(Asked::Flush { reply });
+            self.ask(FuseRequest::Flush { reply });
         });
     }
 
@@ -235,7 +235,7 @@ impl Filesystem for Front {
                 return reply.ok();
             }
             // Where the file system below cannot, the caller learns it, as from that itself.
-            self.ask(Asked::Zero { reply, range, allocated });
+            self.ask(FuseRequest::Zero { reply, range, allocated });
         });
     }
 
@@ -256,7 +256,9 @@ impl Filesystem for Front {
             };
             let size = self.face.image().size();
             match u64::try_from(from) {
-                Ok(from) if from < size => self.ask(Asked::Seek { reply, from, for_hole, size }),
+                Ok(from) if from < size => {
+                    self.ask(FuseRequest::Seek { reply, from, for_hole, size });
+                }
                 _ => reply.error(Errno::ENXIO),
             }
         });

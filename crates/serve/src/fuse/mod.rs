@@ -3,7 +3,7 @@
 //! ```text
 //!  mount    the file appears and disappears; what a crash has left behind
 //!                   threads of fuser                serving threads
-//!  kernel ─▶ fuser ─▶ Front ─── Asked, an order ───▶ Pending ─▶ nowait_export
+//!  kernel ─▶ fuser ─▶ Front ─── FuseRequest, an order ───▶ Pending ─▶ nowait_export
 //!    ▲                                                  │
 //!    └─────────────────── fuser's reply ◀───────────────┘
 //!  face     what all of them know of the file
@@ -11,14 +11,14 @@
 //! The crate fuser mounts, shakes hands and has the messages. A request goes from its thread to a
 //! serving one, which answers it when the device has done it; meanwhile it holds no thread.
 
-mod asked;
 mod face;
 mod front;
 mod mount;
 mod pending;
+mod request;
 
-pub(crate) use asked::{Asked, Buffers};
 pub use face::{Face, Rights};
 pub use front::Front;
 pub use mount::{Mount, Unmounted};
 pub(crate) use pending::{Pending, is_file};
+pub(crate) use request::{Buffers, FuseRequest};

@@ -1,4 +1,4 @@
-//! The file appears, and disappears again; what a server that was killed has left behind.
+//! Mounts and unmounts the file, and removes what a killed server has left behind.
 
 use super::Front;
 use crate::{ServeError, say::say};
@@ -28,9 +28,9 @@ pub struct Mount {
 /// How a mount ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// Nobody uses the file.
+    /// The file is not in use.
     Clean,
-    /// Somebody has it open still; requests fail from now on.
+    /// A program has it open still; requests fail from now on.
     InUse,
 }
 
@@ -41,8 +41,8 @@ const HELPER: &str = "fusermount3";
 
 impl Mount {
     /// Mounts `front` on `path`, a regular file or nothing. What a killed server has left mounted
-    /// there is taken down first, and told on the standard error. With `others` the kernel lets
-    /// everybody come, otherwise this user alone. It asks from now on, by `threads` threads.
+    /// there is taken down first, and told on the standard error. With `others` the kernel admits
+    /// every user, otherwise this user alone. It asks from now on, by `threads` threads.
     ///
     /// # Errors
     /// Something is mounted there; it is no regular file; this user may not mount; the kernel has
@@ -114,7 +114,7 @@ impl Mount {
         self.remove();
     }
 
-    /// Takes it down. Nobody new comes then.
+    /// Takes it down. No new user comes then.
     pub fn unmount(&mut self) -> Unmounted {
         if !core::mem::take(&mut self.mounted) {
             self.remove();
@@ -123,7 +123,7 @@ impl Mount {
         let outcome = if unmount(&self.path, false).is_ok() {
             Unmounted::Clean
         } else {
-            // Lazily always works, unless somebody else has been faster.
+            // Lazily always works, unless another program has been faster.
             let _ = unmount(&self.path, true);
             Unmounted::InUse
         };

@@ -1,8 +1,8 @@
-//! The requests of the kernel that one serving thread has under way.
+//! The requests of the kernel that one serving thread has in flight.
 
 use super::{
     Face,
-    asked::{Asked, Owed},
+    request::{FuseRequest, PendingReply},
 };
 use nowait::File;
 use nowait_export::{Chore, Disk, Ended, Kind, Medium, Tag};
@@ -19,7 +19,7 @@ pub(crate) fn is_file(token: u64) -> bool {
 #[derive(Debug)]
 struct Active {
     face: Arc<Face<File>>,
-    owed: Owed,
+    reply: PendingReply,
     kind: Kind,
     bytes: u64,
     began_ns: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Pending {
     active: Vec<Option<Active>>,
     free: Vec<u32>,
     /// Reads without memory.
-    waiting: VecDeque<(Arc<Face<File>>, Asked)>,
+    waiting: VecDeque<(Arc<Face<File>>, FuseRequest)>,
 }
 
 impl Pending {
@@ -50,65 +50,66 @@ impl Pending {
         }
     }
 
-    /// Tells whether there is memory for what is asked. Who has nothing under way always has.
-    fn has_room(&self, asked: &Asked, disk: &mut Disk) -> bool {
-        match asked {
-            Asked::Read { len, .. } => self.in_flight() == 0 || disk.pool().has_room(*len),
+    /// Tells whether there is memory for a request. A thread with nothing in flight always has.
+    fn has_room(&self, request: &FuseRequest, disk: &mut Disk) -> bool {
+        match request {
+            FuseRequest::Read { len, .. } => self.in_flight() == 0 || disk.pool().has_room(*len),
             _ => true,
         }
     }
 
     /// Goes on with what waits for memory, if there is some now.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
-        while let Some((face, asked)) = self.waiting.pop_front() {
-            if !self.has_room(&asked, disk) {
-                return self.waiting.push_front((face, asked));
+        while let Some((face, request)) = self.waiting.pop_front() {
+            if !self.has_room(&request, disk) {
+                return self.waiting.push_front((face, request));
             }
-            self.begin(face, asked, disk, now_ns);
+            self.begin(face, request, disk, now_ns);
         }
     }
 
-    /// Begins what is asked.
+    /// Begins a request.
     pub(crate) fn ask(
         &mut self,
         face: Arc<Face<File>>,
-        asked: Asked,
+        request: FuseRequest,
         disk: &mut Disk,
         now_ns: u64,
     ) {
-        if self.waiting.is_empty() && self.has_room(&asked, disk) {
-            self.begin(face, asked, disk, now_ns);
+        if self.waiting.is_empty() && self.has_room(&request, disk) {
+            self.begin(face, request, disk, now_ns);
         } else {
-            self.waiting.push_back((face, asked));
+            self.waiting.push_back((face, request));
         }
     }
 
-    fn begin(&mut self, face: Arc<Face<File>>, asked: Asked, disk: &mut Disk, now_ns: u64) {
+    fn begin(&mut self, face: Arc<Face<File>>, request: FuseRequest, disk: &mut Disk, now_ns: u64) {
         let image = face.image().clone();
-        match asked {
-            Asked::Read { reply, offset, len } => {
-                let tag = self.insert(face, Owed::Data(reply), len as u64, false, now_ns);
+        match request {
+            FuseRequest::Read { reply, offset, len } => {
+                let tag = self.insert(face, PendingReply::Data(reply), len as u64, false, now_ns);
                 let chunk = disk.pool().take(len);
                 disk.read(&image, chunk, offset, tag);
             }
-            Asked::Write { reply, offset, chunk, durable, space } => {
+            FuseRequest::Write { reply, offset, chunk, durable, space } => {
                 let bytes = chunk.data().len() as u64;
-                let tag = self.insert(face, Owed::Written(reply, space), bytes, false, now_ns);
+                let tag =
+                    self.insert(face, PendingReply::Written(reply, space), bytes, false, now_ns);
                 disk.write(&image, chunk, offset, durable, tag);
             }
-            Asked::Flush { reply } => {
-                let tag = self.insert(face, Owed::Plain(reply), 0, false, now_ns);
+            FuseRequest::Flush { reply } => {
+                let tag = self.insert(face, PendingReply::Plain(reply), 0, false, now_ns);
                 disk.flush(&image, tag);
             }
-            Asked::Zero { reply, range, allocated } => {
+            FuseRequest::Zero { reply, range, allocated } => {
                 let bytes = range.end - range.start;
-                let tag = self.insert(face, Owed::Plain(reply), bytes, true, now_ns);
+                let tag = self.insert(face, PendingReply::Plain(reply), bytes, true, now_ns);
                 let chore = Chore::Zero { range, allocated, fast: true, durable: false };
                 disk.run(&image, chore, tag);
             }
-            Asked::Seek { reply, from, for_hole, size } => {
-                let owed = Owed::Place { reply, from, for_hole, size };
-                let tag = self.insert(face, owed, 0, false, now_ns);
+            FuseRequest::Seek { reply, from, for_hole, size } => {
+                let reply = PendingReply::Place { reply, from, for_hole, size };
+                let tag = self.insert(face, reply, 0, false, now_ns);
                 disk.run(&image, Chore::Extents { range: from..size, max: 1 }, tag);
             }
         }
@@ -117,14 +118,14 @@ impl Pending {
     fn insert(
         &mut self,
         face: Arc<Face<File>>,
-        owed: Owed,
+        reply: PendingReply,
         bytes: u64,
         zeroes: bool,
         began_ns: u64,
     ) -> Tag {
         face.image().stats().begin();
-        let kind = owed.kind(zeroes);
-        let active = Active { face, owed, kind, bytes, began_ns };
+        let kind = reply.kind(zeroes);
+        let active = Active { face, reply, kind, bytes, began_ns };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.active.push(None);
             self.active.len() as u32 - 1
@@ -140,13 +141,13 @@ impl Pending {
             return;
         };
         self.free.push(tag.slot);
-        let Active { face, owed, kind, bytes, began_ns } = active;
+        let Active { face, reply, kind, bytes, began_ns } = active;
         let elapsed_ns = now_ns.saturating_sub(began_ns);
         face.image().stats().end(kind, bytes, elapsed_ns, result.is_err());
         if matches!(kind, Kind::Write | Kind::Discard | Kind::Zero) {
             face.change();
         }
-        let left = owed.answer(result.err(), bytes, chunk, &extents);
+        let left = reply.answer(result.err(), bytes, chunk, &extents);
         left.into_iter().for_each(|chunk| disk.pool().give_back(chunk));
     }
 }

@@ -1,4 +1,4 @@
-//! Before the first request: options are answered until an export is chosen.
+//! The handshake: options are answered until the client has chosen an export.
 
 use super::wire::{self, Reader, answer, info, option, transmission};
 use nowait_export::Image;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub enum Security {
     /// Not at all, and TLS is not offered.
     Plain,
-    /// Not yet: without TLS nothing is told. With it, the options begin anew.
+    /// Not yet: without TLS nothing is disclosed. With it, the options begin anew.
     TlsRequired,
     /// Not yet, and it need not be.
     TlsOffered,

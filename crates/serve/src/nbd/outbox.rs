@@ -1,4 +1,4 @@
-//! What is to be sent, in order: heads of replies, and the memory of reads as it is.
+//! The output of a connection, in order: heads of replies, and the memory of reads as it is.
 
 use nowait_export::{Chunk, Pool};
 use std::{collections::VecDeque, io::IoSlice};

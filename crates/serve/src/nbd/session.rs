@@ -8,7 +8,7 @@ use super::{
 use nowait_export::{Ended, Image, Medium};
 use std::{io::IoSlice, sync::Arc};
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Debug)]
 enum Phase<F> {
     Options(Handshake),
@@ -96,7 +96,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Returns how many requests are under way.
+    /// Returns how many requests are in flight.
     pub fn in_flight(&self) -> usize {
         match &self.phase {
             Phase::Requests(transmission) => transmission.in_flight(),
@@ -200,7 +200,7 @@ impl<F> Session<F> {
         self.outbox.text(out);
         match next {
             Next::Option => {}
-            // What was sent before the handshake in the clear is nobody's.
+            // Bytes sent in the clear before the handshake are discarded.
             Next::Tls => self.demand = Demand::StartTls,
             Next::Transmission(image, agreed) => self.go(image, agreed),
             Next::Close => {
@@ -225,7 +225,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Shows these exports from now on, unless one has been chosen: it is known now who asks.
+    /// Shows these exports from now on, unless one has been chosen: the client is known now.
     pub fn admit(&mut self, exports: Exports<F>) {
         self.exports = exports;
     }

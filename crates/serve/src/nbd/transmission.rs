@@ -7,27 +7,27 @@
 //! ```
 //! **Bounds.** A client has [`Limits`] of requests and bytes; past them, or while the pool is used
 //! up, its next request stays unread, and so do all bytes after it. Memory for the data of a write
-//! is taken a chunk at a time, as they arrive. Who has nothing may always take one small chunk: its
-//! write or read (`Trickle`) goes on with that, slowly, whatever others hold. What a question for
-//! extents may find, and its reply, count as such memory, too.
+//! is taken a chunk at a time, as they arrive. A client that has none may always take one small
+//! chunk: its write or read (`ChunkedRead`) goes on with that, slowly, whatever others hold. What a
+//! question for extents may find, and its reply, count as such memory, too.
 
-mod trickle;
+mod chunked_read;
 
 use super::{
     handshake::Agreed,
     outbox::Outbox,
-    reply::{self, About},
+    reply::{self, RequestRef},
     wire::{self, BadMagic, Header, command, flag},
 };
+use chunked_read::ChunkedRead;
 use core::ops::Range;
 use nowait::Errno;
 use nowait_export::{
     Chore, Chunk, Ended, Extent, Image, Kind, Medium, PIECE_BYTES, Pool, SMALL_BYTES, Tag,
 };
 use std::sync::Arc;
-use trickle::Trickle;
 
-/// What one client may have under way, replies that it has not taken among them.
+/// What one client may have in flight, replies that it has not taken among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// In requests.
@@ -42,7 +42,7 @@ impl Default for Limits {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Active {
     header: Header,
@@ -92,7 +92,7 @@ pub(crate) struct Transmission<F> {
     free: Vec<u32>,
     /// Bytes of chunks that the client holds: at the medium, arriving, and unsent.
     held_bytes: usize,
-    trickle: Option<Trickle>,
+    chunked: Option<ChunkedRead>,
     /// A reply cannot be ended as it began: the connection is of no use any more.
     pub(crate) broken: bool,
     /// The client has said that it goes.
@@ -101,7 +101,7 @@ pub(crate) struct Transmission<F> {
     stopping: bool,
 }
 
-/// Most extents that are told of at once.
+/// Most extents in one reply.
 const EXTENTS_MAX: usize = 4096;
 /// As many as there is always memory for.
 const EXTENTS_FEW: usize = 64;
@@ -110,7 +110,7 @@ const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 /// What became of a header.
 enum Taken {
     Yes,
-    /// The client has too much under way.
+    /// The client has too much in flight.
     Later,
 }
 
@@ -131,14 +131,14 @@ impl<F> Transmission<F> {
             requests: Vec::new(),
             free: Vec::new(),
             held_bytes: 0,
-            trickle: None,
+            chunked: None,
             broken: false,
             leaving: false,
             stopping: false,
         }
     }
 
-    /// Returns how many requests are under way.
+    /// Returns how many requests are in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.requests.len() - self.free.len()
     }
@@ -158,7 +158,7 @@ impl<F> Transmission<F> {
         self.stopping
     }
 
-    /// Tells whether it owes no replies: nothing is under way, and `unread`, which has arrived
+    /// Tells whether it owes no replies: nothing is in flight, and `unread`, which has arrived
     /// after that, is no whole request.
     pub(crate) fn is_done(&self, unread: &[u8]) -> bool {
         let whole = unread.len() >= Header::size(self.agreed.extended);
@@ -195,7 +195,7 @@ impl<F> Transmission<F> {
     }
 
     /// Takes in what it can of `input`; returns how many bytes that was. Fewer than all: a header
-    /// is not complete, or the client has too much under way.
+    /// is not complete, or the client has too much in flight.
     ///
     /// # Errors
     /// This is no request: the connection is of no use any more.
@@ -296,7 +296,7 @@ impl<F> Transmission<F> {
         out: &mut Outbox,
         now_ns: u64,
     ) -> Taken {
-        if self.trickle.is_some() {
+        if self.chunked.is_some() {
             return Taken::Later;
         }
         if header.command == command::DISCONNECT {
@@ -324,7 +324,7 @@ impl<F> Transmission<F> {
         let slot = self.insert(header, now_ns);
         match header.command {
             command::READ if short => {
-                self.trickle = Some(Trickle::new(slot, &header));
+                self.chunked = Some(ChunkedRead::new(slot, &header));
                 self.read_more(medium);
             }
             command::BLOCK_STATUS => self.ask_for_extents(slot, &header, short, medium),
@@ -383,13 +383,13 @@ impl<F> Transmission<F> {
     }
 
     fn answer_error(&self, header: &Header, errno: Errno, out: &mut Outbox) {
-        let about = About { cookie: header.cookie, offset: header.offset };
+        let request = RequestRef { cookie: header.cookie, offset: header.offset };
         let error = wire::error_number(errno);
         match header.command {
             command::READ | command::BLOCK_STATUS => {
-                reply::failed(out, self.agreed, about, error);
+                reply::failed(out, self.agreed, request, error);
             }
-            _ => reply::plain(out, self.agreed, about, error),
+            _ => reply::plain(out, self.agreed, request, error),
         }
     }
 
@@ -486,8 +486,8 @@ impl<F> Transmission<F> {
         out: &mut Outbox,
         now_ns: u64,
     ) {
-        if self.trickle.is_some() {
-            return self.trickled(ended, medium, out, now_ns);
+        if self.chunked.is_some() {
+            return self.chunk_ended(ended, medium, out, now_ns);
         }
         let Ended { tag, result, chunk, extents } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
@@ -523,7 +523,7 @@ impl<F> Transmission<F> {
         let Active { header, kind, began_ns, failed, chunks, reserved, .. } = active;
         let elapsed_ns = now_ns.saturating_sub(began_ns);
         self.image.stats().end(kind, header.len, elapsed_ns, failed.is_some());
-        let about = About { cookie: header.cookie, offset: header.offset };
+        let request = RequestRef { cookie: header.cookie, offset: header.offset };
         if let Some(errno) = failed {
             for chunk in chunks.into_iter().flatten() {
                 self.held_bytes -= chunk.data().len();
@@ -534,15 +534,15 @@ impl<F> Transmission<F> {
         }
         match header.command {
             command::READ => {
-                reply::data(out, self.agreed, about, header.len);
+                reply::data(out, self.agreed, request, header.len);
                 chunks.into_iter().flatten().for_each(|chunk| out.data(chunk));
             }
             command::BLOCK_STATUS => {
-                let unsent = reply::extents(out, self.agreed, about, &extents);
+                let unsent = reply::extents(out, self.agreed, request, &extents);
                 drop(extents);
                 self.unreserve(reserved - unsent, medium);
             }
-            _ => reply::plain(out, self.agreed, about, 0),
+            _ => reply::plain(out, self.agreed, request, 0),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The numbers of the protocol, and how messages are laid out.
+//! The numbers of the protocol, and the layout of its messages.
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, with the extension "extended headers".
 

@@ -1,8 +1,8 @@
-//! What the thread that accepts tells the threads that serve.
+//! The orders of the accepting thread to the serving threads.
 
 use super::socket::Socket;
 use crate::{
-    fuse::{Asked, Face},
+    fuse::{Face, FuseRequest},
     nbd::Security,
     ublk,
 };
@@ -18,10 +18,10 @@ pub(crate) enum Order {
     /// Serve this client.
     Serve(Socket, Security),
     /// Do what the kernel asks of this file.
-    Ask(Arc<Face<File>>, Asked),
+    Ask(Arc<Face<File>>, FuseRequest),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
-    /// Take no more requests, and end when those under way are answered; at this time, by our
+    /// Take no more requests, and end when those in flight are answered; at this time, by our
     /// clock, also if they are not.
     Stop(u64),
 }
@@ -29,7 +29,7 @@ pub(crate) enum Order {
 /// Orders to a thread that it has not seen yet.
 #[derive(Debug)]
 pub(crate) struct Inbox<O> {
-    /// `None`: nobody obeys any more.
+    /// `None`: no thread carries out orders any more.
     orders: Mutex<Option<Vec<O>>>,
     bell: EventFd,
 }
@@ -47,12 +47,13 @@ impl<O> Inbox<O> {
     pub(crate) fn put(&self, order: O) {
         let first = {
             let mut orders = self.orders.lock();
-            // An order that nobody obeys is dropped, which tells whoever waits for its answer.
+            // An order that is not carried out is dropped, which wakes the thread that waits for
+            // its answer.
             let Some(orders) = &mut *orders else { return };
             orders.push(order);
             orders.len() == 1
         };
-        // Whoever has put an earlier one has rung.
+        // The thread that put an earlier one has signalled.
         if first {
             self.bell.signal();
         }

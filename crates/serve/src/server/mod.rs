@@ -1,15 +1,15 @@
 //! Threads that serve images to clients.
 //!
 //! ```text
-//!  whoever runs it ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
+//!  main thread ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
 //!    (listeners, signals)                    a thread each   └─ Disk: one queue of nowait
 //! ```
 //! Each thread has its own queue and its own clients; nothing on the way of a request is shared but
 //! the files and their counters.
 
 mod client;
+mod event_loop;
 mod inbox;
-mod post;
 mod socket;
 mod tls;
 mod worker;
@@ -38,8 +38,8 @@ use std::{
 };
 use worker::Worker;
 
+pub(crate) use event_loop::{DISK, EventLoop, INBOX};
 pub(crate) use inbox::{Closes, Inbox};
-pub(crate) use post::{DISK, INBOX, Post};
 pub(crate) use worker::Shared;
 
 /// What a server may use.
@@ -60,7 +60,7 @@ pub struct Config {
     pub stall_ms: u64,
     /// For clients that ask for TLS, or must.
     pub tls: Option<Tls>,
-    /// Who may have which image.
+    /// Access to the images.
     pub access: Access,
 }
 
@@ -99,7 +99,7 @@ impl View {
         &self.0.exports
     }
 
-    /// Returns who may have which image.
+    /// Returns the access rules of the images.
     pub fn access(&self) -> &Access {
         &self.0.access
     }
@@ -158,7 +158,7 @@ pub struct Server {
     buffers: Arc<Buffers>,
 }
 
-/// How long requests under way may take when the server ends.
+/// How long requests in flight may take when the server ends.
 pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
 /// Threads for what only blocking calls can do, of all images.
 const CHORES_MAX: usize = 8;
@@ -236,7 +236,7 @@ impl Server {
         self.threads[self.next].0.put(Order::Serve(socket, security));
     }
 
-    /// Serves clients that start TLS from now on with `tls`; those who have go on as they began.
+    /// Serves clients that start TLS from now on with `tls`; present ones go on as they began.
     pub fn set_tls(&self, tls: Tls) {
         *self.shared.tls.write() = Some(tls);
     }
@@ -282,7 +282,7 @@ impl Server {
         self.shared.files.lock().retain(|(_, shown)| shown != path);
     }
 
-    /// Answers what is under way, closes all connections, and makes what was written durable.
+    /// Answers what is in flight, closes all connections, and makes what was written durable.
     ///
     /// # Errors
     /// A thread has failed; an image could not be made durable.
@@ -292,7 +292,7 @@ impl Server {
         drained.and(view.sync())
     }
 
-    /// Answers what is under way, up to a time by the clock of [`now_ns`], and closes all
+    /// Answers what is in flight, up to a time by the clock of [`now_ns`], and closes all
     /// connections.
     ///
     /// # Errors

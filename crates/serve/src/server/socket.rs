@@ -1,4 +1,4 @@
-//! Where clients come from, and the sockets they come by.
+//! Addresses, listeners and sockets of clients.
 
 use crate::access::Peer;
 use core::{fmt, str::FromStr};
@@ -60,7 +60,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Begins to listen. A Unix socket that nobody listens on any more is replaced.
+    /// Begins to listen. A Unix socket without a listener is replaced.
     ///
     /// # Errors
     /// Those of bind(2): the address is in use, not ours, or not possible.
@@ -80,7 +80,7 @@ impl Listener {
         }
     }
 
-    /// Takes over a listening socket from whoever started this process.
+    /// Takes over a listening socket from the process that started this one.
     ///
     /// # Errors
     /// It is no socket.
@@ -99,19 +99,19 @@ impl Listener {
         Ok(Listener::Unix(listener, path))
     }
 
-    /// Removes the path of a Unix socket, if it is ours: nobody new comes.
+    /// Removes the path of a Unix socket, if it is ours: no new client comes.
     pub fn unlink(&self) {
         if let Listener::Unix(_, Some(path)) = self {
             let _ = fs::remove_file(path);
         }
     }
 
-    /// Tells whether it is TCP: anybody may come.
+    /// Tells whether it is TCP: every client may come.
     pub fn is_tcp(&self) -> bool {
         matches!(self, Listener::Tcp(_))
     }
 
-    /// Tells whether who is not on this machine may come, by the address alone.
+    /// Tells whether clients on other machines may come, by the address alone.
     pub fn is_open_to_other_machines(&self) -> bool {
         match self {
             Listener::Unix(..) => false,
@@ -121,7 +121,7 @@ impl Listener {
         }
     }
 
-    /// Returns the descriptor, readable while somebody waits.
+    /// Returns the descriptor, readable while a client waits.
     pub fn raw(&self) -> i32 {
         match self {
             Listener::Unix(listener, _) => listener.as_raw_fd(),
@@ -149,7 +149,7 @@ impl Listener {
     /// Takes a client; never waits.
     ///
     /// # Errors
-    /// `WouldBlock`: nobody waits. Those of accept(2).
+    /// `WouldBlock`: no client waits. Those of accept(2).
     pub fn accept(&self) -> io::Result<Socket> {
         let socket = match self {
             Listener::Unix(listener, _) => Socket::Unix(listener.accept()?.0),
@@ -187,7 +187,7 @@ impl Drop for Listener {
     }
 }
 
-/// Tells whether `path` is a socket that nobody listens on.
+/// Tells whether `path` is a socket without a listener.
 fn is_left_over(path: &PathBuf) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -228,7 +228,7 @@ impl Socket {
         }
     }
 
-    /// Returns what is known of who is at the other end.
+    /// Returns what is known of the peer.
     pub fn peer(&self) -> Peer {
         let (user, address) = match self {
             Socket::Unix(stream) => (socket::peer_user(stream.as_raw_fd()).ok(), None),

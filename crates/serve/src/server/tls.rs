@@ -25,8 +25,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Who signs clients: those without a certificate from it are sent away. `None`: anybody may
-    /// come.
+    /// The certificate authority of clients: those without a certificate from it are sent away.
+    /// `None`: every client may come.
     pub client_authority: Option<PathBuf>,
 }
 

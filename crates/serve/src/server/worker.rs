@@ -2,8 +2,8 @@
 
 use super::{
     client::{Client, Fate, Guest},
+    event_loop::{DISK, EventLoop, INBOX},
     inbox::{Clients, Inbox, Order},
-    post::{DISK, INBOX, Post},
     socket::Socket,
     tls::Tls,
 };
@@ -50,8 +50,8 @@ pub(crate) struct Shared {
 const CHORES_NS: u64 = 5_000_000_000;
 
 impl Shared {
-    /// Runs `work` on a thread that must not end, `doing` what is said of it if it panics, which is
-    /// said once. `None`: it did.
+    /// Runs `work` on a thread that must not end, `doing` what the message says if it panics, once.
+    /// `None`: it did.
     pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         let done = self.nowait.caught(doing, work);
         if let (None, Some(line)) = (&done, self.nowait.untold_failure()) {
@@ -70,7 +70,7 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Worker {
     shared: Arc<Shared>,
-    post: Post,
+    event_loop: EventLoop,
     inbox: Arc<Inbox<Order>>,
     /// Taken out of it, not obeyed.
     orders: VecDeque<Order>,
@@ -82,10 +82,10 @@ pub(crate) struct Worker {
     /// Clients that have more to be read than others should wait for.
     unread: Vec<u64>,
     scratch: Vec<u8>,
-    /// Somebody waits for memory.
+    /// A client waits for memory.
     hunger: bool,
     stopping: Option<u64>,
-    /// When it ends whatever is under way.
+    /// When it ends all that is in flight.
     ends_ns: u64,
     swept_ns: u64,
 }
@@ -100,10 +100,10 @@ const DRAIN_STALL_NS: u64 = 5_000_000_000;
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, inbox: Arc<Inbox<Order>>) -> Result<Worker, ServeError> {
-        let post = Post::new(&shared, inbox.raw(), shared.memory_bytes)?;
+        let event_loop = EventLoop::new(&shared, inbox.raw(), shared.memory_bytes)?;
         Ok(Worker {
             shared,
-            post,
+            event_loop,
             inbox,
             orders: VecDeque::new(),
             clients: Slab::new(1 << 20),
@@ -119,7 +119,7 @@ impl Worker {
         })
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until it is ordered to stop.
     pub(crate) fn run(mut self) -> Result<(), ServeError> {
         let shared = self.shared.clone();
         while !self.is_over() {
@@ -138,22 +138,22 @@ impl Worker {
         #[cfg(test)]
         self.inject(At::Round, || !self.clients.is_empty() || !self.files.is_empty());
         // The device goes on while the ends of others are dealt with.
-        self.post.disk.start();
+        self.event_loop.disk.start();
         self.collect(now_ns);
         self.settle(now_ns);
-        self.post.disk.start();
+        self.event_loop.disk.start();
         self.sweep(now_ns);
         Ok(())
     }
 
-    /// Ends all that is under way, after a panic: nobody knows what that has lost. Clients are sent
-    /// away, and what the kernel has asked is answered with `EIO`.
+    /// Ends all that is in flight, after a panic: it is unknown what that has lost. Clients are
+    /// sent away, and what the kernel has asked is answered with `EIO`.
     fn begin_anew(&mut self) -> Result<(), ServeError> {
         for key in self.keys() {
             self.close(key);
         }
         self.files.give_up();
-        self.post.renew(&self.shared)?;
+        self.event_loop.renew(&self.shared)?;
         self.queues.give_up(now_ns());
         (self.touched, self.unread) = (Vec::new(), Vec::new());
         Ok(())
@@ -172,17 +172,17 @@ impl Worker {
             true => Deadline::NEVER,
             false => Deadline::after_ns(SWEEP_NS),
         };
-        self.post.sleep(deadline)
+        self.event_loop.sleep(deadline)
     }
 
     /// Reads from the sockets that have something.
     fn hear(&mut self, now_ns: u64) {
-        self.queues.read(&mut self.post.disk, now_ns);
+        self.queues.read(&mut self.event_loop.disk, now_ns);
         for key in core::mem::take(&mut self.unread) {
             self.read(key, now_ns);
         }
-        for index in 0..self.post.ready.len() {
-            let Some(event) = self.post.ready.get(index) else { break };
+        for index in 0..self.event_loop.ready.len() {
+            let Some(event) = self.event_loop.ready.get(index) else { break };
             match event.token {
                 DISK => {}
                 INBOX => self.orders.extend(self.inbox.take()),
@@ -198,7 +198,7 @@ impl Worker {
 
     fn read(&mut self, key: u64, now_ns: u64) {
         let Some(client) = self.clients.get_mut(key) else { return };
-        let read = || client.read(&mut self.scratch, &mut self.post.disk, now_ns);
+        let read = || client.read(&mut self.scratch, &mut self.event_loop.disk, now_ns);
         match self.shared.caught(SERVING, read).unwrap_or(Fate::Goes) {
             Fate::Stays => {
                 self.touched.push(key);
@@ -222,14 +222,14 @@ impl Worker {
             Order::Ask(face, asked) => {
                 #[cfg(test)]
                 self.inject(At::Ask, || true);
-                self.files.ask(face, asked, &mut self.post.disk, now_ns);
+                self.files.ask(face, asked, &mut self.event_loop.disk, now_ns);
             }
-            Order::Attach(setup) => self.queues.add(*setup, &self.post.epoll),
+            Order::Attach(setup) => self.queues.add(*setup, &self.event_loop.epoll),
             Order::Stop(ends_ns) => {
                 (self.stopping, self.ends_ns) = (Some(now_ns), ends_ns);
                 for key in self.keys() {
                     let Some(client) = self.clients.get_mut(key) else { continue };
-                    let stop = || client.session.stop(&mut self.post.disk, now_ns);
+                    let stop = || client.session.stop(&mut self.event_loop.disk, now_ns);
                     match self.shared.caught(SERVING, stop) {
                         Some(()) => self.touched.push(key),
                         None => self.close(key),
@@ -262,14 +262,14 @@ impl Worker {
 
     /// Gives the ends of requests to their clients.
     fn collect(&mut self, now_ns: u64) {
-        while let Some(ended) = self.post.disk.pop() {
+        while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
             if is_queue(key) {
                 self.queues.end(&ended, now_ns);
                 continue;
             }
             if is_file(key) {
-                self.files.end(ended, &mut self.post.disk, now_ns);
+                self.files.end(ended, &mut self.event_loop.disk, now_ns);
                 continue;
             }
             match self.clients.get_mut(key) {
@@ -277,7 +277,7 @@ impl Worker {
                     let end = || {
                         #[cfg(test)]
                         client.inject(At::End);
-                        client.session.end(ended, &mut self.post.disk, now_ns);
+                        client.session.end(ended, &mut self.event_loop.disk, now_ns);
                     };
                     if self.shared.caught(SERVING, end).is_none() {
                         self.close(key);
@@ -292,7 +292,7 @@ impl Worker {
                     ended
                         .chunk
                         .into_iter()
-                        .for_each(|chunk| self.post.disk.pool().give_back(chunk));
+                        .for_each(|chunk| self.event_loop.disk.pool().give_back(chunk));
                 }
             }
         }
@@ -308,10 +308,11 @@ impl Worker {
         let touched = core::mem::take(&mut self.touched);
         for key in &touched {
             let shared = &*self.shared;
-            let (clients, post, scratch) = (&mut self.clients, &mut self.post, &mut self.scratch);
+            let (clients, event_loop, scratch) =
+                (&mut self.clients, &mut self.event_loop, &mut self.scratch);
             let Some(client) = clients.get_mut(*key) else { continue };
             let known = client.is_unread();
-            let settle = || settle(client, &shared.tls, post, scratch, now_ns);
+            let settle = || settle(client, &shared.tls, event_loop, scratch, now_ns);
             match shared.caught(SERVING, settle).unwrap_or(Fate::Goes) {
                 Fate::Goes => self.close(*key),
                 Fate::Stays if known => {}
@@ -320,20 +321,20 @@ impl Worker {
         }
         self.touched = touched;
         self.touched.clear();
-        self.files.settle(&mut self.post.disk, now_ns);
-        self.queues.settle(&mut self.post.disk, now_ns);
-        self.hunger |= self.post.disk.pool().take_refused();
+        self.files.settle(&mut self.event_loop.disk, now_ns);
+        self.queues.settle(&mut self.event_loop.disk, now_ns);
+        self.hunger |= self.event_loop.disk.pool().take_refused();
     }
 
     fn close(&mut self, key: u64) {
         if let Some(client) = self.clients.remove(key) {
-            let abandon = || client.session.abandon(&mut self.post.disk);
-            self.shared.caught("as it let go of a client", abandon);
+            let abandon = || client.session.abandon(&mut self.event_loop.disk);
+            self.shared.caught("as it dropped a client", abandon);
             self.shared.clients.leave();
         }
     }
 
-    /// Sends those away who do not go on.
+    /// Disconnects clients that make no progress.
     fn sweep(&mut self, now_ns: u64) {
         if now_ns < self.swept_ns + SWEEP_NS {
             return;
@@ -370,11 +371,11 @@ impl Worker {
 fn settle(
     client: &mut Client,
     tls: &RwLock<Option<Tls>>,
-    post: &mut Post,
+    event_loop: &mut EventLoop,
     scratch: &mut [u8],
     now_ns: u64,
 ) -> Fate {
-    let Post { disk, epoll, .. } = post;
+    let EventLoop { disk, epoll, .. } = event_loop;
     let mut fate = client.settle(disk, epoll, tls, now_ns);
     // What was sent made room.
     while fate == Fate::Stays && client.session.retry(disk, now_ns) {

@@ -1,4 +1,4 @@
-//! Answers questions on a socket: the least of HTTP/1.1 that curl and Prometheus need.
+//! The status endpoint on a socket: the least of HTTP/1.1 that curl and Prometheus need.
 
 use super::{Status, metrics};
 #[cfg(test)]
@@ -18,7 +18,7 @@ use std::{
 
 /// How long a question and its answer may take together: others wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long nobody is taken after nobody could be, for want of descriptors or memory.
+/// How long to accept no client after accept failed for want of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest question.
 const QUESTION_BYTES_MAX: usize = 8192;
@@ -44,7 +44,7 @@ impl Endpoint {
         let spawned = named.spawn(move || {
             loop {
                 match listener.accept_blocking() {
-                    // Who asks wrongly or goes away is no concern of ours.
+                    // Errors of the client are ignored.
                     Ok(socket) => {
                         let answer = || {
                             #[cfg(test)]
@@ -65,7 +65,8 @@ impl Endpoint {
     }
 }
 
-/// A socket that is read and written until a moment: who sends a byte now and then gains nothing.
+/// A socket that is read and written until a moment: a client that sends a byte now and then gains
+/// nothing.
 #[derive(Debug)]
 struct Asker {
     socket: Socket,
@@ -140,7 +141,7 @@ fn answer(mut socket: Asker, status: &impl Fn() -> Status) -> io::Result<()> {
 /// Asks the server whose socket is at `path`.
 ///
 /// # Errors
-/// Nobody answers there, or not as a server does.
+/// No server answers there, or not as ours does.
 pub fn fetch(path: &Path) -> io::Result<Status> {
     let mut server = Asker::new(Socket::Unix(UnixStream::connect(path)?));
     server.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;

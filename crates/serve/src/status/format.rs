@@ -1,4 +1,4 @@
-//! Figures as they are shown.
+//! The format of figures on the terminal.
 
 use super::KindStatus;
 

@@ -1,4 +1,4 @@
-//! One line on the terminal: what the last second was like.
+//! The status line on the terminal: the figures of the last second.
 
 use core::fmt::Write as _;
 

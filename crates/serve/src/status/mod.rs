@@ -1,4 +1,4 @@
-//! What a running server tells about itself: on a local socket, in JSON and for Prometheus.
+//! The status of a running server: on a local socket, in JSON and for Prometheus.
 //!
 //! ```text
 //!  Server ── snapshot ──▶ Status ─┬─ JSON          GET /status

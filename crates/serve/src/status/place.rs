@@ -1,4 +1,4 @@
-//! Where the status sockets of this user are.
+//! The folder of this user's status sockets.
 
 use nowait_sys::inspect;
 use std::{
@@ -26,7 +26,7 @@ pub fn folder() -> PathBuf {
 /// Returns the path of this process's socket, in a folder that is this user's alone.
 ///
 /// # Errors
-/// The folder cannot be made, or it is somebody else's.
+/// The folder cannot be made, or it belongs to another user.
 pub fn own_socket() -> io::Result<PathBuf> {
     let folder = folder();
     match fs::DirBuilder::new().mode(0o700).create(&folder) {
@@ -34,7 +34,7 @@ pub fn own_socket() -> io::Result<PathBuf> {
         _ => {}
     }
     let about = fs::symlink_metadata(&folder)?;
-    // Somebody else's folder in /tmp could lead us anywhere.
+    // Another user's folder in /tmp could lead us anywhere.
     if !about.is_dir() || about.uid() != inspect::user_ids().1 {
         let reason = format!("{} is not a folder of ours", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));

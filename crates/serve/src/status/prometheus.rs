@@ -43,7 +43,7 @@ pub fn metrics(status: &Status) -> String {
         ("size_bytes", "Size of the export.", |export| export.size),
         ("files", "Files that the export is shown as.", |export| export.files.len() as u64),
         ("connections", "Clients of the export.", |export| export.connections),
-        ("in_flight", "Requests under way.", |export| export.in_flight),
+        ("in_flight", "Requests in flight.", |export| export.in_flight),
     ];
     for (name, help, value) in gauges {
         head(&mut text, name, "gauge", help);

@@ -6,10 +6,10 @@ use nowait_export::{Image, Kind};
 use serde::{Deserialize, Serialize};
 use std::{process, sync::Arc, time::Instant};
 
-/// What a server is doing, counted since it started.
+/// The counters of a server, since it started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The version of what is told here.
+    /// The version of this format.
     pub schema: u32,
     /// The process.
     pub pid: u32,
@@ -17,7 +17,7 @@ pub struct Status {
     pub uptime_ms: u64,
     /// What carries its requests.
     pub backend: String,
-    /// How often a thread met a mistake of its own; must be 0.
+    /// How often a thread panicked by a mistake of its own; must be 0.
     #[serde(default)]
     pub failed_threads: u64,
     /// nowait's own page cache, if it is in use.
@@ -80,7 +80,7 @@ pub struct ExportStatus {
     pub files: Vec<String>,
     /// Clients that have chosen it, and how often its files are open.
     pub connections: u64,
-    /// Requests under way.
+    /// Requests in flight.
     pub in_flight: u64,
     /// Kinds of requests that there were.
     pub kinds: Vec<KindStatus>,

@@ -1,4 +1,4 @@
-//! The device appears, and disappears again; what a server that was killed has left behind.
+//! Makes and removes the device, and removes what a killed server has left behind.
 
 use super::Setup;
 use crate::{ServeError, say::say};
@@ -54,7 +54,7 @@ pub struct Drive {
 /// How a device ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// Nobody uses it.
+    /// It is not in use.
     Clean,
     /// It was mounted, or otherwise claimed; requests fail from now on.
     InUse,
@@ -77,7 +77,7 @@ const ANY: u32 = u32::MAX;
 
 impl Drive {
     /// Makes a device of `image`, with the number `id` or any. A number that was asked for is kept
-    /// when the server is killed: its requests wait for the next server, which is told here.
+    /// when the server is killed: its requests wait for the next server.
     ///
     /// # Errors
     /// No ublk here, or not for this user; the number is taken; a sector above 4096 bytes.
@@ -116,7 +116,7 @@ impl Drive {
         Ok(drive)
     }
 
-    /// Returns what the serving threads are told, one order for each queue, and where each answers.
+    /// Returns the orders to the serving threads, one for each queue, and where each answers.
     pub(crate) fn setups(&self) -> Vec<(Setup, Receiver<Result<(), Errno>>)> {
         let setup = |device: &Arc<OwnedFd>, queue| {
             let (answer, answered) = sync_channel(1);
@@ -358,7 +358,7 @@ fn mark_of(image: &Image<File>) -> Result<u64, ServeError> {
     Ok(OURS | (hash & !OURS_MASK))
 }
 
-/// Tells whether a process is there, and is more than what is left until somebody waits for it.
+/// Tells whether a process is there, and is more than a zombie.
 /// Source: proc_pid_stat(5).
 fn is_alive(process: i32) -> bool {
     let about = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -367,7 +367,7 @@ fn is_alive(process: i32) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Removes devices of servers that were killed, which nobody can use any more.
+/// Removes devices of servers that were killed, which cannot be used any more.
 fn clear_away(control: &mut Control) {
     let Ok(folder) = fs::read_dir("/dev") else { return };
     let number = |entry: fs::DirEntry| {
@@ -377,7 +377,7 @@ fn clear_away(control: &mut Control) {
         let Ok(info) = control.info(id) else { continue };
         let ours = info.mark & OURS_MASK == OURS && info.state == state::DEAD;
         if ours && !is_alive(info.process) {
-            // Who has it open delays us no longer than this.
+            // A program that has it open delays us no longer than this.
             let _ = control.delete(id, Deadline::after_ns(LEAVING_NS));
         }
     }

@@ -2,7 +2,7 @@
 
 use super::session::{Kernel, Session};
 use nowait::{Errno, File};
-use nowait_export::{Disk, Ended, Image, Lent};
+use nowait_export::{Disk, Ended, Image, LentMemory};
 use nowait_sys::{
     epoll_set::{self, Epoll},
     eventfd::EventFd,
@@ -23,7 +23,7 @@ pub(crate) struct Setup {
     pub(crate) queue: u16,
     /// Signalled when the disk was stopped: nothing comes any more.
     pub(crate) lost: Arc<EventFd>,
-    /// Is told whether the queue takes requests.
+    /// Receives whether the queue takes requests.
     pub(crate) answer: SyncSender<Result<(), Errno>>,
 }
 
@@ -36,14 +36,14 @@ struct Served {
 }
 
 impl Kernel for Queue {
-    fn lend(&self, tag: u16, len: usize) -> Option<Lent> {
+    fn lend(&self, tag: u16, len: usize) -> Option<LentMemory> {
         let (start, most) = self.buffers().place(tag);
         if len > most {
             return None;
         }
         // SAFETY: the bytes stay mapped as long as the buffers live; they are used by address only,
-        // by the kernel and by whoever has the loan.
-        Some(unsafe { Lent::new(start, len, self.buffers().clone()) })
+        // by the kernel and by the holder of the loan.
+        Some(unsafe { LentMemory::new(start, len, self.buffers().clone()) })
     }
 
     fn commit(&mut self, tag: u16, result: i32) {
@@ -75,7 +75,7 @@ impl Queues {
             self.0.push(Some(Served { queue, session, lost }));
             Ok(())
         });
-        // Whoever asked waits for it.
+        // The asking thread waits for it.
         let _ = answer.send(made);
     }
 
@@ -114,7 +114,7 @@ impl Queues {
         self.read(disk, now_ns);
     }
 
-    /// Answers what is under way with `EIO`: the disk that had it is gone.
+    /// Answers what is in flight with `EIO`: the disk that had it is gone.
     pub(crate) fn give_up(&mut self, now_ns: u64) {
         for Served { queue, session, .. } in self.0.iter_mut().flatten() {
             session.give_up(queue, now_ns);
@@ -126,7 +126,7 @@ impl Queues {
         self.0.iter().flatten().any(|served| served.queue.has_unsent())
     }
 
-    /// Tells whether nothing is owed to anybody.
+    /// Tells whether no answer is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }

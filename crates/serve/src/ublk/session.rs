@@ -1,24 +1,24 @@
 //! Requests of one queue, and their results. Knows no device: requests come in, results go out.
 
 use nowait::Errno;
-use nowait_export::{Chore, Ended, Image, Kind, Lent, Loan, Medium, Tag};
+use nowait_export::{Chore, Ended, Image, Kind, LentMemory, Loan, Medium, Tag};
 use nowait_sys::ublk::{Request, operation, request_flag};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
 };
 
-/// Who has asked.
+/// The owner in the tags of its requests.
 pub trait Kernel {
     /// Lends the memory of the data of a request: of a write they are in it, of a read they are to
     /// be. `None`: there is not so much.
-    fn lend(&self, tag: u16, len: usize) -> Option<Lent>;
+    fn lend(&self, tag: u16, len: usize) -> Option<LentMemory>;
 
     /// Takes the result of a request: bytes of data, or a negative error number. Does not wait.
     fn commit(&mut self, tag: u16, result: i32);
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Active {
     kind: Kind,
@@ -43,12 +43,12 @@ impl<F> Session<F> {
         Session { owner, image, requests: vec![None; usize::from(depth)], in_flight: 0 }
     }
 
-    /// Returns how many requests are under way.
+    /// Returns how many requests are in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Takes a request. If that panics it is answered with `EIO`, unless it is under way.
+    /// Takes a request. If that panics it is answered with `EIO`, unless it is in flight.
     pub fn request<M: Medium<File = F>>(
         &mut self,
         request: Request,
@@ -69,7 +69,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Answers what is under way with `EIO`: the medium does nothing of it any more, and tells of
+    /// Answers what is in flight with `EIO`: the medium does nothing of it any more, and tells of
     /// no end.
     pub fn give_up(&mut self, kernel: &mut impl Kernel, now_ns: u64) {
         for slot in 0..self.requests.len() as u32 {

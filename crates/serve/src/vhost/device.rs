@@ -1,4 +1,4 @@
-//! What the device tells about itself: features, and its configuration space.
+//! The description of the device: its features and its configuration space.
 //!
 //! Source: Virtual I/O Device (VIRTIO) 1.2, 5.2 "Block Device".
 

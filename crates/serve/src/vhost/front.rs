@@ -1,4 +1,4 @@
-//! Sockets that VMMs come by, each with a thread that listens and talks.
+//! The sockets for VMMs, each with a listener thread that accepts one and talks with it.
 //!
 //! A device has one driver: the next VMM is taken when the one before has gone and its requests
 //! have ended.
@@ -63,19 +63,19 @@ impl FromStr for Socket {
 pub struct Front {
     shared: Arc<Shared>,
     workers: Arc<Workers>,
-    doors: Vec<Door>,
+    listeners: Vec<ListenerThread>,
 }
 
 #[derive(Debug)]
-struct Door {
-    bell: Arc<Bell>,
+struct ListenerThread {
+    control: Arc<Control>,
     thread: thread::JoinHandle<()>,
 }
 
-/// What the thread of a socket is told.
+/// The orders to a listener thread.
 #[derive(Debug)]
-struct Bell {
-    rings: EventFd,
+struct Control {
+    notifier: EventFd,
     stops: AtomicBool,
     resized: AtomicBool,
 }
@@ -98,7 +98,7 @@ impl Front {
     ) -> Result<Front, ServeError> {
         let workers = Workers::start(view.shared(), threads, memory_bytes / threads.max(1))?;
         let (shared, workers) = (view.shared().clone(), Arc::new(workers));
-        let mut front = Front { shared, workers, doors: Vec::new() };
+        let mut front = Front { shared, workers, listeners: Vec::new() };
         for socket in sockets {
             let Socket { export, path } = socket;
             let named =
@@ -124,45 +124,51 @@ impl Front {
         listener: Listener,
         queues: u16,
     ) -> Result<(), ServeError> {
-        let rings = EventFd::new().map_err(ServeError::descriptors)?;
+        let notifier = EventFd::new().map_err(ServeError::descriptors)?;
         let (stops, resized) = (AtomicBool::new(false), AtomicBool::new(false));
-        let bell = Arc::new(Bell { rings, stops, resized });
+        let control = Arc::new(Control { notifier, stops, resized });
         let (workers, image) = (self.workers.clone(), image.clone());
         let epoll = Epoll::new().map_err(ServeError::descriptors)?;
         let watch =
             |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
-        watch(bell.rings.raw(), BELL)?;
-        let keeper =
-            Keeper { shared: shared.clone(), workers, image, queues, bell: bell.clone(), epoll };
+        watch(control.notifier.raw(), CONTROL)?;
+        let acceptor = Acceptor {
+            shared: shared.clone(),
+            workers,
+            image,
+            queues,
+            control: control.clone(),
+            epoll,
+        };
         let named = thread::Builder::new().name("nowait-vmm".to_owned());
-        let thread = named.spawn(move || keeper.run(&listener));
+        let thread = named.spawn(move || acceptor.run(&listener));
         let thread = thread.map_err(|error| ServeError::io("start of a thread", &error))?;
-        self.doors.push(Door { bell, thread });
+        self.listeners.push(ListenerThread { control, thread });
         Ok(())
     }
 
-    /// Has VMMs told that images have other sizes.
+    /// Tells VMMs that images have other sizes.
     pub fn resized(&self) {
-        for door in &self.doors {
-            door.bell.resized.store(true, Relaxed);
-            door.bell.rings.signal();
+        for listener in &self.listeners {
+            listener.control.resized.store(true, Relaxed);
+            listener.control.notifier.signal();
         }
     }
 
-    /// Lets what is under way end, and closes all connections. What takes long and is noted in the
+    /// Lets what is in flight end, and closes all connections. What takes long and is noted in the
     /// memory of the VMM is left to the next server.
     ///
     /// # Errors
     /// A thread has failed.
     pub fn stop(self) -> Result<(), ServeError> {
         self.shared.ends();
-        for door in &self.doors {
-            door.bell.stops.store(true, Relaxed);
-            door.bell.rings.signal();
+        for listener in &self.listeners {
+            listener.control.stops.store(true, Relaxed);
+            listener.control.notifier.signal();
         }
         let mut outcome = Ok(());
-        for door in self.doors {
-            if door.thread.join().is_err() {
+        for listener in self.listeners {
+            if listener.thread.join().is_err() {
                 outcome = Err(ServeError::new("a thread that talks with a VMM has panicked"));
             }
         }
@@ -170,23 +176,23 @@ impl Front {
     }
 }
 
-const BELL: u64 = 0;
+const CONTROL: u64 = 0;
 const LISTENER: u64 = 1;
 const STREAM: u64 = 2;
 
-/// Whoever sits at a socket.
-struct Keeper {
+/// Accepts VMMs at a socket, and serves one at a time.
+struct Acceptor {
     shared: Arc<Shared>,
     workers: Arc<Workers>,
     image: Arc<Image<File>>,
     queues: u16,
-    bell: Arc<Bell>,
+    control: Arc<Control>,
     epoll: Epoll,
 }
 
-impl Keeper {
+impl Acceptor {
     fn run(&self, listener: &Listener) {
-        while !self.bell.stops.load(Relaxed) {
+        while !self.control.stops.load(Relaxed) {
             if self.epoll.add(listener.raw(), epoll_set::IN, LISTENER).is_err() {
                 return;
             }
@@ -209,8 +215,8 @@ impl Keeper {
     fn wait(&self) -> ReadyList {
         let mut ready = ReadyList::new(2);
         self.epoll.wait(&mut ready, Deadline::NEVER);
-        if ready.iter().any(|event| event.token == BELL) {
-            self.bell.rings.drain();
+        if ready.iter().any(|event| event.token == CONTROL) {
+            self.control.notifier.drain();
         }
         ready
     }
@@ -232,13 +238,13 @@ impl Keeper {
 
     fn talk(&self, stream: UnixStream) -> Result<(), Error> {
         let broken = Error::SocketError;
-        // A message is short; who does not finish one is sent away.
+        // A message is short; a VMM that does not finish one is disconnected.
         stream.set_nonblocking(false).map_err(broken)?;
         stream.set_read_timeout(Some(STALL)).map_err(broken)?;
         stream.set_write_timeout(Some(STALL)).map_err(broken)?;
         let raw = stream.as_raw_fd();
         let (image, workers) = (self.image.clone(), self.workers.clone());
-        // Dropped at the end, whichever it is: what is under way ends first.
+        // Dropped at the end, whichever it is: what is in flight ends first.
         let session = Arc::new(Mutex::new(Session::new(image, workers, self.queues)));
         let mut handler = BackendReqHandler::from_stream(stream, session);
         let mut announcer = None;
@@ -246,10 +252,10 @@ impl Keeper {
         watched.map_err(|errno| broken(std::io::Error::from_raw_os_error(errno.raw())))?;
         loop {
             let ready = self.wait();
-            if self.bell.stops.load(Relaxed) {
+            if self.control.stops.load(Relaxed) {
                 return Ok(());
             }
-            if self.bell.resized.swap(false, Relaxed)
+            if self.control.resized.swap(false, Relaxed)
                 && let Some(announcer) = &announcer
             {
                 announce(announcer);
@@ -279,7 +285,7 @@ fn announce(channel: &UnixStream) {
     let message: Vec<u8> =
         [CONFIG_CHANGE, VERSION, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
     let mut channel = channel;
-    // Who does not listen is not told.
+    // A VMM that does not read it is ignored.
     let _ = channel.write_all(&message);
 }
 

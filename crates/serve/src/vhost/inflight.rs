@@ -1,4 +1,4 @@
-//! What is under way, in memory that the VMM keeps: who serves it after us does it again.
+//! What is in flight, in memory that the VMM keeps: the server after us does it again.
 //!
 //! ```text
 //!  region of a queue   features u64 · version u16 · size u16 · last u16 · used u16 · entries
@@ -40,7 +40,7 @@ pub struct Inflight {
     last: u16,
 }
 
-/// What was under way.
+/// What was in flight.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left {
     /// First descriptors, the oldest request first.
@@ -88,7 +88,7 @@ impl Area {
         Ok(Area { region, queue_size, queues })
     }
 
-    /// Opens the region of a queue whose ring is at `used`, and tells what was under way.
+    /// Opens the region of a queue whose ring is at `used`, and returns what was in flight.
     ///
     /// # Errors
     /// `EINVAL`: there is none for a queue of this number and size, or its contents make no sense.

@@ -10,7 +10,7 @@
 //! * [`chain`]: a request of the driver, as it lies in the guest's memory
 //! * [`device`]: what the device tells about itself
 //! * [`ring`]: one virtqueue: requests in, answers out; knows no sockets and no threads
-//! * [`inflight`]: what is under way, in memory that outlives the process
+//! * [`inflight`]: what is in flight, in memory that outlives the process
 //! * `memory`: the guest's memory in ours
 //! * `session`: one VMM, from its first message to its last
 //! * `worker`: threads that serve rings; `front`: sockets

@@ -6,7 +6,7 @@
 //!                      ├─ others ──▶ chunks, copied ───────────────────┤
 //!                      └─ flush, discard, zeroes ─▶ medium ─────────────┴─▶ status, used ─▶ call
 //! ```
-//! **Bounds.** A queue has at most as many requests under way as it has places, whatever the driver
+//! **Bounds.** A queue has at most as many requests in flight as it has places, whatever the driver
 //! writes; chunks are taken only while the pool has room, and what describes a request's segments
 //! and ranges counts there, too. A ring whose indices make no sense is broken: it is not read any
 //! more until the session starts it again.
@@ -19,7 +19,7 @@ use super::{
 };
 use core::{ops::Range, ptr::NonNull, sync::atomic::Ordering};
 use nowait::Errno;
-use nowait_export::{Chore, Ended, Image, Kind, Lent, Loan, Medium, PIECE_BYTES, Tag};
+use nowait_export::{Chore, Ended, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, Tag};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
@@ -59,7 +59,7 @@ pub struct Setup<F> {
     pub call: Option<Counter>,
     /// Called when the ring is broken.
     pub error: Option<Counter>,
-    /// Where it is noted what is under way, and what was before.
+    /// The notes of what is in flight, and of what was before.
     pub inflight: Option<(Inflight, Vec<u16>)>,
 }
 
@@ -87,7 +87,7 @@ pub struct Ring<F> {
     broken: bool,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Active {
     head: u16,
@@ -154,7 +154,7 @@ impl<F> Ring<F> {
         queue.set_next_used(used);
         let (inflight, mut again) = inflight.unzip();
         queue.set_next_avail(match &again {
-            // What was under way is taken from the notes, not from the ring.
+            // What was in flight is taken from the notes, not from the ring.
             Some(again) => used.wrapping_add(again.len() as u16),
             None => setup.next_available,
         });
@@ -178,7 +178,7 @@ impl<F> Ring<F> {
         })
     }
 
-    /// Returns how many requests are under way.
+    /// Returns how many requests are in flight.
     pub fn in_flight(&self) -> usize {
         self.requests.len() - self.free.len()
     }
@@ -225,7 +225,7 @@ impl<F> Ring<F> {
                     }
                 }
                 Ok(None) => match self.queue.enable_notification(&*self.memory) {
-                    // More came; who only says so must not keep us.
+                    // More came; a driver that only says so must not keep us.
                     Ok(true) => left -= 1,
                     Ok(false) => return Taken::All,
                     Err(_) => return self.break_off(),
@@ -275,7 +275,7 @@ impl<F> Ring<F> {
             }
         };
         let fate = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|cause| {
-            // One that is under way is given up with all others.
+            // One that is in flight is given up with all others.
             if !self.requests.iter().flatten().any(|active| active.head == head) {
                 self.answer(head, status, VIRTIO_BLK_S_IOERR, 0);
             }
@@ -285,7 +285,7 @@ impl<F> Ring<F> {
             Fate::Begun => {}
             Fate::Answered(code, written) => self.answer(head, status, code, written),
             Fate::Later => {
-                // Stays noted as under way, which is what it is for the driver.
+                // Stays noted as in flight, which is what it is for the driver.
                 self.again.push(head);
                 return false;
             }
@@ -396,7 +396,7 @@ impl<F> Ring<F> {
     /// Tells whether there is memory for chunks of `len` bytes, and `cost` bytes besides.
     fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
         let room = medium.pool().has_room_beside(cost, len);
-        // Who holds nothing gets on in the end: others give their chunks back.
+        // A ring that holds nothing makes progress in the end: others give their chunks back.
         room || (self.held_bytes == 0 && len <= PIECE_BYTES) || medium.pool().used_bytes() == 0
     }
 
@@ -415,13 +415,13 @@ impl<F> Ring<F> {
     }
 
     /// Returns the guest's memory as ours.
-    fn lend(&self, parts: &Spans) -> Option<Vec<Lent>> {
+    fn lend(&self, parts: &Spans) -> Option<Vec<LentMemory>> {
         let lend = |part: &chain::Span| {
             let slice = GuestMemoryBackend::get_slice(&*self.memory, part.start, part.len).ok()?;
             let start = NonNull::new(slice.ptr_guard_mut().as_ptr())?;
             // SAFETY: the bytes are in a mapping of the memory, readable and writable, which lives
             // as long as the memory does; it is used by volatile access only.
-            Some(unsafe { Lent::new(start, part.len, self.memory.clone()) })
+            Some(unsafe { LentMemory::new(start, part.len, self.memory.clone()) })
         };
         parts.iter().map(lend).collect()
     }
@@ -570,7 +570,7 @@ impl<F> Ring<F> {
         let Active { head, kind, bytes, began_ns, failed, status, into_guest, .. } = active;
         self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), failed);
         if active.given_up && self.inflight.is_some() {
-            // It stays noted as under way: the next server does it.
+            // It stays noted as in flight: the next server does it.
             return;
         }
         let code = if failed { VIRTIO_BLK_S_IOERR } else { VIRTIO_BLK_S_OK };
@@ -578,7 +578,7 @@ impl<F> Ring<F> {
         self.answer(head, Some(status), code, written);
     }
 
-    /// Answers what is under way as failed: the medium does nothing of it any more, and tells of no
+    /// Answers what is in flight as failed: the medium does nothing of it any more, and tells of no
     /// end.
     pub fn give_up(&mut self, now_ns: u64) {
         for slot in 0..self.requests.len() {

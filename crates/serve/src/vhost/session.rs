@@ -138,10 +138,10 @@ impl Session {
         Ok(())
     }
 
-    /// Lets everything end that is under way.
+    /// Lets everything end that is in flight.
     fn end(&mut self) {
         for index in 0..self.queues.len() {
-            // Of a thread that has failed nothing is under way any more.
+            // Of a thread that has failed nothing is in flight any more.
             let _ = self.pause(index);
         }
     }
@@ -185,7 +185,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.change_all(|session| {
             session.features = features;
-            // Without the protocol's features nobody can enable them.
+            // Without the protocol's features they cannot be enabled.
             if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
                 session.queues.iter_mut().for_each(|queue| queue.enabled = true);
             }

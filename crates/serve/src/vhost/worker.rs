@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     ServeError,
-    server::{Closes, DISK, INBOX, Inbox, Post, Shared},
+    server::{Closes, DISK, EventLoop, INBOX, Inbox, Shared},
 };
 use nowait::{Errno, File};
 use nowait_block::Slab;
@@ -134,7 +134,7 @@ struct Served {
 #[derive(Debug)]
 struct Worker {
     shared: Arc<Shared>,
-    post: Post,
+    event_loop: EventLoop,
     inbox: Arc<Inbox<Order>>,
     /// Taken out of it, not obeyed.
     orders: VecDeque<Order>,
@@ -143,7 +143,7 @@ struct Worker {
     touched: Vec<u64>,
     /// Rings that had to give others their turn.
     waiting: Vec<u64>,
-    /// Somebody waits for memory.
+    /// A ring waits for memory.
     hunger: bool,
     quits: bool,
 }
@@ -156,10 +156,10 @@ impl Worker {
         inbox: Arc<Inbox<Order>>,
         memory_bytes: usize,
     ) -> Result<Worker, ServeError> {
-        let post = Post::new(shared, inbox.raw(), memory_bytes)?;
+        let event_loop = EventLoop::new(shared, inbox.raw(), memory_bytes)?;
         Ok(Worker {
             shared: shared.clone(),
-            post,
+            event_loop,
             inbox,
             orders: VecDeque::new(),
             rings: Slab::new(RINGS_MAX),
@@ -170,7 +170,7 @@ impl Worker {
         })
     }
 
-    /// Serves until it is told to quit.
+    /// Serves until it is ordered to quit.
     fn run(mut self) -> Result<(), ServeError> {
         let shared = self.shared.clone();
         while !(self.quits && self.rings.is_empty()) {
@@ -187,16 +187,16 @@ impl Worker {
         let now_ns = now_ns();
         self.hear();
         // What was held back goes before the ends of others are dealt with.
-        self.post.disk.start();
+        self.event_loop.disk.start();
         self.collect(now_ns);
         self.settle(now_ns);
-        self.post.disk.start();
+        self.event_loop.disk.start();
         Ok(())
     }
 
-    /// Answers all that is under way as failed, after a panic: nobody knows what that has lost.
+    /// Answers all that is in flight as failed, after a panic: it is unknown what that has lost.
     fn begin_anew(&mut self) -> Result<(), ServeError> {
-        self.post.renew(&self.shared)?;
+        self.event_loop.renew(&self.shared)?;
         self.touched.clear();
         for key in self.rings.keys().collect::<Vec<_>>() {
             let Some(served) = self.rings.get_mut(key) else { continue };
@@ -210,13 +210,13 @@ impl Worker {
     /// Waits until something happens.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
-        self.post.sleep(deadline)
+        self.event_loop.sleep(deadline)
     }
 
     fn hear(&mut self) {
         self.touched.append(&mut self.waiting);
-        for index in 0..self.post.ready.len() {
-            let Some(event) = self.post.ready.get(index) else { break };
+        for index in 0..self.event_loop.ready.len() {
+            let Some(event) = self.event_loop.ready.get(index) else { break };
             match event.token {
                 DISK => {}
                 INBOX => self.orders.extend(self.inbox.take()),
@@ -237,7 +237,7 @@ impl Worker {
             Order::Start(setup, kick, answer) => {
                 let started = self.welcome(*setup, kick);
                 self.touched.extend(started.ok());
-                // Whoever asked waits for it.
+                // The asking thread waits for it.
                 let _ = answer.send(started);
             }
             Order::Stop(key, answer) => {
@@ -259,7 +259,7 @@ impl Worker {
             Served { ring, kick, stopping: None }
         };
         let key = self.rings.insert_with(place).ok_or(Errno::NOMEM)?;
-        self.post
+        self.event_loop
             .epoll
             .add(raw, epoll_set::IN, key)
             .inspect_err(|_| drop(self.rings.remove(key)))?;
@@ -268,13 +268,13 @@ impl Worker {
 
     /// Gives the ends of requests to their rings.
     fn collect(&mut self, now_ns: u64) {
-        while let Some(ended) = self.post.disk.pop() {
+        while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
             // A ring stays until all its requests have ended.
             if let Some(served) = self.rings.get_mut(key) {
                 #[cfg(test)]
                 crate::failure::inject(crate::failure::At::End, self.shared.exports[0].name());
-                served.ring.end(ended, &mut self.post.disk, now_ns);
+                served.ring.end(ended, &mut self.event_loop.disk, now_ns);
                 if self.touched.last() != Some(&key) {
                     self.touched.push(key);
                 }
@@ -294,7 +294,7 @@ impl Worker {
             let Some(served) = self.rings.get_mut(*key) else { continue };
             #[cfg(test)]
             crate::failure::inject(crate::failure::At::Ring, self.shared.exports[0].name());
-            if served.ring.take(&mut self.post.disk, now_ns) == Taken::More {
+            if served.ring.take(&mut self.event_loop.disk, now_ns) == Taken::More {
                 self.waiting.push(*key);
             }
             served.ring.notify();
@@ -304,13 +304,13 @@ impl Worker {
         }
         self.touched = touched;
         self.touched.clear();
-        self.hunger |= self.post.disk.pool().take_refused();
+        self.hunger |= self.event_loop.disk.pool().take_refused();
     }
 
-    /// Lets go of a ring, and tells whoever wants it.
+    /// Releases a ring, and tells the thread that wants it.
     fn release(&mut self, key: u64) {
         let Some(Served { ring, kick, stopping }) = self.rings.remove(key) else { return };
-        let _ = self.post.epoll.remove(kick.raw());
+        let _ = self.event_loop.epoll.remove(kick.raw());
         let next_available = ring.next_available();
         let (call, error) = ring.into_counters();
         if let Some(answer) = stopping {

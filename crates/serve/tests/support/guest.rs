@@ -46,7 +46,7 @@ pub(crate) struct Guest {
 
 /// A request that was made available.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct GuestRequest {
     pub(crate) head: u16,
     pub(crate) data: GuestAddress,
     pub(crate) status: GuestAddress,
@@ -144,19 +144,19 @@ impl Guest {
     }
 
     /// Asks for something with `data` to be read by the device.
-    pub(crate) fn give(&mut self, kind: u32, sector: u64, data: &[u8]) -> Asked {
+    pub(crate) fn give(&mut self, kind: u32, sector: u64, data: &[u8]) -> GuestRequest {
         let at = self.buffer(data.len() as u64);
         self.memory.write_slice(data, GuestAddress(at)).unwrap();
         self.ask(kind, sector, (at, data.len() as u32, 0))
     }
 
     /// Asks for `len` bytes.
-    pub(crate) fn want(&mut self, kind: u32, sector: u64, len: u32) -> Asked {
+    pub(crate) fn want(&mut self, kind: u32, sector: u64, len: u32) -> GuestRequest {
         let at = self.buffer(u64::from(len));
         self.ask(kind, sector, (at, len, WRITE))
     }
 
-    pub(crate) fn ask(&mut self, kind: u32, sector: u64, data: Part) -> Asked {
+    pub(crate) fn ask(&mut self, kind: u32, sector: u64, data: Part) -> GuestRequest {
         let (header, status) = (self.header(kind, sector), self.buffer(1));
         self.memory.write_obj(0xffu8, GuestAddress(status)).unwrap();
         let chain = [(header, 16, 0), data, (status, 1, WRITE)];
@@ -166,7 +166,7 @@ impl Guest {
             _ => self.chain(&[chain[0], chain[2]]),
         };
         self.publish(head);
-        Asked { head, data: GuestAddress(data.0), status: GuestAddress(status) }
+        GuestRequest { head, data: GuestAddress(data.0), status: GuestAddress(status) }
     }
 
     /// Returns what was used since the last time: first descriptors and lengths.
@@ -182,7 +182,7 @@ impl Guest {
         used
     }
 
-    pub(crate) fn status(&self, asked: Asked) -> u8 {
+    pub(crate) fn status(&self, asked: GuestRequest) -> u8 {
         self.memory.read_obj(asked.status).unwrap()
     }
 

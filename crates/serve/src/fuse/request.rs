@@ -6,9 +6,9 @@ use nowait_export::{Chunk, Extent, Kind, Pool};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 
-/// What is asked of the image, and what the answer goes by.
+/// A request of the kernel, with the reply that it waits for.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum FuseRequest {
     Read { reply: ReplyData, offset: u64, len: usize },
     Write { reply: ReplyWrite, offset: u64, chunk: Chunk, durable: bool, space: Space },
     Flush { reply: ReplyEmpty },
@@ -16,16 +16,16 @@ pub(crate) enum Asked {
     Seek { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
 }
 
-/// The answer that is owed.
+/// The reply that the kernel waits for.
 #[derive(Debug)]
-pub(super) enum Owed {
+pub(super) enum PendingReply {
     Data(ReplyData),
     Written(ReplyWrite, Space),
     Plain(ReplyEmpty),
     Place { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
 }
 
-impl Owed {
+impl PendingReply {
     /// Answers; returns the memory that is the serving thread's own.
     pub(super) fn answer(
         self,
@@ -36,9 +36,11 @@ impl Owed {
     ) -> Option<Chunk> {
         let failed = failed.map(|errno| Errno::from_i32(errno.raw()));
         match (self, failed) {
-            (Owed::Data(reply), None) => reply.data(chunk.as_ref().map_or(&[], Chunk::data)),
-            (Owed::Data(reply), Some(errno)) => reply.error(errno),
-            (Owed::Written(reply, space), failed) => {
+            (PendingReply::Data(reply), None) => {
+                reply.data(chunk.as_ref().map_or(&[], Chunk::data));
+            }
+            (PendingReply::Data(reply), Some(errno)) => reply.error(errno),
+            (PendingReply::Written(reply, space), failed) => {
                 match failed {
                     None => reply.written(bytes as u32),
                     Some(errno) => reply.error(errno),
@@ -48,10 +50,10 @@ impl Owed {
                 }
                 return None;
             }
-            (Owed::Plain(reply), None) => reply.ok(),
-            (Owed::Plain(reply), Some(errno)) => reply.error(errno),
-            (Owed::Place { reply, .. }, Some(errno)) => reply.error(errno),
-            (Owed::Place { reply, from, for_hole, size }, None) => {
+            (PendingReply::Plain(reply), None) => reply.ok(),
+            (PendingReply::Plain(reply), Some(errno)) => reply.error(errno),
+            (PendingReply::Place { reply, .. }, Some(errno)) => reply.error(errno),
+            (PendingReply::Place { reply, from, for_hole, size }, None) => {
                 match found(extents, from, for_hole, size) {
                     Some(place) => reply.offset(place as i64),
                     None => reply.error(Errno::ENXIO),
@@ -64,11 +66,11 @@ impl Owed {
     /// Returns what it counts as; `zeroes`: it is no flush.
     pub(super) fn kind(&self, zeroes: bool) -> Kind {
         match self {
-            Owed::Data(_) => Kind::Read,
-            Owed::Written(..) => Kind::Write,
-            Owed::Plain(_) if zeroes => Kind::Zero,
-            Owed::Plain(_) => Kind::Flush,
-            Owed::Place { .. } => Kind::Other,
+            PendingReply::Data(_) => Kind::Read,
+            PendingReply::Written(..) => Kind::Write,
+            PendingReply::Plain(_) if zeroes => Kind::Zero,
+            PendingReply::Plain(_) => Kind::Flush,
+            PendingReply::Place { .. } => Kind::Other,
         }
     }
 }
@@ -153,14 +155,14 @@ mod tests {
         assert_eq!(found(&hole(10, false), 5, true, 100), Some(15));
         assert_eq!(found(&hole(95, false), 5, true, 100), Some(100), "the end is a hole");
         assert_eq!(found(&hole(95, true), 5, false, 100), None);
-        assert_eq!(found(&[], 5, false, 100), Some(5), "who cannot tell has data");
+        assert_eq!(found(&[], 5, false, 100), Some(5), "without an answer all is data");
     }
 
     #[test]
     fn a_write_without_memory_waits_for_that_of_another() {
         for lost in [false, true] {
             let buffers = Arc::new(Buffers::new(8192));
-            // Larger than all there is: who finds nothing in use gets it.
+            // Larger than all there is: a caller that finds nothing in use gets it.
             let (chunk, space) = buffers.filled(&[1; 10_000]);
             let (second, space) = thread::scope(|scope| {
                 let waiting = scope.spawn(|| buffers.filled(&[2; 4096]));

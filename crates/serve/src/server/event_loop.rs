@@ -1,4 +1,4 @@
-//! Where a serving thread waits: for orders, for its queue, and for what else it serves.
+//! The event loop of a serving thread: it waits for orders, its queue, and all else it serves.
 
 use super::worker::Shared;
 use crate::ServeError;
@@ -9,9 +9,9 @@ use nowait_sys::{
 };
 use std::os::fd::AsRawFd;
 
-/// The queue of one serving thread, and the set of all that can rouse it.
+/// The queue of one serving thread, and the set of descriptors that can wake it.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct EventLoop {
     pub(crate) disk: Disk,
     pub(crate) epoll: Epoll,
     /// What the last sleep ended with.
@@ -35,16 +35,21 @@ pub(crate) const INBOX: u64 = 1 << 63;
 pub(crate) const DISK: u64 = 1 << 63 | 1;
 const READY_MAX: usize = 256;
 
-impl Post {
-    /// Makes one that `bell` rouses. The transfers of its queue use about `memory_bytes`.
+impl EventLoop {
+    /// Makes one that the descriptor `bell` wakes. The transfers of its queue use about
+    /// `memory_bytes`.
     ///
     /// # Errors
     /// No descriptors or memory left.
-    pub(crate) fn new(shared: &Shared, bell: i32, memory_bytes: usize) -> Result<Post, ServeError> {
+    pub(crate) fn new(
+        shared: &Shared,
+        bell: i32,
+        memory_bytes: usize,
+    ) -> Result<EventLoop, ServeError> {
         let epoll = Epoll::new().map_err(ServeError::descriptors)?;
         epoll.add(bell, epoll_set::IN, INBOX).map_err(ServeError::descriptors)?;
         let disk = watched_disk(shared, &epoll, memory_bytes)?;
-        Ok(Post { disk, epoll, ready: ReadyList::new(READY_MAX), memory_bytes })
+        Ok(EventLoop { disk, epoll, ready: ReadyList::new(READY_MAX), memory_bytes })
     }
 
     /// Begins anew with another disk: the requests of the one before have no end here. Waits until
@@ -56,7 +61,7 @@ impl Post {
         self.ready.clear();
         let next = watched_disk(shared, &self.epoll, self.memory_bytes)?;
         let before = core::mem::replace(&mut self.disk, next);
-        shared.caught("as it let go of a queue", || drop(before));
+        shared.caught("as it dropped a queue", || drop(before));
         Ok(())
     }
 
@@ -65,7 +70,7 @@ impl Post {
     /// # Errors
     /// This is a forked child.
     pub(crate) fn sleep(&mut self, deadline: Deadline) -> Result<(), ServeError> {
-        let Post { disk, epoll, ready, .. } = self;
+        let EventLoop { disk, epoll, ready, .. } = self;
         ready.clear();
         let mut slept = false;
         disk.sleep(|| {
