@@ -107,6 +107,11 @@ impl Command {
         self.done >= self.len
     }
 
+    /// Returns the memory of what is left, and the offset where that begins.
+    pub(crate) fn rest(&self) -> (Segments, u64) {
+        (self.segments.after(self.done as usize), self.offset as u64 + self.done)
+    }
+
     /// Makes the bio for what is left, on `fd`, which is the command's file in the table of the
     /// thread that will commit.
     pub fn bio(&self, fd: i32, token: u64) -> Bio {

@@ -4,7 +4,12 @@
 //! no held file, no place in an order. What the event needs is kept in a table; only a request
 //! that comes back short or refused becomes an operation, which goes on from there.
 
-use crate::{Command, Context, operation::FileOperation, operation::Route, order::InodeKey};
+use crate::{
+    Command, Context,
+    kernel_writes::{KeptWrite, KernelWrites, Places},
+    operation::{FileOperation, Route},
+    order::InodeKey,
+};
 use nowait_block::{BlockBackend, Completion, Slab};
 use nowait_retry::Request;
 use nowait_sys::mutex::Mutex;
@@ -21,6 +26,8 @@ pub(crate) struct DirectRequest {
     /// The inode, where it was looked up: needed to go on with a short transfer.
     pub(crate) inode: Option<InodeKey>,
     pub(crate) cancelled: bool,
+    /// Where it is counted as a write past the page cache.
+    pub(crate) write: Option<Places>,
 }
 
 /// One that needs more than its bio, and what the bio came to.
@@ -79,8 +86,8 @@ impl DirectRequests {
     pub(crate) fn end(
         &self,
         completions: &mut Vec<Completion>,
-        events: &mut Vec<IoEvent>,
-        unfinished: &mut Vec<Unfinished>,
+        (events, unfinished): (&mut Vec<IoEvent>, &mut Vec<Unfinished>),
+        writes: &KernelWrites,
     ) -> u64 {
         let mut table = self.0.lock();
         let mut bytes_over = 0;
@@ -100,8 +107,12 @@ impl DirectRequests {
                         events.push(event(-i64::from(Errno::CANCELED.raw())));
                         bytes_over += request.command.len;
                     }
-                    result => unfinished.push((request, result)),
+                    result => {
+                        unfinished.push((request, result));
+                        return false;
+                    }
                 }
+                request.write.into_iter().for_each(|places| writes.leave(places));
             }
             false
         });
@@ -116,6 +127,7 @@ impl DirectRequest {
         let mut operation = FileOperation::new(self.command, context, (data, obj), Route::Own);
         operation.inode = self.inode;
         operation.admitted = true;
+        operation.write = self.write.map(|places| KeptWrite::of(places, context));
         Request::new(operation, context.engine().kicked().clone())
     }
 }

@@ -389,6 +389,14 @@ impl Engine {
         self.users.find(fd)
     }
 
+    /// Runs `change`, which changes the inode `key` past the page cache and waits for nothing of
+    /// the engine: until it returns, an open of the file in the page cache waits. `None`: it is
+    /// there already, and must be changed through it.
+    pub fn past_cache<T>(&self, key: crate::InodeKey, change: impl FnOnce() -> T) -> Option<T> {
+        let _write = self.users.begin_write(key).ok()?;
+        Some(change())
+    }
+
     /// Returns what the page cache was asked, and what it asked of the devices, if a user file was
     /// ever opened.
     pub fn cache_counts(&self) -> Option<IoCounts> {

@@ -11,8 +11,9 @@
 use crate::{
     Engine, UserFile, UserOperation,
     order::{Access, Ticket},
+    parker::Parker,
     section::Section,
-    user::{Parker, run_change},
+    user::run_change,
 };
 use nowait_cache::{Change, SyncLevel};
 use nowait_retry::WaitEntry;

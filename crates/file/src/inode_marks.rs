@@ -4,13 +4,8 @@
 //! thread which holds the lock of the user files. A yes may be wrong: inodes share places.
 
 use crate::order::InodeKey;
-use core::{
-    hash::{BuildHasher, BuildHasherDefault},
-    sync::atomic::{
-        AtomicU32,
-        Ordering::{AcqRel, Acquire},
-    },
-};
+use core::hash::{BuildHasher, BuildHasherDefault};
+use nowait_retry::counter::Counter;
 use rustc_hash::FxHasher;
 use std::sync::Arc;
 
@@ -20,14 +15,14 @@ const PLACES: usize = 4096;
 /// How many user files there are, and how many have each place.
 #[derive(Debug)]
 pub(crate) struct InodeMarks {
-    all: AtomicU32,
-    places: Box<[AtomicU32]>,
+    all: Counter,
+    places: Box<[Counter]>,
 }
 
 impl Default for InodeMarks {
     fn default() -> InodeMarks {
-        let places = (0..PLACES).map(|_| AtomicU32::new(0)).collect();
-        InodeMarks { all: AtomicU32::new(0), places }
+        let places = (0..PLACES).map(|_| Counter::default()).collect();
+        InodeMarks { all: Counter::default(), places }
     }
 }
 
@@ -35,19 +30,20 @@ impl InodeMarks {
     /// Marks an inode until what is returned goes.
     pub(crate) fn mark(self: &Arc<Self>, key: InodeKey) -> Mark {
         let place = place(key);
-        self.places[place].fetch_add(1, AcqRel);
-        self.all.fetch_add(1, AcqRel);
+        // Before a look at the writes in flight, see `kernel_writes.rs`.
+        self.places[place].enter();
+        self.all.enter();
         Mark { marks: self.clone(), place }
     }
 
     /// Tells whether an inode may be marked.
     pub(crate) fn may_have(&self, key: InodeKey) -> bool {
-        self.places[place(key)].load(Acquire) > 0
+        !self.places[place(key)].is_zero()
     }
 
     /// Tells whether any inode is marked.
     pub(crate) fn have_any(&self) -> bool {
-        self.all.load(Acquire) > 0
+        !self.all.is_zero()
     }
 }
 
@@ -60,8 +56,8 @@ pub(crate) struct Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        self.marks.all.fetch_sub(1, AcqRel);
-        self.marks.places[self.place].fetch_sub(1, AcqRel);
+        // No thread waits for that.
+        let _ = (self.marks.all.leave(), self.marks.places[self.place].leave());
     }
 }
 

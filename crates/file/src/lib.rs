@@ -22,7 +22,8 @@
 //! * [`turn`]: the loops of the engine's threads; [`owner`]: an engine without threads
 //! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
 //! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by;
-//!   `inode_marks`: which these may be
+//!   `inode_marks`: which these may be; `kernel_writes`: writes past the cache, which an open waits
+//!   for; `parker`: a thread of the application that is kicked
 //! * `kept`: files with something to write; `cleaner`: writes it where there is no driver
 //! * [`link`]: requests that begin when another has succeeded
 //! * `native`: what the native faces ask of a submission beyond the kernel's interface
@@ -51,12 +52,14 @@ pub mod filesystem;
 pub mod hold;
 mod inode_marks;
 mod kept;
+mod kernel_writes;
 pub mod link;
 mod native;
 pub mod operation;
 pub mod order;
 mod own_pump;
 pub mod owner;
+mod parker;
 pub mod parts;
 pub mod plug;
 mod rights;
@@ -80,6 +83,7 @@ pub use exclusion::Exclusion;
 pub use link::{Link, Links};
 pub use nowait_cache::Ahead;
 pub use nowait_retry::{Sink, outcome};
+pub use order::InodeKey;
 pub use parts::Parts;
 pub use submit_user::{Lookahead, Transfer};
 pub use target::Target;

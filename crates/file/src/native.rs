@@ -90,8 +90,10 @@ impl Submission<'_> {
                 self.request(command, reply, Some(&stat), route, set, |c| &c.punt_order)
             }
             Kind::Write => {
-                let exclusive = !command.is_synchronous();
-                self.write_request(command, reply, &stat, exclusive, |_| {}, |c| &c.punt_order)
+                let Some(write) = self.begin_write(command, &stat, &reply)? else { return Ok(()) };
+                let (context, exclusive) = (self.context, !command.is_synchronous());
+                let set = |op: &mut FileOperation| op.write = Some(write.keep(context));
+                self.write_request(command, reply, &stat, exclusive, set, |c| &c.punt_order)
             }
         }
     }

@@ -10,8 +10,9 @@ use crate::{
     Command, Context, Engine, Kind, Target,
     descriptor::open_for,
     hold::{self, HeldFile},
+    kernel_writes::KeptWrite,
     link::Links,
-    order::{Access, InodeKey, Ticket, reach},
+    order::{self, Access, InodeKey, Ticket, reach},
     plug::{Place, Plug},
     stream::{self, Attempt, Way},
     turns::Turn,
@@ -57,6 +58,8 @@ pub struct FileOperation {
     /// The inode, where it was looked up.
     pub(crate) inode: Option<InodeKey>,
     pub(crate) ticket: Option<Ticket>,
+    /// It writes past the page cache, and an open in that waits for its end.
+    pub(crate) write: Option<KeptWrite>,
     pub(crate) lane: Option<Arc<Lane>>,
     pub(crate) credentials: Option<Arc<Credentials>>,
     /// How a stream is waited for.
@@ -108,6 +111,7 @@ impl FileOperation {
             held: None,
             inode: None,
             ticket: None,
+            write: None,
             lane: None,
             credentials: None,
             way: Way::Ready,
@@ -148,7 +152,8 @@ impl FileOperation {
         }
         let ((range, access), Some(key)) = (reach(&self.command), self.inode) else { return };
         let orders = engine.orders();
-        let (ticket, lane) = orders.enter(key, range, access, || wait.entry());
+        let place = (range, access);
+        let (ticket, lane) = orders.enter_by(order::Way::Kernel, key, place, || wait.entry());
         self.ticket = Some(ticket);
         self.lane = self.wants_lane.then_some(lane);
     }
@@ -463,7 +468,12 @@ impl FileOperation {
             if step == Step::Retry {
                 self.stats().add(|c| &c.retries, 1);
             }
-            return step;
+            return match step {
+                // The kernel had a part before the file was opened in the page cache.
+                Step::Done(Ok(bytes)) => Step::Done(Ok(self.command.transferred() + bytes)),
+                Step::Done(error) => self.end(error),
+                step => step,
+            };
         }
         match self.kind {
             FileKind::Seekable => self.dispatch(plug, wait),
@@ -536,6 +546,7 @@ impl Operation for FileOperation {
         // Before the event is visible: whoever sees it may close the file and unmount.
         self.held = None;
         engine.failures.caught("as others got their turn", || self.leave_place(&engine));
+        self.write = None;
         let alone = self.target.eventfd.is_some() || !self.promised;
         if self.copies && !alone && plug.place() == Place::Driver {
             return plug.end_copy(&self.target, result);

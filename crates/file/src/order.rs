@@ -19,6 +19,7 @@ use std::{
     collections::{BTreeMap, hash_map::Entry::Vacant},
     ops::Range,
     sync::Arc,
+    task::Waker,
 };
 
 /// What a request does to its bytes.
@@ -30,6 +31,17 @@ pub enum Access {
     Write,
     /// Makes earlier changes durable: waits for earlier writes, nobody waits for it.
     Sync,
+}
+
+/// Which way a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through the page cache of the engine; so do changes of a file past it.
+    Cache,
+    /// To the kernel.
+    Kernel,
+    /// None: the file is being opened in the page cache.
+    Open,
 }
 
 /// Returns which bytes a command touches, and how.
@@ -49,6 +61,7 @@ pub type InodeKey = (u64, u64);
 struct Entry {
     range: Range<u64>,
     access: Access,
+    way: Way,
     /// Later requests that wait for this one.
     blocked: Vec<u64>,
     /// `None`: no earlier request is in the way any more.
@@ -65,8 +78,8 @@ struct Waiting {
 }
 
 impl Entry {
-    fn new(range: Range<u64>, access: Access) -> Entry {
-        Entry { range, access, blocked: Vec::new(), waiting: None }
+    fn new(range: Range<u64>, access: Access, way: Way) -> Entry {
+        Entry { range, access, way, blocked: Vec::new(), waiting: None }
     }
 
     fn conflicts(&self, range: &Range<u64>, access: Access) -> bool {
@@ -90,13 +103,22 @@ struct Inode {
     /// The last change of the whole inode. It waits for all that came before, so who waits for it
     /// need not: ten thousand appends wait for one another, not each for all.
     whole: u64,
+    /// The file is being opened in the page cache.
+    opening: Option<Opening>,
     lane: Arc<Lane>,
+}
+
+/// The place of an open that waits for the writes in flight past the page cache.
+struct Opening {
+    number: u64,
+    /// [`Inode::whole`] before it.
+    whole_before: u64,
 }
 
 impl Inode {
     fn new() -> Inode {
         let (writes, others) = (BTreeMap::new(), BTreeMap::new());
-        Inode { writes, others, whole: 0, lane: Lane::new() }
+        Inode { writes, others, whole: 0, opening: None, lane: Lane::new() }
     }
 
     /// Returns the requests that one with this range and access has to wait for, as far as others
@@ -105,17 +127,29 @@ impl Inode {
         &mut self,
         range: &Range<u64>,
         access: Access,
+        way: Way,
     ) -> impl Iterator<Item = &mut Entry> {
+        // One that has begun before an open waits neither for that nor for what waits for it.
+        let (from, passed) = match &self.opening {
+            Some(opening) if way == Way::Kernel => (opening.whole_before, opening.number),
+            _ => (self.whole, u64::MAX),
+        };
         let others = match access {
-            Access::Write => Some(self.others.range_mut(self.whole..)),
+            Access::Write => Some(self.others.range_mut(from..)),
             _ => None,
         };
-        let earlier = self.writes.range_mut(self.whole..).chain(others.into_iter().flatten());
+        let earlier = self.writes.range_mut(from..).chain(others.into_iter().flatten());
+        let earlier = earlier.filter(move |(number, it)| **number < passed || it.way == way);
         earlier.map(|(_, entry)| entry).filter(move |entry| entry.conflicts(range, access))
     }
 
     fn add(&mut self, number: u64, entry: Entry) {
-        if entry.is_whole() {
+        if entry.way == Way::Open {
+            self.opening = Some(Opening { number, whole_before: self.whole });
+        }
+        // One that has passed an open does not wait for it.
+        let has_passed = entry.way == Way::Kernel && self.opening.is_some();
+        if entry.is_whole() && !has_passed {
             self.whole = number;
         }
         let side = if entry.access == Access::Write { &mut self.writes } else { &mut self.others };
@@ -196,7 +230,7 @@ impl Orders {
     pub fn conflicts(&self, key: InodeKey, range: &Range<u64>, access: Access) -> bool {
         let mut inodes = self.inodes.lock();
         let inode = inodes.get_mut(&key);
-        inode.is_some_and(|inode| inode.in_the_way(range, access).next().is_some())
+        inode.is_some_and(|inode| inode.in_the_way(range, access, Way::Cache).next().is_some())
     }
 
     /// Tells whether a write of ours is under way on the inode: it may hold the inode's lock.
@@ -216,17 +250,28 @@ impl Orders {
         access: Access,
         entry: impl FnOnce() -> WaitEntry,
     ) -> (Ticket, Arc<Lane>) {
+        self.enter_by(Way::Cache, key, (range, access), entry)
+    }
+
+    /// The same for a request that goes another way.
+    pub(crate) fn enter_by(
+        &self,
+        way: Way,
+        key: InodeKey,
+        (range, access): (Range<u64>, Access),
+        entry: impl FnOnce() -> WaitEntry,
+    ) -> (Ticket, Arc<Lane>) {
         self.count.fetch_add(1, AcqRel);
         let mut inodes = self.inodes.lock();
         // Under the lock: the order of numbers is that of the inode.
         let number = self.next_number.fetch_add(1, Relaxed);
         let inode = inodes.entry(key).or_insert_with(Inode::new);
         let mut waits_for = 0;
-        for earlier in inode.in_the_way(&range, access) {
+        for earlier in inode.in_the_way(&range, access, way) {
             earlier.blocked.push(number);
             waits_for += 1;
         }
-        let mut new = Entry::new(range, access);
+        let mut new = Entry::new(range, access, way);
         let free: Option<Arc<AtomicBool>> = (waits_for > 0).then(Arc::default);
         new.waiting = free.clone().map(|free| {
             let (number, entry) = (waits_for, Some(entry()));
@@ -236,6 +281,14 @@ impl Orders {
         (Ticket { key, number, free }, inode.lane.clone())
     }
 
+    /// Registers an open of the file in the page cache: what comes later waits until it leaves,
+    /// except what goes to the kernel all the same. Such requests had begun before, and the open
+    /// waits for them: they wait neither for it nor for what waits for it.
+    pub(crate) fn enter_open(&self, key: InodeKey) -> Ticket {
+        let entry = || WaitEntry::from(Waker::noop().clone());
+        self.enter_by(Way::Open, key, (0..u64::MAX, Access::Write), entry).0
+    }
+
     /// Registers a change of the whole inode, if nothing at all is under way on it: then it waits
     /// for nothing, and what comes later waits for it.
     pub fn enter_if_free(&self, key: InodeKey) -> Option<Ticket> {
@@ -243,7 +296,8 @@ impl Orders {
         let Vacant(place) = inodes.entry(key) else { return None };
         self.count.fetch_add(1, AcqRel);
         let number = self.next_number.fetch_add(1, Relaxed);
-        place.insert(Inode::new()).add(number, Entry::new(0..u64::MAX, Access::Write));
+        let whole = Entry::new(0..u64::MAX, Access::Write, Way::Cache);
+        place.insert(Inode::new()).add(number, whole);
         Some(Ticket { key, number, free: None })
     }
 
@@ -252,6 +306,7 @@ impl Orders {
         let mut kicked = Vec::new();
         let mut inodes = self.inodes.lock();
         let Some(inode) = inodes.get_mut(&ticket.key) else { return };
+        inode.opening.take_if(|opening| opening.number == ticket.number);
         let Some(entry) = inode.get(ticket.number) else { return };
         if entry.is_whole()
             && let Some(waiting) = &mut entry.waiting
@@ -323,6 +378,36 @@ mod tests {
         assert!(orders.is_empty());
     }
 
+    /// Had they to wait for it, it would wait for them for ever.
+    #[test]
+    fn what_goes_to_the_kernel_passes_an_open_and_what_waits_for_that() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let enter =
+            |way, range| orders.enter_by(way, (1, 1), (range, Access::Write), || entry(&kicks)).0;
+        let before = enter(Way::Kernel, 0..10);
+        let open = orders.enter_open((1, 1));
+        let cached = enter(Way::Cache, 0..10);
+        let late = enter(Way::Kernel, 20..30);
+        let append = enter(Way::Kernel, WHOLE);
+        let behind = enter(Way::Cache, 40..50);
+        assert!(!before.is_blocked() && !late.is_blocked());
+        assert!(cached.is_blocked() && append.is_blocked() && behind.is_blocked());
+        orders.leave(&before);
+        assert!(append.is_blocked(), "by the other that is late");
+        orders.leave(&late);
+        assert!(!append.is_blocked(), "by the other that is late, not by the open");
+        orders.leave(&append);
+        assert!(cached.is_blocked() && behind.is_blocked(), "until the file is open");
+        orders.leave(&open);
+        assert!(!cached.is_blocked() && !behind.is_blocked());
+        let after = enter(Way::Kernel, WHOLE);
+        assert!(after.is_blocked(), "no open any more");
+        for ticket in [cached, behind, after] {
+            orders.leave(&ticket);
+        }
+        assert!(orders.is_empty());
+    }
+
     const WHOLE: Range<u64> = 0..u64::MAX;
 
     #[test]
@@ -383,7 +468,7 @@ mod tests {
             let mut live = Vec::new();
             for ((range, access), cancelled) in requests {
                 let (ticket, _) = orders.enter((0, 0), range.clone(), access, || entry(&kicks));
-                live.push((Entry::new(range, access), cancelled, ticket));
+                live.push((Entry::new(range, access, Way::Cache), cancelled, ticket));
             }
             for pick in picks.iter().cycle() {
                 if live.is_empty() { break }

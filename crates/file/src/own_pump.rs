@@ -87,7 +87,8 @@ impl Pump for OwnPump {
             return;
         }
         let Some(context) = self.context.upgrade() else { return completions.clear() };
-        let bytes = context.direct.end(completions, events, unfinished);
+        let writes = &context.engine().users().writes;
+        let bytes = context.direct.end(completions, (events, unfinished), writes);
         context.dismiss(events.len(), bytes);
         context.io().stats().add(|c| &c.iterations, events.len() as u64);
         context.io().complete_batch(events);
@@ -178,8 +179,15 @@ mod tests {
         // SAFETY: the event is taken before the memory goes.
         let command = unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, 0) };
         let inode = file::stat(fd).ok().filter(|_| known).map(|stat| (stat.dev, stat.ino));
-        let request =
-            DirectRequest { command: command.clone(), data: 7, obj: 7, inode, cancelled: false };
+        let write = None;
+        let request = DirectRequest {
+            command: command.clone(),
+            data: 7,
+            obj: 7,
+            inode,
+            cancelled: false,
+            write,
+        };
         context.io().reserve(1).unwrap();
         let queue = Arc::new(Null::new(1));
         assert!(context.direct.queue(queue.as_ref(), (&command, 0), request));

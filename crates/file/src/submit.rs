@@ -9,6 +9,7 @@ use crate::{
     direct::DirectRequest,
     driver::Driver,
     hold::HeldFile,
+    kernel_writes::KernelWrite,
     native::Native,
     operation::{FileOperation, Route},
     order::{InodeKey, reach},
@@ -190,9 +191,10 @@ impl<'a> Submission<'a> {
     fn buffered_write(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
         if command.is_hinted() {
             // In memory, as far as is known: one system call, which also checks the descriptor.
-            let free = self.context.engine().orders().is_empty();
-            if free
+            let engine = self.context.engine();
+            if engine.orders().is_empty()
                 && self.tries_inline(command)
+                && let Some(_write) = engine.users().begin_unknown(self.context)
                 && let Attempt::Done(Ok(bytes)) = self.transfer(command, 0)
             {
                 self.end(&reply, Ok(bytes));
@@ -207,6 +209,7 @@ impl<'a> Submission<'a> {
             S_IFREG | S_IFBLK => {}
             _ => return self.stream(command, reply, &stat),
         }
+        let Some(write) = self.begin_write(command, &stat, &reply)? else { return Ok(()) };
         let fs = self.context.engine().filesystems().of(&stat, command.fd)?;
         self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
@@ -221,10 +224,26 @@ impl<'a> Submission<'a> {
             Attempt::Refused(errno) => return Err(errno),
             Attempt::Stream => return self.stream(command, reply, &stat),
             Attempt::Rest(reason) => {
-                self.write_request(command, reply, &stat, !synchronous, |_| {}, reason)?;
+                let context = self.context;
+                let set = |op: &mut FileOperation| op.write = Some(write.keep(context));
+                self.write_request(command, reply, &stat, !synchronous, set, reason)?;
             }
         }
         Ok(())
+    }
+
+    /// Counts a write that goes to the kernel. `None`: its file is in the page cache by now, which
+    /// has the command.
+    pub(crate) fn begin_write(
+        &mut self,
+        command: &Command,
+        stat: &Stat,
+        reply: &Reply,
+    ) -> Result<Option<KernelWrite<'a>>, Errno> {
+        match self.context.engine().users().begin_write((stat.dev, stat.ino)) {
+            Ok(write) => Ok(Some(write)),
+            Err(file) => self.start_cached(&file, command, reply).map(|()| None),
+        }
     }
 
     fn direct(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
@@ -244,7 +263,7 @@ impl<'a> Submission<'a> {
         if let Some(stat) = about.known().filter(|stat| !stat.has_offsets()) {
             return self.stream(command, reply, &stat); // a pipe in packet mode
         }
-        let mut rights = None;
+        let (context, mut rights, mut write) = (self.context, None, None);
         let ordered = self.must_wait(command, &mut about)?;
         let alone = !ordered && self.native.links.is_none();
         if ordered {
@@ -253,25 +272,31 @@ impl<'a> Submission<'a> {
         }
         if command.kind == Kind::Write {
             let stat = *about.stat()?;
+            let Some(begun) = self.begin_write(command, &stat, &reply)? else { return Ok(()) };
             let regular = stat.file_type() == S_IFREG;
             let end = command.offset.saturating_add(command.len as i64);
             if regular && (end > stat.size || command.is_append()) {
                 // Serial in the kernel too: one after another, to the end.
-                return self.write_request(command, reply, &stat, true, |_| {}, |c| &c.punt_extend);
+                let set = |op: &mut FileOperation| op.write = Some(begun.keep(context));
+                return self.write_request(command, reply, &stat, true, set, |c| &c.punt_extend);
             }
             if regular && stat.may_have_holes() {
                 route = self.context.engine().async_route();
                 reason = |c| &c.punt_extend;
                 rights = self.rights()?;
             }
+            write = Some(begun);
         }
         if route == Route::Own && alone {
             let inode = about.known().map(|stat| (stat.dev, stat.ino));
-            return self.whole(command, reply, inode);
+            return self.whole(command, reply, inode, write);
         }
         let stat = *about.stat()?;
         let registers = ordered || (command.kind == Kind::Write && self.context.syncs_cover_all());
-        let set = |op: &mut FileOperation| (op.registers, op.credentials) = (registers, rights);
+        let set = |op: &mut FileOperation| {
+            (op.registers, op.credentials) = (registers, rights);
+            op.write = write.map(|write| write.keep(context));
+        };
         self.request(command, reply, Some(&stat), route, set, reason)
     }
 
@@ -281,23 +306,29 @@ impl<'a> Submission<'a> {
         command: &Command,
         reply: Reply,
         inode: Option<InodeKey>,
+        write: Option<KernelWrite<'a>>,
     ) -> Result<(), Errno> {
-        let len = command.len;
-        self.context.admit(len)?;
-        self.context.io().stats().add(|c| &c.iterations, 1);
+        let (context, len) = (self.context, command.len);
+        context.admit(len)?;
+        let write = write.map(KernelWrite::forget);
+        context.io().stats().add(|c| &c.iterations, 1);
         let (data, obj) = (reply.data, reply.obj);
         let request =
-            DirectRequest { command: command.clone(), data, obj, inode, cancelled: false };
-        if self.context.queue_direct(command, request) {
+            DirectRequest { command: command.clone(), data, obj, inode, cancelled: false, write };
+        if context.queue_direct(command, request) {
             self.own_queued = true;
             self.own_used = true;
             return Ok(());
         }
-        self.context.dismiss(1, len);
+        let write = write.map(|places| context.engine().users().writes.remember(places));
+        context.dismiss(1, len);
         // Another thread took the last place.
-        let route = self.context.engine().async_route();
+        let route = context.engine().async_route();
         let stat = file::stat(command.fd)?;
-        let set = |op: &mut FileOperation| op.registers = false;
+        let set = |op: &mut FileOperation| {
+            op.registers = false;
+            op.write = write.map(|write| write.keep(context));
+        };
         self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
     }
 

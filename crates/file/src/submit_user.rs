@@ -44,7 +44,8 @@ impl Submission<'_> {
         let nowait = command.wants_nowait();
         let result = match self.start_on(file, command, reply) {
             Ok(None) => return Ok(()),
-            Ok(Some(bytes)) => Ok(bytes),
+            // The kernel may have had a part before the file was opened in the page cache.
+            Ok(Some(bytes)) => Ok(command.transferred() + bytes),
             Err(Errno::AGAIN) if nowait => Err(Errno::AGAIN),
             Err(errno) => return Err(errno),
         };
@@ -114,9 +115,10 @@ impl Submission<'_> {
     }
 
     fn write_now(&mut self, file: &Arc<UserFile>, command: &Command) -> Start {
+        let (segments, offset) = command.rest();
         // SAFETY: as above.
-        let mut user = unsafe { User::new(command.segments.clone()) };
-        let (offset, len) = (command.offset as u64, user.len());
+        let mut user = unsafe { User::new(segments) };
+        let len = user.len();
         let section = Section::enter(self.context.engine());
         let begun = file.cached().write_cached(offset, &mut user);
         drop(section);

@@ -8,12 +8,14 @@
 //! close-to-open: an open looks whether the file has changed, a sync or the last close writes.
 
 use crate::{
-    Command, Engine, Kind,
+    Command, Context, Engine, Kind,
     exclusion::{leave, wait_for_turn},
     hold::{self, HeldFile},
     inode_marks::{InodeMarks, Mark},
     kept::Kept,
+    kernel_writes::{KernelWrite, KernelWrites, UnknownWrite},
     order::{Access, InodeKey},
+    parker::{Parker, sleep_through},
     section::Section,
 };
 use core::sync::atomic::{
@@ -26,17 +28,17 @@ use nowait_cache::{
     SyncOperation, Target, WriteOperation, copy::User, readahead::Advice as Pattern,
 };
 use nowait_retry::{Step, WaitEntry};
-use nowait_sys::mutex::Mutex;
+use nowait_sys::mutex::{Mutex, MutexGuard};
 use nowait_sys::{
     Errno, Fd,
     file::{self, Advice, O_DIRECT, O_RDONLY, O_RDWR, Version},
+    mistake::{self, Mistake},
 };
 use rustc_hash::FxHashMap;
 use std::{
     ops::Range,
     sync::{Arc, Weak},
-    task::{Wake, Waker},
-    thread::Thread,
+    task::Waker,
 };
 
 /// Alignment of direct requests: that of frames suits every device.
@@ -62,6 +64,8 @@ pub struct UserFile {
     given_up: AtomicBool,
     /// The file as it was when its pages were known to be those on disk.
     seen: Mutex<Version>,
+    /// Writes past the cache are waited for, which were in flight before.
+    is_opening: AtomicBool,
     direct_open: Arc<BothTables>,
     /// For looks at the file itself, too.
     tail: Arc<BothTables>,
@@ -154,6 +158,9 @@ impl BothTables {
     }
 }
 
+/// The user files by inode, locked.
+type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Weak<UserFile>>>;
+
 /// The user files of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
@@ -161,6 +168,7 @@ pub(crate) struct Users {
     /// Whether there ever was one: most programs never look further.
     any: AtomicBool,
     marks: Arc<InodeMarks>,
+    pub(crate) writes: KernelWrites,
     pub(crate) graves: Arc<Graves>,
     pub(crate) kept: Arc<Kept>,
 }
@@ -185,6 +193,26 @@ impl Users {
         self.with_key((stat.dev, stat.ino)).filter(|file| !file.is_given_up())
     }
 
+    /// Counts a write to the inode that goes to the kernel, until it ends.
+    ///
+    /// # Errors
+    /// The user file of the inode, which has the write instead.
+    pub(crate) fn begin_write(&self, key: InodeKey) -> Result<KernelWrite<'_>, Arc<UserFile>> {
+        let write = self.writes.enter(key);
+        let open = if self.may_have(key) { self.with_key(key) } else { None };
+        match open.filter(|file| !file.is_given_up()) {
+            Some(file) => Err(file),
+            None => Ok(write),
+        }
+    }
+
+    /// The same for a write that is over soon, to an inode that was not looked up. `None`: there
+    /// are user files, and it may be one of theirs.
+    pub(crate) fn begin_unknown(&self, context: &Context) -> Option<UnknownWrite<'_>> {
+        let write = self.writes.enter_unknown(context);
+        (!self.have_any()).then_some(write)
+    }
+
     /// Returns all that are open.
     pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
         self.files.lock().values().filter_map(Weak::upgrade).collect()
@@ -199,11 +227,29 @@ impl Users {
 impl UserFile {
     /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's.
     ///
-    /// What is cached of it is dropped if somebody else has changed it. May wait for the disk.
+    /// What is cached of it is dropped if another process has changed it. Waits for the writes in
+    /// flight that the engine does past the cache, and may wait for the disk.
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
     /// and `EAGAIN`: too many files are under way to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
+        UserFile::open_or(engine, fd, UserFile::open_after_writes)
+    }
+
+    /// The same on a thread that submits, and may not wait for what it has submitted.
+    ///
+    /// # Errors
+    /// Those of [`UserFile::open`]. `EBUSY`: a write past the cache is in flight.
+    pub fn open_if_idle(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
+        UserFile::open_or(engine, fd, |_, _, _| Err(Errno::BUSY))
+    }
+
+    /// Opens it; `busy` decides where writes past the cache are in flight.
+    fn open_or(
+        engine: &Arc<Engine>,
+        fd: i32,
+        busy: impl FnOnce(Arc<UserFile>, &Arc<Engine>, Files<'_>) -> Result<Arc<UserFile>, Errno>,
+    ) -> Result<Arc<UserFile>, Errno> {
         engine.users().graves.clear();
         let stat = file::stat(fd)?;
         if !stat.is_regular() {
@@ -214,21 +260,60 @@ impl UserFile {
         let mut files = engine.users().files.lock();
         if let Some(open) = files.get(&key).and_then(Weak::upgrade) {
             drop(files);
+            open.wait_until_open(engine);
             open.look_again(engine);
             return Ok(open);
         }
         engine.start_cleaner()?;
-        // Only now: an earlier cache of the file may have written to it until it ended.
-        let version = file::version(fd)?;
-        let made = Arc::new(UserFile::make(engine, fd, key, version)?);
-        files.retain(|_, file| file.strong_count() > 0);
-        files.insert(key, Arc::downgrade(&made));
-        engine.users().any.store(true, Release);
-        drop(files);
+        // From here on a write past the cache finds the mark, or is found in flight.
+        let mark = engine.users().marks.mark(key);
+        let is_idle = engine.users().writes.none_at_all(key) || mistake::makes(Mistake::OpenAtOnce);
+        let made = Arc::new(UserFile::make(engine, fd, key, mark)?);
+        if !is_idle {
+            return busy(made, engine, files);
+        }
+        made.publish(engine, &mut files);
         Ok(made)
     }
 
-    fn make(engine: &Engine, fd: i32, key: InodeKey, version: Version) -> Result<UserFile, Errno> {
+    /// Waits for the writes in flight past the cache; requests that come now wait for that, too.
+    fn open_after_writes(
+        self: Arc<Self>,
+        engine: &Arc<Engine>,
+        mut files: Files<'_>,
+    ) -> Result<Arc<UserFile>, Errno> {
+        self.is_opening.store(true, Release);
+        let ticket = engine.orders().enter_open(self.key);
+        self.publish(engine, &mut files);
+        drop(files);
+        let parker = Parker::new();
+        let waker = Waker::from(parker.clone());
+        engine.users().writes.wait_for_none(self.key, &waker, || parker.sleep(engine));
+        let mut look = Change::outside(&self.cached);
+        let looked = run_change(engine, &mut look).map(|()| self.take_as_it_is(look));
+        self.is_opening.store(false, Release);
+        leave(engine, &ticket);
+        looked.map(|()| self)
+    }
+
+    /// Lets others find it.
+    fn publish(self: &Arc<Self>, engine: &Engine, files: &mut Files<'_>) {
+        files.retain(|_, file| file.strong_count() > 0);
+        files.insert(self.key, Arc::downgrade(self));
+        engine.users().any.store(true, Release);
+    }
+
+    /// Waits for the end of the open, if that waits for writes.
+    pub fn wait_until_open(self: &Arc<Self>, engine: &Arc<Engine>) {
+        if self.is_opening.load(Acquire) {
+            let ticket = wait_for_turn(engine, self, 0..u64::MAX, Access::Sync);
+            leave(engine, &ticket);
+        }
+    }
+
+    fn make(engine: &Engine, fd: i32, key: InodeKey, mark: Mark) -> Result<UserFile, Errno> {
+        // Only now: an earlier cache of the file may have written to it until it ended.
+        let version = file::version(fd)?;
         let (tail, writable) = match file::reopen(fd, O_RDWR) {
             Ok(tail) => (tail, true),
             Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => {
@@ -258,11 +343,12 @@ impl UserFile {
             direct: past_kernel,
             given_up: AtomicBool::new(false),
             seen: Mutex::new(version),
+            is_opening: AtomicBool::new(false),
             direct_open: direct,
             tail,
             kept: engine.users().kept.clone(),
             is_kept: AtomicBool::new(false),
-            _mark: engine.users().marks.mark(key),
+            _mark: mark,
         })
     }
 
@@ -385,26 +471,6 @@ impl UserFile {
 /// Those of [`Change::iterate`].
 pub(crate) fn run_change(engine: &Arc<Engine>, change: &mut Change) -> Result<(), Errno> {
     sleep_through(engine, |bios, wait| change.iterate(bios, wait)).map(drop)
-}
-
-/// Runs iterations to the end on the calling thread, which is kicked like a request.
-fn sleep_through(
-    engine: &Arc<Engine>,
-    mut iterate: impl FnMut(&mut Vec<Bio>, &dyn Fn() -> WaitEntry) -> Step,
-) -> Result<u32, Errno> {
-    let parker = Parker::new();
-    let waker = Waker::from(parker.clone());
-    let mut bios = Vec::new();
-    loop {
-        let section = Section::enter(engine);
-        let step = iterate(&mut bios, &|| WaitEntry::from(waker.clone()));
-        engine.carry(&mut bios);
-        drop(section);
-        match step {
-            Step::Done(result) => return result,
-            Step::Queued | Step::Retry => parker.sleep(engine),
-        }
-    }
 }
 
 /// A request to a user file.
@@ -552,7 +618,7 @@ impl UserOperation {
     ) -> Result<UserOperation, Errno> {
         let opened = opened.into();
         let file = opened.file;
-        let (segments, offset) = (command.segments.clone(), command.offset as u64);
+        let (segments, offset) = command.rest();
         let durable = command.durable();
         // SAFETY: promised above.
         Ok(unsafe {
@@ -594,33 +660,5 @@ impl Drop for UserOperation {
         if self.is_write() {
             self.file.keep();
         }
-    }
-}
-
-/// A thread that sleeps until it is kicked.
-pub(crate) struct Parker {
-    kicked: AtomicBool,
-    thread: Thread,
-}
-
-impl Parker {
-    pub(crate) fn new() -> Arc<Parker> {
-        Arc::new(Parker { kicked: AtomicBool::new(false), thread: std::thread::current() })
-    }
-
-    pub(crate) fn sleep(&self, engine: &Arc<Engine>) {
-        while !self.kicked.swap(false, Acquire) {
-            engine.look_after_loops();
-            if !engine.turn_for_sleeper() {
-                std::thread::park();
-            }
-        }
-    }
-}
-
-impl Wake for Parker {
-    fn wake(self: Arc<Self>) {
-        self.kicked.store(true, Release);
-        self.thread.unpark();
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::{Error, File};
 use core::ops::Range;
+use nowait_file::UserFile;
 use nowait_sys::{Errno, sparse};
+use std::sync::Arc;
 
 pub use nowait_sys::sparse::Zeroing;
 
@@ -41,8 +43,9 @@ impl File {
         if len == 0 {
             return Ok(());
         }
-        let excluded = self.user().map(|user| user.exclude(self.engine())).transpose();
-        let zeroed = excluded.and_then(|_held| sparse::zero(self.fd(), range.start, len, zeroing));
+        let zero = || sparse::zero(self.fd(), range.start, len, zeroing);
+        let cached = |user: &Arc<UserFile>| user.exclude(self.engine()).and_then(|_held| zero());
+        let zeroed = self.change(cached, zero);
         zeroed.map_err(|errno| self.about(&format!("zeroing of {range:?}"), errno))
     }
 

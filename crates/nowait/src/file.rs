@@ -4,7 +4,7 @@ use crate::{CacheMode, Error, Lent, Nowait, OpenOptions, align::Alignment, error
 use nowait_block::Segments;
 use nowait_cache::{OpenFile, SyncLevel};
 use nowait_file::{
-    Ahead, Command, Kind, Lookahead, Opened, UserFile, UserOperation, command::Flags,
+    Ahead, Command, InodeKey, Kind, Lookahead, Opened, UserFile, UserOperation, command::Flags,
     command::LEN_MAX,
 };
 use nowait_sys::{
@@ -38,6 +38,8 @@ struct Open {
     /// For direct I/O only.
     alignment: Option<Alignment>,
     user: Option<Arc<UserFile>>,
+    /// Device and inode.
+    key: InodeKey,
     /// What reading ahead remembers of this open, of a cached file.
     reads: Arc<OpenFile>,
     nowait: Nowait,
@@ -64,14 +66,24 @@ impl File {
         nowait: &Nowait,
         file: fs::File,
         path: &Path,
-        status_flags: i32,
+        (status_flags, key): (i32, InodeKey),
         access: Access,
         alignment: Option<Alignment>,
         user: Option<Arc<UserFile>>,
     ) -> File {
         let (path, nowait, reads) = (path.into(), nowait.clone(), UserFile::new_open());
         user.iter().for_each(|user| user.enter());
-        File(Arc::new(Open { file, path, status_flags, access, alignment, user, reads, nowait }))
+        File(Arc::new(Open {
+            file,
+            path,
+            status_flags,
+            access,
+            alignment,
+            user,
+            key,
+            reads,
+            nowait,
+        }))
     }
 
     /// Returns the path as it was given to open.
@@ -106,12 +118,31 @@ impl File {
     }
 
     fn cut(&self, bytes: u64) -> Result<(), Errno> {
-        match self.user() {
-            Some(_) if !self.0.access.write => Err(Errno::INVAL),
-            Some(user) => user.set_len(self.engine(), bytes),
-            None => self.0.file.set_len(bytes).map_err(|error| {
+        let cached = |user: &Arc<UserFile>| match self.0.access.write {
+            true => user.set_len(self.engine(), bytes),
+            false => Err(Errno::INVAL),
+        };
+        self.change(cached, || {
+            self.0.file.set_len(bytes).map_err(|error| {
                 error.raw_os_error().map_or(Errno::INVAL, Errno::new) // more than a file can have
-            }),
+            })
+        })
+    }
+
+    /// Changes the file through the page cache, if it is there, or past it, so that an open in the
+    /// page cache waits for the end of that.
+    pub(crate) fn change<T>(
+        &self,
+        cached: impl Fn(&Arc<UserFile>) -> T,
+        kernel: impl Fn() -> T,
+    ) -> T {
+        loop {
+            if let Some(user) = self.user() {
+                return cached(&user);
+            }
+            if let Some(changed) = self.engine().past_cache(self.0.key, &kernel) {
+                return changed;
+            }
         }
     }
 
@@ -322,19 +353,20 @@ impl File {
         call: impl Fn(i32, i64) -> Result<usize, Errno>,
     ) -> Result<usize, Error> {
         let signed = self.check(kind, segments, offset)?;
-        if let Some(user) = self.user() {
-            let done = self.transfer_cached(&user, kind, segments, signed);
-            return done.map_err(|errno| self.refused(kind, errno, sum(segments), offset));
-        }
-        loop {
-            match call(self.fd(), signed) {
-                Err(Errno::INTR) => {}
-                result => {
-                    return result
-                        .map_err(|errno| self.refused(kind, errno, sum(segments), offset));
+        let cached = |user: &Arc<UserFile>| self.transfer_cached(user, kind, segments, signed);
+        let kernel = || {
+            loop {
+                match call(self.fd(), signed) {
+                    Err(Errno::INTR) => {}
+                    result => return result,
                 }
             }
-        }
+        };
+        let done = match kind {
+            Kind::Write => self.change(cached, kernel),
+            _ => self.user().map_or_else(kernel, |user| cached(&user)),
+        };
+        done.map_err(|errno| self.refused(kind, errno, sum(segments), offset))
     }
 
     /// Runs the operation of a queue's request on this thread.
@@ -428,9 +460,13 @@ impl File {
     }
 
     /// Returns the file as the page cache has it: opened in that mode, or by another open of the
-    /// same file, which must see what is done here.
+    /// same file, which must see what is done here; waits for the end of such an open.
     pub(crate) fn user(&self) -> Option<Arc<UserFile>> {
-        self.0.user.clone().or_else(|| self.0.nowait.engine().cached(self.fd()))
+        self.0.user.clone().or_else(|| {
+            let user = self.engine().cached(self.fd())?;
+            user.wait_until_open(self.engine());
+            Some(user)
+        })
     }
 
     /// Returns the file as the page cache has it, if this open is in that mode.

@@ -154,7 +154,8 @@ impl OpenOptions {
         // The kernel's truncation would pass by what is cached of the file.
         let file = std.custom_flags(flags & !O_TRUNC).open(path).map_err(|e| failed(&e))?;
         let fd = file.as_raw_fd();
-        let flags = file::status_flags(fd).map_err(|errno| failed(&errno_to_io(errno)))?;
+        let seen = file::status_flags(fd).and_then(|flags| Ok((flags, file::stat(fd)?)));
+        let (flags, stat) = seen.map_err(|errno| failed(&errno_to_io(errno)))?;
         let alignment = match self.cache {
             CacheMode::Direct => Some(Alignment::of(fd, self.access.read)),
             _ => None,
@@ -165,7 +166,15 @@ impl OpenOptions {
             })?),
             _ => None,
         };
-        let file = File::from_parts(nowait, file, path, flags, self.access, alignment, user);
+        let file = File::from_parts(
+            nowait,
+            file,
+            path,
+            (flags, (stat.dev, stat.ino)),
+            self.access,
+            alignment,
+            user,
+        );
         if truncates {
             file.empty().map_err(|errno| failed(&errno_to_io(errno)))?;
         }

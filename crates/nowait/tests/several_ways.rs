@@ -4,7 +4,9 @@ mod common;
 
 use common::{BLOCK, folder, on_every_engine};
 use futures_lite::future::block_on;
-use nowait::{Advice, AlignedBuffer, AsyncFile, CacheMode, File, Nowait, OpenOptions, Zeroing};
+use nowait::{
+    Advice, AlignedBuffer, AsyncFile, CacheMode, File, Nowait, OpenOptions, Queue, Zeroing,
+};
 use std::{path::Path, sync::Barrier, thread};
 
 const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
@@ -182,6 +184,28 @@ fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
             file.read_exact_at(&mut back, 0).unwrap();
             assert!(back.iter().all(|byte| *byte == 2), "round {round}: all of the write");
             assert!(std::fs::read(&path).unwrap() == back, "round {round}: as it is in the file");
+        }
+    });
+}
+
+/// The thread that opens is the one that has to bring them to their end.
+#[test]
+fn an_open_in_the_cache_finds_what_was_in_flight_past_it() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        for mode in [CacheMode::Host, CacheMode::Direct] {
+            let path = folder.path().join(format!("{mode:?}"));
+            std::fs::write(&path, vec![1; 8 * BLOCK]).unwrap();
+            let past = all().cache(mode).open(nowait, &path).unwrap();
+            let mut queue: Queue<usize, AlignedBuffer> = nowait.queue(16).unwrap();
+            for block in 0..8 {
+                let bytes = filled(BLOCK, 2);
+                queue.write(&past, bytes, (block * BLOCK) as u64, block).unwrap();
+            }
+            queue.submit();
+            let cached = all().open(nowait, &path).unwrap();
+            assert_eq!(contents(&cached), vec![2; 8 * BLOCK], "{mode:?}");
+            queue.reap(8, None, |end| assert_eq!(end.result.unwrap(), BLOCK)).unwrap();
         }
     });
 }

@@ -111,7 +111,8 @@ impl CachedFiles {
                 return None;
             }
         }
-        let file = UserFile::open(engine, fd).ok()?;
+        // Not while a write past the cache is in flight: this may be the thread that must end it.
+        let file = UserFile::open_if_idle(engine, fd).ok()?;
         let writes = flags & O_ACCMODE != O_RDONLY;
         if !file.is_direct() || (writes && !file.is_writable()) {
             // Kept open all the same: to close it would drop the process's locks.

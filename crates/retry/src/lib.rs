@@ -15,12 +15,14 @@
 //! * [`event_ring`]: completions, laid out as the kernel's user-mapped ring
 //! * [`waiters`]: threads that wait for completions
 //! * [`watch`]: a periodic look at what no thread waits for, only while there is something
+//! * [`counter`]: counters of two sides, of which one must see the other
 //! * [`outcome`]: how a request ended, in the application's memory, and the threads that sleep for
 //!   it
 //! * [`context`]: slots, completions, waiting, destruction
 //! * [`stats`]: counters and the histogram of a report
 
 pub mod context;
+pub mod counter;
 pub mod event_ring;
 pub mod kick;
 pub mod operation;

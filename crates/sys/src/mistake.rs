@@ -18,17 +18,20 @@ pub enum Mistake {
     CommitForOthers,
     /// Requests that overlap do not wait for each other.
     NoOrder,
+    /// An open in the page cache does not wait for the writes in flight past it.
+    OpenAtOnce,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 6] = [
+    pub const ALL: [Mistake; 7] = [
         Mistake::RegisterTooLate,
         Mistake::KickNobody,
         Mistake::AbandonAtClose,
         Mistake::KeepNothing,
         Mistake::CommitForOthers,
         Mistake::NoOrder,
+        Mistake::OpenAtOnce,
     ];
 }
 

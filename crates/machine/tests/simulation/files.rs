@@ -45,14 +45,10 @@ impl Setup {
             .build()
             .unwrap();
         let all = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
-        // An open in `User` does not wait for requests that go through the kernel: it comes first.
-        let (first, modes) = match prng.index(3) {
-            0 => (CacheMode::User, vec![CacheMode::User]),
-            1 => (CacheMode::User, vec![CacheMode::Host, CacheMode::Direct]),
-            _ => {
-                let mode = all[prng.index(3)];
-                (mode, vec![mode])
-            }
+        let first = all[prng.index(3)];
+        let modes = match prng.chance(500_000) {
+            true => all.to_vec(),
+            false => vec![all[prng.index(3)]],
         };
         let faulty = prng.chance(300_000);
         Setup { nowait, model: Model::new(PAGES), modes, first, faulty }

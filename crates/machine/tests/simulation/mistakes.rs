@@ -11,6 +11,7 @@ const FOUND_BY: [(Mistake, Program); Mistake::ALL.len()] = [
     (Mistake::KeepNothing, files::program),
     (Mistake::CommitForOthers, contexts::program),
     (Mistake::NoOrder, files::program),
+    (Mistake::OpenAtOnce, files::program),
 ];
 
 /// Runs in which each must be found.

@@ -1,0 +1,221 @@
+//! Writes in flight that go past the page cache of the engine, counted by inode.
+//!
+//! A page that the cache reads while such a write is in flight may be what was there before, and
+//! would be kept, or written back over it. So an open in the cache waits until none is left:
+//!
+//! ```text
+//!   a write:  count itself, then look for the mark     the open:  mark the inode, then look for
+//!             of the inode; marked: go to the cache               writes; wait until they ended
+//! ```
+//! One of the two sees the other. A writer takes no lock and never waits.
+
+use crate::{Context, order::InodeKey};
+use core::hash::{BuildHasher, BuildHasherDefault};
+use nowait_retry::counter::{Counter, ZeroWaiters};
+use rustc_hash::FxHasher;
+use std::{sync::Arc, task::Waker};
+
+/// Counters of one kind. 16 KiB.
+const PLACES: usize = 4096;
+/// Counters of writes to files whose inode was not looked up.
+const UNKNOWN: usize = 16;
+
+/// The counters of an engine.
+#[derive(Debug)]
+pub(crate) struct KernelWrites {
+    /// By one hash of the inode and by another: two inodes rarely share both.
+    first: Box<[Counter]>,
+    second: Box<[Counter]>,
+    unknown: [Unknown; UNKNOWN],
+    /// Opens that wait.
+    opens: ZeroWaiters,
+}
+
+/// In a cache line of its own: contexts of different threads count in different ones.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Unknown(Counter);
+
+/// Where the writes of an inode are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Places(u16, u16);
+
+impl Places {
+    fn of(key: InodeKey) -> Places {
+        const BITS: u32 = PLACES.ilog2();
+        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(key);
+        let place = |shift: u32| (hash >> (u64::BITS - shift)) as usize % PLACES;
+        Places(place(BITS) as u16, place(2 * BITS) as u16)
+    }
+}
+
+impl Default for KernelWrites {
+    fn default() -> KernelWrites {
+        let counters = || (0..PLACES).map(|_| Counter::default()).collect();
+        KernelWrites {
+            first: counters(),
+            second: counters(),
+            unknown: core::array::from_fn(|_| Unknown::default()),
+            opens: ZeroWaiters::default(),
+        }
+    }
+}
+
+impl KernelWrites {
+    /// Counts a write; the caller looks for a mark after that.
+    pub(crate) fn enter(&self, key: InodeKey) -> KernelWrite<'_> {
+        let places = Places::of(key);
+        self.first[usize::from(places.0)].enter();
+        self.second[usize::from(places.1)].enter();
+        KernelWrite { writes: self, places }
+    }
+
+    /// Counts a short write by `context` to a file whose inode is not known; the caller looks for
+    /// marks of any inode after that.
+    pub(crate) fn enter_unknown(&self, context: &Context) -> UnknownWrite<'_> {
+        let address = core::ptr::from_ref(context) as usize;
+        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(address);
+        let counter = &self.unknown[(hash >> (u64::BITS - UNKNOWN.ilog2())) as usize].0;
+        counter.enter();
+        UnknownWrite { writes: self, counter }
+    }
+
+    /// Takes back what [`KernelWrite::forget`] has left.
+    pub(crate) fn remember(&self, places: Places) -> KernelWrite<'_> {
+        KernelWrite { writes: self, places }
+    }
+
+    /// Ends what [`KernelWrite::forget`] has left.
+    pub(crate) fn leave(&self, places: Places) {
+        let first = self.first[usize::from(places.0)].leave();
+        let second = self.second[usize::from(places.1)].leave();
+        if first || second {
+            self.opens.wake();
+        }
+    }
+
+    /// Tells whether no write to the inode is in flight; a no may be wrong.
+    pub(crate) fn none(&self, key: InodeKey) -> bool {
+        let Places(first, second) = Places::of(key);
+        self.first[usize::from(first)].is_zero() || self.second[usize::from(second)].is_zero()
+    }
+
+    /// Tells whether no write is in flight that this counter of unknown inodes counts.
+    fn none_unknown(&self, index: usize) -> bool {
+        self.unknown[index].0.is_zero()
+    }
+
+    /// Tells whether no write is in flight that may be one to the inode.
+    pub(crate) fn none_at_all(&self, key: InodeKey) -> bool {
+        (0..UNKNOWN).all(|index| self.none_unknown(index)) && self.none(key)
+    }
+
+    /// Waits, by `sleep`, until no write to the inode is in flight. It is marked, so that no other
+    /// begins: `sleep` returns when `waker` is woken, or earlier.
+    pub(crate) fn wait_for_none(&self, key: InodeKey, waker: &Waker, sleep: impl Fn()) {
+        let wait = |is_over: &dyn Fn() -> bool| self.opens.wait(waker, is_over, &sleep);
+        (0..UNKNOWN).for_each(|index| wait(&|| self.none_unknown(index)));
+        wait(&|| self.none(key));
+    }
+}
+
+/// A write that is counted until this goes.
+#[derive(Debug)]
+pub(crate) struct KernelWrite<'a> {
+    writes: &'a KernelWrites,
+    places: Places,
+}
+
+impl KernelWrite<'_> {
+    /// Leaves the write counted, for a request that ends it by [`KernelWrites::leave`].
+    pub(crate) fn forget(self) -> Places {
+        let places = self.places;
+        core::mem::forget(self);
+        places
+    }
+
+    /// Makes it one that a request keeps.
+    pub(crate) fn keep(self, context: &Arc<Context>) -> KeptWrite {
+        KeptWrite::of(self.forget(), context)
+    }
+}
+
+impl Drop for KernelWrite<'_> {
+    fn drop(&mut self) {
+        self.writes.leave(self.places);
+    }
+}
+
+/// The same in a request.
+pub(crate) struct KeptWrite {
+    context: Arc<Context>,
+    places: Places,
+}
+
+impl KeptWrite {
+    /// Takes over what was left counted.
+    pub(crate) fn of(places: Places, context: &Arc<Context>) -> KeptWrite {
+        KeptWrite { context: context.clone(), places }
+    }
+}
+
+impl Drop for KeptWrite {
+    fn drop(&mut self) {
+        self.context.engine().users().writes.leave(self.places);
+    }
+}
+
+/// A write to a file whose inode is not known, counted until this goes.
+#[derive(Debug)]
+pub(crate) struct UnknownWrite<'a> {
+    writes: &'a KernelWrites,
+    counter: &'a Counter,
+}
+
+impl Drop for UnknownWrite<'_> {
+    fn drop(&mut self) {
+        if self.counter.leave() {
+            self.writes.opens.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    #[test]
+    fn a_write_is_counted_until_it_ends() {
+        let writes = KernelWrites::default();
+        assert!(writes.none_at_all((1, 2)));
+        let write = writes.enter((1, 2));
+        assert!(!writes.none((1, 2)) && writes.none((1, 3)));
+        let places = write.forget();
+        assert!(!writes.none((1, 2)));
+        writes.leave(places);
+        assert!(writes.none_at_all((1, 2)));
+    }
+
+    #[test]
+    fn few_inodes_share_both_places() {
+        let writes = KernelWrites::default();
+        let in_flight: Vec<_> = (0..256).map(|inode| writes.enter((64_769, inode))).collect();
+        let shared = (256..100_000).filter(|inode| !writes.none((64_769, *inode))).count();
+        assert!(shared < 1000, "{shared} of 99,744 inodes beside 256 others");
+        drop(in_flight);
+        assert!((0..256).all(|inode| writes.none((64_769, inode))));
+    }
+
+    #[test]
+    fn an_open_waits_for_the_writes_of_its_inode_alone() {
+        let writes = KernelWrites::default();
+        let (mine, _others) = (Cell::new(Some(writes.enter((1, 2)))), writes.enter((1, 3)));
+        let sleeps = Cell::new(0);
+        writes.wait_for_none((1, 2), Waker::noop(), || {
+            sleeps.set(sleeps.get() + 1);
+            drop(mine.take());
+        });
+        assert_eq!(sleeps.get(), 1);
+    }
+}

@@ -1,0 +1,143 @@
+//! Counters of two sides, of which one must see the other: each counts itself before it looks.
+
+use crate::sync::{AtomicU32, Mutex, Ordering::SeqCst};
+use std::task::Waker;
+
+/// How many of one side there are. To count and to look are sequentially consistent: of two sides
+/// that each count themselves and look at the other's counter then, one sees the other.
+#[derive(Debug)]
+pub struct Counter(AtomicU32);
+
+impl Default for Counter {
+    fn default() -> Counter {
+        Counter(AtomicU32::new(0))
+    }
+}
+
+impl Counter {
+    /// Counts one more.
+    pub fn enter(&self) {
+        self.0.fetch_add(1, SeqCst);
+        // Loom takes sequentially consistent accesses for weaker ones; fences it knows.
+        #[cfg(loom)]
+        crate::sync::fence(SeqCst);
+    }
+
+    /// Counts one less; true: it was the last. Then those who wait for that are to be woken.
+    #[must_use]
+    pub fn leave(&self) -> bool {
+        let was_last = self.0.fetch_sub(1, SeqCst) == 1;
+        #[cfg(loom)]
+        crate::sync::fence(SeqCst);
+        was_last
+    }
+
+    /// Tells whether there is none.
+    pub fn is_zero(&self) -> bool {
+        self.0.load(SeqCst) == 0
+    }
+}
+
+/// Those who wait until a counter is zero.
+#[derive(Debug)]
+pub struct ZeroWaiters {
+    waiting: Counter,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Default for ZeroWaiters {
+    fn default() -> ZeroWaiters {
+        ZeroWaiters { waiting: Counter::default(), wakers: Mutex::new(Vec::new()) }
+    }
+}
+
+impl ZeroWaiters {
+    /// Waits until `is_zero`, by `sleep`, which returns when `waker` is woken, or earlier.
+    pub fn wait(&self, waker: &Waker, is_zero: impl Fn() -> bool, sleep: impl Fn()) {
+        self.waiting.enter();
+        loop {
+            self.wakers.lock().push(waker.clone());
+            if is_zero() {
+                break;
+            }
+            sleep();
+        }
+        let _ = self.waiting.leave();
+        self.wakers.lock().retain(|other| !other.will_wake(waker));
+    }
+
+    /// Wakes them, if any: after a counter has become zero. A look, and no lock, if there is none.
+    pub fn wake(&self) {
+        if !self.waiting.is_zero() {
+            let wakers = core::mem::take(&mut *self.wakers.lock());
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{Arc, AtomicBool, Ordering::Relaxed};
+    use loom::{sync::Notify, thread};
+    use std::task::Wake;
+
+    struct Kick(Notify);
+
+    impl Wake for Kick {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.notify();
+        }
+    }
+
+    #[derive(Default)]
+    struct Sides {
+        writes: Counter,
+        opens: Counter,
+        waiters: ZeroWaiters,
+        writing: AtomicBool,
+    }
+
+    /// A write that goes past the cache unless it sees the open, which waits for it otherwise.
+    fn model(looks_first: bool, wake: fn(&ZeroWaiters)) {
+        loom::model(move || {
+            let sides = Arc::new(Sides { writing: AtomicBool::new(false), ..Sides::default() });
+            let other = sides.clone();
+            let writer = thread::spawn(move || {
+                let is_alone = looks_first && other.opens.is_zero();
+                other.writes.enter();
+                if is_alone || other.opens.is_zero() {
+                    other.writing.store(true, Relaxed);
+                    other.writing.store(false, Relaxed);
+                }
+                if other.writes.leave() {
+                    wake(&other.waiters);
+                }
+            });
+            sides.opens.enter();
+            let kick = std::sync::Arc::new(Kick(Notify::new()));
+            let waker = Waker::from(kick.clone());
+            sides.waiters.wait(&waker, || sides.writes.is_zero(), || kick.0.wait());
+            assert!(!sides.writing.load(Relaxed), "a write beside what is open");
+            writer.join().unwrap();
+            assert!(!sides.writing.load(Relaxed));
+        });
+    }
+
+    #[test]
+    fn loom_an_open_and_a_write_see_each_other() {
+        model(false, ZeroWaiters::wake);
+    }
+
+    #[test]
+    #[should_panic(expected = "a write beside what is open")]
+    fn loom_canary_a_write_that_looks_before_it_counts_itself_is_caught() {
+        model(true, ZeroWaiters::wake);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_canary_an_end_that_wakes_nobody_is_caught() {
+        model(false, |_| {});
+    }
+}
