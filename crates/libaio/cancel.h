@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 struct cancel {
-	/* Under way, one in another; where there are none the rest means nothing. */
+	/* Running, one in another; where there are none the rest means nothing. */
 	unsigned calls;
 	/* What the program has; a negative state was left alone. */
 	int type, state;

@@ -108,7 +108,7 @@ int creat(const char *path, mode_t mode) { return creat64(path, mode); }
 
 static int settled(int fd) { return is_cached(fd) ? UNCANCELLED(nowait_settle_file(fd)) : 0; }
 
-/* An error stays with the file, for who makes it durable. */
+/* An error stays with the file, for the next sync. */
 static void settle(int fd) { settled(fd); }
 
 /* The C library's own: cancellation points, as the public ones are. */
@@ -412,7 +412,7 @@ void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t o
 
 /* --- gives advice ------------------------------------------------------------------------ */
 
-/* What is to be read ahead must not go to the kernel's cache too; what is no advice is told so. */
+/* What is to be read ahead must not go to the kernel's cache too; no advice is an error. */
 int posix_fadvise64(int fd, off64_t offset, off64_t len, int advice)
 {
 	if (is_cached(fd) && UNCANCELLED(nowait_advise(fd, offset, len, advice)))

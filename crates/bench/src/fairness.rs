@@ -225,7 +225,7 @@ impl Run<'_> {
         let mut random = SplitMix(2);
         let mut free: Vec<u64> = (0..depth as u64).collect();
         let mut places = vec![0; depth];
-        let mut under_way = 0;
+        let mut in_flight = 0;
         loop {
             if !over.load(Relaxed) {
                 let transfers: Vec<_> = free
@@ -236,14 +236,14 @@ impl Run<'_> {
                         (name, Segments::One(rig.segment(name as usize * BLOCK, BLOCK)), at)
                     })
                     .collect();
-                under_way += transfers.len();
+                in_flight += transfers.len();
                 rig.submit(self.far, Kind::Read, transfers.into_iter())?;
             }
-            if under_way == 0 {
+            if in_flight == 0 {
                 return Ok(());
             }
             let checked = free.len();
-            under_way -= rig.reap(under_way, BLOCK, |name| free.push(name))?;
+            in_flight -= rig.reap(in_flight, BLOCK, |name| free.push(name))?;
             for name in &free[checked..] {
                 check(&rig, *name as usize, places[*name as usize])?;
             }

@@ -247,7 +247,7 @@ impl Plan {
         let mut random = SplitMix(seed);
         let mut slots = [Slot::default(); CHUNKS];
         let mut free: Vec<usize> = (0..CHUNKS).collect();
-        let (mut chunks, mut under_way) = (0u64, 0);
+        let (mut chunks, mut in_flight) = (0u64, 0);
         memory::forget_peak();
         let cached = memory::page_cache_bytes();
         let (before, start) = (Used::now()?, Instant::now());
@@ -256,15 +256,15 @@ impl Plan {
                 let mut transfers = Vec::new();
                 for slot in free.drain(..) {
                     slots[slot] = self.add_chunk(&*rig, slot, random.next(), &mut transfers);
-                    under_way += slots[slot].left;
+                    in_flight += slots[slot].left;
                 }
                 rig.submit(file, transfers)?;
             }
-            if under_way == 0 {
+            if in_flight == 0 {
                 break;
             }
             let checked = free.len();
-            under_way -= rig.reap(under_way, self.request_bytes(), |name| {
+            in_flight -= rig.reap(in_flight, self.request_bytes(), |name| {
                 let slot = name as usize;
                 slots[slot].left -= 1;
                 if slots[slot].left == 0 {

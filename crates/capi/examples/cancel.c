@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define READS 2u /* under way at a time; they take turns */
+#define READS 2u /* in flight at a time; they take turns */
 #define SIZE 4096u
 
 struct copy {

@@ -1,4 +1,4 @@
-/* Copies a file with 32 requests under way, each with a buffer that goes round: it is read into,
+/* Copies a file with 32 requests in flight, each with a buffer that goes round: it is read into,
  * written from, and read into again.
  *
  *   cc copy.c $(pkg-config --cflags --libs nowait) && ./a.out FROM TO
@@ -26,7 +26,7 @@ struct copy {
 	/* Where the next read begins, and how long the source is. */
 	uint64_t next, size;
 	uint64_t copied;
-	int under_way;
+	int in_flight;
 };
 
 static int failed(const char *what)
@@ -40,7 +40,7 @@ static int submit(struct copy *copy, const nowait_request *request)
 	/* There are as many buffers as places in the queue, so that it is never full. */
 	if (nowait_submit(copy->queue, request, 1) != 1)
 		return failed("submit");
-	copy->under_way++;
+	copy->in_flight++;
 	return 0;
 }
 
@@ -65,7 +65,7 @@ static int go_on(struct copy *copy, const nowait_completion *done)
 	struct slot *slot = &copy->slots[number];
 	nowait_request request;
 
-	copy->under_way--;
+	copy->in_flight--;
 	if (done->result < 0)
 		return failed(slot->writing ? "write" : "read");
 	if (slot->writing) {
@@ -96,7 +96,7 @@ static int run(struct copy *copy)
 		if (!copy->slots[number].buffer || read_next(copy, number))
 			return -1;
 	}
-	while (copy->under_way > 0) {
+	while (copy->in_flight > 0) {
 		count = nowait_reap(copy->queue, done, DEPTH, 1, NOWAIT_FOREVER);
 		if (count < 0)
 			return failed("reap");
@@ -128,7 +128,7 @@ int main(int argc, char **argv)
 		failed("start");
 	else
 		result = run(&copy);
-	/* Waits for what is under way: only then are the buffers ours again. */
+	/* Waits for what is in flight: only then are the buffers ours again. */
 	nowait_queue_destroy(copy.queue);
 	for (number = 0; number < DEPTH; number++)
 		free(copy.slots[number].buffer);

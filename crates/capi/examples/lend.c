@@ -48,7 +48,7 @@ static int64_t give_out(nowait_file *file, uint64_t offset, char *buffer, unsign
 		length = (int64_t)nowait_loan_length(loan);
 		count = nowait_loan_pieces(loan, pieces, PIECES);
 		result = write_all(pieces, count);
-		/* Nobody can write to these pages before: as soon as possible. */
+		/* No thread can write to these pages before: as soon as possible. */
 		nowait_loan_return(loan);
 		return result ? result : length;
 	}

@@ -16,7 +16,7 @@ struct reader {
 	nowait_file *file;
 	nowait_queue *queue;
 	char *memory;			/* DEPTH blocks */
-	unsigned idle[DEPTH], idle_count; /* numbers of blocks of memory that nobody uses */
+	unsigned idle[DEPTH], idle_count; /* numbers of free blocks of memory */
 	uint64_t blocks;
 	uint64_t random;
 };

@@ -121,7 +121,7 @@ enum {
 /** In nowait_options.flags: count what queues do, for nowait_queue_report(). */
 #define NOWAIT_COUNT 1u
 /** In nowait_options.flags: what is 0 in the options is taken from NOWAIT_BACKEND, NOWAIT_SUBMIT,
- * NOWAIT_WORKERS and NOWAIT_CACHE_SIZE, if they are set and valid; limits on what may be under way
+ * NOWAIT_WORKERS and NOWAIT_CACHE_SIZE, if they are set and valid; limits on what may be in flight
  * from NOWAIT_MAX_REQUESTS, NOWAIT_MAX_PINNED and the same of each queue (…_CONTEXT_…). */
 #define NOWAIT_ENVIRONMENT 2u
 
@@ -140,7 +140,7 @@ typedef struct nowait_options {
 	/** Most bytes of the page cache for files in NOWAIT_CACHE_USER; 256 MiB by default. Rounded
 	 * up to 2 MiB, and taken from the system as it is used. */
 	uint64_t cache_bytes;
-	/** Most requests under way at a time in all queues, those over in nowait_submit() not
+	/** Most requests in flight at a time in all queues, those over in nowait_submit() not
 	 * counted; 524,288 by default. More are not started and end with -EAGAIN. */
 	uint64_t max_requests;
 	/** The same for the bytes that they read or write; no limit by default. The largest request
@@ -218,7 +218,7 @@ int nowait_file_open(nowait_engine *engine, const char *path, int flags, unsigne
 		     int cache, nowait_file **file);
 
 /**
- * Closes a file. It stays open for its requests that are under way.
+ * Closes a file. It stays open for its requests that are in flight.
  *
  * The last close of a file in NOWAIT_CACHE_USER blocks until what was written is with the kernel
  * or the device. Its errors are not told: sync first to know them.
@@ -250,7 +250,7 @@ int nowait_file_size(const nowait_file *file, uint64_t *size);
 int nowait_file_truncate(nowait_file *file, uint64_t size);
 
 /**
- * Makes data and metadata durable, as fsync(2). Blocks. Not ordered with writes that are under way
+ * Makes data and metadata durable, as fsync(2). Blocks. Not ordered with writes that are in flight
  * in a queue: use NOWAIT_OP_SYNC there.
  *
  * Errors: those of fsync(2). -EIO: something written before could not be written to the device.
@@ -354,7 +354,7 @@ typedef struct nowait_loan nowait_loan;
  *
  * Meanwhile writes to these pages wait: do not wait for one before you give the loan back. Lend
  * little, and not for long: the memory cannot be used for anything else.
- * Errors: -EAGAIN: not cached, or somebody is changing them: read them. -EBADF: not open for
+ * Errors: -EAGAIN: not cached, or being changed: read them. -EBADF: not open for
  * reading.
  */
 int nowait_lend(nowait_file *file, uint64_t offset, size_t length, nowait_loan **loan);
@@ -393,7 +393,7 @@ void nowait_loan_return(nowait_loan *loan);
 
 /* ---- Queues: many requests at a time ------------------------------------------------------ */
 
-/** Requests under way, and their completions. */
+/** Requests in flight, and their completions. */
 typedef struct nowait_queue nowait_queue;
 
 /** What a request asks for. */
@@ -491,7 +491,7 @@ typedef struct nowait_completion {
 int nowait_queue_create(nowait_engine *engine, uint32_t depth, nowait_queue **queue);
 
 /**
- * Gives up a queue. Waits for what is under way, because it uses buffers of the program; polls, and
+ * Gives up a queue. Waits for what is in flight, because it uses buffers of the program; polls, and
  * reads and writes of streams that are not ready, are cancelled. Completions that were not reaped
  * are lost.
  */
@@ -515,11 +515,11 @@ int nowait_submit(nowait_queue *queue, const nowait_request *requests, size_t co
 
 /**
  * Takes up to `max` completions, when at least `min` have ended or `timeout_ns` nanoseconds have
- * passed (0: at once; NOWAIT_FOREVER). Never waits for more than are under way, nor for more than
+ * passed (0: at once; NOWAIT_FOREVER). Never waits for more than are in flight, nor for more than
  * `max`. Goes on after a signal.
  *
  * Returns how many were stored at `completions`, perhaps fewer than `min`: then the time is over
- * or nothing else is under way.
+ * or nothing else is in flight.
  * Errors: -EINVAL: the queue is the parent process's. -EBUSY: another thread uses the queue.
  */
 int nowait_reap(nowait_queue *queue, nowait_completion *completions, size_t max, size_t min,
@@ -536,7 +536,7 @@ int nowait_reap(nowait_queue *queue, nowait_completion *completions, size_t max,
  */
 int nowait_cancel(nowait_queue *queue, uint64_t user_data);
 
-/** Returns how many requests the queue has: under way, and ended but not reaped. -EBUSY: another
+/** Returns how many requests the queue has: in flight, and ended but not reaped. -EBUSY: another
  * thread uses it. */
 int nowait_queue_length(nowait_queue *queue);
 

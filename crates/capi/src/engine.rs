@@ -38,7 +38,7 @@ pub struct Options {
     pub flags: u32,
     /// Size of the page cache; 0: the default.
     pub cache_bytes: u64,
-    /// Most requests under way; 0: the default.
+    /// Most requests in flight; 0: the default.
     pub max_requests: u64,
     /// Most bytes that they use; 0: no limit.
     pub max_bytes: u64,

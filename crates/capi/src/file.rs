@@ -249,12 +249,12 @@ fn count(call: impl FnOnce() -> Result<usize, nowait::Error>) -> i64 {
 /// Returns memory of the caller; without bytes the address may be null.
 ///
 /// # Safety
-/// `length` bytes at `buffer` are valid and nobody else's until the call returns.
+/// `length` bytes at `buffer` are valid and in no other use until the call returns.
 unsafe fn bytes_mut<'a>(buffer: *mut c_void, length: usize) -> &'a mut [u8] {
     if length == 0 {
         return &mut [];
     }
-    // SAFETY: promised above. Bytes of C that nobody has written are read by nobody here.
+    // SAFETY: promised above. Bytes of C that were not written are not read here.
     unsafe { core::slice::from_raw_parts_mut(buffer.cast(), length) }
 }
 

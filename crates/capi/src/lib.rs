@@ -1,4 +1,4 @@
-//! The C API: what stands behind `include/nowait.h`, which is its documentation.
+//! The C API behind `include/nowait.h`, which is its documentation.
 //!
 //! ```text
 //!  nowait.h ── engine.rs    Nowait and its options
@@ -13,7 +13,7 @@
 //! addresses that the caller has promised to leave alone. The header is written by hand; the tests
 //! compile it together with what cbindgen makes of this crate, so that the two cannot differ.
 
-// What a caller promises stands in the header, for the one who reads it: the program's author.
+// What a caller promises stands in the header, for its readers: the program's author.
 #![allow(clippy::missing_safety_doc)]
 
 mod engine;

@@ -163,7 +163,7 @@ pub unsafe extern "C" fn nowait_cancel(queue: *mut Queue, user_data: u64) -> c_i
     let result = used(unsafe { &*queue }, |queue| {
         match queue.find(|tag| *tag == user_data).is_some_and(|id| queue.cancel(id)) {
             true => Ok(0),
-            false => Err(Failure::new(Errno::NOENT, "cancel", "no such request is under way")),
+            false => Err(Failure::new(Errno::NOENT, "cancel", "no such request is in flight")),
         }
     });
     result as c_int
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn nowait_queue_report(
     })
 }
 
-/// Runs a call on a queue that nobody else uses at the moment.
+/// Runs a call on a queue that no other thread uses at the moment.
 fn used(
     queue: &Queue,
     call: impl FnOnce(&mut nowait::Queue<u64, Borrowed>) -> Result<i64, Failure>,

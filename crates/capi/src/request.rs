@@ -83,7 +83,7 @@ unsafe impl IoBuffer for Borrowed {
     }
 }
 
-// SAFETY: as above, and the memory of a read is nobody else's meanwhile. That of a write is never
+// SAFETY: as above, and the memory of a read is in no other use meanwhile. That of a write is never
 // written: the queue asks for this address for reads only.
 unsafe impl IoBufferMut for Borrowed {
     fn as_mut_ptr(&mut self) -> *mut u8 {
@@ -91,7 +91,7 @@ unsafe impl IoBufferMut for Borrowed {
     }
 }
 
-/// A descriptor of the caller, who keeps it open until it is submitted; the engine holds the open
+/// A descriptor of the caller, which keeps it open until it is submitted; the engine holds the open
 /// file from then on.
 struct Source(i32);
 

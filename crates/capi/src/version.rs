@@ -1,4 +1,4 @@
-//! Which version this is: that of the package.
+//! The version of the library: that of the package.
 
 use core::ffi::{CStr, c_char};
 

@@ -215,7 +215,7 @@ fn a_queue_takes_what_fits_and_every_accepted_request_ends_once() {
         tags.sort_unstable();
         assert_eq!(tags, [100, 101, 102, 103]);
         assert!(done.iter().all(|done| done.result == BLOCK as i64), "{done:?}");
-        assert_eq!(reap(queue, 8, 8, FOREVER).len(), 0, "nothing is under way: no wait");
+        assert_eq!(reap(queue, 8, 8, FOREVER).len(), 0, "nothing is in flight: no wait");
 
         // The array of vectors is copied.
         let mut read = [Block([9; BLOCK]), Block([9; BLOCK])];

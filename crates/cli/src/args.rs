@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -33,7 +33,7 @@ pub(crate) enum Command {
     /// Serve images as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(nowait_serve::ServeArgs),
-    /// Show what servers of images and programs under `nowait run` are doing.
+    /// Show the activity of image servers and of programs under `nowait run`.
     #[command(after_help = TOP_EXAMPLES)]
     Top(nowait_serve::TopArgs),
     /// Print the completions for a shell.
@@ -51,7 +51,7 @@ pub(crate) enum Command {
 }
 
 const SERVE_EXAMPLES: &str = "\
-SIGTERM or SIGINT: answers what is under way, makes it durable, and ends. SIGHUP: takes the sizes
+SIGTERM or SIGINT: answers what is in flight, makes it durable, and ends. SIGHUP: takes the sizes
 of the files as they are now, and reads certificate, key and authority again.
 
 Examples:
@@ -204,7 +204,7 @@ choice!(
     Cache {
         /// The kernel's page cache.
         Host = "host",
-        /// A cache of nowait's own, in the process: for files that nobody else uses meanwhile.
+        /// A cache of nowait's own, in the process: for files that no other program uses meanwhile.
         User = "user"
     }
 );

@@ -1,4 +1,4 @@
-//! What an executable file is, read from its headers; nothing of it is run.
+//! The kind of an executable file, read from its headers; nothing of it is run.
 
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};

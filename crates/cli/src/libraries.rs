@@ -1,4 +1,4 @@
-//! Where nowait's shared objects are, and whether they load.
+//! Finds nowait's shared objects, and checks that they load.
 
 use crate::args::Via;
 use crate::error::{Failure, Result};

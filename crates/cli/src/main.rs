@@ -5,7 +5,7 @@
 //!                 │   ├─ libraries   where the shared objects are, and whether they load
 //!                 │   └─ elf         whether PROGRAM can be helped
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
-//!                 ├─ serve, top images as block devices, and who looks on; the crate nowait-serve
+//!                 ├─ serve, top images as block devices, and their status; the crate nowait-serve
 //!                 ├─ bench      the measurements of the crate nowait-bench
 //!                 └─ man, completions
 //! ```

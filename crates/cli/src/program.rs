@@ -1,4 +1,4 @@
-//! Whether nowait can help a program, judged by its file.
+//! Judges by a program's file whether nowait can help it.
 
 use crate::elf::{self, Elf, Image};
 use nowait_sys::inspect;

@@ -20,18 +20,18 @@ const REQUESTS_MIN: usize = 8;
 const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {
-    /// Returns how many of the first of `waiting` requests to hand over while `under_way` others
+    /// Returns how many of the first of `waiting` requests to hand over while `in_flight` others
     /// have not ended; `bytes` tells how much those that wait transfer. A caller that holds back
     /// asks again when one has ended.
     pub(crate) fn share(
         &mut self,
         waiting: usize,
-        under_way: usize,
+        in_flight: usize,
         bytes: impl FnOnce() -> usize,
     ) -> usize {
-        let is_burst = under_way == 0 && waiting >= REQUESTS_MIN;
+        let is_burst = in_flight == 0 && waiting >= REQUESTS_MIN;
         match self.held_at {
-            Some(then) if then == under_way => 0,
+            Some(then) if then == in_flight => 0,
             None if is_burst && bytes() <= BYTES_MAX => {
                 let half = waiting.div_ceil(2);
                 self.held_at = Some(half);

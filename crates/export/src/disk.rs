@@ -166,10 +166,10 @@ impl Disk {
     /// Hands requests over: all, half of a burst that finds nothing in flight, or as many as there
     /// is room for. To be called again after each [`Disk::sleep`]. Does not wait.
     pub fn start(&mut self) {
-        let under_way = self.queue.len() - self.queue.ready();
+        let in_flight = self.queue.len() - self.queue.ready();
         let waiting = &self.waiting;
         let bytes = || waiting.iter().map(|waiting| waiting.what.bytes()).sum();
-        let share = self.burst.share(waiting.len(), under_way, bytes);
+        let share = self.burst.share(waiting.len(), in_flight, bytes);
         let room = DEPTH - self.queue.len();
         for _ in 0..share.min(room) {
             let Some(next) = self.waiting.pop_front() else { break };

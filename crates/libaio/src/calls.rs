@@ -228,7 +228,7 @@ fn deadline(timeout: Option<Timespec>) -> Deadline {
     }
 }
 
-/// io_cancel(2): whatever is under way can be asked to end; its event comes through the ring, and
+/// io_cancel(2): whatever is in flight can be asked to end; its event comes through the ring, and
 /// says ECANCELED if that was still possible (0 for a poll).
 pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     // SAFETY: plain data.

@@ -1,4 +1,4 @@
-//! From the application's iocb to a command, with the kernel's checks in the kernel's order
+//! Decodes the application's iocb to a command, with the kernel's checks in the kernel's order
 //! (`io_submit_one` and what it calls, fs/aio.c).
 
 use nowait::{

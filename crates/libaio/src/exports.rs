@@ -1,4 +1,4 @@
-//! What the C files call. Panics and `errno` end here.
+//! The functions that the C files call. Panics and `errno` end here.
 
 use crate::{
     calls,

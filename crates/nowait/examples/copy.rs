@@ -1,5 +1,5 @@
-//! Copies a file with 32 requests under way, each with a buffer that goes round: it is read into,
-//! written from, and read into again.
+//! Copies a file with 32 requests in flight, each with a buffer that is used again and again: it is
+//! read into, written from, and read into again.
 //!
 //! `cargo run --release -p nowait --example copy -- FROM TO`
 

@@ -8,7 +8,7 @@ use std::{error, path::PathBuf, process::ExitCode};
 const DEPTH: usize = 64;
 const CHUNK: usize = 64 << 10;
 
-/// A file that is being read; it is the tag of the one request under way on it.
+/// A file that is being read; it is the tag of the one request in flight on it.
 struct Reading {
     file: File,
     offset: u64,

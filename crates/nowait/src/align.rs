@@ -1,4 +1,4 @@
-//! What direct I/O asks of a request.
+//! The alignment that direct I/O needs.
 
 use nowait_sys::{aligned::AlignedBuffer, file, file::IoVec, inspect};
 

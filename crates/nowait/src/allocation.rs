@@ -22,7 +22,7 @@ impl File {
 
     /// Takes the file as it is now, also if another process has changed it, its size too. Blocks.
     ///
-    /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests under way,
+    /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests in flight,
     /// writes back what is cached of the file, and drops it; in the others there is nothing to do.
     /// # Errors
     /// That of a write of what was cached, which stays so then.
@@ -33,7 +33,7 @@ impl File {
 
     /// Makes `range` read as zeroes; the size stays as it is. Blocks.
     ///
-    /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests under way,
+    /// In the mode [`CacheMode::User`](crate::CacheMode::User) it waits for the requests in flight,
     /// writes back what is cached of the file, and drops it.
     /// # Errors
     /// `EOPNOTSUPP`: this file system or device cannot; write zeroes instead. Those of

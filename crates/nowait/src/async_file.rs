@@ -220,7 +220,7 @@ impl AsyncFile {
     }
 
     /// Closes this handle. The last one writes back what is only in the page cache of nowait, on a
-    /// helper thread; sync before if you want to hear of errors. Dropping the handle does the same
+    /// helper thread; sync before if you want to see errors. Dropping the handle does the same
     /// without waiting for it.
     pub async fn close(mut self) {
         if let Some(file) = self.0.take() {

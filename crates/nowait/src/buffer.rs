@@ -7,7 +7,7 @@ pub use nowait_sys::aligned::AlignedBuffer;
 /// # Safety
 /// [`IoBuffer::as_ptr`] and [`IoBuffer::len`] name initialized memory that stays valid, at this
 /// address, until the value is dropped or changed through `&mut`: moving the value does not move
-/// the memory, and nobody else writes to it.
+/// the memory, and no other code writes to it.
 pub unsafe trait IoBuffer: 'static {
     /// Returns the address of the first byte.
     fn as_ptr(&self) -> *const u8;
@@ -26,7 +26,7 @@ pub unsafe trait IoBuffer: 'static {
 /// The length says how much is read: a `Vec` without elements reads nothing, whatever its capacity.
 ///
 /// # Safety
-/// Those of [`IoBuffer`], and the same memory may be written, by nobody else.
+/// Those of [`IoBuffer`], and the same memory may be written, by no other code.
 pub unsafe trait IoBufferMut: IoBuffer {
     /// Returns the address of the first byte, for writing.
     fn as_mut_ptr(&mut self) -> *mut u8;
@@ -86,7 +86,7 @@ unsafe impl IoBufferMut for AlignedBuffer {
     }
 }
 
-// SAFETY: static memory is never freed, and nobody writes to what is shared.
+// SAFETY: static memory is never freed, and shared memory is not written.
 unsafe impl IoBuffer for &'static [u8] {
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)

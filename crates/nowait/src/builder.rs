@@ -76,8 +76,8 @@ impl Nowait {
         self.0.engine.failures()
     }
 
-    /// Runs `work` on a thread that must not end, `doing` what is said of it if it panics. `None`:
-    /// it did; that is counted, and said once on the standard error.
+    /// Runs `work` on a thread that must not end, `doing` what the report says if it panics.
+    /// `None`: it did; that is counted, and said once on the standard error.
     #[doc(hidden)]
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.0.engine.caught(doing, work)
@@ -191,7 +191,7 @@ impl Builder {
         self
     }
 
-    /// Limits what may be under way at a time in the whole engine, 524,288 requests by default.
+    /// Limits what may be in flight at a time in the whole engine, 524,288 requests by default.
     ///
     /// What ends inside submit is not counted. A request beyond the limit is not started and ends
     /// with `EAGAIN`. A limit on bytes, those of the program's memory in use, lets the largest
@@ -250,7 +250,7 @@ impl Builder {
         }
         for limits in [self.0.limits, self.0.context_limits] {
             if limits.requests == 0 || limits.bytes == 0 {
-                let reason = "with a limit of 0 nothing could be under way";
+                let reason = "with a limit of 0 nothing could be in flight";
                 return Err(Error::new(Errno::INVAL, DOING).because(reason));
             }
         }

@@ -58,7 +58,7 @@ impl Calls {
             waiting.over = Some(over);
             let waker = waiting.waker.take();
             drop(waiting);
-            // What nobody waits for is dropped here: a file is closed, which may block.
+            // A result that no task waits for is dropped here: a file is closed, which may block.
             drop(landing);
             if let Some(waker) = waker {
                 waker.wake();
@@ -139,7 +139,7 @@ impl Drop for Calls {
     }
 }
 
-/// A call under way, a future of its result. Dropped early, the call goes on, and what it returns
+/// A running call, a future of its result. Dropped early, the call goes on, and what it returns
 /// is dropped where it was made.
 pub(crate) struct Call<R>(Arc<Mutex<Waiting<R>>>);
 
@@ -215,14 +215,14 @@ mod tests {
     fn what_nobody_waits_for_is_dropped_and_calls_outlive_the_handle() {
         let (sender, receiver) = mpsc::channel();
         let calls = Calls::default();
-        drop(calls.start(move || Tells(sender)));
+        drop(calls.start(move || SendOnDrop(sender)));
         drop(calls);
         receiver.recv().unwrap();
     }
 
-    struct Tells(mpsc::Sender<()>);
+    struct SendOnDrop(mpsc::Sender<()>);
 
-    impl Drop for Tells {
+    impl Drop for SendOnDrop {
         fn drop(&mut self) {
             let _ = self.0.send(());
         }

@@ -1,4 +1,4 @@
-//! Which backend, and why.
+//! The choice of the backend, with the reason.
 
 use nowait_block::probe;
 use nowait_file::{BackendChoice, Config, Engine};

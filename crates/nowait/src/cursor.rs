@@ -67,7 +67,7 @@ impl Cursor {
         self.position
     }
 
-    /// Waits for the end of what is under way.
+    /// Waits for the end of what is in flight.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (result, buffer) = match &mut self.state {
             State::Idle(..) => return Poll::Ready(Ok(())),
@@ -138,7 +138,7 @@ impl Cursor {
         Poll::Ready(Ok(count))
     }
 
-    /// Waits for the write that is under way.
+    /// Waits for the write that is in flight.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.state {
             State::Writing(_) => self.poll_idle(cx),
@@ -155,7 +155,7 @@ impl Cursor {
         };
         let before = || io::Error::new(io::ErrorKind::InvalidInput, "a position before the file");
         self.position = from.checked_add_signed(distance).ok_or_else(before)?;
-        // What was read belongs elsewhere; a read that is under way is cancelled.
+        // What was read belongs elsewhere; a read that is in flight is cancelled.
         self.state = State::Idle(self.take_buffer(), 0..0);
         Poll::Ready(Ok(self.position))
     }

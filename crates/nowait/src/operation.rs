@@ -4,17 +4,17 @@
 //!  made ──first poll──▶ over at once (cached)                     no event, no allocation but one
 //!             │
 //!             ├──no place──▶ waits for its turn
-//!             └──▶ under way ──event──▶ reactor: result, wake ──▶ over: buffers given back
-//!                      └──dropped──▶ cancelled; at its end the reactor lets the buffers go
+//!             └──▶ in flight ──event──▶ reactor: result, wake ──▶ over: buffers given back
+//!                      └──dropped──▶ cancelled; at its end the reactor drops the buffers
 //! ```
 //!
-//! The request is in a [`Flight`] on the heap, which the reactor's table keeps as long as the
-//! engine may touch its buffers: a future can be dropped or forgotten at any time.
+//! The request is in an [`InFlightRequest`] on the heap, which the reactor's table keeps as long as
+//! the engine may touch its buffers: a future can be dropped or forgotten at any time.
 
 use crate::{
     Buffers, Error, File, Nowait,
     calls::Calls,
-    reactor::{Land, Reactor},
+    reactor::{CompletionTarget, Reactor},
     request::Request,
     timer::DeadlineId,
 };
@@ -34,17 +34,17 @@ use std::sync::Arc;
 /// A request to a file or another source, as a future of `O`: the result, and the buffers that
 /// were given with it, whatever became of it.
 ///
-/// Nothing is done before it is polled. Dropping it while it is under way cancels it, as far as
+/// Nothing is done before it is polled. Dropping it while it is in flight cancels it, as far as
 /// that is possible; its buffers stay with the engine until it has ended, and are dropped then. To
 /// get them back, [`cancel`](Operation::cancel) it and go on polling. Polling never blocks.
 #[must_use = "futures do nothing unless polled"]
 pub struct Operation<B: Send + 'static, O> {
-    flight: Arc<Flight<B>>,
+    shared: Arc<InFlightRequest<B>>,
     stage: Stage,
     segments: fn(&mut Buffers<B>) -> Segments,
     finish: fn(Result<usize, Error>, Buffers<B>) -> O,
     timeout: Option<DeadlineId>,
-    /// After the flight: that holds a file of the engine.
+    /// After `shared`: that holds a file of the engine.
     nowait: Nowait,
 }
 
@@ -66,15 +66,15 @@ enum Stage {
     /// There was no place: when its turn comes.
     Waiting(u64),
     /// Under its key.
-    UnderWay(u64),
+    InFlight(u64),
     Over,
 }
 
 /// What the future shares with the reactor.
-struct Flight<B>(Mutex<State<B>>);
+struct InFlightRequest<B>(Mutex<State<B>>);
 
 struct State<B> {
-    /// Until it is given back. While it is under way, it is not touched.
+    /// Until it is given back. While it is in flight, it is not touched.
     request: Option<Request<(), B>>,
     outcome: Option<Result<u32, Errno>>,
     waker: Option<Waker>,
@@ -82,8 +82,8 @@ struct State<B> {
     abandoned: bool,
 }
 
-impl<B: Send + 'static> Land for Flight<B> {
-    fn land(&self, outcome: Result<u32, Errno>, calls: &Calls) {
+impl<B: Send + 'static> CompletionTarget for InFlightRequest<B> {
+    fn complete(&self, outcome: Result<u32, Errno>, calls: &Calls) {
         let mut state = self.0.lock();
         state.outcome = Some(outcome);
         let waker = state.waker.take();
@@ -108,7 +108,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     ) -> Operation<B, O> {
         let state = State { request: Some(request), outcome: None, waker: None, abandoned: false };
         Operation {
-            flight: Arc::new(Flight(Mutex::new(state))),
+            shared: Arc::new(InFlightRequest(Mutex::new(state))),
             stage: Stage::Made,
             segments,
             finish,
@@ -123,7 +123,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     /// For a request that has not been polled yet; later calls change nothing.
     pub fn timeout(self, after: Duration) -> Operation<B, O> {
         if let Stage::Made = self.stage
-            && let Some(request) = &mut self.flight.0.lock().request
+            && let Some(request) = &mut self.shared.0.lock().request
         {
             let ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
             request.deadline = Deadline::after_ns(ns);
@@ -134,10 +134,10 @@ impl<B: Send + 'static, O> Operation<B, O> {
     /// Asks for an early end: if the request can still be stopped it ends with `ECANCELED`, else as
     /// it would have. Poll it for the end, and for the buffers.
     pub fn cancel(&mut self) {
-        if let Some(request) = &mut self.flight.0.lock().request {
+        if let Some(request) = &mut self.shared.0.lock().request {
             request.is_cancelled = true;
         }
-        if let Stage::UnderWay(key) = self.stage {
+        if let Stage::InFlight(key) = self.stage {
             self.cancel_request(key);
         }
     }
@@ -145,9 +145,9 @@ impl<B: Send + 'static, O> Operation<B, O> {
     /// Lets the request go on without a future; its buffers are dropped at its end.
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     pub(crate) fn detach(mut self) {
-        let mut state = self.flight.0.lock();
+        let mut state = self.shared.0.lock();
         // Not over: then the drop finds what is to be dropped.
-        if state.outcome.is_none() && matches!(self.stage, Stage::UnderWay(_)) {
+        if state.outcome.is_none() && matches!(self.stage, Stage::InFlight(_)) {
             state.abandoned = true;
             drop(state);
             self.forget_timer();
@@ -176,7 +176,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
             Ok(reactor) => reactor,
             Err(errno) => return self.end(Err(errno)),
         };
-        let key = match reactor.flights().enter(self.flight.clone(), turn, waker) {
+        let key = match reactor.in_flight().enter(self.shared.clone(), turn, waker) {
             Ok(key) => key,
             Err(turn) => {
                 self.stage = Stage::Waiting(turn);
@@ -185,16 +185,16 @@ impl<B: Send + 'static, O> Operation<B, O> {
         };
         match self.submit(reactor, key) {
             Ok(None) => {
-                self.stage = Stage::UnderWay(key);
+                self.stage = Stage::InFlight(key);
                 self.set_timer(reactor, key);
                 self.look(waker)
             }
             Ok(Some(outcome)) => {
-                reactor.flights().remove(key);
+                reactor.in_flight().remove(key);
                 self.end(outcome)
             }
             Err(error) => {
-                reactor.flights().remove(key);
+                reactor.in_flight().remove(key);
                 self.give_back(Err(error))
             }
         }
@@ -202,7 +202,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
 
     /// Returns why the request ends before it begins.
     fn early_end(&self) -> Option<Errno> {
-        let state = self.flight.0.lock();
+        let state = self.shared.0.lock();
         let request = state.request.as_ref()?;
         let late = request.deadline.has_passed();
         (request.is_cancelled || late).then_some(Errno::CANCELED)
@@ -210,9 +210,9 @@ impl<B: Send + 'static, O> Operation<B, O> {
 
     /// Hands the request over. `Some`: it was over at once.
     fn submit(&self, reactor: &Reactor, key: u64) -> Result<Option<Result<u32, Errno>>, Error> {
-        let mut state = self.flight.0.lock();
+        let mut state = self.shared.0.lock();
         let Some(request) = &mut state.request else { return Ok(Some(Err(Errno::INVAL))) };
-        // SAFETY: the flight is on the heap and in the reactor's table until the event has been
+        // SAFETY: the state is on the heap and in the reactor's table until the event has been
         // taken; the request leaves it only then, or when the engine has not taken it (below).
         let command = unsafe { request.command(self.segments) }?;
         let file = request.file().cloned();
@@ -236,7 +236,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 
     fn set_timer(&mut self, reactor: &Reactor, key: u64) {
-        let state = self.flight.0.lock();
+        let state = self.shared.0.lock();
         let deadline = state.request.as_ref().and_then(|request| request.deadline.ns());
         drop(state);
         if let Some(at_ns) = deadline {
@@ -247,7 +247,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
 
     /// Takes the result if it is there; else the waker is called when it is.
     fn look(&mut self, waker: &Waker) -> Poll<O> {
-        let mut state = self.flight.0.lock();
+        let mut state = self.shared.0.lock();
         let Some(outcome) = state.outcome.take() else {
             match &mut state.waker {
                 Some(known) if known.will_wake(waker) => {}
@@ -260,7 +260,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 
     fn end(&mut self, outcome: Result<u32, Errno>) -> Poll<O> {
-        let state = self.flight.0.lock();
+        let state = self.shared.0.lock();
         let result = state.request.as_ref().map(|request| request.result(outcome));
         drop(state);
         match result {
@@ -272,7 +272,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     fn give_back(&mut self, result: Result<usize, Error>) -> Poll<O> {
         self.stage = Stage::Over;
         self.forget_timer();
-        let request = self.flight.0.lock().request.take();
+        let request = self.shared.0.lock().request.take();
         let Some(request) = request else { panic!("a request was polled after its end") };
         Poll::Ready((self.finish)(result, request.into_buffers()))
     }
@@ -281,7 +281,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         if let Stage::Waiting(turn) = self.stage
             && let Ok(reactor) = self.nowait.reactor()
         {
-            reactor.flights().give_up(turn);
+            reactor.in_flight().give_up(turn);
         }
     }
 
@@ -302,7 +302,7 @@ impl<B: Send + 'static, O> Future for Operation<B, O> {
         match this.stage {
             Stage::Made => this.start(None, cx.waker()),
             Stage::Waiting(turn) => this.start(Some(turn), cx.waker()),
-            Stage::UnderWay(_) => this.look(cx.waker()),
+            Stage::InFlight(_) => this.look(cx.waker()),
             Stage::Over => panic!("a request was polled after its end"),
         }
     }
@@ -318,9 +318,9 @@ impl<B: Send + 'static, O> Drop for Operation<B, O> {
         }
         self.forget_timer();
         self.give_up_turn();
-        let mut state = self.flight.0.lock();
+        let mut state = self.shared.0.lock();
         match self.stage {
-            Stage::UnderWay(key) if state.outcome.is_none() => {
+            Stage::InFlight(key) if state.outcome.is_none() => {
                 state.abandoned = true;
                 drop(state);
                 self.cancel_request(key);
@@ -362,35 +362,36 @@ mod tests {
         }
     }
 
-    /// A flight under way, and the memory that an engine would write to.
-    fn under_way() -> (Arc<Flight<Vec<u8>>>, usize, mpsc::Receiver<()>) {
+    /// A request in flight, and the memory that an engine would write to.
+    fn in_flight() -> (Arc<InFlightRequest<Vec<u8>>>, usize, mpsc::Receiver<()>) {
         let (sender, receiver) = mpsc::channel();
         let held = Held::Other(Box::new(Source(std::io::stdin(), sender)));
         let request = Request::on_other(held, Kind::Read, Buffers::One(vec![0; 8]), ());
         let state = State { request: Some(request), outcome: None, waker: None, abandoned: false };
-        let flight = Arc::new(Flight(Mutex::new(state)));
-        let mut locked = flight.0.lock();
+        let shared = Arc::new(InFlightRequest(Mutex::new(state)));
+        let mut locked = shared.0.lock();
         let buffers = &mut locked.request.as_mut().unwrap().buffers;
         let address = writable(buffers).as_slice()[0].base.expose_provenance();
         drop(locked);
-        (flight, address, receiver)
+        (shared, address, receiver)
     }
 
-    /// Writes as the kernel would, and lands.
-    fn complete(flight: &Arc<Flight<Vec<u8>>>, address: usize, calls: &Calls) {
+    /// Writes as the kernel would, and completes the request.
+    fn complete(shared: &Arc<InFlightRequest<Vec<u8>>>, address: usize, calls: &Calls) {
         let memory = core::ptr::with_exposed_provenance_mut::<u8>(address);
-        // SAFETY: the flight has not landed: it keeps its 8 bytes, and nobody else looks at them.
+        // SAFETY: the request has not completed: it keeps its 8 bytes, and no other code looks at
+        // them.
         unsafe { memory.write_bytes(7, 8) };
-        flight.land(Ok(8), calls);
+        shared.complete(Ok(8), calls);
     }
 
     #[test]
     fn an_abandoned_buffer_is_valid_until_it_lands_and_dropped_then() {
         let calls = Calls::default();
-        let (flight, address, dropped) = under_way();
-        flight.0.lock().abandoned = true;
-        let table: Arc<dyn Land> = flight.clone();
-        let engine = std::thread::spawn(move || complete(&flight, address, &calls));
+        let (shared, address, dropped) = in_flight();
+        shared.0.lock().abandoned = true;
+        let table: Arc<dyn CompletionTarget> = shared.clone();
+        let engine = std::thread::spawn(move || complete(&shared, address, &calls));
         dropped.recv().unwrap();
         engine.join().unwrap();
         drop(table);
@@ -399,11 +400,11 @@ mod tests {
     #[test]
     fn a_buffer_that_is_waited_for_is_given_back_with_what_was_written() {
         let calls = Calls::default();
-        let (flight, address, dropped) = under_way();
-        let shared = flight.clone();
-        let engine = std::thread::spawn(move || complete(&shared, address, &calls));
+        let (shared, address, dropped) = in_flight();
+        let table = shared.clone();
+        let engine = std::thread::spawn(move || complete(&table, address, &calls));
         engine.join().unwrap();
-        let mut state = flight.0.lock();
+        let mut state = shared.0.lock();
         assert_eq!(state.outcome.take(), Some(Ok(8)));
         let request = state.request.take().unwrap();
         assert_eq!(request.result(Ok(8)).unwrap(), 8);

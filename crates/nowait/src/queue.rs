@@ -4,7 +4,7 @@
 //!  read, write, sync, poll          submit                 wait              pop, reap
 //!        │ takes the buffer           │ never waits          │ waits           ▲ gives it back
 //!        ▼                            ▼                      ▼                 │
-//!    prepared ───────────────────▶ under way ───────────▶ over ────────────────┘
+//!    prepared ───────────────────▶ in flight ───────────▶ over ────────────────┘
 //!    └──────────────── the queue owns buffer, tag and file: `depth` in all ───┘
 //! ```
 //!
@@ -13,7 +13,7 @@
 //!
 //! **Memory in use is never freed.** Buffers are in a table of the queue from the moment they are
 //! taken, and leave it when the request's event has been taken from the ring: the engine puts it
-//! there after its last access. Dropping the queue, also by a panic, waits for what is under way
+//! there after its last access. Dropping the queue, also by a panic, waits for what is in flight
 //! (polls are cancelled) before the table goes. A queue that is forgotten
 //! ([`core::mem::forget`]) leaks the table and everything in it, and the engine goes on with it.
 //! Moving the queue moves no buffer: the table is on the heap, and an
@@ -91,7 +91,7 @@ pub struct Queue<T, B = Vec<u8>> {
     /// Kept for its memory: a submission of cached requests allocates nothing.
     lookahead: Lookahead,
     /// Submitted, and their event not yet taken.
-    under_way: usize,
+    in_flight: usize,
     /// Ended, not yet given back.
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
@@ -163,7 +163,7 @@ impl<T, B> Queue<T, B> {
             requests: Slab::new(depth),
             prepared: Vec::new(),
             lookahead: Lookahead::of(Ahead::Copy),
-            under_way: 0,
+            in_flight: 0,
             over: VecDeque::new(),
             depth,
             control: Control::default(),
@@ -176,7 +176,7 @@ impl<T, B> Queue<T, B> {
         self.depth
     }
 
-    /// Returns how many requests the queue has: prepared, under way, and over but not popped.
+    /// Returns how many requests the queue has: prepared, in flight, and over but not popped.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
@@ -329,7 +329,7 @@ impl<T, B> Queue<T, B> {
         if slots > started {
             self.context.io().release(slots - started);
         }
-        self.under_way += started;
+        self.in_flight += started;
         submission.finish();
         self.after_submit();
         count
@@ -337,7 +337,7 @@ impl<T, B> Queue<T, B> {
 
     /// Waits until `min` requests are over and not popped, or for `timeout`; returns how many are.
     ///
-    /// Never waits for more than are under way; `None` waits for ever. Goes on after a signal.
+    /// Never waits for more than are in flight; `None` waits for ever. Goes on after a signal.
     /// # Errors
     /// `EINVAL`: this is a forked child, and the requests are the parent's.
     pub fn wait(&mut self, min: usize, timeout: Option<Duration>) -> Result<usize, Error> {
@@ -350,18 +350,18 @@ impl<T, B> Queue<T, B> {
             Some(t) => Deadline::after_ns(u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
         };
         self.context.reset_event_counter();
-        while self.under_way > 0 {
-            let need = min.saturating_sub(self.over.len()).min(self.under_way);
+        while self.in_flight > 0 {
+            let need = min.saturating_sub(self.over.len()).min(self.in_flight);
             let until = if need == 0 { Deadline::NOW } else { deadline };
             let over = &mut self.over;
             // Only collected here: the ring is locked.
-            let taken = self.context.wait_events(need, self.under_way, until, None, |_, event| {
+            let taken = self.context.wait_events(need, self.in_flight, until, None, |_, event| {
                 over.push_back((event.data, outcome(event)));
                 Ok(())
             });
             match taken {
                 Ok(count) => {
-                    self.under_way -= count;
+                    self.in_flight -= count;
                     if count >= need || deadline.has_passed() {
                         break;
                     }
@@ -377,8 +377,8 @@ impl<T, B> Queue<T, B> {
     /// Returns descriptors for an event loop of the caller's: in it, one of them becomes readable
     /// when a request of this queue is over. Wait for them inside [`Queue::sleep`] only.
     ///
-    /// Unlike [`Queue::event_fd`] it costs no thread switch: requests stay in the queue of whoever
-    /// waits. They are open as long as the queue is, and for waiting only.
+    /// Unlike [`Queue::event_fd`] it costs no thread switch: requests stay in the queue of the
+    /// thread that waits. They are open as long as the queue is, and for waiting only.
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn descriptors(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
@@ -398,7 +398,7 @@ impl<T, B> Queue<T, B> {
         if self.over.is_empty() && !self.nowait.is_the_parents() {
             self.context.sleep_outside(sleep);
         }
-        if self.under_way == 0 && !self.nowait.is_the_parents() {
+        if self.in_flight == 0 && !self.nowait.is_the_parents() {
             self.context.serve_others();
         }
         self.wait(0, Some(Duration::ZERO))
@@ -499,7 +499,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
 }
 
 impl<T, B> Drop for Queue<T, B> {
-    /// Waits until nothing is under way; polls are cancelled.
+    /// Waits until nothing is in flight; polls are cancelled.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
             // In a forked child nothing ends any more; what the parent's threads would have
@@ -508,7 +508,7 @@ impl<T, B> Drop for Queue<T, B> {
             return;
         }
         self.control.forget_all(&self.nowait);
-        // The only error is that somebody destroys the context, and nobody else has it.
+        // The only error is that the context is destroyed, and it has no other owner.
         let _ = self.context.destroy();
         self.context.io().ring().memory().unmap_theirs(self.context.address());
     }
@@ -517,6 +517,6 @@ impl<T, B> Drop for Queue<T, B> {
 impl<T, B> fmt::Debug for Queue<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (len, depth) = (self.len(), self.depth);
-        write!(f, "Queue of {len}/{depth} requests, {} under way", self.under_way)
+        write!(f, "Queue of {len}/{depth} requests, {} in flight", self.in_flight)
     }
 }

@@ -25,52 +25,52 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Most futures of an engine that have a request under way; more wait for a place.
+/// Most futures of an engine that have a request in flight; more wait for a place.
 const DEPTH: usize = 16_384;
 
 /// What waits for the end of a request.
-pub(crate) trait Land: Send + Sync {
-    /// Takes the result, and wakes whoever wants it. What nobody wants goes to `calls`.
-    fn land(&self, outcome: Result<u32, Errno>, calls: &Calls);
+pub(crate) trait CompletionTarget: Send + Sync {
+    /// Takes the result, and wakes the task that waits for it. An abandoned result goes to `calls`.
+    fn complete(&self, outcome: Result<u32, Errno>, calls: &Calls);
 }
 
 /// The context of an engine's futures, and the thread that serves it.
 pub(crate) struct Reactor {
     context: Arc<Context>,
-    flights: Arc<Flights>,
+    in_flight: Arc<InFlightRequests>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The requests under way, and the tasks that wait for a place among them.
-pub(crate) struct Flights(Mutex<Table>);
+/// The requests in flight, and the tasks that wait for a place among them.
+pub(crate) struct InFlightRequests(Mutex<Table>);
 
 struct Table {
-    under_way: Slab<Arc<dyn Land>>,
+    in_flight: Slab<Arc<dyn CompletionTarget>>,
     /// By their turn. One that was woken is not here; it comes back with the same number, or
     /// passes its turn on.
     waiting: BTreeMap<u64, Waker>,
     next_turn: u64,
 }
 
-impl Flights {
-    fn new(depth: usize) -> Flights {
-        let (under_way, waiting) = (Slab::new(depth), BTreeMap::new());
-        Flights(Mutex::new(Table { under_way, waiting, next_turn: 0 }))
+impl InFlightRequests {
+    fn new(depth: usize) -> InFlightRequests {
+        let (in_flight, waiting) = (Slab::new(depth), BTreeMap::new());
+        InFlightRequests(Mutex::new(Table { in_flight, waiting, next_turn: 0 }))
     }
 
-    /// Gives `flight` a place and returns its key; `Err`: there is none, the waker is called when
+    /// Gives `request` a place and returns its key; `Err`: there is none, the waker is called when
     /// it may be worth another attempt, which names the `turn` returned here.
     pub(crate) fn enter(
         &self,
-        flight: Arc<dyn Land>,
+        request: Arc<dyn CompletionTarget>,
         turn: Option<u64>,
         waker: &Waker,
     ) -> Result<u64, u64> {
         let mut table = self.0.lock();
         let table = &mut *table;
-        // Who comes later does not overtake.
+        // A later task does not overtake.
         let first = table.waiting.keys().next().is_none_or(|next| turn.is_some_and(|t| t < *next));
-        if first && let Ok(key) = table.under_way.insert(flight) {
+        if first && let Ok(key) = table.in_flight.insert(request) {
             return Ok(key);
         }
         let turn = turn.unwrap_or_else(|| {
@@ -82,18 +82,18 @@ impl Flights {
     }
 
     /// Takes a request out, and wakes the next that waits for a place.
-    pub(crate) fn remove(&self, key: u64) -> Option<Arc<dyn Land>> {
-        let (flight, next) = self.take(key);
+    pub(crate) fn remove(&self, key: u64) -> Option<Arc<dyn CompletionTarget>> {
+        let (request, next) = self.take(key);
         next.into_iter().for_each(Waker::wake);
-        flight
+        request
     }
 
     /// Takes a request out; the caller wakes the next that waits for a place.
-    fn take(&self, key: u64) -> (Option<Arc<dyn Land>>, Option<Waker>) {
+    fn take(&self, key: u64) -> (Option<Arc<dyn CompletionTarget>>, Option<Waker>) {
         let mut table = self.0.lock();
-        let flight = table.under_way.remove(key);
-        let next = flight.is_some().then(|| table.waiting.pop_first()).flatten();
-        (flight, next.map(|(_, waker)| waker))
+        let request = table.in_flight.remove(key);
+        let next = request.is_some().then(|| table.waiting.pop_first()).flatten();
+        (request, next.map(|(_, waker)| waker))
     }
 
     /// Gives up a turn; if it had been called, the next is.
@@ -118,17 +118,17 @@ impl Reactor {
         calls: &Arc<Calls>,
     ) -> Result<Reactor, Errno> {
         let context = Context::new(engine, 0, DEPTH as u32)?;
-        let (flights, calls) = (Arc::new(Flights::new(DEPTH)), calls.clone());
+        let (in_flight, calls) = (Arc::new(InFlightRequests::new(DEPTH)), calls.clone());
         let (events, next) = (Vec::new(), Next::Sleep(Deadline::NEVER));
-        let (of, on) = (context.clone(), flights.clone());
-        let mut serving = Serving { context: of, flights: on, calls, events, next };
+        let (of, on) = (context.clone(), in_flight.clone());
+        let mut serving = Serving { context: of, in_flight: on, calls, events, next };
         let spawned = thread::Builder::new().name("nowait-reactor".to_owned()).spawn(move || {
             block_signals();
             never_preempt_on_wakeup();
             serving.run();
         });
         let failed = spawned.is_err();
-        let reactor = Reactor { context, flights, thread: Mutex::new(spawned.ok()) };
+        let reactor = Reactor { context, in_flight, thread: Mutex::new(spawned.ok()) };
         if failed {
             reactor.stop();
             return Err(Errno::AGAIN);
@@ -140,13 +140,13 @@ impl Reactor {
         &self.context
     }
 
-    pub(crate) fn flights(&self) -> &Flights {
-        &self.flights
+    pub(crate) fn in_flight(&self) -> &InFlightRequests {
+        &self.in_flight
     }
 
-    /// Ends the context and the thread. Nothing is under way: a request has a handle of the engine.
+    /// Ends the context and the thread. Nothing is in flight: a request has a handle of the engine.
     pub(crate) fn stop(&self) {
-        // The only error is that somebody destroys the context, and nobody else has it.
+        // The only error is that the context is destroyed, and it has no other owner.
         let _ = self.context.destroy();
         let handle = self.thread.lock().take();
         // The last handle of the engine may go in a task that this thread wakes.
@@ -160,7 +160,7 @@ impl Reactor {
 /// The reactor's loop: takes events until the context is destroyed.
 struct Serving {
     context: Arc<Context>,
-    flights: Arc<Flights>,
+    in_flight: Arc<InFlightRequests>,
     calls: Arc<Calls>,
     /// Taken, not brought to their futures.
     events: Vec<IoEvent>,
@@ -177,9 +177,10 @@ impl Loop for Serving {
         let engine = self.context.engine();
         for event in self.events.drain(..) {
             // A waker is the executor's, and may panic: the others wait for their events.
-            let (flight, next) = self.flights.take(event.data);
-            let land = || flight.iter().for_each(|flight| flight.land(outcome(event), &self.calls));
-            engine.caught("as it woke a task", land);
+            let (request, next) = self.in_flight.take(event.data);
+            let complete =
+                || request.iter().for_each(|request| request.complete(outcome(event), &self.calls));
+            engine.caught("as it woke a task", complete);
             engine.caught("as it woke a task", || next.into_iter().for_each(Waker::wake));
         }
         report::tell_failure(engine);
@@ -217,8 +218,8 @@ mod tests {
 
     struct Nothing;
 
-    impl Land for Nothing {
-        fn land(&self, _: Result<u32, Errno>, _: &Calls) {}
+    impl CompletionTarget for Nothing {
+        fn complete(&self, _: Result<u32, Errno>, _: &Calls) {}
     }
 
     #[derive(Default)]
@@ -241,45 +242,45 @@ mod tests {
 
     #[test]
     fn tasks_get_a_place_in_their_turn() {
-        let flights = Flights::new(1);
+        let in_flight = InFlightRequests::new(1);
         let ((_, first), (second, b), (third, c)) = (task(), task(), task());
-        let key = flights.enter(Arc::new(Nothing), None, &first).unwrap();
-        let turn = flights.enter(Arc::new(Nothing), None, &b).unwrap_err();
-        let later = flights.enter(Arc::new(Nothing), None, &c).unwrap_err();
-        assert!(flights.remove(key).is_some());
+        let key = in_flight.enter(Arc::new(Nothing), None, &first).unwrap();
+        let turn = in_flight.enter(Arc::new(Nothing), None, &b).unwrap_err();
+        let later = in_flight.enter(Arc::new(Nothing), None, &c).unwrap_err();
+        assert!(in_flight.remove(key).is_some());
         assert_eq!((woken(&second), woken(&third)), (1, 0));
-        // Who was not called does not overtake, even if there is a place.
-        assert_eq!(flights.enter(Arc::new(Nothing), None, &first), Err(later + 1));
-        let key = flights.enter(Arc::new(Nothing), Some(turn), &b).unwrap();
-        assert!(flights.remove(key).is_some());
+        // A task that was not woken does not overtake, even if there is a place.
+        assert_eq!(in_flight.enter(Arc::new(Nothing), None, &first), Err(later + 1));
+        let key = in_flight.enter(Arc::new(Nothing), Some(turn), &b).unwrap();
+        assert!(in_flight.remove(key).is_some());
         assert_eq!(woken(&third), 1);
-        assert!(flights.enter(Arc::new(Nothing), Some(later), &c).is_ok());
+        assert!(in_flight.enter(Arc::new(Nothing), Some(later), &c).is_ok());
     }
 
     #[test]
     fn a_turn_that_is_given_up_is_passed_on() {
-        let flights = Flights::new(1);
+        let in_flight = InFlightRequests::new(1);
         let ((_, first), (_, b), (third, c)) = (task(), task(), task());
-        let key = flights.enter(Arc::new(Nothing), None, &first).unwrap();
-        let turn = flights.enter(Arc::new(Nothing), None, &b).unwrap_err();
-        let last = flights.enter(Arc::new(Nothing), None, &c).unwrap_err();
-        flights.remove(key);
-        flights.give_up(turn);
+        let key = in_flight.enter(Arc::new(Nothing), None, &first).unwrap();
+        let turn = in_flight.enter(Arc::new(Nothing), None, &b).unwrap_err();
+        let last = in_flight.enter(Arc::new(Nothing), None, &c).unwrap_err();
+        in_flight.remove(key);
+        in_flight.give_up(turn);
         assert_eq!(woken(&third), 1, "it had been called");
-        assert!(flights.enter(Arc::new(Nothing), Some(last), &c).is_ok());
-        assert!(flights.remove(key).is_none(), "an old key finds nothing");
+        assert!(in_flight.enter(Arc::new(Nothing), Some(last), &c).is_ok());
+        assert!(in_flight.remove(key).is_none(), "an old key finds nothing");
     }
 
     #[test]
     fn a_turn_that_was_not_called_is_just_gone() {
-        let flights = Flights::new(1);
+        let in_flight = InFlightRequests::new(1);
         let ((_, first), (_, b), (third, c)) = (task(), task(), task());
-        let key = flights.enter(Arc::new(Nothing), None, &first).unwrap();
-        let turn = flights.enter(Arc::new(Nothing), None, &b).unwrap_err();
-        let _ = flights.enter(Arc::new(Nothing), None, &c).unwrap_err();
-        flights.give_up(turn);
+        let key = in_flight.enter(Arc::new(Nothing), None, &first).unwrap();
+        let turn = in_flight.enter(Arc::new(Nothing), None, &b).unwrap_err();
+        let _ = in_flight.enter(Arc::new(Nothing), None, &c).unwrap_err();
+        in_flight.give_up(turn);
         assert_eq!(woken(&third), 0);
-        flights.remove(key);
+        in_flight.remove(key);
         assert_eq!(woken(&third), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What the contexts of a process did.
+//! The report: the counters of a process's contexts.
 
 use crate::options::ReportTo;
 use nowait_file::{Context, Engine};

@@ -1,4 +1,4 @@
-//! What is kept of a request until its end: its memory, what keeps its file open, and what to say
+//! The state of a request until its end: its memory, what keeps its file open, and what to say
 //! if it fails.
 
 use crate::{Error, File, IoBuffer, IoBufferMut};
@@ -193,7 +193,7 @@ impl<T, B> Request<T, B> {
         self.whole().is_some() && !matches!(self.file, Held::File(_))
     }
 
-    /// Gives the buffers back, and lets go of the file without blocking.
+    /// Gives the buffers back, and releases the file without blocking.
     pub(crate) fn into_buffers(self) -> Buffers<B> {
         if let Held::File(file) = self.file {
             file.release();

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Something to be read or written without an offset, with an engine. Cheap to clone; closed when
-/// the last clone has gone and no request is under way on it.
+/// the last clone has gone and no request is in flight on it.
 ///
 /// A read or write moves what is there, as read(2) and write(2) do: fewer bytes than asked for are
 /// no error, 0 of a read is the end. Requests of one direction take effect in the order in which

@@ -23,7 +23,7 @@ fn is_cached(file: &File, offset: u64) -> bool {
 fn arrives(file: &File, offset: u64) {
     let begin = Instant::now();
     while !is_cached(file, offset) {
-        assert!(begin.elapsed() < Duration::from_mins(1), "nobody reads it");
+        assert!(begin.elapsed() < Duration::from_mins(1), "no thread reads it");
         std::thread::yield_now();
     }
 }

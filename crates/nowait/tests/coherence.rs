@@ -91,7 +91,8 @@ fn another_engine(world: &World<'_>) -> Vec<u8> {
     blocks_of(&open(&other, CacheMode::User, &world.path))
 }
 
-/// Who looks, and when it sees what was written to a file in the modes user, host and direct.
+/// A way of looking at a file, and when it sees what was written in the modes user, host and
+/// direct.
 const LOOKS: [(&str, Look, [When; 3]); 7] = [
     ("itself", |w| blocks_of(&w.file), [Now; 3]),
     ("an open in user", |w| blocks_of(&open(w.nowait, CacheMode::User, &w.path)), [Now; 3]),
@@ -162,7 +163,7 @@ impl<'n> World<'n> {
 const WRITTEN: &[u8] = &[1, 2, 1, 1];
 const CUT: &[u8] = &[1, 1];
 
-/// Who changes the file, what it looks like then, and when a file in the modes user, host and
+/// A way of changing the file, its bytes then, and when a file in the modes user, host and
 /// direct that was open before sees that.
 const CHANGES: [(&str, Change, &[u8], [When; 3]); 9] = [
     ("a write in user", |w| write_by(w, CacheMode::User), WRITTEN, [Now; 3]),

@@ -21,7 +21,7 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
 
 type Ends = Vec<(u32, Result<usize, Errno>)>;
 
-/// Takes all that are under way, by their tags.
+/// Takes all that are in flight, by their tags.
 fn ends(queue: &mut Queue<u32, AlignedBuffer>) -> Ends {
     let mut ends = Vec::new();
     let count = queue.len();

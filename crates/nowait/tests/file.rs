@@ -184,7 +184,7 @@ fn alone_the_last_handle_ends_the_threads() {
     }
 }
 
-/// Makes an engine start all threads that futures need, and drops it: once with nothing under way,
+/// Makes an engine start all threads that futures need, and drops it: once with nothing in flight,
 /// once with a request whose future is gone.
 fn futures_end_their_threads(backend: BackendChoice, path: &std::path::Path) {
     use futures_lite::future::{block_on, poll_once};
@@ -241,7 +241,7 @@ fn cached_bytes_are_lent_and_a_write_to_them_waits_for_their_return() {
     assert!(file.lend(1 << 30, 10).unwrap().is_some_and(|lent| lent.is_empty()));
     drop(file);
     let host = open(&nowait, CacheMode::Host, &folder.path().join("file"));
-    assert!(host.lend(0, 10).unwrap().is_none(), "nobody has it cached any more");
+    assert!(host.lend(0, 10).unwrap().is_none(), "it is not cached any more");
 }
 
 #[test]

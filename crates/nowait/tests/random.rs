@@ -223,13 +223,13 @@ impl Run {
         assert!(buffer[..count] == *self.at(offset, buffer.len() as u64), "direct at {offset}");
     }
 
-    /// After a sync the file has it, whoever looks.
+    /// After a sync the file has it, however it is read.
     fn sync(&mut self) {
         self.cached.sync_data().unwrap();
         self.look("a sync");
     }
 
-    /// Compares the file, as everybody sees it.
+    /// Compares the file, as every reader sees it.
     fn look(&mut self, after: &str) {
         self.found.clear();
         let mut file = std::fs::File::open(&self.path).unwrap();

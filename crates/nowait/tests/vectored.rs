@@ -1,5 +1,5 @@
 //! Vectors of up to IOV_MAX buffers, empty ones among them, on every backend and in every cache
-//! mode; and limits on what is under way.
+//! mode; and limits on what is in flight.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The application's block: what it asks for, and how it ended.
+//! The application's control block: the request in it, and its outcome.
 //!
 //! The private members of glibc's `struct aiocb` hold the state, so that aio_error is one load: the
 //! error code and the padding behind it are one [`Outcome`].
@@ -51,11 +51,11 @@ impl Block {
         (address != 0).then_some(Block(address))
     }
 
-    /// Names a block of which a request is under way.
+    /// Names a block of which a request is in flight.
     ///
     /// # Safety
     /// `address` is that of such a block.
-    pub unsafe fn under_way(address: usize) -> Block {
+    pub unsafe fn in_flight(address: usize) -> Block {
         Block(address)
     }
 
@@ -70,7 +70,8 @@ impl Block {
 
     /// Returns the descriptor.
     pub fn fd(self) -> i32 {
-        // SAFETY: the block is there (promised by who named it), and this is plain data.
+        // SAFETY: the block is there (promised by the caller that named it), and this is plain
+        // data.
         unsafe { (*self.pointer()).fildes }
     }
 
@@ -98,24 +99,24 @@ impl Block {
         unsafe { (*self.pointer()).offset }
     }
 
-    /// Returns how the application wants to hear of the end.
+    /// Returns how the application is notified of the end.
     pub fn sigevent(self) -> SigEvent {
         // SAFETY: as in `fd`.
         unsafe { (*self.pointer()).sigevent }
     }
 
     fn outcome<'a>(self) -> &'a Outcome {
-        // SAFETY: as in `fd`; nobody uses the reference after the outcome was stored.
+        // SAFETY: as in `fd`; the reference is not used after the outcome was stored.
         unsafe { &(*self.pointer()).outcome }
     }
 
-    /// Marks the block as one whose request is under way.
+    /// Marks the block as one whose request is in flight.
     pub fn begin(self) {
         self.set_return_value(0);
         self.outcome().begin();
     }
 
-    /// Stores the outcome, and returns the slots of who sleeps for it. The block is the
+    /// Stores the outcome, and returns the slots of the threads that sleep for it. The block is the
     /// application's again.
     #[must_use]
     pub fn finish(self, result: Result<u32, Errno>) -> u32 {

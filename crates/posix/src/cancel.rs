@@ -19,7 +19,7 @@ pub enum Cancelled {
 /// ends at once; what a device has in hand ends in its own time, within this or not.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// Cancels the requests under way on `fd`, or only that of `block`. Returns when those that can be
+/// Cancels the requests in flight on `fd`, or only that of `block`. Returns when those that can be
 /// cancelled have ended.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What posix.c calls. Panics and `errno` end here.
+//! The functions that posix.c calls. Panics and `errno` end here.
 
 use crate::{
     Posix,
@@ -60,7 +60,7 @@ pub extern "C-unwind" fn nowait_aio_cancel(fd: i32, block: usize) -> i32 {
     guarded(|| cancel::cancel(fd, block).map(|cancelled| cancelled as i64)) as i32
 }
 
-/// Begins lio_listio(3): the requests are under way, or have their error. `event` may be null.
+/// Begins lio_listio(3): the requests are in flight, or have their error. `event` may be null.
 ///
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls; `event` is null or a sigevent.

@@ -5,9 +5,9 @@
 //!      │ extern "C"
 //! [`exports`]    panics and errno end here
 //! [`submit`]     aio_read, aio_write, aio_fsync; [`list`]: lio_listio
-//! [`posix`]      the one context of the process, and what is under way in it
+//! [`posix`]      the one context of the process, and its requests in flight
 //!      │ every end, on the thread that ended the request
-//! [`aiocb`]      the outcome in the application's block, and who sleeps for it
+//! [`aiocb`]      the outcome in the application's block, and the threads that sleep for it
 //! [`notice`]     signals; functions for threads in [`notifiers`]
 //! ```
 //!

@@ -13,8 +13,8 @@ const LIO_READ: i32 = 0;
 const LIO_WRITE: i32 = 1;
 const LIO_NOP: i32 = 2;
 
-/// Starts the requests of `blocks`, whose outcome each block then has; `notice`, if any, is told
-/// when the last has ended. Waiting for that is the caller's.
+/// Starts the requests of `blocks`, whose outcome each block then has; `notice`, if any, is
+/// delivered when the last has ended. Waiting for that is the caller's.
 ///
 /// # Errors
 /// `EAGAIN`: some were not queued, their error says so. `EIO`: some could not be begun. `EINVAL`:

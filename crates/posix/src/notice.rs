@@ -1,4 +1,4 @@
-//! How the application hears of an end: not at all, by a signal, by a function in a thread.
+//! How the application is notified of an end: not at all, by a signal, by a function in a thread.
 
 use crate::{notifiers::Notifiers, posix::Shared};
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel};
@@ -59,7 +59,7 @@ impl Notice {
         }
     }
 
-    /// Tells whether nobody is told.
+    /// Tells whether there is no notification.
     pub fn is_none(&self) -> bool {
         matches!(self, Notice::None)
     }
@@ -68,7 +68,7 @@ impl Notice {
     pub fn tell(self, notifiers: &Notifiers) {
         match self {
             Notice::None => {}
-            // There is nobody to tell of a signal number that does not exist.
+            // No signal is sent for a number that does not exist.
             Notice::Signal(signo, value) => drop(signal::tell_completion(signo, value)),
             Notice::Thread(call) => notifiers.push(call),
         }
@@ -108,9 +108,9 @@ impl Ending {
     }
 }
 
-/// The requests of one lio_listio, whose last end is told.
+/// The requests of one lio_listio, whose last end is notified.
 pub struct Group {
-    /// Requests under way, and the call itself until it has started all.
+    /// Requests in flight, and the call itself until it has started all.
     left: AtomicUsize,
     notice: Notice,
 }

@@ -2,7 +2,7 @@
 //!
 //! They are made by C code in posix.c, on threads of the application: those of the engine have
 //! another descriptor table, which a new thread would inherit. A function may block for ever or end
-//! its thread, so one thread always stands by: who takes a call away from the last one makes
+//! its thread, so one thread always stands by: a thread that takes a call as the last one makes
 //! another first. While functions return quickly, two threads do all of them.
 
 use crate::notice::Call;
@@ -54,7 +54,7 @@ impl Drop for StandingBy<'_> {
 pub struct Taken {
     /// What to call.
     pub call: Call,
-    /// Another thread must be made first: nobody stands by.
+    /// Another thread must be made first: no thread stands by.
     pub makes_another: bool,
 }
 
@@ -65,7 +65,7 @@ impl Notifiers {
         self.news.notify_one();
     }
 
-    /// Tells whether a thread must be made, because nobody stands by: then the caller has promised
+    /// Tells whether a thread must be made, because none stands by: then the caller has promised
     /// one.
     pub fn must_come(&self) -> bool {
         let mut book = self.book.lock();

@@ -1,4 +1,4 @@
-//! The one context of the process, and what is under way in it.
+//! The one context of the process, and its requests in flight.
 
 use crate::{
     aiocb::Block,
@@ -13,7 +13,7 @@ use nowait_sys::{Errno, aio::IoEvent, futex, signal, time::Deadline};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Most requests under way, and most of one lio_listio: AIO_MAX and AIO_LISTIO_MAX of sysconf(3).
+/// Most requests in flight, and most of one lio_listio: AIO_MAX and AIO_LISTIO_MAX of sysconf(3).
 pub const REQUESTS_MAX: usize = 65_536;
 /// Most by which a priority can be lowered: AIO_PRIO_DELTA_MAX, glibc's.
 pub const PRIO_DELTA_MAX: i32 = 20;
@@ -31,20 +31,20 @@ pub struct Posix {
 /// What the ends of requests need, on whatever thread.
 pub struct Shared {
     process: &'static Process,
-    under_way: Mutex<FxHashMap<usize, UnderWay>>,
+    in_flight: Mutex<FxHashMap<usize, InFlight>>,
     notifiers: Notifiers,
     /// Kept while the process may be about to become another program.
     kept: Mutex<Vec<Notice>>,
 }
 
 /// A request that has not ended.
-struct UnderWay {
+struct InFlight {
     fd: i32,
-    /// Who cancels it wants to know how it ended.
+    /// A caller of aio_cancel waits to know how it ended.
     watch: Option<Arc<Watch>>,
 }
 
-/// How a request ended, for who cancels it.
+/// How a request ended, for the caller that cancels it.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(AtomicU32);
 
@@ -94,7 +94,7 @@ impl Posix {
     fn begin(process: &'static Process) -> Result<Posix, Errno> {
         let shared = Arc::new(Shared {
             process,
-            under_way: Mutex::default(),
+            in_flight: Mutex::default(),
             notifiers: Notifiers::default(),
             kept: Mutex::default(),
         });
@@ -130,16 +130,16 @@ impl Shared {
     /// Notes that a request begins: from here on its end will come to [`Shared::end`].
     pub(crate) fn begins(&self, block: Block) {
         block.begin();
-        let request = UnderWay { fd: block.fd(), watch: None };
-        self.under_way.lock().insert(block.address(), request);
+        let request = InFlight { fd: block.fd(), watch: None };
+        self.in_flight.lock().insert(block.address(), request);
     }
 
     /// Forgets a request that was not queued after all.
     pub(crate) fn begins_not(&self, block: Block, errno: Errno) {
-        let mut under_way = self.under_way.lock();
-        under_way.remove(&block.address());
+        let mut in_flight = self.in_flight.lock();
+        in_flight.remove(&block.address());
         let slots = block.finish(Err(errno));
-        drop(under_way);
+        drop(in_flight);
         SLEEPERS.wake(slots);
     }
 
@@ -147,13 +147,13 @@ impl Shared {
         let result =
             u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32));
         // SAFETY: the context was given the address with a request that began and ends just now.
-        let block = unsafe { Block::under_way(event.obj as usize) };
+        let block = unsafe { Block::in_flight(event.obj as usize) };
         // SAFETY: as above, the word comes from `Ending::word`; a request ends once.
         let ending = unsafe { Ending::from_word(event.data) };
         self.end(block, ending, result);
     }
 
-    /// Ends a request: the outcome first, then whoever waits, then the notice.
+    /// Ends a request: the outcome first, then the waiting threads, then the notice.
     pub(crate) fn end(
         &self,
         block: Block,
@@ -164,14 +164,14 @@ impl Shared {
             // Raised here if the write was tried here, with signals blocked.
             signal::take_back(errno);
         }
-        // Both under the lock: aio_cancel sees a request either under way or with its outcome.
-        let mut under_way = self.under_way.lock();
-        let request = under_way.remove(&block.address());
+        // Both under the lock: aio_cancel sees a request either in flight or with its outcome.
+        let mut in_flight = self.in_flight.lock();
+        let request = in_flight.remove(&block.address());
         if self.process.is_ending() {
-            return; // nobody asks any more, and the block may be gone
+            return; // no thread asks any more, and the block may be gone
         }
         let slots = block.finish(result);
-        drop(under_way);
+        drop(in_flight);
         SLEEPERS.wake(slots);
         if let Some(watch) = request.and_then(|request| request.watch) {
             watch.ended(result);
@@ -192,16 +192,16 @@ impl Shared {
         notice.tell(&self.notifiers);
     }
 
-    /// Returns the requests under way on `fd`, or only that of `block`, each with what tells its
+    /// Returns the requests in flight on `fd`, or only that of `block`, each with the watch for its
     /// end.
     pub(crate) fn watch(&self, fd: i32, block: Option<Block>) -> Vec<(u64, Arc<Watch>)> {
-        let mut under_way = self.under_way.lock();
-        let watch = |request: &mut UnderWay| request.watch.get_or_insert_default().clone();
+        let mut in_flight = self.in_flight.lock();
+        let watch = |request: &mut InFlight| request.watch.get_or_insert_default().clone();
         if let Some(block) = block {
-            let request = under_way.get_mut(&block.address());
+            let request = in_flight.get_mut(&block.address());
             return request.map(|it| (block.address() as u64, watch(it))).into_iter().collect();
         }
-        let wanted = under_way.iter_mut().filter(|(_, request)| request.fd == fd);
+        let wanted = in_flight.iter_mut().filter(|(_, request)| request.fd == fd);
         wanted.map(|(address, request)| (*address as u64, watch(request))).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! aio_read, aio_write, aio_fsync: from the application's block to a command of the engine.
+//! aio_read, aio_write, aio_fsync: decodes the application's block to a command of the engine.
 
 use crate::{
     aiocb::Block,

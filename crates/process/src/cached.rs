@@ -1,4 +1,4 @@
-//! Which descriptors of the application go through the page cache of the engine
+//! The descriptors of the application that go through the page cache of the engine
 //! (`NOWAIT_CACHE=user`), and what a plain call on one of them does first.
 //!
 //! A descriptor is looked at once in every io_submit that names it: a number can be closed unseen
@@ -61,7 +61,7 @@ impl CachedFiles {
         };
         let file = file.filter(|file| !file.is_given_up())?;
         if (stat.size as u64) < size && file.key() == (stat.dev, stat.ino) {
-            drop(file.exclude(engine)); // somebody has cut it off
+            drop(file.exclude(engine)); // another thread has cut it off
         }
         Some(file)
     }

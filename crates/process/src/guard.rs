@@ -1,4 +1,4 @@
-//! Where panics and `errno` end, for every function that C calls.
+//! The guard of every function that C calls: panics and `errno` end here.
 
 use nowait_sys::{Errno, errno, inside::Inside};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,12 +1,12 @@
 //! The end of the process, or its becoming another program: what was accepted is done first, as if
 //! the kernel had it in hand.
 //!
-//! - *Who waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler that
-//!   has interrupted malloc. It takes no lock and no memory, and runs no request; the engine's
+//! - **What waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler
+//!   that has interrupted malloc. It takes no lock and no memory, and runs no request; the engine's
 //!   memory has nothing to do with malloc (`nowait_sys::allocator`).
 //! - *For what:* for all that is accepted and ends by itself (`IoContext::owed`), reads too; not
 //!   for polls and streams.
-//! - *Who brings it:* the engine's threads, and callers in io_getevents.
+//! - **What brings it:* the engine's threads, and callers in io_getevents.
 //! - *Others that submit* wait when they have reserved their slots: they see that the process is
 //!   leaving, or they are seen.
 //! - *How long:* as long as anything ends; then for a time that is bounded.
@@ -137,7 +137,8 @@ impl Process {
 pub fn reserve(context: &Context, count: usize) -> Result<usize, Errno> {
     loop {
         let granted = context.io().reserve(count)?;
-        // After the slots are taken: who waits for what is accepted sees them, or is seen here.
+        // After the slots are taken: a thread that waits for what is accepted sees them, or is seen
+        // here.
         let Some(process) = Process::existing().filter(|it| it.is_leaving() || it.has_ended())
         else {
             return Ok(granted);
@@ -154,7 +155,7 @@ impl Process {
 }
 
 /// Waits until what was submitted is done: before exec, which may fail ([`Process::stays`]).
-/// `is_interrupted`: on top of a call of ours, whose locks nobody will give up meanwhile.
+/// `is_interrupted`: on top of a call of ours, whose locks are not released meanwhile.
 pub fn settle(is_interrupted: bool) {
     if let Some(process) = Process::of_caller() {
         process.leaves();
@@ -167,7 +168,7 @@ pub fn settle(is_interrupted: bool) {
 
 /// Settles, and reports on what the process did if a report was asked for: before `_exit`, which
 /// the children of many programs end by. A handler does not report, because it may have interrupted
-/// whoever has the memory or the lock for that.
+/// the holder of the memory or the lock for that.
 pub fn leave(is_interrupted: bool) {
     settle(is_interrupted);
     let silent = is_interrupted || inside::is_in_handler();

@@ -1,4 +1,4 @@
-//! What the C faces of a process share, whichever of them a program calls: one engine.
+//! The part that the C faces of a process share: one engine.
 //!
 //! * [`process`]: the one engine of the process, its contexts, fork and exit
 //! * [`leaving`]: exit, `_exit` and exec: what was accepted is done first

@@ -1,4 +1,4 @@
-//! Pointers of the application, which may be anything.
+//! Checks of the application's pointers, which may be anything.
 //!
 //! The kernel answers EFAULT for an address that is not there. Asking it each time would cost
 //! more than the request, so each thread remembers pages it has found good: a program that

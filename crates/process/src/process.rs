@@ -92,7 +92,7 @@ impl Process {
                 process
             }
             Err(other) => {
-                // SAFETY: ours lost the race and nobody has seen it.
+                // SAFETY: ours lost the race and no thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: never freed once published.
                 unsafe { &*other }

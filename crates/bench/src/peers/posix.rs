@@ -16,7 +16,7 @@ pub(crate) struct PosixPeer {
     slots: Slots,
     blocks: Box<[libc::aiocb]>,
     /// Slots of requests under way, in the order of their start.
-    under_way: Vec<usize>,
+    in_flight: Vec<usize>,
 }
 
 impl PosixPeer {
@@ -24,8 +24,8 @@ impl PosixPeer {
         let depth = buffers.depth();
         // SAFETY: all-zero bytes are a valid aiocb, made of integers and pointers.
         let blocks = (0..depth).map(|_| unsafe { core::mem::zeroed() }).collect();
-        let (slots, under_way) = (Slots::new(buffers), Vec::with_capacity(depth));
-        Self { file, slots, blocks, under_way }
+        let (slots, in_flight) = (Slots::new(buffers), Vec::with_capacity(depth));
+        Self { file, slots, blocks, in_flight }
     }
 
     fn start(&mut self, slot: usize, request: &Request) -> Result<()> {
@@ -47,14 +47,14 @@ impl PosixPeer {
         if result != 0 {
             return Err(std::io::Error::last_os_error()).context(|| "aio_read".to_owned());
         }
-        self.under_way.push(slot);
+        self.in_flight.push(slot);
         Ok(())
     }
 
     /// Waits until one of those under way is over.
     fn suspend(&self) -> Result<()> {
         let list: Vec<*const libc::aiocb> =
-            self.under_way.iter().map(|slot| &raw const self.blocks[*slot]).collect();
+            self.in_flight.iter().map(|slot| &raw const self.blocks[*slot]).collect();
         let count = list.len() as libc::c_int;
         // SAFETY: the list and the blocks live through the call.
         let result = unsafe { libc::aio_suspend(list.as_ptr(), count, core::ptr::null()) };
@@ -69,10 +69,10 @@ impl PosixPeer {
 
     /// Gives back every slot whose request is over; returns how many.
     fn take_ended(&mut self, each: &mut impl FnMut(Request, &[u8])) -> Result<usize> {
-        let before = self.under_way.len();
+        let before = self.in_flight.len();
         let mut index = 0;
-        while index < self.under_way.len() {
-            let slot = self.under_way[index];
+        while index < self.in_flight.len() {
+            let slot = self.in_flight[index];
             let block = &raw mut self.blocks[slot];
             // SAFETY: the block is live, and was given to aio_read or aio_write.
             let state = unsafe { libc::aio_error(block) };
@@ -82,11 +82,11 @@ impl PosixPeer {
             }
             // SAFETY: as above; the request is over, and asked for its result once.
             let bytes = unsafe { libc::aio_return(block) };
-            self.under_way.remove(index);
+            self.in_flight.remove(index);
             let bytes = usize::try_from(bytes).map_err(|_| Errno::new(state));
             self.slots.end(slot, bytes, each)?;
         }
-        Ok(before - self.under_way.len())
+        Ok(before - self.in_flight.len())
     }
 }
 
@@ -117,7 +117,7 @@ impl Peer for PosixPeer {
 
 impl Drop for PosixPeer {
     fn drop(&mut self) {
-        while !self.under_way.is_empty() && self.suspend().is_ok() {
+        while !self.in_flight.is_empty() && self.suspend().is_ok() {
             let _ = self.take_ended(&mut |_, _| ());
         }
     }

@@ -122,7 +122,7 @@ pub(super) struct Rig<B> {
     pub(super) cache: Arc<Cache>,
     pub(super) file: Arc<CachedFile>,
     pub(super) random: Random,
-    under_way: Vec<Bio>,
+    in_flight: Vec<Bio>,
     /// Completions in which the cache has panicked.
     pub(super) panics: usize,
     /// The most bios that were in flight at a time.
@@ -145,7 +145,7 @@ impl<B: BlockBackend> Rig<B> {
             cache,
             file,
             random,
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             panics: 0,
             under_way_max: 0,
             slow_device: false,
@@ -233,18 +233,18 @@ impl<B: BlockBackend> Rig<B> {
     }
 
     fn queue(&mut self, plug: Vec<Bio>) {
-        self.under_way.extend(plug);
-        self.under_way_max = self.under_way_max.max(self.under_way.len());
+        self.in_flight.extend(plug);
+        self.under_way_max = self.under_way_max.max(self.in_flight.len());
     }
 
     /// Does one of the bios in flight, drawn, and delivers its completion: nothing is on the
     /// device before that. False: nothing is in flight.
     fn deliver(&mut self, plug: &mut Vec<Bio>) -> bool {
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             return false;
         }
-        let at = self.random.below(self.under_way.len() as u64) as usize;
-        let bio = self.under_way.swap_remove(at);
+        let at = self.random.below(self.in_flight.len() as u64) as usize;
+        let bio = self.in_flight.swap_remove(at);
         if bio.op == BioOp::Write {
             let end = bio.offset as u64 + bio.segments.len() as u64;
             assert!(end <= self.file.size(), "a crash now would leave a file of {end} bytes");

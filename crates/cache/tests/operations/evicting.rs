@@ -81,7 +81,7 @@ fn pinned_pages_do_not_hide_those_that_can_leave() {
     for n in 4000..5000 {
         let mut read = rig.read(n * PAGE, PAGE);
         assert_eq!(rig.iterate(&mut read), None);
-        assert!(rig.under_way_bytes() > 0, "read {n} waits for a frame, and none will come");
+        assert!(rig.in_flight_bytes() > 0, "read {n} waits for a frame, and none will come");
         rig.complete_all();
         assert_eq!(rig.iterate(&mut read), Some(4096));
     }

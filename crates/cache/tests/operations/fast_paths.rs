@@ -96,5 +96,5 @@ fn a_write_among_too_many_dirty_pages_is_left_to_an_iteration() {
     let (mut write, copied) = rig.write_cached(3 * MIB, vec![2; 100]);
     assert_eq!(copied, 0);
     assert_eq!(rig.iterate_write(&mut write), Some(100), "which starts the writeback");
-    assert!(rig.under_way_bytes() > 0);
+    assert!(rig.in_flight_bytes() > 0);
 }

@@ -47,9 +47,9 @@ fn sequential_64k_reads_have_512k_under_way_when_they_wait() {
         let (offset, mut read) = (n * 64 * KIB, rig.read(n * 64 * KIB, 64 * KIB));
         read.operation = read.operation.with_readahead(open.clone(), false);
         while rig.iterate(&mut read).is_none() {
-            let under_way = rig.under_way_bytes();
+            let in_flight = rig.in_flight_bytes();
             let near_the_end = offset + 2 * MIB > 16 * MIB;
-            assert!(n < 8 || near_the_end || under_way >= 512 * KIB, "{n}: {under_way}");
+            assert!(n < 8 || near_the_end || in_flight >= 512 * KIB, "{n}: {in_flight}");
             while read.kicks.count() < read.iterations {
                 rig.complete_oldest();
             }
@@ -82,7 +82,7 @@ fn a_request_does_not_wait_for_what_is_read_ahead_of_it() {
     let (mut rig, open) = (Rig::new(16 * MIB, 8 * MIB), open());
     rig.run(Some(&open), 0, 16 * KIB);
     assert_eq!(rig.made[0].len, 16 * KIB, "in a bio of its own");
-    assert!(rig.under_way_bytes() > 0, "the rest is still in flight");
+    assert!(rig.in_flight_bytes() > 0, "the rest is still in flight");
 }
 
 #[test]
@@ -127,5 +127,5 @@ fn reads_without_an_open_file_read_what_they_ask_for() {
         rig.run(None, n * 64 * KIB, 64 * KIB);
     }
     assert_eq!(rig.pages_read(), (256, 256));
-    assert_eq!(rig.under_way_bytes(), 0);
+    assert_eq!(rig.in_flight_bytes(), 0);
 }

@@ -63,7 +63,7 @@ pub(crate) struct Rig {
     pub(crate) file: Arc<CachedFile>,
     /// All bios so far, and those not completed.
     pub(crate) made: Vec<Made>,
-    under_way: VecDeque<(Bio, Made)>,
+    in_flight: VecDeque<(Bio, Made)>,
 }
 
 impl Rig {
@@ -82,7 +82,7 @@ impl Rig {
             let bio = unsafe { Bio::new(BioOp::Write, -1, one, offset as i64, 0) };
             perform(&device, bio).unwrap();
         }
-        Rig { device, pattern, cache, file, made: Vec::new(), under_way: VecDeque::new() }
+        Rig { device, pattern, cache, file, made: Vec::new(), in_flight: VecDeque::new() }
     }
 
     pub(crate) fn read(&self, offset: u64, len: u64) -> Task<ReadOperation> {
@@ -201,19 +201,19 @@ impl Rig {
             let (op, offset, flags) = (bio.op, bio.offset as u64, bio.rw_flags);
             let made = Made { op, offset, len, flags };
             self.made.push(made);
-            self.under_way.push_back((bio, made));
+            self.in_flight.push_back((bio, made));
         }
     }
 
     pub(crate) fn complete_oldest(&mut self) {
-        let (bio, _) = self.under_way.pop_front().expect("it waits, and nothing will come");
+        let (bio, _) = self.in_flight.pop_front().expect("it waits, and nothing will come");
         let token = bio.token;
         let result = perform(&self.device, bio);
         self.complete(token, result);
     }
 
     pub(crate) fn fail_oldest(&mut self, errno: Errno) {
-        let (bio, _) = self.under_way.pop_front().expect("something to fail");
+        let (bio, _) = self.in_flight.pop_front().expect("something to fail");
         self.complete(bio.token, Err(errno));
     }
 
@@ -224,7 +224,7 @@ impl Rig {
     }
 
     pub(crate) fn complete_all(&mut self) {
-        while !self.under_way.is_empty() {
+        while !self.in_flight.is_empty() {
             self.complete_oldest();
         }
     }
@@ -238,8 +238,8 @@ impl Rig {
     }
 
     /// Bytes of bios that are not complete.
-    pub(crate) fn under_way_bytes(&self) -> u64 {
-        self.under_way.iter().map(|(_, made)| made.len).sum()
+    pub(crate) fn in_flight_bytes(&self) -> u64 {
+        self.in_flight.iter().map(|(_, made)| made.len).sum()
     }
 
     /// How many pages were read so far, and how many different ones.

@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report of `nowait doctor` as text.
 
 use super::{Backend, Library, Limit, PathReport, Report};
 use comfy_table::{ContentArrangement, Table, TableComponent, presets};

@@ -1,4 +1,4 @@
-//! What can be done to requests of a queue between their preparation and their end: cancel them,
+//! Control of a queue's requests between their preparation and their end: cancel them,
 //! limit their time, link them; and the descriptor that tells of their ends.
 
 use super::{Queue, RequestId, Taken};
@@ -15,7 +15,7 @@ use std::{collections::HashMap, os::fd::BorrowedFd};
 /// What few queues need; empty for the others.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// Somebody polls the event counter of the queue's context.
+    /// A thread polls the event counter of the queue's context.
     has_event: bool,
     /// Of the requests that are prepared.
     links: HashMap<u64, Links>,
@@ -83,7 +83,7 @@ impl<T, B> Queue<T, B> {
 
     /// Has a request cancelled if it is not over `after` this call: it then ends with `ETIMEDOUT`,
     /// as far as [`Queue::cancel`] can stop it. A later call counts instead of an earlier one. The
-    /// time is kept by a thread of the engine, whether or not somebody waits.
+    /// time is kept by a thread of the engine, whether or not a thread waits.
     ///
     /// # Errors
     /// `EINVAL`: no such request. `EAGAIN`: there can be no thread.
@@ -139,10 +139,10 @@ impl<T, B> Queue<T, B> {
     /// last [`Queue::wait`]: call that with `min` 0, and pop until nothing is left. Only poll it.
     /// Sometimes it is readable for nothing.
     ///
-    /// From the first call on, requests go by the engine's threads rather than by the queue of
-    /// whoever waits, which costs a thread switch for each that is not over at once; so does what
-    /// is under way already, some milliseconds later. [`Queue::descriptors`] costs none, and asks
-    /// for more of the event loop.
+    /// From the first call on, requests go by the engine's threads rather than by the queue of the
+    /// thread that waits, which costs a thread switch for each that is not over at once; so does
+    /// what is in flight already, some milliseconds later. [`Queue::descriptors`] costs none, and
+    /// asks for more of the event loop.
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor. `EINVAL`: this is a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
@@ -164,7 +164,7 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Makes the descriptor of [`Queue::event_fd`] readable if requests are over and not popped:
-    /// for whoever does not pop all of them after a wait.
+    /// for callers that do not pop all of them after a wait.
     pub fn ring_if_over(&self) {
         if self.control.has_event && !self.over.is_empty() {
             self.context.ring_event_counter();

@@ -31,7 +31,7 @@ struct Own {
 
 #[derive(Default)]
 struct State {
-    under_way: usize,
+    in_flight: usize,
     ended: usize,
     /// How many ended that belong to no request.
     pages: usize,
@@ -39,15 +39,15 @@ struct State {
 
 impl Own {
     /// Makes the queue of `context` with requests in flight that hold slots.
-    fn of(context: &Arc<IoContext>, under_way: usize) -> Arc<Own> {
+    fn of(context: &Arc<IoContext>, in_flight: usize) -> Arc<Own> {
         let own = Arc::new(Own::default());
-        own.state.lock().under_way = under_way;
+        own.state.lock().in_flight = in_flight;
         context.set_pump(Box::new(Handle { own: own.clone(), context: Arc::downgrade(context) }));
         own
     }
 
     fn start(&self) {
-        self.state.lock().under_way += 1;
+        self.state.lock().in_flight += 1;
     }
 
     /// The device ends requests.
@@ -75,7 +75,7 @@ struct Handle {
 
 impl Pump for Handle {
     fn is_busy(&self) -> bool {
-        self.own.state.lock().under_way > 0
+        self.own.state.lock().in_flight > 0
     }
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
@@ -89,7 +89,7 @@ impl Pump for Handle {
     fn run(&self) {
         let mut state = self.own.state.lock();
         let ended = core::mem::take(&mut state.ended);
-        state.under_way -= ended + core::mem::take(&mut state.pages);
+        state.in_flight -= ended + core::mem::take(&mut state.pages);
         drop(state);
         let context = self.context.upgrade().unwrap();
         (0..ended).for_each(|_| context.complete(event(1)));

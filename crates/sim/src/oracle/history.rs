@@ -52,7 +52,7 @@ impl Life {
         Life { begin: now, end: Some(now), good: true, doubted: false }
     }
 
-    const fn under_way(begin: u64) -> Life {
+    const fn in_flight(begin: u64) -> Life {
         Life { begin, end: None, good: false, doubted: false }
     }
 
@@ -98,7 +98,7 @@ impl History {
     }
 
     pub(super) fn begin_write(&mut self, begin: u64, offset: u64, data: &[u8]) {
-        let (life, len) = (Life::under_way(begin), self.sector_bytes);
+        let (life, len) = (Life::in_flight(begin), self.sector_bytes);
         let end = offset + data.len() as u64;
         for (index, content) in self.indexes(&(offset..end)).zip(data.chunks(len)) {
             self.versions(index).push(Version { life, content: content.into(), len });
