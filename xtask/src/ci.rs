@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use crate::log::Log;
 use crate::outcome::Outcome;
 use crate::process::{self, Result};
-use crate::{dist, examples, skips, tidy};
+use crate::{dist, examples, skips, tidy, tutorials};
 
 struct Job {
     name: &'static str,
@@ -217,7 +217,8 @@ fn random(context: &Context) -> Result<End> {
 }
 
 fn examples_job(context: &Context) -> Result<End> {
-    examples::run(|args| context.cargo(args)).map(|()| End::Passed)
+    examples::run(|args| context.cargo(args))?;
+    tutorials::run().map(|()| End::Passed)
 }
 
 fn skips_job(_: &Context) -> Result<End> {

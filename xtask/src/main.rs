@@ -4,7 +4,7 @@
 //!   make test ── cargo x ci ──┬─ fmt, clippy, tidy, doc     (tidy.rs, tidy/)
 //!                             ├─ dist                       (dist.rs, c_api.rs, symbols.rs)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
-//!                             ├─ examples                   (examples.rs)
+//!                             ├─ examples                   (examples.rs, tutorials.rs)
 //!                             └─ loom, simulated, miri      (ci.rs, log.rs)
 //!   make docs ── cargo x docs                                (docs.rs)
 //! ```
@@ -20,6 +20,7 @@ mod process;
 mod skips;
 mod symbols;
 mod tidy;
+mod tutorials;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,7 @@
 //!   functions   at most 70 lines
 //!   tables      the tests and files that documents name exist
 //!   links       documents link to what there is; every page is in the book
+//!   quotes      what a document quotes from a file is in the file
 //!   glossary    words that docs/glossary.md replaces are not used
 //! ```
 
@@ -15,6 +16,7 @@ mod functions;
 mod glossary;
 mod layers;
 pub(crate) mod links;
+mod quotes;
 mod source;
 mod tables;
 mod text;
@@ -50,6 +52,7 @@ const CHECKS: &[Check] = &[
     boundaries::sleeps,
     boundaries::assembly,
     functions::length,
+    quotes::check,
     text::columns,
     text::length,
     text::module_comment,
