@@ -24,7 +24,6 @@ const NOT_YET: &[&str] = &[
     "crates/nowait/src/file.rs",
     "crates/paper/",
     "crates/sim",
-    "docs/",
     "tests/",
     "xtask/",
 ];
