@@ -1,4 +1,4 @@
-/* A library that is closed while its requests are under way, and loaded again: `plugin FILE`. */
+/* A library that is closed while its requests are in flight, and loaded again: `plugin FILE`. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <nowait.h>

@@ -1,7 +1,7 @@
 /*
  * A libaio that is wrong on purpose: the tests must notice.
  *
- * Requests run only when somebody reaps, in reverse order, on whatever the descriptor number
+ * Requests run only when a thread reaps, in reverse order, on whatever the descriptor number
  * means by then, through a duplicate that is closed again, with the rights of the thread that
  * made the context; fsync does nothing. Each is a mistake that a plausible library makes.
  */

@@ -34,7 +34,7 @@ __asm__(".symver aio_init,aio_init@GLIBC_2.2.5");
 __asm__(".symver lio_listio,lio_listio@GLIBC_2.4");
 #endif
 
-/* Who keeps the claim: everybody who conforms, or nowait beyond glibc. */
+/* Which libraries keep the claim: all that conform, or nowait beyond glibc. */
 enum who { CONFORMING, NOWAIT };
 
 void add_case(const char *page, const char *name, enum who who, void (*run)(void));

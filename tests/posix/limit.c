@@ -1,4 +1,4 @@
-/* EAGAIN: as many requests as there may be are under way. */
+/* EAGAIN: as many requests as there may be are in flight. */
 #include "check.h"
 
 #include <sys/resource.h>

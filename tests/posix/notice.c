@@ -1,4 +1,4 @@
-/* aio.h: how the end of a request is told; signals and threads. */
+/* aio.h: how the end of a request is notified; signals and threads. */
 #include "check.h"
 
 #include <limits.h>
@@ -173,7 +173,7 @@ CASE(aio_h, sigev_thread_sees_the_descriptors_of_the_process, CONFORMING)
 CASE(aio_h, sigev_thread_uses_the_attributes, CONFORMING)
 {
 	struct aiocb block = read_of(new_file("file", BLOCK, 0), 0);
-	/* Still read by whoever makes the thread when that has called the function. */
+	/* Still read by the thread that makes the thread, when that has called the function. */
 	static pthread_attr_t attributes;
 
 	EQUAL(pthread_attr_init(&attributes), 0);

@@ -1,4 +1,4 @@
-/* Requests under way when a descriptor is closed, a thread or the process ends, forks, or becomes
+/* Requests in flight when a descriptor is closed, a thread or the process ends, forks, or becomes
  * another program.
  */
 #include "check.h"

@@ -320,7 +320,7 @@ CASE(aio_return, a_block_may_be_freed_after_it, NOWAIT)
 		while (aio_error(block) == EINPROGRESS)
 			sched_yield();
 		EQUAL(aio_return(block), BLOCK);
-		/* Whoever touched it now would show. */
+		/* An access now would show. */
 		memset(block, 0xff, sizeof *block);
 		for (size_t at = 0; at < sizeof *block; at++)
 			EQUAL(((unsigned char *)block)[at], 0xff);

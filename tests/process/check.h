@@ -88,7 +88,7 @@ static inline void check_file(int fd, char byte)
 	}
 }
 
-/* A process that is stopped hears EINTR. */
+/* A process that is stopped gets EINTR. */
 static inline void take_event(void *ctx, struct event *event)
 {
 	int got;

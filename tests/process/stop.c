@@ -1,6 +1,6 @@
-/* SIGSTOP and SIGCONT while requests are in flight and threads wait: nothing is lost, and whoever
- * waits goes on, or hears EINTR from io_getevents, as from the kernel's. `stop FOLDER`.
- */
+/* SIGSTOP and SIGCONT while requests are in flight and threads wait: nothing is lost, and a
+ * thread that waits goes on, or gets EINTR from io_getevents, as from the kernel's.
+ * `stop FOLDER`. */
 #include "check.h"
 #include <aio.h>
 #include <sys/mman.h>
@@ -30,7 +30,7 @@ static void *is_suspended(void *block)
 	return NULL;
 }
 
-/* Work goes through two threads' waits while a third submits and reaps until it is told. */
+/* Work goes through two threads' waits while a third submits and reaps until it is asked to end. */
 static void be_stopped(const char *path)
 {
 	struct event event;

@@ -29,7 +29,7 @@ pub fn seed() -> Option<u64> {
 /// The built object, to be preloaded before all others.
 ///
 /// # Panics
-/// There is no compiler: whoever asks to be disturbed must not be left alone.
+/// There is no compiler: a program that asks to be disturbed must not be left alone.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
     let (library, _) = BUILT.get_or_init(|| {

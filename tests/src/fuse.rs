@@ -123,7 +123,7 @@ impl Drop for Shown {
     fn drop(&mut self) {
         let failed = self.server.is_some();
         self.watchdog = None;
-        // First of all: whoever waits for it gets an error then.
+        // First of all: a program that waits for it gets an error then.
         self.server = None;
         self.give_up();
         if failed {

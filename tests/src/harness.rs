@@ -50,7 +50,7 @@ impl Harness {
     pub fn ready() -> Result<&'static Self, Skip> {
         static READY: OnceLock<Result<Harness, String>> = OnceLock::new();
         READY.get_or_init(|| Self::build().map_err(|Skip(why)| why)).as_ref().map_err(|why| {
-            Skip(why.clone()) // the first failure is everybody's reason
+            Skip(why.clone()) // the first failure is the reason of all
         })
     }
 

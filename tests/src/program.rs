@@ -224,7 +224,7 @@ fn ends_within(pid: i32, deadline: Duration) -> bool {
     // SAFETY: plain numbers; the child is not waited for yet, so the number is its own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     assert!(fd >= 0, "pidfd_open: {}", std::io::Error::last_os_error());
-    // SAFETY: a new descriptor, owned by nobody else.
+    // SAFETY: a new descriptor, without another owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let end = Instant::now() + deadline;
     loop {

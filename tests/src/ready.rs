@@ -22,7 +22,7 @@ pub fn wait_for_socket(socket: &Path, server: &mut Running) {
     let start = Instant::now();
     while UnixStream::connect(socket).is_err() {
         assert!(!server.ended(), "the server ended\n{}", server.stderr());
-        assert!(start.elapsed() < DEADLINE, "nobody listens\n{}", server.stderr());
+        assert!(start.elapsed() < DEADLINE, "no server listens\n{}", server.stderr());
         let mut poll = libc::pollfd { fd: watch.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // The limit is for a server that dies, or listens a moment after making its socket.
         // SAFETY: one live pollfd.

@@ -1,4 +1,4 @@
-//! What a process under nowait says of itself at its exit: one JSON object a line.
+//! The report of a process under nowait at its exit: one JSON object a line.
 
 use std::fs;
 use std::path::Path;

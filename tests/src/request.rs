@@ -145,8 +145,8 @@ impl Context {
                 in_flight.insert(number, (tag, request));
             }
         }
-        // SAFETY: each iocb and its buffer is boxed in `in_flight`, which lets go of them only
-        // after their event, or, in `drop`, after io_destroy waited for them.
+        // SAFETY: each iocb and its buffer is boxed in `in_flight`, which drops them only after
+        // their event, or, in `drop`, after io_destroy waited for them.
         let rc = unsafe { aio::io_submit(self.pointer, pointers.len() as i64, pointers.as_ptr()) };
         let refused = &numbers[rc.max(0) as usize..];
         let mut in_flight = self.in_flight.lock().unwrap();

@@ -1,4 +1,4 @@
-//! What a test says when the machine lacks what it needs: never a silent pass.
+//! The skip of a test when the machine lacks what it needs: never a silent pass.
 
 use std::fs::OpenOptions;
 use std::io::Write;

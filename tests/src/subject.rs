@@ -19,7 +19,7 @@ pub enum Library {
     Preload,
 }
 
-/// Which backend nowait is told to use.
+/// The backend that nowait is set to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// Whatever it finds usable.

@@ -97,7 +97,7 @@ fn full(subject: Subject) {
         };
         let differences = differences(&reference, &ours, &[]);
         assert!(differences.is_empty(), "{subject}, {}\n{differences}", kind.name());
-        assert!(reference.contains("write -28"), "nobody was refused\n{reference}");
+        assert!(reference.contains("write -28"), "no write was refused\n{reference}");
     }
 }
 

@@ -12,7 +12,7 @@ use nowait_tests::skip;
 /// As small as XFS can be.
 const SIZE: u64 = 320 << 20;
 
-/// Makes an empty image, and returns it as `nowait serve` is told of it.
+/// Makes an empty image, and returns it as an argument of `nowait serve`.
 fn image(scratch: &Scratch, name: &str) -> String {
     let path = scratch.file(name);
     File::create(&path).and_then(|file| file.set_len(SIZE)).expect("an image");

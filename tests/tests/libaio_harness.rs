@@ -10,8 +10,8 @@ use nowait_tests::subject::{Cache, Library, Subject};
 for_each_subject!(cases_that_pass_with_the_system_pass, check, [libaio, preload]);
 for_each_subject!(cases_pass_with_a_cache_of_our_own, check_cached, [preload]);
 
-/// Case 10 wants ENOSPC from a write to a full file system. A cache of ours takes the write in,
-/// and says so at the sync or the close (docs/running.md).
+/// Case 10 wants ENOSPC from a write to a full file system. The user-space page cache takes the
+/// write in, and says so at the sync or the close (docs/running.md).
 const NOT_CACHED: &[&str] = &["10"];
 
 fn check_cached(subject: Subject) {

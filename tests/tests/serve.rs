@@ -1,4 +1,4 @@
-//! `nowait serve` before clients that nobody here wrote.
+//! `nowait serve` before clients of other projects.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -401,7 +401,7 @@ impl Raw {
         bytes
     }
 
-    /// Hears replies, by cookie their errors, until the server hangs up.
+    /// Receives replies, by cookie their errors, until the server hangs up.
     fn replies(mut self) -> BTreeMap<u64, u32> {
         let mut heard = Vec::new();
         self.0.read_to_end(&mut heard).expect("the end, not a reset");
@@ -416,8 +416,8 @@ impl Raw {
     }
 }
 
-/// Requests that have been sent are under way, carried, and still in the socket when the server is
-/// told to end; the last is sent in part.
+/// Requests that have been sent are in flight, carried, and still in the socket when the server is
+/// asked to end; the last is sent in part.
 #[test]
 fn every_request_that_was_sent_before_the_end_has_one_reply() {
     for cache in CACHES {
@@ -448,7 +448,7 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
         server.signal(libc::SIGTERM);
         server.signal(libc::SIGCONT);
         let begun = rest.len() < BLOCK + 28;
-        // Whether there was time to send one that had not begun, nobody knows.
+        // Whether there was time to send one that had not begun is unknown.
         if begun {
             client.0.write_all(&rest).expect("it is waited for");
         }

@@ -261,7 +261,7 @@ fn the_file_is_gone_after_the_end_and_one_that_was_there_is_as_before() {
     let Some(shown) = Shown::start(&scratch, &disk, &[text(&disk)]) else { return };
     let file = OpenOptions::new().read(true).write(true).open(&disk).expect("the file");
     file.write_all_at(b"through", 4096).expect("a write");
-    // In use: who has it open gets errors, and the server ends all the same.
+    // In use: a program that has it open gets errors, and the server ends all the same.
     let output = shown.stop();
     assert!(output.stderr.contains("is in use"), "{output}");
     assert_eq!(errno(file.read_at(&mut [0; 9], 0)), Some(libc::ENOTCONN));
@@ -369,11 +369,11 @@ fn a_file_is_counted_as_other_clients_are() {
 }
 
 /// A user without rights, and what runs a program as that user.
-const NOBODY: &str = "65534";
+const OTHER_USER: &str = "65534";
 
 fn as_nobody(program: &str) -> Program {
-    let become_nobody = [&format!("--reuid={NOBODY}"), "--regid=65534", "--clear-groups"];
-    Program::new("setpriv").args(become_nobody).arg(program)
+    let become_other_user = [&format!("--reuid={OTHER_USER}"), "--regid=65534", "--clear-groups"];
+    Program::new("setpriv").args(become_other_user).arg(program)
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn a_file_is_for_the_users_that_are_named_and_nobody_else() {
     let Some(()) = skip::unless(needed) else { return };
     let scratch = Scratch::new("fuse");
     let everybody = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(scratch.path(), everybody).expect("a folder for everybody");
+    fs::set_permissions(scratch.path(), everybody).expect("a folder for all");
     let (disk, file) = (image(&scratch, "disk.img", SIZE), scratch.file("disk"));
     let copy = |program: Program| {
         let from = format!("if={}", file.display());
@@ -395,7 +395,7 @@ fn a_file_is_for_the_users_that_are_named_and_nobody_else() {
     assert!(!refused.status.success(), "{refused}");
     copy(Program::new("dd")).succeed();
     shown.stop();
-    let allow = format!("uid:{NOBODY}");
+    let allow = format!("uid:{OTHER_USER}");
     let Some(shown) = Shown::start(&scratch, &file, &[text(&disk), "--allow", &allow]) else {
         return;
     };
@@ -404,7 +404,7 @@ fn a_file_is_for_the_users_that_are_named_and_nobody_else() {
     shown.stop();
 }
 
-/// In a mount namespace of its own with a device that everybody may open, as it is where udev has
+/// In a mount namespace of its own with a device that all may open, as it is where udev has
 /// made it.
 const WITHOUT_ROOT: &str = r#"
 set -eu
@@ -441,7 +441,7 @@ fn a_user_without_rights_mounts_by_fusermount() {
     for path in [scratch.path(), &disk] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("a new owner");
     }
-    // Where everybody may run it, whatever folder this is built in.
+    // Where every user may run it, whatever folder this is built in.
     let copy = scratch.file("nowait");
     fs::copy(nowait_tests::subject::built("bin/nowait"), &copy).expect("a copy of the tool");
     Program::new("unshare")

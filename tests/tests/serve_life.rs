@@ -79,7 +79,7 @@ fn a_server_that_may_ends_with_its_last_client_by_nbd() {
     };
     let number = || fs::read_to_string(&pid_file).expect("the number of the process");
     while number() != format!("{}\n", server.pid()) {}
-    // Who only asks what there is, is no client of an image.
+    // A client that only asks for the list is no client of an image.
     Program::new("nbdinfo").args(["--list", &server.uri("")]).run();
     let first = chosen(&server);
     drop(chosen(&server));

@@ -1,4 +1,4 @@
-//! `nowait serve` beside others that use the same image: who is refused, and when.
+//! `nowait serve` beside others that use the same image: which are refused, and when.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -212,7 +212,7 @@ fn a_device_that_is_mounted_or_served_is_refused() {
         let server = start(&scratch, &arguments).expect("asked before");
         let output = refusal(&[&[text(&device)], second].concat()).expect("asked before");
         assert_eq!(is_refused(&output, &device), refused, "{first:?}, {second:?}");
-        assert_eq!(mounts(), !first.is_empty(), "who may write has it alone");
+        assert_eq!(mounts(), !first.is_empty(), "a writer has it alone");
         server.stop();
     }
     assert!(mounts());

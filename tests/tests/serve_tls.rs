@@ -46,7 +46,7 @@ done";
         Pki { folder, anonymous }
     }
 
-    /// What the server is told.
+    /// The options of the server.
     fn server(&self) -> Vec<String> {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let (certificate, key) = (file("server-cert.pem"), file("server-key.pem"));

@@ -1,5 +1,5 @@
-//! What `nowait serve` and `nowait top` tell: on a terminal, on the status socket, and when they
-//! cannot do what they are asked for.
+//! The output of `nowait serve` and `nowait top`: on a terminal, on the status socket, and when
+//! they cannot do what they are asked for.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -103,7 +103,7 @@ fn terminal() -> (File, OwnedFd, String) {
     assert_eq!(unsafe { libc::ttyname_r(slave, name.as_mut_ptr(), name.len()) }, 0);
     // SAFETY: the call has ended it with a zero.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().expect("a name").to_owned();
-    // SAFETY: both are new, and nobody else's.
+    // SAFETY: both are new, and have no other owner.
     unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave), name) }
 }
 
@@ -115,7 +115,7 @@ fn read_on(master: &mut File, seen: &mut String, from: usize, wanted: Option<&st
         // SAFETY: one live pollfd.
         let ready = unsafe { libc::poll(&raw mut poll, 1, PATIENCE.as_millis() as i32) };
         assert_eq!(ready, 1, "nothing more is shown\n{seen:?}");
-        // EIO: nobody has the terminal any more.
+        // EIO: no process has the terminal any more.
         let Ok(count) = master.read(&mut bytes) else { break };
         seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
     }

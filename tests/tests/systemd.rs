@@ -41,7 +41,7 @@ fn the_units_are_understood_and_leave_little_exposed() {
     };
     let (service, socket) = ("./nowait-serve@disk.service", "./nowait-serve@disk.socket");
     let verified = analyze(&["verify", "--man=no", service, socket]);
-    // What is not understood is told, and does not fail.
+    // What is not understood is reported, and does not fail.
     assert!(!verified.stderr.contains("nowait-serve@disk"), "{verified}");
     let threshold = format!("--threshold={EXPOSURE_MAX}");
     analyze(&["security", "--offline=true", "--no-pager", &threshold, service]);

@@ -349,7 +349,7 @@ fn sanitize(context: &Context, sanitizer: &str) -> Result<End> {
         command.env("NOWAIT_SEEDS", "4");
     }
     // A thread of the engine has descriptors of its own, and no standard error among them: what it
-    // wrote to number 2 would be lost, or go into somebody's file.
+    // wrote to number 2 would be lost, or go into another file.
     let reports = own_target(sanitizer).join("reports");
     drop(fs::remove_dir_all(&reports));
     fs::create_dir_all(&reports).map_err(|error| format!("{}: {error}", reports.display()))?;
@@ -458,7 +458,7 @@ impl Context {
         Ok(End::Tests(outcome))
     }
 
-    /// On a build machine, nobody sees that a job hangs: it is ended with all its children.
+    /// On a build machine a hanging job is not noticed: it is ended with all its children.
     fn limited(&self, program: &str, first: &[&str], args: &[&str]) -> Command {
         let limit = format!("{}m", self.minutes_max);
         let mut words = Vec::new();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::process::{self, Result};
 
-/// Not a multiple of a block, and more than the copy has under way at a time.
+/// Not a multiple of a block, and more than the copy has in flight at a time.
 const FILE_BYTES: usize = (9 << 20) + 123;
 
 /// What some of them need; the same for all, so that the library is built once.

@@ -25,7 +25,7 @@ pub(crate) fn target() -> PathBuf {
 /// Prepares `program` to run in the workspace.
 ///
 /// The variables that `cargo run` set for this program are taken away: a build below must not
-/// depend on who called it.
+/// depend on its caller.
 pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root());

@@ -15,7 +15,7 @@ const JOBS: [&str; 2] = ["test", "random"];
 
 /// Returns the file that the tests of a job write their skips to.
 pub(crate) fn file(job: &str) -> PathBuf {
-    debug_assert!(JOBS.contains(&job), "nobody would look at it");
+    debug_assert!(JOBS.contains(&job), "it would not be looked at");
     process::target().join(format!("skips-{job}.txt"))
 }
 

@@ -46,7 +46,7 @@ const DEFAULTS: Defaults = Defaults {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct FairnessArgs {
-    /// Requests that the other context has under way
+    /// Requests that the other context has in flight
     #[arg(long, value_name = "N", default_value = "10000")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub depth: u32,
@@ -181,7 +181,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Reads block after block, alone or beside a context that keeps so many reads under way;
+    /// Reads block after block, alone or beside a context that keeps so many reads in flight;
     /// returns how long they took.
     fn measure(&self, runtime: Duration, deep: Option<u32>) -> Result<Sample> {
         memory::forget_peak();

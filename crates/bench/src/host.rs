@@ -1,4 +1,4 @@
-//! What a figure depends on: kernel, processor, memory, file system, device.
+//! The host that a figure depends on: kernel, processor, memory, file system, device.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;

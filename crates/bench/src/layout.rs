@@ -30,7 +30,7 @@ const RESERVE_BYTES: u64 = 64 << 20;
 /// What helps against too little space, where the command line has these.
 pub(crate) const SMALLER: &str = "pass a smaller --size or another folder";
 
-/// Looked at to tell a test file from one that is somebody's: so many places.
+/// Looked at to tell a test file from a user's: so many places.
 const PLACES: u64 = 64;
 
 /// Fills a part of a file, which begins at this offset.
@@ -66,7 +66,8 @@ impl TestFile {
         &self.path
     }
 
-    /// Writes the file, or finds it laid out already; `progress` hears how many bytes are there.
+    /// Writes the file, or finds it laid out already; `progress` is called with the number of bytes
+    /// that are there.
     ///
     /// Leaves `spare_bytes` free beside it. Returns the size of the file: less than asked for when
     /// `more` has said to stop.

@@ -1,4 +1,4 @@
-//! What came out: the figures of all cases, as tables, reports and verdicts ask for them.
+//! The results: the figures of all cases, as tables, reports and verdicts ask for them.
 
 use std::fmt::Write;
 
@@ -244,7 +244,7 @@ pub(crate) fn sample() -> Measurement {
         targets: vec![
             target,
             Target::at_least(Metric::Iops, "nowait", 1.4, "system"),
-            Target::at_least(Metric::Iops, "nowait", 1.0, "nobody"),
+            Target::at_least(Metric::Iops, "nowait", 1.0, "absent"),
             Target { against: Against::Own(Metric::Iops), ratio: 1.0, ..target },
         ],
     };

@@ -1,4 +1,4 @@
-//! What is measured in each run, with its name in the JSON and its unit.
+//! The metrics of a run, with their names in the JSON and their units.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub(crate) enum Better {
     More,
     /// The smaller one.
     Less,
-    /// It describes the run, and judges nobody.
+    /// It describes the run, and is no judgement.
     Neither,
 }
 

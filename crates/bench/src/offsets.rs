@@ -1,4 +1,4 @@
-//! Where requests go.
+//! The offsets of requests.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! How long the runs that are left will take.
+//! The estimate of how long the remaining runs take.
 //!
 //! Runs differ: one that ends with an fsync takes several times as long as one that does not. So
 //! each is expected to take as long as the last one of its kind did, and as planned before there

@@ -1,4 +1,5 @@
-//! What test files hold: every word tells its place, so that a read can be checked for nothing.
+//! The content of test files: every word tells its place, so that a read can be checked for
+//! nothing.
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
@@ -58,7 +59,7 @@ pub(crate) fn generation(offset: u64, bytes: &[u8]) -> Option<u32> {
 
 /// Tells whether each page is of its place, in whatever generation.
 ///
-/// Looks at the beginnings of pages only: what else a page holds depends on who wrote it.
+/// Looks at the beginnings of pages only: what else a page holds depends on its writer.
 pub(crate) fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
     let first = (offset.next_multiple_of(STAMP_BYTES as u64) - offset) as usize;
     let mut pages = bytes.get(first..).unwrap_or_default().chunks(STAMP_BYTES).enumerate();

@@ -23,7 +23,7 @@ pub(crate) struct Progress {
 #[derive(Default)]
 struct State {
     pace: Pace,
-    /// The run under way: case, subject, its beginning.
+    /// The current run: case, subject, its beginning.
     run: Option<(String, String, Instant)>,
 }
 

@@ -57,7 +57,7 @@ impl Memory {
     /// of each page; what writes of other workloads have left there is as good.
     ///
     /// # Safety
-    /// The part lies inside the memory, and no request that may write there is under way.
+    /// The part lies inside the memory, and no request that may write there is in flight.
     pub(crate) unsafe fn is_in_place(&self, offset: usize, len: usize, at: u64) -> bool {
         let part = self.segment(offset, len);
         // SAFETY: live memory of ours; the caller keeps all others from writing there.

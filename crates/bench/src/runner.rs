@@ -29,7 +29,7 @@ pub(crate) fn expect<J>(
 /// each case.
 ///
 /// `run` makes one run; without a sample the subject has no figures of this round. After Ctrl-C
-/// there are the runs before it: the run under way is no outcome, whether it failed or not, because
+/// there are the runs before it: the current run is no outcome, whether it failed or not, because
 /// the signal reaches the programs it runs too.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What came out of a case: the runs of each of its subjects.
+//! The results of a case: the runs of each of its subjects.
 
 use crate::case::Case;
 use crate::metric::{Metric, Sample};

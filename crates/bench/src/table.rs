@@ -33,7 +33,7 @@ pub(crate) fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);
-    // Some terminals say they are 0 columns wide; one letter a line helps nobody.
+    // Some terminals say they are 0 columns wide; one letter a line helps no reader.
     if table.width().is_some_and(|width| width < WIDTH_MIN) {
         table.set_width(WIDTH_MIN);
     }

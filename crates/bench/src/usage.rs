@@ -1,4 +1,4 @@
-//! What this process, or a thread of it, has used so far.
+//! The resources that this process, or a thread of it, has used so far.
 
 use std::io;
 

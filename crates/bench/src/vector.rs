@@ -59,7 +59,7 @@ pub struct VectorArgs {
 }
 
 const BLOCK: usize = 4096;
-/// Chunks under way at a time.
+/// Chunks in flight at a time.
 const CHUNKS: usize = 8;
 
 /// How a chunk of adjoining blocks is read.
@@ -235,7 +235,7 @@ fn one_run(file: &File, plan: &Plan, seed: u64) -> Result<Sample> {
     }
 }
 
-/// Memory for a chunk: its requests that are under way, and where it is in the file.
+/// Memory for a chunk: its requests that are in flight, and where it is in the file.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     left: usize,

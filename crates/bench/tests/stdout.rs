@@ -11,7 +11,7 @@ fn bench(arguments: &[&str], stdout: Stdio) -> Output {
     command.spawn().expect("it starts").wait_with_output().expect("a child of ours")
 }
 
-/// The write end of a pipe that nobody reads.
+/// The write end of a pipe that is not read.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

@@ -30,7 +30,7 @@ const PROCESSORS: usize = 2;
 const PAGES_A_TRANSACTION: usize = 8;
 /// What a transaction computes for each page.
 const THINK_NS: u64 = 20_000;
-/// Writes an AIO cleaner has under way.
+/// Writes an AIO cleaner has in flight.
 const STREAM: usize = 256;
 /// Of the pool, from the old end: where cleaners look for dirty pages.
 const CLEANED_PAGES: usize = POOL_PAGES / 2;
@@ -67,7 +67,7 @@ pub(crate) fn table(hardware: &Hardware, transactions: u64, seed: u64) -> Table 
         row: "M13",
         title: "page cleaners of a database, sync → AIO (kernel summit slides, 2004)".to_owned(),
         notes: vec![format!(
-            "{AGENTS} agents, pool of {POOL_PAGES} pages of 8 KiB, {STREAM} writes under way an \
+            "{AGENTS} agents, pool of {POOL_PAGES} pages of 8 KiB, {STREAM} writes in flight an \
              AIO cleaner; chosen, as the source does not say"
         )],
         rows: vec![

@@ -32,7 +32,7 @@ pub(crate) const KAIO_REQUEST_NS: u64 = 4_000;
 /// AIO for a direct 4 KiB read (measured): of the whole request, another 1.4 µs.
 pub(crate) const OWN_REQUEST_NS: u64 = 3_250;
 
-/// To hand one request of a batch to whoever runs it, and to wake that once a batch.
+/// To hand one request of a batch to the thread that runs it, and to wake that once a batch.
 pub(crate) const HAND_OVER_NS: u64 = 400;
 
 /// Returns what a request of `bytes` to the device costs.

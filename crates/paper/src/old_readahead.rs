@@ -1,6 +1,6 @@
 //! The readahead of the kernel that M1 was measured against (2.6.0-test, July 2003), as behaviour.
 //!
-//! It is told of pages, never of requests: it sees a request at a random place as a seek, which
+//! It works on pages, never on requests: it sees a request at a random place as a seek, which
 //! shrinks the window by two pages, and each of the pages that follow as a stream, which lets it
 //! grow by two. So records of 64 KiB at random places have 120 KiB read in front and 128 KiB ahead.
 //! That is what *upfront* readahead changes (`crates/cache/src/readahead.rs`).
@@ -32,7 +32,7 @@ impl OldReadahead {
         OldReadahead { max_pages: max_pages.into(), next, before, last, current, ahead }
     }
 
-    /// Hears that a reader comes to `page`; tells which pages to read, nobody waiting for them.
+    /// Notes that a reader comes to `page`; returns the pages to read, for which no request waits.
     /// The caller tells [`started`](OldReadahead::started) whether some were missing.
     pub(crate) fn access(&mut self, page: u64) -> Option<Range<u64>> {
         self.before = self.next;
@@ -78,7 +78,7 @@ impl OldReadahead {
         Some(self.ahead.clone())
     }
 
-    /// Hears whether some pages of the last range were missing, and so are read now.
+    /// Notes whether some pages of the last range were missing, and so are read now.
     pub(crate) fn started(&mut self, some: bool) {
         if some {
             return;
@@ -91,7 +91,7 @@ impl OldReadahead {
         }
     }
 
-    /// Hears that a page was missing all the same, and is read by itself.
+    /// Notes that a page was missing all the same, and is read by itself.
     pub(crate) fn miss(&mut self) {
         let pages = self.next.map_or(MIN_PAGES, |next| next + MIN_PAGES);
         self.next = Some(pages.min(self.max_pages));

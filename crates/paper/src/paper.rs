@@ -38,8 +38,8 @@ impl Scale {
     };
 }
 
-/// Runs every experiment on a device, in virtual time; the same for the same seed. `go_on` is told
-/// before each what comes; when it says no, the tables before are returned.
+/// Runs every experiment on a device, in virtual time; the same for the same seed. `go_on` is
+/// called before each with its name; when it says no, the tables before are returned.
 pub fn tables(
     hardware: &Hardware,
     scale: Scale,

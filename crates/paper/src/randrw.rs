@@ -115,7 +115,7 @@ async fn reap(stage: &Stage, thread: &Thread, events: &Semaphore, count: usize) 
     }
 }
 
-/// Prepares a request; who runs it, and whether that waits inside, is said later.
+/// Prepares a request; the thread that runs it, and whether that waits inside, are chosen later.
 fn request(
     stage: Stage,
     offset: u64,

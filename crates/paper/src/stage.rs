@@ -1,4 +1,4 @@
-//! What an experiment works on: files of a device, a page cache, requests of one size.
+//! The setting of an experiment: files of a device, a page cache, requests of one size.
 
 use crate::{
     costs,
@@ -73,7 +73,7 @@ impl Stage {
     fn user(&self, bytes: u64) -> User {
         let base = self.memory.as_ptr().cast::<u8>().cast_mut();
         // SAFETY: operations live in tasks that hold a clone of the stage, and so its memory.
-        // All run in one thread, nobody looks at the bytes, and no reference to them is made.
+        // All run in one thread, the bytes are not looked at, and no reference to them is made.
         unsafe { User::new(Segments::One(IoVec { base, len: bytes as usize })) }
     }
 
@@ -140,7 +140,7 @@ impl Stage {
     }
 }
 
-/// A caller that waits inside sleeps; a request is run by who reaps anyway.
+/// A caller that waits inside sleeps; a request is run by the thread that reaps anyway.
 fn retry_ns(waits: bool) -> u64 {
     if waits { costs::SWITCH_NS } else { costs::HAND_OVER_NS }
 }

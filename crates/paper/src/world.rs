@@ -160,7 +160,7 @@ impl World {
     /// Runs until all tasks have ended.
     ///
     /// # Panics
-    /// It would hang: tasks wait, and nothing is under way.
+    /// It would hang: tasks wait, and nothing is in flight.
     pub(crate) fn run(&self) {
         loop {
             while let Some(task) = self.next_ready() {
@@ -188,7 +188,7 @@ impl World {
         self.0.tasks.borrow_mut()[index] = Some(placeholder);
         let ended = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         if ended {
-            // Nobody runs it again: a late kick finds it scheduled.
+            // It is not run again: a late kick finds it scheduled.
             handle.scheduled.store(true, Relaxed);
         }
         self.0.tasks.borrow_mut()[index] = (!ended).then_some((future, handle));
@@ -298,8 +298,8 @@ impl World {
     }
 
     /// Drives an operation of the cache to its end; `retry_ns` is what `thread` needs to go on
-    /// after each wait. The wait entry is this task's: the same code serves who waits inside the
-    /// call, and who is a request of its own.
+    /// after each wait. The wait entry is this task's: the same code serves callers that wait
+    /// inside the call, and requests of their own.
     pub(crate) async fn drive(
         &self,
         thread: &Thread,
@@ -334,8 +334,8 @@ pub(crate) fn bio_ns(bio: &Bio) -> u64 {
     crate::costs::device_ns(bio.segments.len() as u64)
 }
 
-/// Counts what is free of something, and who waits for some of it: slots of a context, events of
-/// its ring.
+/// Counts what is free of something, and the tasks that wait for some of it: slots of a context,
+/// events of its ring.
 #[derive(Clone, Default)]
 pub(crate) struct Semaphore(Rc<RefCell<(usize, VecDeque<Waker>)>>);
 

@@ -1,4 +1,4 @@
-//! The device as its users see it: a backend that waits in virtual time.
+//! The simulated device: a backend that waits in virtual time.
 
 use crate::{
     Hardware, Model, Prng, VirtualClock, faults::Faults, service::Queue, service::Service,
@@ -84,7 +84,7 @@ impl SimDevice {
         SimDevice::with_clock(config, VirtualClock::new())
     }
 
-    /// Makes a device without files that shares `clock` with others, who may move it too.
+    /// Makes a device without files that shares `clock` with others, which may move it too.
     ///
     /// # Panics
     /// The sector size is neither 512 nor 4096, or the depth is 0.
@@ -136,7 +136,7 @@ impl SimDevice {
         self.service.lock().faults = faults;
     }
 
-    /// Lets go of stuck requests: they complete like any other.
+    /// Releases stuck requests: they complete like any other.
     pub fn release_stuck(&self) {
         self.service.lock().release_stuck();
     }
@@ -146,7 +146,7 @@ impl SimDevice {
         self.service.lock().cut = Some(cut);
     }
 
-    /// Turns the power off now. All bios under way, and all to come, end with `EIO`.
+    /// Turns the power off now. All bios in flight, and all to come, end with `EIO`.
     pub fn cut_power(&self) {
         self.service.lock().cut_power();
     }
@@ -215,7 +215,7 @@ impl BlockBackend for SimDevice {
     ///
     /// # Panics
     /// It would hang: nothing of this queue will complete by itself, the deadline is
-    /// [`Deadline::NEVER`], and nobody has called `wake`.
+    /// [`Deadline::NEVER`], and no thread has called `wake`.
     fn reap(
         &self,
         done: &mut Vec<Completion>,

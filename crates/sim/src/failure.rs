@@ -1,4 +1,4 @@
-//! What a simulated run says when it has failed.
+//! The report of a failed simulated run.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What a host does with files besides requests: takes no time, is not counted.
+//! Operations of a host on files besides requests: they take no time and are not counted.
 
 use crate::{SimDevice, trace::What};
 use core::ops::Range;

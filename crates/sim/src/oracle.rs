@@ -1,6 +1,6 @@
-//! Judges what is left after a power cut by what the device had promised.
+//! The oracle: judges the state after a power cut by what the device had promised.
 //!
-//! Knows nothing of the device: it is told what was asked for, when, and how that ended. A
+//! Knows nothing of the device: it records each request, when it was made, and how it ended. A
 //! sector may hold its content of any write that no later write has certainly replaced:
 //!
 //! ```text
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct Oracle {
     sector_bytes: usize,
-    /// Counts what it is told.
+    /// Counts the records.
     now: u64,
     files: BTreeMap<i32, History>,
     open: BTreeMap<u64, Open>,
@@ -75,12 +75,12 @@ impl Oracle {
         Oracle { sector_bytes, now: 0, files: BTreeMap::new(), open: BTreeMap::new() }
     }
 
-    /// Hears of a file of `size` zero bytes, durable from the beginning.
+    /// Records a file of `size` zero bytes, durable from the beginning.
     pub fn create(&mut self, fd: i32, size: u64) {
         self.files.insert(fd, History::new(self.sector_bytes, size));
     }
 
-    /// Hears that a write begins; `sync`: with RWF_DSYNC or RWF_SYNC. The id is free again after
+    /// Records that a write begins; `sync`: with RWF_DSYNC or RWF_SYNC. The id is free again after
     /// [`Oracle::end`].
     ///
     /// # Panics
@@ -91,7 +91,7 @@ impl Oracle {
         self.file(fd).begin_write(begin, offset, data);
     }
 
-    /// Hears that an fsync or fdatasync begins.
+    /// Records that an fsync or fdatasync begins.
     ///
     /// # Panics
     /// The file is unknown, or the id is in use.
@@ -99,7 +99,7 @@ impl Oracle {
         self.begin_flush_of(id, fd, 0..u64::MAX);
     }
 
-    /// Hears that an fsync or fdatasync of a range begins: of no more than that it promises the
+    /// Records that an fsync or fdatasync of a range begins: of no more than that it promises the
     /// contents, and of less than the whole file no size.
     ///
     /// # Panics
@@ -109,14 +109,14 @@ impl Oracle {
         self.file(fd);
     }
 
-    /// Hears how a write or flush ended, as its user was told.
+    /// Records how a write or flush ended, as its user saw it.
     ///
     /// # Panics
-    /// Nothing of this id is under way.
+    /// Nothing of this id is in flight.
     pub fn end(&mut self, id: u64, result: Result<u32, Errno>) {
         self.now += 1;
         let now = self.now;
-        let Open { fd, begin, what } = self.open.remove(&id).expect("it is under way");
+        let Open { fd, begin, what } = self.open.remove(&id).expect("it is in flight");
         let file = self.file(fd);
         match (what, result) {
             (What::Write { offset, len, sync }, result) => {
@@ -131,7 +131,7 @@ impl Oracle {
         }
     }
 
-    /// Hears that the size of a file was set, at once.
+    /// Records that the size of a file was set, at once.
     ///
     /// # Panics
     /// The size is not aligned, or the file is unknown.
@@ -142,7 +142,7 @@ impl Oracle {
         self.file(fd).set_len(now, len);
     }
 
-    /// Hears that a range became a hole, at once.
+    /// Records that a range became a hole, at once.
     ///
     /// # Panics
     /// The range is not aligned, or the file is unknown.
@@ -164,7 +164,7 @@ impl Oracle {
         self.files[&fd].judge(left).map_err(|(offset, what)| Violation { fd, offset, what })
     }
 
-    /// Goes on after a power cut with what is left: it is durable, and nothing is under way.
+    /// Goes on after a power cut with what is left: it is durable, and nothing is in flight.
     pub fn adopt(&mut self, fd: i32, left: &[u8]) {
         self.open.retain(|_, open| open.fd != fd);
         self.files.insert(fd, History::of(self.sector_bytes, left));

@@ -1,4 +1,4 @@
-//! What each request does to its file, and what its faults do.
+//! Performs requests on their files, with their faults.
 
 use crate::{
     faults::{Fate, Lies},

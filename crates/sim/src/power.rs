@@ -1,4 +1,4 @@
-//! What is left of a file when the power fails. See the table in `faults.rs`.
+//! The state of a file after a power failure. See the table in `faults.rs`.
 
 use crate::{
     faults::Faults,
@@ -19,7 +19,7 @@ impl File {
         self.remains(&[], faults, prng).read(0, usize::MAX)
     }
 
-    /// Draws what is left, when the writes `served` were under way.
+    /// Draws what is left, when the writes `served` were in flight.
     pub(crate) fn remains(&self, served: &[Change], faults: &Faults, prng: &mut Prng) -> Sectors {
         let mut left = self.durable.clone();
         let mut size = left.size();

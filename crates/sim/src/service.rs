@@ -1,4 +1,4 @@
-//! What waits in the device, what it serves and what is stuck.
+//! The service of a device: its queue, the requests in service and those that are stuck.
 
 use crate::{
     delay::{Model, Work, WorkKind},
@@ -301,7 +301,7 @@ impl Service {
         }
     }
 
-    /// Lets go of what is stuck: it is served like any other.
+    /// Releases what is stuck: it is served like any other.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
             if request.fate == Fate::Stuck {
@@ -315,7 +315,7 @@ impl Service {
         self.serve(self.clock.now_ns());
     }
 
-    /// Turns the power off, for good: all that is under way ends with EIO, in the order accepted.
+    /// Turns the power off, for good: all that is in flight ends with EIO, in the order accepted.
     pub(crate) fn cut_power(&mut self) {
         if self.off.is_some() {
             return;

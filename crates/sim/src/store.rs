@@ -1,4 +1,4 @@
-//! The medium: files by descriptor, what reads of them see, and what is durable.
+//! The medium: files by descriptor, the bytes that reads see, and those that are durable.
 //!
 //! ```text
 //!  write ──▶ volatile ◀── read

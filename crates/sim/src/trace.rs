@@ -1,4 +1,4 @@
-//! What happened on the device: the last events to read, and a hash over all of them.
+//! The trace of a device: the last events to read, and a hash over all of them.
 //!
 //! Requests appear by the device's own number, not by their token or address: those may differ
 //! between two runs that are otherwise the same.
@@ -40,7 +40,7 @@ pub enum What {
     Completed {
         /// Its number.
         request: u64,
-        /// What its user is told.
+        /// The result that its user gets.
         result: Result<u32, Errno>,
         /// A hash of the data read or written; 0 if there is none.
         data: u64,

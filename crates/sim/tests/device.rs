@@ -1,4 +1,4 @@
-//! What the device does while the power is on: time, faults, queues.
+//! The device while the power is on: time, faults, queues.
 
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_sim::{Config, Cut, Faults, Model, Prng, SimDevice};

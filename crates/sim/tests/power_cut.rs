@@ -51,7 +51,7 @@ fn run(config: &Config, prng: &mut Prng) -> Result<(), Found> {
             user.device.cut_at(cuts[prng.index(2)]);
         }
         (0..steps).for_each(|_| user.step());
-        // Whatever is under way, completed but not reaped, or not even committed.
+        // Whatever is in flight, completed but not reaped, or not even committed.
         user.device.cut_power();
         user.drain();
         let (device, left) = reboot(&user, config, prng)?;

@@ -3,12 +3,12 @@
 /// A mistake of the layer above the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canary {
-    /// A sync ends after its first iteration: writeback and flush are only under way.
+    /// A sync ends after its first iteration: writeback and flush are only in flight.
     SyncDoesNotWait,
     /// A direct write leaves the pages of its range in the cache.
     KeepPages,
     /// A direct write leaves those pages of its range that are being read, and lets others bring
-    /// pages in while it is under way.
+    /// pages in while it is in flight.
     SkipLocked,
     /// Truncation and direct requests do not lock the inode.
     NoLock,

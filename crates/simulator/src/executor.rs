@@ -1,7 +1,7 @@
 //! Runs operations on the cache in one thread: which is next, an operation or the device, is
 //! drawn from the seed.
 //!
-//! The fourth policy of who drives (the caller, a reaper thread, workers, and this one). Several
+//! The fourth policy of execution (the caller, a reaper thread, workers, and this one). Several
 //! operations are in flight at once; each runs when it was kicked, in any order; bios wait here
 //! while the backend is full, as they do in the kernel's place.
 
@@ -22,7 +22,7 @@ use nowait_sys::{Errno, time::Deadline};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What became of an operation. Its place in the order of things: it is told before another
+/// What became of an operation. Its place in the order of things: it is recorded before another
 /// operation that conflicts with it begins.
 #[derive(Debug)]
 pub struct Event {
@@ -68,7 +68,7 @@ pub struct Counts {
     pub bios_ended: u64,
 }
 
-/// Nothing can run, nothing is under way, and operations wait.
+/// Nothing can run, nothing is in flight, and operations wait.
 #[derive(Debug)]
 pub struct Hang {
     /// Those that wait.
@@ -247,7 +247,7 @@ impl<'m> Executor<'m> {
     /// Runs one operation, or lets the device finish something. False: there is nothing to do.
     ///
     /// # Errors
-    /// Operations wait, and nobody will ever kick them.
+    /// Operations wait, and nothing will ever kick them.
     pub fn step(&mut self) -> Result<bool, Hang> {
         let runnable = self.list.len();
         let device = self.medium.backend().in_flight() > 0 || !self.pending.is_empty();

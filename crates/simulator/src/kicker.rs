@@ -1,4 +1,4 @@
-//! Kicks, and which operations they made runnable.
+//! Kicks, and the operations that they made runnable.
 
 use nowait_retry::{WaitEntry, wait::Kickable};
 use parking_lot::Mutex;

@@ -5,8 +5,8 @@
 //!   op       one thing to do, as data
 //! run        does it, and compares: with a model, and after a power cut with an oracle
 //!   executor   runs operations and the device in drawn order
-//!     task       one operation under way: its lock, its stages
-//!     kicker     kicks, and who may run
+//!     task       one operation in flight: its lock, its stages
+//!     kicker     kicks, and the right to run
 //!   medium     a backend and its file: the simulated device, or an array
 //!   model      what the file must look like
 //!   buffer     the user's memory

@@ -1,4 +1,4 @@
-//! Runs seeds, shrinks what fails, and prints how.
+//! Runs seeds, shrinks failing scenarios, and prints them.
 
 use clap::{Parser, ValueEnum};
 use nowait_simulator::{Profile, Report, Scenario, shrink::explain};

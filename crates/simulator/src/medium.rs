@@ -1,4 +1,4 @@
-//! What lies below the cache: a backend, and the file system's part of it.
+//! The medium below the cache: a backend, and the file system's part of it.
 
 use nowait_block::{BlockBackend, backends::mem::Mem};
 use nowait_cache::{Backing, Target};

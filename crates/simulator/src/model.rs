@@ -1,4 +1,4 @@
-//! What a file must look like: an array of bytes, and what may be instead.
+//! The model of a file: an array of bytes, and the values that may be there instead.
 
 /// Bytes of which it is not known whether they were written.
 #[derive(Clone, Debug)]

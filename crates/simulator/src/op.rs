@@ -1,4 +1,4 @@
-//! What a user of a file may do, as plain data: a list of it can be printed, cut and run again.
+//! Operations on a file as plain data: a list of them can be printed, cut and run again.
 
 use core::fmt;
 use nowait_cache::SyncLevel;

@@ -1,4 +1,4 @@
-//! Runs a scenario and judges what it sees.
+//! Runs a scenario and judges its results.
 //!
 //! ```text
 //!   at each end    reads against the model; no error without a fault; nothing hangs
@@ -164,7 +164,7 @@ fn guarded(
 }
 
 fn hang(hang: &Hang) -> String {
-    format!("hangs: nothing is under way, and these wait\n{}", hang.waiting.join("\n"))
+    format!("hangs: nothing is in flight, and these wait\n{}", hang.waiting.join("\n"))
 }
 
 /// A run.
@@ -285,7 +285,7 @@ impl<'m> Runner<'m> {
             if !self.faulty {
                 return Err(String::from("the last sync fails"));
             }
-            // A flush has failed: reported for ever, or until somebody takes notice.
+            // A flush has failed: reported for ever, or until a sync takes it.
             self.executor.file().forgive();
             if !self.settle()? {
                 return Err(String::from("a sync fails though the faults have stopped"));
@@ -402,7 +402,7 @@ impl<'m> Runner<'m> {
         }
         self.model.doubt(offset, data);
         let (size, end) = (self.executor.file().size(), offset + data.len() as u64);
-        // Another write under way may have made it longer still.
+        // Another write in flight may have made it longer still.
         self.model.grow(size.min(end));
     }
 

@@ -1,4 +1,4 @@
-//! What is done in one run, drawn from a seed.
+//! The scenario of one run, drawn from a seed.
 
 use crate::{canary::Canary, op::Op};
 use nowait_cache::{FRAME_BYTES, SyncLevel, mistake::Mistake};

@@ -1,4 +1,4 @@
-//! One operation under way, from its place in the queue of the inode's lock to its result.
+//! One operation in flight, from its place in the queue of the inode's lock to its result.
 //!
 //! ```text
 //!   lock ─► read · write · sync                                       the cache's operations
@@ -84,7 +84,7 @@ enum Stage {
     },
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) id: u64,
@@ -130,7 +130,7 @@ impl Task {
         !matches!(self.stage, Stage::Device { sent: true, .. })
     }
 
-    /// Returns the token of its bio if one is under way: even, the cache's are odd.
+    /// Returns the token of its bio if one is in flight: even, the cache's are odd.
     pub(crate) fn token(&self) -> Option<u64> {
         let sent = matches!(self.stage, Stage::Device { sent: true, .. }) && self.answer.is_none();
         sent.then_some(self.id << 1)
@@ -265,7 +265,7 @@ impl Task {
         let op = if self.op.is_read() { BioOp::Read } else { BioOp::Write };
         let segments = self.buffer.segments(1).after(done);
         let offset = self.offset as i64 + done as i64;
-        // SAFETY: a task whose bio is under way is not dropped.
+        // SAFETY: a task whose bio is in flight is not dropped.
         let mut bio = unsafe { Bio::new(op, fd, segments, offset, self.id << 1) };
         if matches!(self.op, Op::DirectWrite { sync: true, .. }) {
             bio.rw_flags = rwf::DSYNC;

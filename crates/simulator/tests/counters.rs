@@ -146,7 +146,7 @@ fn canary_a_direct_write_below_cached_pages_is_found_out() {
 }
 
 /// A write that was acknowledged is followed by old bytes: of a page that was being read when it
-/// began, or was read ahead while it was under way.
+/// began, or was read ahead while it was in flight.
 #[test]
 fn canary_a_direct_write_that_does_not_wait_for_readahead_is_found_out() {
     let fails = |seed: &u64| {

@@ -64,7 +64,7 @@ fn reuse(folder: &Path, way: &str, rounds: usize) {
         let count = requests.len();
         assert_eq!(context.submit(requests), count as i32, "round {round}");
         let replaced = replace(mine.into_raw_fd(), way, &other_path, &other);
-        // The number is the other file's from now on, also while those requests are under way.
+        // The number is the other file's from now on, also while those requests are in flight.
         // SAFETY: `replace` gave it away, and it is open until the end of the round.
         let later = Request::read(unsafe { BorrowedFd::borrow_raw(replaced) }, BLOCK, slot);
         assert_eq!(context.submit_tagged(vec![(count as u64, later)]), 1, "round {round}");
@@ -74,7 +74,7 @@ fn reuse(folder: &Path, way: &str, rounds: usize) {
         assert!(results.starts_with(&[BLOCK as i64; 3]), "round {round}: {results:?}");
         assert!(!done[1].request.bytes().contains(&b'O'), "round {round} read the other file");
         assert_eq!(done[2].request.bytes(), [fill; BLOCK], "round {round} read its own write");
-        // SAFETY: `replace` gave it away, and nobody else has it.
+        // SAFETY: `replace` gave it away, and it has no other owner.
         unsafe { libc::close(replaced) };
     }
     check_reused(rounds, &other_path, &mine_path);
@@ -147,7 +147,7 @@ fn posix_lock_survives(path: &Path) {
     assert_eq!(probe(path), "0", "closing the file releases the lock");
 }
 
-/// Asks a second process who holds a lock.
+/// Asks a second process which process holds a lock.
 fn probe(path: &Path) -> String {
     let me = std::env::current_exe().unwrap();
     let output = Command::new(me).arg("probe-lock").arg(path).output().unwrap();

@@ -112,7 +112,7 @@ fn prepare(file: &File, other: &Path, what: &str) {
     }
 }
 
-/// There is no block left: who needs one is told so, who needs none is not.
+/// There is no block left: a request that needs one gets the error, one that needs none does not.
 fn full(folder: &Path) {
     let names = ["allocated", "hole", "empty"];
     let [allocated, hole, empty] = names.map(|name| folder.join(name));

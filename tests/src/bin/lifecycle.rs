@@ -251,7 +251,7 @@ fn executed(path: &Path) {
     assert_eq!(context.run(vec![read_block(&open(path), 3)])[0].res, BLOCK as i64);
 }
 
-/// One count a completion, whoever reaps it when.
+/// One count a completion, whenever it is reaped.
 fn eventfd_counts_completions(path: &Path) {
     let file = uncached(path, 32);
     // SAFETY: plain numbers; the new descriptor is owned here alone.
@@ -294,7 +294,7 @@ fn poll_reports_readiness() {
     assert_eq!(readiness(&context), libc::POLLHUP);
 }
 
-/// The mask of the one completion. The kernel adds bits that nobody asked for (`POLLRDNORM`)
+/// The mask of the one completion. The kernel adds bits that were not asked for (`POLLRDNORM`)
 /// when a wake-up, not the first look, found it ready.
 fn readiness(context: &Context) -> i16 {
     context.reap_all(1)[0].res as i16 & (libc::POLLIN | libc::POLLOUT | libc::POLLHUP)

@@ -12,7 +12,7 @@ use std::thread;
 use nowait_tests::request::{Context, Request};
 
 /// Neither root nor the owner of the reserve.
-const SOMEBODY: libc::uid_t = 12345;
+const OTHER_USER: libc::uid_t = 12345;
 const WIDE: usize = 256 << 10;
 const ROUNDS: usize = 8;
 
@@ -31,7 +31,7 @@ fn main() {
         });
         // Before the blocks run out: a directory may need another one for their names.
         let files: Vec<_> = (0..ROUNDS)
-            .map(|round| ["somebody", "root"].map(|who| create(&folder, &format!("{who}-{round}"))))
+            .map(|round| ["user", "root"].map(|who| create(&folder, &format!("{who}-{round}"))))
             .collect();
         fill(&folder, &to_somebody, &answers);
         for (round, [file, next]) in files.into_iter().enumerate() {
@@ -86,6 +86,6 @@ fn write_whole(context: &Context, file: &File) -> i64 {
 /// wrapper would change the whole process.
 fn drop_rights() {
     // SAFETY: plain numbers; the raw call concerns this thread alone.
-    let rc = unsafe { libc::syscall(libc::SYS_setresuid, SOMEBODY, SOMEBODY, SOMEBODY) };
+    let rc = unsafe { libc::syscall(libc::SYS_setresuid, OTHER_USER, OTHER_USER, OTHER_USER) };
     assert_eq!(rc, 0, "setresuid: {}", std::io::Error::last_os_error());
 }

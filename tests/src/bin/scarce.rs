@@ -49,7 +49,7 @@ fn take_all_but(left: usize) -> (Vec<OwnedFd>, Limit) {
         if fd < 0 {
             break;
         }
-        // SAFETY: a new descriptor, owned by nobody else.
+        // SAFETY: a new descriptor, without another owner.
         taken.push(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     taken.truncate(taken.len() - left);

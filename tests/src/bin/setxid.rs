@@ -1,4 +1,4 @@
-//! Programs that change who they are while requests are in flight.
+//! Programs that change their credentials while requests are in flight.
 //!
 //! The C library has every thread of the process do so, those of a library too, and waits for it.
 //! `setxid CASE PATH`, as root; exits 0 when the claim holds, else panics with what it saw.
@@ -16,7 +16,7 @@ use nowait_tests::thread_state::wait_until;
 const BLOCK: usize = 4096;
 const WIDE: usize = 256 << 10;
 /// Neither root nor the owner of the reserve.
-const SOMEBODY: libc::uid_t = 12345;
+const OTHER_USER: libc::uid_t = 12345;
 const ROUNDS: usize = 4;
 const ENOSPC: i64 = -(libc::ENOSPC as i64);
 
@@ -86,9 +86,9 @@ fn change_identity() {
         succeeds("setgid", libc::setgid(libc::getgid()));
         succeeds("setgroups", libc::setgroups(2, [7, 9].as_ptr()));
         all_are("Groups 7 9");
-        succeeds("setegid", libc::setegid(SOMEBODY));
-        set_effective_user(SOMEBODY);
-        all_are(&format!("Uid 0\t{SOMEBODY}\t0"));
+        succeeds("setegid", libc::setegid(OTHER_USER));
+        set_effective_user(OTHER_USER);
+        all_are(&format!("Uid 0\t{OTHER_USER}\t0"));
         set_effective_user(0);
         succeeds("setegid", libc::setegid(0));
         all_are("Uid 0\t0\t0");
@@ -126,8 +126,8 @@ fn every_thread_changes(folder: &Path) {
                 change_identity();
             }
             // SAFETY: plain numbers.
-            succeeds("setuid", unsafe { libc::setuid(SOMEBODY) });
-            all_are(&format!("Uid {SOMEBODY}\t{SOMEBODY}\t{SOMEBODY}"));
+            succeeds("setuid", unsafe { libc::setuid(OTHER_USER) });
+            all_are(&format!("Uid {OTHER_USER}\t{OTHER_USER}\t{OTHER_USER}"));
         });
         let mut round = 0;
         while round < ROUNDS || !changes.is_finished() {
@@ -142,7 +142,7 @@ fn every_thread_changes(folder: &Path) {
     // What starts now starts with the new identity.
     let more = Context::new(8).expect("io_setup afterwards");
     work(&more, &file, &direct, 0);
-    all_are(&format!("Uid {SOMEBODY}\t{SOMEBODY}\t{SOMEBODY}"));
+    all_are(&format!("Uid {OTHER_USER}\t{OTHER_USER}\t{OTHER_USER}"));
 }
 
 /// Writes that make the file longer, reads, direct ones, syncs: on every thread there is.
@@ -183,19 +183,19 @@ fn requests_have_the_rights_of_their_submission(folder: &Path, flags: i32) {
     let files: Vec<_> = (0..ROUNDS * 3).map(|number| create(format!("file-{number}"))).collect();
     fill(&context, folder);
     for (round, files) in files.chunks(3).enumerate() {
-        set_effective_user(SOMEBODY);
-        assert_eq!(write(&context, &files[0]), ENOSPC, "round {round}: somebody's write");
+        set_effective_user(OTHER_USER);
+        assert_eq!(write(&context, &files[0]), ENOSPC, "round {round}: the user's write");
         let begun = context.submit(vec![whole_write(&files[1])]);
         assert_eq!(begun, 1);
         set_effective_user(0);
         let refused = result_of(&context);
-        assert_eq!(refused, ENOSPC, "round {round}: somebody's, although root again meanwhile");
+        assert_eq!(refused, ENOSPC, "round {round}: the user's, although root again meanwhile");
         assert_eq!(write(&context, &files[2]), WIDE as i64, "round {round}: root's write");
     }
     let files = ["last-0", "last-1"].map(|name| create(name.to_owned()));
     assert_eq!(context.submit(vec![whole_write(&files[0])]), 1);
     // SAFETY: plain numbers.
-    succeeds("setuid", unsafe { libc::setuid(SOMEBODY) });
+    succeeds("setuid", unsafe { libc::setuid(OTHER_USER) });
     let last = result_of(&context);
     assert!([WIDE as i64, ENOSPC].contains(&last), "root's, carried out before or after: {last}");
     assert_eq!(write(&context, &files[1]), ENOSPC, "for good");
@@ -215,7 +215,7 @@ fn create(path: &Path, flags: i32) -> File {
 fn fill(context: &Context, folder: &Path) {
     for number in 0.. {
         let file = create(&folder.join(format!("fill-{number}")), 0);
-        set_effective_user(SOMEBODY);
+        set_effective_user(OTHER_USER);
         let written = write(context, &file);
         set_effective_user(0);
         match written {

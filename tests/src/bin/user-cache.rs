@@ -49,7 +49,7 @@ fn read(context: &Context, file: &File, len: usize, offset: usize) -> Vec<u8> {
     done[0].request.bytes()[..done[0].res as usize].to_vec()
 }
 
-/// What another process finds in the file: it has no part in a cache of ours.
+/// What another process finds in the file: it has no part in the user-space page cache.
 fn seen_by_others(path: &Path) -> Vec<u8> {
     let output = Command::new("cat").arg(path).env_remove("LD_PRELOAD").output().unwrap();
     assert!(output.status.success());

@@ -1,4 +1,4 @@
-//! What may be used where.
+//! The boundaries: which code may use what.
 
 use super::Finding;
 use super::source::{Source, words};
@@ -22,7 +22,7 @@ const MODELLED: &[&str] = &[
     "crates/block/src/inbox.rs",
 ];
 
-/// Where they may name atomics: the statistics, by which nobody decides anything: each would only
+/// Where they may name atomics: the statistics, which decide nothing: each would only
 /// multiply the interleavings of a model; the addresses of chunks of memory, which are only made.
 const ATOMICS_FILES: &[&str] = &["crates/retry/src/stats.rs", "crates/cache/src/nodes.rs"];
 

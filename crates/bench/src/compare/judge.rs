@@ -16,7 +16,7 @@ pub(crate) enum Difference {
     Better,
     /// The interval lies on the bad side.
     Worse,
-    /// They differ, in what judges nobody.
+    /// They differ, in a metric that is no judgement.
     Changed,
     /// The interval holds no difference: these runs cannot tell.
     InsideNoise,

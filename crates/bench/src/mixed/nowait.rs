@@ -123,7 +123,7 @@ impl Server<'_> {
                 expect_whole(res, wanted.len())?;
                 let (next, at) = match wanted {
                     Wants::Request => {
-                        // SAFETY: the read has ended: nobody writes there.
+                        // SAFETY: the read has ended: no thread writes there.
                         let request = unsafe {
                             core::slice::from_raw_parts(self.memory(index, ASK).base, ASK)
                         };

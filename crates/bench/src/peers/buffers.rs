@@ -18,11 +18,11 @@ const USED: u8 = 0x5a;
 /// Where the buffers of all threads come from.
 #[derive(Default)]
 pub(crate) struct Arena {
-    /// The mapping under way, and how much of it is taken.
+    /// The current mapping, and how much of it is taken.
     rest: Mutex<Option<(Arc<HugeMemory>, usize)>>,
 }
 
-/// The buffers of one thread: as many as it has requests under way.
+/// The buffers of one thread: as many as it has requests in flight.
 pub(crate) struct Buffers {
     pub(crate) block_bytes: usize,
     pub(crate) list: Vec<Buffer>,
@@ -102,7 +102,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many initialized bytes of live memory that nobody else knows, borrowed with
+        // SAFETY: so many initialized bytes of live memory that no other code knows, borrowed with
         // `self`: mappings are zeroed, and each part of one is cut out once.
         unsafe { core::slice::from_raw_parts(self.start, self.len) }
     }

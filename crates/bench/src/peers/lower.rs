@@ -179,7 +179,7 @@ impl LowerPeer {
 
 impl Drop for LowerPeer {
     fn drop(&mut self) {
-        // Waits for what is under way; the only error is that somebody else does it.
+        // Waits for what is in flight; the only error is that another thread does it.
         let _ = self.context.destroy();
         self.context.io().ring().memory().unmap_theirs(self.context.address());
     }

@@ -28,7 +28,7 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: nobody writes to the mapping while a run only reads.
+// SAFETY: no thread writes to the mapping while a run only reads.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -62,7 +62,7 @@ impl Memory {
         let len = place.set_bytes as usize;
         let memory = HugeMemory::new(len.next_multiple_of(HUGE_PAGE_SIZE));
         let memory = memory.map_err(failed("mmap"))?;
-        // SAFETY: the mapping is that long, zeroed, and nobody else has it yet.
+        // SAFETY: the mapping is that long, zeroed, and no other thread has it yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory.base(), len) };
         open(place)?.read_exact(bytes).context(|| format!("read {}", place.path.display()))?;
         Ok(Self { source: Arc::new(Source::Huge(memory)) })

@@ -73,7 +73,7 @@ pub(crate) struct Request {
 pub(crate) trait Engine: Sync {
     type Peer: Peer;
 
-    /// Makes what one thread works with: for a request under way in each of the buffers.
+    /// Makes what one thread works with: for a request in flight in each of the buffers.
     fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
     /// Tells whether the pages lie in a cache of this process, which has to be filled through it.
@@ -97,7 +97,7 @@ pub(crate) trait Peer {
     /// Submit itself only starts requests, so that its time says something.
     const ASYNCHRONOUS: bool = true;
 
-    /// Starts requests, at most as many as fit beside those under way.
+    /// Starts requests, at most as many as fit beside those in flight.
     fn submit(&mut self, requests: &[Request]) -> Result<()>;
 
     /// Waits until `min` requests are over; hands over each one that is, with its bytes.

@@ -34,7 +34,7 @@ struct Work {
     write: bool,
 }
 
-// SAFETY: the memory is of a slot that nobody else touches until the request is over.
+// SAFETY: the memory is of a slot that no other thread touches until the request is over.
 unsafe impl Send for Work {}
 
 type Ended = (usize, core::result::Result<usize, Errno>);
@@ -147,7 +147,7 @@ impl Drop for PoolPeer {
         self.shared.lists().over = true;
         self.shared.more_work.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing under way.
+            // A thread that panicked has nothing in flight.
             let _ = thread.join();
         }
     }

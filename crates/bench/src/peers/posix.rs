@@ -15,7 +15,7 @@ pub(crate) struct PosixPeer {
     file: Arc<File>,
     slots: Slots,
     blocks: Box<[libc::aiocb]>,
-    /// Slots of requests under way, in the order of their start.
+    /// Slots of requests in flight, in the order of their start.
     in_flight: Vec<usize>,
 }
 
@@ -51,7 +51,7 @@ impl PosixPeer {
         Ok(())
     }
 
-    /// Waits until one of those under way is over.
+    /// Waits until one of those in flight is over.
     fn suspend(&self) -> Result<()> {
         let list: Vec<*const libc::aiocb> =
             self.in_flight.iter().map(|slot| &raw const self.blocks[*slot]).collect();

@@ -15,7 +15,7 @@ use crate::error::{BenchError, Result};
 pub(crate) struct PsyncPeer {
     file: Arc<File>,
     rw_flags: u32,
-    /// Bytes that the kernel is told of ahead of a sequential reader.
+    /// Bytes that are announced to the kernel ahead of a sequential reader.
     ahead_bytes: u64,
     /// Up to where it was told.
     told: u64,

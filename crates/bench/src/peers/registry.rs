@@ -33,7 +33,7 @@ enum Kind {
     Uring(Style),
     Posix,
     Pool,
-    /// Whether it asks not to wait first; how far ahead the kernel is told to read.
+    /// Whether it asks not to wait first; how far ahead the kernel is asked to read.
     Psync(bool, u64),
     /// Whether all of it is read when it is mapped.
     Mmap(bool),

@@ -17,7 +17,7 @@ use crate::vector::{Carries, Transfer};
 pub(crate) struct RingRig {
     ring: Ring,
     memory: Memory,
-    /// The segments of requests under way, by name: the kernel may look at them until the end.
+    /// The segments of requests in flight, by name: the kernel may look at them until the end.
     lists: HashMap<u64, Arc<[IoVec]>>,
     /// In the submission queue, not yet handed over.
     pending: u32,

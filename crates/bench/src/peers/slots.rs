@@ -1,4 +1,4 @@
-//! The buffers of requests under way.
+//! The buffers of requests in flight.
 
 use nowait_sys::Errno;
 use nowait_sys::file::IoVec;

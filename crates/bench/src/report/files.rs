@@ -1,4 +1,4 @@
-//! Where reports go.
+//! The files of reports.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! What the client does, who serves it, and what must come out.
+//! The cases: what the client does, the server, and the target.
 
 use crate::args::Extent;
 use crate::case::{self, Against, Comparison, Target};

@@ -15,18 +15,18 @@ use crate::launch::{self, Usage};
 
 /// How long a server may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same, of one that nobody asks for anything any more.
+/// The same, of one that gets no requests any more.
 const PATIENCE_AT_DROP: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Who serves an image, and where; ended when dropped.
+/// The server of an image, and its address; ended when dropped.
 #[derive(Debug)]
 pub(crate) enum Served {
     /// A program.
     Program(Server, Target),
     /// The kernel.
     Loop(LoopDevice),
-    /// Nobody.
+    /// No server.
     Plain(PathBuf),
 }
 
@@ -182,7 +182,7 @@ fn prepare(target: &Target) -> io::Result<()> {
     }
 }
 
-/// Tells whether a server has begun: somebody listens, or the file is as long as the image.
+/// Tells whether a server has begun: a server listens, or the file is as long as the image.
 fn is_there(target: &Target, image: &Path) -> bool {
     match target {
         Target::Nbd(socket) => UnixStream::connect(socket).is_ok(),

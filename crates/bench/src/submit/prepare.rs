@@ -1,4 +1,4 @@
-//! What must be there before the first run: folders, engines that work, cases that can run.
+//! The preparation of the first run: folders, engines that work, cases that can run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ const REQUIRED: [Launch; 4] =
 
 /// The folders of the test files.
 ///
-/// They are private and new, so nobody else's file is ever opened or removed, and go with this
+/// They are private and new, so no other file is ever opened or removed, and go with this
 /// value. A file that is kept lies in the folder asked for, where the next measurement finds it.
 pub(crate) struct Folders {
     pub(crate) disk: PathBuf,

@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     pub(crate) fio: Fio,
 }
 
-/// A measurement under way.
+/// A running measurement.
 struct Suite<'a> {
     plan: &'a Plan,
     progress: &'a Progress,

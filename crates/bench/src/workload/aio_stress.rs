@@ -28,7 +28,7 @@ pub struct AioStressArgs {
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_size)]
     pub record: u64,
 
-    /// Requests under way at most
+    /// Requests in flight at most
     #[arg(long, value_name = "N", default_value = "64")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub depth: u16,

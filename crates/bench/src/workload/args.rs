@@ -1,4 +1,4 @@
-//! What all workloads can be told on the command line.
+//! The options that all workloads have.
 
 use std::path::PathBuf;
 

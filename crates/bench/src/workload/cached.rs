@@ -103,7 +103,7 @@ impl Run<'_> {
         Ok(lane)
     }
 
-    /// Keeps `depth` requests under way, up to `lap` of them, until there is no `more` time.
+    /// Keeps `depth` requests in flight, up to `lap` of them, until there is no `more` time.
     fn pump<P: Peer>(
         &self,
         peer: &mut P,

@@ -31,7 +31,7 @@ pub struct CleanerArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     pub pool_pages: u32,
 
-    /// Writes that a cleaner with asynchronous I/O has under way at most
+    /// Writes that a cleaner with asynchronous I/O has in flight at most
     #[arg(long, value_name = "N", default_value = "256")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub depth: u16,
@@ -68,7 +68,7 @@ const COLUMNS: &[Metric] = &[
 /// Synchronous cleaners of the source's raw case.
 const SYNC: usize = 55;
 /// In the case of few, one part in so many of agents and synchronous cleaners: a disk that serves a
-/// request in a fraction of a millisecond is busy with 200 agents whoever writes, while that of the
+/// request in a fraction of a millisecond is busy with 200 agents in either way, while that of the
 /// source had room for more.
 const FEW: usize = 25;
 

@@ -123,7 +123,7 @@ impl Device {
         if !holds_pattern(device, how.size_bytes) {
             if !how.overwrite {
                 return Err(BenchError::usage(format!(
-                    "{path} may hold somebody's data; pass --overwrite to lose them"
+                    "{path} may hold data that are needed; pass --overwrite to lose them"
                 )));
             }
             overwrite(&mut file, how.size_bytes, how.progress)?;

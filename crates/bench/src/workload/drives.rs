@@ -1,11 +1,11 @@
-//! Where requests go: parts of the file, each with an order that all threads share.
+//! The places of requests: parts of the file, each with an order that all threads share.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::offsets::{Access, permute};
 
 /// The parts of a file. As in the source of rawiobench, a counter for each makes sure that no block
-/// is visited twice in a lap, whoever asks.
+/// is visited twice in a lap, by any thread.
 pub(crate) struct Drives {
     counters: Vec<AtomicU64>,
     access: Access,

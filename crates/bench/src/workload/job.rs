@@ -110,7 +110,7 @@ pub(crate) enum Work {
     Cached(Cached),
 }
 
-/// Blocks are read and written, by threads that keep a number of requests under way.
+/// Blocks are read and written, by threads that keep a number of requests in flight.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Transfer {
     pub(crate) write_percent: u8,
@@ -118,10 +118,10 @@ pub(crate) struct Transfer {
     pub(crate) block_bytes: usize,
     /// Ends after one visit of every block, even before its time.
     pub(crate) one_lap: bool,
-    /// Ends with an fsync, whose time is told apart.
+    /// Ends with an fsync, whose time is reported apart.
     pub(crate) fsync: bool,
     pub(crate) threads: usize,
-    /// Requests that a thread has under way at most.
+    /// Requests that a thread has in flight at most.
     pub(crate) depth: usize,
     /// Requests that must be over before new ones are made.
     pub(crate) refill: usize,
@@ -154,7 +154,7 @@ impl Transfer {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Cleaner {
     pub(crate) cleaners: usize,
-    /// Writes that a cleaner has under way at most.
+    /// Writes that a cleaner has in flight at most.
     pub(crate) depth: usize,
     pub(crate) agents: usize,
     pub(crate) pool_pages: usize,
@@ -164,7 +164,7 @@ pub(crate) struct Cleaner {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Prefetch {
     pub(crate) prefetchers: usize,
-    /// Reads that a prefetcher has under way at most.
+    /// Reads that a prefetcher has in flight at most.
     pub(crate) depth: usize,
     pub(crate) scans: usize,
     /// Extents that a scan asks for ahead.

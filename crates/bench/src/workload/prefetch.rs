@@ -24,7 +24,7 @@ pub struct PrefetchArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub scans: u16,
 
-    /// Reads that a prefetcher with asynchronous I/O has under way at most
+    /// Reads that a prefetcher with asynchronous I/O has in flight at most
     #[arg(long, value_name = "N", default_value = "64")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub depth: u16,

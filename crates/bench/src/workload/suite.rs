@@ -50,7 +50,7 @@ pub(crate) struct Files {
     pub(crate) in_memory: bool,
 }
 
-/// A measurement under way.
+/// A running measurement.
 pub(crate) struct Suite<'a> {
     plan: &'a Plan,
     progress: &'a Progress,

@@ -1,4 +1,4 @@
-//! Blocks are read and written, by threads that keep a number of requests under way.
+//! Blocks are read and written, by threads that keep a number of requests in flight.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -20,7 +20,7 @@ use crate::peers::{Arena, Engine, Peer, Request};
 use crate::stats::SplitMix;
 use crate::usage::Used;
 
-/// The longest time that is told apart, in nanoseconds.
+/// The longest time that is recorded exactly, in nanoseconds.
 const NS_MAX: u64 = 60_000_000_000;
 /// Writes that are read back: the last of each thread, so many of all together, or so many bytes.
 const READ_BACK: usize = 256;

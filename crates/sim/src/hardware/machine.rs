@@ -1,4 +1,4 @@
-//! What serves the requests of a device: disks, or flash.
+//! The machine that serves the requests of a device: disks, or flash.
 
 use super::{
     array::{Array, Layout},
@@ -44,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// Returns when something happens next, if anything is under way.
+    /// Returns when something happens next, if anything is in flight.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         match self {
             Machine::Disks(array) => array.next_ns(),

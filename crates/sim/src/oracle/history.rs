@@ -1,4 +1,4 @@
-//! What one file may hold.
+//! The history of one file: the contents that it may have.
 
 use super::Wrong;
 use core::ops::Range;
@@ -34,7 +34,7 @@ struct Size {
     bytes_max: u64,
 }
 
-/// When a change was under way, on the oracle's count.
+/// When a change was in flight, on the oracle's count.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     begin: u64,

@@ -1,4 +1,4 @@
-//! A user of a simulated device that does random things and tells the oracle of them.
+//! A user of a simulated device that does random things and reports them to the oracle.
 
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_sim::{Config, Oracle, Prng, SimDevice};
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 pub(crate) const FD: i32 = 3;
 const SECTORS: u64 = 48;
 
-/// A device with one file, its oracle, and what is under way between them.
+/// A device with one file, its oracle, and what is in flight between them.
 pub(crate) struct User {
     pub(crate) device: SimDevice,
     pub(crate) oracle: Oracle,
     prng: Prng,
     sector_bytes: u64,
-    /// The memory of what is under way, and whether the oracle knows of it.
+    /// The memory of what is in flight, and whether the oracle knows of it.
     open: BTreeMap<u64, (Vec<u8>, bool)>,
     next: u64,
 }
@@ -75,7 +75,7 @@ impl User {
         }
     }
 
-    /// Waits for all that is under way.
+    /// Waits for all that is in flight.
     pub(crate) fn drain(&mut self) {
         self.device.commit();
         while !self.open.is_empty() {

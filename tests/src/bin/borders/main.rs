@@ -1,4 +1,4 @@
-//! Programs that end, or whose threads or contexts do, while requests are under way.
+//! Programs that end, or whose threads or contexts do, while requests are in flight.
 //!
 //! `borders CASE FOLDER ROUNDS`: each round is a process, or a thread, of its own, which notes what
 //! io_submit has accepted; whatever becomes of it, every byte of that must be in the file, and

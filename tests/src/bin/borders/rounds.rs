@@ -1,4 +1,4 @@
-//! What all cases share: a file, what is written to it, and what was accepted.
+//! The state that all cases share: a file, what is written to it, and what was accepted.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! What a measurement depends on, and what became of its targets.
+//! The facts that a measurement depends on, and the verdicts on its targets.
 
 use std::fmt::Write;
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Colours come from classes, so that one drawing reads in light and dark. Each plot says in words
-//! what it shows, for who does not see it.
+//! what it shows, for readers who do not see it.
 
 mod axis;
 mod forest;
