@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   layers      a crate depends only on lower ones
+//!   modules     a module imports only those of lower floors
 //!   boundaries  system calls in crates/sys, atomics of crates/retry in sync.rs, no naps in tests
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   functions   at most 70 lines
@@ -16,6 +17,7 @@ mod functions;
 mod glossary;
 mod layers;
 pub(crate) mod links;
+mod modules;
 mod quotes;
 mod source;
 mod tables;
@@ -78,6 +80,7 @@ pub(crate) fn run() -> Result {
             check(source, &mut findings);
         }
     }
+    modules::floors(&sources, &mut findings);
     tables::names(&sources, &mut findings);
     links::check(&sources, &mut findings);
     glossary::check(&sources, &mut findings)?;

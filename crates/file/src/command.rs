@@ -1,13 +1,11 @@
 //! A decoded request, before anything has been done about it.
 
-pub use crate::descriptor::{Flags, open_for};
-
 use core::ops::Range;
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::SyncLevel;
 use nowait_sys::{
     Errno,
-    file::{O_APPEND, O_DIRECT, O_DSYNC, O_SYNC, rwf},
+    file::{self, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, rwf},
 };
 
 /// What a command asks for.
@@ -23,6 +21,54 @@ pub enum Kind {
     Fdatasync,
     /// Wait for readiness, one shot.
     Poll(u16),
+}
+
+/// Status flags of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flags {
+    /// Read for this request: they decide.
+    Read(i32),
+    /// Read for an earlier one: a hint.
+    Remembered(i32),
+}
+
+impl Flags {
+    /// Checks that the file is open for requests of this kind; of what is only remembered the
+    /// kernel is the judge.
+    ///
+    /// # Errors
+    /// `EBADF`: it is not.
+    pub fn check(self, kind: Kind) -> Result<(), Errno> {
+        let Flags::Read(flags) = self else { return Ok(()) };
+        let mode = flags & O_ACCMODE;
+        let allowed = match kind {
+            Kind::Read => mode != O_WRONLY && mode != O_ACCMODE,
+            Kind::Write => mode != O_RDONLY && mode != O_ACCMODE,
+            _ => true,
+        };
+        if allowed { Ok(()) } else { Err(Errno::BADF) }
+    }
+
+    /// Returns the flags as fcntl(2) has them.
+    pub fn bits(self) -> i32 {
+        match self {
+            Flags::Read(flags) | Flags::Remembered(flags) => flags,
+        }
+    }
+
+    /// Tells whether they are only remembered.
+    pub(crate) fn are_remembered(self) -> bool {
+        matches!(self, Flags::Remembered(_))
+    }
+}
+
+/// Reads the status flags of the open file behind `fd`.
+///
+/// # Errors
+/// `EBADF`: not open, or only as a name (O_PATH).
+pub fn open_for(fd: i32) -> Result<Flags, Errno> {
+    let flags = file::status_flags(fd)?;
+    if flags & O_PATH != 0 { Err(Errno::BADF) } else { Ok(Flags::Read(flags)) }
 }
 
 /// One request as the application wrote it.

@@ -1,6 +1,6 @@
 //! How an engine is set up.
 
-use crate::throttle::Limits;
+use crate::limits::Limits;
 
 /// Requests of an engine under way at a time, if nothing else is said: half of what the workers
 /// take, so that submit always finds room with them.

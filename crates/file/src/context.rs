@@ -1,19 +1,23 @@
 //! A context with a queue of its own.
 
+mod notifiers;
+
 use crate::{
     Command, Engine, Kind, SubmitMode,
-    bells::Bells,
-    depth::Depth,
-    descriptor::{Flags, History, open_for},
-    direct::{DirectRequest, DirectRequests},
+    command::{Flags, open_for},
+    engine::section::Section,
+    hints::{Depth, DescriptorHints},
     hold,
-    operation::FileOperation,
-    own_pump::OwnPump,
-    section::Section,
-    throttle::Throttle,
-    under_way::UnderWay,
+    limits::Throttle,
+    request::{
+        FileOperation,
+        direct::{DirectRequest, DirectRequests},
+        in_flight::InFlight,
+    },
+    route::own_queue::OwnPump,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use notifiers::Bells;
 use nowait_block::{BlockBackend, bio::Descriptor};
 use nowait_retry::{
     IoContext, Request, Sink, Wanted,
@@ -45,10 +49,10 @@ pub struct Context {
     /// Completions of the own queue that were collected and not yet run.
     pub(crate) unrun: Arc<AtomicUsize>,
     pub(crate) direct: DirectRequests,
-    pub(crate) history: History,
+    pub(crate) history: DescriptorHints,
     depth: Depth,
     pub(crate) mode: SubmitMode,
-    pub(crate) under_way: UnderWay,
+    pub(crate) in_flight: InFlight,
     throttle: Throttle,
     /// Nobody calls for the events (the ring is read directly): the driver must bring them.
     engine_driven: AtomicBool,
@@ -109,10 +113,10 @@ impl Context {
             own,
             unrun: Arc::default(),
             direct: DirectRequests::default(),
-            history: History::default(),
+            history: DescriptorHints::default(),
             depth: Depth::default(),
             mode: engine.config().submit,
-            under_way: UnderWay::default(),
+            in_flight: InFlight::default(),
             throttle: Throttle::new(engine.config().context_limits),
             engine_driven: AtomicBool::new(false),
             watch: Watch::default(),
@@ -469,7 +473,7 @@ impl Context {
         if endless {
             self.io.may_be_endless();
         }
-        self.under_way.add(request, obj, endless);
+        self.in_flight.add(request, obj, endless);
         // Here, not before: the thread that destroys the context looks for such requests once,
         // and either finds this one or has said before that it will not.
         if endless && self.io.is_dead() && !mistake::makes(Mistake::RegisterTooLate) {
@@ -477,7 +481,7 @@ impl Context {
         }
     }
 
-    /// Asks for the end of the request named `obj` ([`crate::submit::Reply::obj`]), one of
+    /// Asks for the end of the request named `obj` ([`crate::request::event::Reply::obj`]), one of
     /// several with that name that was not cancelled yet. Does not wait.
     ///
     /// Its event comes in any case, once. It says ECANCELED if the request had not begun, waits
@@ -488,7 +492,7 @@ impl Context {
     /// # Errors
     /// `EINVAL`: no such request is under way, or it was cancelled before.
     pub fn cancel(&self, obj: u64) -> Result<(), Errno> {
-        if let Some(request) = self.under_way.find(obj) {
+        if let Some(request) = self.in_flight.find(obj) {
             self.cancel_request(&request);
             return Ok(());
         }
@@ -516,7 +520,7 @@ impl Context {
     pub fn destroy(&self) -> Result<(), Errno> {
         self.engine.clear_graves();
         self.io.destroy(|| {
-            for request in self.under_way.endless() {
+            for request in self.in_flight.endless() {
                 self.cancel_request(&request);
             }
         })?;

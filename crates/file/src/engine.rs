@@ -1,23 +1,25 @@
 //! What a process has once: backends, threads, held files, the order of requests.
 
+pub(crate) mod cleaner;
+pub mod owner;
+pub(crate) mod section;
+
 use crate::{
     Command, Config, Context, Kind, Parts,
-    cleaner::Cleaner,
-    descriptor::Seen,
-    driver::{self, Driver},
     failure::Failures,
-    filesystem::FileSystems,
-    hold::{self, HeldFile, Holds},
-    operation::{FileOperation, Route},
-    order::Orders,
-    owner::Owned,
+    hints::{StreamHints, filesystem::FileSystems},
+    hold::{self, HeldFd, Holds},
+    limits::Throttle,
+    order::{Orders, StreamQueues},
     parts::{Backends, Clock, Executor, Workers},
-    plug::{Place, Plug},
-    section::{self, Section},
-    throttle::Throttle,
-    turns::Turns,
+    request::FileOperation,
+    route::{
+        Place, Plug, Route,
+        driver::{self, Driver},
+    },
     user::{UserFile, Users},
 };
+use cleaner::Cleaner;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
     Bio, BlockBackend, Limits,
@@ -34,6 +36,8 @@ use nowait_sys::{
     lazy::Lazy,
     mistake::{self, Mistake},
 };
+use owner::Owned;
+use section::Section;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// Contexts that get a queue of their own; more share the driver's.
@@ -63,8 +67,8 @@ pub struct Engine {
     kicked: Arc<RunList<FileOperation>>,
     holds: Holds,
     orders: Orders,
-    turns: Turns,
-    seen: Seen,
+    turns: StreamQueues,
+    seen: StreamHints,
     filesystems: FileSystems,
     pub(crate) throttle: Throttle,
     pub(crate) failures: Failures,
@@ -100,7 +104,7 @@ impl Engine {
     /// # Errors
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads.
     pub fn start(config: Config, parts: Parts) -> Result<Arc<Engine>, Errno> {
-        let (near, far) = fdtable::channel()?;
+        let (local, remote) = fdtable::channel()?;
         let Parts { backends, reason, clock, executor } = parts;
         let limits = backends.limits();
         let cpus = match executor {
@@ -118,10 +122,10 @@ impl Engine {
             driver: limits.map(|_| Driver::default()),
             cleaner: limits.is_none().then(Arc::default),
             kicked: Arc::new(RunList::with_wake(section::bell(engine.clone()))),
-            holds: Holds::new(near.moved_high(), far.raw()),
+            holds: Holds::new(local.moved_high(), remote.raw()),
             orders: Orders::default(),
-            turns: Turns::default(),
-            seen: Seen::default(),
+            turns: StreamQueues::default(),
+            seen: StreamHints::default(),
             filesystems: FileSystems::default(),
             throttle: Throttle::new(config.limits),
             failures: Failures::default(),
@@ -136,7 +140,7 @@ impl Engine {
             config,
         });
         let started = match executor {
-            Executor::Threads => engine.start_threads(far.raw())?,
+            Executor::Threads => engine.start_threads(remote.raw())?,
             Executor::Owner => {
                 engine.start_workers(None)?;
                 engine.start_owned()
@@ -147,18 +151,18 @@ impl Engine {
             engine.shutdown();
             return Err(errno);
         }
-        // The far end is in the engine's table now; else here.
+        // The remote end is in the engine's table now; else here.
         if engine.holds.is_table_shared() {
-            engine.holds.keep_far(far);
+            engine.holds.keep_remote(remote);
         }
         Ok(engine)
     }
 
     /// Starts the workers, and on the first of them the driver. The outer error: there are none.
-    fn start_threads(self: &Arc<Self>, far: i32) -> Result<Result<(), Errno>, Errno> {
+    fn start_threads(self: &Arc<Self>, remote: i32) -> Result<Result<(), Errno>, Errno> {
         let (ready, started) = mpsc::channel();
         let first = self.clone();
-        self.start_workers(Some(Box::new(move || first.first_thread(far, &ready))))?;
+        self.start_workers(Some(Box::new(move || first.first_thread(remote, &ready))))?;
         // The hook ends by sending, or drops the sender.
         Ok(started.recv().unwrap_or(Err(Errno::AGAIN)))
     }
@@ -258,7 +262,7 @@ impl Engine {
 
     /// Returns the descriptors the engine has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
-        let mut ours = vec![self.holds.near_fd()];
+        let mut ours = vec![self.holds.local_fd()];
         self.users.all().iter().for_each(|file| ours.extend(file.descriptors()));
         ours
     }
@@ -328,11 +332,11 @@ impl Engine {
         &self.orders
     }
 
-    pub(crate) fn turns(&self) -> &Turns {
+    pub(crate) fn turns(&self) -> &StreamQueues {
         &self.turns
     }
 
-    pub(crate) fn seen(&self) -> &Seen {
+    pub(crate) fn seen(&self) -> &StreamHints {
         &self.seen
     }
 
@@ -392,7 +396,11 @@ impl Engine {
     /// Runs `change`, which changes the inode `key` past the page cache and waits for nothing of
     /// the engine: until it returns, an open of the file in the page cache waits. `None`: it is
     /// there already, and must be changed through it.
-    pub fn past_cache<T>(&self, key: crate::InodeKey, change: impl FnOnce() -> T) -> Option<T> {
+    pub fn past_cache<T>(
+        &self,
+        key: crate::order::InodeKey,
+        change: impl FnOnce() -> T,
+    ) -> Option<T> {
         let _write = self.users.begin_write(key).ok()?;
         Some(change())
     }
@@ -409,7 +417,7 @@ impl Engine {
     }
 
     /// Holds a file of our own in the engine's table.
-    pub(crate) fn hold_for_good(&self, number: i32) -> Result<Arc<HeldFile>, Errno> {
+    pub(crate) fn hold_for_good(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
         const ATTEMPTS: usize = 1000;
         for _ in 0..ATTEMPTS {
             match self.holds.hold_afresh(number) {

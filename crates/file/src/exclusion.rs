@@ -10,9 +10,9 @@
 
 use crate::{
     Engine, UserFile, UserOperation,
+    engine::section::Section,
     order::{Access, Ticket},
     parker::Parker,
-    section::Section,
     user::run_change,
 };
 use nowait_cache::{Change, SyncLevel};

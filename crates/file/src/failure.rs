@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::{
         BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
-        descriptor::open_for,
+        command::open_for,
         submit::{Reply, Submission},
     };
     use core::sync::atomic::{AtomicI64, Ordering::SeqCst};

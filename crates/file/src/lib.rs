@@ -2,77 +2,61 @@
 //! synchronous writes, fsync, poll, streams.
 //!
 //! ```text
-//!  submit ── attempt inline ──► done                        (cached, or nothing to wait for)
+//!  submit ── attempt inline ──► completed                   (cached, or nothing to wait for)
 //!     │
 //!     └─ request ─┬─ own queue    the context's; a caller in getevents serves it
 //!                 ├─ driver       one thread of the engine; buffered reads by io_uring
 //!                 └─ workers      a pool; what can only be done by a blocking call
 //! ```
 //!
-//! * [`command`]: a decoded request; [`target`]: where its event goes
-//! * [`submit`]: validation, the choice of a route; `attempt`: what is transferred inside submit
-//! * `direct`: direct requests on an own queue, carried whole
-//! * [`operation`]: the retry iterations of what was not done inline
-//! * `copies`: what the driver copies itself, in memory
-//! * `stream`: attempts at files without offsets, and their turns
-//! * [`plug`]: bios and requests collected during a run, handed over when it ends
-//! * `section`: what was kicked is run, by the thread that kicks or by one of the engine
-//! * [`context`]: a context with its own queue; [`engine`]: what a process has once, made of its
-//!   [`parts`]
-//! * [`turn`]: the loops of the engine's threads; [`owner`]: an engine without threads
-//! * [`driver`]: the engine's thread; [`hold`]: open files held in the engine's table
-//! * [`user`]: files cached by the engine's own page cache; [`exclusion`]: and what passes it by;
-//!   `inode_marks`: which these may be; `kernel_writes`: writes past the cache, which an open waits
-//!   for; `parker`: a thread of the application that is kicked
-//! * `kept`: files with something to write; `cleaner`: writes it where there is no driver
-//! * [`link`]: requests that begin when another has succeeded
-//! * `native`: what the native faces ask of a submission beyond the kernel's interface
-//! * `own_pump`: a context's own queue, served by whoever leads
-//! * `bells`: what rouses callers with a signal mask
-//! * `under_way`: what can be cancelled; [`throttle`]: how much may be under way
-//! * [`order`]: overlapping requests take effect in submission order
-//! * `descriptor`: what is remembered of descriptors, and what that is good for
-//! * [`filesystem`]: what file systems can do without waiting
+//! A request goes through these modules from the top to the bottom, once:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`submit`] | from a command to a result or a request: validation, the attempt inline, the route |
+//! | [`context`] | a context with its own queue, in which a program submits and waits |
+//! | [`request`] | the iterations of what was not over inline, and its event |
+//! | [`user`] | files cached by the engine's own page cache; [`exclusion`], `kernel_writes`: what passes it by |
+//! | [`route`] | the plug, the driver, the own queue: where bios go, and what brings completions |
+//! | [`engine`] | what a process has once: threads, and the state that all contexts share |
+//!
+//! What these share is below them and knows none of them:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`command`] | a decoded request, and the status flags of its descriptor |
+//! | [`hold`] | open files held in the engine's descriptor table |
+//! | [`order`] | which requests take effect before which: overlaps, streams, links |
+//! | [`hints`] | what is remembered of descriptors, streams, depths and file systems |
+//! | [`limits`] | how much may be in flight |
+//! | [`parts`] | what an engine is made of: backends, clock, executor; [`config`]: how it is set up |
+//! | [`turn`] | the loops of threads, one turn at a time; `failure`: threads that fail |
+//!
+//! `submit` is imported by no other module. `context`, `request`, `user`, `route` and `engine`
+//! import each other: a request holds its context until its event is there, the context finds its
+//! requests to cancel them, and the engine runs requests, which hand their bios to it. That is the
+//! one circle, and `cargo x tidy` keeps it from growing.
 
-mod attempt;
-mod bells;
-mod cleaner;
 pub mod command;
 pub mod config;
 pub mod context;
-mod copies;
-mod depth;
-mod descriptor;
-mod direct;
-pub mod driver;
 pub mod engine;
 pub mod exclusion;
 mod failure;
-pub mod filesystem;
+pub mod hints;
 pub mod hold;
 mod inode_marks;
 mod kept;
 mod kernel_writes;
-pub mod link;
-mod native;
-pub mod operation;
+pub mod limits;
 pub mod order;
-mod own_pump;
-pub mod owner;
 mod parker;
 pub mod parts;
-pub mod plug;
-mod rights;
-mod section;
-mod stream;
+pub mod request;
+pub mod route;
 pub mod submit;
-mod submit_stream;
 mod submit_user;
-pub mod target;
-pub mod throttle;
 pub mod turn;
-mod turns;
-mod under_way;
 pub mod user;
 
 pub use command::{Command, Kind};
@@ -80,11 +64,10 @@ pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
 pub use exclusion::Exclusion;
-pub use link::{Link, Links};
 pub use nowait_cache::Ahead;
 pub use nowait_retry::{Sink, outcome};
-pub use order::InodeKey;
+pub use order::{InodeKey, Link, Links};
 pub use parts::Parts;
+pub use request::event::Target;
 pub use submit_user::{Lookahead, Transfer};
-pub use target::Target;
 pub use user::{Opened, UserFile, UserOperation};

@@ -1,6 +1,6 @@
 //! Waiting on a thread of the application: a call that blocks is a thread that is kicked.
 
-use crate::{Engine, section::Section};
+use crate::{Engine, engine::section::Section};
 use core::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Release},

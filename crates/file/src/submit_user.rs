@@ -2,12 +2,14 @@
 
 use crate::{
     Command, Kind, UserFile,
-    operation::{FileOperation, Route},
+    engine::section::Section,
     order::{Access, reach},
-    own_pump::{REQUEST_BYTES, RUN_BYTES_MAX},
-    plug::{Place, Plug},
-    section::Section,
-    submit::{Reply, Submission},
+    request::{FileOperation, event::Reply},
+    route::{
+        Place, Plug, Route,
+        own_queue::{REQUEST_BYTES, RUN_BYTES_MAX},
+    },
+    submit::Submission,
     user::{BothTables, Opened, UserOperation},
 };
 use nowait_block::bio::Descriptor;

@@ -9,14 +9,14 @@
 
 use crate::{
     Command, Context, Engine, Kind,
+    engine::section::Section,
     exclusion::{leave, wait_for_turn},
-    hold::{self, HeldFile},
+    hold::{self, HeldFd},
     inode_marks::{InodeMarks, Mark},
     kept::Kept,
     kernel_writes::{KernelWrite, KernelWrites, UnknownWrite},
     order::{Access, InodeKey},
     parker::{Parker, sleep_through},
-    section::Section,
 };
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -116,7 +116,7 @@ impl<'a> From<&'a Arc<UserFile>> for Opened<'a> {
 #[derive(Debug)]
 pub(crate) struct BothTables {
     here: Option<Fd>,
-    there: Arc<HeldFile>,
+    there: Arc<HeldFd>,
     graves: Arc<Graves>,
 }
 

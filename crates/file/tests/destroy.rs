@@ -4,8 +4,7 @@ mod common;
 
 use common::*;
 use nowait_file::{
-    Context, Engine, Kind,
-    link::{Link, Links},
+    Context, Engine, Kind, Link, Links,
     submit::{Reply, Submission},
 };
 use nowait_sys::Errno;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nowait_file::{BackendChoice, Config, Context, Engine, Kind, throttle::Limits};
+use nowait_file::{BackendChoice, Config, Context, Engine, Kind, limits::Limits};
 use nowait_sys::{Errno, file::rwf};
 use std::{fs::File, os::fd::AsFd, sync::Arc};
 

@@ -6,8 +6,7 @@ mod common;
 use common::*;
 use nowait_block::conformance::note_skip_here;
 use nowait_file::{
-    Context, Engine, Kind,
-    link::{Link, Links},
+    Context, Engine, Kind, Link, Links,
     submit::{Reply, Submission},
 };
 use nowait_sys::{Errno, file::O_DIRECT};

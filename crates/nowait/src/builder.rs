@@ -9,7 +9,7 @@ use crate::{
     timer::Timer,
 };
 use core::fmt;
-use nowait_file::{BackendChoice, Config, Engine, Parts, SubmitMode, throttle::Limits};
+use nowait_file::{BackendChoice, Config, Engine, Parts, SubmitMode, limits::Limits};
 use nowait_sys::{Errno, fork::ForkMark, lazy::Lazy};
 use std::sync::Arc;
 

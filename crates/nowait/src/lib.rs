@@ -83,8 +83,9 @@ pub use nowait_cache::{PinnedRange as Lent, cache::IoCounts as CacheCounts};
 pub use nowait_file::command;
 pub use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Exclusion, Kind, Opened, Sink, SubmitMode,
-    Target, UserFile, outcome,
+    Target, UserFile,
+    limits::Limits,
+    outcome,
     submit::{Reply, Submission},
-    throttle::Limits,
 };
 pub use options::Options;

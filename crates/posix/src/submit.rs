@@ -126,8 +126,7 @@ fn hand_over(
 
 /// The kernel's AIO says EINVAL of a read of a directory, read(2) says EISDIR.
 fn is_directory(command: &Command, errno: Errno) -> bool {
-    const S_IFDIR: u32 = 0o040_000;
-    let is_one = || file::stat(command.fd).is_ok_and(|stat| stat.file_type() == S_IFDIR);
+    let is_one = || file::stat(command.fd).is_ok_and(|stat| stat.is_directory());
     errno == Errno::INVAL && command.kind == Kind::Read && is_one()
 }
 

@@ -93,6 +93,11 @@ impl Stat {
         self.file_type() == libc::S_IFDIR
     }
 
+    /// Tells whether it is a pipe or FIFO.
+    pub fn is_pipe(&self) -> bool {
+        self.file_type() == libc::S_IFIFO
+    }
+
     /// Tells whether it is a socket.
     pub fn is_socket(&self) -> bool {
         self.file_type() == libc::S_IFSOCK

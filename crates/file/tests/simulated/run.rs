@@ -7,10 +7,10 @@ use crate::{
 use nowait_cache::SyncLevel;
 use nowait_file::{
     Config, Context, Engine, Kind, Parts, SubmitMode, UserFile, UserOperation,
-    owner::Role,
+    engine::owner::Role,
+    limits::Limits,
     parts::{Clock, Executor},
     submit::{Reply, Submission},
-    throttle::Limits,
 };
 use nowait_sim::{Config as DeviceConfig, Faults, Model as Timing, Oracle, Prng, SimDevice};
 use nowait_sys::{Errno, file::O_DIRECT, time::Deadline};

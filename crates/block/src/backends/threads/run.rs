@@ -15,9 +15,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// What read(2) and write(2) transfer at most in one call, in bytes (`MAX_RW_COUNT`).
 const TRANSFER_MAX: usize = 0x7fff_f000;
 const PAGE_SIZE: usize = 4096;
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
-const S_IFBLK: u32 = 0o060_000;
 
 /// Runs bios with their rights and priority, and returns to the worker's own.
 pub(super) struct BioRunner {
@@ -101,7 +98,7 @@ fn continues(bio: &Bio, fd: i32, len: usize) -> bool {
     if bio.offset < 0 || one_call || len > TRANSFER_MAX {
         return false;
     }
-    file::stat(fd).is_ok_and(|stat| matches!(stat.mode & S_IFMT, S_IFREG | S_IFBLK))
+    file::stat(fd).is_ok_and(|stat| stat.has_offsets())
 }
 
 fn call(bio: &Bio, fd: i32, segments: &[IoVec], offset: i64) -> Result<usize, Errno> {

@@ -1,11 +1,12 @@
 //! What the native faces ask of a submission beyond the kernel's interface: to be told at once what
 //! was over at once, and links.
 
+use super::Submission;
 use crate::{
     Command, Kind,
-    link::Links,
-    operation::{FileOperation, Route},
-    submit::{Reply, Submission},
+    order::Links,
+    request::{FileOperation, event::Reply},
+    route::Route,
     user::Opened,
 };
 use nowait_sys::{Errno, file};

@@ -4,11 +4,15 @@
 //! no held file, no place in an order. What the event needs is kept in a table; only a request
 //! that comes back short or refused becomes an operation, which goes on from there.
 
+use super::FileOperation;
 use crate::{
     Command, Context,
     kernel_writes::{KeptWrite, KernelWrites, Places},
-    operation::{FileOperation, Route},
     order::InodeKey,
+    route::{
+        Route,
+        token::{self, Owner},
+    },
 };
 use nowait_block::{BlockBackend, Completion, Slab};
 use nowait_retry::Request;
@@ -43,20 +47,6 @@ impl Default for DirectRequests {
     }
 }
 
-/// Marks tokens that are keys of the table. Those of operations are addresses, multiples of
-/// four; those of the page cache are odd.
-const DIRECT: u64 = 2;
-const MARKS: u64 = 3;
-
-/// A key is `generation << 32 | index`, and no queue has 2^30 places: there is room for a mark.
-fn token(key: u64) -> u64 {
-    key & !0xffff_ffff | (key & 0x3fff_ffff) << 2 | DIRECT
-}
-
-fn key(token: u64) -> u64 {
-    token & !0xffff_ffff | (token & 0xffff_ffff) >> 2
-}
-
 impl DirectRequests {
     /// Queues the request of `command`; the caller commits. False: the queue is full.
     pub(crate) fn queue(
@@ -67,7 +57,7 @@ impl DirectRequests {
     ) -> bool {
         let Ok(key) = self.0.lock().insert(request) else { return false };
         // Another thread may end the request as soon as its bio is queued.
-        let mut bio = command.bio(command.fd, token(key));
+        let mut bio = command.bio(command.fd, token::of_direct(key));
         bio.rw_flags = rw_flags;
         let queued = own.queue(bio).is_ok();
         queued || self.0.lock().remove(key).is_none()
@@ -78,7 +68,7 @@ impl DirectRequests {
         let mut table = self.0.lock();
         let key = table.find(|request| request.obj == obj && !request.cancelled)?;
         table.get_mut(key)?.cancelled = true;
-        Some(token(key))
+        Some(token::of_direct(key))
     }
 
     /// Takes its own out of `completions`: those that are over into `events`, the others into
@@ -92,10 +82,8 @@ impl DirectRequests {
         let mut table = self.0.lock();
         let mut bytes_over = 0;
         completions.retain(|completion| {
-            if completion.token & MARKS != DIRECT {
-                return true;
-            }
-            if let Some(request) = table.remove(key(completion.token)) {
+            let Owner::Direct(key) = Owner::of(completion.token) else { return true };
+            if let Some(request) = table.remove(key) {
                 let (data, obj) = (request.data, request.obj);
                 let event = |res| IoEvent { data, obj, res, res2: 0 };
                 match completion.result {

@@ -1,7 +1,7 @@
 //! What a context remembers of its descriptors: whether inline attempts have been worth it lately,
 //! and what they were attempts at. Hints: see [`super`].
 
-use super::Flags;
+use crate::command::Flags;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const SLOTS: usize = 64;
@@ -12,7 +12,7 @@ const PROBE_EVERY: u8 = 32;
 
 /// Scores of the descriptors a context uses.
 #[derive(Debug)]
-pub(crate) struct History {
+pub(crate) struct DescriptorHints {
     score: [AtomicU8; SLOTS],
     skipped: [AtomicU8; SLOTS],
     /// Descriptor, and whether its file is in memory.
@@ -30,10 +30,10 @@ const ON_A_DEVICE: u32 = 1;
 const IN_MEMORY: u32 = 2;
 const STATE_BITS: u32 = 2;
 
-impl Default for History {
+impl Default for DescriptorHints {
     /// Starts optimistic: the first attempts are inline.
-    fn default() -> History {
-        History {
+    fn default() -> DescriptorHints {
+        DescriptorHints {
             score: [const { AtomicU8::new(SCORE_MAX) }; SLOTS],
             skipped: [const { AtomicU8::new(0) }; SLOTS],
             in_memory: [const { AtomicU32::new(0) }; SLOTS],
@@ -43,7 +43,7 @@ impl Default for History {
     }
 }
 
-impl History {
+impl DescriptorHints {
     /// Tells whether to try inline: lately that was short, or (with `probe`) it is time to look
     /// again.
     pub(crate) fn favours_inline(&self, fd: i32, probe: bool) -> bool {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn misses_turn_inline_off_and_hits_on_again() {
-        let history = History::default();
+        let history = DescriptorHints::default();
         assert!(history.favours_inline(3, false));
         (0..3).for_each(|_| history.miss(3));
         let tried = (0..320).filter(|_| history.favours_inline(3, true)).count();
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_fast_device_does_not_look_like_a_cache() {
-        let history = History::default();
+        let history = DescriptorHints::default();
         (0..4).for_each(|_| history.miss(3));
         for read in 0..1000 {
             match read % 3 {
@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     fn no_number_is_too_large_to_be_unknown() {
-        let history = History::default();
+        let history = DescriptorHints::default();
         assert_eq!(history.status_flags(i32::MAX), None);
         assert_eq!(history.may_be_in_memory(i32::MAX), None);
     }
 
     #[test]
     fn numbers_that_share_a_place_are_told_from_each_other() {
-        let history = History::default();
+        let history = DescriptorHints::default();
         let (one, other) = (3, 3 + SLOTS as i32);
         history.is_in_memory(one, true);
         history.remember_flags(one, Flags::Read(2));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn flags_are_believed_for_a_while() {
-        let history = History::default();
+        let history = DescriptorHints::default();
         history.remember_flags(3, Flags::Read(2));
         assert!((0..BELIEVED).all(|_| history.status_flags(3).is_some()));
         assert_eq!(history.status_flags(3), None);
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_mostly_cached_file_stays_inline() {
-        let history = History::default();
+        let history = DescriptorHints::default();
         for i in 0..1000 {
             if i % 5 == 0 {
                 history.miss(3);

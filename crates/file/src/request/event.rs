@@ -1,9 +1,20 @@
 //! Where the event of a request goes.
 
-use crate::{Context, submit::Reply};
+use crate::Context;
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, aio::IoEvent, eventfd};
 use std::sync::Arc;
+
+/// Where the event goes, before it is known that there will be one.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    /// `data` of the iocb.
+    pub data: u64,
+    /// Address of the iocb; what [`Context::cancel`] finds the request by.
+    pub obj: u64,
+    /// The application's event counter to signal.
+    pub eventfd: Option<i32>,
+}
 
 /// The context that waits for a request, what its event will say, and the event counter to
 /// signal. Holds the request's slot: exactly one [`Target::deliver`] for each.

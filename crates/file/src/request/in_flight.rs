@@ -1,6 +1,6 @@
 //! The requests of a context that are under way, by what a cancellation names them with.
 
-use crate::operation::FileOperation;
+use super::FileOperation;
 use nowait_retry::Request;
 use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
@@ -26,7 +26,7 @@ struct Table {
 /// (`direct.rs`), nor copies that wait for nothing but their turn on the driver. A request is in
 /// here from before its first iteration until its event is due.
 #[derive(Default)]
-pub(crate) struct UnderWay(Mutex<Table>);
+pub(crate) struct InFlight(Mutex<Table>);
 
 /// What a request is taken out by.
 #[derive(Clone, Copy, Debug)]
@@ -35,11 +35,11 @@ pub(crate) struct Key {
     number: u64,
 }
 
-impl UnderWay {
+impl InFlight {
     /// Takes a request in, whose first iteration has not run; `obj` is what it can be found by.
     pub(crate) fn add(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
         let key = self.insert(request.clone(), obj, endless);
-        request.prepare(|operation, _| operation.under_way = Some(key));
+        request.prepare(|operation, _| operation.in_flight = Some(key));
     }
 
     /// Takes a request in that is in an iteration; returns what it is taken out by.

@@ -1,10 +1,9 @@
 //! Writes back user files, and runs what was kicked, where no driver does: the workers only carry
 //! what they are given.
 
+use super::{Engine, section::Section};
 use crate::{
-    Engine,
-    driver::CLEAN_NS,
-    section::Section,
+    route::driver::CLEAN_NS,
     turn::{Loop, Next},
 };
 use core::{

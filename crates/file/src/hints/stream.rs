@@ -19,9 +19,9 @@ const UNASKED: u8 = 15;
 
 /// What was seen of each number.
 #[derive(Default)]
-pub(crate) struct Seen(OnceLock<Box<[AtomicU8]>>);
+pub(crate) struct StreamHints(OnceLock<Box<[AtomicU8]>>);
 
-impl Seen {
+impl StreamHints {
     /// Tells whether `fd` was a stream when it was looked at last.
     pub(crate) fn is_stream(&self, fd: i32) -> bool {
         self.slot(fd).is_some_and(|slot| slot.load(Relaxed) != OTHER)
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_silent_stream_is_asked_once_in_a_while() {
-        let seen = Seen::default();
+        let seen = StreamHints::default();
         assert!(!seen.is_stream(3) && !seen.waits(3));
         seen.looked(3, true);
         assert!(seen.is_stream(3) && !seen.waits(3), "nobody has asked it yet");
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_number_that_means_another_file_is_forgotten() {
-        let seen = Seen::default();
+        let seen = StreamHints::default();
         seen.looked(3, true);
         seen.asked(3, true);
         seen.looked(3, true);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn no_number_is_too_large_to_be_unknown() {
-        let seen = Seen::default();
+        let seen = StreamHints::default();
         for fd in [i32::MAX, -1, NUMBERS as i32] {
             seen.looked(fd, true);
             seen.asked(fd, true);

@@ -4,11 +4,12 @@
 //! io_uring, and every few milliseconds looks after contexts that have requests under way in
 //! their own queue while nobody waits for them.
 
+use super::{Place, Plug};
 use crate::{
-    Context, Engine, hold,
-    operation::FileOperation,
-    plug::{Place, Plug},
-    section::Section,
+    Context, Engine,
+    engine::section::Section,
+    hold,
+    request::FileOperation,
     turn::{Loop, Next},
 };
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};

@@ -3,7 +3,7 @@
 //! Only the first of a line does anything; the end of it kicks the next. However many wait, each
 //! comes and goes in the time of a look into a tree: one that is cancelled in the middle too.
 
-use crate::order::InodeKey;
+use super::InodeKey;
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -22,16 +22,16 @@ struct Waiting {
 /// The requests on one stream and in one direction, by number; `None`: it has been reached.
 type Line = BTreeMap<u64, Option<Waiting>>;
 
-/// A request's place in a line; given up by [`Turns::leave`].
+/// A request's place in a line; given up by [`StreamQueues::leave`].
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct StreamTicket {
     key: InodeKey,
     number: u64,
     /// Whether it is the first now; `None`: it was from the beginning.
     reached: Option<Arc<AtomicBool>>,
 }
 
-impl Turn {
+impl StreamTicket {
     /// Tells whether an earlier request is in the way. When that is over the wait entry is kicked.
     pub(crate) fn is_blocked(&self) -> bool {
         self.reached.as_ref().is_some_and(|reached| !reached.load(Acquire))
@@ -40,13 +40,13 @@ impl Turn {
 
 /// The lines of all streams.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct StreamQueues {
     lines: Mutex<FxHashMap<InodeKey, Line>>,
     count: AtomicUsize,
     next_number: AtomicU64,
 }
 
-impl Turns {
+impl StreamQueues {
     /// Tells whether nobody is in any line.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
@@ -58,7 +58,7 @@ impl Turns {
     }
 
     /// Goes to the end of a line; `entry` makes what is kicked when the turn has come.
-    pub(crate) fn enter(&self, key: InodeKey, entry: impl FnOnce() -> WaitEntry) -> Turn {
+    pub(crate) fn enter(&self, key: InodeKey, entry: impl FnOnce() -> WaitEntry) -> StreamTicket {
         self.count.fetch_add(1, AcqRel);
         let mut lines = self.lines.lock();
         // Under the lock: the order of numbers is that of the line.
@@ -67,11 +67,11 @@ impl Turns {
         let reached = (!line.is_empty()).then(Arc::default);
         let waiting = reached.clone().map(|reached| Waiting { entry: entry(), reached });
         line.insert(number, waiting);
-        Turn { key, number, reached }
+        StreamTicket { key, number, reached }
     }
 
     /// Leaves a line, at its head or elsewhere, and kicks the request whose turn has come.
-    pub(crate) fn leave(&self, turn: &Turn) {
+    pub(crate) fn leave(&self, turn: &StreamTicket) {
         let mut lines = self.lines.lock();
         let Some(line) = lines.get_mut(&turn.key) else { return };
         let gone = line.remove(&turn.number);
@@ -115,10 +115,10 @@ mod tests {
 
     #[test]
     fn the_end_of_the_first_kicks_the_second_alone() {
-        let (turns, kicks) = (Turns::default(), Arc::new(Kicks::default()));
+        let (turns, kicks) = (StreamQueues::default(), Arc::new(Kicks::default()));
         let line: Vec<_> = (0..3).map(|_| turns.enter((1, 1), || entry(&kicks))).collect();
         let other = turns.enter((1, 2), || unreachable!("nobody is in its way"));
-        let blocked = || line.iter().map(Turn::is_blocked).collect::<Vec<_>>();
+        let blocked = || line.iter().map(StreamTicket::is_blocked).collect::<Vec<_>>();
         assert_eq!((blocked(), other.is_blocked()), (vec![false, true, true], false));
         turns.leave(&line[0]);
         assert_eq!((blocked(), kicks.0.load(Acquire)), (vec![false, false, true], 1));
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_hundred_thousand_in_one_line_are_kicked_once_each() {
         let count = if cfg!(miri) { 100 } else { 100_000 };
-        let (turns, kicks) = (Turns::default(), Arc::new(Kicks::default()));
+        let (turns, kicks) = (StreamQueues::default(), Arc::new(Kicks::default()));
         let line: Vec<_> = (0..count).map(|_| turns.enter((1, 1), || entry(&kicks))).collect();
         // Every third is cancelled from behind, while it waits: that is nobody's turn.
         line.iter().skip(1).step_by(3).rev().for_each(|turn| turns.leave(turn));
@@ -150,7 +150,7 @@ mod tests {
     fn turns_change_hands_between_threads() {
         const THREADS: u64 = 4;
         let rounds = if cfg!(miri) { 20 } else { 2_000 };
-        let (turns, holder) = (Turns::default(), AtomicU64::new(0));
+        let (turns, holder) = (StreamQueues::default(), AtomicU64::new(0));
         let one = |me: u64| {
             for _ in 0..rounds {
                 let thread = std::thread::current();
@@ -183,8 +183,8 @@ mod tests {
         fn lines_agree_with_lists(
             steps in prop::collection::vec((0u64..3, any::<prop::sample::Index>(), 0u8..5), 0..150),
         ) {
-            let (turns, kicks) = (Turns::default(), Arc::new(Kicks::default()));
-            let mut lists: [Vec<Turn>; 3] = Default::default();
+            let (turns, kicks) = (StreamQueues::default(), Arc::new(Kicks::default()));
+            let mut lists: [Vec<StreamTicket>; 3] = Default::default();
             let mut kicked = 0;
             for (stream, pick, step) in steps {
                 let list = &mut lists[stream as usize];

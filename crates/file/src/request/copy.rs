@@ -4,37 +4,13 @@
 //! first served; so that all others on such files keep their order with copies, they pass through
 //! its list too, and take their places in the order there.
 
-use crate::{
-    Command, Kind, SubmitMode, operation::FileOperation, order::reach, plug::Plug,
-    submit::Submission,
-};
+use super::FileOperation;
+use crate::{Command, Kind, order::reach, route::Plug};
 use nowait_retry::{Step, wait::Wait};
-use nowait_sys::{
-    Errno,
-    file::{self, Stat},
-};
+use nowait_sys::{Errno, file};
 
 /// Most bytes of a request that the driver copies: others wait for it.
 const COPY_BYTES_MAX: u64 = 256 << 10;
-
-impl Submission<'_> {
-    /// Tells whether a request takes its place in the order on the driver, and whether the driver
-    /// carries it out as well.
-    pub(crate) fn goes_to_driver(
-        &self,
-        command: &Command,
-        stat: &Stat,
-    ) -> Result<(bool, bool), Errno> {
-        let engine = self.context.engine();
-        if self.context.mode != SubmitMode::Offload || engine.driver().is_none() {
-            return Ok((false, false));
-        }
-        let late = engine.filesystems().of(stat, command.fd)?.in_memory;
-        // What others wait for, or waits for others, is not over at once.
-        let copies = late && is_small(command) && self.native.links.is_none();
-        Ok((late, copies))
-    }
-}
 
 impl FileOperation {
     /// Takes a place in the order, unless it is a copy that nothing is in the way of: that is
@@ -50,7 +26,7 @@ impl FileOperation {
         }
         if self.copies {
             let (context, obj) = (&self.target.context, self.target.obj);
-            self.under_way = Some(context.under_way.insert(wait.request(), obj, false));
+            self.in_flight = Some(context.in_flight.insert(wait.request(), obj, false));
         }
         self.take_place(wait);
     }
@@ -81,7 +57,7 @@ impl FileOperation {
 }
 
 /// Tells whether the driver may copy a request without keeping others waiting for long.
-fn is_small(command: &Command) -> bool {
+pub(crate) fn is_small(command: &Command) -> bool {
     command.len <= COPY_BYTES_MAX
 }
 

@@ -1,12 +1,7 @@
 //! A context's own queue, served by whoever leads.
 
-use crate::{
-    Context, Engine,
-    direct::Unfinished,
-    hold,
-    plug::{Place, Plug},
-    section::Section,
-};
+use super::{Place, Plug, token};
+use crate::{Context, Engine, engine::section::Section, hold, request::direct::Unfinished};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{BlockBackend, Completion};
 use nowait_retry::Pump;
@@ -96,7 +91,7 @@ impl Pump for OwnPump {
         if completions.is_empty() && unfinished.is_empty() {
             return;
         }
-        // What a request continues with goes by the driver or the workers (operation.rs); only
+        // What a request continues with goes by the driver or the workers (request.rs); only
         // the page cache goes on in this queue.
         let section = Section::enter(context.engine());
         let mut plug = Plug::take(context.engine(), Place::Caller);
@@ -129,7 +124,7 @@ impl Pump for OwnPump {
 fn count_of_run(completions: &[Completion]) -> usize {
     let mut bytes = 0;
     let full = completions.iter().position(|completion| {
-        if Plug::is_of_cache(completion.token) {
+        if token::is_of_cache(completion.token) {
             bytes += completion.result.unwrap_or(0) as usize + REQUEST_BYTES;
         }
         bytes >= RUN_BYTES_MAX
@@ -141,7 +136,7 @@ fn count_of_run(completions: &[Completion]) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        BackendChoice, Command, Config, Kind, descriptor::open_for, direct::DirectRequest,
+        BackendChoice, Command, Config, Kind, command::open_for, request::direct::DirectRequest,
     };
     use nowait_block::{Segments, backends::null::Null};
     use nowait_retry::Wanted;

@@ -6,7 +6,7 @@
 //! when the section ends; kicks that it makes meanwhile cost nothing more. A kick on any other
 //! thread wakes one of the engine's, which runs the list. No thread sleeps in a section.
 
-use crate::Engine;
+use super::Engine;
 use core::{cell::Cell, ptr::null};
 use std::sync::{Arc, Weak};
 

@@ -3,17 +3,16 @@
 //! Its descriptor table is the application's. The thread that makes a turn counts as one of the
 //! engine's meanwhile, and as one of the application's in all other calls.
 
+use super::{Engine, cleaner, section::Section};
 use crate::{
-    Engine, cleaner, driver,
     hold::AsEngine,
     parts::{Clock, Executor},
-    section::Section,
-    turn,
+    route::driver,
+    turn::{Loop, Next},
 };
 use nowait_sys::Errno;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
-use turn::{Loop, Next};
 
 /// How far a virtual clock moves while all loops would sleep, in nanoseconds.
 const IDLE_NS: u64 = 10_000;

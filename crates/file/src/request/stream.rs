@@ -20,7 +20,7 @@ use nowait_sys::{
 
 /// How a stream that has nothing to give or no room is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum StreamWait {
     /// The ring waits and transfers.
     Ring,
     /// Waits for readiness, then attempts.
@@ -44,10 +44,6 @@ pub(crate) enum Attempt {
 /// least, one page of a pipe.
 pub(crate) const BLOCKING_WRITE_MAX: usize = 4096;
 
-const S_IFMT: u32 = 0o170_000;
-const S_IFIFO: u32 = 0o010_000;
-const S_IFSOCK: u32 = 0o140_000;
-
 /// Tells whether a request takes what is there instead of waiting.
 pub(crate) fn is_impatient(command: &Command) -> bool {
     command.flags.bits() & O_NONBLOCK != 0 || command.wants_nowait()
@@ -55,8 +51,8 @@ pub(crate) fn is_impatient(command: &Command) -> bool {
 
 /// Tells whether an inode is one stream: two descriptors of it mean the same. Those of anonymous
 /// files and of devices do not.
-pub(crate) fn is_one(mode: u32) -> bool {
-    matches!(mode & S_IFMT, S_IFIFO | S_IFSOCK)
+pub(crate) fn is_one(stat: &Stat) -> bool {
+    stat.is_pipe() || stat.is_socket()
 }
 
 /// Returns what a request on a stream takes its turn by: the inode and the direction. `None`: its
@@ -66,7 +62,7 @@ pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
     const WRITES: u64 = 1 << 62;
     let direction = if kind == Kind::Read { READS } else { WRITES };
     // Device numbers have 32 bits: these keys are not those of files.
-    is_one(stat.mode).then_some((stat.dev | direction, stat.ino))
+    is_one(stat).then_some((stat.dev | direction, stat.ino))
 }
 
 /// Reads once, or writes what there is room for, without waiting; `fd` is the command's file in the
@@ -116,7 +112,7 @@ pub(crate) fn is_refusal(errno: Errno, command: &Command, stat: &Stat) -> bool {
     const COUNTER_BYTES: u64 = 8;
     match errno {
         Errno::BADF | Errno::OPNOTSUPP | Errno::ISDIR => true,
-        Errno::INVAL => !is_one(stat.mode) && command.len >= COUNTER_BYTES,
+        Errno::INVAL => !is_one(stat) && command.len >= COUNTER_BYTES,
         _ => false,
     }
 }
@@ -134,13 +130,13 @@ fn transfer(command: &Command, fd: i32, flags: u32) -> Result<usize, Errno> {
 
 /// The same by the calls of sockets. `None`: it is no socket, and might wait.
 fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
-    let kind = file::stat(fd).map_or(0, |stat| stat.mode & S_IFMT);
+    let stat = file::stat(fd).ok().filter(is_one)?;
     // Nothing is read or written at once, and reading it takes no message, as with read(2).
-    let is_nothing = command.len == 0 && (kind == S_IFIFO || command.kind == Kind::Read);
-    match kind {
-        S_IFIFO | S_IFSOCK if is_nothing => return Some(Ok(0)),
-        S_IFSOCK => {}
-        _ => return None,
+    if command.len == 0 && (stat.is_pipe() || command.kind == Kind::Read) {
+        return Some(Ok(0));
+    }
+    if stat.is_pipe() {
+        return None;
     }
     let segments = rest(command);
     // SAFETY: as above.
@@ -162,7 +158,7 @@ fn rest(command: &Command) -> Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descriptor::Flags;
+    use crate::command::Flags;
     use nowait_sys::file::IoVec;
     use std::os::{fd::AsRawFd, unix::net::UnixStream};
 

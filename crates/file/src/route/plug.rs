@@ -1,12 +1,10 @@
 //! What a run of operations collects, handed over when it ends (the kernel's block plug).
 
-use crate::{
-    Context, Engine, Target, hold,
-    operation::{FileOperation, Route},
-};
+use super::Route;
+use crate::{Context, Engine, Target, hold, request::FileOperation, route::token};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion};
 use nowait_retry::Request;
-use nowait_sys::{Errno, aio::IoEvent};
+use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, thread};
 use std::{cell::Cell, collections::VecDeque, sync::Arc};
 
 /// Which thread runs operations now.
@@ -37,8 +35,8 @@ pub struct Plug {
     own_bios: VecDeque<Bio>,
     /// Bios of the page cache, which any queue may carry.
     cache_bios: Vec<Bio>,
-    pub(crate) driver_bios: VecDeque<Bio>,
-    pub(crate) worker_bios: VecDeque<Bio>,
+    driver_bios: VecDeque<Bio>,
+    worker_bios: VecDeque<Bio>,
     /// Requests that are over, and end on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
@@ -257,12 +255,30 @@ impl Plug {
             // SAFETY: what is not the cache's token is a FileOperation's (see `complete`), and
             // the bio that carries it has not been queued anywhere.
             let is_cancelled = || unsafe { Request::<FileOperation>::is_token_cancelled(token) };
-            if token & CACHE == 0 && is_cancelled() {
+            if !token::is_of_cache(token) && is_cancelled() {
                 self.complete(bio.token, Err(Errno::CANCELED));
             } else {
                 self.driver_bios.push_back(bio);
             }
         }
+    }
+
+    /// Hands the driver's bios to its queue, as many as it takes; on the driver.
+    fn fill(&mut self, queue: &dyn BlockBackend) {
+        if self.driver_bios.iter().all(|bio| bio.hints.credentials.is_none()) {
+            return queue_until_full(queue, &mut self.driver_bios);
+        }
+        // The kernel takes the rights of the thread that commits.
+        thread::with_steady_identity(|| {
+            let own = Credentials::current().ok();
+            for bio in core::mem::take(&mut self.driver_bios) {
+                match bio.hints.credentials.as_deref() {
+                    Some(wanted) if own.as_ref() != Some(wanted) => self.worker_bios.push_back(bio),
+                    _ => self.driver_bios.push_back(bio),
+                }
+            }
+            queue_until_full(queue, &mut self.driver_bios);
+        });
     }
 
     /// Sends each bio of the page cache where it needs no other thread, else to one.
@@ -358,18 +374,13 @@ impl Plug {
         }
     }
 
-    /// Tells whether this is the token of a bio of the page cache.
-    pub(crate) fn is_of_cache(token: u64) -> bool {
-        token & CACHE == CACHE
-    }
-
     /// Continues the request or the page cache's I/O behind `token` with the result of its bio.
     pub fn complete(&mut self, token: u64, result: Result<u32, Errno>) {
-        if Plug::is_of_cache(token) {
+        if token::is_of_cache(token) {
             return self.complete_cache_bio(token, result);
         }
         // SAFETY: every token given to a backend was made by `Wait::token` of a FileOperation
-        // (see operation.rs), and a backend reports each once.
+        // (see request.rs), and a backend reports each once.
         let request = unsafe { Request::<FileOperation>::from_token(token) };
         request.run(self, Some(result));
     }
@@ -391,11 +402,8 @@ impl Copies {
 /// So many bytes are copied before the events are delivered.
 const COPIED_BYTES_MAX: u64 = 64 << 10;
 
-/// Marks the tokens of the page cache; those of operations are addresses.
-const CACHE: u64 = 1;
-
 /// Queues bios and commits; those that found no room stay.
-pub(crate) fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
+fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
     while let Some(bio) = bios.pop_front() {
         if let Err(bio) = backend.queue(bio) {
             bios.push_front(bio);

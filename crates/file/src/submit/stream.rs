@@ -1,11 +1,14 @@
 //! From a command to a wait for readiness, or to a transfer of a stream.
 
+use super::{Submission, inline::LazyStat};
 use crate::{
     Command, Kind,
-    attempt::About,
-    operation::{FileKind, FileOperation, Route},
-    stream::{self, Attempt, Way},
-    submit::{Reply, Submission},
+    request::{
+        FileKind, FileOperation,
+        event::Reply,
+        stream::{self, Attempt, StreamWait},
+    },
+    route::Route,
 };
 use nowait_sys::{
     Errno,
@@ -34,12 +37,12 @@ impl Submission<'_> {
 
     /// Tells whether the file is a stream, if it was when its number was looked at last: an attempt
     /// at an offset would only say so once more.
-    pub(crate) fn is_stream_still(&self, about: &mut About) -> Result<bool, Errno> {
-        let (seen, fd) = (self.context.engine().seen(), about.fd);
+    pub(crate) fn is_stream_still(&self, status: &mut LazyStat) -> Result<bool, Errno> {
+        let (seen, fd) = (self.context.engine().seen(), status.fd);
         if !seen.is_stream(fd) {
             return Ok(false);
         }
-        let stat = *about.stat()?;
+        let stat = *status.stat()?;
         let is_stream = !stat.has_offsets() && !stat.is_directory();
         seen.looked(fd, is_stream);
         Ok(is_stream)
@@ -56,7 +59,7 @@ impl Submission<'_> {
         engine.seen().looked(command.fd, true);
         let turn = stream::turn(stat, command.kind);
         let in_turn = !turn.is_some_and(|turn| engine.turns().is_taken(turn));
-        let mut way = Way::Ready;
+        let mut way = StreamWait::Ready;
         let asks = in_turn && !self.leaves_attempt_to_ring(command, &reply, stat)?;
         let attempt = match asks {
             true => stream::attempt(command, command.fd),
@@ -73,9 +76,11 @@ impl Submission<'_> {
                 self.end(&reply, result);
                 return Ok(());
             }
-            Attempt::Waits if in_turn && engine.stream_route() == Route::Driver => way = Way::Ring,
+            Attempt::Waits if in_turn && engine.stream_route() == Route::Driver => {
+                way = StreamWait::Ring;
+            }
             Attempt::Waits => {}
-            Attempt::Impossible => way = Way::Worker,
+            Attempt::Impossible => way = StreamWait::Worker,
         }
         command.refresh()?;
         // A read ends with what there was.
@@ -91,7 +96,7 @@ impl Submission<'_> {
         }
         // A write may go on after a part, and then needs the held file.
         let route = match self.stream_route(&reply) {
-            Route::Own if way != Way::Ring || command.kind == Kind::Write => Route::Driver,
+            Route::Own if way != StreamWait::Ring || command.kind == Kind::Write => Route::Driver,
             route => route,
         };
         let set = |op: &mut FileOperation| {

@@ -3,12 +3,8 @@
 //! What was transferred is in the command itself, so that no way on from here, nor another look at
 //! the descriptor, can transfer it again.
 
-use crate::{
-    Command, Kind, SubmitMode,
-    filesystem::FileSystem,
-    order::reach,
-    submit::{Reason, S_IFREG, Submission},
-};
+use super::{Reason, Submission};
+use crate::{Command, Kind, SubmitMode, hints::filesystem::FileSystem, order::reach};
 use nowait_sys::{
     Errno,
     file::{self, Stat, rwf},
@@ -45,23 +41,27 @@ impl Submission<'_> {
     }
 
     /// Tells whether an earlier request on the same bytes is under way.
-    pub(crate) fn must_wait(&self, command: &Command, about: &mut About) -> Result<bool, Errno> {
+    pub(crate) fn must_wait(
+        &self,
+        command: &Command,
+        status: &mut LazyStat,
+    ) -> Result<bool, Errno> {
         let orders = self.context.engine().orders();
         if orders.is_empty() {
             return Ok(false);
         }
-        let stat = *about.stat()?;
+        let stat = *status.stat()?;
         let (range, access) = reach(command);
         Ok(orders.conflicts((stat.dev, stat.ino), &range, access))
     }
 
-    pub(crate) fn is_in_memory(&self, about: &mut About) -> Result<bool, Errno> {
-        let fd = about.fd;
+    pub(crate) fn is_in_memory(&self, status: &mut LazyStat) -> Result<bool, Errno> {
+        let fd = status.fd;
         let history = &self.context.history;
         if history.may_be_in_memory(fd) == Some(false) {
             return Ok(false);
         }
-        let stat = *about.stat()?;
+        let stat = *status.stat()?;
         let fs = self.context.engine().filesystems().of(&stat, fd)?;
         if stat.has_offsets() {
             history.is_in_memory(fd, fs.in_memory);
@@ -72,16 +72,16 @@ impl Submission<'_> {
     pub(crate) fn attempt_read(
         &mut self,
         command: &mut Command,
-        about: &mut About,
+        status: &mut LazyStat,
     ) -> Result<Attempt, Errno> {
         let in_memory = self.context.history.may_be_in_memory(command.fd) == Some(true)
             && !command.wants_nowait()
-            && (command.is_hinted() || self.is_in_memory(about)?);
+            && (command.is_hinted() || self.is_in_memory(status)?);
         let flags = if in_memory { 0 } else { rwf::NOWAIT };
         let attempt = self.transfer(command, flags);
         Ok(match attempt {
             Attempt::Refused(Errno::OPNOTSUPP) if !command.wants_nowait() => {
-                if self.is_in_memory(about)? {
+                if self.is_in_memory(status)? {
                     self.transfer(command, 0)
                 } else {
                     self.context.history.miss(command.fd);
@@ -90,7 +90,7 @@ impl Submission<'_> {
             }
             // On a directory, and on what cannot be read at all, the kernel says so at once.
             Attempt::Done(Err(Errno::ISDIR)) => Attempt::Refused(Errno::INVAL),
-            Attempt::Done(Err(Errno::INVAL)) if about.stat()?.file_type() != S_IFREG => {
+            Attempt::Done(Err(Errno::INVAL)) if !status.stat()?.is_regular() => {
                 Attempt::Refused(Errno::INVAL)
             }
             attempt => attempt,
@@ -184,14 +184,14 @@ fn transfer_part(command: &Command, limit: usize, flags: u32) -> Result<usize, E
 }
 
 /// What is known of the file behind a descriptor; asked only when it matters.
-pub(crate) struct About {
+pub(crate) struct LazyStat {
     pub(crate) fd: i32,
     stat: Option<Stat>,
 }
 
-impl About {
-    pub(crate) fn new(fd: i32) -> About {
-        About { fd, stat: None }
+impl LazyStat {
+    pub(crate) fn new(fd: i32) -> LazyStat {
+        LazyStat { fd, stat: None }
     }
 
     pub(crate) fn stat(&mut self) -> Result<&Stat, Errno> {

@@ -6,34 +6,27 @@
 //! | `Queued` | a bio for what is left is on its way, or the driver will run the request |
 //! | `Done` | everything transferred, end of file, or an error |
 
+pub(crate) mod copy;
+pub(crate) mod direct;
+pub mod event;
+pub(crate) mod in_flight;
+pub(crate) mod stream;
+
 use crate::{
     Command, Context, Engine, Kind, Target,
-    descriptor::open_for,
-    hold::{self, HeldFile},
+    command::open_for,
+    hold::{self, HeldFd},
     kernel_writes::KeptWrite,
-    link::Links,
-    order::{self, Access, InodeKey, Ticket, reach},
-    plug::{Place, Plug},
-    stream::{self, Attempt, Way},
-    turns::Turn,
-    under_way::Key as UnderWayKey,
+    order::{self, Access, InodeKey, Links, StreamTicket, Ticket, reach},
+    route::{Place, Plug, Route},
     user::UserOperation,
 };
+use in_flight::Key as InFlightKey;
 use nowait_block::{Bio, BioOp, Lane, Segments, bio::Descriptor};
 use nowait_retry::{Operation, Step, wait::Wait};
 use nowait_sys::{Errno, cred::Credentials, file};
 use std::sync::Arc;
-
-/// Which backend carries the bios of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// The context's own queue, on the application's descriptor.
-    Own,
-    /// The driver's queue, on the held file.
-    Driver,
-    /// The workers, on the held file.
-    Workers,
-}
+use stream::{Attempt, StreamWait};
 
 /// What the file behind a request is, as far as its iterations differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +47,7 @@ pub struct FileOperation {
     pub(crate) user: Option<Box<UserOperation>>,
     /// It is over, and a worker brings it to its end.
     over: bool,
-    pub(crate) held: Option<Arc<HeldFile>>,
+    pub(crate) held: Option<Arc<HeldFd>>,
     /// The inode, where it was looked up.
     pub(crate) inode: Option<InodeKey>,
     pub(crate) ticket: Option<Ticket>,
@@ -63,10 +56,10 @@ pub struct FileOperation {
     pub(crate) lane: Option<Arc<Lane>>,
     pub(crate) credentials: Option<Arc<Credentials>>,
     /// How a stream is waited for.
-    pub(crate) way: Way,
+    pub(crate) way: StreamWait,
     /// By what a request on a stream takes its turn, and its place in that line.
     pub(crate) stream: Option<InodeKey>,
-    turn: Option<Turn>,
+    turn: Option<StreamTicket>,
     /// The bio under way asks whether the stream is ready.
     asks: bool,
     pub(crate) waited_for_order: bool,
@@ -86,7 +79,7 @@ pub struct FileOperation {
     /// Counts as under way ([`Context::admit`]).
     pub(crate) admitted: bool,
     /// Its key among the context's requests.
-    pub(crate) under_way: Option<UnderWayKey>,
+    pub(crate) in_flight: Option<InFlightKey>,
     /// Requests it begins after, and that begin after it.
     pub(crate) links: Option<Box<Links>>,
 }
@@ -114,7 +107,7 @@ impl FileOperation {
             write: None,
             lane: None,
             credentials: None,
-            way: Way::Ready,
+            way: StreamWait::Ready,
             stream: None,
             turn: None,
             asks: false,
@@ -126,7 +119,7 @@ impl FileOperation {
             copies: false,
             queued_in_pass: 0,
             admitted: false,
-            under_way: None,
+            in_flight: None,
             links: None,
         }
     }
@@ -161,15 +154,15 @@ impl FileOperation {
     /// Tells whether an earlier request is in the way; the end of that kicks this one.
     pub(crate) fn is_blocked(&self) -> bool {
         self.ticket.as_ref().is_some_and(Ticket::is_blocked)
-            || self.turn.as_ref().is_some_and(Turn::is_blocked)
+            || self.turn.as_ref().is_some_and(StreamTicket::is_blocked)
     }
 
     /// Lets go of what a request holds that is over, but of its file and its place.
     fn let_go(&mut self, engine: &Engine) {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Finish);
-        if let Some(key) = self.under_way.take() {
-            self.target.context.under_way.remove(key);
+        if let Some(key) = self.in_flight.take() {
+            self.target.context.in_flight.remove(key);
             if self.is_endless() {
                 self.target.context.io().is_not_endless();
             }
@@ -235,7 +228,7 @@ impl FileOperation {
                 _ => POLLIN,
             });
             bio.segments = Segments::NONE;
-        } else if self.way == Way::Worker && self.command.kind == Kind::Write {
+        } else if self.way == StreamWait::Worker && self.command.kind == Kind::Write {
             bio.segments = bio.segments.first(stream::BLOCKING_WRITE_MAX);
         }
     }
@@ -301,8 +294,8 @@ impl FileOperation {
                 self.wait_for_stream(plug, wait)
             }
             // A ring that does not wait for this file.
-            Err(Errno::AGAIN) if self.way == Way::Ring && self.held.is_some() => {
-                self.way = Way::Ready;
+            Err(Errno::AGAIN) if self.way == StreamWait::Ring && self.held.is_some() => {
+                self.way = StreamWait::Ready;
                 self.wait_for_stream(plug, wait)
             }
             result => self.end(result),
@@ -311,13 +304,13 @@ impl FileOperation {
 
     /// Begins to wait for a stream, or goes on waiting.
     fn wait_for_stream(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
-        self.asks = self.way != Way::Ring;
+        self.asks = self.way != StreamWait::Ring;
         self.dispatch(plug, wait)
     }
 
     /// Attempts what a stream says it is ready for.
     fn stream_is_ready(&mut self, ready: u32, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
-        if self.way == Way::Ready {
+        if self.way == StreamWait::Ready {
             let number = self.held.as_ref().map_or(Ok(self.command.fd), |held| held.number());
             let attempt = match number {
                 Ok(fd) => stream::attempt(&mut self.command, fd),

@@ -1,0 +1,165 @@
+//! Open files on their way into the engine's descriptor table.
+
+use super::in_engine_table;
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{AcqRel, Relaxed, Release},
+};
+use nowait_sys::mutex::Mutex;
+use nowait_sys::{Errno, Fd, fd, fdtable, poll, time::Deadline};
+use rustc_hash::FxHashMap;
+use std::sync::OnceLock;
+
+/// Carries open files into the engine's table.
+#[derive(Debug)]
+pub(super) struct FdChannel {
+    /// The end in the application's table.
+    local: Fd,
+    /// The number of the other end, in the engine's table.
+    remote: i32,
+    /// That end itself, where the engine's table is the application's.
+    remote_here: OnceLock<Fd>,
+    arrived: Mutex<Arrived>,
+    /// A submitter waits for room: files are to be taken in before their requests' turn.
+    congested: AtomicBool,
+    /// Numbers in the engine's table that a thread outside gave up.
+    closing: Mutex<Vec<i32>>,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
+    /// Numbers in the engine's table: only a thread of the engine may close them. `None`: there was
+    /// none free for the file, which is lost.
+    files: FxHashMap<u64, Option<i32>>,
+    /// Given up before they arrived.
+    unwanted: Vec<u64>,
+}
+
+impl Arrived {
+    fn take_in(&mut self, tag: u64, fd: Option<Fd>) {
+        if let Some(index) = self.unwanted.iter().position(|other| *other == tag) {
+            self.unwanted.swap_remove(index); // and `fd` is closed
+        } else {
+            self.files.insert(tag, fd.map(Fd::into_raw));
+        }
+    }
+}
+
+impl FdChannel {
+    /// Makes the channel from `local` into the table in which `remote` will be kept.
+    pub(super) fn new(local: Fd, remote: i32) -> FdChannel {
+        FdChannel {
+            local,
+            remote,
+            remote_here: OnceLock::new(),
+            arrived: Mutex::default(),
+            congested: AtomicBool::new(false),
+            closing: Mutex::default(),
+        }
+    }
+
+    /// Returns the number of the local end.
+    pub(super) fn local_fd(&self) -> i32 {
+        self.local.raw()
+    }
+
+    /// Keeps the remote end, where the engine's table is the application's.
+    pub(super) fn keep_remote(&self, remote: Fd) {
+        let _ = self.remote_here.set(remote);
+    }
+
+    /// Sends the open file behind the application's `number`.
+    ///
+    /// # Errors
+    /// `EAGAIN`: too many files are in flight. `EBADF`: not open.
+    pub(super) fn send(&self, number: i32, tag: u64) -> Result<(), Errno> {
+        fdtable::send(self.local.raw(), number, tag).map_err(|errno| match errno {
+            Errno::BADF => Errno::BADF,
+            _ => Errno::AGAIN,
+        })
+    }
+
+    /// Returns the number of a file in the engine's table; on an engine thread. `known` is looked
+    /// at under the lock: of two threads that come at once, one receives the file.
+    pub(super) fn number(
+        &self,
+        tag: u64,
+        known: impl FnOnce() -> Option<Result<i32, Errno>>,
+        received: impl FnOnce(Result<i32, Errno>),
+    ) -> Result<i32, Errno> {
+        let mut arrived = self.arrived.lock();
+        if let Some(known) = known() {
+            return known;
+        }
+        let number = self.receive(&mut arrived, tag);
+        received(number);
+        number
+    }
+
+    /// Receives until the file with `tag` is there; on an engine thread.
+    fn receive(&self, arrived: &mut Arrived, tag: u64) -> Result<i32, Errno> {
+        loop {
+            if let Some(number) = arrived.files.remove(&tag) {
+                return number.ok_or(Errno::MFILE);
+            }
+            let (tag, fd) = fdtable::receive(self.remote)?;
+            arrived.take_in(tag, fd);
+        }
+    }
+
+    /// Closes a file that no request has asked for; on a thread outside, that is left to the next
+    /// thread of the engine that tidies.
+    pub(super) fn give_up(&self, tag: u64) {
+        let mut arrived = self.arrived.lock();
+        let number = match in_engine_table() {
+            // Also if it is still in flight: a message holds a file like a descriptor.
+            true => self.receive(&mut arrived, tag).ok(),
+            false => arrived.files.remove(&tag).unwrap_or_else(|| {
+                arrived.unwanted.push(tag);
+                None
+            }),
+        };
+        drop(arrived);
+        number.into_iter().for_each(|number| self.close_in_engine(number));
+    }
+
+    /// Closes a number of the engine's table, or leaves that to a thread which has the table.
+    pub(super) fn close_in_engine(&self, number: i32) {
+        match in_engine_table() {
+            true => fd::close(number),
+            false => self.closing.lock().push(number),
+        }
+    }
+
+    /// Waits for a moment, at most ten milliseconds, until the engine's threads have taken in files
+    /// in flight; `rouse` has one of them call [`FdChannel::make_room`].
+    pub(super) fn wait_for_room(&self, rouse: impl FnOnce()) {
+        const POLLOUT: i16 = 4;
+        const MOMENT_NS: u64 = 10_000_000;
+        self.congested.store(true, Release);
+        rouse();
+        let _ = poll::ppoll(self.local.raw(), POLLOUT, Deadline::after_ns(MOMENT_NS), None);
+    }
+
+    /// Takes in all files in flight, if a submitter waits for room; on an engine thread.
+    pub(super) fn make_room(&self) {
+        if self.congested.load(Relaxed) && self.congested.swap(false, AcqRel) {
+            let mut arrived = self.arrived.lock();
+            while let Ok((tag, fd)) = fdtable::receive(self.remote) {
+                arrived.take_in(tag, fd);
+            }
+        }
+    }
+
+    /// Closes what threads outside gave up, before or after it arrived; on an engine thread.
+    pub(super) fn close_given_up(&self) {
+        let mut arrived = self.arrived.lock();
+        while !arrived.unwanted.is_empty() {
+            let Ok((tag, fd)) = fdtable::receive(self.remote) else { break };
+            arrived.take_in(tag, fd);
+        }
+        drop(arrived);
+        let numbers = core::mem::take(&mut *self.closing.lock());
+        numbers.into_iter().for_each(fd::close);
+    }
+}

@@ -1,0 +1,258 @@
+//! The files that requests hold, each by its number in the engine's descriptor table.
+
+use super::{channel::FdChannel, in_engine_table};
+use crate::command::Flags;
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use nowait_block::bio::Descriptor;
+use nowait_sys::mutex::Mutex;
+use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Weak};
+
+/// What tells one open file from another, as far as requests can notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    dev: u64,
+    ino: u64,
+    status_flags: i32,
+}
+
+/// An open file in flight to, or in, the engine's table.
+#[derive(Debug)]
+pub struct HeldFd {
+    tag: u64,
+    fd: AtomicI32,
+    channel: Arc<FdChannel>,
+}
+
+const IN_FLIGHT: i32 = -1;
+/// There was no number for it when it arrived.
+const LOST: i32 = -2;
+
+impl Descriptor for HeldFd {
+    /// Returns the number in the engine's table; only for engine threads.
+    fn number(&self) -> Result<i32, Errno> {
+        if let Some(known) = self.known() {
+            return known;
+        }
+        let received = |number| match number {
+            Ok(number) => self.fd.store(number, Release),
+            Err(Errno::MFILE) => self.fd.store(LOST, Release),
+            Err(_) => {}
+        };
+        self.channel.number(self.tag, || self.known(), received)
+    }
+}
+
+impl HeldFd {
+    /// Returns the number, or that there was none; `None`: no request has asked yet.
+    fn known(&self) -> Option<Result<i32, Errno>> {
+        match self.fd.load(Acquire) {
+            IN_FLIGHT => None,
+            LOST => Some(Err(Errno::MFILE)),
+            number => Some(Ok(number)),
+        }
+    }
+}
+
+impl Drop for HeldFd {
+    fn drop(&mut self) {
+        match *self.fd.get_mut() {
+            IN_FLIGHT => self.channel.give_up(self.tag),
+            LOST => {}
+            number => self.channel.close_in_engine(number),
+        }
+    }
+}
+
+/// The files that requests hold.
+#[derive(Debug)]
+pub struct Holds {
+    channel: Arc<FdChannel>,
+    by_number: Mutex<FxHashMap<i32, (Identity, Weak<HeldFd>)>>,
+    next_tag: AtomicU64,
+    /// The engine has no table of its own: files are duplicated in the application's. Closing
+    /// such a duplicate drops the process's POSIX locks on the file.
+    shared_table: AtomicBool,
+}
+
+impl Holds {
+    /// Makes the channel from `local` into the table in which `remote` will be kept.
+    pub fn new(local: Fd, remote: i32) -> Holds {
+        Holds {
+            channel: Arc::new(FdChannel::new(local, remote)),
+            by_number: Mutex::default(),
+            next_tag: AtomicU64::new(0),
+            shared_table: false.into(),
+        }
+    }
+
+    /// Keeps the channel's remote end, where the engine's table is the application's.
+    pub(crate) fn keep_remote(&self, remote: Fd) {
+        self.channel.keep_remote(remote);
+    }
+
+    /// Says that the engine's threads share the application's table after all.
+    pub fn share_table(&self) {
+        self.shared_table.store(true, Relaxed);
+    }
+
+    /// Tells whether the engine's threads share the application's table.
+    pub fn is_table_shared(&self) -> bool {
+        self.shared_table.load(Relaxed)
+    }
+
+    /// Holds the open file behind the application's `number`, which has this `stat` and these
+    /// status flags now. One system call, unless requests on it are in flight already.
+    ///
+    /// # Errors
+    /// `EAGAIN`: too many files are in flight to the engine. `EBADF`: closed meanwhile.
+    pub fn hold(&self, number: i32, stat: &Stat, flags: Flags) -> Result<Arc<HeldFd>, Errno> {
+        debug_assert!(!flags.are_remembered(), "what is held was looked at");
+        let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags: flags.bits() };
+        let mut by_number = self.by_number.lock();
+        // Not upgraded if it is another file: that reference might be the last to go.
+        if let Some((known, held)) = by_number.get(&number)
+            && *known == identity
+            && let Some(held) = held.upgrade()
+            && held.known() != Some(Err(Errno::MFILE))
+        {
+            return Ok(held);
+        }
+        let held = self.send(number)?;
+        by_number.insert(number, (identity, Arc::downgrade(&held)));
+        Ok(held)
+    }
+
+    /// Holds the open file behind the application's `number`, shared with no other request: for
+    /// files that cannot be told from each other by their inode (event counters).
+    ///
+    /// # Errors
+    /// Those of [`Holds::hold`].
+    pub fn hold_afresh(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
+        self.send(number)
+    }
+
+    /// Tells whether the application's numbers mean nothing to the calling thread.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        in_engine_table() && !self.is_table_shared()
+    }
+
+    /// Holds the open file behind the application's `number`; on a thread of the engine, which has
+    /// to look whether it is still the file that is meant.
+    ///
+    /// # Errors
+    /// Those of [`fdtable::fetch`].
+    pub(crate) fn fetch(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
+        let fd = AtomicI32::new(fdtable::fetch(number)?.into_raw());
+        let tag = self.next_tag.fetch_add(1, AcqRel);
+        Ok(Arc::new(HeldFd { tag, fd, channel: self.channel.clone() }))
+    }
+
+    fn send(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
+        let tag = self.next_tag.fetch_add(1, AcqRel);
+        let fd = if self.shared_table.load(Relaxed) {
+            fd::duplicate(number, 0)?.moved_high().into_raw()
+        } else {
+            self.channel.send(number, tag)?;
+            IN_FLIGHT
+        };
+        let held = HeldFd { tag, fd: AtomicI32::new(fd), channel: self.channel.clone() };
+        Ok(Arc::new(held))
+    }
+
+    /// Waits for a moment, at most ten milliseconds, until the engine's threads have taken in
+    /// files that are in flight to them; `rouse` has one of them call [`Holds::make_room`].
+    pub(crate) fn wait_for_room(&self, rouse: impl FnOnce()) {
+        self.channel.wait_for_room(rouse);
+    }
+
+    /// Returns the channel's local end, a descriptor in the application's table.
+    pub fn local_fd(&self) -> i32 {
+        self.channel.local_fd()
+    }
+
+    /// Takes in the files that are in flight, if [`Holds::wait_for_room`] was called; by a thread
+    /// of the engine that does not block. Threads that block take in a file when they come to it.
+    pub(crate) fn make_room(&self) {
+        self.channel.make_room();
+    }
+
+    /// Closes files that threads outside the engine gave up, and makes room; called by the engine's
+    /// threads now and then.
+    pub fn tidy(&self) {
+        self.make_room();
+        self.channel.close_given_up();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// The engine's threads of this test share the table with it, which changes nothing here.
+    #[test]
+    fn threads_that_come_at_once_all_get_the_number() {
+        for _ in 0..300 {
+            let (local, remote) = fdtable::channel().unwrap();
+            let holds = Holds::new(local, remote.raw());
+            let file = std::fs::File::open("/proc/self/exe").unwrap();
+            let held = holds.hold_afresh(file.as_raw_fd()).unwrap();
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let held = held.clone();
+                    std::thread::spawn(move || held.number())
+                })
+                .collect();
+            let numbers: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+            assert!(numbers.iter().all(|number| *number == held.number()), "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn a_remote_end_in_the_table_of_the_application_is_closed_with_the_last_file() {
+        let (local, remote) = fdtable::channel().unwrap();
+        let other = fd::duplicate(local.raw(), 0).unwrap();
+        let holds = Holds::new(local, remote.raw());
+        holds.share_table();
+        holds.keep_remote(remote);
+        let held = holds.hold_afresh(other.raw()).unwrap();
+        drop(holds);
+        assert!(fdtable::send(other.raw(), other.raw(), 1).is_ok());
+        drop(held);
+        assert!(fdtable::send(other.raw(), other.raw(), 1).is_err());
+    }
+
+    #[test]
+    fn files_are_taken_in_when_there_is_no_room_for_more() {
+        let (local, remote) = fdtable::channel().unwrap();
+        let holds = Holds::new(local, remote.raw());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let hold = || holds.hold_afresh(file.as_raw_fd());
+        let mut held = Vec::new();
+        while let Ok(one) = hold() {
+            held.push(one);
+            holds.make_room(); // no request asked for it
+        }
+        assert!(held.len() > 1, "{}", held.len());
+        holds.wait_for_room(|| holds.make_room());
+        held.push(hold().unwrap());
+        assert!(held.iter().all(|one| one.number().is_ok()));
+    }
+
+    #[test]
+    fn a_file_given_up_before_it_arrived_is_closed_by_tidy() {
+        let (local, remote) = fdtable::channel().unwrap();
+        let holds = Holds::new(local, remote.raw());
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(holds.hold_afresh(writer.as_raw_fd()).unwrap());
+        drop(writer);
+        holds.tidy();
+        let mut all = String::new();
+        std::io::Read::read_to_string(&mut &reader, &mut all).unwrap(); // ends: there is no writer
+    }
+}

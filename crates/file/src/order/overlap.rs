@@ -1,0 +1,526 @@
+//! Overlapping requests take effect in submission order.
+//!
+//! The kernel's own AIO completes a buffered request inside io_submit, so programs rely on a
+//! later request seeing an earlier one. Whatever we take out of the submitter's hands is
+//! registered here; a later request that conflicts waits for exactly those it conflicts with,
+//! and is kicked by the last of them (a filtered wake-up: no other request is disturbed).
+
+use crate::{Command, Kind};
+use core::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+use nowait_block::Lane;
+use nowait_retry::WaitEntry;
+use nowait_sys::mistake::{self, Mistake};
+use nowait_sys::mutex::Mutex;
+use rustc_hash::FxHashMap;
+use std::{
+    collections::{BTreeMap, hash_map::Entry::Vacant},
+    ops::Range,
+    sync::Arc,
+    task::Waker,
+};
+
+/// What a request does to its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads them.
+    Read,
+    /// Changes them.
+    Write,
+    /// Makes earlier changes durable: waits for earlier writes, nobody waits for it.
+    Sync,
+}
+
+/// Which way a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through the page cache of the engine; so do changes of a file past it.
+    Cache,
+    /// To the kernel.
+    Kernel,
+    /// None: the file is being opened in the page cache.
+    Open,
+}
+
+/// Returns which bytes a command touches, and how.
+pub(crate) fn reach(command: &Command) -> (Range<u64>, Access) {
+    let range = command.offset as u64..(command.offset as u64).saturating_add(command.len);
+    match command.kind {
+        Kind::Write if command.is_append() => (0..u64::MAX, Access::Write),
+        Kind::Write => (range, Access::Write),
+        Kind::Read => (range, Access::Read),
+        _ => (command.sync_range(), Access::Sync),
+    }
+}
+
+/// The identity of an inode: device and inode number.
+pub type InodeKey = (u64, u64);
+
+struct Entry {
+    range: Range<u64>,
+    access: Access,
+    way: Way,
+    /// Later requests that wait for this one.
+    blocked: Vec<u64>,
+    /// `None`: no earlier request is in the way any more.
+    waiting: Option<Waiting>,
+}
+
+/// One that waits for earlier requests.
+struct Waiting {
+    /// How many they are.
+    number: usize,
+    /// `None`: it has ended before its turn, and lets those behind it pass when that comes.
+    entry: Option<WaitEntry>,
+    free: Arc<AtomicBool>,
+}
+
+impl Entry {
+    fn new(range: Range<u64>, access: Access, way: Way) -> Entry {
+        Entry { range, access, way, blocked: Vec::new(), waiting: None }
+    }
+
+    fn conflicts(&self, range: &Range<u64>, access: Access) -> bool {
+        let overlap = self.range.start < range.end && range.start < self.range.end;
+        overlap
+            && !mistake::makes(Mistake::NoOrder)
+            && matches!((self.access, access), (Access::Write, _) | (Access::Read, Access::Write))
+    }
+
+    /// Tells whether all that comes later waits for it.
+    fn is_whole(&self) -> bool {
+        self.access == Access::Write && self.range == (0..u64::MAX)
+    }
+}
+
+/// The requests on one inode, by number: the order of submission.
+struct Inode {
+    writes: BTreeMap<u64, Entry>,
+    /// Reads and syncs: only writes look at them.
+    others: BTreeMap<u64, Entry>,
+    /// The last change of the whole inode. It waits for all that came before, so who waits for it
+    /// need not: ten thousand appends wait for one another, not each for all.
+    whole: u64,
+    /// The file is being opened in the page cache.
+    opening: Option<Opening>,
+    lane: Arc<Lane>,
+}
+
+/// The place of an open that waits for the writes in flight past the page cache.
+struct Opening {
+    number: u64,
+    /// [`Inode::whole`] before it.
+    whole_before: u64,
+}
+
+impl Inode {
+    fn new() -> Inode {
+        let (writes, others) = (BTreeMap::new(), BTreeMap::new());
+        Inode { writes, others, whole: 0, opening: None, lane: Lane::new() }
+    }
+
+    /// Returns the requests that one with this range and access has to wait for, as far as others
+    /// of them do not wait for them already.
+    fn in_the_way(
+        &mut self,
+        range: &Range<u64>,
+        access: Access,
+        way: Way,
+    ) -> impl Iterator<Item = &mut Entry> {
+        // One that has begun before an open waits neither for that nor for what waits for it.
+        let (from, passed) = match &self.opening {
+            Some(opening) if way == Way::Kernel => (opening.whole_before, opening.number),
+            _ => (self.whole, u64::MAX),
+        };
+        let others = match access {
+            Access::Write => Some(self.others.range_mut(from..)),
+            _ => None,
+        };
+        let earlier = self.writes.range_mut(from..).chain(others.into_iter().flatten());
+        let earlier = earlier.filter(move |(number, it)| **number < passed || it.way == way);
+        earlier.map(|(_, entry)| entry).filter(move |entry| entry.conflicts(range, access))
+    }
+
+    fn add(&mut self, number: u64, entry: Entry) {
+        if entry.way == Way::Open {
+            self.opening = Some(Opening { number, whole_before: self.whole });
+        }
+        // One that has passed an open does not wait for it.
+        let has_passed = entry.way == Way::Kernel && self.opening.is_some();
+        if entry.is_whole() && !has_passed {
+            self.whole = number;
+        }
+        let side = if entry.access == Access::Write { &mut self.writes } else { &mut self.others };
+        side.insert(number, entry);
+    }
+
+    fn get(&mut self, number: u64) -> Option<&mut Entry> {
+        self.writes.get_mut(&number).or_else(|| self.others.get_mut(&number))
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        self.writes.remove(&number).or_else(|| self.others.remove(&number))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.others.is_empty()
+    }
+
+    /// Ends a request, and those behind it that have ended before their turn; puts those that are
+    /// to be kicked on `kicked`. Returns how many are gone.
+    fn end(&mut self, number: u64, kicked: &mut Vec<WaitEntry>) -> usize {
+        let (mut next, mut more, mut count) = (Some(number), Vec::new(), 0);
+        while let Some(gone) = next.and_then(|number| self.remove(number)) {
+            count += 1;
+            for number in gone.blocked {
+                // One that waits for nothing may have ended without its turn, and is gone.
+                let Some(entry) = self.get(number) else { continue };
+                let Some(mut waiting) = entry.waiting.take() else { continue };
+                waiting.number -= 1;
+                if waiting.number > 0 {
+                    entry.waiting = Some(waiting);
+                    continue;
+                }
+                waiting.free.store(true, Release);
+                match waiting.entry {
+                    Some(entry) => kicked.push(entry),
+                    None => more.push(number),
+                }
+            }
+            next = more.pop();
+        }
+        count
+    }
+}
+
+/// A request's place in the order; given up by [`Orders::leave`].
+#[derive(Debug)]
+pub struct Ticket {
+    key: InodeKey,
+    number: u64,
+    /// Whether the earlier requests that were in the way are over; `None`: there never was one.
+    free: Option<Arc<AtomicBool>>,
+}
+
+impl Ticket {
+    /// Tells whether an earlier request is in the way. When the last is gone the wait entry is
+    /// kicked.
+    pub fn is_blocked(&self) -> bool {
+        self.free.as_ref().is_some_and(|free| !free.load(Acquire))
+    }
+}
+
+/// The requests of all inodes that are under way outside their submitter.
+#[derive(Default)]
+pub struct Orders {
+    inodes: Mutex<FxHashMap<InodeKey, Inode>>,
+    count: AtomicUsize,
+    next_number: AtomicU64,
+}
+
+impl Orders {
+    /// Tells whether nothing is registered at all: then nothing can conflict.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Acquire) == 0
+    }
+
+    /// Tells whether a request would have to wait now.
+    pub fn conflicts(&self, key: InodeKey, range: &Range<u64>, access: Access) -> bool {
+        let mut inodes = self.inodes.lock();
+        let inode = inodes.get_mut(&key);
+        inode.is_some_and(|inode| inode.in_the_way(range, access, Way::Cache).next().is_some())
+    }
+
+    /// Tells whether a write of ours is under way on the inode: it may hold the inode's lock.
+    pub fn has_writer(&self, key: InodeKey) -> bool {
+        self.inodes.lock().get(&key).is_some_and(|inode| !inode.writes.is_empty())
+    }
+
+    /// Registers a request behind those it conflicts with; `entry` makes what they kick. Also
+    /// returns the lane that runs the inode's exclusive writes one after another.
+    ///
+    /// It looks at each write of the inode that is under way, since the last one of the whole inode
+    /// (an append); a write at each other request, too.
+    pub fn enter(
+        &self,
+        key: InodeKey,
+        range: Range<u64>,
+        access: Access,
+        entry: impl FnOnce() -> WaitEntry,
+    ) -> (Ticket, Arc<Lane>) {
+        self.enter_by(Way::Cache, key, (range, access), entry)
+    }
+
+    /// The same for a request that goes another way.
+    pub(crate) fn enter_by(
+        &self,
+        way: Way,
+        key: InodeKey,
+        (range, access): (Range<u64>, Access),
+        entry: impl FnOnce() -> WaitEntry,
+    ) -> (Ticket, Arc<Lane>) {
+        self.count.fetch_add(1, AcqRel);
+        let mut inodes = self.inodes.lock();
+        // Under the lock: the order of numbers is that of the inode.
+        let number = self.next_number.fetch_add(1, Relaxed);
+        let inode = inodes.entry(key).or_insert_with(Inode::new);
+        let mut waits_for = 0;
+        for earlier in inode.in_the_way(&range, access, way) {
+            earlier.blocked.push(number);
+            waits_for += 1;
+        }
+        let mut new = Entry::new(range, access, way);
+        let free: Option<Arc<AtomicBool>> = (waits_for > 0).then(Arc::default);
+        new.waiting = free.clone().map(|free| {
+            let (number, entry) = (waits_for, Some(entry()));
+            Waiting { number, entry, free }
+        });
+        inode.add(number, new);
+        (Ticket { key, number, free }, inode.lane.clone())
+    }
+
+    /// Registers an open of the file in the page cache: what comes later waits until it leaves,
+    /// except what goes to the kernel all the same. Such requests had begun before, and the open
+    /// waits for them: they wait neither for it nor for what waits for it.
+    pub(crate) fn enter_open(&self, key: InodeKey) -> Ticket {
+        let entry = || WaitEntry::from(Waker::noop().clone());
+        self.enter_by(Way::Open, key, (0..u64::MAX, Access::Write), entry).0
+    }
+
+    /// Registers a change of the whole inode, if nothing at all is under way on it: then it waits
+    /// for nothing, and what comes later waits for it.
+    pub fn enter_if_free(&self, key: InodeKey) -> Option<Ticket> {
+        let mut inodes = self.inodes.lock();
+        let Vacant(place) = inodes.entry(key) else { return None };
+        self.count.fetch_add(1, AcqRel);
+        let number = self.next_number.fetch_add(1, Relaxed);
+        let whole = Entry::new(0..u64::MAX, Access::Write, Way::Cache);
+        place.insert(Inode::new()).add(number, whole);
+        Some(Ticket { key, number, free: None })
+    }
+
+    /// Ends a request's part in the order and kicks those that waited for it alone.
+    pub fn leave(&self, ticket: &Ticket) {
+        let mut kicked = Vec::new();
+        let mut inodes = self.inodes.lock();
+        let Some(inode) = inodes.get_mut(&ticket.key) else { return };
+        inode.opening.take_if(|opening| opening.number == ticket.number);
+        let Some(entry) = inode.get(ticket.number) else { return };
+        if entry.is_whole()
+            && let Some(waiting) = &mut entry.waiting
+        {
+            // Those behind it rely on what it waits for.
+            let ended = waiting.entry.take();
+            drop(inodes);
+            return drop(ended);
+        }
+        let unused = entry.waiting.take();
+        let gone = inode.end(ticket.number, &mut kicked);
+        let over = inode.is_empty().then(|| inodes.remove(&ticket.key));
+        drop(inodes);
+        self.count.fetch_sub(gone, AcqRel);
+        // The entry of one that was cancelled is dropped here, not under the lock.
+        drop((unused, over));
+        kicked.into_iter().for_each(WaitEntry::kick);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::task::{Wake, Waker};
+
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn entry(count: &Arc<Count>) -> WaitEntry {
+        Waker::from(count.clone()).into()
+    }
+
+    #[test]
+    fn a_read_waits_for_the_overlapping_write_and_is_kicked_once() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let (first, _) = orders.enter((1, 1), 0..10, Access::Write, || entry(&kicks));
+        let (second, _) = orders.enter((1, 1), 5..15, Access::Write, || entry(&kicks));
+        let (read, _) = orders.enter((1, 1), 8..9, Access::Read, || entry(&kicks));
+        let (elsewhere, _) = orders.enter((1, 1), 20..30, Access::Read, || entry(&kicks));
+        let (other, _) = orders.enter((1, 2), 0..10, Access::Write, || entry(&kicks));
+        assert!(!first.is_blocked() && !elsewhere.is_blocked() && !other.is_blocked());
+        assert!(second.is_blocked() && read.is_blocked());
+        orders.leave(&first);
+        assert!(!second.is_blocked() && read.is_blocked());
+        assert_eq!(kicks.0.load(Relaxed), 1);
+        orders.leave(&second);
+        assert!(!read.is_blocked());
+        assert_eq!(kicks.0.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn sync_waits_for_writes_and_blocks_nobody() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let (read, _) = orders.enter((1, 1), 0..10, Access::Read, || entry(&kicks));
+        let (write, _) = orders.enter((1, 1), 20..30, Access::Write, || entry(&kicks));
+        let (sync, _) = orders.enter((1, 1), 0..u64::MAX, Access::Sync, || entry(&kicks));
+        let (later, _) = orders.enter((1, 1), 40..50, Access::Write, || entry(&kicks));
+        assert!(sync.is_blocked() && !later.is_blocked());
+        orders.leave(&write);
+        assert!(!sync.is_blocked());
+        for ticket in [read, sync, later] {
+            orders.leave(&ticket);
+        }
+        assert!(orders.is_empty());
+    }
+
+    /// Had they to wait for it, it would wait for them for ever.
+    #[test]
+    fn what_goes_to_the_kernel_passes_an_open_and_what_waits_for_that() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let enter =
+            |way, range| orders.enter_by(way, (1, 1), (range, Access::Write), || entry(&kicks)).0;
+        let before = enter(Way::Kernel, 0..10);
+        let open = orders.enter_open((1, 1));
+        let cached = enter(Way::Cache, 0..10);
+        let late = enter(Way::Kernel, 20..30);
+        let append = enter(Way::Kernel, WHOLE);
+        let behind = enter(Way::Cache, 40..50);
+        assert!(!before.is_blocked() && !late.is_blocked());
+        assert!(cached.is_blocked() && append.is_blocked() && behind.is_blocked());
+        orders.leave(&before);
+        assert!(append.is_blocked(), "by the other that is late");
+        orders.leave(&late);
+        assert!(!append.is_blocked(), "by the other that is late, not by the open");
+        orders.leave(&append);
+        assert!(cached.is_blocked() && behind.is_blocked(), "until the file is open");
+        orders.leave(&open);
+        assert!(!cached.is_blocked() && !behind.is_blocked());
+        let after = enter(Way::Kernel, WHOLE);
+        assert!(after.is_blocked(), "no open any more");
+        for ticket in [cached, behind, after] {
+            orders.leave(&ticket);
+        }
+        assert!(orders.is_empty());
+    }
+
+    const WHOLE: Range<u64> = 0..u64::MAX;
+
+    #[test]
+    fn ten_thousand_appends_wait_each_for_the_one_before() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let enter = || orders.enter((1, 1), WHOLE, Access::Write, || entry(&kicks)).0;
+        let appends: Vec<_> = (0..10_000).map(|_| enter()).collect();
+        let noted: usize = {
+            let inodes = orders.inodes.lock();
+            inodes[&(1, 1)].writes.values().map(|append| append.blocked.len()).sum()
+        };
+        assert_eq!(noted, 9_999);
+        for (before, append) in appends.iter().enumerate() {
+            assert!(!append.is_blocked(), "its turn");
+            assert!(appends.get(before + 1).is_none_or(Ticket::is_blocked));
+            orders.leave(append);
+        }
+        assert_eq!(kicks.0.load(Relaxed), 9_999);
+        assert!(orders.is_empty());
+    }
+
+    #[test]
+    fn an_append_that_is_cancelled_lets_nobody_overtake_what_it_waited_for() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let enter = |range, access| orders.enter((1, 1), range, access, || entry(&kicks)).0;
+        let write = enter(0..10, Access::Write);
+        let appends = [0; 3].map(|_| enter(WHOLE, Access::Write));
+        let read = enter(5..6, Access::Read);
+        orders.leave(&appends[0]);
+        orders.leave(&appends[1]);
+        assert!(appends[2].is_blocked() && read.is_blocked(), "the write is under way");
+        orders.leave(&write);
+        assert!(!appends[2].is_blocked() && read.is_blocked());
+        assert_eq!(kicks.0.load(Relaxed), 1, "the cancelled ones are not kicked");
+        orders.leave(&appends[2]);
+        assert!(!read.is_blocked());
+        orders.leave(&read);
+        assert!(orders.is_empty());
+    }
+
+    /// A range of bytes and an access; appends reach everything.
+    fn request() -> impl Strategy<Value = (Range<u64>, Access)> {
+        let part = (0u64..20, 1u64..8).prop_map(|(start, len)| start..start + len);
+        let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Sync)];
+        prop_oneof![3 => (part, access), 1 => Just((WHOLE, Access::Write))]
+    }
+
+    proptest! {
+        /// Whoever ends without a turn: no request starts while an earlier one that conflicts with
+        /// it is under way, and all of them start.
+        #[test]
+        fn nobody_overtakes_where_some_are_cancelled(
+            requests in prop::collection::vec((request(), any::<bool>()), 1..40),
+            picks in prop::collection::vec(any::<prop::sample::Index>(), 40),
+        ) {
+            let orders = Orders::default();
+            let kicks = Arc::new(Count(AtomicUsize::new(0)));
+            let mut live = Vec::new();
+            for ((range, access), cancelled) in requests {
+                let (ticket, _) = orders.enter((0, 0), range.clone(), access, || entry(&kicks));
+                live.push((Entry::new(range, access, Way::Cache), cancelled, ticket));
+            }
+            for pick in picks.iter().cycle() {
+                if live.is_empty() { break }
+                for (index, (request, _, ticket)) in live.iter().enumerate() {
+                    let conflicts = |earlier: &Entry| {
+                        earlier.conflicts(&request.range, request.access)
+                    };
+                    let in_the_way = live[..index].iter().any(|(earlier, ..)| conflicts(earlier));
+                    prop_assert!(!in_the_way || ticket.is_blocked());
+                }
+                prop_assert!(live.iter().any(|(.., ticket)| !ticket.is_blocked()), "deadlock");
+                let ready: Vec<usize> =
+                    (0..live.len()).filter(|i| live[*i].1 || !live[*i].2.is_blocked()).collect();
+                let (.., ticket) = live.remove(ready[pick.index(ready.len())]);
+                orders.leave(&ticket);
+            }
+            prop_assert!(orders.is_empty());
+        }
+
+        /// Whatever the order of completion, requests start only after all earlier conflicting
+        /// ones have ended, and all of them start.
+        #[test]
+        fn conflicting_requests_start_in_order(
+            requests in prop::collection::vec((0u64..20, 1u64..8, 0..4), 1..40),
+            picks in prop::collection::vec(any::<prop::sample::Index>(), 40),
+        ) {
+            let orders = Orders::default();
+            let kicks = Arc::new(Count(AtomicUsize::new(0)));
+            let mut live = Vec::new();
+            for (index, (start, len, kind)) in requests.iter().enumerate() {
+                let write = kind % 2 == 0;
+                let access = if write { Access::Write } else { Access::Read };
+                let range = if *kind == 0 { WHOLE } else { *start..start + len };
+                let (ticket, _) = orders.enter((0, 0), range.clone(), access, || entry(&kicks));
+                live.push((index, range, write, ticket));
+            }
+            for pick in picks.iter().cycle() {
+                if live.is_empty() { break }
+                for (index, range, write, ticket) in &live {
+                    let blocked = live.iter().any(|(earlier, other, other_writes, _)| {
+                        earlier < index && (*write || *other_writes)
+                            && other.start < range.end && range.start < other.end
+                    });
+                    prop_assert_eq!(ticket.is_blocked(), blocked);
+                }
+                let ready: Vec<usize> =
+                    (0..live.len()).filter(|i| !live[*i].3.is_blocked()).collect();
+                prop_assert!(!ready.is_empty(), "deadlock");
+                let (.., ticket) = live.remove(ready[pick.index(ready.len())]);
+                orders.leave(&ticket);
+            }
+            prop_assert!(orders.is_empty());
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Reads and writes of the kernel's page cache, and syncs: tried inside submit, else a request.
+
+use super::{
+    Reason, Submission,
+    inline::{Attempt, LazyStat},
+};
+use crate::{
+    Command, SubmitMode,
+    kernel_writes::KernelWrite,
+    order::reach,
+    request::{FileOperation, event::Reply},
+    route::Route,
+};
+use nowait_sys::{
+    Errno,
+    file::{self, Stat},
+};
+
+impl<'a> Submission<'a> {
+    pub(super) fn buffered_read(
+        &mut self,
+        command: &mut Command,
+        reply: Reply,
+    ) -> Result<(), Errno> {
+        let mut status = LazyStat::new(command.fd);
+        if self.is_stream_still(&mut status)? {
+            let stat = *status.stat()?;
+            return self.stream(command, reply, &stat);
+        }
+        let attempt = if self.tries_inline(command) && !self.must_wait(command, &mut status)? {
+            self.attempt_read(command, &mut status)?
+        } else {
+            Attempt::Rest(|c| &c.punt_offload)
+        };
+        match attempt {
+            Attempt::Done(Err(_)) | Attempt::Refused(_) if command.is_hinted() => {
+                return self.decide_again(command, reply);
+            }
+            Attempt::Done(result) => self.end(&reply, result),
+            Attempt::Refused(errno) => return Err(errno),
+            Attempt::Stream => {
+                let stat = *status.stat()?;
+                return self.stream(command, reply, &stat);
+            }
+            Attempt::Rest(reason) => {
+                let stat = *status.stat()?;
+                if command.refresh()? && command.is_direct() {
+                    return self.direct(command, reply); // not the file it was a moment ago
+                }
+                if stat.is_directory() {
+                    return Err(Errno::INVAL);
+                }
+                if !stat.has_offsets() {
+                    return self.stream(command, reply, &stat);
+                }
+                let (late, copies) = self.goes_to_driver(command, &stat)?;
+                let route = if copies { Route::Driver } else { self.read_route(&reply) };
+                let set = |op: &mut FileOperation| (op.enters_late, op.copies) = (late, copies);
+                self.request(command, reply, Some(&stat), route, set, reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn buffered_write(
+        &mut self,
+        command: &mut Command,
+        reply: Reply,
+    ) -> Result<(), Errno> {
+        if command.is_hinted() {
+            // In memory, as far as is known: one system call, which also checks the descriptor.
+            let engine = self.context.engine();
+            if engine.orders().is_empty()
+                && self.tries_inline(command)
+                && let Some(_write) = engine.users().begin_unknown(self.context)
+                && let Attempt::Done(Ok(bytes)) = self.transfer(command, 0)
+            {
+                self.end(&reply, Ok(bytes));
+                return Ok(());
+            }
+            return self.decide_again(command, reply);
+        }
+        let mut status = LazyStat::new(command.fd);
+        let stat = *status.stat()?;
+        if stat.is_directory() {
+            return Err(Errno::INVAL);
+        }
+        if !stat.has_offsets() {
+            return self.stream(command, reply, &stat);
+        }
+        let Some(write) = self.begin_write(command, &stat, &reply)? else { return Ok(()) };
+        let fs = self.context.engine().filesystems().of(&stat, command.fd)?;
+        self.context.history.is_in_memory(command.fd, fs.in_memory);
+        let synchronous = command.is_synchronous();
+        let tries = self.tries_inline(command) && (!synchronous || fs.in_memory);
+        let attempt = if tries && !self.must_wait(command, &mut status)? {
+            self.attempt_write(command, &stat, &fs)
+        } else {
+            Attempt::Rest(if synchronous { |c| &c.punt_sync } else { |c| &c.punt_write })
+        };
+        match attempt {
+            Attempt::Done(result) => self.end(&reply, result),
+            Attempt::Refused(errno) => return Err(errno),
+            Attempt::Stream => return self.stream(command, reply, &stat),
+            Attempt::Rest(reason) => {
+                let context = self.context;
+                let set = |op: &mut FileOperation| op.write = Some(write.keep(context));
+                self.write_request(command, reply, &stat, !synchronous, set, reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a write that goes to the kernel. `None`: its file is in the page cache by now, which
+    /// has the command.
+    pub(super) fn begin_write(
+        &mut self,
+        command: &Command,
+        stat: &Stat,
+        reply: &Reply,
+    ) -> Result<Option<KernelWrite<'a>>, Errno> {
+        match self.context.engine().users().begin_write((stat.dev, stat.ino)) {
+            Ok(write) => Ok(Some(write)),
+            Err(file) => self.start_cached(&file, command, reply).map(|()| None),
+        }
+    }
+
+    pub(super) fn sync(&mut self, command: &Command, reply: Reply) -> Result<(), Errno> {
+        let stat = file::stat(command.fd)?;
+        if !stat.has_offsets() && !stat.is_directory() {
+            return Err(Errno::INVAL);
+        }
+        let reason: Reason = |c| &c.punt_fsync;
+        let (late, _) = self.goes_to_driver(command, &stat)?;
+        let set = |op: &mut FileOperation| op.enters_late = late;
+        self.request(command, reply, Some(&stat), Route::Workers, set, reason)
+    }
+
+    pub(super) fn write_request(
+        &mut self,
+        command: &Command,
+        reply: Reply,
+        stat: &Stat,
+        exclusive: bool,
+        set: impl FnOnce(&mut FileOperation),
+        reason: Reason,
+    ) -> Result<(), Errno> {
+        let engine = self.context.engine();
+        let fs = engine.filesystems().of(stat, command.fd)?;
+        let (range, _) = reach(command);
+        let credentials = if fs.rights_matter(stat, &range) { self.rights()? } else { None };
+        let (late, copies) = self.goes_to_driver(command, stat)?;
+        let set = |op: &mut FileOperation| {
+            op.credentials = credentials;
+            op.wants_lane = exclusive && !copies;
+            (op.enters_late, op.copies) = (late, copies);
+            set(op);
+        };
+        let route = if copies { Route::Driver } else { Route::Workers };
+        self.request(command, reply, Some(stat), route, set, reason)
+    }
+
+    /// Chooses the way of a read of the page cache that found something to wait for.
+    pub(super) fn read_route(&self, reply: &Reply) -> Route {
+        let engine = self.context.engine();
+        if !engine.queues_buffered_reads() {
+            return Route::Workers;
+        }
+        let alone = self.context.depth_is_low();
+        match self.async_route(reply) {
+            Route::Own if alone || self.context.mode == SubmitMode::Inline => Route::Own,
+            _ => engine.async_route(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Direct requests: one bio on the context's own queue, where nothing stands in the way.
+
+use super::{Reason, Submission, inline::LazyStat};
+use crate::{
+    Command, Kind,
+    kernel_writes::KernelWrite,
+    order::InodeKey,
+    request::{FileOperation, direct::DirectRequest, event::Reply},
+    route::Route,
+};
+use nowait_sys::{Errno, file};
+
+impl<'a> Submission<'a> {
+    pub(super) fn direct(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
+        if command.is_hinted() {
+            return self.decide_again(command, reply);
+        }
+        let mut status = LazyStat::new(command.fd);
+        if self.is_in_memory(&mut status)? {
+            // Direct I/O on a memory file system is the page cache by another name.
+            return match command.kind {
+                Kind::Read => self.buffered_read(command, reply),
+                _ => self.buffered_write(command, reply),
+            };
+        }
+        let mut reason: Reason = |c| &c.punt_driver;
+        let mut route = self.async_route(&reply);
+        if let Some(stat) = status.known().filter(|stat| !stat.has_offsets()) {
+            return self.stream(command, reply, &stat); // a pipe in packet mode
+        }
+        let (context, mut rights, mut write) = (self.context, None, None);
+        let ordered = self.must_wait(command, &mut status)?;
+        let alone = !ordered && self.native.links.is_none();
+        if ordered {
+            route = self.context.engine().async_route();
+            reason = |c| &c.punt_order;
+        }
+        if command.kind == Kind::Write {
+            let stat = *status.stat()?;
+            let Some(begun) = self.begin_write(command, &stat, &reply)? else { return Ok(()) };
+            let regular = stat.is_regular();
+            let end = command.offset.saturating_add(command.len as i64);
+            if regular && (end > stat.size || command.is_append()) {
+                // Serial in the kernel too: one after another, to the end.
+                let set = |op: &mut FileOperation| op.write = Some(begun.keep(context));
+                return self.write_request(command, reply, &stat, true, set, |c| &c.punt_extend);
+            }
+            if regular && stat.may_have_holes() {
+                route = self.context.engine().async_route();
+                reason = |c| &c.punt_extend;
+                rights = self.rights()?;
+            }
+            write = Some(begun);
+        }
+        if route == Route::Own && alone {
+            let inode = status.known().map(|stat| (stat.dev, stat.ino));
+            return self.whole(command, reply, inode, write);
+        }
+        let stat = *status.stat()?;
+        let registers = ordered || (command.kind == Kind::Write && self.context.syncs_cover_all());
+        let set = |op: &mut FileOperation| {
+            (op.registers, op.credentials) = (registers, rights);
+            op.write = write.map(|write| write.keep(context));
+        };
+        self.request(command, reply, Some(&stat), route, set, reason)
+    }
+
+    /// Queues a direct request that nothing stands in the way of.
+    pub(super) fn whole(
+        &mut self,
+        command: &Command,
+        reply: Reply,
+        inode: Option<InodeKey>,
+        write: Option<KernelWrite<'a>>,
+    ) -> Result<(), Errno> {
+        let (context, len) = (self.context, command.len);
+        context.admit(len)?;
+        let write = write.map(KernelWrite::forget);
+        context.io().stats().add(|c| &c.iterations, 1);
+        let (data, obj) = (reply.data, reply.obj);
+        let request =
+            DirectRequest { command: command.clone(), data, obj, inode, cancelled: false, write };
+        if context.queue_direct(command, request) {
+            self.own_queued = true;
+            self.own_used = true;
+            return Ok(());
+        }
+        let write = write.map(|places| context.engine().users().writes.remember(places));
+        context.dismiss(1, len);
+        // Another thread took the last place.
+        let route = context.engine().async_route();
+        let stat = file::stat(command.fd)?;
+        let set = |op: &mut FileOperation| {
+            op.registers = false;
+            op.write = write.map(|write| write.keep(context));
+        };
+        self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
+    }
+}

@@ -1,0 +1,160 @@
+//! Requests: what was not over inside submit holds its file, takes its place in the order, and runs
+//! its first iteration.
+
+use super::{Reason, Submission};
+use crate::{
+    Command, SubmitMode,
+    engine::section::Section,
+    hold::HeldFd,
+    request::{FileOperation, event::Reply},
+    route::{Place, Plug, Route, driver::Driver},
+};
+use nowait_block::bio::Descriptor;
+use nowait_retry::{Request, wait::Wait};
+use nowait_sys::{Errno, file::Stat};
+use std::sync::Arc;
+
+impl Submission<'_> {
+    pub(super) fn async_route(&self, reply: &Reply) -> Route {
+        let own = self.context.is_caller_driven()
+            && reply.eventfd.is_none()
+            && self.context.mode != SubmitMode::Offload
+            && match &self.plug {
+                Some(plug) => plug.own_has_room(self.context),
+                None => self.context.own_has_room(),
+            };
+        if own { Route::Own } else { self.context.engine().async_route() }
+    }
+
+    /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
+    /// file and takes its place in the order.
+    pub(super) fn request(
+        &mut self,
+        command: &Command,
+        reply: Reply,
+        stat: Option<&Stat>,
+        route: Route,
+        set: impl FnOnce(&mut FileOperation),
+        reason: Reason,
+    ) -> Result<(), Errno> {
+        debug_assert!(!command.is_hinted(), "what leaves the submitter's hands was looked at");
+        if command.done > 0 && command.is_append() {
+            // The rest would be another append: others may come in between.
+            self.end(&reply, Ok(command.transferred()));
+            return Ok(());
+        }
+        let (context, len) = (self.context, command.len);
+        context.admit(len)?;
+        let made = self.admitted(command, reply, stat, route, set, reason);
+        made.inspect_err(|_| context.dismiss(1, len))
+    }
+
+    pub(super) fn admitted(
+        &mut self,
+        command: &Command,
+        reply: Reply,
+        stat: Option<&Stat>,
+        route: Route,
+        set: impl FnOnce(&mut FileOperation),
+        reason: Reason,
+    ) -> Result<(), Errno> {
+        let context = self.context;
+        let eventfd = self.hold_event_counter(&reply)?;
+        let mut operation =
+            FileOperation::new(command.clone(), context, (reply.data, reply.obj), route);
+        operation.target.eventfd = eventfd.map(|held| held as Arc<dyn Descriptor>);
+        operation.inode = stat.map(|stat| (stat.dev, stat.ino));
+        operation.registers = stat.is_some();
+        operation.admitted = true;
+        operation.links = self.native.links.take();
+        set(&mut operation);
+        let endless = operation.is_endless();
+        operation.registers &= !endless || operation.stream.is_some();
+        if let Some(stat) = stat.filter(|_| route != Route::Own) {
+            self.hold(&mut operation, stat)?;
+        }
+        let (copies, registers) = (operation.copies, operation.registers);
+        let request = Request::new(operation, context.engine().kicked().clone());
+        if let Some(stat) = stat {
+            request.prepare(|operation, wait| take_place(operation, wait, stat))?;
+        }
+        if copies {
+            context.copy_started();
+        } else {
+            context.register(&request, reply.obj, endless);
+        }
+        if route == Route::Own {
+            self.own_used = true;
+            self.own_ordered |= registers;
+        } else {
+            context.io().stats().add(reason, 1);
+        }
+        self.section.get_or_insert_with(|| Section::enter(context.engine()));
+        let plug = self.plug.get_or_insert_with(|| Plug::take(context.engine(), Place::Caller));
+        request.run(plug, None);
+        Ok(())
+    }
+
+    /// Holds the file of a request. There is room for some hundred on the way to the engine: with
+    /// more, the driver takes them in, or the workers get what makes them do so, and a moment.
+    pub(super) fn hold(&mut self, operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
+        const MOMENTS: usize = 10;
+        let engine = self.context.engine();
+        for _ in 0..MOMENTS {
+            match operation.hold(engine, stat) {
+                Err(Errno::AGAIN) => {}
+                held => return held,
+            }
+            if let Some(plug) = &mut self.plug {
+                plug.flush(Some(self.context));
+            }
+            engine.holds().wait_for_room(|| engine.driver().into_iter().for_each(Driver::wake));
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// Holds the event counter that engine threads will signal; once for a submission.
+    pub(super) fn hold_event_counter(
+        &mut self,
+        reply: &Reply,
+    ) -> Result<Option<Arc<HeldFd>>, Errno> {
+        let Some(number) = reply.eventfd else { return Ok(None) };
+        if let Some((known, held)) = &self.event_counter
+            && *known == number
+        {
+            return Ok(Some(held.clone()));
+        }
+        let held = self.context.engine().holds().hold_afresh(number)?;
+        self.event_counter = Some((number, held.clone()));
+        Ok(Some(held))
+    }
+}
+
+/// Registers a request in the order of its inode, unless the driver does.
+fn take_place(
+    operation: &mut FileOperation,
+    wait: &Wait<'_, FileOperation>,
+    stat: &Stat,
+) -> Result<(), Errno> {
+    if !operation.registers {
+        return Ok(());
+    }
+    if !operation.enters_late {
+        operation.take_place(wait);
+        leave_own_if_blocked(operation, stat)?;
+    }
+    operation.promise();
+    Ok(())
+}
+
+/// A request that waits in the order is kicked by whoever ends the earlier one, on a thread that
+/// does not serve its context's queue and does not see the application's descriptors.
+fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
+    if operation.route != Route::Own || !operation.is_blocked() {
+        return Ok(());
+    }
+    let context = operation.target.context.clone();
+    let engine = context.engine();
+    operation.route = operation.other_route(engine);
+    operation.hold(engine, stat).inspect_err(|_| operation.leave_place(engine))
+}

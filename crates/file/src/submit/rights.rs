@@ -1,0 +1,27 @@
+//! Whose rights a request acts with: as in the kernel, those of the thread that submitted it, as
+//! they were then.
+//!
+//! They go with requests that may use up blocks or change the mode bits ([`rights_matter`]). What
+//! the engine's threads may do is not remembered to compare with: the process may change that at
+//! any time. A worker compares when it makes its call, and takes on what differs; the driver
+//! compares when it hands over to its queue, and leaves to a worker what differs.
+//!
+//! [`rights_matter`]: crate::hints::filesystem::FileSystem::rights_matter
+
+use super::Submission;
+use nowait_sys::{Errno, cred::Credentials};
+use std::sync::Arc;
+
+impl Submission<'_> {
+    /// Returns the rights of the thread that submits, asked once; `None`: a filter keeps threads
+    /// from asking.
+    ///
+    /// # Errors
+    /// `EPERM`, `ENOSYS`: a filter keeps this thread from asking, and not those of the engine.
+    pub(crate) fn rights(&mut self) -> Result<Option<Arc<Credentials>>, Errno> {
+        if self.rights.is_none() && self.context.engine().knows_rights() {
+            self.rights = Some(Arc::new(Credentials::current()?));
+        }
+        Ok(self.rights.clone())
+    }
+}
