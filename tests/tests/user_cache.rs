@@ -30,6 +30,7 @@ claims! {
     an_open_sees_what_others_wrote_since = "open";
     plain_calls_see_and_change_what_is_cached = "plain";
     all_descriptors_of_a_file_are_the_file = "descriptors";
+    a_file_is_cached_beside_direct_writes = "direct";
     a_mapping_and_requests_are_coherent = "mapping";
     a_child_sees_what_was_written_before_the_fork = "fork";
     the_size_and_the_end_are_those_of_the_cache = "size";

@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -24,6 +24,7 @@ fn main() {
         ["open", file] => an_open_sees_what_others_wrote(Path::new(file)),
         ["plain", file] => plain_calls_are_coherent(Path::new(file)),
         ["descriptors", file] => all_descriptors_are_the_file(Path::new(file)),
+        ["direct", file] => a_file_is_cached_beside_direct_writes(Path::new(file)),
         ["mapping", file] => a_mapping_is_coherent(Path::new(file)),
         ["fork", file] => a_child_sees_what_was_written(Path::new(file)),
         ["size", file] => the_size_is_that_of_the_cache(Path::new(file)),
@@ -123,6 +124,33 @@ fn plain_calls_are_coherent(path: &Path) {
 }
 
 /// Requests name one descriptor, plain calls others of the same file.
+/// The first request that would cache a file comes in one call with a write past every cache.
+fn a_file_is_cached_beside_direct_writes(path: &Path) {
+    let context = Context::new(64).expect("io_setup");
+    for round in 1..50u8 {
+        let path = &path.with_extension(round.to_string());
+        std::fs::write(path, vec![0; 8 * BLOCK]).unwrap();
+        let direct = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path);
+        let (direct, file) = (direct.unwrap(), open(path));
+        let mut requests: Vec<_> = (0..4)
+            .map(|block| Request::write(direct.as_fd(), &[round; BLOCK], block * BLOCK as u64))
+            .collect();
+        let buffered = Request::write(file.as_fd(), &[round + 100; BLOCK], 4 * BLOCK as u64);
+        requests.push(buffered);
+        let done = context.run(requests);
+        assert!(done.iter().all(|event| event.res == BLOCK as i64), "{done:?}");
+        let mut expected = vec![round; 4 * BLOCK];
+        expected.extend([round + 100; BLOCK]);
+        assert!(read(&context, &file, 5 * BLOCK, 0) == expected, "round {round}");
+        file.sync_data().unwrap();
+        assert!(seen_by_others(path)[..5 * BLOCK] == expected, "round {round}: written");
+    }
+    // Nothing is in flight past the cache any more.
+    let file = open(path);
+    write(&context, &file, &[1; BLOCK], 0);
+    assert!(read(&context, &file, BLOCK, 0) == [1; BLOCK]);
+}
+
 fn all_descriptors_are_the_file(path: &Path) {
     let context = Context::new(64).expect("io_setup");
     let before = open(path);
