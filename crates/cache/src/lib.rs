@@ -82,5 +82,5 @@ pub use page_wait::Reason;
 pub use pin::Pin;
 pub use read::ReadOperation;
 pub use tree::Tag;
-pub use write::{Begun, WriteOperation};
+pub use write::{WriteOperation, WriteStart};
 pub use writeback::SyncOperation;

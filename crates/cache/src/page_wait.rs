@@ -55,10 +55,10 @@ pub(crate) struct PageWaits {
 /// The queue of those folios whose numbers have the same hash.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Shard(Mutex<Vec<Waiting>>);
+struct Shard(Mutex<Vec<Waiter>>);
 
 #[derive(Debug)]
-struct Waiting {
+struct Waiter {
     folio: FolioId,
     reason: Reason,
     entry: WaitEntry,
@@ -96,7 +96,7 @@ impl PageWaits {
         if !pin.folio().expect_waiter(reason.bits()) {
             return false;
         }
-        queue.push(Waiting { folio: pin.id(), reason, entry });
+        queue.push(Waiter { folio: pin.id(), reason, entry });
         self.armed.fetch_add(1, Relaxed);
         true
     }
@@ -148,14 +148,14 @@ impl PageWaits {
     /// it.
     fn take_out(
         &self,
-        queue: &mut Vec<Waiting>,
+        queue: &mut Vec<Waiter>,
         id: FolioId,
         bits: u64,
         woken: &mut Vec<WaitEntry>,
     ) -> bool {
         let first = woken.len();
         let released =
-            |waiting: &mut Waiting| waiting.folio == id && waiting.reason.bits() & bits != 0;
+            |waiting: &mut Waiter| waiting.folio == id && waiting.reason.bits() & bits != 0;
         woken.extend(queue.extract_if(.., released).map(|waiting| waiting.entry));
         self.kicked.fetch_add((woken.len() - first) as u64, Relaxed);
         queue.iter().any(|waiting| waiting.folio == id)
@@ -166,7 +166,7 @@ impl PageWaits {
         WaitCounts { armed: self.armed.load(Relaxed), kicked: self.kicked.load(Relaxed) }
     }
 
-    fn shard(&self, id: FolioId) -> &Mutex<Vec<Waiting>> {
+    fn shard(&self, id: FolioId) -> &Mutex<Vec<Waiter>> {
         // Neighbours in memory are often waited for together: spread them.
         let hash = id.get().wrapping_mul(0x9e37_79b9) >> 16;
         &self.shards[hash as usize % SHARDS].0
@@ -182,7 +182,7 @@ impl PageWaits {
         }
         let mut queue = self.shard(pin.id()).lock();
         pin.folio().set(WAITERS);
-        queue.push(Waiting { folio: pin.id(), reason, entry });
+        queue.push(Waiter { folio: pin.id(), reason, entry });
         true
     }
 }

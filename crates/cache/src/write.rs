@@ -80,7 +80,12 @@ impl WriteOperation {
 
     /// Makes a write of which [`CachedFile::write_cached`] has copied the beginning, from the same
     /// `user`.
-    pub fn resume(file: Arc<CachedFile>, offset: u64, begun: Begun, user: User) -> WriteOperation {
+    pub fn resume(
+        file: Arc<CachedFile>,
+        offset: u64,
+        begun: WriteStart,
+        user: User,
+    ) -> WriteOperation {
         let mut write = WriteOperation::new(file, offset, user, None);
         write.pos += begun.bytes as u64;
         (write.told, write.changes) = (write.pos, begun.changes);
@@ -297,7 +302,7 @@ impl WriteOperation {
 
 /// The beginning of a write.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
+pub struct WriteStart {
     /// What was copied.
     pub bytes: usize,
     /// The changes of the file past the cache before that.
@@ -309,7 +314,7 @@ impl CachedFile {
     /// `user` or the first page that is not. Copies none when so much is dirty that writeback is
     /// due. For a first attempt that costs no operation: [`WriteOperation::resume`] goes on from
     /// there.
-    pub fn write_cached(&self, offset: u64, user: &mut User) -> Begun {
+    pub fn write_cached(&self, offset: u64, user: &mut User) -> WriteStart {
         let end = offset.saturating_add(user.len() as u64);
         let (mut pos, cache, changes) = (offset, self.cache(), self.mapping().changes());
         while pos < end {
@@ -330,7 +335,7 @@ impl CachedFile {
         if pos > offset {
             cache.progress.notice();
         }
-        Begun { bytes: (pos - offset) as usize, changes }
+        WriteStart { bytes: (pos - offset) as usize, changes }
     }
 }
 

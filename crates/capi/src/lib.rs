@@ -9,9 +9,10 @@
 //!              version.rs
 //! ```
 //!
-//! There is no second path: a queue is the one of the native API, and its buffers are [`Borrowed`]:
-//! addresses that the caller has promised to leave alone. The header is written by hand; the tests
-//! compile it together with what cbindgen makes of this crate, so that the two cannot differ.
+//! There is no second path: a queue is the one of the native API, and its buffers are
+//! [`BorrowedMemory`]: addresses that the caller has promised to leave alone. The header is written
+//! by hand; the tests compile it together with what cbindgen makes of this crate, so that the two
+//! cannot differ.
 
 // What a caller promises stands in the header, for its readers: the program's author.
 #![allow(clippy::missing_safety_doc)]
@@ -30,5 +31,5 @@ pub use file::*;
 pub use guard::{nowait_error_text, nowait_strerror};
 pub use loan::*;
 pub use queue::*;
-pub use request::{Borrowed, LINK, Request, op};
+pub use request::{BorrowedMemory, LINK, Request, op};
 pub use version::*;

@@ -1,7 +1,7 @@
 //! Queues: submit, reap.
 
 use crate::{
-    Borrowed, Engine, Request,
+    BorrowedMemory, Engine, Request,
     guard::{Failure, ending, guarded, making, negative, remember},
     text::copy_out,
 };
@@ -19,7 +19,7 @@ use std::{
 pub struct Queue {
     /// Locked for the length of a call, never waited for; poisoned by a panic for good, since it is
     /// then unknown which buffers are lent.
-    queue: Mutex<nowait::Queue<u64, Borrowed>>,
+    queue: Mutex<nowait::Queue<u64, BorrowedMemory>>,
     nowait: Nowait,
 }
 
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn nowait_submit(
 /// Files and memory are as the header asks for them.
 unsafe fn prepare_all(
     requests: &[Request],
-    queue: &mut nowait::Queue<u64, Borrowed>,
+    queue: &mut nowait::Queue<u64, BorrowedMemory>,
     nowait: &Nowait,
 ) -> Result<usize, Failure> {
     let mut before = None;
@@ -108,7 +108,10 @@ unsafe fn prepare_all(
 }
 
 /// Finds out whether there is room for the first request and those linked to it.
-fn check_room(requests: &[Request], queue: &nowait::Queue<u64, Borrowed>) -> Result<(), Failure> {
+fn check_room(
+    requests: &[Request],
+    queue: &nowait::Queue<u64, BorrowedMemory>,
+) -> Result<(), Failure> {
     let refused = |errno, because| Err(Failure::new(errno, "submit", because));
     let Some(last) = requests.iter().position(|request| !request.is_linked()) else {
         return refused(Errno::INVAL, "the last request of the call is linked to nothing");
@@ -203,7 +206,7 @@ pub unsafe extern "C" fn nowait_queue_report(
 /// Runs a call on a queue that no other thread uses at the moment.
 fn used(
     queue: &Queue,
-    call: impl FnOnce(&mut nowait::Queue<u64, Borrowed>) -> Result<i64, Failure>,
+    call: impl FnOnce(&mut nowait::Queue<u64, BorrowedMemory>) -> Result<i64, Failure>,
 ) -> i64 {
     guarded(|| match queue.queue.try_lock() {
         Ok(mut queue) => call(&mut queue),

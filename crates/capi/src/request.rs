@@ -69,11 +69,11 @@ pub const LINK: u16 = 1;
 
 /// Memory of the caller, lent until the completion of its request was given out.
 #[derive(Clone, Copy, Debug)]
-pub struct Borrowed(IoVec);
+pub struct BorrowedMemory(IoVec);
 
 // SAFETY: the caller lends the memory: it stays valid and as it is until the queue gives the value
 // back (nowait.h, BUFFERS). The value is only its address.
-unsafe impl IoBuffer for Borrowed {
+unsafe impl IoBuffer for BorrowedMemory {
     fn as_ptr(&self) -> *const u8 {
         self.0.base
     }
@@ -85,7 +85,7 @@ unsafe impl IoBuffer for Borrowed {
 
 // SAFETY: as above, and the memory of a read is in no other use meanwhile. That of a write is never
 // written: the queue asks for this address for reads only.
-unsafe impl IoBufferMut for Borrowed {
+unsafe impl IoBufferMut for BorrowedMemory {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.0.base
     }
@@ -116,7 +116,7 @@ impl Request {
     /// File and memory are as the header asks for them.
     pub(crate) unsafe fn prepare(
         &self,
-        queue: &mut Queue<u64, Borrowed>,
+        queue: &mut Queue<u64, BorrowedMemory>,
         nowait: &Nowait,
         first: Option<RequestId>,
     ) -> Result<RequestId, Failure> {
@@ -140,7 +140,7 @@ impl Request {
     /// File and memory are as the header asks for them.
     unsafe fn take(
         &self,
-        queue: &mut Queue<u64, Borrowed>,
+        queue: &mut Queue<u64, BorrowedMemory>,
         nowait: &Nowait,
     ) -> Result<RequestId, Failure> {
         let (tag, source) = (self.user_data, Source(self.fd));
@@ -191,18 +191,18 @@ impl Request {
         Ok(taken?)
     }
 
-    fn memory(&self) -> Borrowed {
-        Borrowed(IoVec { base: self.buffer.cast(), len: self.length as usize })
+    fn memory(&self) -> BorrowedMemory {
+        BorrowedMemory(IoVec { base: self.buffer.cast(), len: self.length as usize })
     }
 
     /// Copies the array of vectors.
     ///
     /// # Safety
     /// At `buffer` are `length` vectors.
-    unsafe fn memories(&self) -> Result<Vec<Borrowed>, Failure> {
+    unsafe fn memories(&self) -> Result<Vec<BorrowedMemory>, Failure> {
         // SAFETY: promised above.
         let parts = unsafe { vector(self.buffer.cast(), self.length as usize) }?;
-        Ok(parts.iter().copied().map(Borrowed).collect())
+        Ok(parts.iter().copied().map(BorrowedMemory).collect())
     }
 
     /// Finds fields that this operation does not have: a later version may give them a meaning.

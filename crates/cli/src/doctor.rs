@@ -56,12 +56,12 @@ struct Limit {
 struct Backend {
     name: &'static str,
     usable: bool,
-    refusal: Option<Refused>,
+    refusal: Option<RefusalReport>,
     details: BTreeMap<&'static str, String>,
 }
 
 #[derive(Debug, Serialize)]
-struct Refused {
+struct RefusalReport {
     call: &'static str,
     errno: i32,
     errno_name: &'static str,
@@ -224,15 +224,15 @@ impl Backend {
         Backend {
             name: probe.backend,
             usable: probe.usable.is_ok(),
-            refusal: probe.usable.as_ref().err().map(Refused::new),
+            refusal: probe.usable.as_ref().err().map(RefusalReport::new),
             details: probe.details.iter().map(|it| (it.name, describe(&it.found))).collect(),
         }
     }
 }
 
-impl Refused {
-    fn new(refusal: &Refusal) -> Refused {
-        Refused {
+impl RefusalReport {
+    fn new(refusal: &Refusal) -> RefusalReport {
+        RefusalReport {
             call: refusal.call,
             errno: refusal.errno.raw(),
             errno_name: refusal.errno.name(),

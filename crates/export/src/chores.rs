@@ -1,7 +1,7 @@
 //! Requests that only a blocking call can do: on threads of their own.
 
 use crate::{
-    Chunk, Ended, Image, Tag,
+    Chunk, Image, RequestEnd, Tag,
     turns::{Asker, Turns},
 };
 use core::{
@@ -69,7 +69,7 @@ pub struct Extent {
 /// Where the ends of chores are put for the thread that asked.
 #[derive(Debug)]
 pub struct Mailbox {
-    letters: Mutex<Vec<Ended>>,
+    letters: Mutex<Vec<RequestEnd>>,
     bell: EventFd,
 }
 
@@ -87,7 +87,7 @@ impl Mailbox {
         self.bell.raw()
     }
 
-    fn put(&self, ended: Ended) {
+    fn put(&self, ended: RequestEnd) {
         let mut letters = self.letters.lock();
         letters.push(ended);
         if letters.len() == 1 {
@@ -96,7 +96,7 @@ impl Mailbox {
     }
 
     /// Empties it into `ended`.
-    pub fn empty(&self, ended: &mut VecDeque<Ended>) {
+    pub fn empty(&self, ended: &mut VecDeque<RequestEnd>) {
         let mut letters = self.letters.lock();
         if !letters.is_empty() {
             self.bell.drain();
@@ -269,7 +269,7 @@ impl Limit<'_> {
 impl Job {
     /// Does it, and tells how it ended: with `EIO` if the thread failed.
     fn end(self, limit: &Limit<'_>) {
-        let mut ended = Ended::plain(self.tag, Ok(()));
+        let mut ended = RequestEnd::plain(self.tag, Ok(()));
         let done = || self.run(limit, &mut ended.extents);
         let done = self.image.file().nowait().caught("in a chore", done);
         ended.result = done.unwrap_or(Err(Errno::IO));
@@ -302,7 +302,7 @@ impl Job {
     }
 
     fn refuse(self, errno: Errno) {
-        let mut ended = Ended::plain(self.tag, Err(errno));
+        let mut ended = RequestEnd::plain(self.tag, Err(errno));
         if let Chore::WriteParts { chunk, .. } = self.chore {
             ended.chunk = Some(chunk);
         }
@@ -532,7 +532,7 @@ mod tests {
                 self.mailbox.empty(&mut ended);
                 assert_ne!(limit.remaining_ns(), Some(0), "nothing ends any more");
             }
-            let owner = |ended: Ended| {
+            let owner = |ended: RequestEnd| {
                 assert_eq!(ended.result, self.expected);
                 ended.chunk.into_iter().for_each(|chunk| self.pool.give_back(chunk));
                 ended.tag.owner

@@ -1,8 +1,8 @@
 //! Images on files, by a queue of nowait.
 
 use crate::{
-    Chore, Chores, Chunk, Ended, Image, LentMemory, Loan, Mailbox, Medium, Pool, Tag, burst::Burst,
-    stripes::Shared,
+    Chore, Chores, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool, RequestEnd, Tag,
+    burst::Burst, stripes::Shared,
 };
 use nowait::{
     Buffers, Completion, Errno, Error, File, IoBuffer, IoBufferMut, Nowait, Queue, Refused,
@@ -20,9 +20,9 @@ pub struct Disk {
     chores: Arc<Chores>,
     mailbox: Arc<Mailbox>,
     /// Ended otherwise than in the queue.
-    ended: VecDeque<Ended>,
+    ended: VecDeque<RequestEnd>,
     /// To be handed over at one of the next starts.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedRequest>,
     burst: Burst,
 }
 
@@ -36,7 +36,7 @@ struct QueueTag {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedRequest {
     file: File,
     tag: Tag,
     what: What,
@@ -198,10 +198,10 @@ impl Disk {
     }
 
     fn add(&mut self, file: &File, what: What, tag: Tag, blocks: Option<Shared>) {
-        self.waiting.push_back(Waiting { file: file.clone(), tag, what, blocks });
+        self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, blocks });
     }
 
-    fn queue_now(&mut self, Waiting { file, tag, what, blocks }: Waiting) {
+    fn queue_now(&mut self, QueuedRequest { file, tag, what, blocks }: QueuedRequest) {
         let writes = match &what {
             What::Write(..) => true,
             What::Lent(loan, _) => loan.writes,
@@ -232,7 +232,7 @@ impl Disk {
         if let Err(Refused { error, buffers, .. }) = taken {
             let result = Err(error.errno());
             let chunk = buffers.one().and_then(Memory::into_chunk);
-            self.ended.push_back(Ended { tag, result, chunk, extents: Vec::new() });
+            self.ended.push_back(RequestEnd { tag, result, chunk, extents: Vec::new() });
         }
     }
 }
@@ -317,7 +317,7 @@ impl Medium for Disk {
         dropped.into_iter().for_each(|chunk| self.pool.give_back(chunk));
     }
 
-    fn pop(&mut self) -> Option<Ended> {
+    fn pop(&mut self) -> Option<RequestEnd> {
         if let Some(ended) = self.ended.pop_front() {
             return Some(ended);
         }
@@ -328,6 +328,6 @@ impl Medium for Disk {
             Err(error) => Err(error.errno()),
         };
         let chunk = buffers.one().and_then(Memory::into_chunk);
-        Some(Ended { tag, result, chunk, extents: Vec::new() })
+        Some(RequestEnd { tag, result, chunk, extents: Vec::new() })
     }
 }

@@ -39,5 +39,5 @@ pub use chores::{Chore, Chores, Extent, Mailbox};
 pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
-pub use medium::{Ended, Loan, Medium, Tag};
+pub use medium::{Loan, Medium, RequestEnd, Tag};
 pub use stats::{Kind, Stats};

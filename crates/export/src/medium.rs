@@ -28,7 +28,7 @@ pub struct Loan {
 
 /// The end of a request; each has one, unless it was forgotten.
 #[derive(Debug)]
-pub struct Ended {
+pub struct RequestEnd {
     /// That of the request.
     pub tag: Tag,
     /// Whether all of it was done.
@@ -39,10 +39,10 @@ pub struct Ended {
     pub extents: Vec<Extent>,
 }
 
-impl Ended {
+impl RequestEnd {
     /// Is the end of a request without memory.
-    pub fn plain(tag: Tag, result: Result<(), Errno>) -> Ended {
-        Ended { tag, result, chunk: None, extents: Vec::new() }
+    pub fn plain(tag: Tag, result: Result<(), Errno>) -> RequestEnd {
+        RequestEnd { tag, result, chunk: None, extents: Vec::new() }
     }
 }
 
@@ -100,5 +100,5 @@ pub trait Medium {
     }
 
     /// Returns a request that has ended.
-    fn pop(&mut self) -> Option<Ended>;
+    fn pop(&mut self) -> Option<RequestEnd>;
 }

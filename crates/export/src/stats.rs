@@ -59,7 +59,7 @@ struct OfKind {
 
 /// A copy of the counters of one kind.
 #[derive(Clone, Debug, Default)]
-pub struct Counted {
+pub struct KindCounts {
     /// Requests that ended.
     pub requests: u64,
     /// Bytes they asked for, if they did not fail.
@@ -119,9 +119,9 @@ impl Stats {
     }
 
     /// Copies the counters of `kind`.
-    pub fn of(&self, kind: Kind) -> Counted {
+    pub fn of(&self, kind: Kind) -> KindCounts {
         let of_kind = &self.kinds[kind as usize];
-        Counted {
+        KindCounts {
             requests: of_kind.requests.load(Relaxed),
             bytes: of_kind.bytes.load(Relaxed),
             errors: of_kind.errors.load(Relaxed),

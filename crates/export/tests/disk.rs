@@ -2,8 +2,8 @@
 
 use nowait::{Errno, File, Nowait};
 use nowait_export::{
-    Cache, Chore, Chores, Disk, Ended, Extent, Image, ImageOptions, Mailbox, Medium, PIECE_BYTES,
-    Tag,
+    Cache, Chore, Chores, Disk, Extent, Image, ImageOptions, Mailbox, Medium, PIECE_BYTES,
+    RequestEnd, Tag,
 };
 use nowait_sys::{
     epoll_set::{self, Epoll, ReadyList},
@@ -53,7 +53,7 @@ impl Rig {
     }
 
     /// Waits for the end of a request.
-    fn end(&mut self) -> Ended {
+    fn end(&mut self) -> RequestEnd {
         let mut ready = ReadyList::new(4);
         loop {
             self.disk.start();

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use notifiers::Bells;
 use nowait_block::{BlockBackend, bio::Descriptor};
 use nowait_retry::{
-    IoContext, Request, Sink, Wanted,
+    IoContext, Request, Sink, WaitOptions,
     stats::Stats,
     waiters::{Mask, Notifier},
     watch::Watch,
@@ -311,7 +311,7 @@ impl Context {
         if self.copying.load(Relaxed) && !deadline.is_now() {
             self.await_copies(min);
         }
-        let wanted = Wanted {
+        let wanted = WaitOptions {
             min,
             max,
             deadline,
@@ -380,7 +380,7 @@ impl Context {
     ) -> Result<usize, Errno> {
         self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
         self.engine_driven.store(false, Relaxed);
-        let wanted = Wanted { dedicated: true, ..Wanted::new(1, usize::MAX, deadline) };
+        let wanted = WaitOptions { dedicated: true, ..WaitOptions::new(1, usize::MAX, deadline) };
         self.io.wait_events(&wanted, sink)
     }
 

@@ -23,7 +23,7 @@ use cleaner::Cleaner;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use nowait_block::{
     Bio, BlockBackend, Limits,
-    backends::threads::{Deliver, Failed, ThreadsConfig},
+    backends::threads::{Deliver, OnPanic, ThreadsConfig},
 };
 use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
@@ -586,7 +586,7 @@ impl Engine {
 }
 
 /// Notes what fails on the workers.
-fn note_failures(engine: Weak<Engine>) -> Failed {
+fn note_failures(engine: Weak<Engine>) -> OnPanic {
     Arc::new(move |cause| {
         let engine = engine.upgrade();
         engine.iter().for_each(|engine| engine.failures.note("as a worker", cause));

@@ -24,8 +24,8 @@ use core::sync::atomic::{
 };
 use nowait_block::{Bio, Segments, bio::Descriptor};
 use nowait_cache::{
-    Backing, Begun, CachedFile, Change, FRAME_BYTES, OpenFile, ReadOperation, SyncLevel,
-    SyncOperation, Target, WriteOperation, copy::User, readahead::Advice as Pattern,
+    Backing, CachedFile, Change, FRAME_BYTES, OpenFile, ReadOperation, SyncLevel, SyncOperation,
+    Target, WriteOperation, WriteStart, copy::User, readahead::Advice as Pattern,
 };
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::mutex::{Mutex, MutexGuard};
@@ -505,7 +505,7 @@ impl UserOperation {
     pub(crate) fn rest_of_write(
         file: &Arc<UserFile>,
         offset: u64,
-        begun: Begun,
+        begun: WriteStart,
         user: User,
     ) -> UserOperation {
         let write = WriteOperation::resume(file.cached.clone(), offset, begun, user);

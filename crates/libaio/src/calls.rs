@@ -1,6 +1,6 @@
 //! Each call of libaio, with the kernel's order of errors.
 
-use crate::decode::{Decoded, decode};
+use crate::decode::{DecodedIocb, decode};
 use nowait::{Context, Kind, Submission};
 use nowait_process::{
     cached::Looks,
@@ -117,7 +117,7 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
 fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
     // SAFETY: an address is plain data.
     let iocb: usize = unsafe { memory::read(slot) }?;
-    let Decoded { command, reply } = decode(looks, iocb)?;
+    let DecodedIocb { command, reply } = decode(looks, iocb)?;
     match command.kind {
         Kind::Poll(_) => submission.start(command, reply),
         _ => match looks.file(&command) {

@@ -16,7 +16,7 @@ use nowait_sys::{
 const USER_END: u64 = 0x7fff_ffff_f000;
 
 /// A checked iocb.
-pub struct Decoded {
+pub struct DecodedIocb {
     /// What to do.
     pub command: Command,
     /// Where the event goes.
@@ -27,7 +27,7 @@ pub struct Decoded {
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EPERM`, as io_submit(2).
-pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<Decoded, Errno> {
+pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errno> {
     // SAFETY: an iocb is plain data.
     let iocb: Iocb = unsafe { memory::read(address) }?;
     if iocb.reserved2 != 0 || (iocb.nbytes as i64) < 0 {
@@ -47,7 +47,7 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<Decoded, Errno> {
     let mut command = command(&iocb, file)?;
     command.priority = priority;
     let reply = Reply { data: iocb.data, obj: address as u64, eventfd };
-    Ok(Decoded { command, reply })
+    Ok(DecodedIocb { command, reply })
 }
 
 fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errno> {

@@ -2,7 +2,7 @@
 
 use crate::{
     calls,
-    watch::{self, Closing},
+    watch::{self, CloseOutcome},
 };
 use nowait::Exclusion;
 use nowait_process::{cached, guarded, leaving, process};
@@ -98,9 +98,9 @@ pub extern "C-unwind" fn nowait_watches() {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
     let value = guarded(|| match watch::closing(fd) {
-        Closing::Free => Ok(0),
-        Closing::Ours => Err(Errno::BADF),
-        Closing::Lost(errno) => Ok(i64::from(errno.raw())),
+        CloseOutcome::Free => Ok(0),
+        CloseOutcome::Ours => Err(Errno::BADF),
+        CloseOutcome::Lost(errno) => Ok(i64::from(errno.raw())),
     });
     value as i32
 }
@@ -143,7 +143,7 @@ pub extern "C-unwind" fn nowait_settle_files() {
 }
 
 /// Requests to a file that wait for a plain call on it, and handlers, which might make another.
-pub struct Excluding {
+pub struct HeldExclusion {
     _exclusion: Exclusion,
     _inside: Inside,
 }
@@ -151,11 +151,11 @@ pub struct Excluding {
 /// Keeps requests to the file behind `fd` from running until [`nowait_readmit`] gets what is left
 /// in `exclusion` (null: it is not cached); 0 or negative errno.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_exclude(fd: i32, exclusion: &mut *mut Excluding) -> i32 {
+pub extern "C-unwind" fn nowait_exclude(fd: i32, exclusion: &mut *mut HeldExclusion) -> i32 {
     *exclusion = core::ptr::null_mut();
     guarded(|| {
         if let Some(made) = cached::exclude(fd)? {
-            let made = Excluding { _exclusion: made, _inside: Inside::enter() };
+            let made = HeldExclusion { _exclusion: made, _inside: Inside::enter() };
             *exclusion = Box::into_raw(Box::new(made));
         }
         Ok(0)
@@ -167,7 +167,7 @@ pub extern "C-unwind" fn nowait_exclude(fd: i32, exclusion: &mut *mut Excluding)
 /// # Safety
 /// `exclusion` is from [`nowait_exclude`] on this thread, and was not given here before.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn nowait_readmit(exclusion: *mut Excluding) {
+pub unsafe extern "C-unwind" fn nowait_readmit(exclusion: *mut HeldExclusion) {
     guarded(|| {
         if !exclusion.is_null() {
             // SAFETY: it was made by `Box::into_raw` in `nowait_exclude`, and is the caller's.

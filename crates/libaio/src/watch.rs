@@ -10,7 +10,7 @@ use nowait_sys::{Errno, fd};
 
 /// What becomes of a descriptor that the application closes or replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closing {
+pub enum CloseOutcome {
     /// Nothing keeps it.
     Free,
     /// It is ours, and stays.
@@ -21,16 +21,16 @@ pub enum Closing {
 
 /// Forgets what is known of `fd`, which is being closed or replaced, and writes what is cached of
 /// its file.
-pub fn closing(fd: i32) -> Closing {
-    let Some(process) = Process::existing() else { return Closing::Free };
+pub fn closing(fd: i32) -> CloseOutcome {
+    let Some(process) = Process::existing() else { return CloseOutcome::Free };
     process.forget_descriptor(fd);
     // Ours are at high numbers: an ordinary close does not look further.
     if fd >= fd::high_floor() && descriptors().binary_search(&fd).is_ok() {
-        return Closing::Ours;
+        return CloseOutcome::Ours;
     }
     match process.close_cached(fd..=fd) {
-        Ok(()) => Closing::Free,
-        Err(errno) => Closing::Lost(errno),
+        Ok(()) => CloseOutcome::Free,
+        Err(errno) => CloseOutcome::Lost(errno),
     }
 }
 

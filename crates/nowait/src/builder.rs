@@ -18,9 +18,9 @@ use std::sync::Arc;
 /// Files and queues have a clone each. The engine's threads end when the last one goes, which
 /// waits for them; a program may have several engines.
 #[derive(Clone)]
-pub struct Nowait(Arc<Started>);
+pub struct Nowait(Arc<EngineShared>);
 
-struct Started {
+struct EngineShared {
     engine: Arc<Engine>,
     /// For futures: made with the first.
     reactor: Lazy<Reactor>,
@@ -129,7 +129,7 @@ impl fmt::Debug for Nowait {
     }
 }
 
-impl Drop for Started {
+impl Drop for EngineShared {
     fn drop(&mut self) {
         if self.process.is_here() {
             self.timer.stop();
@@ -258,7 +258,7 @@ impl Builder {
             let error = Error::new(errno, DOING);
             if reason.is_empty() { error } else { error.because(reason) }
         })?;
-        Ok(Nowait(Arc::new(Started {
+        Ok(Nowait(Arc::new(EngineShared {
             engine,
             reactor: Lazy::default(),
             calls: Arc::default(),

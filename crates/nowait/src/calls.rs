@@ -50,7 +50,7 @@ impl Calls {
         &self,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Call<R> {
-        let call = Arc::new(Mutex::new(Waiting { over: None, waker: None }));
+        let call = Arc::new(Mutex::new(CallState { over: None, waker: None }));
         let landing = call.clone();
         self.push(Box::new(move || {
             let over = catch_unwind(AssertUnwindSafe(work));
@@ -141,9 +141,9 @@ impl Drop for Calls {
 
 /// A running call, a future of its result. Dropped early, the call goes on, and what it returns
 /// is dropped where it was made.
-pub(crate) struct Call<R>(Arc<Mutex<Waiting<R>>>);
+pub(crate) struct Call<R>(Arc<Mutex<CallState<R>>>);
 
-struct Waiting<R> {
+struct CallState<R> {
     over: Option<Result<R, Box<dyn Any + Send>>>,
     waker: Option<Waker>,
 }

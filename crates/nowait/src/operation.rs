@@ -343,7 +343,7 @@ impl<B: Send + 'static, O> fmt::Debug for Operation<B, O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Held, writable};
+    use crate::request::{OpenHandle, writable};
     use nowait_file::Kind;
     use std::sync::mpsc;
 
@@ -365,7 +365,7 @@ mod tests {
     /// A request in flight, and the memory that an engine would write to.
     fn in_flight() -> (Arc<InFlightRequest<Vec<u8>>>, usize, mpsc::Receiver<()>) {
         let (sender, receiver) = mpsc::channel();
-        let held = Held::Other(Box::new(Source(std::io::stdin(), sender)));
+        let held = OpenHandle::Other(Box::new(Source(std::io::stdin(), sender)));
         let request = Request::on_other(held, Kind::Read, Buffers::One(vec![0; 8]), ());
         let state = State { request: Some(request), outcome: None, waker: None, abandoned: false };
         let shared = Arc::new(InFlightRequest(Mutex::new(state)));

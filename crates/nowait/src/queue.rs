@@ -22,7 +22,7 @@
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
     report::{self, Summary},
-    request::{Held, Request, outcome, readable, writable},
+    request::{OpenHandle, Request, outcome, readable, writable},
 };
 use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
@@ -142,7 +142,7 @@ impl<T, B> From<Refused<T, B>> for Error {
     }
 }
 
-type Taken<T, B> = Result<RequestId, Refused<T, B>>;
+type PrepareResult<T, B> = Result<RequestId, Refused<T, B>>;
 
 /// Names a request of a queue from its preparation to its end. Never used twice by one queue, so
 /// that a late [`Queue::cancel`] finds nothing.
@@ -206,7 +206,7 @@ impl<T, B> Queue<T, B> {
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full.
-    pub fn sync_all(&mut self, file: &File, tag: T) -> Taken<T, B> {
+    pub fn sync_all(&mut self, file: &File, tag: T) -> PrepareResult<T, B> {
         self.prepare(Request::on(file, Kind::Fsync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
@@ -214,7 +214,7 @@ impl<T, B> Queue<T, B> {
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full.
-    pub fn sync_data(&mut self, file: &File, tag: T) -> Taken<T, B> {
+    pub fn sync_data(&mut self, file: &File, tag: T) -> PrepareResult<T, B> {
         self.prepare(Request::on(file, Kind::Fdatasync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
@@ -222,7 +222,13 @@ impl<T, B> Queue<T, B> {
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is beyond the end of every file.
-    pub fn sync_range(&mut self, file: &File, offset: u64, len: u64, tag: T) -> Taken<T, B> {
+    pub fn sync_range(
+        &mut self,
+        file: &File,
+        offset: u64,
+        len: u64,
+        tag: T,
+    ) -> PrepareResult<T, B> {
         self.prepare(Request::sync_of_range(file, offset, len, tag), |_| Segments::NONE)
     }
 
@@ -232,8 +238,13 @@ impl<T, B> Queue<T, B> {
     /// `source` is kept open meanwhile; give an `Arc` to go on using it.
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: opened by O_PATH.
-    pub fn poll(&mut self, source: impl AsFd + Send + 'static, events: u16, tag: T) -> Taken<T, B> {
-        let file = Held::Other(Box::new(source));
+    pub fn poll(
+        &mut self,
+        source: impl AsFd + Send + 'static,
+        events: u16,
+        tag: T,
+    ) -> PrepareResult<T, B> {
+        let file = OpenHandle::Other(Box::new(source));
         let kind = Kind::Poll(events);
         self.prepare(Request::on_other(file, kind, Buffers::None, tag), |_| Segments::NONE)
     }
@@ -244,7 +255,7 @@ impl<T, B> Queue<T, B> {
         &mut self,
         request: Request<T, B>,
         segments: impl FnOnce(&mut Buffers<B>) -> Segments,
-    ) -> Taken<T, B> {
+    ) -> PrepareResult<T, B> {
         if self.is_full() {
             let error = request.failed(Errno::AGAIN);
             return Err(Refused::of(request, error.because("the queue is full: reap first")));
@@ -440,7 +451,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: not open for reading. `EINVAL`: not aligned as direct
     /// I/O needs it.
-    pub fn read(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> Taken<T, B> {
+    pub fn read(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> PrepareResult<T, B> {
         let buffers = Buffers::One(buffer);
         self.prepare(Request::on(file, Kind::Read, buffers, offset, tag), writable)
     }
@@ -455,7 +466,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
         buffers: Vec<B>,
         offset: u64,
         tag: T,
-    ) -> Taken<T, B> {
+    ) -> PrepareResult<T, B> {
         let buffers = Buffers::Many(buffers);
         self.prepare(Request::on(file, Kind::Read, buffers, offset, tag), writable)
     }
@@ -467,7 +478,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: not open for writing. `EINVAL`: not aligned as direct
     /// I/O needs it.
-    pub fn write(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> Taken<T, B> {
+    pub fn write(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> PrepareResult<T, B> {
         let buffers = Buffers::One(buffer);
         self.prepare(Request::on(file, Kind::Write, buffers, offset, tag), readable)
     }
@@ -476,7 +487,13 @@ impl<T, B: IoBuffer> Queue<T, B> {
     ///
     /// # Errors
     /// Those of [`Queue::write`].
-    pub fn write_durable(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> Taken<T, B> {
+    pub fn write_durable(
+        &mut self,
+        file: &File,
+        buffer: B,
+        offset: u64,
+        tag: T,
+    ) -> PrepareResult<T, B> {
         let mut request = Request::on(file, Kind::Write, Buffers::One(buffer), offset, tag);
         request.rw_flags = rwf::DSYNC;
         self.prepare(request, readable)
@@ -492,7 +509,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
         buffers: Vec<B>,
         offset: u64,
         tag: T,
-    ) -> Taken<T, B> {
+    ) -> PrepareResult<T, B> {
         let buffers = Buffers::Many(buffers);
         self.prepare(Request::on(file, Kind::Write, buffers, offset, tag), readable)
     }

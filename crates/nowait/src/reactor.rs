@@ -121,7 +121,7 @@ impl Reactor {
         let (in_flight, calls) = (Arc::new(InFlightRequests::new(DEPTH)), calls.clone());
         let (events, next) = (Vec::new(), Next::Sleep(Deadline::NEVER));
         let (of, on) = (context.clone(), in_flight.clone());
-        let mut serving = Serving { context: of, in_flight: on, calls, events, next };
+        let mut serving = ReactorLoop { context: of, in_flight: on, calls, events, next };
         let spawned = thread::Builder::new().name("nowait-reactor".to_owned()).spawn(move || {
             block_signals();
             never_preempt_on_wakeup();
@@ -158,7 +158,7 @@ impl Reactor {
 }
 
 /// The reactor's loop: takes events until the context is destroyed.
-struct Serving {
+struct ReactorLoop {
     context: Arc<Context>,
     in_flight: Arc<InFlightRequests>,
     calls: Arc<Calls>,
@@ -168,7 +168,7 @@ struct Serving {
     next: Next,
 }
 
-impl Loop for Serving {
+impl Loop for ReactorLoop {
     fn turn(&mut self) -> Next {
         const ASLEEP: Next = Next::Sleep(Deadline::NEVER);
         if self.events.is_empty() && self.next == ASLEEP {
@@ -192,7 +192,7 @@ impl Loop for Serving {
     }
 }
 
-impl Serving {
+impl ReactorLoop {
     /// Only collects: the ring is locked meanwhile, and a waker may do anything.
     fn take(&mut self, deadline: Deadline) {
         let (context, events) = (&self.context, &mut self.events);

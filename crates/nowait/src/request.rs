@@ -22,7 +22,7 @@ use std::{
 pub(crate) struct Request<T, B> {
     pub(crate) tag: T,
     pub(crate) buffers: Buffers<B>,
-    file: Held,
+    file: OpenHandle,
     kind: Kind,
     offset: u64,
     /// Bytes asked for.
@@ -38,18 +38,18 @@ pub(crate) struct Request<T, B> {
 }
 
 /// What keeps the descriptor of a request open.
-pub(crate) enum Held {
+pub(crate) enum OpenHandle {
     File(File),
     Other(Box<dyn AsFd + Send>),
     Stream(Arc<dyn AsFd + Send + Sync>),
 }
 
-impl Held {
+impl OpenHandle {
     fn fd(&self) -> i32 {
         match self {
-            Held::File(file) => file.fd(),
-            Held::Other(source) => source.as_fd().as_raw_fd(),
-            Held::Stream(source) => (**source).as_fd().as_raw_fd(),
+            OpenHandle::File(file) => file.fd(),
+            OpenHandle::Other(source) => source.as_fd().as_raw_fd(),
+            OpenHandle::Stream(source) => (**source).as_fd().as_raw_fd(),
         }
     }
 }
@@ -91,7 +91,7 @@ impl<T, B> Request<T, B> {
         offset: u64,
         tag: T,
     ) -> Request<T, B> {
-        let file = Held::File(file.clone());
+        let file = OpenHandle::File(file.clone());
         Request { offset, ..Request::on_other(file, kind, buffers, tag) }
     }
 
@@ -101,7 +101,12 @@ impl<T, B> Request<T, B> {
         Request { sync_bytes: len, ..sync }
     }
 
-    pub(crate) fn on_other(file: Held, kind: Kind, buffers: Buffers<B>, tag: T) -> Request<T, B> {
+    pub(crate) fn on_other(
+        file: OpenHandle,
+        kind: Kind,
+        buffers: Buffers<B>,
+        tag: T,
+    ) -> Request<T, B> {
         Request {
             tag,
             buffers,
@@ -151,7 +156,7 @@ impl<T, B> Request<T, B> {
     /// Finds out whether the request is possible; returns descriptor, status flags, and offset.
     fn check(&self, segments: &Segments) -> Result<((i32, Flags), i64), Error> {
         match &self.file {
-            Held::File(file) => {
+            OpenHandle::File(file) => {
                 let signed = match self.kind {
                     Kind::Read | Kind::Write => {
                         file.check(self.kind, segments.as_slice(), self.offset)?
@@ -177,7 +182,7 @@ impl<T, B> Request<T, B> {
     /// Returns the file, if it is one.
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.file {
-            Held::File(file) => Some(file),
+            OpenHandle::File(file) => Some(file),
             _ => None,
         }
     }
@@ -190,12 +195,12 @@ impl<T, B> Request<T, B> {
 
     /// Tells whether it transfers without an offset.
     pub(crate) fn is_stream_transfer(&self) -> bool {
-        self.whole().is_some() && !matches!(self.file, Held::File(_))
+        self.whole().is_some() && !matches!(self.file, OpenHandle::File(_))
     }
 
     /// Gives the buffers back, and releases the file without blocking.
     pub(crate) fn into_buffers(self) -> Buffers<B> {
-        if let Held::File(file) = self.file {
+        if let OpenHandle::File(file) = self.file {
             file.release();
         }
         self.buffers
@@ -207,7 +212,7 @@ impl<T, B> Request<T, B> {
 
     pub(crate) fn failed(&self, errno: Errno) -> Error {
         match &self.file {
-            Held::File(file) => file.refused(self.kind, errno, self.len, self.offset),
+            OpenHandle::File(file) => file.refused(self.kind, errno, self.len, self.offset),
             _ => match self.kind {
                 Kind::Read => Error::new(errno, format!("read of {} bytes", self.len)),
                 Kind::Write => Error::new(errno, format!("write of {} bytes", self.len)),

@@ -4,7 +4,7 @@ use crate::{
     Buffers, IoBuffer, IoBufferMut, Nowait,
     async_file::{many, one},
     operation::{Operation, Readiness, Transfer, VectoredTransfer},
-    request::{Held, Request, readable, writable},
+    request::{OpenHandle, Request, readable, writable},
 };
 use core::fmt;
 use nowait_block::Segments;
@@ -49,8 +49,8 @@ impl Stream {
         Stream { source: Arc::new(source), nowait: nowait.clone() }
     }
 
-    pub(crate) fn held(&self) -> Held {
-        Held::Stream(self.source.clone())
+    pub(crate) fn held(&self) -> OpenHandle {
+        OpenHandle::Stream(self.source.clone())
     }
 
     /// Reads up to the whole of `buffer`, waiting for the first byte.

@@ -6,7 +6,7 @@ use nowait_sys::{Errno, time::Deadline};
 
 /// What became of the requests (aio.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancelled {
+pub enum CancelOutcome {
     /// All were cancelled: their error is ECANCELED.
     All = 0,
     /// Some go on.
@@ -24,12 +24,12 @@ const PATIENCE_NS: u64 = 100_000_000;
 ///
 /// # Errors
 /// `EBADF`: not open. `EINVAL`: the block is about another descriptor.
-pub fn cancel(fd: i32, block: Option<Block>) -> Result<Cancelled, Errno> {
+pub fn cancel(fd: i32, block: Option<Block>) -> Result<CancelOutcome, Errno> {
     open_for(fd)?;
     if block.is_some_and(|block| block.fd() != fd) {
         return Err(Errno::INVAL);
     }
-    let Some(posix) = Posix::existing() else { return Ok(Cancelled::Over) };
+    let Some(posix) = Posix::existing() else { return Ok(CancelOutcome::Over) };
     let watched = posix.shared.watch(fd, block);
     for (obj, _) in &watched {
         // One that has ended meanwhile is unknown; its watch says so.
@@ -38,10 +38,10 @@ pub fn cancel(fd: i32, block: Option<Block>) -> Result<Cancelled, Errno> {
     let deadline = Deadline::after_ns(PATIENCE_NS);
     let ends: Vec<_> = watched.iter().map(|(_, watch)| watch.was_cancelled(deadline)).collect();
     Ok(if ends.contains(&None) {
-        Cancelled::NotAll
+        CancelOutcome::NotAll
     } else if ends.contains(&Some(true)) {
-        Cancelled::All
+        CancelOutcome::All
     } else {
-        Cancelled::Over
+        CancelOutcome::Over
     })
 }

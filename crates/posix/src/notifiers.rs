@@ -33,16 +33,16 @@ struct Book {
 }
 
 /// A thread that stands by, until it is dropped.
-struct StandingBy<'a>(MutexGuard<'a, Book>);
+struct StandbyGuard<'a>(MutexGuard<'a, Book>);
 
-impl<'a> StandingBy<'a> {
-    fn begin(mut book: MutexGuard<'a, Book>) -> StandingBy<'a> {
+impl<'a> StandbyGuard<'a> {
+    fn begin(mut book: MutexGuard<'a, Book>) -> StandbyGuard<'a> {
         book.standing_by += 1;
-        StandingBy(book)
+        StandbyGuard(book)
     }
 }
 
-impl Drop for StandingBy<'_> {
+impl Drop for StandbyGuard<'_> {
     fn drop(&mut self) {
         self.0.standing_by -= 1;
     }
@@ -51,7 +51,7 @@ impl Drop for StandingBy<'_> {
 /// A call taken by a thread.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Taken {
+pub struct TakenCall {
     /// What to call.
     pub call: Call,
     /// Another thread must be made first: no thread stands by.
@@ -82,7 +82,7 @@ impl Notifiers {
     /// Waits for a call, on a thread made for it; `is_new` at its first. `None`: enough threads
     /// stand by, and this one ends. A panic, which is a mistake of ours, does not end it: there may
     /// be no other.
-    pub fn take(&self, is_new: bool, engine: &Engine) -> Option<Taken> {
+    pub fn take(&self, is_new: bool, engine: &Engine) -> Option<TakenCall> {
         let mut is_new = is_new;
         loop {
             match engine.caught("as it waited for calls to make", || self.take_now(is_new)) {
@@ -93,7 +93,7 @@ impl Notifiers {
         }
     }
 
-    fn take_now(&self, is_new: bool) -> Option<Taken> {
+    fn take_now(&self, is_new: bool) -> Option<TakenCall> {
         let mut book = self.book.lock();
         if is_new {
             book.is_coming = false;
@@ -101,7 +101,7 @@ impl Notifiers {
         if book.calls.is_empty() && book.standing_by >= STANDING_BY_MAX {
             return None;
         }
-        let mut waiting = StandingBy::begin(book);
+        let mut waiting = StandbyGuard::begin(book);
         while waiting.0.calls.is_empty() {
             self.news.wait(&mut waiting.0);
             #[cfg(test)]
@@ -112,7 +112,7 @@ impl Notifiers {
         // It counts itself still.
         let makes_another = book.standing_by == 1 && !book.is_coming;
         book.is_coming |= makes_another;
-        Some(Taken { call, makes_another })
+        Some(TakenCall { call, makes_another })
     }
 }
 

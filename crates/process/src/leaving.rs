@@ -27,7 +27,7 @@ const PAUSE_MAX_NS: u64 = 500_000;
 
 /// Whether the process is about to end, or to become another program.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving {
+pub(crate) struct ProcessEnd {
     /// Threads that are about to do that; what submitters sleep on.
     threads: AtomicU32,
     /// By exit(3): its main function may have returned.

@@ -2,7 +2,7 @@
 
 use crate::{
     cached::{self, CachedFiles},
-    leaving::Leaving,
+    leaving::ProcessEnd,
 };
 use core::{
     cell::RefCell,
@@ -45,7 +45,7 @@ pub struct Process {
     ended: Mutex<Vec<Summary>>,
     /// The state of a face that has one of its own.
     face: Lazy<Face>,
-    pub(crate) leaving: Leaving,
+    pub(crate) leaving: ProcessEnd,
     /// Whose state this is: a vfork child shares the memory, but not the contexts.
     pid: i32,
 }
@@ -123,7 +123,7 @@ impl Process {
             ids: Mutex::default(),
             ended: Mutex::default(),
             face: Lazy::default(),
-            leaving: Leaving::default(),
+            leaving: ProcessEnd::default(),
             pid: nowait_sys::thread::process_id(),
         }
     }

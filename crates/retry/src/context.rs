@@ -72,7 +72,7 @@ pub struct IoContext {
 }
 
 /// What a caller of [`IoContext::wait_events`] asks for.
-pub struct Wanted<'a> {
+pub struct WaitOptions<'a> {
     /// Fewest events to wait for.
     pub min: usize,
     /// Most events to take.
@@ -88,10 +88,10 @@ pub struct Wanted<'a> {
     pub dedicated: bool,
 }
 
-impl Wanted<'_> {
+impl WaitOptions<'_> {
     /// Asks for events without a mask.
-    pub fn new(min: usize, max: usize, deadline: Deadline) -> Wanted<'static> {
-        Wanted { min, max, deadline, patient: false, mask: None, dedicated: false }
+    pub fn new(min: usize, max: usize, deadline: Deadline) -> WaitOptions<'static> {
+        WaitOptions { min, max, deadline, patient: false, mask: None, dedicated: false }
     }
 }
 
@@ -246,7 +246,7 @@ impl IoContext {
         self.notify();
     }
 
-    /// Counts a request that callers may take for completed already (see [`Wanted::patient`]).
+    /// Counts a request that callers may take for completed already (see [`WaitOptions::patient`]).
     pub fn promise(&self) {
         self.promised.fetch_add(1, SeqCst);
     }
@@ -326,7 +326,7 @@ impl IoContext {
     /// meanwhile. The error that `sink` returns for the first event.
     pub fn wait_events(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &WaitOptions<'_>,
         mut sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
         let mut taken = 0;
@@ -374,7 +374,7 @@ impl IoContext {
         self.waiters.remove(&waiter);
     }
 
-    fn sleep(&self, need: usize, wanted: &Wanted<'_>) -> Result<(), Errno> {
+    fn sleep(&self, need: usize, wanted: &WaitOptions<'_>) -> Result<(), Errno> {
         let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
         let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
         match pump {
@@ -397,7 +397,7 @@ impl IoContext {
 
     /// Tells whether the caller need not sleep after all. It is on the list of waiters by now: what
     /// happened before did not wake it.
-    fn is_over(&self, need: usize, wanted: &Wanted<'_>) -> bool {
+    fn is_over(&self, need: usize, wanted: &WaitOptions<'_>) -> bool {
         // Another thread may have taken the event that was promised.
         let patience_ended = wanted.min == 0 && self.promised.load(SeqCst) == 0;
         self.ring.unread() >= need || self.is_dead() || patience_ended
@@ -498,7 +498,7 @@ mod tests {
 
     fn take(context: &IoContext, min: usize, deadline: Deadline) -> Result<Vec<u64>, Errno> {
         let mut seen = Vec::new();
-        context.wait_events(&Wanted::new(min, 100, deadline), |_, event| {
+        context.wait_events(&WaitOptions::new(min, 100, deadline), |_, event| {
             seen.push(event.data);
             Ok(())
         })?;
@@ -544,7 +544,7 @@ mod tests {
             context.set_pump(Box::new(Broken::default()));
             context.reserve(1).unwrap();
             let poll = || match sleeps {
-                true => context.sleep(1, &Wanted::new(1, 1, Deadline::NEVER)),
+                true => context.sleep(1, &WaitOptions::new(1, 1, Deadline::NEVER)),
                 false => take(&context, 0, Deadline::NOW).map(drop),
             };
             let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll));
@@ -601,13 +601,13 @@ mod tests {
     #[cfg_attr(miri, ignore = "sleeps in a system call")]
     fn a_patient_caller_waits_for_what_is_promised_and_no_longer() {
         let context = context();
-        let patient = Wanted { patient: true, ..Wanted::new(0, 9, Deadline::NEVER) };
+        let patient = WaitOptions { patient: true, ..WaitOptions::new(0, 9, Deadline::NEVER) };
         assert_eq!(context.wait_events(&patient, |_, _| Ok(())), Ok(0), "nothing is promised");
         context.reserve(1).unwrap();
         context.promise();
         let waiter = context.clone();
         let waiter = std::thread::spawn(move || {
-            let patient = Wanted { patient: true, ..Wanted::new(0, 9, Deadline::NEVER) };
+            let patient = WaitOptions { patient: true, ..WaitOptions::new(0, 9, Deadline::NEVER) };
             waiter.wait_events(&patient, |_, _| Ok(()))
         });
         context.complete(event(1));

@@ -36,7 +36,7 @@ pub mod wait;
 pub mod waiters;
 pub mod watch;
 
-pub use context::{IoContext, Pump, Sink, Wanted};
+pub use context::{IoContext, Pump, Sink, WaitOptions};
 pub use operation::{Operation, Step};
 pub use request::Request;
 pub use run_list::RunList;

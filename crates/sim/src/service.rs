@@ -45,7 +45,7 @@ pub(crate) struct Service {
     times: Prng,
     pub(crate) damage: Prng,
     waiting: VecDeque<Request>,
-    served: Vec<Served>,
+    served: Vec<InService>,
     stuck: Vec<Request>,
     /// Where the last access ended.
     head: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Request {
 }
 
 #[derive(Debug)]
-struct Served {
+struct InService {
     finish_ns: u64,
     /// Decides among those that finish at the same time.
     tie: u64,
@@ -180,7 +180,7 @@ impl Service {
                 self.head = work.address + work.len;
             }
             let tie = self.times.next_u64();
-            self.served.push(Served { finish_ns: at_ns + time_ns, tie, request });
+            self.served.push(InService { finish_ns: at_ns + time_ns, tie, request });
         }
     }
 
@@ -232,7 +232,7 @@ impl Service {
         }
         let due = self.served.iter().enumerate().filter(|(_, served)| served.finish_ns <= ns);
         let (index, _) = due.min_by_key(|(_, served)| (served.finish_ns, served.tie))?;
-        let Served { finish_ns, request, .. } = self.served.swap_remove(index);
+        let InService { finish_ns, request, .. } = self.served.swap_remove(index);
         Some((finish_ns, request))
     }
 

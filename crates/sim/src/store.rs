@@ -40,14 +40,14 @@ pub(crate) struct Descriptor {
 pub struct File {
     pub(crate) volatile: Sectors,
     pub(crate) durable: Sectors,
-    pub(crate) pending: Vec<Pending>,
+    pub(crate) pending: Vec<PendingChange>,
     /// How many changes there were: the number of the next one.
     changes: u64,
 }
 
 /// A change that is not durable yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingChange {
     number: u64,
     pub(crate) change: Change,
 }
@@ -206,7 +206,7 @@ impl File {
 
     fn note(&mut self, change: Change) {
         change.apply(&mut self.volatile);
-        self.pending.push(Pending { number: self.changes, change });
+        self.pending.push(PendingChange { number: self.changes, change });
         self.changes += 1;
     }
 
@@ -247,7 +247,7 @@ impl File {
     /// Makes sizes and holes durable; the data of writes stays pending, cut to them.
     fn commit_journal(&mut self) {
         let sector_bytes = self.durable.sector_bytes();
-        let mut writes: Vec<Pending> = Vec::new();
+        let mut writes: Vec<PendingChange> = Vec::new();
         for mut pending in core::mem::take(&mut self.pending) {
             let hole = match &mut pending.change {
                 Change::Write { size, .. } => {

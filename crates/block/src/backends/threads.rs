@@ -26,7 +26,7 @@ use std::{any::Any, sync::Arc};
 pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
 
 /// Called with the payload of a panic on a thread of the pool; its bio has ended with `EIO`.
-pub type Failed = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
+pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 
 /// Where completions go.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub struct ThreadsConfig {
     /// What workers carry bios out by, polls excepted: [`system_calls`], or a simulated device.
     pub carry: Carry,
     /// Called after panics, which harm no thread.
-    pub failed: Failed,
+    pub failed: OnPanic,
     /// The workers' names, a number is added: `nowait-w`.
     pub name: String,
 }

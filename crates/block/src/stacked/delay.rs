@@ -43,7 +43,7 @@ impl VirtualClock {
 pub struct Delay<B> {
     inner: B,
     by: By,
-    held: Mutex<Held>,
+    held: Mutex<DelayQueue>,
     wakeup: Wakeup,
 }
 
@@ -53,7 +53,7 @@ enum By {
 }
 
 #[derive(Default)]
-struct Held {
+struct DelayQueue {
     reaps: u64,
     /// When due, in reaps or nanoseconds; in the order they came, which is that of `due`.
     completions: Vec<(u64, Completion)>,

@@ -139,7 +139,7 @@ mod tests {
         BackendChoice, Command, Config, Kind, command::open_for, request::direct::DirectRequest,
     };
     use nowait_block::{Segments, backends::null::Null};
-    use nowait_retry::Wanted;
+    use nowait_retry::WaitOptions;
     use nowait_sys::{
         aligned::AlignedBuffer,
         file::{self, IoVec, O_DIRECT},
@@ -196,7 +196,7 @@ mod tests {
         drop(collected);
         pump.run();
         let mut result = 0;
-        let wanted = Wanted::new(1, 1, Deadline::NEVER);
+        let wanted = WaitOptions::new(1, 1, Deadline::NEVER);
         let taken = context.io().wait_events(&wanted, |_, event| {
             result = event.res;
             Ok(())

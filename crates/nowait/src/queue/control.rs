@@ -1,7 +1,7 @@
 //! Control of a queue's requests between their preparation and their end: cancel them,
 //! limit their time, link them; and the descriptor that tells of their ends.
 
-use super::{Queue, RequestId, Taken};
+use super::{PrepareResult, Queue, RequestId};
 use crate::{
     Buffers, Error, IoBuffer, IoBufferMut, Nowait, Stream,
     request::{Request, readable, writable},
@@ -214,7 +214,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: not open for reading.
-    pub fn read_stream(&mut self, stream: &Stream, buffer: B, tag: T) -> Taken<T, B> {
+    pub fn read_stream(&mut self, stream: &Stream, buffer: B, tag: T) -> PrepareResult<T, B> {
         let buffers = Buffers::One(buffer);
         self.prepare(Request::on_other(stream.held(), Kind::Read, buffers, tag), writable)
     }
@@ -228,7 +228,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
         stream: &Stream,
         buffers: Vec<B>,
         tag: T,
-    ) -> Taken<T, B> {
+    ) -> PrepareResult<T, B> {
         let buffers = Buffers::Many(buffers);
         self.prepare(Request::on_other(stream.held(), Kind::Read, buffers, tag), writable)
     }
@@ -239,7 +239,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: not open for writing.
-    pub fn write_stream(&mut self, stream: &Stream, buffer: B, tag: T) -> Taken<T, B> {
+    pub fn write_stream(&mut self, stream: &Stream, buffer: B, tag: T) -> PrepareResult<T, B> {
         let buffers = Buffers::One(buffer);
         self.prepare(Request::on_other(stream.held(), Kind::Write, buffers, tag), readable)
     }
@@ -253,7 +253,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
         stream: &Stream,
         buffers: Vec<B>,
         tag: T,
-    ) -> Taken<T, B> {
+    ) -> PrepareResult<T, B> {
         let buffers = Buffers::Many(buffers);
         self.prepare(Request::on_other(stream.held(), Kind::Write, buffers, tag), readable)
     }

@@ -16,7 +16,7 @@ fn context() -> Arc<IoContext> {
 }
 
 fn take(context: &IoContext, min: usize, max: usize) -> Result<usize, Errno> {
-    context.wait_events(&Wanted::new(min, max, Deadline::NEVER), |_, _| Ok(()))
+    context.wait_events(&WaitOptions::new(min, max, Deadline::NEVER), |_, _| Ok(()))
 }
 
 /// A context's own queue, and the device that ends what is in it.
@@ -108,7 +108,7 @@ fn one_waits(complete: fn(&IoContext)) {
         let producer = context.clone();
         let producer = thread::spawn(move || complete(&producer));
         let mut seen = Vec::new();
-        let took = context.wait_events(&Wanted::new(1, 1, Deadline::NEVER), |_, event| {
+        let took = context.wait_events(&WaitOptions::new(1, 1, Deadline::NEVER), |_, event| {
             seen.push(event.data);
             Ok(())
         });
@@ -218,7 +218,7 @@ fn a_promise_for_two(keep: fn(&IoContext)) {
         let context = context();
         context.reserve(1).unwrap();
         context.promise();
-        let patient = || Wanted { patient: true, ..Wanted::new(0, 1, Deadline::NEVER) };
+        let patient = || WaitOptions { patient: true, ..WaitOptions::new(0, 1, Deadline::NEVER) };
         let (other, keeper) = (context.clone(), context.clone());
         let other = thread::spawn(move || other.wait_events(&patient(), |_, _| Ok(())).unwrap());
         let keeper = thread::spawn(move || {

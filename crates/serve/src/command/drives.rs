@@ -5,7 +5,7 @@ use crate::{
     ServeError,
     say::say,
     server::{Config, Server},
-    ublk::{Drive, Limits, Removed},
+    ublk::{Drive, Limits, RemoveOutcome},
 };
 use nowait::File;
 use nowait_export::Image;
@@ -73,7 +73,7 @@ pub(super) fn prepare(args: &ServeArgs) {
 /// Removes all; reports those that are still in use.
 pub(super) fn remove(server: &Server, drives: &mut [Drive]) {
     for drive in drives.iter_mut().filter(|drive| drive.is_up()) {
-        if drive.remove() == Removed::InUse {
+        if drive.remove() == RemoveOutcome::InUse {
             let path = drive.path().display();
             say(format_args!(
                 "{path} is in use: programs that have it open get errors from now on"

@@ -3,7 +3,7 @@
 use super::ServeArgs;
 use crate::{
     ServeError,
-    fuse::{Face, Mount, Rights, Unmounted},
+    fuse::{Face, Mount, Rights, UnmountOutcome},
     say::say,
     server::Server,
 };
@@ -50,7 +50,7 @@ fn show_one(server: &Server, image: &Arc<Image<File>>, path: &Path) -> Result<Mo
 /// Takes all down; reports those that are still in use.
 pub(super) fn hide(mounts: &mut [Mount]) {
     for mount in mounts {
-        if mount.unmount() == Unmounted::InUse {
+        if mount.unmount() == UnmountOutcome::InUse {
             let shown = mount.path().display();
             say(format_args!(
                 "{shown} is in use: programs that have it open get errors from now on"

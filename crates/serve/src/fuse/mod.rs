@@ -19,6 +19,6 @@ mod request;
 
 pub use face::{Face, Rights};
 pub use front::Front;
-pub use mount::{Mount, Unmounted};
-pub(crate) use pending::{Pending, is_file};
+pub use mount::{Mount, UnmountOutcome};
+pub(crate) use pending::{RequestTable, is_file};
 pub(crate) use request::{Buffers, FuseRequest};

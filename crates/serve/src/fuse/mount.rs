@@ -27,7 +27,7 @@ pub struct Mount {
 
 /// How a mount ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmounted {
+pub enum UnmountOutcome {
     /// The file is not in use.
     Clean,
     /// A program has it open still; requests fail from now on.
@@ -115,17 +115,17 @@ impl Mount {
     }
 
     /// Takes it down. No new user comes then.
-    pub fn unmount(&mut self) -> Unmounted {
+    pub fn unmount(&mut self) -> UnmountOutcome {
         if !core::mem::take(&mut self.mounted) {
             self.remove();
-            return Unmounted::Clean;
+            return UnmountOutcome::Clean;
         }
         let outcome = if unmount(&self.path, false).is_ok() {
-            Unmounted::Clean
+            UnmountOutcome::Clean
         } else {
             // Lazily always works, unless another program has been faster.
             let _ = unmount(&self.path, true);
-            Unmounted::InUse
+            UnmountOutcome::InUse
         };
         self.remove();
         outcome

@@ -5,7 +5,7 @@ use super::{
     request::{FuseRequest, PendingReply},
 };
 use nowait::File;
-use nowait_export::{Chore, Disk, Ended, Kind, Medium, Tag};
+use nowait_export::{Chore, Disk, Kind, Medium, RequestEnd, Tag};
 use std::{collections::VecDeque, sync::Arc};
 
 /// The owner of their tags.
@@ -27,14 +27,14 @@ struct Active {
 
 /// By the slot of their tag.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct RequestTable {
     active: Vec<Option<Active>>,
     free: Vec<u32>,
     /// Reads without memory.
     waiting: VecDeque<(Arc<Face<File>>, FuseRequest)>,
 }
 
-impl Pending {
+impl RequestTable {
     pub(crate) fn is_empty(&self) -> bool {
         self.in_flight() == 0 && self.waiting.is_empty()
     }
@@ -135,8 +135,8 @@ impl Pending {
     }
 
     /// Answers what has ended.
-    pub(crate) fn end(&mut self, ended: Ended, disk: &mut Disk, now_ns: u64) {
-        let Ended { tag, result, chunk, extents } = ended;
+    pub(crate) fn end(&mut self, ended: RequestEnd, disk: &mut Disk, now_ns: u64) {
+        let RequestEnd { tag, result, chunk, extents } = ended;
         let Some(active) = self.active.get_mut(tag.slot as usize).and_then(Option::take) else {
             return;
         };

@@ -49,7 +49,7 @@ impl<F> Exports<F> {
 
 /// What was agreed upon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Agreed {
+pub(crate) struct Agreement {
     /// Replies to reads are structured.
     pub(crate) structured: bool,
     /// Headers have 64-bit lengths.
@@ -65,7 +65,7 @@ pub(crate) enum Next<F> {
     /// The TLS handshake, when the answer has been sent.
     Tls,
     /// Requests to this image.
-    Transmission(Arc<Image<F>>, Agreed),
+    Transmission(Arc<Image<F>>, Agreement),
     /// The end, when the answer has been sent.
     Close,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Handshake {
     security: Security,
     /// The client's flags have arrived.
     flags: Option<u16>,
-    agreed: Agreed,
+    agreed: Agreement,
     /// The export that allocation was asked for.
     context_of: Vec<u8>,
     options_left: u32,
@@ -104,7 +104,7 @@ impl Handshake {
         Handshake {
             security,
             flags: None,
-            agreed: Agreed::default(),
+            agreed: Agreement::default(),
             context_of: Vec::new(),
             options_left: OPTIONS_MAX,
             skip: 0,
@@ -114,7 +114,7 @@ impl Handshake {
     /// Goes on after a TLS handshake: what was agreed upon before does not count.
     pub(crate) fn secured(&mut self) {
         self.security = Security::Tls;
-        self.agreed = Agreed::default();
+        self.agreed = Agreement::default();
         self.context_of.clear();
     }
 
@@ -237,7 +237,7 @@ impl Handshake {
 
     fn begin<F>(&self, name: &[u8], image: &Arc<Image<F>>) -> Next<F> {
         let allocation = self.agreed.allocation && self.context_of == name;
-        Next::Transmission(image.clone(), Agreed { allocation, ..self.agreed })
+        Next::Transmission(image.clone(), Agreement { allocation, ..self.agreed })
     }
 
     fn go<F>(

@@ -1,7 +1,7 @@
 //! The heads of replies.
 
 use super::{
-    handshake::Agreed,
+    handshake::Agreement,
     outbox::Outbox,
     wire::{self, chunk},
 };
@@ -17,7 +17,7 @@ pub(crate) struct RequestRef {
 }
 
 /// Adds the reply to a request without data. `error` is 0, or the number of an error.
-pub(crate) fn plain(out: &mut Outbox, agreed: Agreed, request: RequestRef, error: u32) {
+pub(crate) fn plain(out: &mut Outbox, agreed: Agreement, request: RequestRef, error: u32) {
     if agreed.extended {
         match error {
             0 => out.head(&extended(chunk::NONE, request, 0)),
@@ -33,15 +33,15 @@ pub(crate) fn plain(out: &mut Outbox, agreed: Agreed, request: RequestRef, error
 }
 
 /// Adds the head of the data of a read, which follow.
-pub(crate) fn data(out: &mut Outbox, agreed: Agreed, request: RequestRef, len: u64) {
+pub(crate) fn data(out: &mut Outbox, agreed: Agreement, request: RequestRef, len: u64) {
     match agreed {
-        Agreed { extended: true, .. } => {
+        Agreement { extended: true, .. } => {
             let mut head = [0; 40];
             head[..32].copy_from_slice(&extended(chunk::OFFSET_DATA, request, len + 8));
             head[32..].copy_from_slice(&request.offset.to_be_bytes());
             out.head(&head);
         }
-        Agreed { structured: true, .. } => {
+        Agreement { structured: true, .. } => {
             let mut head = [0; 28];
             head[..20].copy_from_slice(&structured(chunk::OFFSET_DATA, request, len as u32 + 8));
             head[20..].copy_from_slice(&request.offset.to_be_bytes());
@@ -52,7 +52,7 @@ pub(crate) fn data(out: &mut Outbox, agreed: Agreed, request: RequestRef, len: u
 }
 
 /// Adds the reply to a request that failed and whose replies are structured.
-pub(crate) fn failed(out: &mut Outbox, agreed: Agreed, request: RequestRef, error: u32) {
+pub(crate) fn failed(out: &mut Outbox, agreed: Agreement, request: RequestRef, error: u32) {
     if !agreed.structured {
         return plain(out, agreed, request, error);
     }
@@ -84,7 +84,7 @@ const STATUS_BYTES_MAX: usize = 16;
 /// Adds the reply to a question for extents; returns how many bytes of it are to be counted.
 pub(crate) fn extents(
     out: &mut Outbox,
-    agreed: Agreed,
+    agreed: Agreement,
     request: RequestRef,
     extents: &[Extent],
 ) -> usize {

@@ -1,11 +1,11 @@
 //! One connection from its first byte to its last, without its socket.
 
 use super::{
-    handshake::{Agreed, Exports, Handshake, Next, Security},
+    handshake::{Agreement, Exports, Handshake, Next, Security},
     outbox::Outbox,
     transmission::{Limits, Transmission},
 };
-use nowait_export::{Ended, Image, Medium};
+use nowait_export::{Image, Medium, RequestEnd};
 use std::{io::IoSlice, sync::Arc};
 
 /// The phase of a connection.
@@ -211,7 +211,7 @@ impl<F> Session<F> {
         taken
     }
 
-    fn go(&mut self, image: Arc<Image<F>>, agreed: Agreed) {
+    fn go(&mut self, image: Arc<Image<F>>, agreed: Agreement) {
         let transmission = Transmission::new(self.owner, image, agreed, self.limits);
         self.phase = Phase::Requests(transmission);
     }
@@ -271,7 +271,7 @@ impl<F> Session<F> {
     }
 
     /// Takes the end of one of its requests.
-    pub fn end<M: Medium<File = F>>(&mut self, ended: Ended, medium: &mut M, now_ns: u64) {
+    pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         match &mut self.phase {
             Phase::Requests(transmission) => {
                 transmission.end(ended, medium, &mut self.outbox, now_ns);

@@ -14,7 +14,7 @@
 mod chunked_read;
 
 use super::{
-    handshake::Agreed,
+    handshake::Agreement,
     outbox::Outbox,
     reply::{self, RequestRef},
     wire::{self, BadMagic, Header, command, flag},
@@ -23,7 +23,7 @@ use chunked_read::ChunkedRead;
 use core::ops::Range;
 use nowait::Errno;
 use nowait_export::{
-    Chore, Chunk, Ended, Extent, Image, Kind, Medium, PIECE_BYTES, Pool, SMALL_BYTES, Tag,
+    Chore, Chunk, Extent, Image, Kind, Medium, PIECE_BYTES, Pool, RequestEnd, SMALL_BYTES, Tag,
 };
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ enum Receive {
 pub(crate) struct Transmission<F> {
     owner: u64,
     image: Arc<Image<F>>,
-    agreed: Agreed,
+    agreed: Agreement,
     limits: Limits,
     receive: Receive,
     requests: Vec<Option<Active>>,
@@ -108,7 +108,7 @@ const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 
 /// What became of a header.
-enum Taken {
+enum HeaderOutcome {
     Yes,
     /// The client has too much in flight.
     Later,
@@ -118,7 +118,7 @@ impl<F> Transmission<F> {
     pub(crate) fn new(
         owner: u64,
         image: Arc<Image<F>>,
-        agreed: Agreed,
+        agreed: Agreement,
         limits: Limits,
     ) -> Transmission<F> {
         image.stats().connect();
@@ -240,8 +240,8 @@ impl<F> Transmission<F> {
                 Receive::Header => {
                     let Some(header) = Header::read(rest, self.agreed.extended)? else { break };
                     match self.begin(header, medium, out, now_ns) {
-                        Taken::Later => break,
-                        Taken::Yes => at += Header::size(self.agreed.extended),
+                        HeaderOutcome::Later => break,
+                        HeaderOutcome::Yes => at += Header::size(self.agreed.extended),
                     }
                 }
             }
@@ -295,21 +295,21 @@ impl<F> Transmission<F> {
         medium: &mut M,
         out: &mut Outbox,
         now_ns: u64,
-    ) -> Taken {
+    ) -> HeaderOutcome {
         if self.chunked.is_some() {
-            return Taken::Later;
+            return HeaderOutcome::Later;
         }
         if header.command == command::DISCONNECT {
             self.leaving = true;
-            return Taken::Yes;
+            return HeaderOutcome::Yes;
         }
         // Refusals count as well: replies that the client does not take must not pile up.
         if self.in_flight() >= self.limits.requests || out.len() > 2 * self.limits.requests {
-            return Taken::Later;
+            return HeaderOutcome::Later;
         }
         if let Err(errno) = self.check(&header) {
             self.refuse(&header, errno, out);
-            return Taken::Yes;
+            return HeaderOutcome::Yes;
         }
         let needed = match header.command {
             command::READ => header.len as usize,
@@ -318,7 +318,7 @@ impl<F> Transmission<F> {
         };
         let short = needed > 0 && !fits(self.held_bytes, needed, self.limits.bytes, medium.pool());
         if short && (self.held_bytes > 0 || self.in_flight() > 0) {
-            return Taken::Later;
+            return HeaderOutcome::Later;
         }
         self.image.stats().begin();
         let slot = self.insert(header, now_ns);
@@ -330,7 +330,7 @@ impl<F> Transmission<F> {
             command::BLOCK_STATUS => self.ask_for_extents(slot, &header, short, medium),
             _ => self.start(slot, header, medium),
         }
-        Taken::Yes
+        HeaderOutcome::Yes
     }
 
     /// Finds out whether a request is possible.
@@ -481,7 +481,7 @@ impl<F> Transmission<F> {
     /// Takes the end of something that was asked of the medium.
     pub(crate) fn end<M: Medium<File = F>>(
         &mut self,
-        ended: Ended,
+        ended: RequestEnd,
         medium: &mut M,
         out: &mut Outbox,
         now_ns: u64,
@@ -489,7 +489,7 @@ impl<F> Transmission<F> {
         if self.chunked.is_some() {
             return self.chunk_ended(ended, medium, out, now_ns);
         }
-        let Ended { tag, result, chunk, extents } = ended;
+        let RequestEnd { tag, result, chunk, extents } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
         active.parts_left -= 1;
         if let Err(errno) = result {
@@ -598,7 +598,7 @@ fn kind(number: u16) -> Kind {
     }
 }
 
-fn allowed_flags(number: u16, agreed: Agreed) -> u16 {
+fn allowed_flags(number: u16, agreed: Agreement) -> u16 {
     let own = match number {
         command::READ if agreed.structured => flag::DONT_FRAGMENT,
         command::WRITE_ZEROES => flag::NO_HOLE | flag::FAST_ZERO,

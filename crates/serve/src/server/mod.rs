@@ -145,13 +145,13 @@ impl View {
     }
 }
 
-type Serving = thread::JoinHandle<Result<(), ServeError>>;
+type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
 /// Images being served. Stop it, or its threads go on.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    threads: Vec<(Arc<Inbox<Order>>, Serving)>,
+    threads: Vec<(Arc<Inbox<Order>>, ThreadHandle)>,
     next: usize,
     clients_max: usize,
     /// Of writes to files.

@@ -12,7 +12,7 @@ use crate::failure::{self, At};
 use crate::{
     ServeError,
     access::{Access, Peer},
-    fuse::{Pending, is_file},
+    fuse::{RequestTable, is_file},
     nbd::{Limits, Security, Session},
     say::say,
     ublk::{self, is_queue},
@@ -75,7 +75,7 @@ pub(crate) struct Worker {
     /// Taken out of it, not obeyed.
     orders: VecDeque<Order>,
     clients: Slab<Client>,
-    files: Pending,
+    files: RequestTable,
     queues: ublk::Queues,
     /// Clients to whom something happened in this round.
     touched: Vec<u64>,
@@ -107,7 +107,7 @@ impl Worker {
             inbox,
             orders: VecDeque::new(),
             clients: Slab::new(1 << 20),
-            files: Pending::default(),
+            files: RequestTable::default(),
             queues: ublk::Queues::default(),
             touched: Vec::new(),
             unread: Vec::new(),

@@ -53,7 +53,7 @@ pub struct Drive {
 
 /// How a device ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removed {
+pub enum RemoveOutcome {
     /// It is not in use.
     Clean,
     /// It was mounted, or otherwise claimed; requests fail from now on.
@@ -208,10 +208,10 @@ impl Drive {
 
     /// Writes back what the kernel's cache holds of it, and removes it. The serving threads must be
     /// there still.
-    pub fn remove(&mut self) -> Removed {
+    pub fn remove(&mut self) -> RemoveOutcome {
         self.device = None;
         let was_up = core::mem::take(&mut self.up);
-        let mut outcome = Removed::Clean;
+        let mut outcome = RemoveOutcome::Clean;
         if was_up {
             self.image.stats().disconnect();
             outcome = self.write_back();
@@ -233,7 +233,7 @@ impl Drive {
     }
 
     /// A disk that outlives its server is stopped without this.
-    fn write_back(&self) -> Removed {
+    fn write_back(&self) -> RemoveOutcome {
         if let Ok(disk) = ublk::open_disk(self.info.id, false)
             && let Err(errno) = ublk::write_back(disk.as_fd())
         {
@@ -241,8 +241,8 @@ impl Drive {
             say(format_args!("{path}: what was in the page cache is lost: {errno}"));
         }
         match ublk::open_disk(self.info.id, true) {
-            Err(Errno::BUSY) => Removed::InUse,
-            _ => Removed::Clean,
+            Err(Errno::BUSY) => RemoveOutcome::InUse,
+            _ => RemoveOutcome::Clean,
         }
     }
 }

@@ -14,6 +14,6 @@ mod drive;
 mod served;
 mod session;
 
-pub use drive::{Drive, Limits, Removed};
+pub use drive::{Drive, Limits, RemoveOutcome};
 pub(crate) use served::{Queues, Setup, is_queue};
 pub use session::{Kernel, Session};

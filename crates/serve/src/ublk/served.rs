@@ -2,7 +2,7 @@
 
 use super::session::{Kernel, Session};
 use nowait::{Errno, File};
-use nowait_export::{Disk, Ended, Image, LentMemory};
+use nowait_export::{Disk, Image, LentMemory, RequestEnd};
 use nowait_sys::{
     epoll_set::{self, Epoll},
     eventfd::EventFd,
@@ -29,7 +29,7 @@ pub(crate) struct Setup {
 
 /// A queue being served.
 #[derive(Debug)]
-struct Served {
+struct ActiveQueue {
     queue: Queue,
     session: Session<File>,
     lost: Arc<EventFd>,
@@ -62,7 +62,7 @@ pub(crate) fn is_queue(token: u64) -> bool {
 
 /// The queues, by the order in which they came; one that is gone leaves its place empty.
 #[derive(Debug, Default)]
-pub(crate) struct Queues(Vec<Option<Served>>);
+pub(crate) struct Queues(Vec<Option<ActiveQueue>>);
 
 impl Queues {
     /// Begins to serve a queue.
@@ -72,7 +72,7 @@ impl Queues {
         let made = Queue::new(device, queue, &info).and_then(|queue| {
             epoll.add(queue.raw_fd(), epoll_set::IN, token)?;
             let session = Session::new(token, image, queue.depth());
-            self.0.push(Some(Served { queue, session, lost }));
+            self.0.push(Some(ActiveQueue { queue, session, lost }));
             Ok(())
         });
         // The asking thread waits for it.
@@ -95,9 +95,9 @@ impl Queues {
     }
 
     /// Takes the end of a request.
-    pub(crate) fn end(&mut self, ended: &Ended, now_ns: u64) {
+    pub(crate) fn end(&mut self, ended: &RequestEnd, now_ns: u64) {
         let place = (ended.tag.owner & !MASK) as usize;
-        if let Some(Some(Served { queue, session, .. })) = self.0.get_mut(place) {
+        if let Some(Some(ActiveQueue { queue, session, .. })) = self.0.get_mut(place) {
             session.end(ended, queue, now_ns);
         }
     }
@@ -116,7 +116,7 @@ impl Queues {
 
     /// Answers what is in flight with `EIO`: the disk that had it is gone.
     pub(crate) fn give_up(&mut self, now_ns: u64) {
-        for Served { queue, session, .. } in self.0.iter_mut().flatten() {
+        for ActiveQueue { queue, session, .. } in self.0.iter_mut().flatten() {
             session.give_up(queue, now_ns);
         }
     }

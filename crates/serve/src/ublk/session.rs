@@ -1,7 +1,7 @@
 //! Requests of one queue, and their results. Knows no device: requests come in, results go out.
 
 use nowait::Errno;
-use nowait_export::{Chore, Ended, Image, Kind, LentMemory, Loan, Medium, Tag};
+use nowait_export::{Chore, Image, Kind, LentMemory, Loan, Medium, RequestEnd, Tag};
 use nowait_sys::ublk::{Request, operation, request_flag};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -74,7 +74,7 @@ impl<F> Session<F> {
     pub fn give_up(&mut self, kernel: &mut impl Kernel, now_ns: u64) {
         for slot in 0..self.requests.len() as u32 {
             let tag = Tag { owner: self.owner, slot, part: 0 };
-            self.end(&Ended::plain(tag, Err(Errno::IO)), kernel, now_ns);
+            self.end(&RequestEnd::plain(tag, Err(Errno::IO)), kernel, now_ns);
         }
     }
 
@@ -159,7 +159,7 @@ impl<F> Session<F> {
     }
 
     /// Takes the end of something that was asked of the medium.
-    pub fn end(&mut self, ended: &Ended, kernel: &mut impl Kernel, now_ns: u64) {
+    pub fn end(&mut self, ended: &RequestEnd, kernel: &mut impl Kernel, now_ns: u64) {
         let tag = ended.tag.slot as u16;
         let Some(active) = self.remove(tag) else { return };
         let Active { kind, bytes, result, began_ns } = active;

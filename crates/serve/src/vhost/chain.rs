@@ -54,7 +54,7 @@ pub struct Request {
 
 /// No request; the driver is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct MalformedRequest {
     /// Where a status can be put, if at all.
     pub status: Option<GuestAddress>,
 }
@@ -69,11 +69,15 @@ const HEADER_BYTES: usize = 16;
 /// # Errors
 /// A descriptor outside the table or the memory, a loop, data read after data written, data in both
 /// directions or none in the direction of the request, no header, no status byte.
-pub fn read(memory: &GuestMemoryMmap, table: Table, head: u16) -> Result<Request, Malformed> {
+pub fn read(
+    memory: &GuestMemoryMmap,
+    table: Table,
+    head: u16,
+) -> Result<Request, MalformedRequest> {
     let mut parts = Parts::default();
     let walked = parts.walk(memory, table, head);
     let status = parts.take_status();
-    walked.and_then(|()| parts.request(memory, status?)).ok_or(Malformed { status })
+    walked.and_then(|()| parts.request(memory, status?)).ok_or(MalformedRequest { status })
 }
 
 #[derive(Default)]

@@ -42,7 +42,7 @@ pub struct Inflight {
 
 /// What was in flight.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct UnfinishedRequests {
     /// First descriptors, the oldest request first.
     pub heads: Vec<u16>,
 }
@@ -92,7 +92,12 @@ impl Area {
     ///
     /// # Errors
     /// `EINVAL`: there is none for a queue of this number and size, or its contents make no sense.
-    pub fn queue(&self, index: u16, size: u16, used: u16) -> Result<(Inflight, Left), Errno> {
+    pub fn queue(
+        &self,
+        index: u16,
+        size: u16,
+        used: u16,
+    ) -> Result<(Inflight, UnfinishedRequests), Errno> {
         if index >= self.queues || size > self.queue_size {
             return Err(Errno::INVAL);
         }
@@ -108,13 +113,13 @@ impl Inflight {
         self.area.region.get_slice(self.start, region_bytes(self.area.queue_size)).ok()
     }
 
-    fn recover(&mut self, size: u16, used: u16) -> Option<Left> {
+    fn recover(&mut self, size: u16, used: u16) -> Option<UnfinishedRequests> {
         let slice = self.slice()?;
         if slice.read_obj::<u16>(8).ok()? == 0 {
             slice.write_obj(VERSION, 8).ok()?;
             slice.write_obj(self.area.queue_size, 10).ok()?;
             slice.write_obj(used, 14).ok()?;
-            return Some(Left { heads: Vec::new() });
+            return Some(UnfinishedRequests { heads: Vec::new() });
         }
         let last = slice.read_obj::<u16>(12).ok()?;
         if slice.read_obj::<u16>(14).ok()? != used {
@@ -133,7 +138,7 @@ impl Inflight {
         let counter = found.last().map_or(0, |newest| newest.0.wrapping_add(1));
         let heads = found.into_iter().map(|(_, head)| head).collect();
         (self.counter, self.last) = (counter, last);
-        Some(Left { heads })
+        Some(UnfinishedRequests { heads })
     }
 
     /// Notes that a request begins.

@@ -13,13 +13,13 @@
 
 use super::{
     Counter,
-    chain::{self, Malformed, Request, Spans, Table},
+    chain::{self, MalformedRequest, Request, Spans, Table},
     device::{self, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES},
     inflight::Inflight,
 };
 use core::{ops::Range, ptr::NonNull, sync::atomic::Ordering};
 use nowait::Errno;
-use nowait_export::{Chore, Ended, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, Tag};
+use nowait_export::{Chore, Image, Kind, LentMemory, Loan, Medium, PIECE_BYTES, RequestEnd, Tag};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
@@ -108,7 +108,7 @@ struct Active {
 
 /// Whether all that is available has been taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakeOutcome {
     /// Yes; the driver kicks when there is more.
     All,
     /// No: it goes on when requests end.
@@ -205,29 +205,29 @@ impl<F> Ring<F> {
     }
 
     /// Takes what is available, as far as there is room. Does not wait.
-    pub fn take<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> Taken {
+    pub fn take<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> TakeOutcome {
         if self.stopped || self.broken {
-            return Taken::Waits;
+            return TakeOutcome::Waits;
         }
         let mut left = self.queue.size();
         loop {
             if self.in_flight() >= usize::from(self.queue.size()) {
-                return Taken::Waits;
+                return TakeOutcome::Waits;
             }
             if left == 0 {
-                return Taken::More;
+                return TakeOutcome::More;
             }
             match self.next_head() {
                 Ok(Some(head)) => {
                     left -= 1;
                     if !self.begin(head, medium, now_ns) {
-                        return Taken::Waits;
+                        return TakeOutcome::Waits;
                     }
                 }
                 Ok(None) => match self.queue.enable_notification(&*self.memory) {
                     // More came; a driver that only says so must not keep us.
                     Ok(true) => left -= 1,
-                    Ok(false) => return Taken::All,
+                    Ok(false) => return TakeOutcome::All,
                     Err(_) => return self.break_off(),
                 },
                 Err(()) => return self.break_off(),
@@ -251,10 +251,10 @@ impl<F> Ring<F> {
         }
     }
 
-    fn break_off(&mut self) -> Taken {
+    fn break_off(&mut self) -> TakeOutcome {
         self.broken = true;
         self.error.iter().for_each(Counter::signal);
-        Taken::Waits
+        TakeOutcome::Waits
     }
 
     /// Begins a request, or answers it at once; false: it has to wait, and so have those behind it.
@@ -269,7 +269,7 @@ impl<F> Ring<F> {
                 status = Some(request.status);
                 self.start(head, request, medium, now_ns)
             }
-            Err(Malformed { status: found }) => {
+            Err(MalformedRequest { status: found }) => {
                 status = found;
                 Fate::Answered(VIRTIO_BLK_S_IOERR, 0)
             }
@@ -546,8 +546,8 @@ impl<F> Ring<F> {
     }
 
     /// Takes the end of something that was asked of the medium.
-    pub fn end<M: Medium<File = F>>(&mut self, ended: Ended, medium: &mut M, now_ns: u64) {
-        let Ended { tag, result, chunk, .. } = ended;
+    pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
+        let RequestEnd { tag, result, chunk, .. } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
         active.parts_left -= 1;
         active.failed |= result.is_err();

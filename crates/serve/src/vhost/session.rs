@@ -6,7 +6,7 @@ use super::{
     Counter, Setup, device,
     inflight::Area,
     memory::{self, Memory},
-    worker::{Running, Stopped, Workers},
+    worker::{RingHandle, StoppedRing, Workers},
 };
 use nowait::{Errno, File};
 use nowait_export::Image;
@@ -47,7 +47,7 @@ struct QueueState {
     call: Option<Counter>,
     error: Option<Counter>,
     enabled: bool,
-    running: Option<Running>,
+    running: Option<RingHandle>,
 }
 
 fn failed(errno: Errno) -> Error {
@@ -95,7 +95,7 @@ impl Session {
         let queue = &mut self.queues[index];
         let Some(running) = queue.running.take() else { return Ok(()) };
         let stopped = self.workers.stop(running).map_err(failed)?;
-        let Stopped { next_available, kick, call, error } = stopped;
+        let StoppedRing { next_available, kick, call, error } = stopped;
         queue.next_available = next_available;
         (queue.kick, queue.call, queue.error) = (Some(kick), call, error);
         Ok(())

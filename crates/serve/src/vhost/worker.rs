@@ -2,7 +2,7 @@
 
 use super::{
     Counter, Ring,
-    ring::{Setup, Taken},
+    ring::{Setup, TakeOutcome},
 };
 use crate::{
     ServeError,
@@ -29,23 +29,23 @@ use std::{
 /// Serving threads for rings.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    threads: Mutex<Vec<Serving>>,
+    threads: Mutex<Vec<ThreadHandle>>,
     inboxes: Vec<Arc<Inbox<Order>>>,
     next: AtomicUsize,
 }
 
-type Serving = thread::JoinHandle<Result<(), ServeError>>;
+type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
 /// A ring that is served.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RingHandle {
     thread: usize,
     key: u64,
 }
 
 /// A ring that stands still: what is needed to start it again.
 #[derive(Debug)]
-pub(crate) struct Stopped {
+pub(crate) struct StoppedRing {
     pub(super) next_available: u16,
     pub(super) kick: Counter,
     pub(super) call: Option<Counter>,
@@ -55,7 +55,7 @@ pub(crate) struct Stopped {
 #[derive(Debug)]
 enum Order {
     Start(Box<Setup<File>>, Counter, SyncSender<Result<u64, Errno>>),
-    Stop(u64, SyncSender<Stopped>),
+    Stop(u64, SyncSender<StoppedRing>),
     Quit,
 }
 
@@ -92,19 +92,19 @@ impl Workers {
     /// # Errors
     /// `EINVAL`: the ring makes no sense. `EPERM`: its kick cannot be watched. `EIO`: the thread
     /// has failed.
-    pub(crate) fn serve(&self, setup: Setup<File>, kick: Counter) -> Result<Running, Errno> {
+    pub(crate) fn serve(&self, setup: Setup<File>, kick: Counter) -> Result<RingHandle, Errno> {
         let thread = self.next.fetch_add(1, Relaxed) % self.inboxes.len();
         let (answer, answered) = sync_channel(1);
         self.inboxes[thread].put(Order::Start(Box::new(setup), kick, answer));
         let key = answered.recv().map_err(|_| Errno::IO)??;
-        Ok(Running { thread, key })
+        Ok(RingHandle { thread, key })
     }
 
     /// Stops a ring: waits until its requests have ended.
     ///
     /// # Errors
     /// `EIO`: the thread has failed.
-    pub(crate) fn stop(&self, running: Running) -> Result<Stopped, Errno> {
+    pub(crate) fn stop(&self, running: RingHandle) -> Result<StoppedRing, Errno> {
         let (answer, answered) = sync_channel(1);
         self.inboxes[running.thread].put(Order::Stop(running.key, answer));
         answered.recv().map_err(|_| Errno::IO)
@@ -116,7 +116,7 @@ impl Workers {
     /// One of them has failed.
     pub(crate) fn quit(&self) -> Result<(), ServeError> {
         self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
-        let ended = |thread: Serving| {
+        let ended = |thread: ThreadHandle| {
             thread.join().unwrap_or_else(|_| Err(ServeError::new("a serving thread has panicked")))
         };
         core::mem::take(&mut *self.threads.lock()).into_iter().try_for_each(ended)
@@ -125,10 +125,10 @@ impl Workers {
 
 /// A ring, and what wakes it.
 #[derive(Debug)]
-struct Served {
+struct ActiveRing {
     ring: Ring<File>,
     kick: Counter,
-    stopping: Option<SyncSender<Stopped>>,
+    stopping: Option<SyncSender<StoppedRing>>,
 }
 
 #[derive(Debug)]
@@ -138,7 +138,7 @@ struct Worker {
     inbox: Arc<Inbox<Order>>,
     /// Taken out of it, not obeyed.
     orders: VecDeque<Order>,
-    rings: Slab<Served>,
+    rings: Slab<ActiveRing>,
     /// Rings to which something happened in this round.
     touched: Vec<u64>,
     /// Rings that had to give others their turn.
@@ -256,7 +256,7 @@ impl Worker {
         let mut ring = Ring::new(0, setup)?;
         let place = |key| {
             ring.owner = key;
-            Served { ring, kick, stopping: None }
+            ActiveRing { ring, kick, stopping: None }
         };
         let key = self.rings.insert_with(place).ok_or(Errno::NOMEM)?;
         self.event_loop
@@ -294,7 +294,7 @@ impl Worker {
             let Some(served) = self.rings.get_mut(*key) else { continue };
             #[cfg(test)]
             crate::failure::inject(crate::failure::At::Ring, self.shared.exports[0].name());
-            if served.ring.take(&mut self.event_loop.disk, now_ns) == Taken::More {
+            if served.ring.take(&mut self.event_loop.disk, now_ns) == TakeOutcome::More {
                 self.waiting.push(*key);
             }
             served.ring.notify();
@@ -309,12 +309,12 @@ impl Worker {
 
     /// Releases a ring, and tells the thread that wants it.
     fn release(&mut self, key: u64) {
-        let Some(Served { ring, kick, stopping }) = self.rings.remove(key) else { return };
+        let Some(ActiveRing { ring, kick, stopping }) = self.rings.remove(key) else { return };
         let _ = self.event_loop.epoll.remove(kick.raw());
         let next_available = ring.next_available();
         let (call, error) = ring.into_counters();
         if let Some(answer) = stopping {
-            let _ = answer.send(Stopped { next_available, kick, call, error });
+            let _ = answer.send(StoppedRing { next_available, kick, call, error });
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::support::{Memory, PLAIN, SMALL_SIZE, exports};
 use core::sync::atomic::Ordering;
 use nowait_export::{Image, Medium};
-use nowait_serve::vhost::{Counter, Ring, Setup, device, ring::Taken};
+use nowait_serve::vhost::{Counter, Ring, Setup, device, ring::TakeOutcome};
 use std::{os::fd::OwnedFd, sync::Arc};
 use virtio_bindings::{
     virtio_blk::VIRTIO_BLK_F_FLUSH,
@@ -228,7 +228,7 @@ impl Device {
             self.ring.notify();
             rounds += 1;
             assert!(rounds < 10_000, "it does not come to an end");
-            if taken != Taken::More && !ended_any {
+            if taken != TakeOutcome::More && !ended_any {
                 return;
             }
         }

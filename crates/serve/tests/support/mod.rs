@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use nowait::{Errno, IoBuffer};
-use nowait_export::{Chore, Chunk, Ended, Extent, Image, Loan, Medium, Pool, Properties, Tag};
+use nowait_export::{Chore, Chunk, Extent, Image, Loan, Medium, Pool, Properties, RequestEnd, Tag};
 use nowait_serve::nbd::{Limits, Security, Session};
 use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
@@ -18,7 +18,7 @@ pub(crate) const SMALL_SIZE: usize = 272 << 10;
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
     pub(crate) pool: Pool,
-    pub(crate) ended: VecDeque<Ended>,
+    pub(crate) ended: VecDeque<RequestEnd>,
     /// Fail everything with this.
     pub(crate) failure: Option<Errno>,
     /// Panic at the next request.
@@ -59,7 +59,7 @@ impl Memory {
     fn end(&mut self, tag: Tag, chunk: Option<Chunk>, extents: Vec<Extent>) {
         assert!(!core::mem::take(&mut self.panics), "injected");
         let result = self.failure.map_or(Ok(()), Err);
-        self.ended.push_back(Ended { tag, result, chunk, extents });
+        self.ended.push_back(RequestEnd { tag, result, chunk, extents });
     }
 }
 
@@ -140,7 +140,7 @@ impl Medium for Memory {
         self.end(tag, None, extents);
     }
 
-    fn pop(&mut self) -> Option<Ended> {
+    fn pop(&mut self) -> Option<RequestEnd> {
         if self.holds { None } else { self.ended.pop_front() }
     }
 }

@@ -1,7 +1,7 @@
 //! Drives striped over disks (RAID-0), and the buses that carry what disks read and write.
 
 use super::{
-    disk::{Arm, Command, Disk, Served},
+    disk::{Arm, Command, Disk, ServedCommand},
     machine::Job,
     transfer_ns,
 };
@@ -127,7 +127,7 @@ impl Array {
 
     /// Has a bus carry what a disk has served. What came from the media was carried meanwhile,
     /// as far as the bus was free.
-    fn carry(&mut self, disk: usize, ns: u64, served: Served) {
+    fn carry(&mut self, disk: usize, ns: u64, served: ServedCommand) {
         let command = served.command;
         let len = if command.kind == WorkKind::Flush { 0 } else { command.len };
         let bus = disk % self.bus_free_ns.len();

@@ -59,7 +59,7 @@ pub(super) struct Command {
 
 /// How a command that has left the arm was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Served {
+pub(super) struct ServedCommand {
     pub(super) command: Command,
     /// Its bytes came from the buffer: the bus carries them only now.
     pub(super) buffered: bool,
@@ -76,7 +76,7 @@ pub(super) struct Arm {
     elevator: u64,
     /// In the disk, with the time since when.
     tagged: Vec<(u64, Command)>,
-    busy: Option<(u64, Served)>,
+    busy: Option<(u64, ServedCommand)>,
     /// Where the arm is.
     head: u64,
     buffer: VecDeque<(u64, u64)>,
@@ -119,7 +119,7 @@ impl Arm {
     }
 
     /// Ends what the arm does, and begins the next.
-    pub(super) fn step(&mut self) -> Option<(u64, Served)> {
+    pub(super) fn step(&mut self) -> Option<(u64, ServedCommand)> {
         let (ns, served) = self.busy.take()?;
         self.start(ns);
         Some((ns, served))
@@ -139,7 +139,7 @@ impl Arm {
         let Some(index) = self.choose(now_ns) else { return };
         let (_, command) = self.tagged.swap_remove(index);
         let (end_ns, buffered) = self.serve(command, now_ns);
-        self.busy = Some((end_ns, Served { command, buffered }));
+        self.busy = Some((end_ns, ServedCommand { command, buffered }));
     }
 
     fn choose(&self, now_ns: u64) -> Option<usize> {

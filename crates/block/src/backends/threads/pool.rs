@@ -1,7 +1,7 @@
 //! The pool of workers: the ready list, the idle workers, and how they are called.
 
 use super::{
-    Carry, Deliver, Failed, ThreadsConfig,
+    Carry, Deliver, OnPanic, ThreadsConfig,
     ready::{Ready, Work, cancelled},
     run::BioRunner,
     watch::{PollSet, WatchStart, Watches},
@@ -98,14 +98,14 @@ impl State {
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingBios {
     bios: Vec<Bio>,
     closed: bool,
 }
 
 pub(super) struct Pool {
     /// Queued, not committed. Locked before `state`.
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingBios>,
     state: Mutex<State>,
     watches: Watches,
     in_flight: AtomicUsize,
@@ -115,7 +115,7 @@ pub(super) struct Pool {
     workers_max: usize,
     each: fn(),
     carry: Carry,
-    failed: Failed,
+    failed: OnPanic,
     name: String,
     process: i32,
 }

@@ -1,6 +1,6 @@
 //! Carries out one bio by blocking calls.
 
-use super::{Carry, Failed};
+use super::{Carry, OnPanic};
 use crate::{
     Completion,
     bio::{Bio, BioOp},
@@ -20,12 +20,12 @@ const PAGE_SIZE: usize = 4096;
 pub(super) struct BioRunner {
     priority: u16,
     carry: Carry,
-    failed: Failed,
+    failed: OnPanic,
 }
 
 impl BioRunner {
     /// Reads that of the calling thread.
-    pub(super) fn new(carry: Carry, failed: Failed) -> BioRunner {
+    pub(super) fn new(carry: Carry, failed: OnPanic) -> BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 

@@ -7,7 +7,7 @@ use crate::nbd::{
     wire::Header,
 };
 use nowait::Errno;
-use nowait_export::{Ended, Medium, PIECE_BYTES, Tag};
+use nowait_export::{Medium, PIECE_BYTES, RequestEnd, Tag};
 
 /// A read for which there is no memory: its data go one chunk after the other, each when the one
 /// before was sent. Nothing else of its client is in flight.
@@ -44,7 +44,7 @@ impl<F> Transmission<F> {
     /// Takes the end of a chunk of such a read.
     pub(super) fn chunk_ended<M: Medium<File = F>>(
         &mut self,
-        ended: Ended,
+        ended: RequestEnd,
         medium: &mut M,
         out: &mut Outbox,
         now_ns: u64,
