@@ -1,7 +1,7 @@
 //! Fills dist/: the tool, the two shared objects linked by the C compiler, and the C API.
 //!
 //! ```text
-//!   crates/cli ─────────► dist/bin/nowait
+//!   crates/cli ─────────► dist/bin/nowait, its debug information in dist/lib/debug (debug_file.rs)
 //!   crates/capi ────────► dist/lib/libnowait.so, libnowait.a …               (c_api.rs)
 //!   crates/faces (Rust) ──────────► libnowait_faces.a ─┐
 //!   exports.c, libaio.map ─────────────────────────────┼─► dist/lib/libaio.so.1
@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::{self, Result};
-use crate::{c_api, symbols};
+use crate::{c_api, debug_file, symbols};
 
 /// Where the C files and the version scripts lie.
 const SOURCES: &str = "crates";
@@ -115,7 +115,8 @@ pub(crate) fn run() -> Result {
 fn build_tool(dist: &Path) -> Result {
     let args = ["build", "--release", "-p", "nowait-cli"];
     process::stream(process::command("cargo", &args), |line| println!("{line}"))?;
-    install(&process::target().join("release/nowait"), &dist.join("bin/nowait"))
+    let built = process::target().join("release/nowait");
+    debug_file::install(&built, &dist.join("bin/nowait"), &dist.join("lib/debug"))
 }
 
 /// Builds the static archive of a package; returns the system libraries that it says it needs.

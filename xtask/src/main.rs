@@ -11,6 +11,7 @@
 
 mod c_api;
 mod ci;
+mod debug_file;
 mod dist;
 mod docs;
 mod examples;
