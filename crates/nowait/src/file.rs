@@ -22,11 +22,11 @@ use std::{
 };
 
 /// An open file of an engine. Cheap to clone: all clones are the same open file, which is closed
-/// when the last clone has gone and no request of a [`Queue`](crate::Queue) is under way on it.
+/// when the last clone has gone and no request of a [`Queue`](crate::Queue) is in flight on it.
 ///
 /// There is no position: every request names its offset. The methods here block, and go on after
 /// a signal; they may be called from several threads at once. They are not ordered with requests
-/// that are under way in a queue.
+/// that are in flight in a queue.
 #[derive(Clone)]
 pub struct File(Arc<Open>);
 
@@ -210,7 +210,7 @@ impl File {
 
     /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy: if the
     /// file is in the page cache (see [`CacheMode::User`](crate::CacheMode::User)), and all of
-    /// them are there. `None`: they are not, or somebody is changing them; read them.
+    /// them are there. `None`: they are not, or being changed; read them.
     ///
     /// While they are lent, writes to these pages wait: do not wait for one of them before you drop
     /// the guard. They stay in memory, so lend little and not for long.
@@ -279,7 +279,7 @@ impl File {
         while done < buffer.len() {
             let bytes = self.read_at(&mut buffer[done..], offset + done as u64)?;
             done += bytes;
-            // A direct read that stops inside a block has met the end of the file.
+            // A direct read that stops inside a block has reached the end of the file.
             if bytes == 0 || (done < buffer.len() && bytes % whole_blocks != 0) {
                 let error = self.refused(Kind::Read, Errno::NODATA, buffer.len() as u64, offset);
                 return Err(error.because(format!("the file ends after {done} bytes of it")));
@@ -502,8 +502,8 @@ impl fmt::Debug for File {
 }
 
 impl Drop for Open {
-    /// The last open of a cached file writes back what nobody has synced; errors stay with who
-    /// asks for a sync.
+    /// The last open of a cached file writes back what is not synced; errors stay with the caller
+    /// of a sync.
     fn drop(&mut self) {
         let Some(user) = self.user.take() else { return };
         if user.leave() && !self.nowait.is_the_parents() {

@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Options of opening a file.
 
 use crate::{Error, File, Nowait, align::Alignment};
 use nowait_file::UserFile;
