@@ -1,4 +1,4 @@
-//! Where a file's bytes lie on its device: what a later crash would leave.
+//! Finds a file's bytes on its device: what a later crash would leave.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! What is expensive to make and never changes: kept below the build folder.
+//! A cache of what is expensive to make and never changes, below the build folder.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

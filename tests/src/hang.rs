@@ -1,4 +1,4 @@
-//! Where a program hangs: told before it is killed, so that a deadline is a finding.
+//! The stack of a program that hangs, printed before it is killed, so that a deadline is a finding.
 
 use std::fmt::Write;
 use std::fs;

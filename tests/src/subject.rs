@@ -1,4 +1,4 @@
-//! How an unmodified program is launched: under the system's libaio or under nowait.
+//! Launches an unmodified program under the system's libaio or under nowait.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What becomes of requests when file systems are full, shared, frozen, replaced, read-only.
+//! Requests on file systems that are full, shared, frozen, replaced, read-only.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Where a job writes: at once, or all together when it is over.
+//! The log of a job: written at once, or all together when it is over.
 
 use std::cell::RefCell;
 

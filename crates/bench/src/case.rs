@@ -1,4 +1,4 @@
-//! What is measured: cases, the subjects of each, and what must come out.
+//! Cases: the subjects of each, and its targets.
 
 use crate::metric::Metric;
 use crate::runs::Runs;

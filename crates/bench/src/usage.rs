@@ -34,7 +34,7 @@ impl Used {
         }
     }
 
-    /// Returns the most of what was told at the ends of several threads.
+    /// Returns the maximum of what several threads reported at their ends.
     pub(crate) fn last(all: impl Iterator<Item = Self>) -> Self {
         all.fold(Self::default(), |a, b| Self {
             cpu_us: a.cpu_us.max(b.cpu_us),

@@ -1,4 +1,4 @@
-//! Which backends work on this machine, found by really using them.
+//! Probes: the backends that work on this machine, found by really using them.
 //!
 //! ```text
 //! uring     a ring is made, and a read goes through it     1–2 tenths of a millisecond each

@@ -1,4 +1,4 @@
-//! What is special about io_uring and native AIO.
+//! Tests of io_uring and native AIO alone.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Segments,

@@ -1,4 +1,4 @@
-//! What is special about the thread backend: lanes, workers, rights, delivery, its end.
+//! Tests of the thread backend alone: lanes, workers, rights, delivery, its end.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Lane, Segments,

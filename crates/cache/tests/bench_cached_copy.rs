@@ -1,4 +1,4 @@
-//! How much of the bare speed of memory a cached read keeps.
+//! The speed of a cached read, against the bare speed of memory.
 //!
 //! `BENCH=1 cargo test --release -p nowait-cache --test bench_cached_copy -- --nocapture`
 

@@ -1,4 +1,4 @@
-//! What every function does: errors become negative numbers and a text of the thread, panics end
+//! The guard of every function: errors become negative numbers and a text of the thread, panics end
 //! here, the C library's `errno` stays.
 
 use core::ffi::{c_char, c_int};

@@ -1,4 +1,4 @@
-//! What a request asks for, and its memory.
+//! Requests of C: their fields and their memory.
 
 use crate::{File, file::vector, guard::Failure};
 use core::{ffi::c_void, time::Duration};

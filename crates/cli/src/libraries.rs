@@ -45,7 +45,7 @@ impl Via {
 /// Finds the library in `$NOWAIT_LIBDIR`, or else beside the directory of this executable.
 ///
 /// # Errors
-/// It is in none of these places, or its path cannot be told to the loader.
+/// It is in none of these places, or its path cannot be given to the loader.
 pub(crate) fn find(via: Via) -> Result<PathBuf> {
     let name = via.file_name();
     let places = match std::env::var_os(LIBDIR).filter(|dir| !dir.is_empty()) {

@@ -1,4 +1,4 @@
-//! Which rows meet their source, and with which figures: a change of behaviour shows here.
+//! The rows that meet their source, with their figures: a change of behaviour shows here.
 //!
 //! `PAPER_GOLDEN=write cargo test -p nowait-paper --test golden` writes the lists anew; the
 //! difference is then to be explained by the commit that makes it.

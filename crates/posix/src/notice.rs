@@ -1,4 +1,4 @@
-//! How the application is notified of an end: not at all, by a signal, by a function in a thread.
+//! Notification of the application at an end: none, by a signal, by a function in a thread.
 
 use crate::{notifiers::Notifiers, posix::Shared};
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel};

@@ -1,4 +1,4 @@
-//! How a request ended, in memory of the application, and the threads that sleep for it.
+//! The outcome of a request in memory of the application, and the threads that sleep for it.
 //!
 //! One word, changed in one step:
 //!

@@ -1,4 +1,4 @@
-//! What clients can make the server keep in memory, as the allocator and the pool count it.
+//! Bounds on the memory that clients can make the server use, by the allocator and the pool.
 
 #[path = "support/guest.rs"]
 mod guest_support;

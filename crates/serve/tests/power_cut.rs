@@ -4,7 +4,7 @@
 //! go to a simulated device instead of the kernel. Clients write whole sectors, some of them with
 //! FUA, and flush; what they were told goes to the oracle, which judges what is left after the cut.
 //! There are two connections to one image, which may do that: a flush by one makes durable what the
-//! other was told is written.
+//! other was answered is written.
 //!
 //! The threads are real: a seed decides what is asked and what the device does to it, not which of
 //! several requests in flight comes first.

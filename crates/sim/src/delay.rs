@@ -1,4 +1,4 @@
-//! How long requests take, and which of those that wait is served next.
+//! Service times of requests, and the choice of the one that is served next.
 
 use crate::prng::Prng;
 

@@ -1,4 +1,4 @@
-//! What the counters must show: no kick in vain, no page read twice, few retries, and each
+//! Claims on the counters: no kick in vain, no page read twice, few retries, and each
 //! operation ended once.
 
 use nowait_cache::Cache;

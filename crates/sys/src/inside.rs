@@ -135,7 +135,7 @@ pub fn is_in_handler() -> bool {
 }
 
 /// Forgets a handler that has left by longjmp(3): the stack has grown back over its frame. (On a
-/// stack of its own that lies above this one it cannot be told from one that runs.)
+/// stack of its own that lies above this one it is not distinguishable from one that runs.)
 #[cold]
 fn is_handler_running(here: &Here) -> bool {
     let deepest = 0u8;

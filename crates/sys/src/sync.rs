@@ -1,4 +1,4 @@
-//! What threads share and sleep on: the one switch between the real primitives and loom's.
+//! Synchronization: the one switch between the real primitives and loom's.
 
 #[cfg(loom)]
 mod model;

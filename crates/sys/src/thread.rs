@@ -1,4 +1,4 @@
-//! What a library's own threads need: no signals of the application, a name, an identity.
+//! Support for a library's own threads: no signals of the application, a name, an identity.
 
 use crate::{Errno, errno, inside::Inside, sys};
 

@@ -1,4 +1,4 @@
-//! What the documents point to is there: linked files and headings, and files named in backticks.
+//! Links of the documents: linked files and headings, and files named in backticks, exist.
 //!
 //! Every page below `docs/` is in `docs/SUMMARY.md`, and links from there to nothing that the book
 //! does not hold (`cargo x docs` makes it).

@@ -1,4 +1,4 @@
-//! What a document quotes from a file is in the file.
+//! Quotations: the text that a document quotes from a file is in the file.
 //!
 //! A line `<!-- from crates/x/y.rs -->` in a document says that the block of code below it is
 //! lines of that file, as they stand there: so it is compiled and tested, and cannot age.

@@ -1,4 +1,4 @@
-//! What the tables of the documents name as code and as tests is there.
+//! Tables of the documents: the code and the tests that they name exist.
 
 use super::Finding;
 use super::source::{Source, words};

@@ -1,4 +1,4 @@
-//! What two measurements differ in before any figure is looked at.
+//! Settings in which two measurements differ, before any figure is looked at.
 
 use std::collections::BTreeMap;
 

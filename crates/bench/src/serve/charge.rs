@@ -1,4 +1,4 @@
-//! What the kernel caches of files and devices for a server: its memory cgroup tells, where one can
+//! The page cache charged to a server: its memory cgroup tells, where one can
 //! be made. The machine's counters tell it only on a machine that does nothing else.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What an io_uring has in flight, and which of it a cancellation means.
+//! The requests of an io_uring in flight, and the look-up of those that are cancelled.
 //!
 //! Requests of devices are few, as many as the queue is deep, and are looked through. Polls and
 //! streams wait for readiness, there may be a hundred thousand of them, and they are found by their

@@ -1,4 +1,4 @@
-//! What reads and writes do.
+//! Claims on reads and writes.
 
 use super::{
     Claim, FILE_BYTES, Fixture,

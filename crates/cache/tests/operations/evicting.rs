@@ -1,4 +1,4 @@
-//! Which pages stay, and which operations wait when frames run out.
+//! Eviction: the pages that stay, and the operations that wait when frames run out.
 
 use crate::rig::{KIB, MIB, PAGE, Rig};
 use nowait_block::BioOp;

@@ -1,4 +1,4 @@
-//! What ends without an iteration, and what is left as it was.
+//! The fast paths: operations that end without an iteration, or leave everything as it was.
 
 use crate::rig::{KIB, MIB, PAGE, Rig};
 use nowait_cache::{OpenFile, Tag};

@@ -1,4 +1,4 @@
-//! What the tests of the native API share.
+//! Support for the tests of the native API.
 
 use nowait::{BackendChoice, CacheMode, File, Nowait, OpenOptions, SubmitMode};
 use nowait_block::conformance::note_skip_here;

@@ -1,4 +1,4 @@
-//! What is in flight, in memory that the VMM keeps: the server after us does it again.
+//! The in-flight region, in memory that the VMM keeps: the next server repeats its requests.
 //!
 //! ```text
 //!  region of a queue   features u64 · version u16 · size u16 · last u16 · used u16 · entries

@@ -1,4 +1,4 @@
-//! Which seeds the tests run.
+//! The seeds that the tests run.
 
 use nowait_simulator::{Profile, Scenario, shrink::explain};
 use std::ops::Range;

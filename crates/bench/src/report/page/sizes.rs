@@ -104,7 +104,7 @@ impl Family<'_> {
             };
             let mut points: Vec<(f64, f64)> = self.cases.iter().filter_map(point).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            // Blue is the first of ours; its relatives are told apart like all others.
+            // Blue is the first of ours; its relatives are distinguished like all others.
             let is_first = Some(*engine) == ours;
             let class = if is_first { "ours".to_owned() } else { format!("s{}", index % 8) };
             let name = engine.split('/').next().unwrap_or(engine).to_owned();

@@ -1,4 +1,4 @@
-//! How times are distributed: for each engine a line from the median to the maximum.
+//! The distribution of times: for each engine a line from the median to the maximum.
 
 use super::axis::Scale;
 use super::rows::{Row, RowPlot, Shape};
