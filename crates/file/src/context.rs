@@ -82,7 +82,7 @@ impl Context {
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
     pub fn new(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
-        engine.clear_graves();
+        engine.drop_deferred();
         let stats = Stats::new(engine.config().stats);
         let io = IoContext::new(id, slots(nr, engine.cpus()), stats)?;
         let context = Context::make(engine, io, engine.own_queue());
@@ -338,7 +338,7 @@ impl Context {
         }
         let bell = Arc::new(self.bell()?);
         let number = self.counter.get_or_init(|| {
-            // Whoever rings has the context; the last reference is the one that is buried.
+            // Whoever rings has the context; the last reference is the one that is deferred.
             let rings = Arc::downgrade(&bell);
             self.io.set_on_event(Box::new(move || {
                 rings.upgrade().iter().for_each(|bell| bell.notify());
@@ -518,7 +518,7 @@ impl Context {
     /// # Errors
     /// `EINVAL`: it is being destroyed already.
     pub fn destroy(&self) -> Result<(), Errno> {
-        self.engine.clear_graves();
+        self.engine.drop_deferred();
         self.io.destroy(|| {
             for request in self.in_flight.endless() {
                 self.cancel_request(&request);
@@ -571,11 +571,11 @@ impl Drop for Context {
         // descriptors of queue and counters are in the application's table.
         if hold::in_engine_table() {
             // The pump has the queue too, and would be the last to drop it, here, if somebody
-            // cleared the graves before it goes.
+            // dropped what is deferred before it goes.
             drop(self.io.take_pump());
             debug_assert!(own.as_ref().is_none_or(|own| Arc::strong_count(own) == 1));
             let bells = (self.counter.take(), self.loop_bell.take(), self.masked.take_all());
-            self.engine.bury((own, bells));
+            self.engine.defer_drop((own, bells));
         }
     }
 }
@@ -593,9 +593,9 @@ mod tests {
     use super::*;
     use crate::{BackendChoice, Config};
 
-    /// On a thread of the engine: the last of a context's queue must be what is buried.
+    /// On a thread of the engine: the last of a context's queue must be what is deferred.
     #[test]
-    fn a_context_that_ends_in_the_engine_buries_all_of_its_queue() {
+    fn a_context_that_ends_in_the_engine_defers_the_drop_of_all_of_its_queue() {
         for backend in [BackendChoice::Kaio, BackendChoice::Uring] {
             let config = Config { backend, ..Config::default() };
             let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else { continue };
@@ -606,8 +606,8 @@ mod tests {
                 drop(context);
             });
             ended.join().unwrap();
-            assert_eq!(queue.strong_count(), 1, "buried");
-            engine.clear_graves();
+            assert_eq!(queue.strong_count(), 1, "deferred");
+            engine.drop_deferred();
             assert_eq!(queue.strong_count(), 0);
             engine.shutdown();
         }

@@ -2,13 +2,15 @@
 
 pub(crate) mod cleaner;
 pub mod owner;
+pub(crate) mod parker;
 pub(crate) mod section;
 
 use crate::{
-    Command, Config, Context, Kind, Parts,
+    Command, Config, Context, Kind, Parts, UserFile,
+    cached::CachedFiles,
     failure::Failures,
     hints::{StreamHints, filesystem::FileSystems},
-    hold::{self, HeldFd, Holds},
+    hold::{self, BothTables, Deferred, HeldFd, Holds},
     limits::Throttle,
     order::{Orders, StreamQueues},
     parts::{Backends, Clock, Executor, Workers},
@@ -17,7 +19,6 @@ use crate::{
         Place, Plug, Route,
         driver::{self, Driver},
     },
-    user::{UserFile, Users},
 };
 use cleaner::Cleaner;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -29,7 +30,7 @@ use nowait_cache::{Cache, cache::IoCounts};
 use nowait_retry::{Request, RunList};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
-    Errno,
+    Errno, Fd,
     cred::Credentials,
     fdtable,
     file::{self, Stat, rwf},
@@ -67,8 +68,8 @@ pub struct Engine {
     kicked: Arc<RunList<FileOperation>>,
     holds: Holds,
     orders: Orders,
-    turns: StreamQueues,
-    seen: StreamHints,
+    stream_queues: StreamQueues,
+    stream_hints: StreamHints,
     filesystems: FileSystems,
     pub(crate) throttle: Throttle,
     pub(crate) failures: Failures,
@@ -81,10 +82,10 @@ pub struct Engine {
     loops: Mutex<Vec<Weak<Context>>>,
     /// The page cache, made at first use.
     cache: Lazy<Arc<Cache>>,
-    users: Users,
+    cached_files: CachedFiles,
     /// Own queues and counters of contexts that ended on a thread of the engine, to be dropped on
     /// another.
-    graves: Mutex<Vec<Box<dyn Send>>>,
+    deferred: Arc<Deferred<Box<dyn Send>>>,
     cpus: u32,
 }
 
@@ -124,8 +125,8 @@ impl Engine {
             kicked: Arc::new(RunList::with_wake(section::bell(engine.clone()))),
             holds: Holds::new(local.moved_high(), remote.raw()),
             orders: Orders::default(),
-            turns: StreamQueues::default(),
-            seen: StreamHints::default(),
+            stream_queues: StreamQueues::default(),
+            stream_hints: StreamHints::default(),
             filesystems: FileSystems::default(),
             throttle: Throttle::new(config.limits),
             failures: Failures::default(),
@@ -134,8 +135,8 @@ impl Engine {
             own_queues: AtomicUsize::new(0),
             loops: Mutex::default(),
             cache: Lazy::default(),
-            users: Users::default(),
-            graves: Mutex::default(),
+            cached_files: CachedFiles::default(),
+            deferred: Arc::default(),
             cpus,
             config,
         });
@@ -214,14 +215,15 @@ impl Engine {
         None
     }
 
-    pub(crate) fn bury(&self, remains: impl Send + 'static) {
-        self.graves.lock().push(Box::new(remains));
+    /// Leaves something to be dropped on a thread of the application: its descriptors are in the
+    /// application's table.
+    pub(crate) fn defer_drop(&self, value: impl Send + 'static) {
+        self.deferred.put(Box::new(value));
     }
 
-    /// Drops what is buried; on a thread of the application.
-    pub fn clear_graves(&self) {
-        let graves = core::mem::take(&mut *self.graves.lock());
-        drop(graves);
+    /// Drops what was deferred; on a thread of the application.
+    pub fn drop_deferred(&self) {
+        drop(self.deferred.take());
     }
 
     pub(crate) fn own_queue_dropped(&self) {
@@ -263,7 +265,7 @@ impl Engine {
     /// Returns the descriptors the engine has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut ours = vec![self.holds.local_fd()];
-        self.users.all().iter().for_each(|file| ours.extend(file.descriptors()));
+        self.cached_files.all().iter().for_each(|file| ours.extend(file.descriptors()));
         ours
     }
 
@@ -332,21 +334,21 @@ impl Engine {
         &self.orders
     }
 
-    pub(crate) fn turns(&self) -> &StreamQueues {
-        &self.turns
+    pub(crate) fn stream_queues(&self) -> &StreamQueues {
+        &self.stream_queues
     }
 
-    pub(crate) fn seen(&self) -> &StreamHints {
-        &self.seen
+    pub(crate) fn stream_hints(&self) -> &StreamHints {
+        &self.stream_hints
     }
 
-    pub(crate) fn users(&self) -> &Users {
-        &self.users
+    pub(crate) fn cached_files(&self) -> &CachedFiles {
+        &self.cached_files
     }
 
     /// Returns the user file of the inode behind a `stat`, if one is open.
     pub fn user_file(&self, stat: &Stat) -> Option<Arc<UserFile>> {
-        self.users.with_key((stat.dev, stat.ino))
+        self.cached_files.with_key((stat.dev, stat.ino))
     }
 
     /// Returns the flags of a transfer. A write appends, or does not, as it was to when it was
@@ -364,12 +366,12 @@ impl Engine {
 
     /// Tells, without a lock, whether there is a user file.
     pub fn has_user_files(&self) -> bool {
-        self.users.have_any()
+        self.cached_files.have_any()
     }
 
     /// Tells, without a lock, whether the inode behind a `stat` may have a user file: no is right.
     pub fn may_have_user_file(&self, stat: &Stat) -> bool {
-        self.users.may_have((stat.dev, stat.ino))
+        self.cached_files.may_have((stat.dev, stat.ino))
     }
 
     /// Tells whether a page cache of ours can serve the file behind `fd`, which has this `stat`: a
@@ -390,7 +392,7 @@ impl Engine {
     /// Returns the user file of the inode behind `fd`, in whatever mode that was opened: while it
     /// is cached here, every request of the engine on it goes through the cache (M6).
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
-        self.users.find(fd)
+        self.cached_files.find(fd)
     }
 
     /// Runs `change`, which changes the inode `key` past the page cache and waits for nothing of
@@ -401,7 +403,7 @@ impl Engine {
         key: crate::order::InodeKey,
         change: impl FnOnce() -> T,
     ) -> Option<T> {
-        let _write = self.users.begin_write(key).ok()?;
+        let _write = self.cached_files.begin_write(key).ok()?;
         Some(change())
     }
 
@@ -430,6 +432,12 @@ impl Engine {
             }
         }
         Err(Errno::AGAIN)
+    }
+
+    /// Brings a descriptor of the application's table into the engine's, too.
+    pub(crate) fn in_both_tables(&self, here: Fd) -> Result<Arc<BothTables>, Errno> {
+        let there = self.hold_for_good(here.raw())?;
+        Ok(Arc::new(BothTables::new(here, there, self.deferred.clone())))
     }
 
     /// Has bios of the page cache carried out; from a thread that serves no queue.
@@ -540,7 +548,7 @@ impl Engine {
         if let Some(cache) = self.cache_in_use() {
             cache.clean(u64::MAX, bios);
         }
-        self.users.kept.tidy()
+        self.cached_files.dirty.tidy()
     }
 
     /// Has user files cleaned from now on, and what waits for their loans run, where there is no
@@ -557,7 +565,7 @@ impl Engine {
 
     /// Writes what user files have to write, and waits for it; errors stay with the files.
     pub fn write_back(self: &Arc<Self>) {
-        for file in self.users.all() {
+        for file in self.cached_files.all() {
             let _ = file.settle(self);
         }
     }
@@ -573,14 +581,13 @@ impl Engine {
         if let Some(cleaner) = &self.cleaner {
             cleaner.stop();
         }
-        self.users.kept.clear();
+        self.cached_files.dirty.clear();
         if let Some(driver) = &self.driver {
             driver.stop();
         }
         self.end_owned();
         self.workers().shutdown();
-        self.clear_graves();
-        self.users.graves.clear();
+        self.drop_deferred();
         Plug::drop_spare(self);
     }
 }

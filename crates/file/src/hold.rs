@@ -7,10 +7,16 @@
 //!
 //! * `channel`: open files on their way into the engine's table
 //! * `held`: the files that requests hold, each by its number in that table
+//! * `both`: a descriptor of the engine that stands in both tables
+//! * `deferred`: what is closed later, on a thread with the other table
 
+mod both;
 mod channel;
+mod deferred;
 mod held;
 
+pub(crate) use both::BothTables;
+pub(crate) use deferred::Deferred;
 pub use held::{HeldFd, Holds};
 
 use std::cell::Cell;

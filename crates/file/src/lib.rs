@@ -16,7 +16,7 @@
 //! | [`submit`] | from a command to a result or a request: validation, the attempt inline, the route |
 //! | [`context`] | a context with its own queue, in which a program submits and waits |
 //! | [`request`] | the iterations of what was not over inline, and its event |
-//! | [`user`] | files cached by the engine's own page cache; [`exclusion`], `kernel_writes`: what passes it by |
+//! | [`cached`] | files in the engine's own page cache, and what passes it by |
 //! | [`route`] | the plug, the driver, the own queue: where bios go, and what brings completions |
 //! | [`engine`] | what a process has once: threads, and the state that all contexts share |
 //!
@@ -32,42 +32,35 @@
 //! | [`parts`] | what an engine is made of: backends, clock, executor; [`config`]: how it is set up |
 //! | [`turn`] | the loops of threads, one turn at a time; `failure`: threads that fail |
 //!
-//! `submit` is imported by no other module. `context`, `request`, `user`, `route` and `engine`
+//! `submit` is imported by no other module. `context`, `request`, `cached`, `route` and `engine`
 //! import each other: a request holds its context until its event is there, the context finds its
 //! requests to cancel them, and the engine runs requests, which hand their bios to it. That is the
 //! one circle, and `cargo x tidy` keeps it from growing.
 
+pub mod cached;
 pub mod command;
 pub mod config;
 pub mod context;
 pub mod engine;
-pub mod exclusion;
 mod failure;
 pub mod hints;
 pub mod hold;
-mod inode_marks;
-mod kept;
-mod kernel_writes;
 pub mod limits;
 pub mod order;
-mod parker;
 pub mod parts;
 pub mod request;
 pub mod route;
 pub mod submit;
-mod submit_user;
 pub mod turn;
-pub mod user;
 
+pub use cached::{Exclusion, Opened, UserFile, UserOperation};
 pub use command::{Command, Kind};
 pub use config::{BackendChoice, Config, SubmitMode};
 pub use context::Context;
 pub use engine::Engine;
-pub use exclusion::Exclusion;
 pub use nowait_cache::Ahead;
 pub use nowait_retry::{Sink, outcome};
 pub use order::{InodeKey, Link, Links};
 pub use parts::Parts;
 pub use request::event::Target;
-pub use submit_user::{Lookahead, Transfer};
-pub use user::{Opened, UserFile, UserOperation};
+pub use submit::cached::{Lookahead, Transfer};

@@ -13,13 +13,12 @@ pub(crate) mod in_flight;
 pub(crate) mod stream;
 
 use crate::{
-    Command, Context, Engine, Kind, Target,
+    Command, Context, Engine, Kind, Target, UserOperation,
+    cached::kernel_writes::KeptWrite,
     command::open_for,
     hold::{self, HeldFd},
-    kernel_writes::KeptWrite,
     order::{self, Access, InodeKey, Links, StreamTicket, Ticket, reach},
     route::{Place, Plug, Route},
-    user::UserOperation,
 };
 use in_flight::Key as InFlightKey;
 use nowait_block::{Bio, BioOp, Lane, Segments, bio::Descriptor};
@@ -140,7 +139,7 @@ impl FileOperation {
     pub(crate) fn take_place(&mut self, wait: &Wait<'_, Self>) {
         let engine = self.target.context.engine();
         if let Some(stream) = self.stream {
-            self.turn = Some(engine.turns().enter(stream, || wait.entry()));
+            self.turn = Some(engine.stream_queues().enter(stream, || wait.entry()));
             return;
         }
         let ((range, access), Some(key)) = (reach(&self.command), self.inode) else { return };
@@ -183,7 +182,7 @@ impl FileOperation {
             engine.orders().leave(&ticket);
         }
         if let Some(turn) = self.turn.take() {
-            engine.turns().leave(&turn);
+            engine.stream_queues().leave(&turn);
         }
     }
 

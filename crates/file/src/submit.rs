@@ -4,6 +4,7 @@
 //! into a [`FileOperation`] that an own queue, the driver or a worker carries on.
 
 mod buffered;
+pub mod cached;
 mod direct;
 mod inline;
 mod linked;
@@ -13,8 +14,8 @@ mod rights;
 mod stream;
 
 use crate::{
-    Command, Context, Kind, Target, engine::section::Section, hold::HeldFd, route::Plug,
-    user::BothTables,
+    Command, Context, Kind, Target, engine::section::Section, hold::BothTables, hold::HeldFd,
+    route::Plug,
 };
 use linked::Native;
 use nowait_retry::stats::{Counter, Counters};

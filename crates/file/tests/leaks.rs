@@ -51,13 +51,13 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
             context.destroy().unwrap();
         };
         (0..100).for_each(one);
-        engine.clear_graves();
+        engine.drop_deferred();
         let (before, memory) = (belongings(), resident_bytes());
         let (is_kaio, aio_before) = (engine.backend() == "kaio", aio_nr());
         let full = std::env::var_os("SCALE").is_some_and(|scale| scale == "full");
         let count = if full { 10_000 } else { 200 };
         (0..count).for_each(one);
-        engine.clear_graves();
+        engine.drop_deferred();
         // The kernel takes its own contexts down some milliseconds later. Other processes have
         // such contexts too; if ours were left behind, it would be room for 192 requests each.
         let room = i64::from(is_kaio) * count as i64 * 192;
@@ -67,7 +67,7 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         // then closed by the next who makes one.
         let begin = Instant::now();
         let after = loop {
-            engine.clear_graves();
+            engine.drop_deferred();
             let after = belongings();
             let gone = after.0 <= files && after.2 <= rings && !is_left();
             if gone || begin.elapsed() > Duration::from_secs(30) {

@@ -1,6 +1,6 @@
 //! Open files on their way into the engine's descriptor table.
 
-use super::in_engine_table;
+use super::{Deferred, in_engine_table};
 use core::sync::atomic::{
     AtomicBool,
     Ordering::{AcqRel, Relaxed, Release},
@@ -23,7 +23,7 @@ pub(super) struct FdChannel {
     /// A submitter waits for room: files are to be taken in before their requests' turn.
     congested: AtomicBool,
     /// Numbers in the engine's table that a thread outside gave up.
-    closing: Mutex<Vec<i32>>,
+    closing: Deferred<i32>,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl FdChannel {
             remote_here: OnceLock::new(),
             arrived: Mutex::default(),
             congested: AtomicBool::new(false),
-            closing: Mutex::default(),
+            closing: Deferred::default(),
         }
     }
 
@@ -127,7 +127,7 @@ impl FdChannel {
     pub(super) fn close_in_engine(&self, number: i32) {
         match in_engine_table() {
             true => fd::close(number),
-            false => self.closing.lock().push(number),
+            false => self.closing.put(number),
         }
     }
 
@@ -159,7 +159,6 @@ impl FdChannel {
             arrived.take_in(tag, fd);
         }
         drop(arrived);
-        let numbers = core::mem::take(&mut *self.closing.lock());
-        numbers.into_iter().for_each(fd::close);
+        self.closing.take().into_iter().for_each(fd::close);
     }
 }

@@ -7,7 +7,7 @@
 use super::FileOperation;
 use crate::{
     Command, Context,
-    kernel_writes::{KeptWrite, KernelWrites, Places},
+    cached::kernel_writes::{KeptWrite, KernelWrites, Places},
     order::InodeKey,
     route::{
         Route,

@@ -70,7 +70,7 @@ impl Pump for OwnPump {
         let engine = &self.engine;
         let starts_others = engine.cache_in_use().is_some()
             || !engine.orders().is_empty()
-            || !engine.turns().is_empty();
+            || !engine.stream_queues().is_empty();
         let need = if starts_others { need.min(1) } else { need };
         self.queue.reap(&mut self.collected.lock().completions, need, deadline)
     }
@@ -82,7 +82,7 @@ impl Pump for OwnPump {
             return;
         }
         let Some(context) = self.context.upgrade() else { return completions.clear() };
-        let writes = &context.engine().users().writes;
+        let writes = &context.engine().cached_files().writes;
         let bytes = context.direct.end(completions, (events, unfinished), writes);
         context.dismiss(events.len(), bytes);
         context.io().stats().add(|c| &c.iterations, events.len() as u64);

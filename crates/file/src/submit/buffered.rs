@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Command, SubmitMode,
-    kernel_writes::KernelWrite,
+    cached::kernel_writes::KernelWrite,
     order::reach,
     request::{FileOperation, event::Reply},
     route::Route,
@@ -72,7 +72,7 @@ impl<'a> Submission<'a> {
             let engine = self.context.engine();
             if engine.orders().is_empty()
                 && self.tries_inline(command)
-                && let Some(_write) = engine.users().begin_unknown(self.context)
+                && let Some(_write) = engine.cached_files().begin_unknown(self.context)
                 && let Attempt::Done(Ok(bytes)) = self.transfer(command, 0)
             {
                 self.end(&reply, Ok(bytes));
@@ -119,7 +119,7 @@ impl<'a> Submission<'a> {
         stat: &Stat,
         reply: &Reply,
     ) -> Result<Option<KernelWrite<'a>>, Errno> {
-        match self.context.engine().users().begin_write((stat.dev, stat.ino)) {
+        match self.context.engine().cached_files().begin_write((stat.dev, stat.ino)) {
             Ok(write) => Ok(Some(write)),
             Err(file) => self.start_cached(&file, command, reply).map(|()| None),
         }

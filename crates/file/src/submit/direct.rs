@@ -3,7 +3,7 @@
 use super::{Reason, Submission, inline::LazyStat};
 use crate::{
     Command, Kind,
-    kernel_writes::KernelWrite,
+    cached::kernel_writes::KernelWrite,
     order::InodeKey,
     request::{FileOperation, direct::DirectRequest, event::Reply},
     route::Route,
@@ -85,7 +85,7 @@ impl<'a> Submission<'a> {
             self.own_used = true;
             return Ok(());
         }
-        let write = write.map(|places| context.engine().users().writes.remember(places));
+        let write = write.map(|places| context.engine().cached_files().writes.remember(places));
         context.dismiss(1, len);
         // Another thread took the last place.
         let route = context.engine().async_route();

@@ -3,11 +3,10 @@
 
 use super::Submission;
 use crate::{
-    Command, Kind,
+    Command, Kind, Opened,
     order::Links,
     request::{FileOperation, event::Reply},
     route::Route,
-    user::Opened,
 };
 use nowait_sys::{Errno, file};
 

@@ -38,7 +38,7 @@ impl Submission<'_> {
     /// Tells whether the file is a stream, if it was when its number was looked at last: an attempt
     /// at an offset would only say so once more.
     pub(crate) fn is_stream_still(&self, status: &mut LazyStat) -> Result<bool, Errno> {
-        let (seen, fd) = (self.context.engine().seen(), status.fd);
+        let (seen, fd) = (self.context.engine().stream_hints(), status.fd);
         if !seen.is_stream(fd) {
             return Ok(false);
         }
@@ -56,9 +56,9 @@ impl Submission<'_> {
         stat: &Stat,
     ) -> Result<(), Errno> {
         let engine = self.context.engine();
-        engine.seen().looked(command.fd, true);
+        engine.stream_hints().looked(command.fd, true);
         let turn = stream::turn(stat, command.kind);
-        let in_turn = !turn.is_some_and(|turn| engine.turns().is_taken(turn));
+        let in_turn = !turn.is_some_and(|turn| engine.stream_queues().is_taken(turn));
         let mut way = StreamWait::Ready;
         let asks = in_turn && !self.leaves_attempt_to_ring(command, &reply, stat)?;
         let attempt = match asks {
@@ -66,7 +66,7 @@ impl Submission<'_> {
             false => Attempt::Waits,
         };
         if asks && command.kind == Kind::Read {
-            engine.seen().asked(command.fd, attempt == Attempt::Waits);
+            engine.stream_hints().asked(command.fd, attempt == Attempt::Waits);
         }
         match attempt {
             Attempt::Over(Err(errno)) if stream::is_refusal(errno, command, stat) => {
@@ -125,7 +125,7 @@ impl Submission<'_> {
         if !may || self.stream_route(reply) != Route::Own {
             return Ok(false);
         }
-        if !self.context.engine().seen().waits(command.fd) {
+        if !self.context.engine().stream_hints().waits(command.fd) {
             return Ok(false);
         }
         command.refresh()?;

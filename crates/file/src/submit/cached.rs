@@ -1,16 +1,17 @@
 //! From a command to what a user file does with it: the copy of what is cached, or a request.
 
+use super::Submission;
 use crate::{
     Command, Kind, UserFile,
+    cached::{Opened, UserOperation},
     engine::section::Section,
+    hold::BothTables,
     order::{Access, reach},
     request::{FileOperation, event::Reply},
     route::{
         Place, Plug, Route,
         own_queue::{REQUEST_BYTES, RUN_BYTES_MAX},
     },
-    submit::Submission,
-    user::{BothTables, Opened, UserOperation},
 };
 use nowait_block::bio::Descriptor;
 use nowait_cache::{Ahead, FRAME_BYTES, copy::User};
@@ -148,8 +149,8 @@ impl Submission<'_> {
             return Ok(Some(both.clone()));
         }
         let engine = self.context.engine();
-        engine.users().graves.clear();
-        let both = BothTables::new(engine, fd::duplicate(number, fd::high_floor())?)?;
+        engine.drop_deferred();
+        let both = engine.in_both_tables(fd::duplicate(number, fd::high_floor())?)?;
         self.counter_everywhere = Some((number, both.clone()));
         Ok(Some(both))
     }

@@ -161,7 +161,7 @@ impl KeptWrite {
 
 impl Drop for KeptWrite {
     fn drop(&mut self) {
-        self.context.engine().users().writes.leave(self.places);
+        self.context.engine().cached_files().writes.leave(self.places);
     }
 }
 

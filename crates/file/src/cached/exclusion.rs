@@ -1,23 +1,27 @@
-//! A user file and what is done to it past its cache: plain system calls, a close, a mapping.
+//! What is done to a cached file past its cache: plain system calls, a close, a mapping.
 //!
 //! ```text
 //! settle      what was written is in the file: before somebody looks at it elsewhere
 //! exclude     the same, nothing stays cached, and no request runs until the file has been changed
 //!             elsewhere
 //! give_up     the same, and never again: the kernel's cache serves the file from then on
+//! set_len     cuts the file off, or extends it
 //! ```
 //! All of it waits: for calls that wait anyway.
 
+use super::{UserFile, UserOperation};
 use crate::{
-    Engine, UserFile, UserOperation,
-    engine::section::Section,
+    Engine,
+    engine::{
+        parker::{Parker, sleep_through},
+        section::Section,
+    },
     order::{Access, Ticket},
-    parker::Parker,
-    user::run_change,
 };
+use nowait_block::bio::Descriptor;
 use nowait_cache::{Change, SyncLevel};
 use nowait_retry::WaitEntry;
-use nowait_sys::Errno;
+use nowait_sys::{Errno, file};
 use std::{ops::Range, sync::Arc, task::Waker};
 
 /// Keeps requests to a user file waiting while something else changes it. When it is dropped, the
@@ -75,6 +79,33 @@ impl UserFile {
         Ok(())
     }
 
+    /// Cuts the file off at `bytes`, or extends it with zeroes; waits for the requests submitted
+    /// before that write behind the new end, and blocks. What it meets otherwise took place before
+    /// it, or takes place after it.
+    ///
+    /// # Errors
+    /// Those of ftruncate(2); `EBADF`: it could not be opened for writing.
+    pub fn set_len(self: &Arc<Self>, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
+        if !self.writable {
+            return Err(Errno::BADF);
+        }
+        // All that is behind the smaller end, before and after.
+        let from = bytes.min(self.cached.size());
+        let ticket = wait_for_turn(engine, self, from..u64::MAX, Access::Write);
+        let mut change = Change::cut(&self.cached, bytes);
+        let cut = run_change(engine, &mut change)
+            .and_then(|()| file::set_len(self.tail.number()?, bytes));
+        let _section = Section::enter(engine);
+        if cut.is_ok() {
+            change.finish(bytes);
+            self.remember();
+        } else {
+            drop(change);
+        }
+        leave(engine, &ticket);
+        cut
+    }
+
     /// Tells whether the file is not what the cache says.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cached().is_dirty() || self.cached().size() != self.cached().disk_size()
@@ -95,6 +126,14 @@ impl Drop for Exclusion {
         }
         leave(&self.engine, &self.ticket);
     }
+}
+
+/// Prepares a change of a file past its cache, on the calling thread, which sleeps while it waits.
+///
+/// # Errors
+/// Those of [`Change::iterate`].
+pub(crate) fn run_change(engine: &Arc<Engine>, change: &mut Change) -> Result<(), Errno> {
+    sleep_through(engine, |bios, wait| change.iterate(bios, wait)).map(drop)
 }
 
 const WHOLE: Range<u64> = 0..u64::MAX;

@@ -4,7 +4,8 @@
 //! its descriptor, which has looked for what to write before this wrote it. So what makes a clean
 //! file dirty leaves a reference here, which goes when the file is clean again.
 
-use crate::{UserFile, order::InodeKey};
+use super::UserFile;
+use crate::order::InodeKey;
 use core::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst, fence};
 use nowait_sys::mistake::{self, Mistake};
 use nowait_sys::mutex::Mutex;
@@ -13,9 +14,9 @@ use std::sync::Arc;
 
 /// The files that the engine keeps.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
+pub(crate) struct DirtyFiles(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
 
-impl Kept {
+impl DirtyFiles {
     /// Lets go of the files that have nothing to write any more; tells whether some are left.
     pub(crate) fn tidy(&self) -> bool {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
@@ -37,7 +38,7 @@ impl UserFile {
         fence(SeqCst);
         let keeps = !mistake::makes(Mistake::KeepNothing);
         if keeps && !self.is_kept.load(Relaxed) && self.is_dirty() {
-            let mut kept = self.kept.0.lock();
+            let mut kept = self.dirty_files.0.lock();
             self.is_kept.store(true, Relaxed);
             kept.insert(self.key(), self.clone());
         }
@@ -46,7 +47,7 @@ impl UserFile {
     /// Ends the engine's own reference, unless there is something to write.
     pub fn let_go(&self) {
         if self.is_kept.load(Relaxed) {
-            let mut kept = self.kept.0.lock();
+            let mut kept = self.dirty_files.0.lock();
             self.is_kept.store(false, Relaxed);
             fence(SeqCst);
             let is_dirty = self.is_dirty();
@@ -60,7 +61,7 @@ impl UserFile {
     /// Ends the engine's own reference: what is left could not be written, and who closes the file
     /// has been told.
     pub fn abandon(&self) {
-        let mut kept = self.kept.0.lock();
+        let mut kept = self.dirty_files.0.lock();
         self.is_kept.store(false, Relaxed);
         let gone = kept.remove(&self.key());
         drop(kept);

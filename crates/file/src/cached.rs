@@ -1,0 +1,97 @@
+//! Files in the engine's own page cache, past the kernel's.
+//!
+//! Coherent between all opens in the process that go through here. Towards others it is
+//! close-to-open: an open looks whether the file has changed, a sync or the last close writes.
+//!
+//! * `file`: one for each inode: the cached file, and its own two descriptors
+//! * `operation`: a read, write or sync of it
+//! * `open`: an open, which waits for the writes in flight past the cache (`kernel_writes`)
+//! * [`exclusion`]: what changes a file past its cache
+//! * `dirty`: files with something to write
+//! * `inode_marks`: which inodes may be cached, told without a lock
+
+mod dirty;
+pub mod exclusion;
+mod file;
+mod inode_marks;
+pub(crate) mod kernel_writes;
+mod open;
+mod operation;
+
+use crate::{Context, order::InodeKey};
+use core::sync::atomic::{AtomicBool, Ordering::Acquire};
+pub(crate) use dirty::DirtyFiles;
+pub use exclusion::Exclusion;
+pub use file::{Opened, UserFile};
+use inode_marks::InodeMarks;
+use kernel_writes::{KernelWrite, KernelWrites, UnknownWrite};
+use nowait_sys::file::stat;
+use nowait_sys::mutex::{Mutex, MutexGuard};
+pub use operation::UserOperation;
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Weak};
+
+/// The user files by inode, locked.
+type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Weak<UserFile>>>;
+
+/// The user files of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct CachedFiles {
+    files: Mutex<FxHashMap<InodeKey, Weak<UserFile>>>,
+    /// Whether there ever was one: most programs never look further.
+    any: AtomicBool,
+    marks: Arc<InodeMarks>,
+    pub(crate) writes: KernelWrites,
+    pub(crate) dirty: Arc<DirtyFiles>,
+}
+
+impl CachedFiles {
+    /// Tells, without a lock, whether an inode may have a user file.
+    pub(crate) fn may_have(&self, key: InodeKey) -> bool {
+        self.marks.may_have(key)
+    }
+
+    /// Tells, without a lock, whether there is a user file.
+    pub(crate) fn have_any(&self) -> bool {
+        self.marks.have_any()
+    }
+
+    /// Returns the user file of the inode behind `fd`, if it is open here.
+    pub(crate) fn find(&self, fd: i32) -> Option<Arc<UserFile>> {
+        if !self.any.load(Acquire) {
+            return None;
+        }
+        let stat = stat(fd).ok()?;
+        self.with_key((stat.dev, stat.ino)).filter(|file| !file.is_given_up())
+    }
+
+    /// Counts a write to the inode that goes to the kernel, until it ends.
+    ///
+    /// # Errors
+    /// The user file of the inode, which has the write instead.
+    pub(crate) fn begin_write(&self, key: InodeKey) -> Result<KernelWrite<'_>, Arc<UserFile>> {
+        let write = self.writes.enter(key);
+        let open = if self.may_have(key) { self.with_key(key) } else { None };
+        match open.filter(|file| !file.is_given_up()) {
+            Some(file) => Err(file),
+            None => Ok(write),
+        }
+    }
+
+    /// The same for a write that is over soon, to an inode that was not looked up. `None`: there
+    /// are user files, and it may be one of theirs.
+    pub(crate) fn begin_unknown(&self, context: &Context) -> Option<UnknownWrite<'_>> {
+        let write = self.writes.enter_unknown(context);
+        (!self.have_any()).then_some(write)
+    }
+
+    /// Returns all that are open.
+    pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
+        self.files.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the one with this identity, if it is open.
+    pub(crate) fn with_key(&self, key: InodeKey) -> Option<Arc<UserFile>> {
+        self.files.lock().get(&key).and_then(Weak::upgrade)
+    }
+}

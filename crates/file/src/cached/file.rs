@@ -1,0 +1,146 @@
+//! A file in the engine's own page cache, and one open of it.
+
+use super::{DirtyFiles, inode_marks::Mark};
+use crate::{Engine, hold::BothTables, order::InodeKey};
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Release},
+};
+use nowait_block::bio::Descriptor;
+use nowait_cache::{CachedFile, OpenFile, readahead::Advice as Pattern};
+use nowait_sys::mutex::Mutex;
+use nowait_sys::{
+    Errno,
+    file::{self, Advice, Version},
+};
+use std::{ops::Range, sync::Arc};
+
+/// Longest readahead window, in pages: 2 MiB keep a device busy that takes 64 KiB requests.
+const WINDOW_PAGES_MAX: u32 = 512;
+
+/// A file in the engine's page cache, shared by all its opens in the process.
+#[derive(Debug)]
+pub struct UserFile {
+    pub(super) key: InodeKey,
+    pub(super) cached: Arc<CachedFile>,
+    /// What reading ahead remembers of requests that come without an open of their own; it tells
+    /// several streams apart.
+    pub(super) reads: Arc<OpenFile>,
+    /// Opens that count themselves; not by references, which requests and the driver have too.
+    pub(super) opens: AtomicUsize,
+    pub(super) writable: bool,
+    /// Its blocks go past the kernel's cache.
+    pub(super) direct: bool,
+    /// Nothing is cached any more, for as long as it is open.
+    pub(super) given_up: AtomicBool,
+    /// The file as it was when its pages were known to be those on disk.
+    pub(super) seen: Mutex<Version>,
+    /// Writes past the cache are waited for, which were in flight before.
+    pub(super) is_opening: AtomicBool,
+    pub(super) direct_open: Arc<BothTables>,
+    /// For looks at the file itself, too.
+    pub(super) tail: Arc<BothTables>,
+    pub(super) dirty_files: Arc<DirtyFiles>,
+    /// It is among them; changed under their lock.
+    pub(super) is_kept: AtomicBool,
+    /// Plain calls find it by that.
+    pub(super) _mark: Mark,
+}
+
+/// A user file as one of its opens: what reading ahead remembers, and what it was advised, is
+/// that open's.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened<'a> {
+    /// The file.
+    pub file: &'a Arc<UserFile>,
+    /// The state of the open, from [`UserFile::new_open`].
+    pub reads: &'a Arc<OpenFile>,
+}
+
+impl Opened<'_> {
+    /// Takes advice, as posix_fadvise(2), for `range` in bytes; what is to be read ahead, or read
+    /// no more, begins at once, and nobody waits for it.
+    pub fn advise(&self, engine: &Arc<Engine>, range: Range<u64>, advice: Advice) {
+        let (file, reads) = (self.file.cached(), self.reads);
+        match advice {
+            Advice::Normal => reads.advise(Pattern::Normal),
+            Advice::Random => reads.advise(Pattern::Random),
+            Advice::Sequential => reads.advise(Pattern::Sequential),
+            Advice::WillNeed => {
+                let (mut bios, end) = (Vec::new(), range.end.min(file.size()));
+                reads.will_need(file, range.start..end, &mut bios);
+                engine.carry(&mut bios);
+            }
+            Advice::DontNeed => reads.forget(file, range),
+        }
+    }
+}
+
+impl<'a> From<&'a Arc<UserFile>> for Opened<'a> {
+    /// The open that all share who know the file by a descriptor only.
+    fn from(file: &'a Arc<UserFile>) -> Opened<'a> {
+        Opened { file, reads: &file.reads }
+    }
+}
+
+impl UserFile {
+    /// Makes the state of a new open, see [`Opened`].
+    pub fn new_open() -> Arc<OpenFile> {
+        Arc::new(OpenFile::new(WINDOW_PAGES_MAX))
+    }
+
+    /// Counts an open that will call [`UserFile::leave`].
+    pub fn enter(&self) {
+        self.opens.fetch_add(1, AcqRel);
+    }
+
+    /// Ends an open; true: it was the last one, who writes back what nobody has synced.
+    pub fn leave(&self) -> bool {
+        self.opens.fetch_sub(1, AcqRel) == 1
+    }
+
+    /// Returns the file's pages.
+    pub fn cached(&self) -> &Arc<CachedFile> {
+        &self.cached
+    }
+
+    /// Returns device and inode.
+    pub fn key(&self) -> InodeKey {
+        self.key
+    }
+
+    /// Tells whether its blocks go past the kernel's cache: the file system has direct I/O.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Tells whether [`UserFile::give_up`] was called: requests go to the kernel's cache.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Acquire)
+    }
+
+    /// Tells whether the engine could open it for writing.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    pub(super) fn version(&self) -> Result<Version, Errno> {
+        self.tail.number().and_then(file::version)
+    }
+
+    pub(crate) fn note_given_up(&self) {
+        self.given_up.store(true, Release);
+    }
+
+    /// Returns its descriptors in the application's table.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
+        [&self.direct_open, &self.tail].into_iter().filter_map(|it| it.here())
+    }
+
+    /// Remembers the file as it is now: what is cached is on disk.
+    pub(crate) fn remember(&self) {
+        if let Ok(now) = self.version() {
+            *self.seen.lock() = now;
+        }
+    }
+}

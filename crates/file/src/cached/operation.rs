@@ -1,0 +1,202 @@
+//! A read, write or sync of a file in the engine's page cache, run by a request or by a thread that
+//! parks.
+
+use super::{Opened, UserFile};
+use crate::{Command, Engine, Kind, engine::parker::sleep_through};
+use nowait_block::{Bio, Segments};
+use nowait_cache::{
+    FRAME_BYTES, ReadOperation, SyncLevel, SyncOperation, WriteOperation, WriteStart, copy::User,
+};
+use nowait_retry::{Step, WaitEntry};
+use nowait_sys::Errno;
+use std::sync::Arc;
+
+/// A request to a user file.
+#[derive(Debug)]
+pub struct UserOperation {
+    kind: CachedKind,
+    file: Arc<UserFile>,
+}
+
+#[derive(Debug)]
+enum CachedKind {
+    Read(ReadOperation),
+    Write(WriteOperation),
+    Sync(SyncOperation),
+}
+
+impl UserOperation {
+    /// Makes what is left of a read of which the first `done` bytes were found cached.
+    pub(crate) fn rest_of_read(
+        Opened { file, reads }: Opened<'_>,
+        offset: u64,
+        done: usize,
+        user: User,
+    ) -> UserOperation {
+        let read = ReadOperation::resume(file.cached.clone(), offset, done, user);
+        let read = read.with_readahead(reads.clone(), true);
+        UserOperation::new(file, CachedKind::Read(read))
+    }
+
+    /// Makes what is left of a write that need not be durable, of which the beginning was copied
+    /// to cached pages.
+    pub(crate) fn rest_of_write(
+        file: &Arc<UserFile>,
+        offset: u64,
+        begun: WriteStart,
+        user: User,
+    ) -> UserOperation {
+        let write = WriteOperation::resume(file.cached.clone(), offset, begun, user);
+        UserOperation::new(file, CachedKind::Write(write))
+    }
+
+    fn new(file: &Arc<UserFile>, kind: CachedKind) -> UserOperation {
+        UserOperation { kind, file: file.clone() }
+    }
+
+    /// Makes a read from byte `offset` into all segments.
+    ///
+    /// # Safety
+    /// The segments are valid for writing until the operation is dropped.
+    pub unsafe fn read<'a>(
+        opened: impl Into<Opened<'a>>,
+        offset: u64,
+        segments: Segments,
+    ) -> UserOperation {
+        let Opened { file, reads } = opened.into();
+        // SAFETY: promised above.
+        let user = unsafe { User::new(segments) };
+        let read = ReadOperation::new(file.cached.clone(), offset, user);
+        let read = read.with_readahead(reads.clone(), false);
+        UserOperation::new(file, CachedKind::Read(read))
+    }
+
+    /// Makes a write of all segments at byte `offset`, which ends when it is `durable`.
+    ///
+    /// # Safety
+    /// The segments are valid until the operation is dropped.
+    pub unsafe fn write(
+        file: &Arc<UserFile>,
+        offset: u64,
+        segments: Segments,
+        durable: Option<SyncLevel>,
+    ) -> UserOperation {
+        // SAFETY: promised above.
+        let user = unsafe { User::new(segments) };
+        let write = WriteOperation::new(file.cached.clone(), offset, user, durable);
+        UserOperation::new(file, CachedKind::Write(write))
+    }
+
+    /// Makes a write of all segments at the end of the file. Between its first iteration and its
+    /// end no other write may run: a place in the order sees to that.
+    ///
+    /// # Safety
+    /// The segments are valid until the operation is dropped.
+    pub unsafe fn append(
+        file: &Arc<UserFile>,
+        segments: Segments,
+        durable: Option<SyncLevel>,
+    ) -> UserOperation {
+        // SAFETY: promised above.
+        let user = unsafe { User::new(segments) };
+        let write = WriteOperation::append(file.cached.clone(), user, durable);
+        UserOperation::new(file, CachedKind::Write(write))
+    }
+
+    /// Makes a sync of the whole file.
+    pub fn sync(file: &Arc<UserFile>, durable: SyncLevel) -> UserOperation {
+        let kind = CachedKind::Sync(SyncOperation::whole(file.cached.clone(), durable));
+        UserOperation::new(file, kind)
+    }
+
+    /// Makes a sync of the data of `len` bytes from `offset` on; of all from there if `len` is 0.
+    pub fn sync_range(file: &Arc<UserFile>, offset: u64, len: u64) -> UserOperation {
+        let page = |at: u64| at / FRAME_BYTES as u64;
+        let last = match len {
+            0 => u64::MAX,
+            _ => page(offset.saturating_add(len - 1)),
+        };
+        let sync = SyncOperation::new(file.cached.clone(), page(offset), last, SyncLevel::Data);
+        UserOperation::new(file, CachedKind::Sync(sync))
+    }
+
+    /// Runs an iteration; see [`ReadOperation::iterate`].
+    pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
+        match &mut self.kind {
+            CachedKind::Read(read) => read.iterate(plug, wait),
+            CachedKind::Write(_) if !self.file.writable => Step::Done(Err(Errno::BADF)),
+            CachedKind::Write(write) => write.iterate(plug, wait),
+            CachedKind::Sync(sync) => {
+                let step = sync.iterate(plug, wait);
+                if matches!(step, Step::Done(Ok(_))) {
+                    self.remember_sync();
+                }
+                step
+            }
+        }
+    }
+
+    /// After a sync, remembers the file as it is. Not after each durable write: the kernel gives a
+    /// time that was looked at a new value at the next write, in the journal, and io_uring has that
+    /// done by a worker (64 KiB O_DSYNC writes, 64 in flight: 13 k IOPS instead of 20 k). An open
+    /// that comes before the next sync drops what is clean.
+    fn remember_sync(&self) {
+        self.file.remember();
+    }
+
+    /// Makes what `command` asks for.
+    ///
+    /// # Errors
+    /// `EINVAL`: a poll.
+    /// # Safety
+    /// The segments are valid until the operation is dropped.
+    pub unsafe fn of<'a>(
+        opened: impl Into<Opened<'a>>,
+        command: &Command,
+    ) -> Result<UserOperation, Errno> {
+        let opened = opened.into();
+        let file = opened.file;
+        let (segments, offset) = command.rest();
+        let durable = command.durable();
+        // SAFETY: promised above.
+        Ok(unsafe {
+            match command.kind {
+                Kind::Read => UserOperation::read(opened, offset, segments),
+                Kind::Write if command.is_append() => {
+                    UserOperation::append(file, segments, durable)
+                }
+                Kind::Write => UserOperation::write(file, offset, segments, durable),
+                Kind::Fsync => UserOperation::sync(file, SyncLevel::All),
+                Kind::Fdatasync => UserOperation::sync_range(file, offset, command.sync_bytes),
+                Kind::Poll(_) => return Err(Errno::INVAL),
+            }
+        })
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.kind, CachedKind::Write(_))
+    }
+
+    /// Runs the operation to its end on the calling thread, which sleeps while it waits: the
+    /// same iterations, with the thread as what is kicked.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub fn run(mut self, engine: &Arc<Engine>) -> Result<u32, Errno> {
+        let result = sleep_through(engine, |bios, wait| self.iterate(bios, wait));
+        let is_write = self.is_write();
+        drop(self);
+        if is_write {
+            engine.dirtied();
+        }
+        result
+    }
+}
+
+impl Drop for UserOperation {
+    fn drop(&mut self) {
+        if self.is_write() {
+            self.file.keep();
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A descriptor of the engine that stands in both tables.
+
+use super::{Deferred, HeldFd, in_engine_table};
+use nowait_block::bio::Descriptor;
+use nowait_sys::{Errno, Fd};
+use std::sync::Arc;
+
+/// A descriptor of ours that works on both sides: in the application's table and the engine's.
+#[derive(Debug)]
+pub(crate) struct BothTables {
+    here: Option<Fd>,
+    there: Arc<HeldFd>,
+    deferred: Arc<Deferred<Box<dyn Send>>>,
+}
+
+impl Descriptor for BothTables {
+    fn number(&self) -> Result<i32, Errno> {
+        match (&self.here, in_engine_table()) {
+            (Some(here), false) => Ok(here.raw()),
+            _ => self.there.number(),
+        }
+    }
+}
+
+impl Drop for BothTables {
+    fn drop(&mut self) {
+        if let Some(here) = self.here.take().filter(|_| in_engine_table()) {
+            self.deferred.put(Box::new(here));
+        }
+    }
+}
+
+impl BothTables {
+    /// Joins a descriptor of the application's table with the same file in the engine's.
+    pub(crate) fn new(
+        here: Fd,
+        there: Arc<HeldFd>,
+        deferred: Arc<Deferred<Box<dyn Send>>>,
+    ) -> BothTables {
+        BothTables { here: Some(here), there, deferred }
+    }
+
+    /// Returns its number in the application's table.
+    pub(crate) fn here(&self) -> Option<i32> {
+        self.here.as_ref().map(Fd::raw)
+    }
+}

@@ -1,0 +1,31 @@
+//! What is dropped later, on a thread with the other descriptor table: a descriptor is closed in
+//! the table it is in.
+
+use nowait_sys::mutex::Mutex;
+
+/// What waits to be dropped.
+pub(crate) struct Deferred<T>(Mutex<Vec<T>>);
+
+impl<T> core::fmt::Debug for Deferred<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} deferred", self.0.lock().len())
+    }
+}
+
+impl<T> Default for Deferred<T> {
+    fn default() -> Deferred<T> {
+        Deferred(Mutex::default())
+    }
+}
+
+impl<T> Deferred<T> {
+    /// Leaves something to be dropped.
+    pub(crate) fn put(&self, value: T) {
+        self.0.lock().push(value);
+    }
+
+    /// Takes all of it out, to be dropped outside of the lock, on a thread with the right table.
+    pub(crate) fn take(&self) -> Vec<T> {
+        core::mem::take(&mut *self.0.lock())
+    }
+}
