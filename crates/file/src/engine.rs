@@ -312,6 +312,11 @@ impl Engine {
         if self.limits.readiness { Route::Driver } else { Route::Workers }
     }
 
+    /// Returns where a request goes that must leave its context's own queue.
+    pub(crate) fn route_off_own_queue(&self, endless: bool) -> Route {
+        if endless { self.stream_route() } else { self.async_route() }
+    }
+
     /// Tells whether a queue carries reads of the kernel's page cache.
     pub(crate) fn queues_buffered_reads(&self) -> bool {
         self.limits.buffered_reads

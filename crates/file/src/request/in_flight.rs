@@ -39,7 +39,7 @@ impl InFlight {
     /// Takes a request in, whose first iteration has not run; `obj` is what it can be found by.
     pub(crate) fn add(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
         let key = self.insert(request.clone(), obj, endless);
-        request.prepare(|operation, _| operation.in_flight = Some(key));
+        request.prepare(|operation, _| operation.in_flight_as(key));
     }
 
     /// Takes a request in that is in an iteration; returns what it is taken out by.

@@ -10,8 +10,11 @@
 //! until all is written, as write(2) on a blocking descriptor does. Requests on one pipe or socket
 //! take their turns in the order of submission, those that read apart from those that write.
 
-use crate::{Command, Kind, order::InodeKey};
-use nowait_block::Segments;
+use super::{Body, Carrier, Iteration};
+use crate::{Command, Kind, order::InodeKey, route::Route};
+use core::ops::ControlFlow;
+use nowait_block::{Bio, BioOp, Segments, bio::Descriptor};
+use nowait_retry::Step;
 use nowait_sys::{
     Errno,
     file::{self, O_NONBLOCK, Stat, rwf},
@@ -27,7 +30,114 @@ pub(crate) enum StreamWait {
     Ready,
     /// Waits for readiness, then makes a blocking call of a worker.
     Worker,
+    /// Readiness is all that is asked for: a poll.
+    Poll,
 }
+
+/// The body of a request that waits for readiness: on a stream, or a poll.
+pub(crate) struct StreamBody {
+    pub(crate) carrier: Carrier,
+    pub(crate) wait: StreamWait,
+    /// By what it takes its turn among the requests on its stream.
+    pub(crate) queue: Option<InodeKey>,
+    /// The bio in flight asks whether the stream is ready.
+    asks: bool,
+}
+
+impl StreamBody {
+    /// Makes the body of a request that waits so, in turn with others in its queue.
+    pub(crate) fn new(carrier: Carrier, wait: StreamWait, queue: Option<InodeKey>) -> StreamBody {
+        StreamBody { carrier, wait, queue, asks: false }
+    }
+
+    /// Makes the body of a poll.
+    pub(crate) fn poll(route: Route, stat: &Stat) -> Body {
+        let carrier = Carrier::by(route, Some((stat.dev, stat.ino)));
+        Body::Stream(StreamBody::new(carrier, StreamWait::Poll, None))
+    }
+
+    /// Begins to wait, or goes on waiting.
+    pub(super) fn dispatch(&mut self, it: &mut Iteration<'_, '_>) -> Step {
+        self.asks = matches!(self.wait, StreamWait::Ready | StreamWait::Worker);
+        self.dispatch_by(self.carrier.route, it)
+    }
+
+    fn dispatch_by(&mut self, route: Route, it: &mut Iteration<'_, '_>) -> Step {
+        let fd = match self.carrier.begin(route, it) {
+            ControlFlow::Continue(fd) => fd,
+            ControlFlow::Break(step) => return step,
+        };
+        let mut bio = it.command.bio(fd, it.wait.token());
+        if self.wait != StreamWait::Poll {
+            self.adapt(&mut bio, it.command.kind);
+        }
+        if bio.is_endless() {
+            it.plug.watch_cancel(it.wait.request(), bio.token);
+        }
+        self.carrier.queue(route, bio, it)
+    }
+
+    fn adapt(&self, bio: &mut Bio, kind: Kind) {
+        bio.offset = -1;
+        if self.asks {
+            bio.op = BioOp::Poll(if kind == Kind::Write { POLLOUT } else { POLLIN });
+            bio.segments = Segments::NONE;
+        } else if self.wait == StreamWait::Worker && kind == Kind::Write {
+            bio.segments = bio.segments.first(BLOCKING_WRITE_MAX);
+        }
+    }
+
+    /// Continues after the end of a bio.
+    pub(super) fn complete(
+        &mut self,
+        it: &mut Iteration<'_, '_>,
+        result: Result<u32, Errno>,
+    ) -> Step {
+        let asked = core::mem::take(&mut self.asks);
+        match result {
+            result if self.wait == StreamWait::Poll => it.end(result),
+            Ok(ready) if asked => self.is_ready(ready, it),
+            Ok(bytes) => {
+                it.command.done += u64::from(bytes);
+                let over = it.command.kind == Kind::Read || bytes == 0;
+                if over || it.command.is_complete() {
+                    return it.transferred();
+                }
+                self.dispatch(it)
+            }
+            // A ring that does not wait for this file.
+            Err(Errno::AGAIN) if self.wait == StreamWait::Ring && self.carrier.held.is_some() => {
+                self.wait = StreamWait::Ready;
+                self.dispatch(it)
+            }
+            result => it.end(result),
+        }
+    }
+
+    /// Attempts what a stream says it is ready for.
+    fn is_ready(&mut self, ready: u32, it: &mut Iteration<'_, '_>) -> Step {
+        if self.wait == StreamWait::Ready {
+            let number = self.carrier.held.as_ref().map_or(Ok(it.command.fd), |it| it.number());
+            let attempt = match number {
+                Ok(fd) => attempt(it.command, fd),
+                Err(errno) => return it.end(Err(errno)),
+            };
+            match attempt {
+                Attempt::Over(result) => return Step::Done(result),
+                // Another reader or writer was faster.
+                Attempt::Waits if ready & u32::from(POLLIN | POLLOUT) != 0 => {
+                    return self.dispatch(it);
+                }
+                // In error, but not for this request: asking again would never wait.
+                Attempt::Waits | Attempt::Impossible => {}
+            }
+        }
+        self.dispatch_by(Route::Workers, it)
+    }
+}
+
+const POLLIN: u16 = 1;
+const POLLOUT: u16 = 4;
 
 /// What an attempt that does not wait came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -107,7 +107,7 @@ impl Driver {
             // What is on a locked list is run by nobody.
             let named = request.prepare(|operation, _| {
                 let target = &operation.target;
-                operation.copies
+                operation.body.is_copied()
                     && target.obj == obj
                     && core::ptr::eq(Arc::as_ptr(&target.context), context)
             });
@@ -256,8 +256,8 @@ type Waiting = Fair<Arc<Request<FileOperation>>>;
 /// are started, by their inode: they must be started as they were submitted, whoever did that. The
 /// driver has the right to run what it was handed.
 fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
-    request.prepare(|operation, _| match operation.inode {
-        Some((dev, ino)) if operation.enters_late => dev.rotate_left(32) ^ ino,
+    request.prepare(|operation, _| match operation.body.inode_on_driver() {
+        Some((dev, ino)) => dev.rotate_left(32) ^ ino,
         _ => Arc::as_ptr(&operation.target.context) as u64,
     })
 }

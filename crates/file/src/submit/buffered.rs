@@ -8,7 +8,7 @@ use crate::{
     Command, SubmitMode,
     cached::kernel_writes::KernelWrite,
     order::reach,
-    request::{FileOperation, event::Reply},
+    request::{Body, copy::OnDriver, event::Reply, kernel::KernelBody},
     route::Route,
 };
 use nowait_sys::{
@@ -53,10 +53,13 @@ impl<'a> Submission<'a> {
                 if !stat.has_offsets() {
                     return self.stream(command, reply, &stat);
                 }
-                let (late, copies) = self.goes_to_driver(command, &stat)?;
-                let route = if copies { Route::Driver } else { self.read_route(&reply) };
-                let set = |op: &mut FileOperation| (op.enters_late, op.copies) = (late, copies);
-                self.request(command, reply, Some(&stat), route, set, reason)?;
+                let on_driver = self.on_driver(command, &stat)?;
+                let route = match on_driver {
+                    OnDriver::Copies => Route::Driver,
+                    _ => self.read_route(&reply),
+                };
+                let body = KernelBody::on(route, &stat).with_driver(on_driver);
+                self.request(command, reply, &stat, Body::Kernel(body), reason)?;
             }
         }
         Ok(())
@@ -103,9 +106,7 @@ impl<'a> Submission<'a> {
             Attempt::Refused(errno) => return Err(errno),
             Attempt::Stream => return self.stream(command, reply, &stat),
             Attempt::Rest(reason) => {
-                let context = self.context;
-                let set = |op: &mut FileOperation| op.write = Some(write.keep(context));
-                self.write_request(command, reply, &stat, !synchronous, set, reason)?;
+                self.write_request(command, reply, &stat, (!synchronous, write), reason)?;
             }
         }
         Ok(())
@@ -131,33 +132,32 @@ impl<'a> Submission<'a> {
             return Err(Errno::INVAL);
         }
         let reason: Reason = |c| &c.punt_fsync;
-        let (late, _) = self.goes_to_driver(command, &stat)?;
-        let set = |op: &mut FileOperation| op.enters_late = late;
-        self.request(command, reply, Some(&stat), Route::Workers, set, reason)
+        let on_driver = self.on_driver(command, &stat)?;
+        let body = KernelBody::on(Route::Workers, &stat).with_driver(on_driver);
+        self.request(command, reply, &stat, Body::Kernel(body), reason)
     }
 
+    /// Makes the request of a write that was counted; `exclusive`: it runs after one another with
+    /// others of its inode.
     pub(super) fn write_request(
         &mut self,
         command: &Command,
         reply: Reply,
         stat: &Stat,
-        exclusive: bool,
-        set: impl FnOnce(&mut FileOperation),
+        (exclusive, write): (bool, KernelWrite<'_>),
         reason: Reason,
     ) -> Result<(), Errno> {
         let engine = self.context.engine();
         let fs = engine.filesystems().of(stat, command.fd)?;
         let (range, _) = reach(command);
-        let credentials = if fs.rights_matter(stat, &range) { self.rights()? } else { None };
-        let (late, copies) = self.goes_to_driver(command, stat)?;
-        let set = |op: &mut FileOperation| {
-            op.credentials = credentials;
-            op.wants_lane = exclusive && !copies;
-            (op.enters_late, op.copies) = (late, copies);
-            set(op);
-        };
+        let on_driver = self.on_driver(command, stat)?;
+        let copies = on_driver == OnDriver::Copies;
         let route = if copies { Route::Driver } else { Route::Workers };
-        self.request(command, reply, Some(stat), route, set, reason)
+        let mut body = KernelBody::on(route, stat).with_driver(on_driver);
+        body.credentials = if fs.rights_matter(stat, &range) { self.rights()? } else { None };
+        body.wants_lane = exclusive && !copies;
+        body.write = Some(write.keep(self.context));
+        self.request(command, reply, stat, Body::Kernel(body), reason)
     }
 
     /// Chooses the way of a read of the page cache that found something to wait for.

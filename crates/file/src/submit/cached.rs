@@ -7,9 +7,9 @@ use crate::{
     engine::section::Section,
     hold::BothTables,
     order::{Access, reach},
-    request::{FileOperation, event::Reply},
+    request::{Body, FileOperation, event::Reply},
     route::{
-        Place, Plug, Route,
+        Place, Plug,
         own_queue::{REQUEST_BYTES, RUN_BYTES_MAX},
     },
 };
@@ -167,26 +167,17 @@ impl Submission<'_> {
         let cost = command.len as usize + REQUEST_BYTES;
         // A plain write is over when it is copied: nobody else would be quicker.
         let waits = command.kind == Kind::Read || command.durable().is_some();
-        let (context, (range, access)) = (self.context, reach(&command));
+        let (context, (_, access)) = (self.context, reach(&command));
         let engine = context.engine();
         if access == Access::Write {
             engine.dirtied();
         }
-        let place = (reply.data, reply.obj);
-        let mut operation = FileOperation::new(command, context, place, Route::Own);
-        operation.target.eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
-        operation.user = Some(Box::new(user));
-        operation.admitted = true;
-        operation.links = self.native.links.take();
+        let eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
+        let body = Body::Cached(Box::new(user));
+        let operation = FileOperation::new(command, context, reply, eventfd, body);
+        let operation = operation.with_links(self.native.links.take());
         let request = Request::new(operation, engine.kicked().clone());
-        request.prepare(|operation, wait| {
-            let (ticket, _) = engine.orders().enter(file.key(), range, access, || wait.entry());
-            operation.ticket = Some(ticket);
-            if access != Access::Sync {
-                context.io().promise();
-                operation.promised = true;
-            }
-        });
+        request.prepare(|operation, wait| operation.take_cached_place(file.key(), wait));
         context.register(&request, reply.obj, false);
         self.section.get_or_insert_with(|| Section::enter(engine));
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));

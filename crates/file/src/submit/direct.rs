@@ -5,7 +5,7 @@ use crate::{
     Command, Kind,
     cached::kernel_writes::KernelWrite,
     order::InodeKey,
-    request::{FileOperation, direct::DirectRequest, event::Reply},
+    request::{Body, direct::DirectRequest, event::Reply, kernel::KernelBody},
     route::Route,
 };
 use nowait_sys::{Errno, file};
@@ -42,8 +42,8 @@ impl<'a> Submission<'a> {
             let end = command.offset.saturating_add(command.len as i64);
             if regular && (end > stat.size || command.is_append()) {
                 // Serial in the kernel too: one after another, to the end.
-                let set = |op: &mut FileOperation| op.write = Some(begun.keep(context));
-                return self.write_request(command, reply, &stat, true, set, |c| &c.punt_extend);
+                return self
+                    .write_request(command, reply, &stat, (true, begun), |c| &c.punt_extend);
             }
             if regular && stat.may_have_holes() {
                 route = self.context.engine().async_route();
@@ -58,11 +58,10 @@ impl<'a> Submission<'a> {
         }
         let stat = *status.stat()?;
         let registers = ordered || (command.kind == Kind::Write && self.context.syncs_cover_all());
-        let set = |op: &mut FileOperation| {
-            (op.registers, op.credentials) = (registers, rights);
-            op.write = write.map(|write| write.keep(context));
-        };
-        self.request(command, reply, Some(&stat), route, set, reason)
+        let mut body = KernelBody::on(route, &stat);
+        (body.registers, body.credentials) = (registers, rights);
+        body.write = write.map(|write| write.keep(context));
+        self.request(command, reply, &stat, Body::Kernel(body), reason)
     }
 
     /// Queues a direct request that nothing stands in the way of.
@@ -90,10 +89,9 @@ impl<'a> Submission<'a> {
         // Another thread took the last place.
         let route = context.engine().async_route();
         let stat = file::stat(command.fd)?;
-        let set = |op: &mut FileOperation| {
-            op.registers = false;
-            op.write = write.map(|write| write.keep(context));
-        };
-        self.request(command, reply, Some(&stat), route, set, |c| &c.punt_driver)
+        let mut body = KernelBody::on(route, &stat);
+        body.registers = false;
+        body.write = write.map(|write| write.keep(context));
+        self.request(command, reply, &stat, Body::Kernel(body), |c| &c.punt_driver)
     }
 }

@@ -5,7 +5,7 @@ use super::Submission;
 use crate::{
     Command, Kind, Opened,
     order::Links,
-    request::{FileOperation, event::Reply},
+    request::{Body, event::Reply, kernel::KernelBody, stream::StreamBody},
     route::Route,
 };
 use nowait_sys::{Errno, file};
@@ -79,21 +79,22 @@ impl Submission<'_> {
         let route = engine.async_route();
         match command.kind {
             Kind::Poll(_) => {
-                self.request(command, reply, Some(&stat), route, |_| {}, |c| &c.punt_driver)
+                self.request(command, reply, &stat, StreamBody::poll(route, &stat), |c| {
+                    &c.punt_driver
+                })
             }
             Kind::Fsync | Kind::Fdatasync => self.sync(command, reply),
             Kind::Read | Kind::Write if !stat.has_offsets() => Err(Errno::OPNOTSUPP),
             Kind::Read => {
                 let route = self.later_read_route(command);
-                let (late, _) = self.goes_to_driver(command, &stat)?;
-                let set = |op: &mut FileOperation| op.enters_late = late;
-                self.request(command, reply, Some(&stat), route, set, |c| &c.punt_order)
+                let on_driver = self.on_driver(command, &stat)?;
+                let body = KernelBody::on(route, &stat).with_driver(on_driver);
+                self.request(command, reply, &stat, Body::Kernel(body), |c| &c.punt_order)
             }
             Kind::Write => {
                 let Some(write) = self.begin_write(command, &stat, &reply)? else { return Ok(()) };
-                let (context, exclusive) = (self.context, !command.is_synchronous());
-                let set = |op: &mut FileOperation| op.write = Some(write.keep(context));
-                self.write_request(command, reply, &stat, exclusive, set, |c| &c.punt_order)
+                let exclusive = !command.is_synchronous();
+                self.write_request(command, reply, &stat, (exclusive, write), |c| &c.punt_order)
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     Command, SubmitMode,
     engine::section::Section,
     hold::HeldFd,
-    request::{FileOperation, event::Reply},
+    request::{Body, Carrier, FileOperation, event::Reply},
     route::{Place, Plug, Route, driver::Driver},
 };
 use nowait_block::bio::Descriptor;
@@ -27,14 +27,13 @@ impl Submission<'_> {
     }
 
     /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
-    /// file and takes its place in the order.
+    /// file, which has this `stat`, and takes its place in the order.
     pub(super) fn request(
         &mut self,
         command: &Command,
         reply: Reply,
-        stat: Option<&Stat>,
-        route: Route,
-        set: impl FnOnce(&mut FileOperation),
+        stat: &Stat,
+        body: Body,
         reason: Reason,
     ) -> Result<(), Errno> {
         debug_assert!(!command.is_hinted(), "what leaves the submitter's hands was looked at");
@@ -45,45 +44,35 @@ impl Submission<'_> {
         }
         let (context, len) = (self.context, command.len);
         context.admit(len)?;
-        let made = self.admitted(command, reply, stat, route, set, reason);
+        let made = self.admitted(command, reply, stat, body, reason);
         made.inspect_err(|_| context.dismiss(1, len))
     }
 
-    pub(super) fn admitted(
+    fn admitted(
         &mut self,
         command: &Command,
         reply: Reply,
-        stat: Option<&Stat>,
-        route: Route,
-        set: impl FnOnce(&mut FileOperation),
+        stat: &Stat,
+        mut body: Body,
         reason: Reason,
     ) -> Result<(), Errno> {
         let context = self.context;
-        let eventfd = self.hold_event_counter(&reply)?;
-        let mut operation =
-            FileOperation::new(command.clone(), context, (reply.data, reply.obj), route);
-        operation.target.eventfd = eventfd.map(|held| held as Arc<dyn Descriptor>);
-        operation.inode = stat.map(|stat| (stat.dev, stat.ino));
-        operation.registers = stat.is_some();
-        operation.admitted = true;
-        operation.links = self.native.links.take();
-        set(&mut operation);
-        let endless = operation.is_endless();
-        operation.registers &= !endless || operation.stream.is_some();
-        if let Some(stat) = stat.filter(|_| route != Route::Own) {
-            self.hold(&mut operation, stat)?;
+        let eventfd = self.hold_event_counter(&reply)?.map(|held| held as Arc<dyn Descriptor>);
+        let is_own = body.carrier().is_some_and(|carrier| carrier.route == Route::Own);
+        if let Some(carrier) = body.carrier().filter(|_| !is_own) {
+            self.hold(carrier, command, stat)?;
         }
-        let (copies, registers) = (operation.copies, operation.registers);
+        let (endless, copied, registers) = (body.is_endless(), body.is_copied(), body.registers());
+        let operation = FileOperation::new(command.clone(), context, &reply, eventfd, body);
+        let operation = operation.with_links(self.native.links.take());
         let request = Request::new(operation, context.engine().kicked().clone());
-        if let Some(stat) = stat {
-            request.prepare(|operation, wait| take_place(operation, wait, stat))?;
-        }
-        if copies {
+        request.prepare(|operation, wait| take_place(operation, wait, stat))?;
+        if copied {
             context.copy_started();
         } else {
             context.register(&request, reply.obj, endless);
         }
-        if route == Route::Own {
+        if is_own {
             self.own_used = true;
             self.own_ordered |= registers;
         } else {
@@ -97,11 +86,11 @@ impl Submission<'_> {
 
     /// Holds the file of a request. There is room for some hundred on the way to the engine: with
     /// more, the driver takes them in, or the workers get what makes them do so, and a moment.
-    pub(super) fn hold(&mut self, operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
+    fn hold(&mut self, carrier: &mut Carrier, command: &Command, stat: &Stat) -> Result<(), Errno> {
         const MOMENTS: usize = 10;
         let engine = self.context.engine();
         for _ in 0..MOMENTS {
-            match operation.hold(engine, stat) {
+            match carrier.hold(engine, command, stat) {
                 Err(Errno::AGAIN) => {}
                 held => return held,
             }
@@ -136,25 +125,28 @@ fn take_place(
     wait: &Wait<'_, FileOperation>,
     stat: &Stat,
 ) -> Result<(), Errno> {
-    if !operation.registers {
+    if !operation.body.registers() {
         return Ok(());
     }
-    if !operation.enters_late {
+    if !operation.body.enters_on_driver() {
         operation.take_place(wait);
         leave_own_if_blocked(operation, stat)?;
     }
-    operation.promise();
+    operation.note_synchronous();
     Ok(())
 }
 
-/// A request that waits in the order is kicked by whoever ends the earlier one, on a thread that
+/// A request that waits in the order is kicked by the end of the earlier one, on a thread that
 /// does not serve its context's queue and does not see the application's descriptors.
 fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
-    if operation.route != Route::Own || !operation.is_blocked() {
+    let (is_blocked, endless) = (operation.is_blocked(), operation.body.is_endless());
+    let Some(carrier) = operation.body.carrier() else { return Ok(()) };
+    if carrier.route != Route::Own || !is_blocked {
         return Ok(());
     }
     let context = operation.target.context.clone();
     let engine = context.engine();
-    operation.route = operation.other_route(engine);
-    operation.hold(engine, stat).inspect_err(|_| operation.leave_place(engine))
+    carrier.route = engine.route_off_own_queue(endless);
+    let held = carrier.hold(engine, &operation.command, stat);
+    held.inspect_err(|_| operation.leave_place(engine))
 }

@@ -4,9 +4,9 @@ use super::{Submission, inline::LazyStat};
 use crate::{
     Command, Kind,
     request::{
-        FileKind, FileOperation,
+        Body, Carrier,
         event::Reply,
-        stream::{self, Attempt, StreamWait},
+        stream::{self, Attempt, StreamBody, StreamWait},
     },
     route::Route,
 };
@@ -32,7 +32,7 @@ impl Submission<'_> {
         }
         let route = self.stream_route(&reply);
         let stat = file::stat(command.fd)?;
-        self.request(command, reply, Some(&stat), route, |_| {}, |c| &c.punt_driver)
+        self.request(command, reply, &stat, StreamBody::poll(route, &stat), |c| &c.punt_driver)
     }
 
     /// Tells whether the file is a stream, if it was when its number was looked at last: an attempt
@@ -99,10 +99,9 @@ impl Submission<'_> {
             Route::Own if way != StreamWait::Ring || command.kind == Kind::Write => Route::Driver,
             route => route,
         };
-        let set = |op: &mut FileOperation| {
-            (op.kind, op.way, op.stream) = (FileKind::Stream, way, turn);
-        };
-        match self.request(command, reply, Some(stat), route, set, |c| &c.punt_driver) {
+        let carrier = Carrier::by(route, Some((stat.dev, stat.ino)));
+        let body = Body::Stream(StreamBody::new(carrier, way, turn));
+        match self.request(command, reply, stat, body, |c| &c.punt_driver) {
             // What was written cannot be taken back.
             Err(_) if command.done > 0 => {
                 self.end(&reply, Ok(command.transferred()));

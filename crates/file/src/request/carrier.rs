@@ -1,0 +1,120 @@
+//! What brings the bios of a request to a queue or to the workers, on the file that it holds.
+
+use super::Iteration;
+use crate::{
+    Command, Engine,
+    command::open_for,
+    hold::HeldFd,
+    order::InodeKey,
+    route::{Place, Route},
+};
+use core::ops::ControlFlow;
+use nowait_block::{Bio, bio::Descriptor};
+use nowait_retry::Step;
+use nowait_sys::{
+    Errno,
+    file::{self, Stat},
+};
+use std::sync::Arc;
+
+/// The route of a request's bios, and its file.
+pub(crate) struct Carrier {
+    pub(crate) route: Route,
+    pub(crate) held: Option<Arc<HeldFd>>,
+    /// The inode, where it was looked up.
+    pub(crate) inode: Option<InodeKey>,
+}
+
+impl Carrier {
+    /// Takes this route; the file is not held, and its inode is known if it was looked up.
+    pub(crate) fn by(route: Route, inode: Option<InodeKey>) -> Carrier {
+        Carrier { route, held: None, inode }
+    }
+
+    /// Holds the file of `command`, which has this `stat` now.
+    pub(crate) fn hold(
+        &mut self,
+        engine: &Engine,
+        command: &Command,
+        stat: &Stat,
+    ) -> Result<(), Errno> {
+        let (number, flags) = (command.fd, command.flags);
+        let held = match stat.names_one_file() {
+            true => engine.holds().hold(number, stat, flags)?,
+            // The inode does not tell whether the number still means the file it meant before.
+            false => engine.holds().hold_afresh(number)?,
+        };
+        self.held = Some(held);
+        Ok(())
+    }
+
+    /// Begins the next step of a request on a route; breaks if nothing is to be queued there now.
+    /// Returns the number of its file for a queue.
+    pub(super) fn begin(&self, route: Route, it: &mut Iteration<'_, '_>) -> ControlFlow<Step, i32> {
+        if it.wait.is_cancelled() {
+            return ControlFlow::Break(Step::Done(Err(Errno::CANCELED))); // no more than a part
+        }
+        if route == Route::Driver && it.plug.place() != Place::Driver {
+            it.plug.hand_to_driver(it.wait.request());
+            return ControlFlow::Break(Step::Queued);
+        }
+        match (&self.held, route) {
+            (Some(held), Route::Driver) => match held.number() {
+                Ok(number) => ControlFlow::Continue(number),
+                Err(errno) => ControlFlow::Break(it.end(Err(errno))),
+            },
+            _ => ControlFlow::Continue(it.command.fd),
+        }
+    }
+
+    /// Puts the bio of a step on the plug.
+    pub(super) fn queue(&self, route: Route, mut bio: Bio, it: &mut Iteration<'_, '_>) -> Step {
+        bio.flow = Arc::as_ptr(&it.target.context) as u64;
+        match route {
+            Route::Own => it.plug.queue_own(bio),
+            Route::Driver => it.plug.queue_driver(bio),
+            Route::Workers => {
+                bio.file = self.held.clone().map(|held| held as Arc<dyn Descriptor>);
+                it.plug.queue_worker(bio);
+            }
+        }
+        Step::Queued
+    }
+
+    /// Tells whether a request on the own queue was given up because the thread that had entered
+    /// the ring is gone. The kernel has moved nothing then: of what was moved it tells the count.
+    pub(super) fn was_given_up(&self, result: Result<u32, Errno>) -> bool {
+        let given_up = matches!(result, Err(Errno::CANCELED | Errno::FAULT | Errno::INTR));
+        given_up && self.route == Route::Own
+    }
+
+    /// Holds the file of a request on the own queue, which had only needed the number, to continue
+    /// it elsewhere. False: the application has closed or reused the number meanwhile, and the
+    /// result so far is the result.
+    pub(super) fn hold_late(&mut self, command: &mut Command, engine: &Engine) -> bool {
+        let held = if engine.holds().is_elsewhere() {
+            // A thread of the engine has brought the completion: its table has other numbers.
+            engine.holds().fetch(command.fd).and_then(|held| {
+                self.recognize(held.number()?, command)?;
+                self.held = Some(held);
+                Ok(())
+            })
+        } else {
+            let stat = self.recognize(command.fd, command);
+            stat.and_then(|stat| self.hold(engine, command, &stat))
+        };
+        held.is_ok()
+    }
+
+    /// Looks whether `fd` is the file of this request, opened as it was.
+    fn recognize(&self, fd: i32, command: &mut Command) -> Result<Stat, Errno> {
+        let stat = file::stat(fd)?;
+        let flags = open_for(fd)?;
+        let is_same = self.inode == Some((stat.dev, stat.ino));
+        if !is_same || flags.bits() != command.flags.bits() {
+            return Err(Errno::BADF);
+        }
+        command.flags = flags;
+        Ok(stat)
+    }
+}

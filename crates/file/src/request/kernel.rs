@@ -1,0 +1,118 @@
+//! Requests on files with offsets, through the kernel: one bio after another until all is moved.
+
+use super::{Carrier, Iteration, copy::OnDriver};
+use crate::{Kind, cached::kernel_writes::KeptWrite, route::Route};
+use core::ops::ControlFlow;
+use nowait_block::Lane;
+use nowait_retry::Step;
+use nowait_sys::{Errno, cred::Credentials, file::Stat};
+use std::sync::Arc;
+
+/// The body of such a request.
+pub(crate) struct KernelBody {
+    pub(crate) carrier: Carrier,
+    /// With whose rights it acts, where they matter.
+    pub(crate) credentials: Option<Arc<Credentials>>,
+    /// Takes a place in the order of requests on its inode.
+    pub(crate) registers: bool,
+    /// Is counted as a write past the page cache of the engine until it ends.
+    pub(crate) write: Option<KeptWrite>,
+    /// Runs after one another with the other writes of its inode.
+    pub(crate) wants_lane: bool,
+    /// Is there from its place in the order on.
+    pub(crate) lane: Option<Arc<Lane>>,
+    pub(super) on_driver: OnDriver,
+    /// The driver has not given it its place yet.
+    pub(super) enters: bool,
+    /// The driver's pass in which its bio was queued: a completion in the same pass did not
+    /// wait for anything.
+    queued_in_pass: u64,
+}
+
+impl KernelBody {
+    /// Makes a body that takes a place in the order, and needs nothing else.
+    pub(crate) fn new(carrier: Carrier) -> KernelBody {
+        KernelBody {
+            carrier,
+            credentials: None,
+            registers: true,
+            write: None,
+            wants_lane: false,
+            lane: None,
+            on_driver: OnDriver::Nothing,
+            enters: false,
+            queued_in_pass: 0,
+        }
+    }
+
+    /// Makes a body that takes this route, for the file with this `stat`.
+    pub(crate) fn on(route: Route, stat: &Stat) -> KernelBody {
+        KernelBody::new(Carrier::by(route, Some((stat.dev, stat.ino))))
+    }
+
+    /// Has the driver do this, too.
+    pub(crate) fn with_driver(mut self, on_driver: OnDriver) -> KernelBody {
+        self.on_driver = on_driver;
+        self.enters = on_driver != OnDriver::Nothing;
+        self
+    }
+
+    /// Puts the bio for what is left on the plug, or the request on the driver's list.
+    pub(super) fn dispatch(&mut self, it: &mut Iteration<'_, '_>) -> Step {
+        let route = self.carrier.route;
+        let fd = match self.carrier.begin(route, it) {
+            ControlFlow::Continue(fd) => fd,
+            ControlFlow::Break(step) => return step,
+        };
+        if self.on_driver == OnDriver::Copies && route == Route::Driver {
+            return self.copy(fd, it);
+        }
+        if route == Route::Driver {
+            self.queued_in_pass = it.plug.pass();
+        }
+        let mut bio = it.command.bio(fd, it.wait.token());
+        bio.rw_flags = it.target.context.engine().rw_flags(it.command);
+        bio.hints.credentials.clone_from(&self.credentials);
+        bio.hints.lane.clone_from(&self.lane);
+        bio.hints.upfront = it.command.kind == Kind::Read;
+        self.carrier.queue(route, bio, it)
+    }
+
+    /// Continues after the end of a bio.
+    pub(super) fn complete(
+        &mut self,
+        it: &mut Iteration<'_, '_>,
+        result: Result<u32, Errno>,
+    ) -> Step {
+        let bytes = match (it.command.kind, result) {
+            (Kind::Read | Kind::Write, Ok(bytes)) => bytes,
+            (_, result) => return it.end(result),
+        };
+        it.command.done += u64::from(bytes);
+        self.note_hint(it);
+        // The rest of an append would be another append: others may have come in between.
+        if bytes == 0 || it.command.is_complete() || it.command.is_append() {
+            return it.transferred();
+        }
+        if self.carrier.held.is_none() {
+            let engine = it.plug.engine();
+            if !self.carrier.hold_late(it.command, engine) {
+                return it.transferred();
+            }
+            self.carrier.route = engine.async_route();
+        }
+        self.dispatch(it)
+    }
+
+    /// Remembers whether the page cache had what the driver has read.
+    fn note_hint(&self, it: &Iteration<'_, '_>) {
+        let is_read = it.command.kind == Kind::Read && !it.command.is_direct();
+        if self.carrier.route == Route::Driver && is_read {
+            let history = &it.target.context.history;
+            match self.queued_in_pass == it.plug.pass() {
+                true => history.hit(it.command.fd),
+                false => history.waited(it.command.fd),
+            }
+        }
+    }
+}
