@@ -141,7 +141,7 @@ outlive() {
     mount -o ro "$drive" /mnt
     (cd /mnt && compare killed)
     umount /mnt
-    refuses "answers for it" nowait serve /data/other --ublk 0
+    refuses "serves it" nowait serve /data/other --ublk 0
     stop
 }
 

@@ -43,7 +43,7 @@ pub enum Submit {
     Offload,
 }
 
-/// Whose page cache serves buffered files.
+/// The page cache that serves buffered files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cache {
     /// The kernel's.

@@ -128,22 +128,22 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// What carries the requests that would wait [default: auto, the best that works].
+    /// Backend for the requests that would wait [default: auto, the best that works].
     #[arg(long, value_enum)]
     pub(crate) backend: Option<Backend>,
-    /// Whose page cache serves buffered files [default: host, the kernel's].
+    /// Page cache that serves buffered files [default: host, the kernel's].
     #[arg(long, value_enum)]
     pub(crate) cache: Option<Cache>,
     /// Where the first attempt at a request is made [default: auto].
     #[arg(long, value_enum)]
     pub(crate) submit: Option<Submit>,
-    /// Most threads that work at once on what nothing else can carry.
+    /// Most worker threads, for requests that no other backend can carry.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: Option<u32>,
     /// Size of nowait's own cache, with K, M or G; at least 8M [default: 256M].
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub(crate) cache_size: Option<String>,
-    /// How much the library says on standard error [default: warn].
+    /// Level of the library's messages on standard error [default: warn].
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub(crate) log: Option<Level>,
     /// Report at exit, to FILE (one JSON object a line) or to standard error.
@@ -161,7 +161,7 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// A file or directory whose file system to try; an executable is also looked into.
+    /// A file or directory whose file system to try; an executable is also inspected.
     #[arg(default_value = ".", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
     /// Tell whether nowait can help this program (a path, or a name found by PATH).

@@ -107,7 +107,7 @@ impl Program {
             Ok(Image::Script(..) | Image::Other) => {
                 (Help::Perhaps, "it is no ELF file; what it runs decides".to_owned())
             }
-            Err(error) => (Help::Perhaps, format!("it cannot be looked into: {error}")),
+            Err(error) => (Help::Perhaps, format!("it cannot be read: {error}")),
         }
     }
 

@@ -6,7 +6,7 @@ use core::str::FromStr;
 use nowait_export::{Cache, ImageOptions};
 use std::path::PathBuf;
 
-/// What to serve, to whom, and how.
+/// The options of `nowait serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Image files or block devices; NAME=PATH gives one a name for clients other than its own.
@@ -24,13 +24,13 @@ pub struct ServeArgs {
     pub fuse: Vec<ShownFile>,
     /// Make an image a block device of this machine, /dev/ublkbN, by the kernel's ublk (Linux 6.5,
     /// root). N is a number that is free, or auto: any. A device with a number of its own outlives
-    /// a server that is killed: what is asked of it waits until the next server with the same
-    /// number and image. Without EXPORT it is the first image; can be given more than once.
+    /// a server that is killed: its requests wait for the next server with the same number and
+    /// image. Without EXPORT it is the first image; can be given more than once.
     #[arg(long, value_name = "[EXPORT=]N|auto")]
     pub ublk: Vec<WantedDrive>,
-    /// Let only these have an export (all, without EXPORT): uid:N, a user of this machine by a Unix
-    /// socket or a file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that name.
-    /// Can be given more than once; an export without a rule is for every client.
+    /// Restrict an export (all, without EXPORT) to these clients: uid:N, a user of this machine by
+    /// a Unix socket or a file; net:ADDRESS[/BITS] by TCP; tls:NAME, whose certificate is for that
+    /// name. Can be given more than once; an export without a rule is for every client.
     #[arg(long, value_name = "[EXPORT=]WHO")]
     pub allow: Vec<Rule>,
     /// Serve as a vhost-user-blk device of a virtual machine on this socket; the first image, or
@@ -41,7 +41,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: u16,
-    /// Which page cache stands between the clients and the device.
+    /// Page cache between the clients and the device.
     #[arg(long, value_enum, default_value = "none")]
     pub cache: CacheArg,
     /// Refuse everything that changes an image, all of them.
@@ -54,7 +54,7 @@ pub struct ServeArgs {
     /// from that.
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "0")]
     pub offset: u64,
-    /// Serve so many bytes [default: up to the end]; images with a length of their own so many.
+    /// Serve this many bytes [default: up to the end]; images with a length of their own that many.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub length: Option<u64>,
     /// Size of a sector: 512, 4096, … [default: what direct I/O on the file needs].
@@ -74,7 +74,7 @@ pub struct ServeArgs {
     /// PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     pub tls_client_ca: Option<PathBuf>,
-    /// It had two meanings, and is refused.
+    /// Refused, because it had two meanings.
     #[arg(long, hide = true)]
     pub insecure: bool,
     /// Answer GET /metrics (Prometheus) and /status (JSON) on unix:PATH or tcp:HOST:PORT, besides

@@ -332,7 +332,7 @@ fn add(
     let info = control.add(wanted).map_err(|errno| match errno {
         Errno::EXIST => ServeError::new(format!("/dev/ublkb{} is taken", wanted.id)),
         Errno::PERM | Errno::ACCES => unavailable(errno),
-        errno => ServeError::new(format!("ublk has no device for us: {errno}")),
+        errno => ServeError::new(format!("ublk gave no device: {errno}")),
     })?;
     control.set_parameters(info.id, parameters).map_err(|errno| {
         let _ = control.delete(info.id, Deadline::after_ns(PATIENCE_NS));
@@ -399,7 +399,7 @@ fn left_behind(
         return taken("it is not nowait's");
     }
     if info.state != state::QUIESCED && is_alive(info.process) {
-        return taken(&format!("process {} answers for it", info.process));
+        return taken(&format!("process {} serves it", info.process));
     }
     if info.mark != mark {
         return taken("it waits for the image that it was made of");
