@@ -82,7 +82,7 @@ pub struct Command {
     pub fd: i32,
     /// Its status flags, read when the command was made or remembered.
     pub(crate) flags: Flags,
-    /// Bytes transferred so far: whoever takes the command on goes on behind them.
+    /// Bytes transferred so far: the part that takes the command on goes on behind them.
     pub(crate) done: u64,
     /// The application's memory.
     pub segments: Segments,
@@ -164,7 +164,7 @@ impl Command {
         let moves = matches!(self.kind, Kind::Read | Kind::Write);
         let offset = if moves { self.offset + self.done as i64 } else { 0 };
         let segments = self.segments.after(self.done as usize);
-        // SAFETY: whoever made the command promised that its segments live until the event,
+        // SAFETY: the maker of the command promised that its segments live until the event,
         // which is delivered after the bio's completion.
         let mut bio = unsafe { Bio::new(self.bio_op(), fd, segments, offset, token) };
         bio.rw_flags = self.rw_flags;

@@ -2,7 +2,7 @@
 
 use crate::limits::Limits;
 
-/// Requests of an engine under way at a time, if nothing else is said: half of what the workers
+/// Requests of an engine in flight at a time, by default: half of what the workers
 /// take, so that submit always finds room with them.
 const REQUESTS_MAX: usize = 1 << 19;
 
@@ -43,7 +43,7 @@ pub struct Config {
     pub workers_max: usize,
     /// Size of the page cache for user files, in bytes; taken from the system as it is used.
     pub cache_bytes: u64,
-    /// What may be under way at a time in the whole engine; more is refused with EAGAIN.
+    /// What may be in flight at a time in the whole engine; more is refused with EAGAIN.
     pub limits: Limits,
     /// The same for each context, besides its slots.
     pub context_limits: Limits,

@@ -17,7 +17,7 @@ use crate::{
     route::own_queue::OwnPump,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use notifiers::Bells;
+use notifiers::Notifiers;
 use nowait_block::{BlockBackend, bio::Descriptor};
 use nowait_retry::{
     IoContext, Request, Sink, WaitOptions,
@@ -54,19 +54,19 @@ pub struct Context {
     pub(crate) mode: SubmitMode,
     pub(crate) in_flight: InFlight,
     throttle: Throttle,
-    /// Nobody calls for the events (the ring is read directly): the driver must bring them.
+    /// No caller takes the events (the ring is read directly): the driver must bring them.
     engine_driven: AtomicBool,
     pub(crate) watch: Watch,
     waits: AtomicU64,
-    /// Rings for whoever polls one descriptor, whenever there are events.
+    /// Signals a thread that polls one descriptor, whenever there are events.
     counter: OnceLock<Arc<Notifier>>,
     /// Rings for a caller that sleeps in an event loop of its own.
-    loop_bell: OnceLock<Arc<Notifier>>,
+    loop_notifier: OnceLock<Arc<Notifier>>,
     /// Ring for callers that sleep with a signal mask.
-    masked: Bells,
+    masked: Notifiers,
     /// Such a caller cannot see the completions of the own queue.
     own_is_silent: AtomicBool,
-    /// Requests may be under way that the driver copies itself.
+    /// Requests may be in flight that the driver copies itself.
     copying: AtomicBool,
 }
 
@@ -92,8 +92,8 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes a context whose completions go to `sink`, on the threads of the engine: nobody waits
-    /// in it. A sync covers every write submitted before it, direct ones too.
+    /// Makes a context whose completions go to `sink`, on the threads of the engine: no thread
+    /// waits in it. A sync covers every write submitted before it, direct ones too.
     ///
     /// # Errors
     /// Those of [`Context::new`].
@@ -123,8 +123,8 @@ impl Context {
             waits: AtomicU64::new(0),
             copying: AtomicBool::new(false),
             counter: OnceLock::new(),
-            loop_bell: OnceLock::new(),
-            masked: Bells::default(),
+            loop_notifier: OnceLock::new(),
+            masked: Notifiers::default(),
             own_is_silent: AtomicBool::new(false),
         })
     }
@@ -207,7 +207,7 @@ impl Context {
     /// Returns the descriptors this context has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let own = self.own.as_ref().map(|own| own.descriptors()).unwrap_or_default();
-        let counter = self.counter.get().map(|bell| bell.raw());
+        let counter = self.counter.get().map(|notifier| notifier.raw());
         own.into_iter().chain(counter).chain(self.masked.descriptors()).collect()
     }
 
@@ -226,7 +226,7 @@ impl Context {
         self.own.as_ref().is_some_and(|own| own.has_room(1))
     }
 
-    /// Tells whether the submitter keeps so few requests under way that it waits for each.
+    /// Tells whether the submitter keeps so few requests in flight that it waits for each.
     pub(crate) fn depth_is_low(&self) -> bool {
         self.depth.is_low(self.io.outstanding())
     }
@@ -238,16 +238,16 @@ impl Context {
     }
 
     /// Says that requests went into the own queue: the driver looks after them if no caller
-    /// does, and a caller that waits elsewhere is told to lead.
+    /// does, and a caller that waits elsewhere is woken to poll.
     pub(crate) fn own_started(self: &Arc<Self>) {
         self.look_after();
         self.io.pump_started();
     }
 
-    /// Asks the driver to look after what is under way, which must be visible.
+    /// Asks the driver to look after what is in flight, which must be visible.
     pub(crate) fn look_after(self: &Arc<Self>) {
         // An event loop comes for what its own queue completes, however long that takes it.
-        let comes = self.loop_bell.get().is_some();
+        let comes = self.loop_notifier.get().is_some();
         if !comes {
             self.have_watched();
         }
@@ -268,8 +268,8 @@ impl Context {
         }
     }
 
-    /// Says that some of them have a place in the order: who waits for several completions at
-    /// once must now look at each.
+    /// Says that some of them have a place in the order: a thread that waits for several
+    /// completions at once must now look at each.
     pub(crate) fn own_ordered(&self) {
         if self.io.has_poller()
             && let Some(own) = &self.own
@@ -280,7 +280,7 @@ impl Context {
 
     /// Takes events, see [`IoContext::wait_events`].
     ///
-    /// With `min` = 0 and a timeout it waits for one event if requests are under way that the
+    /// With `min` = 0 and a timeout it waits for one event if requests are in flight that the
     /// kernel would have completed inside io_submit: programs that give a timeout but no minimum
     /// (libaio's own tests) rely on it.
     ///
@@ -300,12 +300,13 @@ impl Context {
             self.engine_driven.store(sigmask.is_some(), Relaxed);
         }
         let timed = !deadline.is_now() && deadline != Deadline::NEVER;
-        let bell = OnceCell::new();
+        let notifier = OnceCell::new();
         let mask = |signals| {
-            let bell: &Option<_> = bell.get_or_init(|| self.masked.take(|| self.bell()).ok());
+            let notifier: &Option<_> =
+                notifier.get_or_init(|| self.masked.take(|| self.new_notifier()).ok());
             // Before the waiter is registered: what rings from then on is for it.
-            bell.iter().for_each(|bell| bell.drain());
-            Mask { signals, notifier: bell.clone() }
+            notifier.iter().for_each(|notifier| notifier.drain());
+            Mask { signals, notifier: notifier.clone() }
         };
         let make = sigmask.map(|signals| move || mask(signals));
         if self.copying.load(Relaxed) && !deadline.is_now() {
@@ -320,7 +321,7 @@ impl Context {
             dedicated: false,
         };
         let taken = self.io.wait_events(&wanted, sink);
-        bell.into_inner().flatten().iter().for_each(|bell| self.masked.give_back(bell));
+        notifier.into_inner().flatten().iter().for_each(|notifier| self.masked.give_back(notifier));
         taken
     }
 
@@ -331,21 +332,22 @@ impl Context {
     /// The counter belongs to the context. Reset it first ([`Context::reset_event_counter`]), take
     /// all events then without waiting, and none is missed.
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are under way.
+    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.
     pub fn event_counter(self: &Arc<Self>) -> Result<i32, Errno> {
-        if let Some(bell) = self.counter.get() {
-            return Ok(bell.raw());
+        if let Some(notifier) = self.counter.get() {
+            return Ok(notifier.raw());
         }
-        let bell = Arc::new(self.bell()?);
+        let notifier = Arc::new(self.new_notifier()?);
         let number = self.counter.get_or_init(|| {
-            // Whoever rings has the context; the last reference is the one that is deferred.
-            let rings = Arc::downgrade(&bell);
+            // The signalling thread has the context; the last reference is the one that is
+            // deferred.
+            let rings = Arc::downgrade(&notifier);
             self.io.set_on_event(Box::new(move || {
-                rings.upgrade().iter().for_each(|bell| bell.notify());
+                rings.upgrade().iter().for_each(|notifier| notifier.notify());
             }));
-            bell
+            notifier
         });
-        // What is there already, and what somebody must bring who led so far.
+        // What is there already, and what a poller had to bring so far.
         self.io.notify();
         if self.own.as_ref().is_some_and(|own| own.in_flight() > 0) {
             self.have_watched();
@@ -356,15 +358,15 @@ impl Context {
     /// Makes the counter unreadable until the next event; no system call if it was not readable.
     /// One thread at a time.
     pub fn reset_event_counter(&self) {
-        if let Some(bell) = self.counter.get() {
-            bell.drain();
+        if let Some(notifier) = self.counter.get() {
+            notifier.drain();
         }
     }
 
     /// Makes the counter readable: the caller knows of an end that has no event.
     pub fn ring_event_counter(&self) {
-        if let Some(bell) = self.counter.get() {
-            bell.notify();
+        if let Some(notifier) = self.counter.get() {
+            notifier.notify();
         }
     }
 
@@ -391,31 +393,31 @@ impl Context {
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn loop_descriptors(self: &Arc<Self>) -> Result<Vec<i32>, Errno> {
-        let bell = if let Some(bell) = self.loop_bell.get() {
-            bell
+        let notifier = if let Some(notifier) = self.loop_notifier.get() {
+            notifier
         } else {
-            let bell = Arc::new(self.bell()?);
+            let notifier = Arc::new(self.new_notifier()?);
             self.engine.add_loop(self);
-            self.loop_bell.get_or_init(|| bell)
+            self.loop_notifier.get_or_init(|| notifier)
         };
         let readable = self.own.as_ref().and_then(|own| own.readable());
         self.own_is_silent.store(self.own.is_some() && readable.is_none(), Relaxed);
-        Ok(core::iter::once(bell.raw()).chain(readable).collect())
+        Ok(core::iter::once(notifier.raw()).chain(readable).collect())
     }
 
     /// Calls `sleep`, unless an event is there; it must return when one of
     /// [`Context::loop_descriptors`] is readable.
     pub fn sleep_outside(&self, sleep: impl FnOnce()) {
-        let Some(bell) = self.loop_bell.get() else { return sleep() };
+        let Some(notifier) = self.loop_notifier.get() else { return sleep() };
         if self.unrun.load(Relaxed) > 0 {
             return; // taken from the own queue, which is not readable for them any more
         }
         self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
-        self.io.sleep_outside(bell, sleep);
-        bell.drain();
+        self.io.sleep_outside(notifier, sleep);
+        notifier.drain();
     }
 
-    /// Runs what the own queue has brought, for a caller that has nothing under way itself: pages
+    /// Runs what the own queue has brought, for a caller that has nothing in flight itself: pages
     /// read ahead, which requests of others may wait for. Does not wait.
     pub fn serve_others(&self) {
         self.io.poll_pump();
@@ -441,8 +443,8 @@ impl Context {
         }
     }
 
-    /// Makes a bell that can be rung from both descriptor tables.
-    fn bell(&self) -> Result<Notifier, Errno> {
+    /// Makes a notifier that can be signalled from both descriptor tables.
+    fn new_notifier(&self) -> Result<Notifier, Errno> {
         let eventfd = EventFd::new()?;
         let number = eventfd.raw();
         let held = self.engine.hold_for_good(number)?;
@@ -456,7 +458,7 @@ impl Context {
     /// Counts a request that will not end inside submit and uses `bytes` of the program's memory.
     ///
     /// # Errors
-    /// `EAGAIN`: so much may not be under way, in this context or the engine.
+    /// `EAGAIN`: so much may not be in flight, in this context or the engine.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Errno> {
         self.throttle.enter(bytes)?;
         self.engine.throttle.enter(bytes).inspect_err(|_| self.throttle.leave(1, bytes))
@@ -490,7 +492,7 @@ impl Context {
     /// been said, and of a stream the bytes that were transferred are the result.
     ///
     /// # Errors
-    /// `EINVAL`: no such request is under way, or it was cancelled before.
+    /// `EINVAL`: no such request is in flight, or it was cancelled before.
     pub fn cancel(&self, obj: u64) -> Result<(), Errno> {
         if let Some(request) = self.in_flight.find(obj) {
             self.cancel_request(&request);
@@ -530,8 +532,8 @@ impl Context {
     }
 
     /// Looks after the own queue when no caller does; called by the driver on its tick with what
-    /// it saw at the last one; `hurries` while the process waits for all that is under way. `None`:
-    /// nothing is under way, the watch is over.
+    /// it saw at the last one; `hurries` while the process waits for all that is in flight. `None`:
+    /// nothing is in flight, the watch is over.
     pub(crate) fn tick(&self, waits_before: Option<u64>, hurries: bool) -> Option<u64> {
         let under_way = || Some(self.own.as_ref()?.in_flight() + self.unrun.load(Relaxed));
         if under_way()? == 0 && self.watch.ends(|| under_way() == Some(0)) {
@@ -539,7 +541,7 @@ impl Context {
         }
         let waits = self.waits.load(Relaxed);
         if hurries {
-            // Who leads may sleep until there is more than will come.
+            // The poller may sleep until there is more than will come.
             match self.io.has_poller() {
                 true => self.io.hurry_poller(),
                 false => self.io.poll_pump(),
@@ -552,8 +554,8 @@ impl Context {
             }
             if under_way()? < before {
                 self.engine_driven.store(true, Relaxed);
-                // Who reads the ring directly spins: on a busy machine a polite driver would get
-                // its turn milliseconds later, for every request.
+                // A thread that reads the ring directly spins: on a busy machine a polite driver
+                // would get its turn milliseconds later, for every request.
                 thread::preempt_on_wakeup();
             }
         }
@@ -570,12 +572,13 @@ impl Drop for Context {
         // The last reference may be that of a request which ends on a thread of the engine; the
         // descriptors of queue and counters are in the application's table.
         if hold::in_engine_table() {
-            // The pump has the queue too, and would be the last to drop it, here, if somebody
+            // The pump has the queue too, and would be the last to drop it, here, if a thread
             // dropped what is deferred before it goes.
             drop(self.io.take_pump());
             debug_assert!(own.as_ref().is_none_or(|own| Arc::strong_count(own) == 1));
-            let bells = (self.counter.take(), self.loop_bell.take(), self.masked.take_all());
-            self.engine.defer_drop((own, bells));
+            let notifiers =
+                (self.counter.take(), self.loop_notifier.take(), self.masked.take_all());
+            self.engine.defer_drop((own, notifiers));
         }
     }
 }

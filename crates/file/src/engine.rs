@@ -1,4 +1,4 @@
-//! What a process has once: backends, threads, held files, the order of requests.
+//! The engine: backends, threads, held files and the order of requests, once a process.
 
 pub(crate) mod cleaner;
 pub mod owner;
@@ -122,7 +122,7 @@ impl Engine {
             workers: OnceLock::new(),
             driver: limits.map(|_| Driver::default()),
             cleaner: limits.is_none().then(Arc::default),
-            kicked: Arc::new(RunList::with_wake(section::bell(engine.clone()))),
+            kicked: Arc::new(RunList::with_wake(section::wake(engine.clone()))),
             holds: Holds::new(local.moved_high(), remote.raw()),
             orders: Orders::default(),
             stream_queues: StreamQueues::default(),
@@ -269,7 +269,7 @@ impl Engine {
         ours
     }
 
-    /// Returns how many requests are under way in all contexts, those that end inside submit not
+    /// Returns how many requests are in flight in all contexts, those that end inside submit not
     /// counted.
     pub fn requests(&self) -> usize {
         self.throttle.requests()
@@ -289,7 +289,7 @@ impl Engine {
     }
 
     pub(crate) fn workers(&self) -> &dyn Workers {
-        // Set before `start` returns; nobody has the engine earlier.
+        // Set before `start` returns; no thread has the engine earlier.
         self.workers.get().expect("the engine has been started").as_ref()
     }
 
@@ -306,8 +306,8 @@ impl Engine {
         if self.driver.is_some() { Route::Driver } else { Route::Workers }
     }
 
-    /// Returns who waits for polls and streams outside of a context's own queue: a ring, or the
-    /// workers' watcher. The kernel's AIO would take one of its few requests for each.
+    /// Returns the backend that waits for polls and streams outside of a context's own queue: a
+    /// ring, or the workers' watcher. The kernel's AIO would take one of its few requests for each.
     pub(crate) fn stream_route(&self) -> Route {
         if self.limits.readiness { Route::Driver } else { Route::Workers }
     }
@@ -379,8 +379,8 @@ impl Engine {
         self.cached_files.may_have((stat.dev, stat.ino))
     }
 
-    /// Tells whether a page cache of ours can serve the file behind `fd`, which has this `stat`: a
-    /// regular file that is not in memory already.
+    /// Tells whether a user-space page cache can serve the file behind `fd`, which has this `stat`:
+    /// a regular file that is not in memory already.
     pub fn may_cache(&self, stat: &Stat, fd: i32) -> bool {
         let on_a_device = || self.filesystems.of(stat, fd).is_ok_and(|fs| !fs.in_memory);
         stat.is_regular() && on_a_device()
@@ -428,7 +428,7 @@ impl Engine {
         const ATTEMPTS: usize = 1000;
         for _ in 0..ATTEMPTS {
             match self.holds.hold_afresh(number) {
-                // The driver receives what is under way.
+                // The driver receives what is in flight.
                 Err(Errno::AGAIN) if self.driver.is_some() => {
                     self.hand_bios_to_driver(&mut Vec::new());
                     std::thread::yield_now();
@@ -497,7 +497,7 @@ impl Engine {
         }
     }
 
-    /// Has what is under way in own queues brought in without a caller, as soon as it completes, or
+    /// Has what is in flight in own queues collected without a caller, as soon as it completes, or
     /// no longer: while the process waits for it.
     pub fn hurry(&self, hurries: bool) {
         if let Some(driver) = &self.driver {
@@ -547,7 +547,7 @@ impl Engine {
         }
     }
 
-    /// Puts the writeback of all user files on `bios`, and lets go of those that have nothing to
+    /// Puts the writeback of all user files on `bios`, and releases those that have nothing to
     /// write; tells whether some are left.
     pub(crate) fn clean(&self, bios: &mut Vec<Bio>) -> bool {
         if let Some(cache) = self.cache_in_use() {

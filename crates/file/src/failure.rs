@@ -43,7 +43,7 @@ impl Failures {
         let text = cause.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| cause.downcast_ref::<&str>().copied());
         let text = text.unwrap_or("no message");
-        let line = format!("a thread failed {doing}: {text}: what it was about ended with EIO");
+        let line = format!("a thread failed {doing}: {text}: its request ended with EIO");
         *self.line.lock() = Some(line);
         self.is_untold.store(true, Relaxed);
     }
@@ -154,7 +154,7 @@ mod tests {
                     write(&context, &file, &mut memory, 0..3);
                     write(&context, &other, &mut memory, 3..4);
                     let events = reap(&context, 4);
-                    // What was to be let go of before the end had nothing to do with the write.
+                    // What was to be released before the end had nothing to do with the write.
                     let over = matches!(at, At::Finish | At::Deliver);
                     let result = if over { 4096 } else { io };
                     assert_eq!(events, [(0, result), (1, result), (2, result), (3, 4096)]);
@@ -165,7 +165,7 @@ mod tests {
                     WANTED.store(0, SeqCst);
                     write(&context, &file, &mut memory, 0..3);
                     assert_eq!(reap(&context, 3), [(0, 4096), (1, 4096), (2, 4096)]);
-                    // Who asks for what is there waits for no event that came already.
+                    // A caller that asks for what is there waits for no event that came already.
                     let limit = Deadline::after_ns(60_000_000_000);
                     let none = context.wait_events(0, 9, limit, None, |_, _| Ok(()));
                     assert!(none == Ok(0) && !limit.has_passed(), "{at:?}: {none:?}");

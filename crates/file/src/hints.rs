@@ -1,4 +1,4 @@
-//! What is remembered of a descriptor, and what that is good for.
+//! Hints: the history of a descriptor, and its use.
 //!
 //! A number may be closed and mean another file, and the flags of an open file may change, at any
 //! moment and unseen: by another thread, by stdio, by a system call that the program makes itself,

@@ -1,9 +1,9 @@
-//! Limits on what is under way: requests, and the bytes of the program's memory they use.
+//! Limits on what is in flight: requests, and the bytes of the program's memory they use.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait_sys::Errno;
 
-/// What may be under way at a time, apart from what ends inside submit.
+/// What may be in flight at a time, apart from what ends inside submit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests.
@@ -17,7 +17,7 @@ impl Limits {
     pub const NONE: Limits = Limits { requests: usize::MAX, bytes: u64::MAX };
 }
 
-/// Requests under way, and their limit. Source: `aio_nr`, `reqs_available`, fs/aio.c.
+/// Requests in flight, and their limit. Source: `aio_nr`, `reqs_available`, fs/aio.c.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     limits: Limits,
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(throttle.enter(0), Ok(()));
         assert_eq!(throttle.enter(0), Err(Errno::AGAIN), "a fourth request");
         throttle.leave(3, 100);
-        assert_eq!(throttle.enter(1000), Ok(()), "nothing else is under way");
+        assert_eq!(throttle.enter(1000), Ok(()), "nothing else is in flight");
         assert_eq!(throttle.enter(1), Err(Errno::AGAIN));
         throttle.leave(1, 1000);
         assert_eq!(throttle.requests(), 0);

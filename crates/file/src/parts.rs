@@ -1,4 +1,4 @@
-//! What an engine is made of: what differs between an engine on a machine and one in a simulation.
+//! The parts of an engine: what differs between an engine on a machine and one in a simulation.
 
 use crate::{BackendChoice, turn::Next};
 use nowait_block::{
@@ -17,7 +17,7 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// Requests a queue of the machine may have under way: well below the 256 request tags of the
+/// Requests a queue of the machine may have in flight: well below the 256 request tags of the
 /// devices that make the kernel sleep when they run out.
 const DEPTH: u32 = 192;
 
@@ -38,7 +38,7 @@ pub struct Parts {
 pub enum Clock {
     /// CLOCK_MONOTONIC.
     Machine,
-    /// One that moves when it is told to.
+    /// One that moves when it is asked to.
     Virtual(Arc<VirtualClock>),
 }
 
@@ -62,7 +62,7 @@ impl Clock {
     }
 }
 
-/// Who makes the turns of an engine's loops.
+/// The executor: threads, or a caller, that makes the turns of an engine's loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
     /// Threads of the engine, which have a descriptor table of their own where that is possible.

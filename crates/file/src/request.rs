@@ -65,7 +65,7 @@ pub(crate) enum Body {
     Stream(StreamBody),
     /// Work on cached pages.
     Cached(Box<UserOperation>),
-    /// Nothing any more: everything was let go of.
+    /// Nothing any more: everything was released.
     Ended,
 }
 
@@ -109,7 +109,7 @@ impl Body {
         }
     }
 
-    /// Tells whether it waits for another party's doing, perhaps for ever.
+    /// Tells whether it waits for readiness, perhaps for ever.
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self, Body::Stream(_))
     }
@@ -342,7 +342,7 @@ impl FileOperation {
         }
     }
 
-    /// Lets go of what a request holds that is over, but of its file and its place.
+    /// Releases what a request holds that is over, but for its file and its place.
     fn let_go(&mut self, engine: &Engine) {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Finish);

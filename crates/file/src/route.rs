@@ -1,4 +1,5 @@
-//! Where the bios of a request go, and who brings their completions.
+//! Routes: the backend that carries the bios of a request, and the thread that collects their
+//! completions.
 //!
 //! * [`plug`]: bios and requests collected during a run of iterations, handed over when it ends
 //! * [`driver`]: the engine's own thread, which has a queue

@@ -87,7 +87,7 @@ impl<'a> Submission<'a> {
     /// # Errors
     /// As io_submit(2): the command was refused, nothing was started, the slot is still the
     /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
-    /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are under way.
+    /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are in flight.
     pub fn start(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
             command.refresh()?;
@@ -98,7 +98,7 @@ impl<'a> Submission<'a> {
             return self.start_later(&command, reply);
         }
         match self.decide(&mut command, reply) {
-            // Who is told to ask again asks for the same bytes; but an append is done.
+            // A caller that gets EAGAIN asks for the same bytes again; but an append is done.
             Err(Errno::AGAIN) if !command.is_append() => Err(Errno::AGAIN),
             // Bytes already transferred win over a later error, as in read(2).
             Err(_) if command.done > 0 => {
@@ -147,7 +147,7 @@ impl<'a> Submission<'a> {
     }
 }
 
-/// Who returns early, with an error or in a panic, has started what it has started.
+/// A submission that returns early, with an error or in a panic, has started what it has started.
 impl Drop for Submission<'_> {
     fn drop(&mut self) {
         if self.own_queued

@@ -1,7 +1,7 @@
 //! The loops of the engine's threads, one turn at a time.
 //!
-//! A turn looks after everything once and never sleeps, so that whoever has the loop can call it: a
-//! thread that does nothing else, or one that calls the turns of several loops in an order of its
+//! A turn looks after everything once and never sleeps, so that the owner of the loop can call it:
+//! a thread that does nothing else, or one that calls the turns of several loops in an order of its
 //! own. What the loop would sleep for is its result.
 
 use core::time::Duration;

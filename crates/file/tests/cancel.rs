@@ -22,7 +22,7 @@ fn a_cancelled_poll_ends_once_and_cannot_be_cancelled_again() {
         let context = Context::new(engine, 0, 8).unwrap();
         for round in 0..50 {
             submit(&context, 7, poll(&reader, POLLIN)).unwrap();
-            assert_eq!(context.cancel(8), Err(Errno::INVAL), "nobody has this name");
+            assert_eq!(context.cancel(8), Err(Errno::INVAL), "no request has this name");
             assert_eq!(context.cancel(7), Ok(()), "round {round}");
             assert_eq!(context.cancel(7), Err(Errno::INVAL), "twice, round {round}");
             assert_eq!(reap(&context, 1), [(7, failed(Errno::CANCELED))]);

@@ -109,7 +109,7 @@ fn what_begins_after_destroy_ends_too() {
     });
 }
 
-/// Who comes second is told so, and the first does not return before its time.
+/// The second caller gets an error, and the first does not return before its time.
 #[test]
 fn of_several_that_destroy_a_context_one_does() {
     on_every_backend(|engine| {

@@ -41,7 +41,7 @@ fn everywhere(claim: impl Fn(&Arc<Engine>)) {
 
 /// Page-aligned memory, so that direct requests take it too.
 fn buffer(len: usize, byte: u8) -> &'static mut [u8] {
-    // SAFETY: leaked, and known to nobody else.
+    // SAFETY: leaked, and not known elsewhere.
     let whole = unsafe { &mut *common::leaked(len + BLOCK, byte) };
     let skip = whole.as_ptr().align_offset(BLOCK);
     &mut whole[skip..skip + len]
@@ -106,7 +106,7 @@ fn reads_every_block(engine: &Arc<Engine>, flags: i32) {
     submit(&context, (0..BLOCKS).map(&mut read).collect());
     for (data, res) in reap(&context, BLOCKS) {
         assert_eq!(res, BLOCK as i64);
-        // SAFETY: the event was reaped: nobody writes to the buffer any more.
+        // SAFETY: the event was reaped: no thread writes to the buffer any more.
         let memory = unsafe { &*addresses[data as usize] };
         let number = (data as usize * 7 % BLOCKS) as u64;
         assert_eq!(memory, number.to_ne_bytes().repeat(BLOCK / 8));
@@ -125,8 +125,8 @@ fn more_direct_reads_than_a_ring_takes_all_complete() {
     everywhere(|engine| reads_every_block(engine, O_DIRECT));
 }
 
-/// Filtered wake-ups (M12): whoever waits for an earlier request is kicked when that is over, and
-/// never runs in vain.
+/// Filtered wake-ups (M12): a request that waits for an earlier one is kicked when that is over,
+/// and never runs in vain.
 #[test]
 fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     everywhere(|engine| {

@@ -1,4 +1,4 @@
-//! Files in memory: whoever carries a request, it takes effect in submission order.
+//! Files in memory: requests take effect in submission order on every route.
 
 mod common;
 

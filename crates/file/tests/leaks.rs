@@ -64,7 +64,7 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         let is_left = || is_kaio && aio_nr() - aio_before > room.min(32_768) / 2;
         let (files, threads, rings) = before;
         // The driver may have the last hold on a context that was destroyed just now: its queue is
-        // then closed by the next who makes one.
+        // then closed by the next thread that makes one.
         let begin = Instant::now();
         let after = loop {
             engine.drop_deferred();

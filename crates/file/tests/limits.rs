@@ -1,4 +1,4 @@
-//! What may be under way, and whose turn it is.
+//! Limits on what is in flight, and fair turns.
 
 mod common;
 

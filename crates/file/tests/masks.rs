@@ -25,16 +25,16 @@ fn wait(context: &Context, deadline: Deadline) -> Option<(u64, i64)> {
 }
 
 #[test]
-fn a_caller_with_a_mask_is_woken_each_time_by_the_same_bell() {
+fn a_caller_with_a_mask_is_woken_each_time_by_the_same_notifier() {
     on_every_backend(|engine| {
         let context = Context::new(engine, 0, 8).unwrap();
         let before = context.descriptors();
-        // Whoever is late does not sleep.
+        // A late caller does not sleep.
         while context.descriptors() == before {
             assert_eq!(wait(&context, Deadline::after_ns(100_000)), None);
         }
-        let with_bell = context.descriptors();
-        assert_eq!(with_bell.len(), before.len() + 1);
+        let with_notifier = context.descriptors();
+        assert_eq!(with_notifier.len(), before.len() + 1);
         for round in 0..200 {
             let (reader, mut writer) = std::io::pipe().unwrap();
             submit(&context, round, poll(&reader, POLLIN)).unwrap();
@@ -45,7 +45,7 @@ fn a_caller_with_a_mask_is_woken_each_time_by_the_same_bell() {
             });
             assert_eq!(event, Some((round, i64::from(POLLIN))));
         }
-        assert_eq!(context.descriptors(), with_bell);
+        assert_eq!(context.descriptors(), with_notifier);
         context.destroy().unwrap();
     });
 }

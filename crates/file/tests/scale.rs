@@ -34,7 +34,7 @@ fn a_thousand_contexts(engine: &Arc<Engine>) {
     assert_eq!(under_way as u64, contexts.len() as u64 * each);
     assert_eq!(engine.requests(), under_way);
     let used = resident_bytes().saturating_sub(before);
-    println!("{under_way} requests under way: {} MiB", used >> 20);
+    println!("{under_way} requests in flight: {} MiB", used >> 20);
     assert!(used < GIB, "{used} bytes");
     for (index, context) in contexts.iter().enumerate() {
         if index % 2 == 0 {

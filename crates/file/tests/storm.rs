@@ -54,7 +54,8 @@ struct Slot {
     number: AtomicUsize,
 }
 
-// SAFETY: the memory is touched by whoever took the slot from FREE, and by the engine while BUSY.
+// SAFETY: the memory is touched by the thread that took the slot from FREE, and by the engine while
+// BUSY.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
@@ -70,7 +71,7 @@ impl Slot {
         Slot { state, memory, stamped, number: AtomicUsize::new(usize::MAX) }
     }
 
-    /// Takes the slot for a request; nobody may have written to its memory since the last event.
+    /// Takes the slot for a request; no thread may have written to its memory since the last event.
     fn take(&self) -> bool {
         if self.state.compare_exchange(FREE, BUSY, AcqRel, Acquire).is_err() {
             return false;
@@ -86,7 +87,7 @@ impl Slot {
     fn fill(&self, kind: Kind, number: usize) {
         if kind == Kind::Write {
             for index in 0..BLOCK {
-                // SAFETY: the slot was taken, and its request is not under way yet.
+                // SAFETY: the slot was taken, and its request is not in flight yet.
                 unsafe { self.memory.cast::<u8>().add(index).write(byte(number, index)) };
             }
         }
@@ -94,7 +95,7 @@ impl Slot {
 
     /// The event has come: the memory is the program's again.
     fn ended(&self) {
-        // SAFETY: between its event and the next request nobody else touches the memory.
+        // SAFETY: between its event and the next request no other thread touches the memory.
         unsafe { self.memory.cast::<u8>().write_bytes(STAMP, BLOCK) };
         self.stamped.store(true, Release);
         assert_eq!(self.state.swap(FREE, AcqRel), BUSY, "an event for nothing, or twice");
@@ -142,7 +143,7 @@ impl Files {
         }
     }
 
-    /// Closes both ends of a stream, whatever is under way on them, and makes another.
+    /// Closes both ends of a stream, whatever is in flight on them, and makes another.
     fn renew(&mut self, index: usize) {
         self.ends[index] = Files::pair(index);
         self.streams_made += 1;
@@ -201,7 +202,7 @@ impl Storm {
         self.submitters.fetch_sub(1, AcqRel);
     }
 
-    /// Submits from threads that end while their requests are under way.
+    /// Submits from threads that end while their requests are in flight.
     fn submit_from_short_lives(&self, prng: &mut Prng) {
         for _ in 0..REQUESTS / 10 {
             let prng = &mut *prng;
@@ -217,7 +218,7 @@ impl Storm {
         if !slot.take() {
             return self.cancel(prng);
         }
-        // Held until the request is started: nobody closes the descriptor before.
+        // Held until the request is started: no thread closes the descriptor before.
         let files = self.files.lock().unwrap();
         self.accepted.fetch_add(1, AcqRel);
         let (command, what) = files.random(prng, slot.memory);

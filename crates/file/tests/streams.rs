@@ -48,7 +48,7 @@ fn pairs(folder: &std::path::Path) -> Vec<(&'static str, OwnedFd, OwnedFd)> {
     ]
 }
 
-/// A terminal and who sits at it, without echo.
+/// A terminal and its other end, without echo.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let master = OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
     let number = nowait_sys::tty::unlock(master.as_raw_fd()).unwrap();
@@ -97,7 +97,7 @@ fn a_read_waits_for_data_and_is_short_as_read_is() {
     });
 }
 
-/// As read(2) and write(2) of nothing, which wait for nobody.
+/// As read(2) and write(2) of nothing, which do not wait.
 #[test]
 fn nothing_is_read_and_written_at_once() {
     on_every_backend(|engine| {
@@ -224,7 +224,7 @@ fn counters_and_timers_take_and_give_their_numbers() {
         submit(&context, 2, command(Kind::Write, &borrowed, number, 0)).unwrap();
         assert_eq!(reap(&context, 2), [(1, 8), (2, 8)]);
         assert_eq!(bytes(seen), 7u64.to_ne_bytes());
-        // Full: a write waits until somebody reads. One after the other, as two have no order.
+        // Full: a write waits until a reader reads. One after the other, as two have no order.
         let write = |name, value| {
             let number = leaked(8, 0);
             number_in(number, value);
@@ -285,7 +285,7 @@ fn a_peer_that_hangs_up_ends_all_requests() {
         let events = reap(&context, 21);
         assert!(events[..20].iter().all(|(_, res)| *res == 0), "{events:?}");
         assert_eq!(events[20].1 & 0x10, 0x10, "hung up");
-        // Nobody will read: first a full pipe, then none.
+        // No reader will read: first a full pipe, then none.
         let (reader, writer) = std::io::pipe().unwrap();
         for name in 0..5 {
             submit(&context, name, command(Kind::Write, &writer, leaked(50_000, 0), 0)).unwrap();
@@ -439,7 +439,7 @@ fn a_number_of_a_silent_socket_may_mean_a_file_later() {
 }
 
 /// Each stream is a file on its way to the engine's threads, which take them in when they are given
-/// the time. Meanwhile there may be room for no more, and the submitter is told so.
+/// the time. Meanwhile there may be room for no more, and the submitter gets EAGAIN.
 fn submit_patiently(context: &Arc<Context>, name: u64, command: &Command) {
     while let Err(errno) = submit(context, name, command.clone()) {
         assert_eq!(errno, Errno::AGAIN);
@@ -482,7 +482,7 @@ fn a_thousand_silent_streams_delay_no_file() {
 
 fn counter() -> OwnedFd {
     let counter = nowait_sys::eventfd::EventFd::new_blocking().unwrap();
-    // SAFETY: a new descriptor, owned by nobody else.
+    // SAFETY: a new descriptor, without another owner.
     unsafe { OwnedFd::from_raw_fd(counter.into_raw()) }
 }
 

@@ -1,5 +1,5 @@
-//! A file is let go of before the event of the last request on it is visible: who sees that may
-//! close the descriptor and unmount.
+//! A file is released before the event of the last request on it is visible: a program that sees
+//! that may close the descriptor and unmount.
 
 mod common;
 
@@ -56,7 +56,7 @@ impl Image {
         run("mount", &["-o", "loop", "-t", "ext4", image, point])
     }
 
-    /// Unmounts; what has a file open must let go of it by itself. The kernel may do that a moment
+    /// Unmounts; what has a file open must release it by itself. The kernel may do that a moment
     /// after the completion, for io_uring and its own AIO.
     fn unmount(&self) -> bool {
         let begin = Instant::now();

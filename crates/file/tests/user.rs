@@ -277,7 +277,7 @@ fn an_engine_that_ends_while_pages_are_read_ahead_gives_its_memory_back() {
     }
 }
 
-/// A close looks for what to write, and a submission that has met it writes after that: nobody
+/// A close looks for what to write, and a submission that has met it writes after that: no caller
 /// has the file then.
 #[test]
 fn what_is_written_after_the_last_close_is_not_lost() {
@@ -321,7 +321,7 @@ fn what_is_written_comes_to_the_file_by_itself() {
         let begin = Instant::now();
         while kept.strong_count() > 0 {
             let backend = engine.backend();
-            assert!(begin.elapsed() < Duration::from_secs(50), "nobody writes it: {backend:?}");
+            assert!(begin.elapsed() < Duration::from_secs(50), "it is not written: {backend:?}");
             std::thread::yield_now();
         }
         assert!(std::fs::read(folder.path().join("f")).unwrap() == data);
@@ -339,11 +339,11 @@ fn submit_waiting_write(context: &Arc<Context>, user: &Arc<UserFile>, data: &[u8
     submission.finish();
 }
 
-/// Waits without calling into the engine: nobody helps it on.
+/// Waits without calling into the engine: nothing helps it on.
 fn comes_by_itself(context: &Arc<Context>) {
     let begin = Instant::now();
     while context.io().ring().unread() == 0 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "nobody runs it");
+        assert!(begin.elapsed() < Duration::from_secs(30), "it is not run");
         std::thread::yield_now();
     }
     common::wait_for(context, 1, |_| {});
@@ -357,7 +357,7 @@ fn become_idle(engine: &Arc<Engine>, folder: &tempfile::TempDir) {
     drop(other);
     let begin = Instant::now();
     while kept.strong_count() > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(50), "nobody writes it");
+        assert!(begin.elapsed() < Duration::from_secs(50), "it is not written");
         std::thread::yield_now();
     }
 }

@@ -1,6 +1,6 @@
-//! Files with something to write are kept by the engine itself.
+//! Dirty files, kept by the engine itself.
 //!
-//! Whoever wrote may be gone before the bytes are in the file: a submission can meet the close of
+//! The writer may be gone before the bytes are in the file: a submission can meet the close of
 //! its descriptor, which has looked for what to write before this wrote it. So what makes a clean
 //! file dirty leaves a reference here, which goes when the file is clean again.
 
@@ -17,14 +17,14 @@ use std::sync::Arc;
 pub(crate) struct DirtyFiles(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
 
 impl DirtyFiles {
-    /// Lets go of the files that have nothing to write any more; tells whether some are left.
+    /// Releases the files that have nothing to write any more; tells whether some are left.
     pub(crate) fn tidy(&self) -> bool {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
         files.iter().for_each(|file| file.let_go());
         !self.0.lock().is_empty()
     }
 
-    /// Lets go of all: the engine ends, and what could not be written never will be.
+    /// Releases all: the engine ends, and what could not be written never will be.
     pub(crate) fn clear(&self) {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
         files.iter().for_each(|file| file.abandon());
@@ -34,7 +34,7 @@ impl DirtyFiles {
 impl UserFile {
     /// After a write: keeps the file if that is not in it yet.
     pub(crate) fn keep(self: &Arc<Self>) {
-        // Who lets go looks the other way round, so one of both sees the other.
+        // The thread that releases looks the other way round, so one of both sees the other.
         fence(SeqCst);
         let keeps = !mistake::makes(Mistake::KeepNothing);
         if keeps && !self.is_kept.load(Relaxed) && self.is_dirty() {
@@ -58,8 +58,8 @@ impl UserFile {
         }
     }
 
-    /// Ends the engine's own reference: what is left could not be written, and who closes the file
-    /// has been told.
+    /// Ends the engine's own reference: what is left could not be written, and the closing caller
+    /// got the error.
     pub fn abandon(&self) {
         let mut kept = self.dirty_files.0.lock();
         self.is_kept.store(false, Relaxed);

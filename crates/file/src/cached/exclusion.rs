@@ -1,7 +1,8 @@
-//! What is done to a cached file past its cache: plain system calls, a close, a mapping.
+//! Exclusion of a cached file's requests, for changes past its cache: plain system calls, a close,
+//! a mapping.
 //!
 //! ```text
-//! settle      what was written is in the file: before somebody looks at it elsewhere
+//! settle      what was written is in the file: before it is read elsewhere
 //! exclude     the same, nothing stays cached, and no request runs until the file has been changed
 //!             elsewhere
 //! give_up     the same, and never again: the kernel's cache serves the file from then on
@@ -138,7 +139,7 @@ pub(crate) fn run_change(engine: &Arc<Engine>, change: &mut Change) -> Result<()
 
 const WHOLE: Range<u64> = 0..u64::MAX;
 
-/// Registers behind all requests that are under way, and sleeps until they are over.
+/// Registers behind all requests that are in flight, and sleeps until they are over.
 pub(crate) fn wait_for_turn(
     engine: &Arc<Engine>,
     file: &UserFile,

@@ -59,7 +59,7 @@ pub struct Opened<'a> {
 
 impl Opened<'_> {
     /// Takes advice, as posix_fadvise(2), for `range` in bytes; what is to be read ahead, or read
-    /// no more, begins at once, and nobody waits for it.
+    /// no more, begins at once, and no request waits for it.
     pub fn advise(&self, engine: &Arc<Engine>, range: Range<u64>, advice: Advice) {
         let (file, reads) = (self.file.cached(), self.reads);
         match advice {
@@ -77,7 +77,7 @@ impl Opened<'_> {
 }
 
 impl<'a> From<&'a Arc<UserFile>> for Opened<'a> {
-    /// The open that all share who know the file by a descriptor only.
+    /// The open that all callers share that know the file by a descriptor only.
     fn from(file: &'a Arc<UserFile>) -> Opened<'a> {
         Opened { file, reads: &file.reads }
     }
@@ -94,7 +94,7 @@ impl UserFile {
         self.opens.fetch_add(1, AcqRel);
     }
 
-    /// Ends an open; true: it was the last one, who writes back what nobody has synced.
+    /// Ends an open; true: it was the last one, which writes back what is not synced.
     pub fn leave(&self) -> bool {
         self.opens.fetch_sub(1, AcqRel) == 1
     }

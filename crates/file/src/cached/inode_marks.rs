@@ -1,4 +1,4 @@
-//! Which inodes may have a user file: told without a lock.
+//! The inodes that may have a user file, looked up without a lock.
 //!
 //! Every plain call of a program asks, also one in a signal handler that has interrupted the
 //! thread which holds the lock of the user files. A yes may be wrong: inodes share places.

@@ -37,7 +37,7 @@ impl UserFile {
     /// flight that the engine does past the cache, and may wait for the disk.
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
-    /// and `EAGAIN`: too many files are under way to the engine's threads.
+    /// and `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         UserFile::open_or(engine, fd, UserFile::open_after_writes)
     }
@@ -160,7 +160,7 @@ impl UserFile {
     }
 
     /// Drops what is cached if the file has changed under it, as far as nothing of ours waits to
-    /// be written, and no request is under way on it.
+    /// be written, and no request is in flight on it.
     fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) {
         let changed = |now: Version| self.seen.lock().has_changed(&now);
         if !self.version().is_ok_and(changed) {
@@ -175,8 +175,8 @@ impl UserFile {
         }
     }
 
-    /// Takes the file as somebody else has left it: nothing of it is cached, and nobody brings
-    /// anything in, so that nothing gets lost between the look at it and the change of its size.
+    /// Takes the file as another program has left it: nothing of it is cached or brought in, so
+    /// that nothing gets lost between the look at it and the change of its size.
     pub(crate) fn take_as_it_is(&self, change: Change) {
         if let Ok(now) = self.version() {
             change.finish(now.stat.size as u64);

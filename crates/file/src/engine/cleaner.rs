@@ -127,12 +127,12 @@ impl Loop for Run {
 
 impl Run {
     fn round(&mut self, engine: &Arc<Engine>) {
-        // What was kicked is run when this ends; who kicks after the look says so again.
+        // What was kicked is run when this ends; a thread that kicks after the look says so again.
         let _section = Section::enter(engine);
         self.cleaner.has_kicked.store(false, SeqCst);
         if engine.clock().has_passed(self.due) {
             self.due = Deadline::NEVER;
-            // Before the look: who dirties a page after it says so again.
+            // Before the look: a thread that dirties a page after it says so again.
             self.cleaner.knows_dirt.store(false, SeqCst);
             let mut bios = Vec::new();
             if engine.clean(&mut bios) {

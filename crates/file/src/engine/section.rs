@@ -1,4 +1,4 @@
-//! Who runs what was kicked.
+//! Sections: the threads that run kicked requests.
 //!
 //! A kick puts a request on the engine's list, and may come from anywhere: from the end of another
 //! request, or from the drop of a loan, under locks of others. It must not run requests itself, and
@@ -42,7 +42,7 @@ impl Drop for Section<'_> {
 }
 
 /// Returns what a kick does that has put a request on the list of `engine`.
-pub(crate) fn bell(engine: Weak<Engine>) -> Box<dyn Fn() + Send + Sync> {
+pub(crate) fn wake(engine: Weak<Engine>) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || {
         let serves = SERVES.try_with(Cell::get).unwrap_or(null());
         if serves != engine.as_ptr()

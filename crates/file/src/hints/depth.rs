@@ -1,4 +1,4 @@
-//! How many requests a submitter keeps under way.
+//! The depth: how many requests a submitter keeps in flight.
 //!
 //! One that keeps few waits for each of them, and is served best on its own queue: a hand-over
 //! would only add two thread switches. One that keeps many is at a low depth too for a moment,

@@ -59,7 +59,7 @@ impl FileSystem {
 /// Mounts that are remembered; then all are looked at anew.
 const MOUNTS_MAX: usize = 256;
 
-/// The file systems met so far.
+/// The file systems seen so far.
 #[derive(Debug, Default)]
 pub struct FileSystems(RwLock<Known>);
 

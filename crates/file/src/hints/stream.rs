@@ -75,7 +75,7 @@ mod tests {
         let seen = StreamHints::default();
         assert!(!seen.is_stream(3) && !seen.waits(3));
         seen.looked(3, true);
-        assert!(seen.is_stream(3) && !seen.waits(3), "nobody has asked it yet");
+        assert!(seen.is_stream(3) && !seen.waits(3), "it was not asked yet");
         let mut asked = 0;
         for _ in 0..160 {
             if !seen.waits(3) {

@@ -1,8 +1,8 @@
 //! Requests that begin when another has succeeded.
 //!
 //! The later one is made with the earlier, so that it holds its file and has its place in the order
-//! of its inode; its first iteration finds the link and leaves a wait entry in it. Whoever ends the
-//! earlier request kicks it: the retry engine knows nothing else.
+//! of its inode; its first iteration finds the link and leaves a wait entry in it. The thread that
+//! ends the earlier request kicks it: the retry engine knows nothing else.
 
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
@@ -19,7 +19,7 @@ pub struct Link {
 
 #[derive(Debug)]
 enum State {
-    /// Under way, and who waits for it.
+    /// In flight, and the entries that wait for it.
     Open(Vec<WaitEntry>),
     Succeeded,
     Failed,
@@ -46,7 +46,7 @@ impl Link {
         }
     }
 
-    /// Tells whether the request has succeeded; `None`: it is under way, and its end kicks `entry`.
+    /// Tells whether the request has succeeded; `None`: it is in flight, and its end kicks `entry`.
     pub(crate) fn look(&self, entry: impl FnOnce() -> WaitEntry) -> Option<bool> {
         match &mut *self.state.lock() {
             State::Open(waiting) => {

@@ -29,7 +29,7 @@ pub enum Access {
     Read,
     /// Changes them.
     Write,
-    /// Makes earlier changes durable: waits for earlier writes, nobody waits for it.
+    /// Makes earlier changes durable: waits for earlier writes, no request waits for it.
     Sync,
 }
 
@@ -100,8 +100,8 @@ struct Inode {
     writes: BTreeMap<u64, Entry>,
     /// Reads and syncs: only writes look at them.
     others: BTreeMap<u64, Entry>,
-    /// The last change of the whole inode. It waits for all that came before, so who waits for it
-    /// need not: ten thousand appends wait for one another, not each for all.
+    /// The last change of the whole inode. It waits for all that came before, so a request that
+    /// waits for it need not: ten thousand appends wait for one another, not each for all.
     whole: u64,
     /// The file is being opened in the page cache.
     opening: Option<Opening>,
@@ -212,7 +212,7 @@ impl Ticket {
     }
 }
 
-/// The requests of all inodes that are under way outside their submitter.
+/// The requests of all inodes that are in flight outside their submitter.
 #[derive(Default)]
 pub struct Orders {
     inodes: Mutex<FxHashMap<InodeKey, Inode>>,
@@ -233,7 +233,7 @@ impl Orders {
         inode.is_some_and(|inode| inode.in_the_way(range, access, Way::Cache).next().is_some())
     }
 
-    /// Tells whether a write of ours is under way on the inode: it may hold the inode's lock.
+    /// Tells whether a write of ours is in flight on the inode: it may hold the inode's lock.
     pub fn has_writer(&self, key: InodeKey) -> bool {
         self.inodes.lock().get(&key).is_some_and(|inode| !inode.writes.is_empty())
     }
@@ -241,7 +241,7 @@ impl Orders {
     /// Registers a request behind those it conflicts with; `entry` makes what they kick. Also
     /// returns the lane that runs the inode's exclusive writes one after another.
     ///
-    /// It looks at each write of the inode that is under way, since the last one of the whole inode
+    /// It looks at each write of the inode that is in flight, since the last one of the whole inode
     /// (an append); a write at each other request, too.
     pub fn enter(
         &self,
@@ -289,7 +289,7 @@ impl Orders {
         self.enter_by(Way::Open, key, (0..u64::MAX, Access::Write), entry).0
     }
 
-    /// Registers a change of the whole inode, if nothing at all is under way on it: then it waits
+    /// Registers a change of the whole inode, if nothing at all is in flight on it: then it waits
     /// for nothing, and what comes later waits for it.
     pub fn enter_if_free(&self, key: InodeKey) -> Option<Ticket> {
         let mut inodes = self.inodes.lock();
@@ -438,7 +438,7 @@ mod tests {
         let read = enter(5..6, Access::Read);
         orders.leave(&appends[0]);
         orders.leave(&appends[1]);
-        assert!(appends[2].is_blocked() && read.is_blocked(), "the write is under way");
+        assert!(appends[2].is_blocked() && read.is_blocked(), "the write is in flight");
         orders.leave(&write);
         assert!(!appends[2].is_blocked() && read.is_blocked());
         assert_eq!(kicks.0.load(Relaxed), 1, "the cancelled ones are not kicked");
@@ -456,8 +456,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever ends without a turn: no request starts while an earlier one that conflicts with
-        /// it is under way, and all of them start.
+        /// A request that ends without a turn: no request starts while an earlier one that
+        /// conflicts with it is in flight, and all of them start.
         #[test]
         fn nobody_overtakes_where_some_are_cancelled(
             requests in prop::collection::vec((request(), any::<bool>()), 1..40),

@@ -47,7 +47,7 @@ pub(crate) struct StreamQueues {
 }
 
 impl StreamQueues {
-    /// Tells whether nobody is in any line.
+    /// Tells whether all lines are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }
@@ -117,7 +117,7 @@ mod tests {
     fn the_end_of_the_first_kicks_the_second_alone() {
         let (turns, kicks) = (StreamQueues::default(), Arc::new(Kicks::default()));
         let line: Vec<_> = (0..3).map(|_| turns.enter((1, 1), || entry(&kicks))).collect();
-        let other = turns.enter((1, 2), || unreachable!("nobody is in its way"));
+        let other = turns.enter((1, 2), || unreachable!("nothing is in its way"));
         let blocked = || line.iter().map(StreamTicket::is_blocked).collect::<Vec<_>>();
         assert_eq!((blocked(), other.is_blocked()), (vec![false, true, true], false));
         turns.leave(&line[0]);
@@ -135,7 +135,7 @@ mod tests {
         let count = if cfg!(miri) { 100 } else { 100_000 };
         let (turns, kicks) = (StreamQueues::default(), Arc::new(Kicks::default()));
         let line: Vec<_> = (0..count).map(|_| turns.enter((1, 1), || entry(&kicks))).collect();
-        // Every third is cancelled from behind, while it waits: that is nobody's turn.
+        // Every third is cancelled from behind, while it waits: that is no request's turn.
         line.iter().skip(1).step_by(3).rev().for_each(|turn| turns.leave(turn));
         assert_eq!(kicks.0.load(Acquire), 0);
         let rest = line.iter().enumerate().filter(|(index, _)| index % 3 != 1);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same as lists: the first of each may go, the others may not, whoever leaves.
+        /// The same as lists: the first of each may go, the others may not, whichever leaves.
         #[test]
         fn lines_agree_with_lists(
             steps in prop::collection::vec((0u64..3, any::<prop::sample::Index>(), 0u8..5), 0..150),

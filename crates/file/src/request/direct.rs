@@ -20,7 +20,7 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent};
 use std::sync::Arc;
 
-/// A direct request under way.
+/// A direct request in flight.
 pub(crate) struct DirectRequest {
     pub(crate) command: Command,
     /// `data` of the iocb.

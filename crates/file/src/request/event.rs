@@ -1,4 +1,4 @@
-//! Where the event of a request goes.
+//! The target of a request's event.
 
 use crate::Context;
 use nowait_block::bio::Descriptor;
@@ -31,10 +31,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// Delivers the result and wakes who waits for it.
+    /// Delivers the result and wakes the threads that wait for it.
     pub fn deliver(&self, result: Result<u32, Errno>) {
         self.context.io().complete_quietly(self.event(result));
-        // After the event is visible: who is woken by the counter finds it.
+        // After the event is visible: a thread that is woken by the counter finds it.
         if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
             eventfd::signal(number);
         }

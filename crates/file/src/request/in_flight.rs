@@ -1,4 +1,4 @@
-//! The requests of a context that are under way, by what a cancellation names them with.
+//! The requests of a context in flight, by the names that a cancellation uses.
 
 use super::FileOperation;
 use nowait_retry::Request;
@@ -6,7 +6,7 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::hash_map::Entry, sync::Arc};
 
-/// One request under way.
+/// One request in flight.
 struct Known {
     number: u64,
     /// May wait for ever: a poll, or a stream that waits for its peer.
@@ -78,7 +78,7 @@ impl InFlight {
         drop(ended);
     }
 
-    /// Returns the first request named `obj` that nobody has cancelled yet.
+    /// Returns the first request named `obj` that is not cancelled yet.
     pub(crate) fn find(&self, obj: u64) -> Option<Arc<Request<FileOperation>>> {
         let table = self.0.lock();
         let first = table.by_obj.get(&obj)?;

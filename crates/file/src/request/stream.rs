@@ -176,7 +176,7 @@ pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
 }
 
 /// Reads once, or writes what there is room for, without waiting; `fd` is the command's file in the
-/// calling thread's table. Whether the request then waits is for the caller to say, who has read
+/// calling thread's table. Whether the request then waits is for the caller to say, which has read
 /// the status flags.
 pub(crate) fn attempt(command: &mut Command, fd: i32) -> Attempt {
     loop {

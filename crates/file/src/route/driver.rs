@@ -1,8 +1,8 @@
-//! The engine's own thread: carries what no caller carries.
+//! The driver: the engine's own thread, which carries what no caller carries.
 //!
 //! It takes batches of requests that submit handed over, reads buffered files through its
-//! io_uring, and every few milliseconds looks after contexts that have requests under way in
-//! their own queue while nobody waits for them.
+//! io_uring, and every few milliseconds looks after contexts that have requests in flight in their
+//! own queue while no caller waits for them.
 
 use super::{Place, Plug};
 use crate::{
@@ -31,7 +31,7 @@ const COPIES: usize = 16;
 const JOINED: usize = 16;
 /// How often contexts without a caller are looked after, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
-/// The same while the process waits for all that is under way.
+/// The same while the process waits for all that is in flight.
 const HURRIED_TICK_NS: u64 = 200_000;
 
 /// How long the driver stays awake after it has copied requests itself: they come every other
@@ -58,7 +58,7 @@ pub struct Driver {
     /// Taken out before the driver drops it: its descriptors are that thread's to close.
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
-    /// The process waits for all that is under way.
+    /// The process waits for all that is in flight.
     hurries: AtomicBool,
     stop: AtomicBool,
     handle: Mutex<Option<JoinHandle<()>>>,
@@ -104,7 +104,7 @@ impl Driver {
         obj: u64,
     ) -> Option<Arc<Request<FileOperation>>> {
         let is_it = |request: &Arc<Request<FileOperation>>| {
-            // What is on a locked list is run by nobody.
+            // What is on a locked list is not run.
             let named = request.prepare(|operation, _| {
                 let target = &operation.target;
                 operation.body.is_copied()
@@ -157,7 +157,7 @@ impl Driver {
         }
     }
 
-    /// Ends the thread and waits for its end; nothing is under way.
+    /// Ends the thread and waits for its end; nothing is in flight.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Relaxed);
         self.wake();
@@ -173,7 +173,7 @@ impl Driver {
         let queue = run.queue.clone();
         drop((run, self.queue.lock().take()));
         while Arc::strong_count(&queue) > 1 {
-            std::thread::yield_now(); // somebody is just waking it
+            std::thread::yield_now(); // another thread is just waking it
         }
     }
 
@@ -253,7 +253,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
 type Waiting = Fair<Arc<Request<FileOperation>>>;
 
 /// Tells requests of different contexts apart; those that take their places in the order when they
-/// are started, by their inode: they must be started as they were submitted, whoever did that. The
+/// are started, by their inode: they must be started in the order of submission, by any thread. The
 /// driver has the right to run what it was handed.
 fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
     request.prepare(|operation, _| match operation.body.inode_on_driver() {
@@ -360,8 +360,8 @@ impl Run {
         Next::Sleep(self.next_tick.min(self.next_clean))
     }
 
-    /// Completes what the page cache has under way, and nobody waits for: pages read ahead. Each
-    /// bio keeps its file and the whole cache.
+    /// Completes what the page cache has in flight, and no request waits for: pages read ahead.
+    /// Each bio keeps its file and the whole cache.
     fn drain(&mut self, engine: &Engine, driver: &Driver) -> Next {
         let Some(cache) = engine.cache_in_use() else { return Next::End };
         self.take_bios(driver);
@@ -406,9 +406,9 @@ impl Run {
                 self.next_clean = self.engine.clock().after_ns(CLEAN_NS);
             }
         } else if self.engine.clock().has_passed(self.next_clean) {
-            // Before the look: who dirties a page after it says so again.
+            // Before the look: a thread that dirties a page after it says so again.
             driver.knows_dirt.store(false, SeqCst);
-            // Also if nothing more is said: what is written now is let go of then.
+            // Also if nothing more is said: what is written now is released then.
             self.next_clean = match self.engine.clean(self.plug.cache_bios()) {
                 true => self.engine.clock().after_ns(CLEAN_NS),
                 false => Deadline::NEVER,

@@ -1,4 +1,4 @@
-//! A context's own queue, served by whoever leads.
+//! A context's own queue, served by the poller.
 
 use super::{Place, Plug, token};
 use crate::{Context, Engine, engine::section::Section, hold, request::direct::Unfinished};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 pub(crate) struct OwnPump {
     queue: Arc<dyn BlockBackend>,
     engine: Arc<Engine>,
-    /// Is there as long as anybody may wait for what the queue brings.
+    /// Is there as long as a thread may wait for what the queue brings.
     context: Weak<Context>,
     collected: Mutex<Collected>,
     /// Completions in it; those of the page cache are run a few at a time.
@@ -42,9 +42,9 @@ struct Collected {
 }
 
 /// What one run takes on of the page cache's completions, in bytes. What they bring is copied to
-/// those who wait for it: the caller is to send its next requests on their way while the rest is
-/// copied, so that the device has work. Reads of 64 KiB, 64 in flight: 20 k a second, and 15 k
-/// with all that is there in one run.
+/// the requests that wait for it: the caller is to send its next requests on their way while the
+/// rest is copied, so that the device has work. Reads of 64 KiB, 64 in flight: 20 k a second, and
+/// 15 k with all that is there in one run.
 pub(crate) const RUN_BYTES_MAX: usize = 128 << 10;
 
 /// What a request costs besides the copy of its bytes, in bytes copied meanwhile.
@@ -106,7 +106,7 @@ impl Pump for OwnPump {
         drop(collected);
         if unrun > 0 {
             // Out of the queue and not counted here yet, they were seen nowhere: the driver may
-            // have ended its watch. And whoever leads may have what it came for.
+            // have ended its watch. And the poller may have what it came for.
             context.look_after();
         }
         plug.flush(Some(&context));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     /// Between the queue and the run they are counted nowhere: a driver that looks just then ends
-    /// its watch, and nobody else may come for them.
+    /// its watch, and no other thread may come for them.
     #[test]
     fn what_a_run_leaves_is_looked_after() {
         // By hand, without a driver.
@@ -233,7 +233,7 @@ mod tests {
         assert!(!context.watch.is_on());
         pump.run();
         assert_eq!(context.unrun.load(Relaxed), 99);
-        assert!(context.watch.is_on(), "nobody comes for the rest");
+        assert!(context.watch.is_on(), "no thread comes for the rest");
         engine.shutdown();
     }
 }

@@ -1,4 +1,4 @@
-//! What a run of operations collects, handed over when it ends (the kernel's block plug).
+//! The plug: what a run of operations collects, handed over when it ends (the kernel's block plug).
 
 use super::Route;
 use crate::{Context, Engine, Target, hold, request::FileOperation, route::token};
@@ -236,7 +236,7 @@ impl Plug {
         if !self.over.is_empty() {
             self.engine.workers().deliver(&mut self.over);
         }
-        // Looked at when the bios are in their queues: who cancelled earlier found them in none.
+        // Looked at when the bios are in their queues: an earlier cancellation found them in none.
         let looked_at = if self.driver_bios.is_empty() { self.cancellable.len() } else { 0 };
         for (request, token) in self.cancellable.drain(..looked_at) {
             if request.is_cancelled() {

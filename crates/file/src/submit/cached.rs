@@ -1,4 +1,4 @@
-//! From a command to what a user file does with it: the copy of what is cached, or a request.
+//! Starts a command on a cached file: the copy of what is cached, or a request.
 
 use super::Submission;
 use crate::{
@@ -91,7 +91,7 @@ impl Submission<'_> {
                     Start::Continue(operation) => operation,
                 }
             }
-            // SAFETY: whoever made the command promised that its segments live until the end.
+            // SAFETY: the maker of the command promised that its segments live until the end.
             _ => unsafe { UserOperation::of(opened, command) }?,
         };
         self.user_request(file, command.clone(), operation, reply)?;
@@ -165,7 +165,7 @@ impl Submission<'_> {
         let eventfd = self.event_counter_everywhere(reply)?;
         self.context.admit(command.len)?;
         let cost = command.len as usize + REQUEST_BYTES;
-        // A plain write is over when it is copied: nobody else would be quicker.
+        // A plain write is over when it is copied: no other thread would be quicker.
         let waits = command.kind == Kind::Read || command.durable().is_some();
         let (context, (_, access)) = (self.context, reach(&command));
         let engine = context.engine();

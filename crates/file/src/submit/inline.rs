@@ -40,7 +40,7 @@ impl Submission<'_> {
         }
     }
 
-    /// Tells whether an earlier request on the same bytes is under way.
+    /// Tells whether an earlier request on the same bytes is in flight.
     pub(crate) fn must_wait(
         &self,
         command: &Command,

@@ -13,7 +13,7 @@ use nowait_sys::{Errno, file};
 /// The state of a submission that only native requests use.
 #[derive(Debug, Default)]
 pub(crate) struct Native {
-    /// What ends inside submit is told, and has no event.
+    /// What ends inside submit is returned, and has no event.
     pub(crate) tells: bool,
     pub(crate) told: Option<Result<u32, Errno>>,
     /// Those of the request that is being started.

@@ -112,7 +112,7 @@ impl Submission<'_> {
     }
 
     /// Tells whether the ring asks a socket first: it would have to wait all the same, if the
-    /// socket is as silent as it was lately. Whoever wants no waiting is told at once.
+    /// socket is as silent as it was lately. A request that must not wait gets its result at once.
     fn leaves_attempt_to_ring(
         &self,
         command: &mut Command,
@@ -131,7 +131,7 @@ impl Submission<'_> {
         Ok(!stream::is_impatient(command))
     }
 
-    /// Chooses who waits for readiness.
+    /// Chooses the backend that waits for readiness.
     fn stream_route(&self, reply: &Reply) -> Route {
         let by_ring = self.context.engine().stream_route();
         match self.async_route(reply) {

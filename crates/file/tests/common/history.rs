@@ -50,9 +50,9 @@ struct Entry {
 pub(crate) struct History {
     entries: Vec<Entry>,
     time: u64,
-    /// The streams that the program closed while requests may have been under way.
+    /// The streams that the program closed while requests may have been in flight.
     closed: Vec<usize>,
-    /// Threads end while their requests are under way.
+    /// Threads end while their requests are in flight.
     threads_end: bool,
 }
 
@@ -334,7 +334,7 @@ mod canaries {
         assert!(!catches(&passes(&written(0)), &untouched()));
         assert!(catches(&passes(&written(1)), &untouched()));
         assert!(catches(&ran(&[(stream(false), 1, &[7])]), &untouched()), "from nowhere");
-        assert!(catches(&ran(&[(stream(false), 0, &[])]), &untouched()), "nobody closed it");
+        assert!(catches(&ran(&[(stream(false), 0, &[])]), &untouched()), "it was not closed");
         let poll = |events, res| ran(&[(What::Poll { stream: 0, events }, res, &[])]);
         assert!(!catches(&poll(1, 1), &untouched()));
         assert!(catches(&poll(1, 4), &untouched()), "ready for something else");

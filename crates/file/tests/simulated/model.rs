@@ -104,7 +104,7 @@ impl Model {
         let result = op.result.ok_or("it has no event")?;
         let failed = |errno: Errno| result == -i64::from(errno.raw());
         let excused = failed(Errno::IO) && may.fail || failed(Errno::CANCELED) && op.cancelled;
-        // Who is told to ask again asks for the same bytes: some may be written already.
+        // A caller that gets EAGAIN asks for the same bytes again: some may be written already.
         let excused = excused || failed(Errno::AGAIN) && op.refused;
         if result < 0 && !excused {
             return Err("it failed".to_owned());
