@@ -58,7 +58,7 @@ static void in_the_child(const char *path, nowait_engine *engine, nowait_file *f
 	_exit(0);
 }
 
-static void fork_with_requests_under_way(const char *path)
+static void fork_with_requests_in_flight(const char *path)
 {
 	nowait_engine *engine;
 	nowait_file *file;
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
 	CHECK(nowait_version() == NOWAIT_VERSION);
 	for (cache = NOWAIT_CACHE_USER; cache <= NOWAIT_CACHE_HOST; cache++)
 		give_up_early(argv[1], cache);
-	fork_with_requests_under_way(argv[1]);
+	fork_with_requests_in_flight(argv[1]);
 	puts("done");
 	return 0;
 }

@@ -33,7 +33,7 @@ static void change_identity(void)
 	CHECK(seteuid(0) == 0);
 }
 
-static void change_with_requests_under_way(const char *path, int cache)
+static void change_with_requests_in_flight(const char *path, int cache)
 {
 	nowait_engine *engine;
 	nowait_file *file;
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
 
 	CHECK(argc == 2);
 	for (cache = NOWAIT_CACHE_USER; cache <= NOWAIT_CACHE_HOST; cache++)
-		change_with_requests_under_way(argv[1], cache);
+		change_with_requests_in_flight(argv[1], cache);
 	puts("done");
 	return 0;
 }

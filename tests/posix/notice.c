@@ -81,7 +81,7 @@ CASE(aio_h, a_handler_sees_the_outcome, CONFORMING)
 	EQUAL(handled.si_code, SI_ASYNCIO);
 }
 
-CASE(aio_h, sigev_none_tells_nobody, CONFORMING)
+CASE(aio_h, sigev_none_notifies_no_thread, CONFORMING)
 {
 	int fd = new_file("file", BLOCK, 0);
 	struct aiocb block = read_of(fd, 0);

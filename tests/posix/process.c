@@ -54,7 +54,7 @@ static int run_child(void (*child)(void))
 }
 
 /* glibc's requests of a closed number are EBADF, or reach the next file of that number. */
-CASE(close, does_not_hinder_requests_under_way, NOWAIT)
+CASE(close, does_not_hinder_requests_in_flight, NOWAIT)
 {
 	for (int round = 0; round < 20; round++) {
 		int flags = round % 2 ? O_DIRECT : 0;
@@ -82,7 +82,7 @@ static void *starts_and_ends(void *unused)
 	return NULL;
 }
 
-CASE(pthread_exit, does_not_hinder_requests_under_way, CONFORMING)
+CASE(pthread_exit, does_not_hinder_requests_in_flight, CONFORMING)
 {
 	for (int round = 0; round < 10; round++) {
 		thread_fd = new_file("file", MANY * BLOCK, round % 2 ? O_DIRECT : 0);

@@ -34,7 +34,7 @@ static void *change_often(void *unused)
 	return unused;
 }
 
-CASE(setuid, returns_while_requests_are_under_way, CONFORMING)
+CASE(setuid, returns_while_requests_are_in_flight, CONFORMING)
 {
 	static char data[PARTS][PART], byte;
 	struct aiocb silent, blocks[PARTS];

@@ -247,7 +247,7 @@ fn a_shortage_is_not_for_ever() {
 
 /// By name alone: the program is not linked with it.
 #[test]
-fn the_library_may_go_and_come_with_requests_under_way() {
+fn the_library_may_go_and_come_with_requests_in_flight() {
     let Some(()) = skip::unless(skip::missing_program(&["cc"])) else { return };
     let scratch = Scratch::new("c-api");
     let (path, _) = numbered(&scratch, 32);

@@ -371,13 +371,13 @@ fn a_file_is_counted_as_other_clients_are() {
 /// A user without rights, and what runs a program as that user.
 const OTHER_USER: &str = "65534";
 
-fn as_nobody(program: &str) -> Program {
+fn as_other_user(program: &str) -> Program {
     let become_other_user = [&format!("--reuid={OTHER_USER}"), "--regid=65534", "--clear-groups"];
     Program::new("setpriv").args(become_other_user).arg(program)
 }
 
 #[test]
-fn a_file_is_for_the_users_that_are_named_and_nobody_else() {
+fn a_file_is_for_the_users_that_are_named_and_no_others() {
     let needed = missing_fuse()
         .and_then(|()| skip::missing_root())
         .and_then(|()| skip::missing_program(&["setpriv", "dd"]));
@@ -391,7 +391,7 @@ fn a_file_is_for_the_users_that_are_named_and_nobody_else() {
         program.arg(from).args(["of=/dev/null", "bs=1M", "count=4"])
     };
     let Some(shown) = Shown::start(&scratch, &file, &[text(&disk)]) else { return };
-    let refused = copy(as_nobody("dd")).run();
+    let refused = copy(as_other_user("dd")).run();
     assert!(!refused.status.success(), "{refused}");
     copy(Program::new("dd")).succeed();
     shown.stop();
@@ -399,7 +399,7 @@ fn a_file_is_for_the_users_that_are_named_and_nobody_else() {
     let Some(shown) = Shown::start(&scratch, &file, &[text(&disk), "--allow", &allow]) else {
         return;
     };
-    copy(as_nobody("dd")).succeed();
+    copy(as_other_user("dd")).succeed();
     assert_eq!(File::open(&file).expect_err("not listed").kind(), ErrorKind::PermissionDenied);
     shown.stop();
 }

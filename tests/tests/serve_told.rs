@@ -192,7 +192,7 @@ fn an_image_without_a_sector_is_served_with_a_warning() {
 }
 
 #[test]
-fn top_names_a_socket_at_which_nobody_answers() {
+fn top_names_a_socket_at_which_no_server_answers() {
     let Some(top) = tool() else { return };
     for how in ["--once", "--json"] {
         let output = Program::new(subject::built("bin/nowait")).args(["top", how, "/nope"]).run();

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_nobody_expected_is_counted_and_changes_nothing() {
+    fn an_unexpected_run_is_counted_and_changes_nothing() {
         let mut pace = pace();
         pace.end("other", "b", 99.0);
         assert_eq!((pace.left_s(), pace.runs()), (55.0, (1, 11)));

@@ -115,7 +115,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_canary_a_completion_that_rouses_nobody() {
+    fn loom_canary_a_completion_that_wakes_no_thread() {
         two_add(|inbox| forgetting_wakes(|| add(inbox)));
     }
 
@@ -142,7 +142,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_canary_a_wake_up_that_rouses_nobody() {
+    fn loom_canary_a_wake_up_that_wakes_no_thread() {
         woken(|inbox| forgetting_wakes(|| inbox.wake()));
     }
 

@@ -128,7 +128,7 @@ fn what_waits_is_cancelled_wherever_it_waits_and_the_rest_keeps_its_order() {
 }
 
 #[test]
-fn blocked_lane_blocks_nobody_else() {
+fn blocked_lane_blocks_no_other() {
     let (backend, file, lane) = (pool(4), tempfile::tempfile().unwrap(), Lane::new());
     let (reader, mut writer) = pipe().unwrap();
     let (mut first, mut second, mut third) = ([0u8; 1], [0u8; 1], [0u8; 1]);

@@ -162,7 +162,7 @@ fn loom_canary_looking_before_arming_loses_it() {
 
 #[test]
 #[should_panic(expected = "as many kicks as entries")]
-fn loom_canary_a_release_that_kicks_nobody() {
+fn loom_canary_a_release_that_kicks_no_entry() {
     wait(in_order, drop);
 }
 

@@ -229,7 +229,7 @@ fn only_the_edges_of_a_write_are_read_and_whole_or_new_pages_are_not() {
 fn synchronized_writes_issue_everything_at_once_and_copy_once() {
     let contents = patterned(2 << 20);
     let mut rig = rig(&contents, 2048, 3);
-    (rig.under_way_max, rig.slow_device) = (0, true);
+    (rig.in_flight_max, rig.slow_device) = (0, true);
     let list = (0..16u64).map(|at| Do::Write {
         offset: at * (128 << 10),
         bytes: vec![at as u8; 64 << 10],
@@ -237,7 +237,7 @@ fn synchronized_writes_issue_everything_at_once_and_copy_once() {
     });
     let tasks = rig.run(list.collect());
     ok(&tasks);
-    assert_eq!(rig.under_way_max, 16, "nothing was held across a wait");
+    assert_eq!(rig.in_flight_max, 16, "nothing was held across a wait");
     assert_eq!(rig.cache.dirty_frames(), 0);
     for at in 0..16 {
         let written = &rig.device.contents()[at * (128 << 10)..][..64 << 10];
@@ -377,7 +377,7 @@ fn small_writes_are_written_back_in_large_runs_once_many_pages_are_dirty() {
     }
     let counts = rig.counts();
     assert_eq!(counts.pages_written, 0, "the device is slow");
-    assert_eq!(rig.under_way_max, 1, "64 pages at once, a quarter of the pool, not one by one");
+    assert_eq!(rig.in_flight_max, 1, "64 pages at once, a quarter of the pool, not one by one");
     rig.settle();
     assert!(rig.counts().pages_written >= 64);
 }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_alone_is_not_shared_and_the_rest_is() {
+    fn what_a_request_has_alone_is_not_shared_and_the_rest_is() {
         let stripes = Stripes::new();
         let near = 0..4096;
         let alone = stripes.alone(&near);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_has_a_turn_before_somebody_has_two() {
+    fn each_has_a_turn_before_any_has_two() {
         let mut turns = Turns::new(2);
         for job in 0..3 {
             turns.push(asker(1, 0), (1, job));

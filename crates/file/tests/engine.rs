@@ -252,7 +252,7 @@ fn reads_at_the_end_of_the_file_are_short() {
 /// The driver's descriptors are in a table of its own, where the application's other files have
 /// other numbers.
 #[test]
-fn engines_that_end_close_nobody_elses_descriptors() {
+fn engines_that_end_close_no_other_descriptors() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let files: Vec<File> = (0..64)
         .map(|number| File::create(folder.path().join(format!("{number}"))).unwrap())

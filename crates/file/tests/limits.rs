@@ -20,7 +20,7 @@ fn read(file: &impl AsFd, len: usize) -> nowait_file::Command {
 }
 
 #[test]
-fn a_context_and_an_engine_refuse_more_than_they_may_have_under_way() {
+fn a_context_and_an_engine_refuse_more_than_they_may_have_in_flight() {
     let engine = engine(|config| {
         config.limits = Limits { requests: 5, ..Limits::NONE };
         config.context_limits = Limits { requests: 3, bytes: 10_000 };

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_who_waits_and_harms_nobody_else() {
+    fn a_panic_reaches_its_waiter_and_harms_no_other() {
         let calls = Calls::default();
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_dropped_and_calls_outlive_the_handle() {
+    fn abandoned_results_are_dropped_and_calls_outlive_the_handle() {
         let (sender, receiver) = mpsc::channel();
         let calls = Calls::default();
         drop(calls.start(move || SendOnDrop(sender)));

@@ -224,7 +224,7 @@ fn a_dropped_future_leaves_its_buffer_with_the_engine_until_the_end() {
 }
 
 #[test]
-fn a_future_that_is_not_polled_does_nothing_and_one_that_is_forgotten_harms_nobody() {
+fn a_future_that_is_not_polled_does_nothing_and_a_forgotten_one_does_no_harm() {
     everywhere(|nowait, mode| {
         let folder = folder();
         let file = numbered(nowait, mode, &folder);

@@ -142,7 +142,7 @@ fn an_error_comes_with_the_buffer_and_names_the_request() {
 }
 
 #[test]
-fn a_queue_may_be_dropped_with_requests_under_way() {
+fn a_queue_may_be_dropped_with_requests_in_flight() {
     everywhere(|nowait, mode| {
         let folder = folder();
         let file = numbered(nowait, mode, &folder);
@@ -195,7 +195,7 @@ fn what_a_dropped_queue_was_reading_ahead_is_there_for_others() {
 }
 
 #[test]
-fn pages_of_requests_that_nobody_reaps_are_there_for_others() {
+fn pages_of_requests_that_are_not_reaped_are_there_for_others() {
     everywhere(|nowait, mode| {
         let folder = folder();
         let (file, bytes) = uncached(nowait, mode, &folder, 512);
@@ -262,7 +262,7 @@ fn a_panic_in_reap_loses_nothing_but_its_own() {
 }
 
 #[test]
-fn a_forgotten_queue_harms_nobody() {
+fn a_forgotten_queue_does_no_harm() {
     everywhere(|nowait, mode| {
         let folder = folder();
         let file = numbered(nowait, mode, &folder);
@@ -470,7 +470,7 @@ fn the_descriptor_is_readable_when_requests_have_ended() {
 }
 
 #[test]
-fn the_descriptor_tells_of_requests_that_were_under_way_before_it_was_asked_for() {
+fn the_descriptor_tells_of_requests_that_were_in_flight_before_it_was_asked_for() {
     everywhere(|nowait, _| {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut queue: Queue<u8> = nowait.queue(2).unwrap();

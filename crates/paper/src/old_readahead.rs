@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_read_from_its_begin_has_two_windows_under_way() {
+    fn a_file_read_from_its_begin_has_two_windows_in_flight() {
         let mut readahead = OldReadahead::new(32);
         assert_eq!(read(&mut readahead, 0..2), [0..16, 16..34]);
         let windows = read(&mut readahead, 2..200);

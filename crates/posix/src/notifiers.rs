@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_nobody_behind_makes_another() {
+    fn a_thread_that_leaves_none_behind_makes_another() {
         let (notifiers, engine) = (Notifiers::default(), engine());
         assert!(notifiers.must_come());
         assert!(!notifiers.must_come(), "one is on its way");

@@ -137,7 +137,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_canary_an_end_that_wakes_nobody_is_caught() {
+    fn loom_canary_an_end_that_wakes_no_thread_is_caught() {
         model(false, |_| {});
     }
 }

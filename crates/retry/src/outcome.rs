@@ -59,7 +59,7 @@ impl Outcome {
     }
 
     /// Tells whether the request is in flight.
-    pub fn is_under_way(&self) -> bool {
+    pub fn is_in_flight(&self) -> bool {
         self.error() == Errno::INPROGRESS.raw()
     }
 
@@ -166,9 +166,9 @@ mod tests {
         let outcome = Outcome::default();
         assert!(!outcome.arm(1), "nothing is in flight");
         outcome.begin();
-        assert!(outcome.is_under_way() && outcome.arm(0) && outcome.arm(31) && outcome.arm(31));
+        assert!(outcome.is_in_flight() && outcome.arm(0) && outcome.arm(31) && outcome.arm(31));
         assert_eq!(outcome.end(0), 1 << 31 | 1);
-        assert!(!outcome.is_under_way() && !outcome.arm(2));
+        assert!(!outcome.is_in_flight() && !outcome.arm(2));
         assert_eq!(outcome.0.load(Relaxed), 0, "no trace of the waiters");
         outcome.begin();
         assert_eq!(outcome.end(Errno::IO.raw()), 0);
@@ -199,7 +199,7 @@ mod tests {
                 sleepers.wait_until(slot, || !outcome.arm(slot));
                 sleepers.give_back(slot);
             });
-            assert!(!outcome.is_under_way());
+            assert!(!outcome.is_in_flight());
         }
     }
 }
@@ -225,7 +225,7 @@ mod loom_tests {
             let slot = sleepers.claim();
             sleepers.wait_until(slot, || !outcomes.iter().all(|outcome| outcome.arm(slot)));
             sleepers.give_back(slot);
-            assert!(!outcomes.iter().all(Outcome::is_under_way));
+            assert!(!outcomes.iter().all(Outcome::is_in_flight));
             for end in ends {
                 end.join().unwrap();
             }
@@ -240,7 +240,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_canary_an_end_that_wakes_nobody() {
+    fn loom_canary_an_end_that_wakes_no_thread() {
         one_of_two(|outcome, sleepers| {
             forgetting_wakes(|| sleepers.wake(outcome.end(0)));
         });

@@ -213,14 +213,14 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_canary_a_batch_that_wakes_nobody() {
+    fn loom_canary_a_batch_that_wakes_no_thread() {
         let hand_over = |served: &Served| forgetting_wakes(|| served.hand_over());
         served(RunList::may_sleep, hand_over, Served::tell);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_canary_news_that_wake_nobody() {
+    fn loom_canary_news_that_wake_no_thread() {
         let tell = |served: &Served| forgetting_wakes(|| served.tell());
         served(RunList::may_sleep, Served::hand_over, tell);
     }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_export_without_rules_is_for_everybody() {
+    fn an_export_without_rules_is_for_every_client() {
         let access = access(&["vm=uid:7", "vm=net:10.0.0.0/8"]);
         let nobody = Peer::default();
         assert!(access.admits("data", &nobody) && !access.admits("vm", &nobody));

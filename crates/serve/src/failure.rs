@@ -149,7 +149,7 @@ fn a_panic_for_a_client_sends_that_away_and_no_other() {
 }
 
 #[test]
-fn a_panic_of_a_serving_thread_ends_what_is_under_way_and_new_clients_are_served() {
+fn a_panic_of_a_serving_thread_ends_what_is_in_flight_and_new_clients_are_served() {
     const NAME: &str = "round";
     let mut rig = Rig::new(NAME);
     let (mut one, mut two) = (rig.client(), rig.client());
@@ -187,7 +187,7 @@ fn a_panic_for_a_file_is_an_error_of_its_user_and_the_next_request_works() {
 }
 
 #[test]
-fn a_panic_for_a_ring_fails_what_is_under_way_and_the_next_request_works() {
+fn a_panic_for_a_ring_fails_what_is_in_flight_and_the_next_request_works() {
     const NAME: &str = "ring";
     let rig = Rig::new(NAME);
     let view = rig.server.view();

@@ -150,10 +150,10 @@ fn segments_and_ranges_count_in_the_memory_for_all() {
             guest.publish(head);
         }
         device.run();
-        let (used, under_way) = (device.medium.pool.used_bytes(), device.ring.in_flight());
-        assert!(under_way > 1, "{under_way} requests are in flight");
+        let (used, in_flight) = (device.medium.pool.used_bytes(), device.ring.in_flight());
+        assert!(in_flight > 1, "{in_flight} requests are in flight");
         let each = if zeroes { 32 * 128 } else { SEGMENTS as usize * 96 };
-        assert!(used >= under_way * each, "{used} bytes are counted of {under_way} requests");
+        assert!(used >= in_flight * each, "{used} bytes are counted of {in_flight} requests");
         assert!(used <= POOL + (128 << 10), "{used} bytes are counted");
         device.end_checked();
     }

@@ -436,7 +436,7 @@ fn a_write_that_stops_half_way_holds_one_piece() {
 }
 
 #[test]
-fn a_farewell_waits_for_what_is_under_way() {
+fn a_farewell_waits_for_what_is_in_flight() {
     let mut client = connected();
     client.memory.holds = true;
     client.say(&[request(FLUSH, 0, 1, 0, 0), request(DISC, 0, 2, 0, 0), vec![1; 99]].concat());

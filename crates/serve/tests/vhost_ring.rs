@@ -290,7 +290,7 @@ fn the_driver_is_called_when_it_asked_to_be() {
 }
 
 #[test]
-fn no_more_is_under_way_than_the_queue_has_places() {
+fn no_more_is_in_flight_than_the_queue_has_places() {
     let mut device = Device::new(4, FEATURES, true);
     device.medium.holds = true;
     let asked = device.guest.want(IN, 0, 512);
@@ -335,7 +335,7 @@ fn without_flush_every_write_is_durable_when_it_ends() {
 }
 
 #[test]
-fn what_was_under_way_in_a_crash_is_done_by_the_next_server() {
+fn what_was_in_flight_in_a_crash_is_done_by_the_next_server() {
     let (area, _file, _) = Area::new(1, 16).unwrap();
     let mut device = Device::new(16, FEATURES, false);
     let noted = |guest: &Guest, used| {

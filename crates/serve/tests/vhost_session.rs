@@ -251,7 +251,7 @@ fn a_queue_that_was_stopped_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_is_under_way_is_noted_for_the_next_server() {
+fn what_is_in_flight_is_noted_for_the_next_server() {
     let first = Host::new();
     let mut frontend = connect(&first);
     let wanted = VhostUserInflight::new(0, 0, QUEUES, 64);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_under_way_may_be_torn_and_a_flushed_one_may_not() {
+    fn a_write_in_flight_may_be_torn_and_a_flushed_one_may_not() {
         let mut store = file(1024);
         let file = store.by_fd_mut(3).unwrap();
         file.write(0, &[1; 1024]);

@@ -41,7 +41,7 @@ fn result(executor: &mut Executor<'_>, op: &Op) -> Result<u32, Errno> {
 }
 
 #[test]
-fn a_device_that_writes_nothing_hangs_nobody() {
+fn a_device_that_writes_nothing_hangs_no_caller() {
     let faults = |read_error_ppm, flush_error_ppm| Faults {
         read_error_ppm,
         write_error_ppm: 1_000_000,
@@ -61,7 +61,7 @@ fn a_device_that_writes_nothing_hangs_nobody() {
 }
 
 #[test]
-fn a_full_device_hangs_nobody_and_is_reported() {
+fn a_full_device_hangs_no_caller_and_is_reported() {
     let mut reported = 0;
     for seed in 0..100 {
         let mut scenario = Scenario::draw(seed, 300, Profile::Faulty);

@@ -18,7 +18,7 @@ const ROUNDS: usize = 8;
 
 fn main() {
     let folder = PathBuf::from(std::env::args_os().nth(1).expect("a folder"));
-    let (to_somebody, jobs) = mpsc::channel::<File>();
+    let (to_a_caller, jobs) = mpsc::channel::<File>();
     let (answer, answers) = mpsc::channel::<i64>();
     let context = Context::new(8).expect("io_setup");
     let context = &context;
@@ -33,22 +33,22 @@ fn main() {
         let files: Vec<_> = (0..ROUNDS)
             .map(|round| ["user", "root"].map(|who| create(&folder, &format!("{who}-{round}"))))
             .collect();
-        fill(&folder, &to_somebody, &answers);
+        fill(&folder, &to_a_caller, &answers);
         for (round, [file, next]) in files.into_iter().enumerate() {
-            to_somebody.send(file).unwrap();
+            to_a_caller.send(file).unwrap();
             let refused = answers.recv().unwrap();
             assert_eq!(refused, -i64::from(libc::ENOSPC), "round {round}: the reserve is root's");
             let accepted = write_whole(context, &next);
             assert_eq!(accepted, WIDE as i64, "round {round}: root may use the reserve");
         }
-        drop(to_somebody);
+        drop(to_a_caller);
     });
 }
 
 /// Lets the other thread use up what is not reserved.
-fn fill(folder: &Path, to_somebody: &mpsc::Sender<File>, answers: &mpsc::Receiver<i64>) {
+fn fill(folder: &Path, to_a_caller: &mpsc::Sender<File>, answers: &mpsc::Receiver<i64>) {
     for number in 0.. {
-        to_somebody.send(create(folder, &format!("fill-{number}"))).unwrap();
+        to_a_caller.send(create(folder, &format!("fill-{number}"))).unwrap();
         match answers.recv().unwrap() {
             full if full == -i64::from(libc::ENOSPC) => return,
             written => assert!(written > 0, "filling: {written}"),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_somebody_is_left_alone() {
+    fn a_file_of_another_is_left_alone() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("letter");
         fs::write(&path, vec![7; 1 << 20]).expect("write");

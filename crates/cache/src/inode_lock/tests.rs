@@ -62,7 +62,7 @@ fn cancelled_writer_lets_the_readers_behind_it_go() {
 }
 
 #[test]
-fn a_grant_that_nobody_claims_is_given_back() {
+fn a_grant_without_a_claim_is_given_back() {
     let inode = InodeLock::new();
     let first = granted(lock(&inode, 0..10, Exclusive).0);
     let second = waiting(lock(&inode, 0..10, Exclusive).0);

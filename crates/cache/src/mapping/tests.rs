@@ -196,7 +196,7 @@ fn a_failed_writeback_leaves_the_folio_dirty_and_marked_until_one_succeeds() {
 }
 
 #[test]
-fn eviction_takes_clean_folios_that_nobody_holds() {
+fn eviction_takes_clean_folios_without_pins() {
     let cache = Cache::with_frames(64);
     let mapping = Mapping::new(&cache);
     let id = fill(&mapping, 0, 4)[0];

@@ -126,7 +126,7 @@ pub(super) struct Rig<B> {
     /// Completions in which the cache has panicked.
     pub(super) panics: usize,
     /// The most bios that were in flight at a time.
-    pub(super) under_way_max: usize,
+    pub(super) in_flight_max: usize,
     /// Completions come only when all operations wait.
     pub(super) slow_device: bool,
     /// Bios reach the device only when all operations wait: all operations are one submission.
@@ -147,7 +147,7 @@ impl<B: BlockBackend> Rig<B> {
             random,
             in_flight: Vec::new(),
             panics: 0,
-            under_way_max: 0,
+            in_flight_max: 0,
             slow_device: false,
             one_plug: false,
         }
@@ -234,7 +234,7 @@ impl<B: BlockBackend> Rig<B> {
 
     fn queue(&mut self, plug: Vec<Bio>) {
         self.in_flight.extend(plug);
-        self.under_way_max = self.under_way_max.max(self.in_flight.len());
+        self.in_flight_max = self.in_flight_max.max(self.in_flight.len());
     }
 
     /// Does one of the bios in flight, drawn, and delivers its completion: nothing is on the

@@ -30,7 +30,7 @@ impl Changing {
 }
 
 #[test]
-fn a_change_waits_for_what_is_being_read_ahead_and_lets_nobody_read_more() {
+fn a_change_waits_for_what_is_being_read_ahead_and_lets_no_more_be_read() {
     let mut rig = Rig::new(4 * MIB, 2 * MIB);
     let (open, mut plug) = (OpenFile::new(64), Vec::new());
     open.will_need(&rig.file, 0..64 * KIB, &mut plug);

@@ -62,7 +62,7 @@ fn a_large_durable_write_is_followed_by_one_flush() {
 }
 
 #[test]
-fn a_page_that_somebody_else_writes_makes_a_durable_write_wait_for_a_flush() {
+fn a_page_that_another_writes_makes_a_durable_write_wait_for_a_flush() {
     let mut rig = rig();
     rig.run_write(PAGE, page(1));
     rig.clean();

@@ -35,7 +35,7 @@ fn a_scan_leaves_the_hot_set() {
 }
 
 #[test]
-fn what_eviction_meets_dirty_is_written_before_anybody_waits_for_it() {
+fn what_eviction_finds_dirty_is_written_before_a_waiter_comes() {
     let mut rig = Rig::new(2 * MIB, 8 * MIB);
     // Below the mark from which writers start writeback themselves.
     for n in 0..120 {

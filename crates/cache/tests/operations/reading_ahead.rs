@@ -41,7 +41,7 @@ fn each_streaming_random_read_is_one_bio_and_two_iterations() {
 }
 
 #[test]
-fn sequential_64k_reads_have_512k_under_way_when_they_wait() {
+fn sequential_64k_reads_have_512k_in_flight_when_they_wait() {
     let (mut rig, open) = (Rig::new(32 * MIB, 16 * MIB), open());
     for n in 0..256 {
         let (offset, mut read) = (n * 64 * KIB, rig.read(n * 64 * KIB, 64 * KIB));

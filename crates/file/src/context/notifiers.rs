@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_rings_late_does_not_have_the_last_hold() {
+    fn a_late_notification_does_not_have_the_last_reference() {
         let notifiers = Notifiers::default();
         let notifier = notifiers.take(make).unwrap();
         let rings = notifier.clone();

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn sync_waits_for_writes_and_blocks_nobody() {
+    fn sync_waits_for_writes_and_blocks_none() {
         let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
         let (read, _) = orders.enter((1, 1), 0..10, Access::Read, || entry(&kicks));
         let (write, _) = orders.enter((1, 1), 20..30, Access::Write, || entry(&kicks));
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn an_append_that_is_cancelled_lets_nobody_overtake_what_it_waited_for() {
+    fn an_append_that_is_cancelled_lets_none_overtake_what_it_waited_for() {
         let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
         let enter = |range, access| orders.enter((1, 1), range, access, || entry(&kicks)).0;
         let write = enter(0..10, Access::Write);
@@ -459,7 +459,7 @@ mod tests {
         /// A request that ends without a turn: no request starts while an earlier one that
         /// conflicts with it is in flight, and all of them start.
         #[test]
-        fn nobody_overtakes_where_some_are_cancelled(
+        fn none_overtakes_where_some_are_cancelled(
             requests in prop::collection::vec((request(), any::<bool>()), 1..40),
             picks in prop::collection::vec(any::<prop::sample::Index>(), 40),
         ) {

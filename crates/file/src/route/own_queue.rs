@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_ring_gave_up_is_asked_again_and_nobody_sees_that() {
+    fn what_a_ring_gave_up_is_asked_again_unseen() {
         assert_eq!(given_up(Kind::Write, true), (4096, vec![0; 4096]));
         assert_eq!(given_up(Kind::Read, true), (4096, vec![1; 4096]));
     }

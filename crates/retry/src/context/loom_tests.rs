@@ -124,7 +124,7 @@ fn loom_a_waiter_does_not_miss_the_event() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_canary_an_event_that_wakes_nobody() {
+fn loom_canary_an_event_that_wakes_no_thread() {
     one_waits(|context| forgetting_wakes(|| context.complete(event(7))));
 }
 
@@ -208,7 +208,7 @@ fn loom_what_starts_in_the_own_queue_finds_a_leader() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_canary_a_start_that_nobody_is_told_of() {
+fn loom_canary_a_start_that_wakes_no_thread() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
@@ -260,7 +260,7 @@ fn loom_destroy_wakes_who_waits() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn loom_canary_a_destroyer_that_wakes_nobody() {
+fn loom_canary_a_destroyer_that_wakes_no_thread() {
     a_waiter_in_a_dying_context(|context| {
         forgetting_wakes(|| context.destroy(|| {}).unwrap());
     });

@@ -326,7 +326,7 @@ impl Main {
                     let _ = epoll.remove(self.lose(event.token));
                 }
             }
-            if !self.serves_somebody() || self.last_has_gone() {
+            if !self.has_clients() || self.last_has_gone() {
                 return Ok(());
             }
             while let Some(signal) = self.signals.next() {
@@ -343,7 +343,7 @@ impl Main {
     }
 
     /// Tells whether a client can come, or is there.
-    fn serves_somebody(&self) -> bool {
+    fn has_clients(&self) -> bool {
         !self.listeners.is_empty()
             || self.front.is_some()
             || self.mounts.iter().any(Mount::is_up)

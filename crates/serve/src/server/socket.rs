@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_listens_on_is_replaced_and_others_are_not() {
+    fn a_socket_without_a_listener_is_replaced_and_others_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let address = Address::Unix(path.clone());

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_is_found_again_in_its_order() {
+    fn what_was_in_flight_is_found_again_in_its_order() {
         let (area, file, bytes) = Area::new(2, 8).unwrap();
         let (mut queue, left) = area.queue(1, 8, 5).unwrap();
         assert!(left.heads.is_empty());
