@@ -62,12 +62,12 @@ bench-posix: dist ## Measure POSIX AIO against the C library's
 	@$(NOWAIT) bench posix --json target/bench/posix.json --html target/bench/posix.html \
 		$(BENCH_ARGS)
 
-bench-cache: dist ## Measure our own page cache against every peer
+bench-cache: dist ## Measure the page cache of nowait against every peer
 	@mkdir -p target/bench
 	@$(NOWAIT) bench cached --json target/bench/cached.json --html target/bench/cached.html \
 		$(BENCH_ARGS)
 
-bench-serve: dist ## Measure our servers against qemu-nbd, nbdkit, QEMU's FUSE and loop
+bench-serve: dist ## Measure nowait's servers against qemu-nbd, nbdkit, QEMU's FUSE and loop
 	@mkdir -p target/bench
 	@$(NOWAIT) bench serve --json target/bench/serve.json --html target/bench/serve.html \
 		$(BENCH_ARGS)
