@@ -49,7 +49,7 @@ impl User {
     /// Takes in the segments of a request.
     ///
     /// # Safety
-    /// They are valid, for writing if [`User::put`] is called, until this is dropped.
+    /// They are valid, for writing if [`User::copy_to_user`] is called, until this is dropped.
     pub unsafe fn new(segments: Segments) -> User {
         User { segments, segment: 0, inside: 0 }
     }

@@ -8,8 +8,8 @@
 //!    the request comes to: no errno, no access mode, not whether it appends, is direct, or waits.
 //! 2. That system call is a transfer of the request itself, on the number itself, in one piece if
 //!    it writes: the kernel looks at the descriptor in it, as it would in io_submit. What it has
-//!    transferred is transferred, and counts in the command ([`crate::Command::done`]).
-//! 3. If that is not all, the flags are read ([`crate::Command::refresh`]) and everything is
+//!    transferred is transferred, and counts in the command (`Command::done`).
+//! 3. If that is not all, the flags are read (`Command::refresh`) and everything is
 //!    decided by them, for what is left. What leaves the submitter's hands has been decided so.
 //!
 //! | remembered | chooses | the kernel looks in |
@@ -17,13 +17,11 @@
 //! | status flags, not O_DIRECT | an attempt without fcntl(2) before it | preadv2, pwrite |
 //! | that the file is in memory | an attempt without RWF_NOWAIT | the attempt: it may have to wait |
 //! | that it is an event counter | whether to read its name in /proc | a write that cannot be |
-//! | how attempts have ended ([`DescriptorHints`]) | an attempt, or none | |
-//! | a stream, silent lately ([`StreamHints`]) | statx(2), then an attempt, or the ring | statx, the attempt |
+//! | how attempts have ended (`DescriptorHints`) | an attempt, or none | |
+//! | a stream, silent lately (`StreamHints`) | statx(2), then an attempt, or the ring | statx, the attempt |
 //!
-//! A wrong hint costs time: of a number that has come to mean another file, at most [`BELIEVED`]
+//! A wrong hint costs time: of a number that has come to mean another file, at most `BELIEVED`
 //! requests wait for a device inside submit.
-//!
-//! [`BELIEVED`]: descriptor::BELIEVED
 
 mod depth;
 mod descriptor;

@@ -1,7 +1,7 @@
 //! From a command to an event or a request: validation, the choice of a way and a route.
 //!
 //! Nothing here waits. A request is either refused with an errno, ended on the spot, or made
-//! into a [`FileOperation`] that an own queue, the driver or a worker carries on.
+//! into a `FileOperation` that an own queue, the driver or a worker carries on.
 
 mod buffered;
 pub mod cached;

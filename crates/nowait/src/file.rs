@@ -209,7 +209,7 @@ impl File {
     }
 
     /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy: if the
-    /// file is in the page cache (see [`CacheMode::User`](crate::CacheMode::User)), and all of
+    /// file is in the page cache (see [`CacheMode::User`]), and all of
     /// them are there. `None`: they are not, or being changed; read them.
     ///
     /// While they are lent, writes to these pages wait: do not wait for one of them before you drop
