@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use nowait::{
-    AlignedBuffer, Command, Context, Engine, Kind, Reply, Segments, Submission, command::open_for,
+    AlignedBuffer, Command, Context, Engine, EventTarget, Kind, Segments, Submission,
+    command::open_for,
 };
 use nowait_file::{BackendChoice, Config, SubmitMode};
 use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory};
@@ -128,8 +129,8 @@ impl Rig {
         for (name, segments, offset) in transfers {
             // SAFETY: the segments are parts of this memory, which `Drop` keeps until the end.
             let command = unsafe { Command::new(kind, (fd, flags), segments, offset as i64) };
-            let reply = Reply { data: name, obj: name, eventfd: None };
-            submission.start(command, reply).map_err(failed("submit"))?;
+            let target = EventTarget { data: name, obj: name, eventfd: None };
+            submission.submit(command, target).map_err(failed("submit"))?;
         }
         submission.finish();
         Ok(())

@@ -483,13 +483,15 @@ impl Context {
         }
     }
 
-    /// Asks for the end of the request named `obj` ([`crate::request::event::Reply::obj`]), one of
-    /// several with that name that was not cancelled yet. Does not wait.
+    /// Asks for the end of the request named `obj`, see [`EventTarget::obj`], one of several with
+    /// that name that was not cancelled yet. Does not wait.
     ///
     /// Its event comes in any case, once. It says ECANCELED if the request had not begun, waits
     /// for another request, for readiness or for a page of the cache; of a file it may then have
     /// transferred a part. What the device or a blocking call has in hand ends as if nothing had
     /// been said, and of a stream the bytes that were transferred are the result.
+    ///
+    /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///
     /// # Errors
     /// `EINVAL`: no such request is in flight, or it was cancelled before.

@@ -92,7 +92,7 @@ mod tests {
     use crate::{
         BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
         command::open_for,
-        submit::{Reply, Submission},
+        submit::{EventTarget, Submission},
     };
     use core::sync::atomic::{AtomicI64, Ordering::SeqCst};
     use nowait_block::Segments;
@@ -131,7 +131,7 @@ mod tests {
             let mut write =
                 unsafe { Command::new(Kind::Write, (fd, open_for(fd).unwrap()), segments, 0) };
             write.rw_flags = rwf::DSYNC;
-            submission.start(write, Reply { data: name, obj: name, eventfd: None }).unwrap();
+            submission.submit(write, EventTarget { data: name, obj: name, eventfd: None }).unwrap();
         }
     }
 

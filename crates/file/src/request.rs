@@ -30,7 +30,7 @@ use crate::{
 };
 pub(crate) use carrier::Carrier;
 use copy::OnDriver;
-use event::Reply;
+use event::EventTarget;
 use in_flight::Key as InFlightKey;
 use kernel::KernelBody;
 use nowait_block::bio::Descriptor;
@@ -153,11 +153,11 @@ impl FileOperation {
     pub(crate) fn new(
         command: Command,
         context: &Arc<Context>,
-        reply: &Reply,
+        target: &EventTarget,
         eventfd: Option<Arc<dyn Descriptor>>,
         body: Body,
     ) -> FileOperation {
-        let Reply { data, obj, .. } = *reply;
+        let EventTarget { data, obj, .. } = *target;
         let target = Target { context: context.clone(), data, obj, eventfd };
         FileOperation {
             command,

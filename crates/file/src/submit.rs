@@ -15,17 +15,38 @@ mod stream;
 
 use crate::{
     Command, Context, Kind, Target, engine::section::Section, hold::BothTables, hold::HeldFd,
-    route::Plug,
+    order::Links, route::Plug,
 };
-use linked::Native;
+use core::mem::take;
 use nowait_retry::stats::{Counter, Counters};
 use nowait_sys::{Errno, cred::Credentials};
 use std::sync::Arc;
 
-pub use crate::request::event::Reply;
+pub use crate::request::event::EventTarget;
 
 /// Most bytes that one submit copies itself: a huge hit must not stall the caller either.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
+
+/// What has come of a command that was started.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// It was over at once: it has no event yet, and the slot is still the caller's.
+    Completed(Result<u32, Errno>),
+    /// It is in flight, and its event will come.
+    Queued,
+}
+
+impl Started {
+    /// Returns the result of a command that is over, or was refused; `None`: its event will come.
+    pub fn result(started: Result<Started, Errno>) -> Option<Result<u32, Errno>> {
+        match started {
+            Ok(Started::Queued) => None,
+            Ok(Started::Completed(result)) => Some(result),
+            Err(errno) => Some(Err(errno)),
+        }
+    }
+}
 
 /// One call of submit: several commands, one hand-over at its end.
 pub struct Submission<'a> {
@@ -47,8 +68,9 @@ pub struct Submission<'a> {
     own_ordered: bool,
     /// Direct requests were queued and wait for the commit.
     own_queued: bool,
-    pub(crate) completed: bool,
-    pub(crate) native: Native,
+    has_delivered: bool,
+    /// Those of the request that is being started.
+    links: Option<Box<Links>>,
     /// Requests that ended in their first iteration, and are not counted yet.
     pub(crate) inline: u64,
     /// Reads of user files that found all, and that did not, not counted yet.
@@ -74,8 +96,8 @@ impl<'a> Submission<'a> {
             own_used: false,
             own_ordered: false,
             own_queued: false,
-            completed: false,
-            native: Native::default(),
+            has_delivered: false,
+            links: None,
             inline: 0,
             user_reads: (0, 0),
             rights: None,
@@ -88,89 +110,46 @@ impl<'a> Submission<'a> {
     /// As io_submit(2): the command was refused, nothing was started, the slot is still the
     /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
     /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are in flight.
-    pub fn start(&mut self, mut command: Command, reply: Reply) -> Result<(), Errno> {
+    pub fn start(&mut self, mut command: Command, target: EventTarget) -> Result<Started, Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
             command.refresh()?;
-            return self.start_cached(&file, &command, &reply);
+            return self.start_cached(&file, &command, &target);
         }
-        if self.native.is_later() {
+        if self.begins_later() {
             command.refresh()?;
-            return self.start_later(&command, reply);
+            return self.start_later(&command, target);
         }
-        match self.decide(&mut command, reply) {
+        match self.decide(&mut command, target) {
             // A caller that gets EAGAIN asks for the same bytes again; but an append is done.
             Err(Errno::AGAIN) if !command.is_append() => Err(Errno::AGAIN),
             // Bytes already transferred win over a later error, as in read(2).
-            Err(_) if command.done > 0 => {
-                self.end(&reply, Ok(command.transferred()));
-                Ok(())
-            }
+            Err(_) if command.done > 0 => Ok(self.completed(Ok(command.transferred()))),
             decided => decided,
         }
     }
 
-    /// Hands over what was started; the last word of a submission, as dropping it is.
-    pub fn finish(self) {}
+    /// Starts a command as [`Submission::start`] does, and delivers the event of one that is over
+    /// at once, too.
+    ///
+    /// # Errors
+    /// As [`Submission::start`].
+    pub fn submit(&mut self, command: Command, target: EventTarget) -> Result<(), Errno> {
+        self.start(command, target).map(|started| self.deliver(&target, started))
+    }
 
-    /// Chooses the way by the kind and the flags, for what is left of the command.
-    fn decide(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
-        match command.kind {
-            Kind::Poll(events) => self.poll(events, command, reply),
-            Kind::Fsync | Kind::Fdatasync => self.sync(command, reply),
-            Kind::Read if !command.is_direct() => self.buffered_read(command, reply),
-            Kind::Write if !command.is_direct() => self.buffered_write(command, reply),
-            _ => self.direct(command, reply),
+    /// Delivers the event of a command that was over at once.
+    pub fn deliver(&mut self, target: &EventTarget, started: Started) {
+        if let Started::Completed(result) = started {
+            Target::deliver_inline(self.context, target, result);
+            self.has_delivered = true;
         }
     }
 
-    /// Decides by flags just read, where what followed from remembered ones is not all.
-    fn decide_again(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
-        command.refresh()?;
-        self.decide(command, reply)
-    }
-
-    pub(crate) fn end(&mut self, reply: &Reply, result: Result<u32, Errno>) {
+    /// Hands over what was started, and counts what was over at once.
+    pub fn finish(mut self) {
+        self.hand_over();
         let stats = self.context.io().stats();
-        stats.add(|c| &c.iterations, 1);
-        stats.add(|c| &c.completed_inline, 1);
-        self.deliver(reply, result);
-    }
-
-    /// Delivers the result of what was over at once.
-    pub(crate) fn deliver(&mut self, reply: &Reply, result: Result<u32, Errno>) {
-        if self.native.tells {
-            self.native.told = Some(result);
-            return;
-        }
-        Target::deliver_inline(self.context, reply, result);
-        self.completed = true;
-    }
-}
-
-/// A submission that returns early, with an error or in a panic, has started what it has started.
-impl Drop for Submission<'_> {
-    fn drop(&mut self) {
-        if self.own_queued
-            && let Some(own) = self.context.own()
-        {
-            own.commit();
-        }
-        if let Some(mut plug) = self.plug.take() {
-            plug.flush(Some(self.context));
-            plug.run_kicked(Some(self.context));
-            Plug::put_back(plug);
-        }
-        if self.own_used {
-            self.context.own_started();
-        }
-        if self.own_ordered {
-            self.context.own_ordered();
-        }
-        if self.completed {
-            self.context.io().notify();
-        }
         if self.inline > 0 {
-            let stats = self.context.io().stats();
             stats.add(|c| &c.iterations, self.inline);
             stats.add(|c| &c.completed_inline, self.inline);
         }
@@ -178,5 +157,63 @@ impl Drop for Submission<'_> {
         if let (true, Some(cache)) = (cached + missed > 0, self.context.engine().cache_in_use()) {
             cache.count_reads(cached, missed);
         }
+    }
+
+    /// Chooses the way by the kind and the flags, for what is left of the command.
+    fn decide(&mut self, command: &mut Command, target: EventTarget) -> Result<Started, Errno> {
+        match command.kind {
+            Kind::Poll(events) => self.poll(events, command, target),
+            Kind::Fsync | Kind::Fdatasync => self.sync(command, target),
+            Kind::Read if !command.is_direct() => self.buffered_read(command, target),
+            Kind::Write if !command.is_direct() => self.buffered_write(command, target),
+            _ => self.direct(command, target),
+        }
+    }
+
+    /// Decides by flags just read, where what followed from remembered ones is not all.
+    fn decide_again(
+        &mut self,
+        command: &mut Command,
+        target: EventTarget,
+    ) -> Result<Started, Errno> {
+        command.refresh()?;
+        self.decide(command, target)
+    }
+
+    /// Counts a command that is over at once.
+    fn completed(&self, result: Result<u32, Errno>) -> Started {
+        let stats = self.context.io().stats();
+        stats.add(|c| &c.iterations, 1);
+        stats.add(|c| &c.completed_inline, 1);
+        Started::Completed(result)
+    }
+
+    /// Hands over what was started since the last time.
+    fn hand_over(&mut self) {
+        let own_queued = take(&mut self.own_queued);
+        if let Some(own) = self.context.own().filter(|_| own_queued) {
+            own.commit();
+        }
+        if let Some(mut plug) = self.plug.take() {
+            plug.flush(Some(self.context));
+            plug.run_kicked(Some(self.context));
+            Plug::put_back(plug);
+        }
+        if take(&mut self.own_used) {
+            self.context.own_started();
+        }
+        if take(&mut self.own_ordered) {
+            self.context.own_ordered();
+        }
+        if take(&mut self.has_delivered) {
+            self.context.io().notify();
+        }
+    }
+}
+
+/// A caller that returns early, with an error or in a panic, has started what it has started.
+impl Drop for Submission<'_> {
+    fn drop(&mut self) {
+        self.hand_over();
     }
 }

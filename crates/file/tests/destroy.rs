@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use nowait_file::{
     Context, Engine, Kind, Link, Links,
-    submit::{Reply, Submission},
+    submit::{EventTarget, Started, Submission},
 };
 use nowait_sys::Errno;
 use std::{
@@ -38,20 +38,22 @@ impl Silent {
 
     fn start(&self, context: &Arc<Context>) {
         let mut submission = Submission::new(context);
-        let reply = |name| Reply { data: name, obj: name, eventfd: None };
+        let target = |name| EventTarget { data: name, obj: name, eventfd: None };
         let link = Link::new(None);
         let first = Links { after: None, end: Some(link.clone()) };
         let second = Links { after: Some(link), end: None };
         let poll_linked =
-            submission.start_linked(None, poll(&self.socket, POLLIN), reply(0), first);
-        assert_eq!(poll_linked, Ok(None));
-        let later = submission.start_linked(None, poll(&self.pipe, POLLIN), reply(1), second);
-        assert_eq!(later, Ok(None));
+            submission.start_linked(None, poll(&self.socket, POLLIN), target(0), first);
+        assert_eq!(poll_linked, Ok(Started::Queued));
+        let later = submission.start_linked(None, poll(&self.pipe, POLLIN), target(1), second);
+        assert_eq!(later, Ok(Started::Queued));
         for name in 2..4 {
-            submission.start(command(Kind::Read, &self.pipe, self.memory, 0), reply(name)).unwrap();
+            submission
+                .submit(command(Kind::Read, &self.pipe, self.memory, 0), target(name))
+                .unwrap();
         }
-        submission.start(command(Kind::Read, &self.socket, self.memory, 0), reply(4)).unwrap();
-        submission.start(poll(&self.pipe, POLLIN), reply(5)).unwrap();
+        submission.submit(command(Kind::Read, &self.socket, self.memory, 0), target(4)).unwrap();
+        submission.submit(poll(&self.pipe, POLLIN), target(5)).unwrap();
         submission.finish();
     }
 }

@@ -6,7 +6,7 @@ use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
     command::open_for,
-    submit::{Reply, Submission},
+    submit::{EventTarget, Submission},
 };
 use nowait_sys::{
     Errno,
@@ -60,8 +60,8 @@ fn submit(context: &Arc<Context>, commands: Vec<Command>) {
     assert_eq!(context.io().reserve(commands.len()), Ok(commands.len()));
     let mut submission = Submission::new(context);
     for (index, command) in commands.into_iter().enumerate() {
-        let reply = Reply { data: index as u64, obj: 0, eventfd: None };
-        submission.start(command, reply).unwrap();
+        let target = EventTarget { data: index as u64, obj: 0, eventfd: None };
+        submission.submit(command, target).unwrap();
     }
     submission.finish();
 }
@@ -222,8 +222,8 @@ fn what_cannot_be_done_is_refused_and_nothing_is_started() {
         context.io().reserve(1).unwrap();
         let mut submission = Submission::new(&context);
         let read = command(Kind::Read, &directory, buffer(BLOCK, 0), 0);
-        let reply = Reply { data: 0, obj: 0, eventfd: None };
-        assert_eq!(submission.start(read, reply), Err(Errno::INVAL));
+        let target = EventTarget { data: 0, obj: 0, eventfd: None };
+        assert_eq!(submission.submit(read, target), Err(Errno::INVAL));
         context.io().release(1);
         submission.finish();
         assert_eq!(context.io().outstanding(), 0);
@@ -283,7 +283,7 @@ fn what_was_started_is_handed_over_by_who_returns_early_too() {
         assert_eq!(context.io().reserve(1), Ok(1));
         let mut submission = Submission::new(&context);
         let read = command(Kind::Read, &file, buffer(BLOCK, 0xff), 0);
-        submission.start(read, Reply { data: 5, obj: 0, eventfd: None }).unwrap();
+        submission.submit(read, EventTarget { data: 5, obj: 0, eventfd: None }).unwrap();
         drop(submission);
         assert_eq!(reap(&context, 1), [(5, BLOCK as i64)]);
         context.destroy().unwrap();

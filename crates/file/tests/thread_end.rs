@@ -10,7 +10,7 @@ mod common;
 use common::*;
 use nowait_file::{
     Context, Kind,
-    submit::{Reply, Submission},
+    submit::{EventTarget, Submission},
 };
 use nowait_sys::file::O_DIRECT;
 use std::{
@@ -68,8 +68,8 @@ fn all_are_done(context: &Arc<Context>, kind: Kind, file: &File, memory: *mut [u
             let mut submission = Submission::new(context);
             for name in 0..REQUESTS {
                 let command = command(kind, &other, part(memory.0, name), name * BLOCK as u64);
-                let reply = Reply { data: name, obj: name, eventfd: None };
-                submission.start(command, reply).unwrap();
+                let target = EventTarget { data: name, obj: name, eventfd: None };
+                submission.submit(command, target).unwrap();
             }
             submission.finish();
             drop(other);
@@ -142,8 +142,8 @@ fn a_read_waits_beyond_its_thread() {
                         let byte = unsafe { memory.0.cast::<u8>().add(name as usize) };
                         let byte = core::ptr::slice_from_raw_parts_mut(byte, 1);
                         let command = command(Kind::Read, reader, byte, 0);
-                        let reply = Reply { data: name, obj: name, eventfd: None };
-                        submission.start(command, reply).unwrap();
+                        let target = EventTarget { data: name, obj: name, eventfd: None };
+                        submission.submit(command, target).unwrap();
                     }
                     submission.finish();
                 });

@@ -7,7 +7,7 @@ use common::*;
 use nowait_block::conformance::note_skip_here;
 use nowait_file::{
     Context, Engine, Kind, Link, Links,
-    submit::{Reply, Submission},
+    submit::{EventTarget, Started, Submission},
 };
 use nowait_sys::{Errno, file::O_DIRECT};
 use std::{
@@ -146,9 +146,9 @@ fn after_requests_that_must_not_begin_any_more() {
             let links = Links { after: Some(failed.clone()), end: None };
             let kind = [Kind::Read, Kind::Write, Kind::Fsync][name as usize];
             let memory = leaked(if kind == Kind::Fsync { 0 } else { BLOCK }, 0);
-            let reply = Reply { data: name, obj: name, eventfd: None };
+            let target = EventTarget { data: name, obj: name, eventfd: None };
             let command = command(kind, &file, memory, 0);
-            assert_eq!(submission.start_linked(None, command, reply, links), Ok(None));
+            assert_eq!(submission.start_linked(None, command, target, links), Ok(Started::Queued));
         }
         submission.finish();
         3

@@ -7,7 +7,7 @@ use nowait_cache::SyncLevel;
 use nowait_file::{
     Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,
     command::Flags,
-    submit::{Reply, Submission},
+    submit::{EventTarget, Started, Submission},
 };
 use nowait_sys::file::{Advice, IoVec, O_DSYNC};
 use std::{
@@ -132,8 +132,9 @@ fn requests_of_a_context_complete_once_each() {
                 // SAFETY: the memory lives to the end of the round, when all have completed.
                 let read =
                     unsafe { Command::new(Kind::Read, (-1, Flags::Read(0)), segments(memory), at) };
-                let reply = Reply { data, obj: 0, eventfd: None };
-                if let Some(bytes) = submission.start_on(&user, &read, &reply).unwrap() {
+                let target = EventTarget { data, obj: 0, eventfd: None };
+                let started = submission.start_on(&user, &read, &target).unwrap();
+                if let Started::Completed(Ok(bytes)) = started {
                     assert_eq!(bytes, 65_536);
                     context.io().release(1);
                     seen[i as usize] += 1;
@@ -174,8 +175,9 @@ fn durable_writes_of_a_submission_are_handed_over_unless_they_adjoin() {
                 let write = unsafe {
                     Command::new(Kind::Write, (-1, Flags::Read(dsync)), segments(memory), at)
                 };
-                let reply = Reply { data: i as u64, obj: 0, eventfd: None };
-                submission.start_cached(&user, &write, &reply).unwrap();
+                let target = EventTarget { data: i as u64, obj: 0, eventfd: None };
+                let started = submission.start_cached(&user, &write, &target).unwrap();
+                submission.deliver(&target, started);
             }
             submission.finish();
             common::wait_for(&context, 8, |event| assert_eq!(event.res, LEN as i64));
@@ -204,8 +206,9 @@ fn a_write_larger_than_the_cache_ends_as_a_request_of_a_context() {
         let mut submission = Submission::new(&context);
         // SAFETY: the data live until the event has come.
         let write = unsafe { Command::new(Kind::Write, (-1, Flags::Read(0)), segments(&data), 0) };
-        let reply = Reply { data: 7, obj: 0, eventfd: None };
-        submission.start_cached(&user, &write, &reply).unwrap();
+        let target = EventTarget { data: 7, obj: 0, eventfd: None };
+        let started = submission.start_cached(&user, &write, &target).unwrap();
+        submission.deliver(&target, started);
         submission.finish();
         common::wait_for(&context, 1, |event| {
             assert_eq!((event.data, event.res), (7, data.len() as i64));
@@ -295,8 +298,9 @@ fn what_is_written_after_the_last_close_is_not_lost() {
                 // SAFETY: it is over inside submit.
                 let write =
                     unsafe { Command::new(Kind::Write, (-1, Flags::Read(0)), segments(&after), 0) };
-                let reply = Reply { data: 0, obj: 0, eventfd: None };
-                assert_eq!(submission.start_on(&user, &write, &reply), Ok(Some(2 * 4096)));
+                let target = EventTarget { data: 0, obj: 0, eventfd: None };
+                let started = submission.start_on(&user, &write, &target);
+                assert_eq!(started, Ok(Started::Completed(Ok(2 * 4096))));
                 context.io().release(1);
                 submission.finish();
             } else {
@@ -334,8 +338,8 @@ fn submit_waiting_write(context: &Arc<Context>, user: &Arc<UserFile>, data: &[u8
     let mut submission = Submission::new(context);
     // SAFETY: the data live until the event has come.
     let write = unsafe { Command::new(Kind::Write, (-1, Flags::Read(0)), segments(data), 0) };
-    let reply = Reply { data: 1, obj: 0, eventfd: None };
-    assert_eq!(submission.start_on(user, &write, &reply), Ok(None), "it waits");
+    let target = EventTarget { data: 1, obj: 0, eventfd: None };
+    assert_eq!(submission.start_on(user, &write, &target), Ok(Started::Queued), "it waits");
     submission.finish();
 }
 
@@ -423,8 +427,8 @@ fn a_call_that_blocks_in_an_event_loop_does_not_wait_for_that_loop() {
         // SAFETY: the memory lives until the event has come.
         let read_two =
             unsafe { Command::new(Kind::Read, (-1, Flags::Read(0)), segments(&memory), 0) };
-        let reply = Reply { data: 1, obj: 0, eventfd: None };
-        assert_eq!(submission.start_on(&user, &read_two, &reply), Ok(None));
+        let target = EventTarget { data: 1, obj: 0, eventfd: None };
+        assert_eq!(submission.start_on(&user, &read_two, &target), Ok(Started::Queued));
         submission.finish();
         let mut back = vec![0; 4096];
         read(engine, &user, 4096, &mut back);

@@ -117,17 +117,19 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
 fn start(looks: &mut Looks<'_>, submission: &mut Submission<'_>, slot: usize) -> Result<(), Errno> {
     // SAFETY: an address is plain data.
     let iocb: usize = unsafe { memory::read(slot) }?;
-    let DecodedIocb { command, reply } = decode(looks, iocb)?;
+    let DecodedIocb { command, target } = decode(looks, iocb)?;
     match command.kind {
-        Kind::Poll(_) => submission.start(command, reply),
+        Kind::Poll(_) => submission.submit(command, target),
         _ => match looks.file(&command) {
             Some(file) => {
                 for part in command.segments.as_slice() {
                     memory::check(part.base as usize, part.len, command.kind == Kind::Read)?;
                 }
-                submission.start_cached(&file, &command, &reply)
+                let started = submission.start_cached(&file, &command, &target)?;
+                submission.deliver(&target, started);
+                Ok(())
             }
-            None => submission.start(command, reply),
+            None => submission.submit(command, target),
         },
     }
 }

@@ -2,7 +2,7 @@
 //! (`io_submit_one` and what it calls, fs/aio.c).
 
 use nowait::{
-    Command, Kind, Reply, Segments,
+    Command, EventTarget, Kind, Segments,
     command::{Flags, LEN_MAX},
 };
 use nowait_process::{cached::Looks, memory};
@@ -20,7 +20,7 @@ pub struct DecodedIocb {
     /// What to do.
     pub command: Command,
     /// Where the event goes.
-    pub reply: Reply,
+    pub target: EventTarget,
 }
 
 /// Reads the iocb at `address` and checks it.
@@ -46,8 +46,8 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errn
     let priority = priority(&iocb)?;
     let mut command = command(&iocb, file)?;
     command.priority = priority;
-    let reply = Reply { data: iocb.data, obj: address as u64, eventfd };
-    Ok(DecodedIocb { command, reply })
+    let target = EventTarget { data: iocb.data, obj: address as u64, eventfd };
+    Ok(DecodedIocb { command, target })
 }
 
 fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errno> {

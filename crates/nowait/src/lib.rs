@@ -86,6 +86,6 @@ pub use nowait_file::{
     Target, UserFile,
     limits::Limits,
     outcome,
-    submit::{Reply, Submission},
+    submit::{EventTarget, Started, Submission},
 };
 pub use options::Options;

@@ -26,7 +26,7 @@ use core::{
     time::Duration,
 };
 use nowait_block::Segments;
-use nowait_file::submit::{Reply, Submission};
+use nowait_file::submit::{EventTarget, Started, Submission};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
 use std::sync::Arc;
@@ -222,17 +222,18 @@ impl<B: Send + 'static, O> Operation<B, O> {
         if let Err(errno) = context.io().reserve(1) {
             return Ok(Some(Err(errno)));
         }
-        let reply = Reply { data: key, obj: key, eventfd: None };
+        let target = EventTarget { data: key, obj: key, eventfd: None };
         let mut submission = Submission::new(context);
         let started = match file.as_ref().and_then(File::opened_cached) {
-            Some(opened) => submission.start_on(opened, &command, &reply),
-            None => submission.start_or_end(command, reply),
+            Some(opened) => submission.start_on(opened, &command, &target),
+            None => submission.start(command, target),
         };
-        if !matches!(started, Ok(None)) {
+        let result = Started::result(started);
+        if result.is_some() {
             context.io().release(1);
         }
         submission.finish();
-        Ok(started.transpose())
+        Ok(result)
     }
 
     fn set_timer(&mut self, reactor: &Reactor, key: u64) {

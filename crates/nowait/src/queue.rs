@@ -28,7 +28,7 @@ use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
 use nowait_file::{
     Ahead, Command, Context, Kind, Lookahead,
-    submit::{Reply, Submission},
+    submit::{EventTarget, Started, Submission},
 };
 use nowait_sys::{
     Errno,
@@ -318,22 +318,21 @@ impl<T, B> Queue<T, B> {
         for (index, (key, command)) in self.prepared.iter().enumerate() {
             self.lookahead.step(index, |index| self.prepared.get(index).and_then(cached));
             let key = *key;
-            let reply = Reply { data: key, obj: key, eventfd: None };
+            let target = EventTarget { data: key, obj: key, eventfd: None };
             let outcome = if index >= slots {
                 Err(granted.err().unwrap_or(Errno::AGAIN))
             } else if self.control.is_special(key) {
                 let opened = requests.get(key).and_then(Request::cached);
-                submission.start_linked(opened, command.clone(), reply, self.control.links(key))
+                submission.start_linked(opened, command.clone(), target, self.control.links(key))
             } else if let Some(opened) = requests.get(key).and_then(Request::cached) {
-                submission.start_on(opened, command, &reply)
+                submission.start_on(opened, command, &target)
             } else {
-                submission.start_or_end(command.clone(), reply)
+                submission.start(command.clone(), target)
             };
-            match outcome {
-                Ok(None) => started += 1,
-                // Cached: no event will come.
-                Ok(Some(bytes)) => self.over.push_back((key, Ok(bytes))),
-                Err(errno) => self.over.push_back((key, Err(errno))),
+            match Started::result(outcome) {
+                None => started += 1,
+                // No event will come.
+                Some(result) => self.over.push_back((key, result)),
             }
         }
         self.prepared.clear();

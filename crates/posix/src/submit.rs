@@ -5,7 +5,7 @@ use crate::{
     notice::{Ending, Group, Notice},
     posix::{PRIO_DELTA_MAX, Posix},
 };
-use nowait::{Command, Kind, Reply, Segments, Submission, command::open_for};
+use nowait::{Command, EventTarget, Kind, Segments, Submission, command::open_for};
 use nowait_process::{cached::Looks, leaving, memory};
 use nowait_sys::{
     Errno,
@@ -94,8 +94,8 @@ fn begin(
     let Order { block, kind, group } = order;
     let ending = Ending::word(Notice::of(&block.sigevent()), group);
     posix.shared.begins(block);
-    let reply = Reply { data: ending, obj: block.address() as u64, eventfd: None };
-    let result = hand_over(looks, submission, block, kind, reply);
+    let target = EventTarget { data: ending, obj: block.address() as u64, eventfd: None };
+    let result = hand_over(looks, submission, block, kind, target);
     // SAFETY: the engine has refused the request, so no event will bring the word back.
     let refused = result.map_err(|errno| (errno, unsafe { Ending::from_word(ending) }));
     match refused {
@@ -111,17 +111,19 @@ fn hand_over(
     submission: &mut Submission<'_>,
     block: Block,
     kind: Kind,
-    reply: Reply,
+    target: EventTarget,
 ) -> Result<(), Errno> {
     let command = command(looks, block, kind)?;
     let directory = |errno| if is_directory(&command, errno) { Errno::ISDIR } else { errno };
     let Some(file) = looks.file(&command) else {
-        return submission.start(command.clone(), reply).map_err(directory);
+        return submission.submit(command.clone(), target).map_err(directory);
     };
     for part in command.segments.as_slice() {
         memory::check(part.base as usize, part.len, kind == Kind::Read)?;
     }
-    submission.start_cached(&file, &command, &reply)
+    let started = submission.start_cached(&file, &command, &target)?;
+    submission.deliver(&target, started);
+    Ok(())
 }
 
 /// The kernel's AIO says EINVAL of a read of a directory, read(2) says EISDIR.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use nowait::command::Flags;
-use nowait::{Command, Kind, Reply, Segments, Submission};
+use nowait::{Command, EventTarget, Kind, Segments, Submission};
 use nowait_file::{BackendChoice, SubmitMode};
 use nowait_sys::file::IoVec;
 use nowait_sys::timer::Timer;
@@ -86,9 +86,9 @@ impl Server<'_> {
         let command = unsafe {
             Command::new(kind, (fd.as_raw_fd(), Flags::Read(O_RDWR)), segments, at as i64)
         };
-        let reply = Reply { data: index as u64, obj: index as u64, eventfd: None };
+        let target = EventTarget { data: index as u64, obj: index as u64, eventfd: None };
         self.rig.context.io().reserve(1).map_err(failed("submit"))?;
-        submission.start(command, reply).map_err(failed("submit"))
+        submission.submit(command, target).map_err(failed("submit"))
     }
 
     /// Serves until all have hung up, or the user has asked to stop; returns how often the timer

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use nowait::command::Flags;
-use nowait::{Command, Config, Context, Kind, Reply, Segments, Submission, choice};
+use nowait::{Command, Config, Context, EventTarget, Kind, Segments, Started, Submission, choice};
 use nowait_file::{Ahead, Lookahead, UserFile};
 use nowait_sys::time::Deadline;
 
@@ -142,9 +142,9 @@ impl LowerPeer {
         let mut free = 0;
         for (index, (slot, command)) in self.commands.iter().enumerate() {
             self.lookahead.step(index, |index| self.commands.get(index).and_then(read));
-            let reply = Reply { data: *slot as u64, obj: *slot as u64, eventfd: None };
-            let started = submission.start_on(file, command, &reply);
-            if let Some(bytes) = started.map_err(failed("submit"))? {
+            let target = EventTarget { data: *slot as u64, obj: *slot as u64, eventfd: None };
+            let started = submission.start_on(file, command, &target);
+            if let Some(bytes) = Started::result(started).transpose().map_err(failed("submit"))? {
                 self.over.push((*slot, bytes as usize));
                 free += 1;
             }

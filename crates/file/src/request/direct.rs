@@ -4,7 +4,7 @@
 //! no held file, no place in an order. What the event needs is kept in a table; only a request
 //! that comes back short or refused becomes an operation, which goes on from there.
 
-use super::{Body, Carrier, FileOperation, event::Reply, kernel::KernelBody};
+use super::{Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody};
 use crate::{
     Command, Context,
     cached::kernel_writes::{KeptWrite, KernelWrites, Places},
@@ -111,11 +111,11 @@ impl DirectRequests {
 impl DirectRequest {
     /// Makes the operation that goes on where the bio ended.
     pub(crate) fn into_operation(self, context: &Arc<Context>) -> Arc<Request<FileOperation>> {
-        let reply = Reply { data: self.data, obj: self.obj, eventfd: None };
+        let target = EventTarget { data: self.data, obj: self.obj, eventfd: None };
         let mut kernel = KernelBody::new(Carrier::by(Route::Own, self.inode));
         kernel.write = self.write.map(|places| KeptWrite::of(places, context));
         let body = Body::Kernel(kernel);
-        let operation = FileOperation::new(self.command, context, &reply, None, body);
+        let operation = FileOperation::new(self.command, context, &target, None, body);
         Request::new(operation, context.engine().kicked().clone())
     }
 }

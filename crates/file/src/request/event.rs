@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Where the event goes, before it is known that there will be one.
 #[derive(Clone, Copy, Debug)]
-pub struct Reply {
+pub struct EventTarget {
     /// `data` of the iocb.
     pub data: u64,
     /// Address of the iocb; what [`Context::cancel`] finds the request by.
@@ -47,9 +47,13 @@ impl Target {
     }
 
     /// Delivers a result found inside submit, which wakes waiters once at its end.
-    pub(crate) fn deliver_inline(context: &Context, reply: &Reply, result: Result<u32, Errno>) {
-        context.io().complete_quietly(event(reply.data, reply.obj, result));
-        if let Some(number) = reply.eventfd {
+    pub(crate) fn deliver_inline(
+        context: &Context,
+        target: &EventTarget,
+        result: Result<u32, Errno>,
+    ) {
+        context.io().complete_quietly(event(target.data, target.obj, result));
+        if let Some(number) = target.eventfd {
             eventfd::signal(number);
         }
     }

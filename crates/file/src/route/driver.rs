@@ -444,7 +444,7 @@ mod tests {
     use crate::{
         BackendChoice, Command, Config, Kind, SubmitMode,
         command::open_for,
-        submit::{Reply, Submission},
+        submit::{EventTarget, Submission},
     };
     use nowait_block::Segments;
     use nowait_sys::file::IoVec;
@@ -460,7 +460,7 @@ mod tests {
         let read = unsafe { Command::new(Kind::Read, (fd, open_for(fd).unwrap()), segments, 0) };
         context.io().reserve(1).unwrap();
         let mut submission = Submission::new(context);
-        submission.start(read, Reply { data: name, obj: name, eventfd: None }).unwrap();
+        submission.submit(read, EventTarget { data: name, obj: name, eventfd: None }).unwrap();
         submission.finish();
     }
 

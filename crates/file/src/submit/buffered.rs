@@ -1,14 +1,14 @@
 //! Reads and writes of the kernel's page cache, and syncs: tried inside submit, else a request.
 
 use super::{
-    Reason, Submission,
+    Reason, Started, Submission,
     inline::{Attempt, LazyStat},
 };
 use crate::{
     Command, SubmitMode,
     cached::kernel_writes::KernelWrite,
     order::reach,
-    request::{Body, copy::OnDriver, event::Reply, kernel::KernelBody},
+    request::{Body, copy::OnDriver, event::EventTarget, kernel::KernelBody},
     route::Route,
 };
 use nowait_sys::{
@@ -20,12 +20,12 @@ impl<'a> Submission<'a> {
     pub(super) fn buffered_read(
         &mut self,
         command: &mut Command,
-        reply: Reply,
-    ) -> Result<(), Errno> {
+        target: EventTarget,
+    ) -> Result<Started, Errno> {
         let mut status = LazyStat::new(command.fd);
         if self.is_stream_still(&mut status)? {
             let stat = *status.stat()?;
-            return self.stream(command, reply, &stat);
+            return self.stream(command, target, &stat);
         }
         let attempt = if self.tries_inline(command) && !self.must_wait(command, &mut status)? {
             self.attempt_read(command, &mut status)?
@@ -34,42 +34,41 @@ impl<'a> Submission<'a> {
         };
         match attempt {
             Attempt::Done(Err(_)) | Attempt::Refused(_) if command.is_hinted() => {
-                return self.decide_again(command, reply);
+                self.decide_again(command, target)
             }
-            Attempt::Done(result) => self.end(&reply, result),
-            Attempt::Refused(errno) => return Err(errno),
+            Attempt::Done(result) => Ok(self.completed(result)),
+            Attempt::Refused(errno) => Err(errno),
             Attempt::Stream => {
                 let stat = *status.stat()?;
-                return self.stream(command, reply, &stat);
+                self.stream(command, target, &stat)
             }
             Attempt::Rest(reason) => {
                 let stat = *status.stat()?;
                 if command.refresh()? && command.is_direct() {
-                    return self.direct(command, reply); // not the file it was a moment ago
+                    return self.direct(command, target); // not the file it was a moment ago
                 }
                 if stat.is_directory() {
                     return Err(Errno::INVAL);
                 }
                 if !stat.has_offsets() {
-                    return self.stream(command, reply, &stat);
+                    return self.stream(command, target, &stat);
                 }
                 let on_driver = self.on_driver(command, &stat)?;
                 let route = match on_driver {
                     OnDriver::Copies => Route::Driver,
-                    _ => self.read_route(&reply),
+                    _ => self.read_route(&target),
                 };
                 let body = KernelBody::on(route, &stat).with_driver(on_driver);
-                self.request(command, reply, &stat, Body::Kernel(body), reason)?;
+                self.request(command, target, &stat, Body::Kernel(body), reason)
             }
         }
-        Ok(())
     }
 
     pub(super) fn buffered_write(
         &mut self,
         command: &mut Command,
-        reply: Reply,
-    ) -> Result<(), Errno> {
+        target: EventTarget,
+    ) -> Result<Started, Errno> {
         if command.is_hinted() {
             // In memory, as far as is known: one system call, which also checks the descriptor.
             let engine = self.context.engine();
@@ -78,10 +77,9 @@ impl<'a> Submission<'a> {
                 && let Some(_write) = engine.cached_files().begin_unknown(self.context)
                 && let Attempt::Done(Ok(bytes)) = self.transfer(command, 0)
             {
-                self.end(&reply, Ok(bytes));
-                return Ok(());
+                return Ok(self.completed(Ok(bytes)));
             }
-            return self.decide_again(command, reply);
+            return self.decide_again(command, target);
         }
         let mut status = LazyStat::new(command.fd);
         let stat = *status.stat()?;
@@ -89,9 +87,12 @@ impl<'a> Submission<'a> {
             return Err(Errno::INVAL);
         }
         if !stat.has_offsets() {
-            return self.stream(command, reply, &stat);
+            return self.stream(command, target, &stat);
         }
-        let Some(write) = self.begin_write(command, &stat, &reply)? else { return Ok(()) };
+        let write = match self.begin_write(command, &stat, &target)? {
+            Ok(write) => write,
+            Err(started) => return Ok(started),
+        };
         let fs = self.context.engine().filesystems().of(&stat, command.fd)?;
         self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
@@ -102,31 +103,34 @@ impl<'a> Submission<'a> {
             Attempt::Rest(if synchronous { |c| &c.punt_sync } else { |c| &c.punt_write })
         };
         match attempt {
-            Attempt::Done(result) => self.end(&reply, result),
-            Attempt::Refused(errno) => return Err(errno),
-            Attempt::Stream => return self.stream(command, reply, &stat),
+            Attempt::Done(result) => Ok(self.completed(result)),
+            Attempt::Refused(errno) => Err(errno),
+            Attempt::Stream => self.stream(command, target, &stat),
             Attempt::Rest(reason) => {
-                self.write_request(command, reply, &stat, (!synchronous, write), reason)?;
+                self.write_request(command, target, &stat, (!synchronous, write), reason)
             }
         }
-        Ok(())
     }
 
-    /// Counts a write that goes to the kernel. `None`: its file is in the page cache by now, which
-    /// has the command.
+    /// Counts a write that goes to the kernel. The inner error: its file is in the page cache of
+    /// the engine by now, where the command was started.
     pub(super) fn begin_write(
         &mut self,
         command: &Command,
         stat: &Stat,
-        reply: &Reply,
-    ) -> Result<Option<KernelWrite<'a>>, Errno> {
+        target: &EventTarget,
+    ) -> Result<Result<KernelWrite<'a>, Started>, Errno> {
         match self.context.engine().cached_files().begin_write((stat.dev, stat.ino)) {
-            Ok(write) => Ok(Some(write)),
-            Err(file) => self.start_cached(&file, command, reply).map(|()| None),
+            Ok(write) => Ok(Ok(write)),
+            Err(file) => self.start_cached(&file, command, target).map(Err),
         }
     }
 
-    pub(super) fn sync(&mut self, command: &Command, reply: Reply) -> Result<(), Errno> {
+    pub(super) fn sync(
+        &mut self,
+        command: &Command,
+        target: EventTarget,
+    ) -> Result<Started, Errno> {
         let stat = file::stat(command.fd)?;
         if !stat.has_offsets() && !stat.is_directory() {
             return Err(Errno::INVAL);
@@ -134,7 +138,7 @@ impl<'a> Submission<'a> {
         let reason: Reason = |c| &c.punt_fsync;
         let on_driver = self.on_driver(command, &stat)?;
         let body = KernelBody::on(Route::Workers, &stat).with_driver(on_driver);
-        self.request(command, reply, &stat, Body::Kernel(body), reason)
+        self.request(command, target, &stat, Body::Kernel(body), reason)
     }
 
     /// Makes the request of a write that was counted; `exclusive`: it runs after one another with
@@ -142,11 +146,11 @@ impl<'a> Submission<'a> {
     pub(super) fn write_request(
         &mut self,
         command: &Command,
-        reply: Reply,
+        target: EventTarget,
         stat: &Stat,
         (exclusive, write): (bool, KernelWrite<'_>),
         reason: Reason,
-    ) -> Result<(), Errno> {
+    ) -> Result<Started, Errno> {
         let engine = self.context.engine();
         let fs = engine.filesystems().of(stat, command.fd)?;
         let (range, _) = reach(command);
@@ -157,17 +161,17 @@ impl<'a> Submission<'a> {
         body.credentials = if fs.rights_matter(stat, &range) { self.rights()? } else { None };
         body.wants_lane = exclusive && !copies;
         body.write = Some(write.keep(self.context));
-        self.request(command, reply, stat, Body::Kernel(body), reason)
+        self.request(command, target, stat, Body::Kernel(body), reason)
     }
 
     /// Chooses the way of a read of the page cache that found something to wait for.
-    pub(super) fn read_route(&self, reply: &Reply) -> Route {
+    pub(super) fn read_route(&self, target: &EventTarget) -> Route {
         let engine = self.context.engine();
         if !engine.queues_buffered_reads() {
             return Route::Workers;
         }
         let alone = self.context.depth_is_low();
-        match self.async_route(reply) {
+        match self.async_route(target) {
             Route::Own if alone || self.context.mode == SubmitMode::Inline => Route::Own,
             _ => engine.async_route(),
         }

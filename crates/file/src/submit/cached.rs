@@ -1,13 +1,13 @@
 //! Starts a command on a cached file: the copy of what is cached, or a request.
 
-use super::Submission;
+use super::{Started, Submission};
 use crate::{
     Command, Kind, UserFile,
     cached::{Opened, UserOperation},
     engine::section::Section,
     hold::BothTables,
     order::{Access, reach},
-    request::{Body, FileOperation, event::Reply},
+    request::{Body, FileOperation, event::EventTarget},
     route::{
         Place, Plug,
         own_queue::{REQUEST_BYTES, RUN_BYTES_MAX},
@@ -31,7 +31,7 @@ const JOINED_BYTES_MAX: usize = 640 << 10;
 type Start = ControlFlow<u32, UserOperation>;
 
 impl Submission<'_> {
-    /// Starts a command on a user file, with an event for each, also for those over at once.
+    /// Starts a command on a cached file, by the rules of the kernel's AIO.
     ///
     /// # Errors
     /// As [`Submission::start_on`]. `EOPNOTSUPP`: a write that must not wait.
@@ -39,26 +39,25 @@ impl Submission<'_> {
         &mut self,
         file: &Arc<UserFile>,
         command: &Command,
-        reply: &Reply,
-    ) -> Result<(), Errno> {
+        target: &EventTarget,
+    ) -> Result<Started, Errno> {
         if command.wants_nowait() && command.kind == Kind::Write {
             return Err(Errno::OPNOTSUPP); // as ext4 says
         }
-        let nowait = command.wants_nowait();
-        let result = match self.start_on(file, command, reply) {
-            Ok(None) => return Ok(()),
+        match self.start_on(file, command, target) {
             // The kernel may have had a part before the file was opened in the page cache.
-            Ok(Some(bytes)) => Ok(command.transferred() + bytes),
-            Err(Errno::AGAIN) if nowait => Err(Errno::AGAIN),
-            Err(errno) => return Err(errno),
-        };
-        self.deliver(reply, result);
-        Ok(())
+            Ok(Started::Completed(Ok(bytes))) => {
+                Ok(Started::Completed(Ok(command.transferred() + bytes)))
+            }
+            Err(Errno::AGAIN) if command.wants_nowait() => {
+                Ok(Started::Completed(Err(Errno::AGAIN)))
+            }
+            started => started,
+        }
     }
 
     /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC and
-    /// O_DIRECT (a write is on disk when it ends) do not matter. `Some`: it was over at once, there
-    /// will be no event, and the slot is still the caller's.
+    /// O_DIRECT (a write is on disk when it ends) do not matter.
     ///
     /// # Errors
     /// As [`Submission::start`]. `EBADF`: a write to a file that could not be opened for that.
@@ -67,8 +66,8 @@ impl Submission<'_> {
         &mut self,
         opened: impl Into<Opened<'a>>,
         command: &Command,
-        reply: &Reply,
-    ) -> Result<Option<u32>, Errno> {
+        target: &EventTarget,
+    ) -> Result<Started, Errno> {
         let opened = opened.into();
         let file = opened.file;
         let orders = self.context.engine().orders();
@@ -76,26 +75,26 @@ impl Submission<'_> {
         if access == Access::Write && !file.is_writable() {
             return Err(Errno::BADF);
         }
-        let waits = self.native.is_later()
+        let waits = self.begins_later()
             || !orders.is_empty() && orders.conflicts(file.key(), &range, access);
         let operation = match command.kind {
             Kind::Read if !waits => match self.read_now(opened, command)? {
-                Start::Break(bytes) => return Ok(Some(bytes)),
+                Start::Break(bytes) => return Ok(Started::Completed(Ok(bytes))),
                 Start::Continue(operation) => operation,
             },
             Kind::Read if command.wants_nowait() => return Err(Errno::AGAIN),
             // An append has to know that no other write runs: it takes its place in the order.
             Kind::Write if !waits && !command.is_append() && command.durable().is_none() => {
                 match self.write_now(file, command) {
-                    Start::Break(bytes) => return Ok(Some(bytes)),
+                    Start::Break(bytes) => return Ok(Started::Completed(Ok(bytes))),
                     Start::Continue(operation) => operation,
                 }
             }
             // SAFETY: the maker of the command promised that its segments live until the end.
             _ => unsafe { UserOperation::of(opened, command) }?,
         };
-        self.user_request(file, command.clone(), operation, reply)?;
-        Ok(None)
+        self.user_request(file, command.clone(), operation, target)?;
+        Ok(Started::Queued)
     }
 
     fn read_now(&mut self, opened: Opened<'_>, command: &Command) -> Result<Start, Errno> {
@@ -140,9 +139,9 @@ impl Submission<'_> {
     /// application's table for the requests that end in one of its calls.
     fn event_counter_everywhere(
         &mut self,
-        reply: &Reply,
+        target: &EventTarget,
     ) -> Result<Option<Arc<BothTables>>, Errno> {
-        let Some(number) = reply.eventfd else { return Ok(None) };
+        let Some(number) = target.eventfd else { return Ok(None) };
         if let Some((known, both)) = &self.counter_everywhere
             && *known == number
         {
@@ -160,9 +159,9 @@ impl Submission<'_> {
         file: &Arc<UserFile>,
         command: Command,
         user: UserOperation,
-        reply: &Reply,
+        target: &EventTarget,
     ) -> Result<(), Errno> {
-        let eventfd = self.event_counter_everywhere(reply)?;
+        let eventfd = self.event_counter_everywhere(target)?;
         self.context.admit(command.len)?;
         let cost = command.len as usize + REQUEST_BYTES;
         // A plain write is over when it is copied: no other thread would be quicker.
@@ -174,11 +173,11 @@ impl Submission<'_> {
         }
         let eventfd = eventfd.map(|both| both as Arc<dyn Descriptor>);
         let body = Body::Cached(Box::new(user));
-        let operation = FileOperation::new(command, context, reply, eventfd, body);
-        let operation = operation.with_links(self.native.links.take());
+        let operation = FileOperation::new(command, context, target, eventfd, body);
+        let operation = operation.with_links(self.links.take());
         let request = Request::new(operation, engine.kicked().clone());
         request.prepare(|operation, wait| operation.take_cached_place(file.key(), wait));
-        context.register(&request, reply.obj, false);
+        context.register(&request, target.obj, false);
         self.section.get_or_insert_with(|| Section::enter(engine));
         let plug = self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller));
         let joins = self.joined && self.plugged_bytes < JOINED_BYTES_MAX;

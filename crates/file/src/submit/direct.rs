@@ -1,49 +1,56 @@
 //! Direct requests: one bio on the context's own queue, where nothing stands in the way.
 
-use super::{Reason, Submission, inline::LazyStat};
+use super::{Reason, Started, Submission, inline::LazyStat};
 use crate::{
     Command, Kind,
     cached::kernel_writes::KernelWrite,
     order::InodeKey,
-    request::{Body, direct::DirectRequest, event::Reply, kernel::KernelBody},
+    request::{Body, direct::DirectRequest, event::EventTarget, kernel::KernelBody},
     route::Route,
 };
 use nowait_sys::{Errno, file};
 
 impl<'a> Submission<'a> {
-    pub(super) fn direct(&mut self, command: &mut Command, reply: Reply) -> Result<(), Errno> {
+    pub(super) fn direct(
+        &mut self,
+        command: &mut Command,
+        target: EventTarget,
+    ) -> Result<Started, Errno> {
         if command.is_hinted() {
-            return self.decide_again(command, reply);
+            return self.decide_again(command, target);
         }
         let mut status = LazyStat::new(command.fd);
         if self.is_in_memory(&mut status)? {
             // Direct I/O on a memory file system is the page cache by another name.
             return match command.kind {
-                Kind::Read => self.buffered_read(command, reply),
-                _ => self.buffered_write(command, reply),
+                Kind::Read => self.buffered_read(command, target),
+                _ => self.buffered_write(command, target),
             };
         }
         let mut reason: Reason = |c| &c.punt_driver;
-        let mut route = self.async_route(&reply);
+        let mut route = self.async_route(&target);
         if let Some(stat) = status.known().filter(|stat| !stat.has_offsets()) {
-            return self.stream(command, reply, &stat); // a pipe in packet mode
+            return self.stream(command, target, &stat); // a pipe in packet mode
         }
         let (context, mut rights, mut write) = (self.context, None, None);
         let ordered = self.must_wait(command, &mut status)?;
-        let alone = !ordered && self.native.links.is_none();
+        let alone = !ordered && self.links.is_none();
         if ordered {
             route = self.context.engine().async_route();
             reason = |c| &c.punt_order;
         }
         if command.kind == Kind::Write {
             let stat = *status.stat()?;
-            let Some(begun) = self.begin_write(command, &stat, &reply)? else { return Ok(()) };
+            let begun = match self.begin_write(command, &stat, &target)? {
+                Ok(begun) => begun,
+                Err(started) => return Ok(started),
+            };
             let regular = stat.is_regular();
             let end = command.offset.saturating_add(command.len as i64);
             if regular && (end > stat.size || command.is_append()) {
                 // Serial in the kernel too: one after another, to the end.
                 return self
-                    .write_request(command, reply, &stat, (true, begun), |c| &c.punt_extend);
+                    .write_request(command, target, &stat, (true, begun), |c| &c.punt_extend);
             }
             if regular && stat.may_have_holes() {
                 route = self.context.engine().async_route();
@@ -54,35 +61,35 @@ impl<'a> Submission<'a> {
         }
         if route == Route::Own && alone {
             let inode = status.known().map(|stat| (stat.dev, stat.ino));
-            return self.whole(command, reply, inode, write);
+            return self.whole(command, target, inode, write);
         }
         let stat = *status.stat()?;
         let registers = ordered || (command.kind == Kind::Write && self.context.syncs_cover_all());
         let mut body = KernelBody::on(route, &stat);
         (body.registers, body.credentials) = (registers, rights);
         body.write = write.map(|write| write.keep(context));
-        self.request(command, reply, &stat, Body::Kernel(body), reason)
+        self.request(command, target, &stat, Body::Kernel(body), reason)
     }
 
     /// Queues a direct request that nothing stands in the way of.
     pub(super) fn whole(
         &mut self,
         command: &Command,
-        reply: Reply,
+        target: EventTarget,
         inode: Option<InodeKey>,
         write: Option<KernelWrite<'a>>,
-    ) -> Result<(), Errno> {
+    ) -> Result<Started, Errno> {
         let (context, len) = (self.context, command.len);
         context.admit(len)?;
         let write = write.map(KernelWrite::forget);
         context.io().stats().add(|c| &c.iterations, 1);
-        let (data, obj) = (reply.data, reply.obj);
+        let (data, obj) = (target.data, target.obj);
         let request =
             DirectRequest { command: command.clone(), data, obj, inode, cancelled: false, write };
         if context.queue_direct(command, request) {
             self.own_queued = true;
             self.own_used = true;
-            return Ok(());
+            return Ok(Started::Queued);
         }
         let write = write.map(|places| context.engine().cached_files().writes.remember(places));
         context.dismiss(1, len);
@@ -92,6 +99,6 @@ impl<'a> Submission<'a> {
         let mut body = KernelBody::on(route, &stat);
         body.registers = false;
         body.write = write.map(|write| write.keep(context));
-        self.request(command, reply, &stat, Body::Kernel(body), |c| &c.punt_driver)
+        self.request(command, target, &stat, Body::Kernel(body), |c| &c.punt_driver)
     }
 }

@@ -18,7 +18,7 @@ impl Submission<'_> {
             return Ok(OnDriver::Nothing);
         }
         // What others wait for, or waits for others, is not over at once.
-        let copies = can_be_copied(command) && self.native.links.is_none();
+        let copies = can_be_copied(command) && self.links.is_none();
         Ok(if copies { OnDriver::Copies } else { OnDriver::Enters })
     }
 }

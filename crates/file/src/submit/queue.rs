@@ -1,12 +1,12 @@
 //! Requests: what was not over inside submit holds its file, takes its place in the order, and runs
 //! its first iteration.
 
-use super::{Reason, Submission};
+use super::{Reason, Started, Submission};
 use crate::{
     Command, SubmitMode,
     engine::section::Section,
     hold::HeldFd,
-    request::{Body, Carrier, FileOperation, event::Reply},
+    request::{Body, Carrier, FileOperation, event::EventTarget},
     route::{Place, Plug, Route, driver::Driver},
 };
 use nowait_block::bio::Descriptor;
@@ -15,9 +15,9 @@ use nowait_sys::{Errno, file::Stat};
 use std::sync::Arc;
 
 impl Submission<'_> {
-    pub(super) fn async_route(&self, reply: &Reply) -> Route {
+    pub(super) fn async_route(&self, target: &EventTarget) -> Route {
         let own = self.context.is_caller_driven()
-            && reply.eventfd.is_none()
+            && target.eventfd.is_none()
             && self.context.mode != SubmitMode::Offload
             && match &self.plug {
                 Some(plug) => plug.own_has_room(self.context),
@@ -31,46 +31,45 @@ impl Submission<'_> {
     pub(super) fn request(
         &mut self,
         command: &Command,
-        reply: Reply,
+        target: EventTarget,
         stat: &Stat,
         body: Body,
         reason: Reason,
-    ) -> Result<(), Errno> {
+    ) -> Result<Started, Errno> {
         debug_assert!(!command.is_hinted(), "what leaves the submitter's hands was looked at");
         if command.done > 0 && command.is_append() {
             // The rest would be another append: others may come in between.
-            self.end(&reply, Ok(command.transferred()));
-            return Ok(());
+            return Ok(self.completed(Ok(command.transferred())));
         }
         let (context, len) = (self.context, command.len);
         context.admit(len)?;
-        let made = self.admitted(command, reply, stat, body, reason);
+        let made = self.admitted(command, target, stat, body, reason);
         made.inspect_err(|_| context.dismiss(1, len))
     }
 
     fn admitted(
         &mut self,
         command: &Command,
-        reply: Reply,
+        target: EventTarget,
         stat: &Stat,
         mut body: Body,
         reason: Reason,
-    ) -> Result<(), Errno> {
+    ) -> Result<Started, Errno> {
         let context = self.context;
-        let eventfd = self.hold_event_counter(&reply)?.map(|held| held as Arc<dyn Descriptor>);
+        let eventfd = self.hold_event_counter(&target)?.map(|held| held as Arc<dyn Descriptor>);
         let is_own = body.carrier().is_some_and(|carrier| carrier.route == Route::Own);
         if let Some(carrier) = body.carrier().filter(|_| !is_own) {
             self.hold(carrier, command, stat)?;
         }
         let (endless, copied, registers) = (body.is_endless(), body.is_copied(), body.registers());
-        let operation = FileOperation::new(command.clone(), context, &reply, eventfd, body);
-        let operation = operation.with_links(self.native.links.take());
+        let operation = FileOperation::new(command.clone(), context, &target, eventfd, body);
+        let operation = operation.with_links(self.links.take());
         let request = Request::new(operation, context.engine().kicked().clone());
         request.prepare(|operation, wait| take_place(operation, wait, stat))?;
         if copied {
             context.copy_started();
         } else {
-            context.register(&request, reply.obj, endless);
+            context.register(&request, target.obj, endless);
         }
         if is_own {
             self.own_used = true;
@@ -81,7 +80,7 @@ impl Submission<'_> {
         self.section.get_or_insert_with(|| Section::enter(context.engine()));
         let plug = self.plug.get_or_insert_with(|| Plug::take(context.engine(), Place::Caller));
         request.run(plug, None);
-        Ok(())
+        Ok(Started::Queued)
     }
 
     /// Holds the file of a request. There is room for some hundred on the way to the engine: with
@@ -105,9 +104,9 @@ impl Submission<'_> {
     /// Holds the event counter that engine threads will signal; once for a submission.
     pub(super) fn hold_event_counter(
         &mut self,
-        reply: &Reply,
+        target: &EventTarget,
     ) -> Result<Option<Arc<HeldFd>>, Errno> {
-        let Some(number) = reply.eventfd else { return Ok(None) };
+        let Some(number) = target.eventfd else { return Ok(None) };
         if let Some((known, held)) = &self.event_counter
             && *known == number
         {

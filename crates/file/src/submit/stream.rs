@@ -1,11 +1,11 @@
 //! From a command to a wait for readiness, or to a transfer of a stream.
 
-use super::{Submission, inline::LazyStat};
+use super::{Started, Submission, inline::LazyStat};
 use crate::{
     Command, Kind,
     request::{
         Body, Carrier,
-        event::Reply,
+        event::EventTarget,
         stream::{self, Attempt, StreamBody, StreamWait},
     },
     route::Route,
@@ -21,18 +21,17 @@ impl Submission<'_> {
         &mut self,
         events: u16,
         command: &Command,
-        reply: Reply,
-    ) -> Result<(), Errno> {
+        target: EventTarget,
+    ) -> Result<Started, Errno> {
         match poll::ready(command.fd, events as i16) {
             Ok(ready) if events != 0 && ready != 0 => {
-                self.end(&reply, Ok(u32::from(ready as u16)));
-                return Ok(());
+                return Ok(self.completed(Ok(u32::from(ready as u16))));
             }
             _ => {}
         }
-        let route = self.stream_route(&reply);
+        let route = self.stream_route(&target);
         let stat = file::stat(command.fd)?;
-        self.request(command, reply, &stat, StreamBody::poll(route, &stat), |c| &c.punt_driver)
+        self.request(command, target, &stat, StreamBody::poll(route, &stat), |c| &c.punt_driver)
     }
 
     /// Tells whether the file is a stream, if it was when its number was looked at last: an attempt
@@ -52,15 +51,15 @@ impl Submission<'_> {
     pub(crate) fn stream(
         &mut self,
         command: &mut Command,
-        reply: Reply,
+        target: EventTarget,
         stat: &Stat,
-    ) -> Result<(), Errno> {
+    ) -> Result<Started, Errno> {
         let engine = self.context.engine();
         engine.stream_hints().looked(command.fd, true);
         let turn = stream::turn(stat, command.kind);
         let in_turn = !turn.is_some_and(|turn| engine.stream_queues().is_taken(turn));
         let mut way = StreamWait::Ready;
-        let asks = in_turn && !self.leaves_attempt_to_ring(command, &reply, stat)?;
+        let asks = in_turn && !self.leaves_attempt_to_ring(command, &target, stat)?;
         let attempt = match asks {
             true => stream::attempt(command, command.fd),
             false => Attempt::Waits,
@@ -72,10 +71,7 @@ impl Submission<'_> {
             Attempt::Over(Err(errno)) if stream::is_refusal(errno, command, stat) => {
                 return Err(if errno == Errno::ISDIR { Errno::INVAL } else { errno });
             }
-            Attempt::Over(result) => {
-                self.end(&reply, result);
-                return Ok(());
-            }
+            Attempt::Over(result) => return Ok(self.completed(result)),
             Attempt::Waits if in_turn && engine.stream_route() == Route::Driver => {
                 way = StreamWait::Ring;
             }
@@ -91,22 +87,18 @@ impl Submission<'_> {
                 Attempt::Impossible => stream::ask_as_it_is(command),
                 _ => Err(Errno::AGAIN),
             };
-            self.end(&reply, result);
-            return Ok(());
+            return Ok(self.completed(result));
         }
         // A write may go on after a part, and then needs the held file.
-        let route = match self.stream_route(&reply) {
+        let route = match self.stream_route(&target) {
             Route::Own if way != StreamWait::Ring || command.kind == Kind::Write => Route::Driver,
             route => route,
         };
         let carrier = Carrier::by(route, Some((stat.dev, stat.ino)));
         let body = Body::Stream(StreamBody::new(carrier, way, turn));
-        match self.request(command, reply, stat, body, |c| &c.punt_driver) {
+        match self.request(command, target, stat, body, |c| &c.punt_driver) {
             // What was written cannot be taken back.
-            Err(_) if command.done > 0 => {
-                self.end(&reply, Ok(command.transferred()));
-                Ok(())
-            }
+            Err(_) if command.done > 0 => Ok(self.completed(Ok(command.transferred()))),
             made => made,
         }
     }
@@ -116,12 +108,12 @@ impl Submission<'_> {
     fn leaves_attempt_to_ring(
         &self,
         command: &mut Command,
-        reply: &Reply,
+        target: &EventTarget,
         stat: &Stat,
     ) -> Result<bool, Errno> {
         // Other streams may be of a kind that a ring can only read by a blocking call.
         let may = command.kind == Kind::Read && command.rw_flags == 0 && stat.is_socket();
-        if !may || self.stream_route(reply) != Route::Own {
+        if !may || self.stream_route(target) != Route::Own {
             return Ok(false);
         }
         if !self.context.engine().stream_hints().waits(command.fd) {
@@ -131,10 +123,10 @@ impl Submission<'_> {
         Ok(!stream::is_impatient(command))
     }
 
-    /// Chooses the backend that waits for readiness.
-    fn stream_route(&self, reply: &Reply) -> Route {
+    /// Chooses who waits for readiness.
+    fn stream_route(&self, target: &EventTarget) -> Route {
         let by_ring = self.context.engine().stream_route();
-        match self.async_route(reply) {
+        match self.async_route(target) {
             Route::Own if by_ring == Route::Driver => Route::Own,
             _ => by_ring,
         }

@@ -5,7 +5,7 @@ use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
     command::{Flags, open_for},
-    submit::{Reply, Submission},
+    submit::{EventTarget, Submission},
 };
 use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
 use std::{
@@ -80,7 +80,7 @@ pub(crate) fn poll(file: &impl AsFd, events: u16) -> Command {
 pub(crate) fn submit(context: &Arc<Context>, name: u64, command: Command) -> Result<(), Errno> {
     context.io().reserve(1)?;
     let mut submission = Submission::new(context);
-    let started = submission.start(command, Reply { data: name, obj: name, eventfd: None });
+    let started = submission.submit(command, EventTarget { data: name, obj: name, eventfd: None });
     submission.finish();
     started.inspect_err(|_| context.io().release(1))
 }

@@ -10,7 +10,7 @@ use nowait_file::{
     engine::owner::Role,
     limits::Limits,
     parts::{Clock, Executor},
-    submit::{Reply, Submission},
+    submit::{EventTarget, Submission},
 };
 use nowait_sim::{Config as DeviceConfig, Faults, Model as Timing, Oracle, Prng, SimDevice};
 use nowait_sys::{Errno, file::O_DIRECT, time::Deadline};
@@ -202,7 +202,7 @@ impl Run {
             let op = &mut self.ops[name];
             let stand = &stands()[op.file];
             let command = op.command(if op.direct { &stand.direct } else { &stand.buffered });
-            let reply = Reply { data: name as u64, obj: name as u64, eventfd: None };
+            let target = EventTarget { data: name as u64, obj: name as u64, eventfd: None };
             let (id, fd) = (name as u64, op.file as i32);
             match op.kind {
                 Kind::Write => {
@@ -212,7 +212,7 @@ impl Run {
                 _ => {}
             }
             self.homes.push(home);
-            let started = submission.start(command, reply);
+            let started = submission.submit(command, target);
             if started.is_ok() {
                 self.in_flight.push(name);
                 continue;

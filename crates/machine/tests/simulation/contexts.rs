@@ -8,7 +8,7 @@ use nowait_block::Segments;
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode, UserFile,
     command::open_for,
-    submit::{Reply, Submission},
+    submit::{EventTarget, Submission},
 };
 use nowait_sim::Prng;
 use nowait_sys::{
@@ -95,8 +95,8 @@ impl Program {
             let mut submission = Submission::new(&self.context);
             for _ in 0..granted {
                 let (name, command) = self.draw(&mut prng, file.raw());
-                let reply = Reply { data: name, obj: name, eventfd: None };
-                if let Err(errno) = submission.start(command, reply) {
+                let target = EventTarget { data: name, obj: name, eventfd: None };
+                if let Err(errno) = submission.submit(command, target) {
                     assert_eq!(errno, Errno::AGAIN);
                     self.asked().remove(&name);
                     self.context.io().release(1);
