@@ -211,7 +211,7 @@ mod tests {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{said}");
         let said = said.lines().filter(|it| it.starts_with("nowait:") || *it == "over");
-        let said: Vec<_> = said.map(|line| line.split(": what").next().unwrap()).collect();
+        let said: Vec<_> = said.map(|line| line.split(": its request").next().unwrap()).collect();
         let failed = |way: &str| format!("nowait: a thread failed {way}: first");
         assert_eq!(said, [&failed("queue"), "over", &failed("future"), &failed("end")]);
     }
