@@ -233,7 +233,7 @@ impl FileOperation {
     /// Tells the context that the event comes soon, if the kernel's AIO would have it at once.
     pub(crate) fn note_synchronous(&mut self) {
         if !self.body.is_endless() && reach(&self.command).1 != Access::Sync {
-            self.target.context.io().promise();
+            self.target.context.io().synchronous_begins();
             self.is_synchronous = true;
         }
     }
@@ -386,7 +386,7 @@ impl FileOperation {
             end.end(result);
         }
         if self.is_synchronous {
-            self.target.context.io().keep_promise();
+            self.target.context.io().synchronous_ends();
         }
     }
 }

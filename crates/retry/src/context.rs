@@ -64,7 +64,7 @@ pub struct IoContext {
     /// that none can be missed.
     outstanding: AtomicUsize,
     /// Requests in flight that callers may take for completed already.
-    promised: AtomicUsize,
+    synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
     /// Called when events were added, for an event loop.
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -79,7 +79,7 @@ pub struct WaitOptions<'a> {
     pub max: usize,
     /// Until when to wait.
     pub deadline: Deadline,
-    /// With `min` = 0: wait for one event while requests are promised.
+    /// With `min` = 0: wait for one event while kernel-synchronous requests are in flight.
     pub patient: bool,
     /// Makes the signal mask that is in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
@@ -118,7 +118,7 @@ impl IoContext {
             sink,
             waiters: Waiters::default(),
             outstanding: AtomicUsize::new(0),
-            promised: AtomicUsize::new(0),
+            synchronous: AtomicUsize::new(0),
             pump: OnceLock::new(),
             on_event: OnceLock::new(),
             stats,
@@ -246,14 +246,15 @@ impl IoContext {
         self.notify();
     }
 
-    /// Counts a request that callers may take for completed already (see [`WaitOptions::patient`]).
-    pub fn promise(&self) {
-        self.promised.fetch_add(1, SeqCst);
+    /// Counts a kernel-synchronous request: the kernel's AIO would have completed it inside
+    /// io_submit, and callers may take it for completed (see [`WaitOptions::patient`]).
+    pub fn synchronous_begins(&self) {
+        self.synchronous.fetch_add(1, SeqCst);
     }
 
-    /// Ends a promise, after the event was delivered.
-    pub fn keep_promise(&self) {
-        if self.promised.fetch_sub(1, SeqCst) == 1 {
+    /// Says that such a request has ended, after its event was delivered.
+    pub fn synchronous_ends(&self) {
+        if self.synchronous.fetch_sub(1, SeqCst) == 1 {
             // A patient waiter whose event another thread took must not wait for more.
             self.wake_all();
         }
@@ -333,8 +334,8 @@ impl IoContext {
         let mut give_up = false;
         self.poll_pump();
         loop {
-            // Before the look at the ring: a promise is kept after its event is there.
-            let expected = wanted.patient && self.promised.load(SeqCst) > 0;
+            // Before the look at the ring: a synchronous request ends after its event is there.
+            let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
             match self.ring.consume(wanted.max - taken, |index, event| sink(taken + index, event)) {
                 Ok(count) => taken += count,
@@ -398,8 +399,8 @@ impl IoContext {
     /// Tells whether the caller need not sleep after all. It is on the list of waiters by now: what
     /// happened before did not wake it.
     fn is_over(&self, need: usize, wanted: &WaitOptions<'_>) -> bool {
-        // Another thread may have taken the event that was promised.
-        let patience_ended = wanted.min == 0 && self.promised.load(SeqCst) == 0;
+        // Another thread may have taken the event of the synchronous request.
+        let patience_ended = wanted.min == 0 && self.synchronous.load(SeqCst) == 0;
         self.ring.unread() >= need || self.is_dead() || patience_ended
     }
 
@@ -602,16 +603,16 @@ mod tests {
     fn a_patient_caller_waits_for_what_is_promised_and_no_longer() {
         let context = context();
         let patient = WaitOptions { patient: true, ..WaitOptions::new(0, 9, Deadline::NEVER) };
-        assert_eq!(context.wait_events(&patient, |_, _| Ok(())), Ok(0), "nothing is promised");
+        assert_eq!(context.wait_events(&patient, |_, _| Ok(())), Ok(0), "nothing is in flight");
         context.reserve(1).unwrap();
-        context.promise();
+        context.synchronous_begins();
         let waiter = context.clone();
         let waiter = std::thread::spawn(move || {
             let patient = WaitOptions { patient: true, ..WaitOptions::new(0, 9, Deadline::NEVER) };
             waiter.wait_events(&patient, |_, _| Ok(()))
         });
         context.complete(event(1));
-        context.keep_promise();
+        context.synchronous_ends();
         assert_eq!(waiter.join().unwrap(), Ok(1));
     }
 

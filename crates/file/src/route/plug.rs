@@ -136,7 +136,7 @@ impl Plug {
     fn deliver_copies(&mut self) {
         let Some(Copies { context, events, .. }) = self.copies.take() else { return };
         context.io().complete_batch(&events);
-        events.iter().for_each(|_| context.io().keep_promise());
+        events.iter().for_each(|_| context.io().synchronous_ends());
     }
 
     /// Tells whether the own queue of `context` takes another bio.

@@ -1,4 +1,4 @@
-//! Completions, callers that wait for them, pollers, promises and destruction in all
+//! Completions, callers that wait for them, pollers, synchronous requests and destruction in all
 //! interleavings. A thread that is not woken sleeps for ever: loom calls that a deadlock. The
 //! canaries forget one wake-up each.
 
@@ -212,12 +212,12 @@ fn loom_canary_a_start_that_wakes_no_thread() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
-/// Two callers want the one event that is promised: the other must not wait for more.
+/// Two callers want the event of the one synchronous request: the other must not wait for more.
 fn a_promise_for_two(keep: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
         context.reserve(1).unwrap();
-        context.promise();
+        context.synchronous_begins();
         let patient = || WaitOptions { patient: true, ..WaitOptions::new(0, 1, Deadline::NEVER) };
         let (other, keeper) = (context.clone(), context.clone());
         let other = thread::spawn(move || other.wait_events(&patient(), |_, _| Ok(())).unwrap());
@@ -233,13 +233,13 @@ fn a_promise_for_two(keep: fn(&IoContext)) {
 
 #[test]
 fn loom_a_kept_promise_ends_the_patience_of_all() {
-    a_promise_for_two(IoContext::keep_promise);
+    a_promise_for_two(IoContext::synchronous_ends);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn loom_canary_a_promise_kept_in_silence() {
-    a_promise_for_two(|context| forgetting_wakes(|| context.keep_promise()));
+    a_promise_for_two(|context| forgetting_wakes(|| context.synchronous_ends()));
 }
 
 /// A caller waits for an event that never comes, while the context is destroyed.
