@@ -43,9 +43,28 @@ pub(crate) struct CachedFiles {
     marks: Arc<InodeMarks>,
     pub(crate) writes: KernelWrites,
     pub(crate) dirty: Arc<DirtyFiles>,
+    /// How often each inode is open, in whatever mode.
+    opens: Mutex<FxHashMap<InodeKey, usize>>,
 }
 
 impl CachedFiles {
+    /// Counts an open of the inode, in whatever mode.
+    pub(crate) fn count_open(&self, key: InodeKey) {
+        *self.opens.lock().entry(key).or_default() += 1;
+    }
+
+    /// Ends what was counted; true: it was the last one of the inode.
+    pub(crate) fn count_close(&self, key: InodeKey) -> bool {
+        let mut opens = self.opens.lock();
+        let Some(count) = opens.get_mut(&key) else { return true };
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            opens.remove(&key);
+        }
+        is_last
+    }
+
     /// Tells, without a lock, whether an inode may have a user file.
     pub(crate) fn may_have(&self, key: InodeKey) -> bool {
         self.marks.may_have(key)

@@ -394,6 +394,17 @@ impl Engine {
         self.cache.get_or_make(|| Cache::new(self.config.cache_bytes)).cloned()
     }
 
+    /// Counts an open of the inode `key` in whatever mode, for [`Engine::count_close`].
+    pub fn count_open(&self, key: crate::InodeKey) {
+        self.cached_files.count_open(key);
+    }
+
+    /// Ends what was counted; true: it was the last one of the inode. What could not be written
+    /// stays in the page cache until then, because another open may ask for a sync.
+    pub fn count_close(&self, key: crate::InodeKey) -> bool {
+        self.cached_files.count_close(key)
+    }
+
     /// Returns the user file of the inode behind `fd`, in whatever mode that was opened: while it
     /// is cached here, every request of the engine on it goes through the cache (M6).
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {

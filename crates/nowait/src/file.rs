@@ -73,6 +73,7 @@ impl File {
     ) -> File {
         let (path, nowait, reads) = (path.into(), nowait.clone(), UserFile::new_open());
         user.iter().for_each(|user| user.enter());
+        nowait.engine().count_open(key);
         File(Arc::new(Open {
             file,
             path,
@@ -505,17 +506,25 @@ impl Drop for Open {
     /// The last open of a cached file writes back what is not synced; errors stay with the caller
     /// of a sync.
     fn drop(&mut self) {
-        let Some(user) = self.user.take() else { return };
-        if user.leave() && !self.nowait.is_the_parents() {
-            let written = match user.cached().is_dirty() {
-                true => UserOperation::sync(&user, SyncLevel::WriteOnly).run(self.nowait.engine()),
-                false => Ok(0),
-            };
-            match written {
-                // An open in another mode may have written meanwhile: then the engine keeps it.
-                Ok(_) if !mistake::makes(Mistake::AbandonAtClose) => user.let_go(),
-                _ => user.abandon(),
-            }
+        let engine = self.nowait.engine();
+        let is_last = engine.count_close(self.key);
+        let user = match self.user.take() {
+            Some(user) => user.leave().then_some(user),
+            // It went through the page cache as long as another open did.
+            None if is_last => engine.cached(self.file.as_raw_fd()),
+            None => None,
+        };
+        let Some(user) = user.filter(|_| !self.nowait.is_the_parents()) else { return };
+        let written = match user.cached().is_dirty() {
+            true => UserOperation::sync(&user, SyncLevel::WriteOnly).run(engine),
+            false => Ok(0),
+        };
+        match written {
+            // An open in another mode may have written meanwhile: then the engine keeps it.
+            Ok(_) if !mistake::makes(Mistake::AbandonAtClose) => user.let_go(),
+            // Such an open may ask for a sync, which has to fail then.
+            Err(_) if !is_last => {}
+            _ => user.abandon(),
         }
     }
 }
