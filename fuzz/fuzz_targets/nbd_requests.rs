@@ -1,9 +1,9 @@
 //! Anything, after an export has been chosen. `strangers` says what the bytes mean.
 #![no_main]
 
-#[path = "../../crates/serve/tests/support/strangers.rs"]
+#[path = "../../crates/tools/serve/tests/support/strangers.rs"]
 mod strangers;
-#[path = "../../crates/serve/tests/support/mod.rs"]
+#[path = "../../crates/tools/serve/tests/support/mod.rs"]
 mod support;
 
 use libfuzzer_sys::fuzz_target;

@@ -2,9 +2,9 @@
 //! `guest::drive` says what the bytes mean.
 #![no_main]
 
-#[path = "../../crates/serve/tests/support/guest.rs"]
+#[path = "../../crates/tools/serve/tests/support/guest.rs"]
 mod guest;
-#[path = "../../crates/serve/tests/support/mod.rs"]
+#[path = "../../crates/tools/serve/tests/support/mod.rs"]
 mod support;
 
 use libfuzzer_sys::fuzz_target;

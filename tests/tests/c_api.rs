@@ -106,7 +106,7 @@ fn numbered(scratch: &Scratch, blocks: u32) -> (PathBuf, Vec<u8>) {
 
 #[test]
 fn copy_makes_a_copy() {
-    each_build("crates/capi/examples/copy.c", |scratch, program| {
+    each_build("crates/api/capi/examples/copy.c", |scratch, program| {
         let (from, bytes) = numbered(scratch, 2500);
         let to = scratch.file("copy");
         let output = program().arg(from).arg(&to).succeed();
@@ -117,7 +117,7 @@ fn copy_makes_a_copy() {
 
 #[test]
 fn random_read_reads_by_each_cache_mode_and_backend() {
-    each_build("crates/capi/examples/random_read.c", |scratch, program| {
+    each_build("crates/api/capi/examples/random_read.c", |scratch, program| {
         let (path, _) = numbered(scratch, 300);
         let program = program();
         program.arg(&path).args(["1000"]).succeed();
@@ -136,7 +136,7 @@ fn random_read_reads_by_each_cache_mode_and_backend() {
 fn random_read_says_what_is_wrong_in_a_line() {
     let Some(()) = skip::unless(skip::missing_program(&["cc", "pkg-config"])) else { return };
     let scratch = Scratch::new("c-api");
-    let program = C.program(&scratch, "crates/capi/examples/random_read.c");
+    let program = C.program(&scratch, "crates/api/capi/examples/random_read.c");
     let output = program.args(["/nonexistent", "1"]).run();
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stderr.starts_with("open of /nonexistent: No such file"), "{output}");
@@ -145,7 +145,7 @@ fn random_read_says_what_is_wrong_in_a_line() {
 
 #[test]
 fn lend_gives_the_bytes_out() {
-    each_build("crates/capi/examples/lend.c", |scratch, program| {
+    each_build("crates/api/capi/examples/lend.c", |scratch, program| {
         let (path, bytes) = numbered(scratch, 200);
         let Output { stderr, .. } = program().arg(&path).succeed();
         let script = "exec \"$0\" \"$1\" > \"$2\"";
@@ -161,7 +161,7 @@ fn lend_gives_the_bytes_out() {
 
 #[test]
 fn event_loop_answers_every_line() {
-    each_build("crates/capi/examples/event_loop.c", |scratch, program| {
+    each_build("crates/api/capi/examples/event_loop.c", |scratch, program| {
         let (path, _) = numbered(scratch, 100);
         program();
         let script = "seq 0 100 | \"$0\" \"$1\"";
@@ -182,7 +182,7 @@ fn event_loop_answers_every_line() {
 
 #[test]
 fn cancel_gives_up_when_its_input_is_silent_and_loses_nothing() {
-    each_build("crates/capi/examples/cancel.c", |scratch, program| {
+    each_build("crates/api/capi/examples/cancel.c", |scratch, program| {
         program();
         let run = |script: &str| {
             let shell = Program::new("sh").args(["-c", script]).arg(scratch.file("program"));
@@ -203,7 +203,7 @@ fn cancel_gives_up_when_its_input_is_silent_and_loses_nothing() {
 
 #[test]
 fn links_counts_what_is_written_and_nothing_after_a_failure() {
-    each_build("crates/capi/examples/links.c", |scratch, program| {
+    each_build("crates/api/capi/examples/links.c", |scratch, program| {
         let log = scratch.file("log");
         assert_eq!(program().arg(&log).arg("9").succeed().stdout, "9 records\n");
         let bytes = fs::read(&log).unwrap();
@@ -266,7 +266,7 @@ fn the_library_may_go_and_come_with_requests_in_flight() {
 /// The functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(built("include/nowait.h")).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi/nowait.map");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/api/capi/nowait.map");
     let script = fs::read_to_string(script).unwrap();
     let words = script.split(|c: char| !c.is_alphanumeric() && c != '_');
     let names: BTreeSet<String> =

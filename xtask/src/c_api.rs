@@ -1,7 +1,7 @@
 //! The C API in dist/: header, shared and static library, pkg-config file, manual page.
 //!
 //! ```text
-//!   crates/capi (Rust) ─► libnowait_capi.a ─┬─ cc -shared, nowait.map ─► lib/libnowait.so.0
+//!   crates/api/capi (Rust) ─► libnowait_capi.a ─┬─ cc -shared, nowait.map ─► lib/libnowait.so.0
 //!                                           └─ ld -r, objcopy ─────────► lib/libnowait.a
 //!   include/nowait.h, nowait.pc.in, nowait.3 ─────────────────────────► include, lib, share
 //! ```
@@ -16,7 +16,7 @@ use crate::dist::{self, build_archive, create_folder, rename, temporary};
 use crate::process::{self, Result};
 use crate::symbols::{self, Script};
 
-const SOURCES: &str = "crates/capi";
+const SOURCES: &str = "crates/api/capi";
 const PACKAGE: &str = "nowait-capi";
 const ARCHIVE: &str = "release/libnowait_capi.a";
 

@@ -1,9 +1,9 @@
 //! Fills dist/: the tool, the two shared objects linked by the C compiler, and the C API.
 //!
 //! ```text
-//!   crates/cli ─────────► dist/bin/nowait, its debug information in dist/lib/debug (debug_file.rs)
-//!   crates/capi ────────► dist/lib/libnowait.so, libnowait.a …               (c_api.rs)
-//!   crates/faces (Rust) ──────────► libnowait_faces.a ─┐
+//!   crates/tools/cli ─────────► dist/bin/nowait, dist/lib/debug (debug_file.rs)
+//!   crates/api/capi ────────► dist/lib/libnowait.so, libnowait.a …               (c_api.rs)
+//!   crates/api/faces (Rust) ──────────► libnowait_faces.a ─┐
 //!   exports.c, libaio.map ─────────────────────────────┼─► dist/lib/libaio.so.1
 //!   exports.c, preload.c, plain.c, signals.c, posix.c,  │
 //!   preload.map ────────────────────────────────────────┴─► dist/lib/libnowait_preload.so
@@ -21,7 +21,7 @@ use crate::process::{self, Result};
 use crate::{c_api, debug_file, symbols};
 
 /// Where the C files and the version scripts lie.
-const SOURCES: &str = "crates";
+const SOURCES: &str = "crates/api";
 
 /// What all shared objects are linked with.
 ///

@@ -3,28 +3,30 @@
 use super::Finding;
 use super::source::{Source, words};
 
-/// Words in code that reach the system without going through crates/sys.
+/// Words in code that reach the system without going through crates/core/sys.
 const SYSTEM: &[&str] = &["libc", "io_uring", "rustix", "nix", "asm", "global_asm", "naked_asm"];
 
-/// Where those words may stand, besides folders of tests: crates/sys, and what looks at the
+/// Where those words may stand, besides folders of tests: crates/core/sys, and what looks at the
 /// libraries from outside (it starts and watches foreign programs), and what answers system calls
-/// in simulations. The C files of crates/libaio only export; they are no Rust.
-const SYSTEM_FOLDERS: &[&str] = &["crates/sys/", "crates/bench/", "crates/machine/"];
+/// in simulations. The C files of crates/api/libaio only export; they are no Rust.
+const SYSTEM_FOLDERS: &[&str] =
+    &["crates/core/sys/", "crates/tools/bench/", "crates/verify/machine/"];
 
 /// Exceptions: file, word. Each needs a reason beside it.
 const SYSTEM_EXCEPTIONS: &[(&str, &str)] = &[];
 
 /// Crates whose lock-free parts are modelled.
 const MODELLED: &[&str] = &[
-    "crates/retry/src/",
-    "crates/cache/src/",
-    "crates/block/src/gate.rs",
-    "crates/block/src/inbox.rs",
+    "crates/core/retry/src/",
+    "crates/core/cache/src/",
+    "crates/core/block/src/gate.rs",
+    "crates/core/block/src/inbox.rs",
 ];
 
 /// Where they may name atomics: the statistics, which decide nothing: each would only
 /// multiply the interleavings of a model; the addresses of chunks of memory, which are only made.
-const ATOMICS_FILES: &[&str] = &["crates/retry/src/stats.rs", "crates/cache/src/nodes.rs"];
+const ATOMICS_FILES: &[&str] =
+    &["crates/core/retry/src/stats.rs", "crates/core/cache/src/nodes.rs"];
 
 /// Where tests may sleep: the one place that polls a foreign program with a deadline.
 const SLEEP_EXCEPTIONS: &[&str] = &["tests/src/wait.rs"];
@@ -32,7 +34,7 @@ const SLEEP_EXCEPTIONS: &[&str] = &["tests/src/wait.rs"];
 /// How many lines above an `asm!` its comment may begin.
 const SAFETY_LINES_MAX: usize = 12;
 
-/// System calls, and code of other languages, are in crates/sys only.
+/// System calls, and code of other languages, are in crates/core/sys only.
 pub(super) fn system_calls(source: &Source, findings: &mut Vec<Finding>) {
     let allowed = SYSTEM_FOLDERS.iter().any(|folder| source.path.starts_with(folder));
     if !source.is_rust() || allowed || source.is_test() {
@@ -41,13 +43,14 @@ pub(super) fn system_calls(source: &Source, findings: &mut Vec<Finding>) {
     for (offset, word) in words(&source.code) {
         let excepted = SYSTEM_EXCEPTIONS.contains(&(source.path.as_str(), word));
         if SYSTEM.contains(&word) && !excepted && is_use(&source.code, offset, word) {
-            let advice = format!("`{word}` outside crates/sys: call a safe function of nowait-sys");
+            let advice =
+                format!("`{word}` outside crates/core/sys: call a safe function of nowait-sys");
             findings.push(source.finding(offset, advice));
         }
     }
     let foreign_block = compact(&source.code);
     for (offset, _) in foreign_block.text.match_indices("extern{") {
-        let advice = "a block of foreign functions outside crates/sys: move it there";
+        let advice = "a block of foreign functions outside crates/core/sys: move it there";
         findings.push(source.finding(foreign_block.offsets[offset], advice));
     }
 }
@@ -59,7 +62,7 @@ fn is_use(code: &str, offset: usize, word: &str) -> bool {
     imported || after.starts_with("::") || after.starts_with("!(") || after.starts_with("!{")
 }
 
-/// Atomics of what is modelled come from crates/sys/src/sync.rs, so that loom can replace them.
+/// Atomics of what is modelled come from crates/core/sys/src/sync.rs: loom can replace them there.
 pub(super) fn atomics(source: &Source, findings: &mut Vec<Finding>) {
     let modelled = MODELLED.iter().any(|folder| source.path.starts_with(folder));
     if !modelled || !source.is_rust() || ATOMICS_FILES.contains(&source.path.as_str()) {
@@ -136,7 +139,7 @@ mod tests {
     use super::super::check_text;
     use super::*;
 
-    const BLOCK: &str = "crates/block/src/lib.rs";
+    const BLOCK: &str = "crates/core/block/src/lib.rs";
 
     #[test]
     fn a_system_call_outside_sys_is_caught() {
@@ -148,9 +151,9 @@ mod tests {
             "unsafe extern \"C\" { fn close(fd: i32) -> i32; }",
         ] {
             assert_eq!(check_text(system_calls, BLOCK, canary).len(), 1, "{canary}");
-            assert_eq!(check_text(system_calls, "crates/sys/src/raw.rs", canary), []);
+            assert_eq!(check_text(system_calls, "crates/core/sys/src/raw.rs", canary), []);
             assert_eq!(check_text(system_calls, "tests/src/lib.rs", canary), []);
-            assert_eq!(check_text(system_calls, "crates/cli/tests/run.rs", canary), []);
+            assert_eq!(check_text(system_calls, "crates/tools/cli/tests/run.rs", canary), []);
         }
     }
 
@@ -163,15 +166,15 @@ mod tests {
 
     #[test]
     fn an_atomic_that_loom_cannot_see_is_caught() {
-        let path = "crates/retry/src/kick.rs";
+        let path = "crates/core/retry/src/kick.rs";
         for canary in [
             "use std::sync::atomic::AtomicU32;",
             "use std::sync::{Arc,\n    atomic::{AtomicU32, Ordering}};",
             "static A: core::sync::atomic::AtomicBool = x();",
         ] {
             assert_eq!(check_text(atomics, path, canary).len(), 1, "{canary}");
-            assert_eq!(check_text(atomics, "crates/sys/src/sync.rs", canary), []);
-            assert_eq!(check_text(atomics, "crates/block/src/kick.rs", canary), []);
+            assert_eq!(check_text(atomics, "crates/core/sys/src/sync.rs", canary), []);
+            assert_eq!(check_text(atomics, "crates/core/block/src/kick.rs", canary), []);
         }
         assert_eq!(
             check_text(atomics, path, "use std::sync::Arc; use crate::sync::atomic::A;"),
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn unexplained_assembly_is_caught() {
-        let path = "crates/sys/src/raw.rs";
+        let path = "crates/core/sys/src/raw.rs";
         let canary = "fn a() {\n    unsafe { asm!(\"nop\") }\n}\n";
         assert_eq!(check_text(assembly, path, canary).len(), 1);
         let explained = canary.replace("    unsafe", "    // SAFETY: does nothing.\n    unsafe");

@@ -149,7 +149,7 @@ mod tests {
             "[target.\"cfg(loom)\".dependencies]\nnowait-file = \"1\" # why",
         ] {
             let text = manifest("nowait-block", canary);
-            let found = check_text(dependencies, "crates/block/Cargo.toml", &text);
+            let found = check_text(dependencies, "crates/core/block/Cargo.toml", &text);
             assert_eq!(found.len(), 1, "{canary}");
             assert!(found[0].advice.contains("layer 4"), "{}", found[0]);
         }
@@ -163,7 +163,7 @@ mod tests {
             assert_eq!(check_text(dependencies, "crates/a/Cargo.toml", &text), []);
         }
         let text = manifest("nowait-sys", "[dependencies]\nnowait-retry.workspace = true");
-        assert_eq!(check_text(dependencies, "crates/sys/Cargo.toml", &text).len(), 1);
+        assert_eq!(check_text(dependencies, "crates/core/sys/Cargo.toml", &text).len(), 1);
     }
 
     #[test]
@@ -172,6 +172,6 @@ mod tests {
             manifest("nowait-new", "[dependencies]\nnowait-sys.workspace = true\nlibc = \"1\"");
         assert_eq!(check_text(dependencies, "crates/new/Cargo.toml", &text).len(), 2);
         let text = manifest("nowait-cli", "[dev-dependencies]\nlibc.workspace = true");
-        assert_eq!(check_text(dependencies, "crates/cli/Cargo.toml", &text), []);
+        assert_eq!(check_text(dependencies, "crates/tools/cli/Cargo.toml", &text), []);
     }
 }

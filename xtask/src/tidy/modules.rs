@@ -14,7 +14,7 @@ struct House {
 }
 
 const HOUSES: &[House] = &[House {
-    folder: "crates/file/src/",
+    folder: "crates/core/file/src/",
     floors: &[
         &["command", "failure", "limits", "turn"],
         &["config", "hints", "hold", "order"],
@@ -137,7 +137,7 @@ mod tests {
 
     fn check(path: &str, text: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let root = Source::new("crates/file/src/lib.rs", ROOT);
+        let root = Source::new("crates/core/file/src/lib.rs", ROOT);
         floors(&[root, Source::new(path, text)], &mut findings);
         findings
     }
@@ -151,17 +151,20 @@ mod tests {
             "fn a(it: &crate::submit::Submission<'_>) {}",
             "use crate::{hints::A};",
         ] {
-            assert_eq!(check("crates/file/src/hold/held.rs", canary).len(), 1, "{canary}");
+            assert_eq!(check("crates/core/file/src/hold/held.rs", canary).len(), 1, "{canary}");
         }
     }
 
     #[test]
     fn lower_floors_the_circle_and_tests_are_allowed() {
-        let hold = "crates/file/src/hold.rs";
+        let hold = "crates/core/file/src/hold.rs";
         assert_eq!(check(hold, "use crate::{Kind, command::Flags, hold::Holds};"), []);
         assert_eq!(check(hold, "#[cfg(test)]\nmod tests {\n    use crate::Engine;\n}\n"), []);
-        assert_eq!(check("crates/file/src/route/plug.rs", "use crate::{Engine, context};"), []);
-        assert_eq!(check("crates/file/src/route/plug.rs", "use crate::submit::A;").len(), 1);
-        assert_eq!(check("crates/file/src/new.rs", "").len(), 1, "it has no floor");
+        assert_eq!(
+            check("crates/core/file/src/route/plug.rs", "use crate::{Engine, context};"),
+            []
+        );
+        assert_eq!(check("crates/core/file/src/route/plug.rs", "use crate::submit::A;").len(), 1);
+        assert_eq!(check("crates/core/file/src/new.rs", "").len(), 1, "it has no floor");
     }
 }

@@ -72,6 +72,9 @@ fn is_about(header: &str) -> bool {
     ["code", "test", "tests"].contains(&header)
 }
 
+/// Where paths without a first folder begin.
+const FOLDERS: &[&str] = &["crates/core/", "crates/api/", "crates/tools/", "crates/verify/"];
+
 /// Returns what is wrong with a word in backticks.
 fn judge(token: &str, paths: &[&str], known: &HashSet<&str>) -> Option<String> {
     let is_there = |path: &str| {
@@ -84,7 +87,9 @@ fn judge(token: &str, paths: &[&str], known: &HashSet<&str>) -> Option<String> {
             })
         };
         // Documents and the like are no sources.
-        below("") || below("crates/") || process::root().join(path).exists()
+        below("")
+            || FOLDERS.iter().any(|folder| below(folder))
+            || process::root().join(path).exists()
     };
     if token.contains('/') && !token.contains(' ') {
         let missing = expand(token).into_iter().find(|path| !is_there(path))?;
@@ -113,7 +118,7 @@ mod tests {
         let table = format!("words\n\n| what | code | test |\n|---|---|---|\n{row}\n");
         let sources = [
             Source::new("ARCHITECTURE.md", &table),
-            Source::new("crates/x/src/lib.rs", CODE),
+            Source::new("crates/core/x/src/lib.rs", CODE),
             Source::new("tests/tests/y.rs", ""),
         ];
         let mut findings = Vec::new();
@@ -126,7 +131,7 @@ mod tests {
         let text = "```\nLock ordering:\n  Held.lock ->Held.gone (x)\n```\nNo.lock\n";
         let sources = [
             Source::new("ARCHITECTURE.md", text),
-            Source::new("crates/x/src/lib.rs", "struct Held { lock: Mutex<()> }\n"),
+            Source::new("crates/core/x/src/lib.rs", "struct Held { lock: Mutex<()> }\n"),
         ];
         let mut findings = Vec::new();
         names(&sources, &mut findings);

@@ -3,7 +3,7 @@
 //! It works on pages, never on requests: it sees a request at a random place as a seek, which
 //! shrinks the window by two pages, and each of the pages that follow as a stream, which lets it
 //! grow by two. So records of 64 KiB at random places have 120 KiB read in front and 128 KiB ahead.
-//! That is what *upfront* readahead changes (`crates/cache/src/readahead.rs`).
+//! That is what *upfront* readahead changes (`crates/core/cache/src/readahead.rs`).
 //!
 //! Source: Linux mm/readahead.c at that time (behaviour); "Linux AIO Performance and Robustness for
 //! Enterprise Workloads", *Impact of Readahead on AIO Reads*.

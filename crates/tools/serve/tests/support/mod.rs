@@ -301,7 +301,7 @@ impl Client {
 
 /// Has `drive` do all that the fuzz target `target` has kept.
 pub(crate) fn replay(target: &str, drive: fn(&[u8])) {
-    let kept = format!("{}/../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
+    let kept = format!("{}/../../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
     let entries = std::fs::read_dir(kept).unwrap();
     let count = entries.map(|entry| drive(&std::fs::read(entry.unwrap().path()).unwrap())).count();
     assert!(count > 0);

@@ -161,7 +161,7 @@ mod tests {
     /// The words in backticks in a column of the tables that explain a report: the first where that
     /// is the reason of a punt, else the second.
     fn explained(column: usize) -> BTreeSet<&'static str> {
-        let text = include_str!("../../../docs/running.md");
+        let text = include_str!("../../../../docs/running.md");
         let (_, text) = text.split_once("## Reading a report").unwrap();
         let (text, _) = text.split_once("\n## ").unwrap();
         let rows = text.lines().filter(|line| line.starts_with("| `") == (column == 0));
