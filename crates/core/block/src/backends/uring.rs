@@ -469,6 +469,15 @@ impl Drop for Uring {
     }
 }
 
+impl Drop for Alarm {
+    /// The kernel takes a ring down in a while, and its wait for the word lasts until then, or
+    /// until it is woken. Memory that becomes the word of another thread meanwhile would have two
+    /// that wait there, and a wake-up of one would be lost.
+    fn drop(&mut self) {
+        self.gate.rouse();
+    }
+}
+
 impl Alarm {
     fn rouse(&self) {
         match &self.counter {
@@ -524,6 +533,28 @@ mod tests {
                 crate::conformance::note_skip(test, &errno.to_string());
                 None
             }
+        }
+    }
+
+    /// What a ring leaves at an address would take the wake-up of a thread that sleeps there next.
+    #[test]
+    fn a_ring_that_has_gone_waits_for_no_word_any_more() {
+        for _ in 0..300 {
+            let Ok(uring) = Uring::new(8, Issuer::Any) else { return };
+            uring.reap(&mut Vec::new(), 1, Deadline::after_ns(50_000)).unwrap();
+            let address = uring.alarm.gate.address();
+            drop(uring);
+            let gates: Vec<_> = (0..64).map(|_| Box::new(Gate::default())).collect();
+            let Some(gate) = gates.iter().find(|gate| gate.address() == address) else { continue };
+            let seen = gate.begin().unwrap();
+            std::thread::scope(|scope| {
+                let sleeper = scope.spawn(|| gate.sleep(seen, Deadline::after_ns(5_000_000_000)));
+                // Most times it sleeps by then.
+                (0..100).for_each(|_| std::thread::yield_now());
+                assert!(gate.wake());
+                gate.rouse();
+                assert_ne!(sleeper.join().unwrap(), Err(Errno::TIMEDOUT), "the wake-up was lost");
+            });
         }
     }
 
