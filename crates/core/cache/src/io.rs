@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// Most pages in one bio: beyond 1 MiB, devices gain nothing.
 pub(crate) const BIO_PAGES_MAX: u64 = 256;
 
-/// How often a transfer may end without a whole block, or be given up, before it fails.
+/// How often a transfer may end without a whole block before it fails.
 const STALLS_MAX: u32 = 4;
 
 /// An I/O in flight.
@@ -152,10 +152,6 @@ impl CacheIo {
     fn advance(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
         let bytes = match result {
             Ok(bytes) => u64::from(bytes),
-            Err(errno) if is_given_up(errno) && self.stalls < STALLS_MAX => {
-                self.stalls += 1;
-                return None;
-            }
             Err(errno) => return Some(Err(errno)),
         };
         if let Kind::Flush(_) = self.kind {
@@ -239,12 +235,6 @@ impl CacheIo {
             }
         }
     }
-}
-
-/// Tells whether a ring has given a bio up, because the thread that had entered the ring has ended:
-/// nothing was moved then, and the bio is asked for again.
-fn is_given_up(errno: Errno) -> bool {
-    matches!(errno, Errno::CANCELED | Errno::FAULT | Errno::INTR)
 }
 
 impl Cache {
