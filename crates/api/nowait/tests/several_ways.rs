@@ -7,7 +7,12 @@ use futures_lite::future::block_on;
 use nowait::{
     Advice, AlignedBuffer, AsyncFile, CacheMode, File, Nowait, OpenOptions, Queue, Zeroing,
 };
-use std::{path::Path, sync::Barrier, thread};
+use std::{
+    os::fd::{AsRawFd, FromRawFd},
+    path::Path,
+    sync::Barrier,
+    thread,
+};
 
 const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
 
@@ -207,5 +212,29 @@ fn an_open_in_the_cache_finds_what_was_in_flight_past_it() {
             assert_eq!(contents(&cached), vec![2; 8 * BLOCK], "{mode:?}");
             queue.reap(8, None, |end| assert_eq!(end.result.unwrap(), BLOCK)).unwrap();
         }
+    });
+}
+
+/// The file may not grow, which only the transfer finds out.
+#[test]
+fn what_the_last_close_in_the_cache_could_not_write_fails_the_sync_of_another_open() {
+    on_every_engine(|nowait| {
+        // SAFETY: plain numbers and a literal; the descriptor is owned here alone.
+        let memory = unsafe {
+            let number = libc::memfd_create(c"file".as_ptr(), libc::MFD_ALLOW_SEALING);
+            std::fs::File::from_raw_fd(number)
+        };
+        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        let cached = all().open(nowait, &path).unwrap();
+        let other = all().cache(CacheMode::Host).open(nowait, &path).unwrap();
+        // SAFETY: plain numbers.
+        let sealed =
+            unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) };
+        assert_eq!(sealed, 0);
+        other.write_all_at(&filled(BLOCK, 1), 4 * BLOCK as u64).unwrap();
+        drop(cached);
+        assert!(other.sync_all().is_err(), "the bytes are not in the file");
+        drop(other);
+        assert_eq!(memory.metadata().unwrap().len(), 0);
     });
 }
