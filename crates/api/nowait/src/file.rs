@@ -506,6 +506,10 @@ impl Drop for Open {
     /// The last open of a cached file writes back what is not synced; errors stay with the caller
     /// of a sync.
     fn drop(&mut self) {
+        // A thread of the parent may have held the lock of the counts as it forked.
+        if self.nowait.is_the_parents() {
+            return;
+        }
         let engine = self.nowait.engine();
         let is_last = engine.count_close(self.key);
         let user = match self.user.take() {
@@ -514,7 +518,7 @@ impl Drop for Open {
             None if is_last => engine.cached(self.file.as_raw_fd()),
             None => None,
         };
-        let Some(user) = user.filter(|_| !self.nowait.is_the_parents()) else { return };
+        let Some(user) = user else { return };
         let written = match user.cached().is_dirty() {
             true => UserOperation::sync(&user, SyncLevel::WriteOnly).run(engine),
             false => Ok(0),

@@ -7,7 +7,7 @@
 //!   a write:  count itself, then look for the mark     the open:  mark the inode, then look for
 //!             of the inode; marked: go to the cache               writes; wait until they ended
 //! ```
-//! One of the two sees the other. A writer takes no lock and never waits.
+//! One of the two sees the other. A writer never waits, and takes no lock unless an open waits.
 
 use crate::{Context, order::InodeKey};
 use core::hash::{BuildHasher, BuildHasherDefault};
