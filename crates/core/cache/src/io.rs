@@ -351,6 +351,16 @@ impl Cache {
         }
     }
 
+    /// Makes the bio in flight with this token once more: the queue that had it has moved nothing,
+    /// and ended it for no reason of the file's.
+    ///
+    /// # Panics
+    /// The token is none of a bio in flight.
+    pub fn bio_again(&self, token: u64) -> Bio {
+        let mut table = self.ios.lock();
+        table.slot(token).as_ref().expect("a completion comes once").bio(token)
+    }
+
     fn end(&self, io: &mut CacheIo, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match io.kind {
             Kind::Fill => io.end_fill(result, woken),

@@ -6,7 +6,7 @@ use crate::{
     command::open_for,
     hold::HeldFd,
     order::InodeKey,
-    route::{Place, Route},
+    route::{Place, Route, own_queue},
 };
 use core::ops::ControlFlow;
 use nowait_block::{Bio, bio::Descriptor};
@@ -81,11 +81,9 @@ impl Carrier {
         Step::Queued
     }
 
-    /// Tells whether a request on the own queue was given up because the thread that had entered
-    /// the ring is gone. The kernel has moved nothing then: of what was moved it tells the count.
+    /// Tells whether the own queue gave the request up.
     pub(super) fn was_given_up(&self, result: Result<u32, Errno>) -> bool {
-        let given_up = matches!(result, Err(Errno::CANCELED | Errno::FAULT | Errno::INTR));
-        given_up && self.route == Route::Own
+        self.route == Route::Own && own_queue::gave_up(result)
     }
 
     /// Holds the file of a request on the own queue, which had only needed the number, to continue

@@ -98,8 +98,11 @@ impl Pump for OwnPump {
         for (request, result) in unfinished.drain(..) {
             request.into_operation(&context).run(&mut plug, Some(result));
         }
-        for completion in completions.drain(..count_of_run(completions)) {
-            plug.complete(completion.token, completion.result);
+        for Completion { token, result } in completions.drain(..count_of_run(completions)) {
+            match token::is_of_cache(token) && gave_up(result) {
+                true => plug.carry_elsewhere(token),
+                false => plug.complete(token, result),
+            }
         }
         let unrun = completions.len();
         self.unrun.store(unrun, Relaxed);
@@ -120,6 +123,12 @@ impl Pump for OwnPump {
     }
 }
 
+/// Tells whether a ring gave up what it ended so: the thread that had entered it is gone. The
+/// kernel has moved nothing then: of what was moved it tells the count.
+pub(crate) fn gave_up(result: Result<u32, Errno>) -> bool {
+    matches!(result, Err(Errno::CANCELED | Errno::FAULT | Errno::INTR))
+}
+
 /// Returns how many of the completions make a run.
 fn count_of_run(completions: &[Completion]) -> usize {
     let mut bytes = 0;
@@ -136,10 +145,14 @@ fn count_of_run(completions: &[Completion]) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        BackendChoice, Command, Config, Kind, command::open_for, request::direct::DirectRequest,
+        BackendChoice, Command, Config, Kind, UserFile, UserOperation,
+        command::{Flags, open_for},
+        request::direct::DirectRequest,
+        submit::{EventTarget, Started, Submission},
     };
-    use nowait_block::{Segments, backends::null::Null};
-    use nowait_retry::WaitOptions;
+    use nowait_block::{Bio, Segments, backends::null::Null};
+    use nowait_cache::SyncLevel;
+    use nowait_retry::{Step, WaitEntry, WaitOptions};
     use nowait_sys::{
         aligned::AlignedBuffer,
         file::{self, IoVec, O_DIRECT},
@@ -195,22 +208,98 @@ mod tests {
         collected.completions.iter_mut().for_each(given_up);
         drop(collected);
         pump.run();
-        let mut result = 0;
-        let wanted = WaitOptions::new(1, 1, Deadline::NEVER);
+        let result = result_of(&context);
+        context.destroy().unwrap();
+        engine.shutdown();
+        (result, std::fs::read(path).unwrap())
+    }
+
+    fn result_of(context: &Context) -> i64 {
+        let (mut result, wanted) = (0, WaitOptions::new(1, 1, Deadline::NEVER));
         let taken = context.io().wait_events(&wanted, |_, event| {
             result = event.res;
             Ok(())
         });
         assert_eq!(taken, Ok(1));
-        context.destroy().unwrap();
-        engine.shutdown();
-        (result, std::fs::read(path).unwrap())
+        result
     }
 
     #[test]
     fn what_a_ring_gave_up_is_asked_again_unseen() {
         assert_eq!(given_up(Kind::Write, true), (4096, vec![0; 4096]));
         assert_eq!(given_up(Kind::Read, true), (4096, vec![1; 4096]));
+    }
+
+    /// A file in the engine's page cache, and what starts bios of the cache for it.
+    struct Cached {
+        engine: Arc<Engine>,
+        context: Arc<Context>,
+        folder: tempfile::TempDir,
+        user: Arc<UserFile>,
+    }
+
+    impl Cached {
+        fn new() -> Cached {
+            let (backend, cache_bytes) = (BackendChoice::Threads, 8 << 20);
+            let config = Config { backend, cache_bytes, ..Config::default() };
+            let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
+            let context = Context::new(&engine, 0, 1).unwrap();
+            let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+            std::fs::write(folder.path().join("file"), [1; 4096]).unwrap();
+            let mut options = std::fs::OpenOptions::new();
+            let path = folder.path().join("file");
+            let file = options.read(true).write(true).open(path).unwrap();
+            let user = UserFile::open(&engine, file.as_raw_fd()).unwrap();
+            Cached { engine, context, folder, user }
+        }
+
+        /// Has a ring give up the only bio among these.
+        fn gives_up(&self, bios: &[Bio]) {
+            assert_eq!(bios.len(), 1);
+            let pump = OwnPump::new(Arc::new(Null::new(1)), &self.context);
+            let completion = Completion { token: bios[0].token, result: Err(Errno::CANCELED) };
+            pump.collected.lock().completions.push(completion);
+            pump.run();
+        }
+    }
+
+    #[test]
+    fn a_fill_that_a_ring_gave_up_is_carried_elsewhere() {
+        let it = Cached::new();
+        let (mut bios, file) = (Vec::new(), it.user.cached());
+        UserFile::new_open().will_need(file, 0..4096, &mut bios);
+        let mut memory = AlignedBuffer::zeroed(4096);
+        let segment = IoVec { base: memory.as_mut_ptr(), len: 4096 };
+        // SAFETY: the event is taken before the memory goes.
+        let read =
+            unsafe { Command::new(Kind::Read, (-1, Flags::Read(0)), Segments::One(segment), 0) };
+        it.context.io().reserve(1).unwrap();
+        let mut submission = Submission::new(&it.context);
+        let target = EventTarget { data: 7, obj: 7, eventfd: None };
+        assert_eq!(submission.start_on(&it.user, &read, &target), Ok(Started::Queued), "it waits");
+        submission.finish();
+        it.gives_up(&bios);
+        assert_eq!(result_of(&it.context), 4096);
+        assert_eq!(*memory, [1; 4096]);
+        it.engine.shutdown();
+    }
+
+    #[test]
+    fn the_writeback_of_a_sync_that_a_ring_gave_up_is_carried_elsewhere() {
+        let it = Cached::new();
+        let mut bios = Vec::new();
+        let data = [2; 4096];
+        let segment = IoVec { base: data.as_ptr().cast_mut(), len: data.len() };
+        // SAFETY: `run` returns when the operation is over.
+        let write = unsafe { UserOperation::write(&it.user, 0, Segments::One(segment), None) };
+        assert_eq!(write.run(&it.engine), Ok(4096));
+        let mut sync = UserOperation::sync(&it.user, SyncLevel::All);
+        let entry = || WaitEntry::from(std::task::Waker::noop().clone());
+        assert!(!matches!(sync.iterate(&mut bios, &entry), Step::Done(_)), "it waits");
+        it.gives_up(&bios);
+        assert_eq!(sync.run(&it.engine), Ok(0));
+        assert_eq!(std::fs::read(it.folder.path().join("file")).unwrap(), data);
+        it.engine.shutdown();
     }
 
     /// The number may name another file by now.

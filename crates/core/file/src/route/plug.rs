@@ -319,6 +319,17 @@ impl Plug {
         }
     }
 
+    /// Has the driver or the workers carry a bio of the page cache that a context's own queue gave
+    /// up: what they say of it is its result.
+    pub(crate) fn carry_elsewhere(&mut self, token: u64) {
+        let Some(cache) = self.engine.cache_in_use() else { return };
+        let bio = cache.bio_again(token);
+        match self.route_of_cache_bio(&bio, None) {
+            Route::Workers => self.worker_bios.push_back(bio),
+            _ => self.engine.hand_bios_to_driver(&mut vec![bio]),
+        }
+    }
+
     fn route_of_cache_bio(&self, bio: &Bio, served: Option<&Arc<Context>>) -> Route {
         let blocks = bio.op != BioOp::Read && !self.engine.queues_writes();
         if self.engine.driver().is_none() || blocks {
