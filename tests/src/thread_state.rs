@@ -21,7 +21,7 @@ pub fn spawn_until_asleep<T: Send + 'static>(
     });
     wait_until(|| {
         let thread = number.load(Ordering::Acquire);
-        thread != 0 && (handle.is_finished() || state(thread) == Some('S'))
+        thread != 0 && (handle.is_finished() || matches!(state(thread), Some('S' | 'D')))
     });
     (handle, number.load(Ordering::Acquire))
 }

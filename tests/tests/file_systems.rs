@@ -132,6 +132,16 @@ fn frozen(subject: Subject) {
     drop(thawing);
 }
 
+for_each_subject!(a_plain_write_in_flight_keeps_its_file_out_of_the_cache, plain, [preload]);
+
+fn plain(subject: Subject) {
+    let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
+    let thawing = Thawing(mount.path());
+    let program = subject.cache(Cache::User).launch(PROGRAM).arg("plain");
+    subject.assert_served(&program.arg(mount.path()).succeed());
+    drop(thawing);
+}
+
 /// A program that failed may have left it frozen.
 struct Thawing<'a>(&'a Path);
 

@@ -3,11 +3,13 @@
  *   opens the file         what is cached is written, so that the new descriptor sees it
  *   looks at the file      what is cached is written first, then the call goes on
  *   makes it durable       the same, and an error of that is the call's
- *   changes the file       requests wait meanwhile, and what is cached is dropped after it
+ *   changes the file       requests wait meanwhile, and what is cached is dropped after it; a file
+ *                          that is not cached is not cached as long as the call goes on
  *   maps the file          the file is the kernel's from then on
  *   gives advice           to the cache that has the file
  *
- * For all other files each is a statx(2) while some file is cached, and a look at a word else.
+ * For all other files each is a statx(2) while some file is cached, one that changes the file also
+ * before, and a look at a word else.
  * Not seen: stdio, which calls the system directly, sendfile, copy_file_range and splice.
  */
 #define _GNU_SOURCE
@@ -28,7 +30,9 @@
 #include "watch.h"
 
 extern unsigned nowait_cached_any HIDDEN;
+extern unsigned nowait_may_cache HIDDEN;
 extern bool nowait_may_be_cached(int fd) HIDDEN;
+extern bool nowait_may_be_changed(int fd) HIDDEN;
 extern void nowait_opened(int fd, bool is_cut) HIDDEN;
 extern int nowait_settle_file(int fd) HIDDEN;
 extern void nowait_settle_files(void) HIDDEN;
@@ -46,6 +50,13 @@ static bool is_any_cached(void)
 static bool is_cached(int fd)
 {
 	return is_any_cached() && UNCANCELLED(nowait_may_be_cached(fd));
+}
+
+/* A file that no request has named yet may be cached while the call goes on. */
+static bool may_be_changed(int fd)
+{
+	return __atomic_load_n(&nowait_may_cache, __ATOMIC_RELAXED) && is_owner() &&
+	       UNCANCELLED(nowait_may_be_changed(fd));
 }
 
 /* The C library's own of a name, found at its first use. */
@@ -299,14 +310,14 @@ static long writing(int fd, long nr, const long args[6])
 
 ssize_t write(int fd, const void *buffer, size_t len)
 {
-	if (is_cached(fd))
+	if (may_be_changed(fd))
 		return checked(writing(fd, SYS_write, (long[6]){ fd, (long)buffer, len }));
 	return __write(fd, buffer, len);
 }
 
 ssize_t pwrite64(int fd, const void *buffer, size_t len, off64_t offset)
 {
-	if (is_cached(fd))
+	if (may_be_changed(fd))
 		return checked(writing(fd, SYS_pwrite64,
 					 (long[6]){ fd, (long)buffer, len, offset }));
 	return __pwrite64(fd, buffer, len, offset);
@@ -319,14 +330,14 @@ ssize_t pwrite(int fd, const void *buffer, size_t len, off_t offset)
 
 ssize_t writev(int fd, const struct iovec *iov, int count)
 {
-	if (is_cached(fd))
+	if (may_be_changed(fd))
 		return checked(writing(fd, SYS_writev, (long[6]){ fd, (long)iov, count }));
 	return NEXT(writev)(fd, iov, count);
 }
 
 ssize_t pwritev64(int fd, const struct iovec *iov, int count, off64_t offset)
 {
-	if (is_cached(fd))
+	if (may_be_changed(fd))
 		return checked(writing(fd, SYS_pwritev,
 					 (long[6]){ fd, (long)iov, count, offset, 0 }));
 	return NEXT(pwritev64)(fd, iov, count, offset);
@@ -339,7 +350,7 @@ ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset)
 
 ssize_t pwritev64v2(int fd, const struct iovec *iov, int count, off64_t offset, int flags)
 {
-	if (is_cached(fd))
+	if (may_be_changed(fd))
 		return checked(writing(fd, SYS_pwritev2,
 					 (long[6]){ fd, (long)iov, count, offset, 0, flags }));
 	return NEXT(pwritev64v2)(fd, iov, count, offset, flags);
@@ -354,7 +365,7 @@ int ftruncate64(int fd, off64_t len)
 {
 	const long args[6] = { fd, len };
 
-	return (int)checked(is_cached(fd) ? excluding(fd, SYS_ftruncate, args)
+	return (int)checked(may_be_changed(fd) ? excluding(fd, SYS_ftruncate, args)
 					  : raw(SYS_ftruncate, args));
 }
 
@@ -362,7 +373,7 @@ int ftruncate(int fd, off_t len) { return ftruncate64(fd, len); }
 
 int fallocate64(int fd, int mode, off64_t offset, off64_t len)
 {
-	if (is_cached(fd))
+	if (may_be_changed(fd))
 		return (int)checked(writing(fd, SYS_fallocate,
 					      (long[6]){ fd, mode, offset, len }));
 	return NEXT(fallocate64)(fd, mode, offset, len);
@@ -388,7 +399,7 @@ static int allocate_excluding_others(int fd, off64_t offset, off64_t len)
 /* Where the file system cannot allocate, the C library writes a byte to each block. */
 int posix_fallocate64(int fd, off64_t offset, off64_t len)
 {
-	if (is_cached(fd))
+	if (may_be_changed(fd))
 		return UNCANCELLED(allocate_excluding_others(fd, offset, len));
 	return NEXT(posix_fallocate64)(fd, offset, len);
 }

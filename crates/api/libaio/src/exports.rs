@@ -5,7 +5,12 @@ use crate::{
     watch::{self, CloseOutcome},
 };
 use nowait::Exclusion;
-use nowait_process::{cached, guarded, leaving, process};
+use nowait_process::{
+    cached::{self, Excluded},
+    guarded, leaving,
+    plain_changes::{self, Change},
+    process,
+};
 use nowait_sys::{
     Errno,
     inside::{self, Arrival, Inside},
@@ -142,22 +147,34 @@ pub extern "C-unwind" fn nowait_settle_files() {
     });
 }
 
+/// Tells whether a plain call that changes the file behind `fd` must be looked at; takes no lock.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_may_be_changed(fd: i32) -> bool {
+    guarded(|| Ok(i64::from(cached::may_be_changed(fd)))) == 1
+}
+
 /// Requests to a file that wait for a plain call on it, and handlers, which might make another.
 pub struct HeldExclusion {
     _exclusion: Exclusion,
     _inside: Inside,
 }
 
-/// Keeps requests to the file behind `fd` from running until [`nowait_readmit`] gets what is left
-/// in `exclusion` (null: it is not cached); 0 or negative errno.
+/// Keeps requests to the file behind `fd` and a plain call that changes it apart, until
+/// [`nowait_readmit`] gets what is left in `exclusion`: null, or the number of a call on a file
+/// that is not cached, or an address above all of these; 0 or negative errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_exclude(fd: i32, exclusion: &mut *mut HeldExclusion) -> i32 {
     *exclusion = core::ptr::null_mut();
     guarded(|| {
-        if let Some(made) = cached::exclude(fd)? {
-            let made = HeldExclusion { _exclusion: made, _inside: Inside::enter() };
-            *exclusion = Box::into_raw(Box::new(made));
-        }
+        *exclusion = match cached::exclude(fd)? {
+            None => core::ptr::null_mut(),
+            // Nothing is allocated: it may be in a signal handler.
+            Some(Excluded::Uncached(change)) => core::ptr::without_provenance_mut(change.number()),
+            Some(Excluded::Cached(made)) => {
+                let made = HeldExclusion { _exclusion: made, _inside: Inside::enter() };
+                Box::into_raw(Box::new(made))
+            }
+        };
         Ok(0)
     }) as i32
 }
@@ -169,7 +186,9 @@ pub extern "C-unwind" fn nowait_exclude(fd: i32, exclusion: &mut *mut HeldExclus
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn nowait_readmit(exclusion: *mut HeldExclusion) {
     guarded(|| {
-        if !exclusion.is_null() {
+        if let Some(change) = Change::of_number(exclusion.addr()) {
+            plain_changes::leave(change);
+        } else if !exclusion.is_null() {
             // SAFETY: it was made by `Box::into_raw` in `nowait_exclude`, and is the caller's.
             drop(unsafe { Box::from_raw(exclusion) });
         }

@@ -8,7 +8,10 @@
 //! What is cached is the inode. A plain call is looked at by the file behind its descriptor, so
 //! duplicates, descriptors opened before and those received from others are all the same.
 
-use crate::process::Process;
+use crate::{
+    plain_changes::{self, Change},
+    process::Process,
+};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use nowait::{
     Command, Context, Engine, Exclusion, Kind, Opened, UserFile,
@@ -31,6 +34,7 @@ const WRITE_END: i64 = 1 << 40;
 /// Says that nothing is cached, in a forked child.
 pub fn forget_all() {
     ANY.store(0, Relaxed);
+    plain_changes::end();
 }
 
 /// The descriptors that were looked at.
@@ -112,7 +116,7 @@ impl CachedFiles {
             }
         }
         // Not while a write past the cache is in flight: this may be the thread that must end it.
-        let file = UserFile::open_if_idle(engine, fd).ok()?;
+        let file = UserFile::open_if_idle(engine, fd, plain_changes::none).ok()?;
         let writes = flags & O_ACCMODE != O_RDONLY;
         if !file.is_direct() || (writes && !file.is_writable()) {
             // Kept open all the same: to close it would drop the process's locks.
@@ -152,11 +156,15 @@ impl CachedFiles {
 
 /// Returns the file behind a descriptor, whether a request has named that or not, if it is cached.
 fn behind(engine: &Engine, fd: i32) -> Option<Arc<UserFile>> {
-    let stat = file::stat(fd).ok().filter(Stat::is_regular)?;
-    if !engine.may_have_user_file(&stat) {
+    file::stat(fd).ok().and_then(|stat| with_stat(engine, &stat))
+}
+
+/// Returns the file with this `stat`, if it is cached.
+fn with_stat(engine: &Engine, stat: &Stat) -> Option<Arc<UserFile>> {
+    if !stat.is_regular() || !engine.may_have_user_file(stat) {
         return None; // and no lock was taken: this may be a signal handler
     }
-    engine.user_file(&stat).filter(|file| !file.is_given_up())
+    engine.user_file(stat).filter(|file| !file.is_given_up())
 }
 
 /// What one call of submit has found behind its descriptors.
@@ -281,13 +289,33 @@ pub fn settle_all() {
     }
 }
 
-/// Keeps requests to the file behind `fd` waiting until the exclusion is dropped: around a plain
-/// call that changes it. `None`: it is not cached any more.
+/// Tells whether a plain call that changes the file behind `fd` must be looked at. One statx(2).
+pub fn may_be_changed(fd: i32) -> bool {
+    file::stat(fd).is_ok_and(|stat| stat.is_regular())
+}
+
+/// What keeps requests from running beside a plain call that changes their file.
+pub enum Excluded {
+    /// The file is cached: requests wait until this is dropped.
+    Cached(Exclusion),
+    /// It is not, and will not be until this ends.
+    Uncached(Change),
+}
+
+/// Keeps requests to the file behind `fd` and a plain call that changes it apart. `None`: nothing
+/// is cached in this process. Takes no lock if the file is not cached.
 ///
 /// # Errors
-/// That of a write to the file.
-pub fn exclude(fd: i32) -> Result<Option<Exclusion>, Errno> {
-    with_file(fd, nowait::UserFile::exclude).transpose()
+/// That of a write to the file. `EBADF`: not open.
+pub fn exclude(fd: i32) -> Result<Option<Excluded>, Errno> {
+    let stat = file::stat(fd)?;
+    let Some(change) = plain_changes::enter((stat.dev, stat.ino)) else { return Ok(None) };
+    let engine =
+        Process::of_caller().and_then(Process::cached_and_engine).map(|(_, engine)| engine);
+    let cached = engine.and_then(|engine| Some((engine, with_stat(engine, &stat)?)));
+    let Some((engine, file)) = cached else { return Ok(Some(Excluded::Uncached(change))) };
+    plain_changes::leave(change);
+    file.exclude(engine).map(|made| Some(Excluded::Cached(made)))
 }
 
 /// Leaves the file behind `fd` to the kernel's cache: a mapping of it follows.

@@ -3,6 +3,7 @@
 use crate::{
     cached::{self, CachedFiles},
     leaving::ProcessEnd,
+    plain_changes,
 };
 use core::{
     cell::RefCell,
@@ -377,9 +378,12 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     Some(result)
 }
 
-/// Says that the application's closes are seen in this process.
+/// Says that the application's closes are seen in this process, and its plain calls.
 pub fn watches_closes() {
     CLOSES_ARE_WATCHED.store(true, Relaxed);
+    if Options::from_env().user_cache {
+        plain_changes::begin();
+    }
 }
 
 /// Runs in a forked child: the parent's threads, rings and locks are not there. Its contexts are

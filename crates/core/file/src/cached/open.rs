@@ -39,21 +39,27 @@ impl UserFile {
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
     /// and `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
-        UserFile::open_or(engine, fd, UserFile::open_after_writes)
+        UserFile::open_or(engine, fd, |_| true, UserFile::open_after_writes)
     }
 
-    /// The same on a thread that submits, and may not wait for what it has submitted.
+    /// The same on a thread that submits, and may not wait for what it has submitted. `is_idle`
+    /// tells whether nothing else that the caller knows of changes the inode: it is marked by then.
     ///
     /// # Errors
     /// Those of [`UserFile::open`]. `EBUSY`: a write past the cache is in flight.
-    pub fn open_if_idle(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
-        UserFile::open_or(engine, fd, |_, _, _| Err(Errno::BUSY))
+    pub fn open_if_idle(
+        engine: &Arc<Engine>,
+        fd: i32,
+        is_idle: impl FnOnce(InodeKey) -> bool,
+    ) -> Result<Arc<UserFile>, Errno> {
+        UserFile::open_or(engine, fd, is_idle, |_, _, _| Err(Errno::BUSY))
     }
 
     /// Opens it; `busy` decides where writes past the cache are in flight.
     fn open_or(
         engine: &Arc<Engine>,
         fd: i32,
+        is_idle: impl FnOnce(InodeKey) -> bool,
         busy: impl FnOnce(Arc<UserFile>, &Arc<Engine>, Files<'_>) -> Result<Arc<UserFile>, Errno>,
     ) -> Result<Arc<UserFile>, Errno> {
         engine.drop_deferred();
@@ -73,8 +79,8 @@ impl UserFile {
         engine.start_cleaner()?;
         // From here on a write past the cache finds the mark, or is found in flight.
         let mark = engine.cached_files().marks.mark(key);
-        let is_idle =
-            engine.cached_files().writes.none_at_all(key) || mistake::makes(Mistake::OpenAtOnce);
+        let is_idle = engine.cached_files().writes.none_at_all(key) && is_idle(key)
+            || mistake::makes(Mistake::OpenAtOnce);
         let made = Arc::new(UserFile::make(engine, fd, key, mark)?);
         if !is_idle {
             return busy(made, engine, files);
