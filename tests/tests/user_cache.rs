@@ -32,6 +32,7 @@ claims! {
     all_descriptors_of_a_file_are_the_file = "descriptors";
     a_file_is_cached_beside_direct_writes = "direct";
     a_mapping_and_requests_are_coherent = "mapping";
+    requests_to_a_file_that_was_mapped_before_are_coherent = "mapped";
     a_child_sees_what_was_written_before_the_fork = "fork";
     the_size_and_the_end_are_those_of_the_cache = "size";
 }

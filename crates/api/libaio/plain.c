@@ -5,7 +5,7 @@
  *   makes it durable       the same, and an error of that is the call's
  *   changes the file       requests wait meanwhile, and what is cached is dropped after it; a file
  *                          that is not cached is not cached as long as the call goes on
- *   maps the file          the file is the kernel's from then on
+ *   maps the file          the file is the kernel's from then on, also if no request has named it
  *   gives advice           to the cache that has the file
  *
  * For all other files each is a statx(2) while some file is cached, one that changes the file also
@@ -38,7 +38,7 @@ extern int nowait_settle_file(int fd) HIDDEN;
 extern void nowait_settle_files(void) HIDDEN;
 extern int nowait_exclude(int fd, void **exclusion) HIDDEN;
 extern void nowait_readmit(void *exclusion) HIDDEN;
-extern int nowait_give_up(int fd) HIDDEN;
+extern int nowait_map(int fd, void **exclusion) HIDDEN;
 extern bool nowait_advise(int fd, off64_t offset, off64_t len, int advice) HIDDEN;
 
 static bool is_any_cached(void)
@@ -408,12 +408,25 @@ int posix_fallocate(int fd, off_t offset, off_t len) { return posix_fallocate64(
 
 /* --- maps the file ----------------------------------------------------------------------- */
 
+/* An error of what was cached stays with the file, for the next sync. */
+static long map_beside(const long args[6])
+{
+	void *exclusion;
+	long ret;
+
+	nowait_map((int)args[4], &exclusion);
+	ret = raw(SYS_mmap, args);
+	nowait_readmit(exclusion);
+	return ret;
+}
+
 void *mmap64(void *address, size_t len, int protection, int flags, int fd, off64_t offset)
 {
-	if (!(flags & MAP_ANONYMOUS) && is_cached(fd))
-		UNCANCELLED(nowait_give_up(fd));
-	return (void *)checked(raw(SYS_mmap, (long[6]){ (long)address, len, protection, flags, fd,
-							offset }));
+	const long args[6] = { (long)address, len, protection, flags, fd, offset };
+
+	if (!(flags & MAP_ANONYMOUS) && may_be_changed(fd))
+		return (void *)checked(UNCANCELLED(map_beside(args)));
+	return (void *)checked(raw(SYS_mmap, args));
 }
 
 void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t offset)

@@ -25,7 +25,8 @@ fn main() {
         ["plain", file] => plain_calls_are_coherent(Path::new(file)),
         ["descriptors", file] => all_descriptors_are_the_file(Path::new(file)),
         ["direct", file] => a_file_is_cached_beside_direct_writes(Path::new(file)),
-        ["mapping", file] => a_mapping_is_coherent(Path::new(file)),
+        ["mapping", file] => a_mapping_is_coherent(Path::new(file), false),
+        ["mapped", file] => a_mapping_is_coherent(Path::new(file), true),
         ["fork", file] => a_child_sees_what_was_written(Path::new(file)),
         ["size", file] => the_size_is_that_of_the_cache(Path::new(file)),
         ["advice", file] => advice_is_for_the_cache_that_has_the_file(Path::new(file)),
@@ -206,10 +207,18 @@ fn received(file: &File) -> File {
     unsafe { File::from_raw_fd(passing::receive(far.as_raw_fd())) }
 }
 
-fn a_mapping_is_coherent(path: &Path) {
+/// Maps a file that a request has named before, or that none has.
+fn a_mapping_is_coherent(path: &Path, is_first: bool) {
     let context = Context::new(64).expect("io_setup");
     let file = open(path);
-    write(&context, &file, &[1; BLOCK * 2], 0);
+    file.set_len(BLOCK as u64 * 2).expect("ftruncate");
+    if is_first {
+        // The process has a page cache, with another file.
+        let other = open(&path.with_extension("other"));
+        write(&context, &other, &[1; BLOCK], 0);
+    } else {
+        write(&context, &file, &[1; BLOCK * 2], 0);
+    }
     // SAFETY: a new mapping, of a file that stays as long as this process.
     let mapped = unsafe {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
@@ -218,7 +227,8 @@ fn a_mapping_is_coherent(path: &Path) {
         assert_ne!(base, libc::MAP_FAILED);
         std::slice::from_raw_parts_mut(base.cast::<u8>(), BLOCK * 2)
     };
-    assert!(mapped.iter().all(|byte| *byte == 1), "what was written before");
+    let before = u8::from(!is_first);
+    assert!(mapped.iter().all(|byte| *byte == before), "what was written before");
     write(&context, &file, &[2; BLOCK], 0);
     assert!(mapped[..BLOCK].iter().all(|byte| *byte == 2), "what was written after");
     mapped[BLOCK..].fill(3);

@@ -196,10 +196,17 @@ pub unsafe extern "C-unwind" fn nowait_readmit(exclusion: *mut HeldExclusion) {
     });
 }
 
-/// Leaves the file behind `fd` to the kernel's cache; 0 or negative errno.
+/// Leaves the file behind `fd` to the kernel's cache, and keeps it there until [`nowait_readmit`]
+/// gets what is left in `exclusion`; 0 or negative errno.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_give_up(fd: i32) -> i32 {
-    guarded(|| cached::give_up(fd).map(|()| 0)) as i32
+pub extern "C-unwind" fn nowait_map(fd: i32, exclusion: &mut *mut HeldExclusion) -> i32 {
+    *exclusion = core::ptr::null_mut();
+    guarded(|| {
+        if let Some(change) = cached::map(fd)? {
+            *exclusion = core::ptr::without_provenance_mut(change.number());
+        }
+        Ok(0)
+    }) as i32
 }
 
 /// Decides about a signal in its handler. Negative: it comes again when the call of the library

@@ -21,6 +21,7 @@ use nowait_sys::mutex::RwLock;
 use nowait_sys::{
     Errno, fd,
     file::{self, Advice, O_ACCMODE, O_DIRECT, O_RDONLY, Stat},
+    inspect,
 };
 use std::{collections::HashMap, ops::RangeInclusive, sync::Arc};
 
@@ -110,6 +111,8 @@ impl CachedFiles {
                 || !engine.may_cache(stat, fd)
                 || !fd::file_size_is_free() // the cache would find out too late
                 || file::is_locked(fd)
+                // Its loads and stores are not seen.
+                || inspect::may_be_mapped(stat.ino).unwrap_or(true)
                 || self.0.read().values().any(left);
             if against {
                 return None;
@@ -318,12 +321,19 @@ pub fn exclude(fd: i32) -> Result<Option<Excluded>, Errno> {
     file.exclude(engine).map(|made| Some(Excluded::Cached(made)))
 }
 
-/// Leaves the file behind `fd` to the kernel's cache: a mapping of it follows.
+/// Leaves the file behind `fd` to the kernel's cache, also for requests that name it first until
+/// what is returned is given to [`plain_changes::leave`]: it is mapped meanwhile, and that is found
+/// afterwards. `None`: nothing is cached in this process.
 ///
 /// # Errors
-/// That of a write to the file.
-pub fn give_up(fd: i32) -> Result<(), Errno> {
-    with_file(fd, nowait::UserFile::give_up).unwrap_or(Ok(()))
+/// That of a write to the file. `EBADF`: not open.
+pub fn map(fd: i32) -> Result<Option<Change>, Errno> {
+    let stat = file::stat(fd)?;
+    let Some(change) = plain_changes::enter((stat.dev, stat.ino)) else { return Ok(None) };
+    if let Some((file, engine)) = cached_with(&stat) {
+        let _ = file.give_up(engine); // what it could not take stays in the cache, as after a write
+    }
+    Ok(Some(change))
 }
 
 /// Gives advice, as posix_fadvise(2), for `len` bytes from `offset` of the file behind `fd`; 0 is
@@ -339,7 +349,13 @@ pub fn advise(fd: i32, offset: i64, len: i64, advice: i32) -> bool {
 }
 
 fn with_file<T>(fd: i32, f: impl FnOnce(&Arc<UserFile>, &Arc<Engine>) -> T) -> Option<T> {
+    let stat = file::stat(fd).ok()?;
+    cached_with(&stat).map(|(file, engine)| f(&file, engine))
+}
+
+/// Returns the file with this `stat`, if it is cached, and the engine that caches it.
+fn cached_with(stat: &Stat) -> Option<(Arc<UserFile>, &'static Arc<Engine>)> {
     // Not in a vfork child: the memory is the parent's, the descriptors are not.
     let (_, engine) = Process::of_caller()?.cached_and_engine()?;
-    Some(f(&behind(engine, fd)?, engine))
+    Some((with_stat(engine, stat)?, engine))
 }

@@ -45,20 +45,34 @@ pub fn unlink(path: &CStr) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) }.map(drop)
 }
 
-/// Reads at most 16 KiB from the start of `path`, lossily as text; made for /proc.
+/// Reads `path` to its end, lossily as text; made for /proc.
 pub fn read_text(path: &CStr) -> Result<String, Errno> {
     let fd = open(path, libc::O_RDONLY, 0)?;
-    let mut bytes = vec![0u8; 16 << 10];
-    let mut len = 0;
-    while len < bytes.len() {
+    let (mut bytes, mut len) = (Vec::new(), 0);
+    loop {
+        bytes.resize((2 * len).max(16 << 10), 0);
         let rest = &mut bytes[len..];
         // SAFETY: the rest of a live vector, with its length.
         match unsafe { sys!(libc::SYS_read, fd.raw(), rest.as_mut_ptr(), rest.len()) }? {
-            0 => break,
+            0 => return Ok(String::from_utf8_lossy(&bytes[..len]).into_owned()),
             count => len += count,
         }
     }
-    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+}
+
+/// Tells whether this process has a shared mapping of a file whose inode has this number, on
+/// whatever device: some file systems tell mappings and stat(2) different ones.
+///
+/// # Errors
+/// Those of open(2) and read(2): there is no /proc. Source: proc_pid_maps(5).
+pub fn may_be_mapped(inode: u64) -> Result<bool, Errno> {
+    let maps = read_text(c"/proc/self/maps")?;
+    let is_it = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let is_shared = words.next().is_some_and(|rights| rights.ends_with('s'));
+        is_shared && words.nth(2).and_then(|number| number.parse().ok()) == Some(inode)
+    };
+    Ok(maps.lines().any(is_it))
 }
 
 /// Creates a file in memory that holds `bytes`. Source: memfd_create(2).
@@ -149,7 +163,22 @@ mod tests {
     }
 
     #[test]
-    fn small_files_are_read_and_missing_ones_are_errors() {
+    fn a_mapping_is_found_by_its_inode() {
+        let file = memory_file(b"nowait").unwrap();
+        let inode = crate::file::stat(file.raw()).unwrap().ino;
+        assert_eq!(may_be_mapped(inode), Ok(false));
+        let (protection, null) = (libc::PROT_READ, 0usize);
+        for (flags, expected) in [(libc::MAP_PRIVATE, false), (libc::MAP_SHARED, true)] {
+            // SAFETY: a new mapping.
+            let mapped = unsafe { sys!(libc::SYS_mmap, null, 6, protection, flags, file.raw(), 0) };
+            assert_eq!(may_be_mapped(inode), Ok(expected));
+            // SAFETY: the mapping just made, which nothing uses.
+            unsafe { sys!(libc::SYS_munmap, mapped.unwrap(), 6) }.unwrap();
+        }
+    }
+
+    #[test]
+    fn files_are_read_and_missing_ones_are_errors() {
         assert!(read_text(c"/proc/self/status").unwrap().contains("Name:"));
         assert_eq!(read_text(c"/proc/self/none"), Err(Errno::NOENT));
     }
