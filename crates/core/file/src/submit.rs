@@ -107,9 +107,10 @@ impl<'a> Submission<'a> {
     /// Starts a command for which the caller has reserved a slot.
     ///
     /// # Errors
-    /// As io_submit(2): the command was refused, nothing was started, the slot is still the
+    /// As io_submit(2): the command was refused, nothing is in flight, the slot is still the
     /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
-    /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files are in flight.
+    /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files or requests are in flight, to be
+    /// asked for again; the first bytes of a write that is no append may be in the file by then.
     pub fn start(&mut self, mut command: Command, target: EventTarget) -> Result<Started, Errno> {
         if let Some(file) = self.context.engine().cached(command.fd) {
             command.refresh()?;
