@@ -273,7 +273,7 @@ fn miri(context: &Context) -> Result<End> {
     // Without those of safe code, which take millions of steps; quick, where frames change hands.
     let cache: &[&str] = match context.quick {
         true => &["buddy", "frames", "page_wait", "lend", "mapping::tests::trunc", "threads"],
-        false => &["--skip", "inode_lock", "--skip", "policy", "--skip", "readahead"],
+        false => &["--skip", "policy", "--skip", "readahead"],
     };
     // Whole requests of futures on the workers' backend; quick, those whose buffers have two
     // owners for a while.

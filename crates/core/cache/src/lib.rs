@@ -23,7 +23,6 @@
 //! policy       which folio leaves when a frame is needed
 //! change       what is done to the file past its cache: cuts, holes, writes of others
 //! gate         no pages are brought in meanwhile
-//! inode_lock   requests that overlap, in the order of their submission
 //! ```
 //!
 //! An operation is driven by its owner: `iterate` with a plug list and a way to make a wait
@@ -44,7 +43,6 @@ mod flush;
 pub mod folio;
 pub mod frames;
 mod gate;
-pub mod inode_lock;
 mod io;
 pub mod lend;
 pub mod mapping;

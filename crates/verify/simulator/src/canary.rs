@@ -10,8 +10,8 @@ pub enum Canary {
     /// A direct write leaves those pages of its range that are being read, and lets others bring
     /// pages in while it is in flight.
     SkipLocked,
-    /// Truncation and direct requests do not lock the inode.
-    NoLock,
+    /// Truncation and direct requests take no place in the order.
+    NoOrder,
     /// Every second kick is lost.
     LoseKicks,
 }

@@ -10,17 +10,20 @@ use crate::{
     kicker::{Kicker, RunList},
     medium::Medium,
     op::Op,
-    task::{Lock, Task, World},
+    task::{Place, Task, World},
 };
 use core::ops::Range;
 use nowait_block::{Bio, Completion};
-use nowait_cache::inode_lock::{InodeLock, Mode};
 use nowait_cache::{Cache, CachedFile, FRAME_BYTES, OpenFile};
+use nowait_file::order::{Access, Orders};
 use nowait_retry::Step;
 use nowait_sim::Prng;
 use nowait_sys::{Errno, time::Deadline};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+/// Device and inode of the only file.
+const THE_FILE: (u64, u64) = (1, 1);
 
 /// What became of an operation. Its place in the order of things: it is recorded before another
 /// operation that conflicts with it begins.
@@ -80,7 +83,7 @@ pub struct Executor<'m> {
     medium: &'m dyn Medium,
     file: Arc<CachedFile>,
     open: Option<Arc<OpenFile>>,
-    lock: Arc<InodeLock>,
+    orders: Arc<Orders>,
     prng: Prng,
     tasks: BTreeMap<u64, Task>,
     list: Arc<RunList>,
@@ -105,7 +108,7 @@ impl<'m> Executor<'m> {
             file: CachedFile::new(cache, medium.backing(block_bytes), size),
             medium,
             open: None,
-            lock: InodeLock::new(),
+            orders: Arc::default(),
             prng: Prng::new(seed),
             tasks: BTreeMap::new(),
             list: Arc::default(),
@@ -117,8 +120,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Has reads read ahead from now on, at most so many pages; 0: none. What is read ahead is not
-    /// locked: direct writes and truncations meet it.
+    /// Has reads read ahead from now on, at most so many pages; 0: none. What is read ahead
+    /// has no place in the order: direct writes and truncations meet it.
     pub fn set_readahead(&mut self, pages_max: u32) {
         self.open = (pages_max > 0).then(|| Arc::new(OpenFile::new(pages_max)));
     }
@@ -179,22 +182,24 @@ impl<'m> Executor<'m> {
         let id = self.counts.accepted;
         self.counts.accepted += 1;
         let mut task = Task::new(id, op.clone(), Kicker::new(id, &self.list));
-        if let Some((range, mode)) = self.range(op) {
-            task.lock = self.lock.try_lock(range, mode, || task.kicker.entry()).into();
+        if let Some((range, access)) = self.range(op) {
+            let entry = || task.kicker.entry();
+            let (ticket, _) = self.orders.enter(THE_FILE, range, access, entry);
+            task.place = Some(Place { orders: self.orders.clone(), ticket });
         }
-        if !matches!(task.lock, Lock::Waiting(_)) {
+        if !task.is_blocked() {
             task.kicker.schedule();
         }
         self.tasks.insert(id, task);
         id
     }
 
-    /// Returns which bytes an operation locks. Those that overlap run in order of submission.
+    /// Returns which bytes an operation touches: those that overlap run in order of submission.
     ///
     /// What changes the size has all from the smaller size on. Direct reads have whole pages: a
     /// page that is half in their range must not become dirty meanwhile. Direct writes have their
     /// bytes only, and meet what is done to the rest of their pages, and of the file.
-    fn range(&self, op: &Op) -> Option<(Range<u64>, Mode)> {
+    fn range(&self, op: &Op) -> Option<(Range<u64>, Access)> {
         let page = FRAME_BYTES as u64;
         let truncations = self.tasks.values().filter_map(|task| match task.op {
             Op::Truncate { size } => Some(size),
@@ -203,21 +208,21 @@ impl<'m> Executor<'m> {
         let size = truncations.fold(self.file.size(), u64::min);
         let exclusive = |offset: u64, end: u64| {
             let range = if end > size { offset.min(size)..u64::MAX } else { offset..end };
-            Some((range, Mode::Exclusive))
+            Some((range, Access::Write))
         };
-        if self.canary == Some(Canary::NoLock) && !matches!(op, Op::Read { .. } | Op::Write { .. })
+        if self.canary == Some(Canary::NoOrder) && !matches!(op, Op::Read { .. } | Op::Write { .. })
         {
             return None;
         }
         match *op {
-            Op::Read { offset, len, .. } => Some((offset..offset + len as u64, Mode::Shared)),
+            Op::Read { offset, len, .. } => Some((offset..offset + len as u64, Access::Read)),
             Op::Write { offset: Some(offset), len, .. } | Op::DirectWrite { offset, len, .. } => {
                 exclusive(offset, offset + len as u64)
             }
             Op::Write { offset: None, .. } => exclusive(size, u64::MAX),
             Op::DirectRead { offset, len } => {
                 let end = (offset + len as u64).next_multiple_of(page);
-                Some((offset / page * page..end, Mode::Shared))
+                Some((offset / page * page..end, Access::Read))
             }
             Op::Truncate { size } => exclusive(size, u64::MAX),
             _ => None,
@@ -292,7 +297,7 @@ impl<'m> Executor<'m> {
     fn iterate(&mut self, id: u64) {
         let Some(mut task) = self.tasks.remove(&id) else { return };
         task.kicker.begin();
-        if !task.lock.is_granted() {
+        if task.is_blocked() {
             self.tasks.insert(id, task);
             return;
         }

@@ -1,9 +1,9 @@
-//! One operation in flight, from its place in the queue of the inode's lock to its result.
+//! One operation in flight, from its place in the order of those that overlap to its result.
 //!
 //! ```text
-//!   lock ─► read · write · sync                                       the cache's operations
-//!      └──► flush ─► device                                           direct reads
-//!      └──► change: prepared ─► device, or set_len ─► finish          direct writes, truncations
+//!   place ─► read · write · sync                                      the cache's operations
+//!       └──► flush ─► device                                          direct reads
+//!       └──► change: prepared ─► device, or set_len ─► finish         direct writes, truncations
 //! ```
 //!
 //! This is what a layer of files does with the cache; the rules it keeps are stated at each stage.
@@ -11,11 +11,11 @@
 use crate::{buffer::Buffer, buffer::fill, canary::Canary, kicker::Kicker, medium::Medium, op::Op};
 use nowait_block::{Bio, BioOp};
 use nowait_cache::copy::User;
-use nowait_cache::inode_lock::{Guard, Outcome, Ticket};
 use nowait_cache::{
     CachedFile, Change, FRAME_BYTES, OpenFile, ReadOperation, SyncLevel, SyncOperation,
     WriteOperation,
 };
+use nowait_file::order::{Orders, Ticket};
 use nowait_retry::Step;
 use nowait_sys::{Errno, file::rwf};
 use std::sync::Arc;
@@ -30,38 +30,21 @@ pub(crate) struct World<'a> {
     pub(crate) canary: Option<Canary>,
 }
 
-/// The lock of the operation's bytes.
-#[derive(Debug)]
-pub(crate) enum Lock {
-    /// It takes none, or has given it back.
-    None,
-    /// It queues for it.
-    Waiting(Ticket),
-    /// It has it, until it ends.
-    Held { _guard: Guard },
+/// The operation's place in the order of those that overlap; given up when it is dropped.
+pub(crate) struct Place {
+    pub(crate) orders: Arc<Orders>,
+    pub(crate) ticket: Ticket,
 }
 
-impl Lock {
-    /// Takes it if it was granted. False: not yet.
-    pub(crate) fn is_granted(&mut self) -> bool {
-        let lock = core::mem::replace(self, Lock::None);
-        *self = match lock {
-            Lock::Waiting(ticket) => match ticket.claim() {
-                Ok(guard) => Lock::Held { _guard: guard },
-                Err(ticket) => Lock::Waiting(ticket),
-            },
-            lock => lock,
-        };
-        !matches!(self, Lock::Waiting(_))
+impl core::fmt::Debug for Place {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.ticket.fmt(f)
     }
 }
 
-impl From<Outcome> for Lock {
-    fn from(outcome: Outcome) -> Lock {
-        match outcome {
-            Outcome::Granted(guard) => Lock::Held { _guard: guard },
-            Outcome::Waiting(ticket) => Lock::Waiting(ticket),
-        }
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.orders.leave(&self.ticket);
     }
 }
 
@@ -92,7 +75,7 @@ pub(crate) struct Task {
     /// Where it begins in the file, once it has begun.
     pub(crate) offset: u64,
     pub(crate) kicker: Arc<Kicker>,
-    pub(crate) lock: Lock,
+    pub(crate) place: Option<Place>,
     /// Of a direct write, and of a truncation.
     change: Option<Change>,
     /// How many iterations it has had.
@@ -107,8 +90,24 @@ pub(crate) struct Task {
 impl Task {
     pub(crate) fn new(id: u64, op: Op, kicker: Arc<Kicker>) -> Task {
         let buffer = Buffer::new(op.memory_bytes());
-        let (lock, change, stage) = (Lock::None, None, Stage::New);
-        Task { id, op, offset: 0, kicker, lock, change, iterations: 0, answer: None, stage, buffer }
+        let (place, change, stage) = (None, None, Stage::New);
+        Task {
+            id,
+            op,
+            offset: 0,
+            kicker,
+            place,
+            change,
+            iterations: 0,
+            answer: None,
+            stage,
+            buffer,
+        }
+    }
+
+    /// Tells whether an earlier operation is in its way.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.ticket.is_blocked())
     }
 
     /// Tells whether it has begun to do what it is for.
@@ -136,7 +135,7 @@ impl Task {
         sent.then_some(self.id << 1)
     }
 
-    /// Runs an iteration; it has its lock.
+    /// Runs an iteration; nothing is in its way.
     pub(crate) fn iterate(&mut self, world: &mut World<'_>) -> Step {
         self.iterations += 1;
         if !self.has_begun() {

@@ -161,8 +161,8 @@ fn canary_a_direct_write_that_does_not_wait_for_readahead_is_found_out() {
 }
 
 #[test]
-fn canary_a_missing_lock_is_found_out() {
-    let found = found(Canary::NoLock);
+fn canary_a_missing_order_is_found_out() {
+    let found = found(Canary::NoOrder);
     assert!(found.len() > 15, "found {} of 60", found.len());
 }
 
