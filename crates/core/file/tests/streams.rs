@@ -3,19 +3,26 @@
 mod common;
 
 use common::*;
-use nowait_file::{Command, Context, Engine, Kind, command::Flags};
-use nowait_sys::{Errno, eventfd::EventFd, file, timer::Timer};
+use nowait_file::{
+    Command, Context, Engine, Kind,
+    command::Flags,
+    submit::{EventTarget, Submission},
+};
+use nowait_retry::Sink;
+use nowait_sys::{Errno, aio::IoEvent, eventfd::EventFd, file, timer::Timer};
 use std::{
     fs::{File, OpenOptions},
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
         unix::net::{UnixDatagram, UnixStream},
     },
-    sync::Arc,
+    sync::{Arc, mpsc},
 };
 
+const O_DIRECT: i32 = 0o40000;
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
 const O_NONBLOCK: i32 = 0o4000;
@@ -634,6 +641,40 @@ fn a_pipe_of_packets_is_a_stream() {
             assert_eq!(reap(&context, 3), [(round, 5), (9, 5), (10, 5)]);
             submit(&context, round, command(Kind::Read, &reader, memory, 0)).unwrap();
             assert_eq!(reap(&context, 1), [(round, 5)]);
+        }
+        context.destroy().unwrap();
+    });
+}
+
+/// A number that meant a direct file is a hint: a read of a pipe under it may never end by itself,
+/// and the end of a process does not wait for it.
+#[test]
+fn a_pipe_of_packets_under_the_number_of_a_direct_file_is_a_stream() {
+    on_every_backend(|engine| {
+        let path = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        let mut options = OpenOptions::new();
+        let file = options.read(true).custom_flags(O_DIRECT).open(path.path()).unwrap();
+        let (ended, ends) = mpsc::channel();
+        let deliver = Box::new(move |event: IoEvent| ended.send(event.res).unwrap());
+        let sink = Sink { face: "test", limit: 8, deliver };
+        let context = Context::with_sink(engine, 0, sink).unwrap();
+        let read = |file: &OwnedFd| {
+            let target = EventTarget { data: 1, obj: 1, eventfd: None };
+            let command = command(Kind::Read, file, leaked(4096, 0), 0);
+            context.io().reserve(1).unwrap();
+            let mut submission = Submission::new(&context);
+            submission.submit(command, target).unwrap();
+            submission.finish();
+        };
+        let file = OwnedFd::from(file);
+        read(&file);
+        ends.recv().unwrap();
+        let (reader, writer) = nowait_sys::pipe::packets().unwrap();
+        if let Some(number) = in_place_of(file, &owned(reader)) {
+            read(&number);
+            assert_eq!(context.io().endless(), 1);
+            write_all(&owned(writer), b"packet");
+            assert_eq!(ends.recv().unwrap(), 6);
         }
         context.destroy().unwrap();
     });

@@ -78,14 +78,16 @@ impl DescriptorHints {
         self.flags[fd as usize % SLOTS].store(known, Relaxed);
     }
 
-    /// Forgets all status flags.
+    /// Forgets all status flags, and where the files are.
     pub(crate) fn forget_all_flags(&self) {
         self.flags.iter().for_each(|slot| slot.store(0, Relaxed));
+        self.in_memory.iter().for_each(|slot| slot.store(0, Relaxed));
     }
 
-    /// Forgets the status flags of `fd`, which was closed or replaced.
+    /// Forgets the status flags of `fd`, which was closed or replaced, and where its file was.
     pub(crate) fn forget_flags(&self, fd: i32) {
         self.flags[fd as usize % SLOTS].store(0, Relaxed);
+        self.in_memory[fd as usize % SLOTS].store(0, Relaxed);
     }
 
     /// Tells whether the file was on a memory file system when last looked at; `None`: it was not

@@ -29,11 +29,14 @@ impl<'a> Submission<'a> {
         }
         let mut reason: Reason = |c| &c.punt_driver;
         let mut route = self.async_route(&target);
+        let (context, mut rights, mut write) = (self.context, None, None);
+        let ordered = self.must_wait(command, &mut status)?;
+        if command.kind == Kind::Write || route != Route::Own {
+            status.stat()?; // that the number meant a file lately says nothing
+        }
         if let Some(stat) = status.known().filter(|stat| !stat.has_offsets()) {
             return self.stream(command, target, &stat); // a pipe in packet mode
         }
-        let (context, mut rights, mut write) = (self.context, None, None);
-        let ordered = self.must_wait(command, &mut status)?;
         let alone = !ordered && self.links.is_none();
         if ordered {
             route = self.context.engine().async_route();
