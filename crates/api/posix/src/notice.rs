@@ -99,6 +99,11 @@ impl Ending {
         (word != 0).then(|| unsafe { Box::from_raw(word as *mut Ending) })
     }
 
+    /// Returns the group of a request that has not begun, of which nothing is told.
+    pub fn untold(self) -> Option<Arc<Group>> {
+        self.group
+    }
+
     /// Tells the application, after the outcome is visible.
     pub fn tell(self, shared: &Shared) {
         shared.announce(self.notice);

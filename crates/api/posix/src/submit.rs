@@ -59,9 +59,9 @@ pub(crate) fn submit(
     for (index, order) in orders.enumerate() {
         let block = order.block;
         let result = match lowered_priority(block, order.kind) {
-            _ if index >= slots => refuse(posix, block, Errno::AGAIN),
+            _ if index >= slots => refuse(posix, block, order.group, Errno::AGAIN),
             0..=PRIO_DELTA_MAX => begin(posix, &mut looks, &mut submission, order, &mut started),
-            _ => refuse(posix, block, Errno::INVAL),
+            _ => refuse(posix, block, order.group, Errno::INVAL),
         };
         begun(block, result);
     }
@@ -77,9 +77,18 @@ pub(crate) fn submit(
     }
 }
 
-/// Leaves the block with an error, as glibc does where the call itself fails.
-fn refuse(posix: &Posix, block: Block, errno: Errno) -> Result<(), Errno> {
+/// Leaves the block with an error, as glibc does where the call itself fails; the others of its
+/// list are told of without it.
+fn refuse(
+    posix: &Posix,
+    block: Block,
+    group: Option<Arc<Group>>,
+    errno: Errno,
+) -> Result<(), Errno> {
     posix.shared.begins_not(block, errno);
+    if let Some(group) = group {
+        group.leave(&posix.shared);
+    }
     Err(errno)
 }
 
@@ -100,7 +109,10 @@ fn begin(
     let refused = result.map_err(|errno| (errno, unsafe { Ending::from_word(ending) }));
     match refused {
         Ok(()) => *started += 1,
-        Err((Errno::AGAIN, _)) => return refuse(posix, block, Errno::AGAIN),
+        Err((Errno::AGAIN, ending)) => {
+            let group = ending.and_then(|it| it.untold());
+            return refuse(posix, block, group, Errno::AGAIN);
+        }
         Err((errno, ending)) => posix.shared.end(block, ending, Err(errno)),
     }
     Ok(())
