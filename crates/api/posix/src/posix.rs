@@ -187,7 +187,11 @@ impl Shared {
             return;
         }
         if self.process.is_leaving() {
-            return self.kept.lock().push(notice);
+            let mut kept = self.kept.lock();
+            // Again: what is told at the end of that may just have been taken out.
+            if self.process.is_leaving() {
+                return kept.push(notice);
+            }
         }
         notice.tell(&self.notifiers);
     }
