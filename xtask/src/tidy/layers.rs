@@ -23,7 +23,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-export", 6),
     ("nowait-serve", 6),
     ("nowait-simulator", 6),
-    ("nowait-machine", 6),
+    ("nowait-machine", 8),
 ];
 
 /// Pairs of one layer where the first may use the second.

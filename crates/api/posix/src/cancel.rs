@@ -2,7 +2,11 @@
 
 use crate::{aiocb::Block, posix::Posix};
 use nowait::command::open_for;
-use nowait_sys::{Errno, time::Deadline};
+use nowait_sys::{
+    Errno,
+    mistake::{self, Mistake},
+    time::Deadline,
+};
 
 /// What became of the requests (aio.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +43,7 @@ pub fn cancel(fd: i32, block: Option<Block>) -> Result<CancelOutcome, Errno> {
     let ends: Vec<_> = watched.iter().map(|(_, watch)| watch.was_cancelled(deadline)).collect();
     Ok(if ends.contains(&None) {
         CancelOutcome::NotAll
-    } else if ends.contains(&Some(true)) {
+    } else if ends.contains(&Some(!mistake::makes(Mistake::CancelDone))) {
         CancelOutcome::All
     } else {
         CancelOutcome::Over

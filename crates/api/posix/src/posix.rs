@@ -9,7 +9,14 @@ use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use nowait::{Context, Sink, outcome::Sleepers};
 use nowait_process::{Process, process::Face};
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, aio::IoEvent, futex, signal, time::Deadline};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    futex,
+    mistake::{self, Mistake},
+    signal,
+    time::Deadline,
+};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -157,7 +164,7 @@ impl Shared {
     pub(crate) fn end(
         &self,
         block: Block,
-        ending: Option<Box<Ending>>,
+        mut ending: Option<Box<Ending>>,
         result: Result<u32, Errno>,
     ) {
         if let Err(errno) = result {
@@ -169,6 +176,11 @@ impl Shared {
         let request = in_flight.remove(&block.address());
         if self.process.is_ending() {
             return; // no thread asks any more, and the block may be gone
+        }
+        if mistake::makes(Mistake::TellTooEarly)
+            && let Some(ending) = ending.take()
+        {
+            ending.tell(self);
         }
         let slots = block.finish(result);
         drop(in_flight);

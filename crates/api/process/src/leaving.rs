@@ -14,7 +14,11 @@
 use crate::{cached, process::Process};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use nowait::Context;
-use nowait_sys::{Errno, futex, inside, time::Deadline};
+use nowait_sys::{
+    Errno, futex, inside,
+    mistake::{self, Mistake},
+    time::Deadline,
+};
 
 /// How long nothing may end before the process goes all the same.
 const PATIENCE_NS: u64 = 60_000_000_000;
@@ -79,7 +83,9 @@ impl Process {
     }
 
     fn hurry(&self, hurries: bool) {
-        if let Some(engine) = self.existing_engine() {
+        if let Some(engine) = self.existing_engine()
+            && !mistake::makes(Mistake::LeaveToSleepers)
+        {
             engine.hurry(hurries);
         }
     }
@@ -90,7 +96,7 @@ impl Process {
         let nobody = AtomicU32::new(0);
         loop {
             let owed = self.owed();
-            if owed == Some(0) {
+            if owed == Some(0) || mistake::makes(Mistake::LeaveAtOnce) {
                 return;
             }
             if least == usize::MAX {
@@ -139,8 +145,8 @@ pub fn reserve(context: &Context, count: usize) -> Result<usize, Errno> {
         let granted = context.io().reserve(count)?;
         // After the slots are taken: a thread that waits for what is accepted sees them, or is seen
         // here.
-        let Some(process) = Process::existing().filter(|it| it.is_leaving() || it.has_ended())
-        else {
+        let process = Process::existing().filter(|it| it.is_leaving() || it.has_ended());
+        let Some(process) = process.filter(|_| !mistake::makes(Mistake::SubmitToTheEnd)) else {
             return Ok(granted);
         };
         context.io().release(granted);

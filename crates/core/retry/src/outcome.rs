@@ -21,7 +21,11 @@ use crate::sync::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
     Ordering::Release, futex_wait, futex_wake,
 };
-use nowait_sys::{Errno, time::Deadline};
+use nowait_sys::{
+    Errno,
+    mistake::{self, Mistake},
+    time::Deadline,
+};
 
 const SLOTS_SHIFT: u32 = 32;
 /// The slot that threads share when the others are taken.
@@ -77,7 +81,7 @@ impl Outcome {
                 Err(now) => word = now,
             }
         }
-        false
+        mistake::makes(Mistake::SleepTooLate)
     }
 }
 

@@ -20,11 +20,23 @@ pub enum Mistake {
     NoOrder,
     /// An open in the page cache does not wait for the writes in flight past it.
     OpenAtOnce,
+    /// POSIX AIO tells of the end of a request before its outcome is there.
+    TellTooEarly,
+    /// aio_suspend sleeps for a request that has ended since it looked.
+    SleepTooLate,
+    /// aio_cancel says that it has cancelled what was done.
+    CancelDone,
+    /// The end of the process does not wait for what was accepted.
+    LeaveAtOnce,
+    /// Threads go on submitting while the process ends.
+    SubmitToTheEnd,
+    /// The end of the process leaves completions to a thread that sleeps in io_getevents.
+    LeaveToSleepers,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 7] = [
+    pub const ALL: [Mistake; 13] = [
         Mistake::RegisterTooLate,
         Mistake::KickNobody,
         Mistake::AbandonAtClose,
@@ -32,6 +44,12 @@ impl Mistake {
         Mistake::CommitForOthers,
         Mistake::NoOrder,
         Mistake::OpenAtOnce,
+        Mistake::TellTooEarly,
+        Mistake::SleepTooLate,
+        Mistake::CancelDone,
+        Mistake::LeaveAtOnce,
+        Mistake::SubmitToTheEnd,
+        Mistake::LeaveToSleepers,
     ];
 }
 

@@ -60,14 +60,17 @@ pub(crate) fn enter(machine: &Arc<Machine>, id: usize, turn: &Baton) {
     MACHINE.set(Arc::into_raw(machine.clone()));
 }
 
-/// Has the message of a panic written by the kernel, not by the machine.
-pub(crate) fn show_panics() {
+/// Has a panic on a machine fail the run, wherever it would be caught, and stop its thread there.
+pub(crate) fn take_panics() {
     static SET: std::sync::Once = std::sync::Once::new();
     SET.call_once(|| {
         let shown = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
+            let Some((machine, _)) = here() else { return shown(panic) };
             let _outside = Outside::enter();
-            shown(panic);
+            let text = panic.payload_as_str().unwrap_or("no message");
+            let place = panic.location().map_or_else(String::new, ToString::to_string);
+            machine.fail(format!("panic at {place}: {text}"));
         }));
     });
 }

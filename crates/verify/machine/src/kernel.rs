@@ -112,12 +112,18 @@ fn find(nr: i64) -> Option<(&'static str, Call)> {
         SYS_io_uring_enter "io_uring_enter" => uring::enter,
         SYS_io_uring_register "io_uring_register" => uring::register,
         SYS_pidfd_open "pidfd_open" => missing,
+        SYS_ioprio_set "ioprio_set" => no_change,
     }
 }
 
 /// Says that there is no such call.
 unsafe fn missing(_: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
     Err(libc::ENOSYS)
+}
+
+/// Takes note of nothing: devices serve all alike.
+unsafe fn no_change(_: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
+    Ok(0)
 }
 
 /// Tells whether a call is about nothing that is simulated: memory, limits, who the process is.

@@ -4,6 +4,7 @@
 //! Machine    a run: main thread, clock, kernel, and what went wrong
 //!   interpose  where code meets the kernel: the C library's functions, and sys::raw
 //!   faults     devices that fail, and a power cut, as a program asks for them
+//!   process    a run that is a process of its own
 //!   schedule   which thread runs, and how far the time is
 //!   kernel     the system calls, as far as the engine needs them
 //!     descriptor  tables of descriptors; what is sent from one to another
@@ -27,6 +28,7 @@
 mod faults;
 mod interpose;
 mod kernel;
+pub mod process;
 mod schedule;
 
 pub use faults::{cut_power_after, cut_power_now, set_faults};

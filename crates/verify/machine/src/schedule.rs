@@ -5,12 +5,12 @@ use nowait_sim::{Failure, Faults, Prng};
 use nowait_sys::raw;
 use std::{
     collections::VecDeque,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering::SeqCst},
         mpsc,
     },
+    thread::JoinHandle,
 };
 
 /// How often things happen in a run, in a million.
@@ -206,8 +206,9 @@ impl World {
     }
 
     /// Chooses the thread that runs next, and lets the time go on if all sleep; `None`: all have
-    /// ended, or hang.
+    /// ended, or hang: some sleep until a day that no run sees.
     fn choose(&mut self) -> Option<usize> {
+        const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
         loop {
             self.catch_up();
             let ready = |id: &usize| self.threads[*id].state == State::Ready;
@@ -221,7 +222,7 @@ impl World {
             };
             let sleepers = self.threads.iter().filter_map(until).min();
             let next = [sleepers, self.events.first().map(|(at, _)| *at)].into_iter().flatten();
-            self.now = next.min()?;
+            self.now = next.min().filter(|next| *next - self.now < SLEEP_MAX_NS)?;
         }
     }
 
@@ -231,7 +232,7 @@ impl World {
     }
 
     /// Says that the run is over.
-    fn ends(&mut self, end: Result<(), Failure>) {
+    pub(crate) fn ends(&mut self, end: Result<(), Failure>) {
         let _outside = interpose::Outside::enter();
         if let Some(over) = self.over.take() {
             let _ = over.send(end);
@@ -314,8 +315,8 @@ impl Cpu<'_> {
     }
 }
 
-/// Stops for good: the run has failed, and what its threads hold is lost.
-fn stop() -> ! {
+/// Stops for good: the run has failed, or the process has ended, and what its threads hold is lost.
+pub(crate) fn stop() -> ! {
     loop {
         Baton::default().take();
     }
@@ -335,8 +336,33 @@ impl Machine {
         // at once would wake each other's.
         static ONE: Mutex<()> = Mutex::new(());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (machine, main, end) = Machine::start(seed, main);
+        end.recv().expect("a run ends, or fails")?;
+        let value = main.join().unwrap_or_else(|_| unreachable!("a panic has failed the run"));
+        Ok((value, machine.report()))
+    }
+
+    /// The same, which a thread may end before: in a process for this run alone.
+    pub(crate) fn run_to_exit(
+        seed: u64,
+        main: impl FnOnce() + Send + 'static,
+    ) -> Result<Report, Failure> {
+        let (machine, _, end) = Machine::start(seed, main);
+        end.recv().expect("a run ends, or fails")?;
+        Ok(machine.report())
+    }
+
+    fn report(&self) -> Report {
+        let world = self.lock();
+        Report { ns: world.now, ..world.report }
+    }
+
+    fn start<T: Send + 'static>(
+        seed: u64,
+        main: impl FnOnce() -> T + Send + 'static,
+    ) -> (Arc<Machine>, JoinHandle<T>, mpsc::Receiver<Result<(), Failure>>) {
         raw::answered_by(interpose::answer);
-        interpose::show_panics();
+        interpose::take_panics();
         let mut prng = Prng::new(seed);
         let rates = Rates::draw(&mut prng);
         let (over, end) = mpsc::channel();
@@ -361,17 +387,15 @@ impl Machine {
         let first = machine.clone();
         let main = std::thread::spawn(move || {
             interpose::enter(&first, id, &turn);
-            catch_unwind(AssertUnwindSafe(main)).unwrap_or_else(|panic| {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
-                first.lock().fail(format!("panic: {}", text.unwrap_or_default()));
-                stop()
-            })
+            main()
         });
-        end.recv().expect("a run ends, or fails")?;
-        let value = main.join().unwrap_or_else(|_| unreachable!("its panics are caught"));
-        let world = machine.lock();
-        Ok((value, Report { ns: world.now, ..world.report }))
+        (machine, main, end)
+    }
+
+    /// Ends the run, and the calling thread with it.
+    pub(crate) fn fail(&self, message: String) -> ! {
+        self.lock().fail(message);
+        stop()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, World> {

@@ -21,6 +21,7 @@ const DEVICE: u64 = 0x0801;
 const MOUNT: u64 = 42;
 const EXT4: i64 = 0xef53;
 const TMPFS: i64 = 0x0102_1994;
+const PIPEFS: i64 = 0x5049_5045;
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
@@ -225,10 +226,14 @@ pub(super) unsafe fn fstat(cpu: &mut Cpu<'_>, [number, room, ..]: [usize; 6]) ->
 }
 
 pub(super) unsafe fn fstatfs(cpu: &mut Cpu<'_>, [number, room, ..]: [usize; 6]) -> Answer {
-    let (_, ino) = cpu.file(number)?;
+    let id = cpu.opened(number)?;
     // SAFETY: plain data, for which zeroes are valid.
     let mut stat: libc::statfs = unsafe { core::mem::zeroed() };
-    stat.f_type = if cpu.inode(ino).in_memory { TMPFS } else { EXT4 };
+    stat.f_type = match cpu.what(id) {
+        What::File(ino) if cpu.inode(ino).in_memory => TMPFS,
+        What::File(_) => EXT4,
+        _ => PIPEFS,
+    };
     // SAFETY: room for one, given by the caller.
     unsafe { (room as *mut libc::statfs).write(stat) };
     Ok(0)
@@ -359,6 +364,13 @@ impl World {
     /// Returns how many errors flushes have met so far: each was told to an open file.
     pub(super) fn errors_so_far(&mut self, what: What) -> u64 {
         if let What::File(ino) = what { self.inode(ino).errors } else { 0 }
+    }
+
+    /// Returns what reads of a file find.
+    pub(crate) fn contents(&mut self, path: &str) -> Vec<u8> {
+        let ino = self.kernel.files.names[path];
+        let medium = &self.inode(ino).medium;
+        medium.read(0, medium.size() as usize)
     }
 
     /// Draws what is left of a file after a power cut.

@@ -3,12 +3,16 @@
 //! `SEED=n SEEDS=1` repeats one run, to the last system call; a commit's hash is a legal seed.
 #![cfg(simulated)]
 
+mod accepted;
 mod contexts;
+mod faces;
 mod files;
+mod libaio;
 mod mistakes;
 mod model;
+mod posix;
 
-use nowait_machine::{Failure, Machine, Report};
+use nowait_machine::{Failure, Report, process};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type Program = fn(u64);
@@ -21,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn run(program: Program, seed: u64) -> Result<Report, Failure> {
-    Machine::run(seed, move || program(seed)).map(|((), report)| report)
+    process::run(seed, move || program(seed))
 }
 
 /// Returns a number from the environment; of what is longer or has letters, a number all the same.
@@ -57,9 +61,16 @@ fn accepted_requests_end_once_and_are_done() {
 }
 
 #[test]
+fn what_c_programs_submit_ends_once_and_is_done() {
+    runs(faces::program, 1_000);
+}
+
+#[test]
 fn a_seed_repeats_to_the_last_system_call() {
     let _alone = alone();
-    for (program, seed) in [(files::program as Program, 40), (contexts::program, 41)] {
+    for (program, seed) in
+        [(files::program as Program, 40), (contexts::program, 41), (faces::program, 42)]
+    {
         for seed in seed..seed + 30 {
             let once = run(program, seed).unwrap();
             assert_eq!(run(program, seed).unwrap(), once, "seed {seed}");

@@ -1,6 +1,6 @@
 //! Mistakes made on purpose in the engine: a simulation that does not find them has a hole.
 
-use crate::{Program, alone, contexts, files, run};
+use crate::{Program, alone, contexts, faces, files, run};
 use nowait_sys::mistake::{self, Mistake};
 
 /// Which program finds each; the seed at which it does is printed.
@@ -12,6 +12,12 @@ const FOUND_BY: [(Mistake, Program); Mistake::ALL.len()] = [
     (Mistake::CommitForOthers, contexts::program),
     (Mistake::NoOrder, files::program),
     (Mistake::OpenAtOnce, files::program),
+    (Mistake::TellTooEarly, faces::program),
+    (Mistake::SleepTooLate, faces::program),
+    (Mistake::CancelDone, faces::program),
+    (Mistake::LeaveAtOnce, faces::program),
+    (Mistake::SubmitToTheEnd, faces::program),
+    (Mistake::LeaveToSleepers, faces::program),
 ];
 
 /// Runs in which each must be found.

@@ -176,7 +176,7 @@ impl State {
     }
 }
 
-fn judge(page: u64, found: &[u8], legal: &[u64]) {
+pub(crate) fn judge(page: u64, found: &[u8], legal: &[u64]) {
     for (index, sector) in found.chunks(SECTOR).enumerate() {
         let stamp = u64::from_le_bytes(*sector.first_chunk().expect("a sector has eight bytes"));
         let is_whole = sector.chunks(8).all(|word| word == stamp.to_le_bytes());

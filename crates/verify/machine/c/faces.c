@@ -1,0 +1,44 @@
+/* C of the preload library, as a simulated machine runs it: posix.c, and what preload.c does
+ * before and after exec and before _exit. Its system calls are answered by what answers syscall(2),
+ * and the name of sysconf stays the C library's.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <unistd.h>
+
+#define NOWAIT_RAW_H
+#define HIDDEN __attribute__((visibility("hidden")))
+
+static long raw(long nr, const long a[6])
+{
+	long ret = syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+
+	return ret == -1 ? -errno : ret;
+}
+
+static long checked(long ret)
+{
+	if (ret < 0 && ret > -4096) {
+		errno = (int)-ret;
+		return -1;
+	}
+	return ret;
+}
+
+#define sysconf simulated_sysconf
+#include "../../../api/posix/posix.c"
+
+__thread struct cancel nowait_cancel;
+
+#include "../../../api/libaio/settle.h"
+
+pid_t nowait_owner;
+
+/* As a run begins, which is a process of its own. */
+void simulated_process(void) { nowait_owner = getpid(); }
+
+void simulated_leave(void) { settled(nowait_leave); }
+
+bool simulated_settle(void) { return settled(nowait_settle); }
+
+void simulated_stays(bool was_settled) { stays(was_settled); }

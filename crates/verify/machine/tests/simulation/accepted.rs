@@ -1,0 +1,135 @@
+//! What the pages of a file may hold where requests take effect in the order of their submission,
+//! and what was accepted is done.
+
+use crate::model::{PAGE, judge};
+use nowait_sys::aligned::AlignedBuffer;
+use std::{
+    ops::Range,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// What is known of a version of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Its request is being submitted, or was refused.
+    Begun,
+    /// Its request was accepted, and nothing can keep it from being done.
+    Accepted,
+    /// Its request was asked to end, or was cancelled.
+    Doubtful,
+    /// Its request has succeeded.
+    Ended,
+}
+
+/// Contents of a page, in the order in which they were submitted: a stamp, 0 for zeroes.
+struct Page {
+    versions: Vec<(u64, Known)>,
+}
+
+impl Page {
+    /// Returns the last version up to `end` that is known to be written at some time.
+    fn last(&self, end: usize, is_known: impl Fn(Known) -> bool) -> usize {
+        let mut versions = self.versions[..=end].iter();
+        versions.rposition(|(_, known)| is_known(*known)).unwrap_or(0)
+    }
+
+    fn newest(&self) -> usize {
+        self.versions.len() - 1
+    }
+}
+
+fn is_certain(known: Known) -> bool {
+    matches!(known, Known::Accepted | Known::Ended)
+}
+
+/// All pages of a file.
+pub(crate) struct Accepted(Mutex<State>);
+
+struct State {
+    pages: Vec<Page>,
+    next: u64,
+}
+
+/// A write: which page, and which version of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Version(u64, usize);
+
+/// What a read may find: versions of each page.
+#[derive(Debug)]
+pub(crate) struct Legal {
+    first: u64,
+    from: Vec<usize>,
+    /// The page is written by the thread that reads it: later ones are not found.
+    to: Vec<Option<usize>>,
+}
+
+impl Accepted {
+    pub(crate) fn new(pages: u64) -> Accepted {
+        let page = || Page { versions: vec![(0, Known::Ended)] };
+        Accepted(Mutex::new(State { pages: (0..pages).map(|_| page()).collect(), next: 1 }))
+    }
+
+    /// No system call is made with it locked: it may be looked at as the process ends.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what is to be written to a page.
+    pub(crate) fn begin_write(&self, page: u64) -> (AlignedBuffer, Version) {
+        let mut state = self.lock();
+        let stamp = state.next;
+        state.next += 1;
+        let versions = &mut state.pages[page as usize].versions;
+        versions.push((stamp, Known::Begun));
+        let version = Version(page, versions.len() - 1);
+        let mut bytes = AlignedBuffer::zeroed(PAGE as usize);
+        bytes.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&stamp.to_le_bytes()));
+        (bytes, version)
+    }
+
+    /// Says what is known of a write now.
+    pub(crate) fn learn(&self, Version(page, version): Version, known: Known) {
+        self.lock().pages[page as usize].versions[version].1 = known;
+    }
+
+    /// A read of some pages is about to be submitted. `own`: the pages that only its thread writes,
+    /// where requests take effect in their order.
+    pub(crate) fn begin_read(&self, pages: Range<u64>, own: Option<&Range<u64>>) -> Legal {
+        let state = self.lock();
+        let is_known =
+            |known| if own.is_some() { is_certain(known) } else { known == Known::Ended };
+        let all = || pages.clone().map(|page| (page, &state.pages[page as usize]));
+        let from = all().map(|(_, it)| it.last(it.newest(), is_known)).collect();
+        let is_own = |page| own.is_some_and(|own| own.contains(&page));
+        let to = all().map(|(page, it)| is_own(page).then(|| it.newest())).collect();
+        Legal { first: pages.start, from, to }
+    }
+
+    /// Judges what it has found.
+    pub(crate) fn end_read(&self, read: &Legal, bytes: &[u8]) {
+        let state = self.lock();
+        for (index, found) in bytes.chunks(PAGE as usize).enumerate() {
+            let page = read.first + index as u64;
+            let of = &state.pages[page as usize];
+            let to = read.to[index].unwrap_or(of.newest());
+            // A write before it may have been cancelled since.
+            let from = of.last(read.from[index], is_certain);
+            judge(page, found, &stamps(&of.versions[from..=to]));
+        }
+    }
+
+    /// Judges what is in the file as the process ends.
+    pub(crate) fn judge_done(&self, bytes: &[u8]) {
+        let state = self.lock();
+        assert_eq!(bytes.len(), state.pages.len() * PAGE as usize, "the size of the file");
+        for (number, found) in bytes.chunks(PAGE as usize).enumerate() {
+            let page = &state.pages[number];
+            let first = page.last(page.newest(), is_certain);
+            judge(number as u64, found, &stamps(&page.versions[first..]));
+        }
+    }
+}
+
+fn stamps(versions: &[(u64, Known)]) -> Vec<u64> {
+    versions.iter().map(|(stamp, _)| *stamp).collect()
+}

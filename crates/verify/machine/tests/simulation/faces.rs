@@ -1,0 +1,168 @@
+//! Programs in C, as far as their calls reach the engine, and the end of their process.
+//!
+//! A run is a process of its own, as a program starts it: with what the environment says, by the
+//! faces' own way to the engine. At a time that the seed draws a thread ends it, by exit(3), by
+//! `_exit`, or by exec; then all that was accepted is done, whatever the other threads are about.
+
+use crate::{accepted::Accepted, libaio, model::PAGE, posix};
+use nowait_libaio::exports;
+use nowait_machine::{note, process};
+use nowait_sim::Prng;
+use nowait_sys::{Fd, inspect};
+use std::{
+    ffi::CStr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+unsafe extern "C" {
+    safe fn simulated_process();
+    safe fn simulated_leave();
+    safe fn simulated_settle() -> bool;
+    safe fn simulated_stays(was_settled: bool);
+}
+
+/// Pages of each thread.
+pub(crate) const OWN_PAGES: u64 = 6;
+const PATH: &CStr = c"/file";
+const O_RDWR: i32 = 2;
+const O_CREAT: i32 = 0o100;
+const O_DIRECT: i32 = 0o40000;
+
+/// What the threads of a run share.
+pub(crate) struct Setup {
+    pub(crate) model: Accepted,
+    pub(crate) pages: u64,
+    /// There is not room for all requests.
+    is_limited: bool,
+    /// A thread is in exit(3): blocks are not looked at any more, and there is no room in the end.
+    exits: AtomicBool,
+    /// How often an open is direct; if ever, requests that overlap may end in any order.
+    direct_ppm: u32,
+}
+
+impl Setup {
+    /// Tells whether requests that overlap take effect in the order of their submission.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.direct_ppm == 0
+    }
+
+    /// Tells whether EAGAIN is an answer.
+    pub(crate) fn may_refuse(&self) -> bool {
+        self.is_limited || self.exits()
+    }
+
+    /// Tells whether requests end without an outcome.
+    pub(crate) fn exits(&self) -> bool {
+        self.exits.load(SeqCst)
+    }
+
+    /// Opens the file, directly or not.
+    pub(crate) fn open(&self, prng: &mut Prng) -> Fd {
+        let flags = if prng.chance(self.direct_ppm) { O_DIRECT } else { 0 };
+        inspect::open(PATH, O_RDWR | flags, 0).unwrap()
+    }
+
+    /// Becomes another program, which fails: all goes on.
+    pub(crate) fn fail_to_exec(&self) {
+        let was_settled = waits("exec", || simulated_settle());
+        if was_settled {
+            self.judge_end();
+        }
+        simulated_stays(was_settled);
+    }
+
+    /// Ends the process.
+    pub(crate) fn end_process(&self, prng: &mut Prng) -> ! {
+        let way = prng.index(3);
+        note(|| format!("ends the process in way {way}"));
+        self.exits.fetch_or(way == 0, SeqCst);
+        waits("the end of the process", || match way {
+            0 => exports::nowait_at_exit(),
+            1 => simulated_leave(),
+            _ => drop(simulated_settle()),
+        });
+        self.judge_end();
+        process::exit()
+    }
+
+    /// Judges what is done, while no other thread goes on.
+    fn judge_end(&self) {
+        let path = PATH.to_str().expect("plain letters");
+        self.model.judge_done(&process::contents(path));
+    }
+}
+
+/// Makes a call that may wait.
+pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
+    // Apart from the end of the process in another thread: what takes longer was forgotten until
+    // the engine looked around for another reason.
+    const CALL_MAX: Duration = Duration::from_millis(900);
+    let begun = Instant::now();
+    let value = call();
+    assert!(begun.elapsed() < CALL_MAX, "{what} took {:?}", begun.elapsed());
+    value
+}
+
+/// What a thread does: with a number of its own.
+type Act = fn(Arc<Setup>, Prng, u64);
+
+/// Sets what the process is started with.
+fn set_environment(prng: &mut Prng, requests_max: &str) {
+    let caches = prng.chance(300_000);
+    let drawn = [
+        ("NOWAIT_BACKEND", ["uring", "kaio", "threads"][prng.index(3)]),
+        ("NOWAIT_SUBMIT", ["auto", "inline", "offload"][prng.index(3)]),
+        ("NOWAIT_WORKERS", ["1", "2", "16"][prng.index(3)]),
+        ("NOWAIT_CACHE", if caches { "user" } else { "host" }),
+        ("NOWAIT_CACHE_SIZE", "8M"),
+        ("NOWAIT_MAX_REQUESTS", requests_max),
+    ];
+    for (name, value) in drawn {
+        // SAFETY: the process has no other thread that looks.
+        unsafe { std::env::set_var(name, value) };
+    }
+    exports::nowait_watches();
+    simulated_process();
+}
+
+/// Runs it on the machine that calls this.
+pub(crate) fn program(seed: u64) {
+    let mut prng = Prng::new(seed ^ 0xa10);
+    let requests_max = ["", "", "", "1", "3"][prng.index(5)];
+    set_environment(&mut prng, requests_max);
+    let actors = prng.range(1..=3);
+    let pages = actors * OWN_PAGES;
+    let file = inspect::open(PATH, O_RDWR | O_CREAT, 0o600).unwrap();
+    nowait_sys::file::set_len(file.raw(), pages * PAGE).unwrap();
+    drop(file);
+    let direct_ppm = [0, 500_000, 1_000_000][prng.index(3)];
+    let setup = Arc::new(Setup {
+        model: Accepted::new(pages),
+        pages,
+        is_limited: !requests_max.is_empty(),
+        exits: AtomicBool::new(false),
+        direct_ppm,
+    });
+    let threads: Vec<_> = (0..actors)
+        .map(|number| {
+            let (setup, fork) = (setup.clone(), prng.fork());
+            let (name, act): (_, Act) = match prng.index(3) {
+                0 => ("libaio", libaio::act),
+                _ => ("posix", posix::act),
+            };
+            let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
+            thread.spawn(move || act(setup, fork, number)).unwrap()
+        })
+        .collect();
+    if prng.chance(600_000) {
+        let after = Duration::from_nanos(prng.below(40_000_000));
+        std::thread::park_timeout(after);
+        setup.end_process(&mut prng);
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    setup.end_process(&mut prng)
+}

@@ -1,0 +1,243 @@
+//! A thread that uses libaio, on a context of its own: each request that was accepted has one
+//! event, or ends with the context.
+
+use crate::{
+    accepted::{Known, Legal, Version},
+    faces::{OWN_PAGES, Setup, waits},
+    model::PAGE,
+};
+use nowait_libaio::exports as libaio;
+use nowait_machine::note;
+use nowait_sim::Prng;
+use nowait_sys::{
+    Errno, Fd,
+    aio::{IoEvent, Iocb, cmd},
+    aligned::AlignedBuffer,
+    pipe,
+};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+const STEPS: usize = 20;
+const IN_FLIGHT_MAX: usize = 8;
+const POLLIN: u64 = 1;
+
+#[derive(Debug)]
+enum What {
+    Read(Legal),
+    Write(Version),
+    Sync,
+    Poll,
+}
+
+/// A request.
+struct Request {
+    iocb: Box<Iocb>,
+    memory: AlignedBuffer,
+    what: What,
+    pages: Range<u64>,
+    is_doubtful: bool,
+}
+
+/// Runs the thread with this number.
+pub(crate) fn act(setup: Arc<Setup>, mut prng: Prng, number: u64) {
+    let mut context = 0usize;
+    let address = (&raw mut context) as usize;
+    let failed = waits("io_setup", || libaio::nowait_io_setup(16, address));
+    assert!(failed == 0 || setup.exits(), "io_setup: {failed}");
+    let file = setup.open(&mut prng);
+    let own = number * OWN_PAGES..(number + 1) * OWN_PAGES;
+    let pipe = pipe::packets().unwrap();
+    let in_flight = BTreeMap::new();
+    let mut actor = Actor { setup, prng, context, file, pipe, own, in_flight, next: 1 };
+    (0..STEPS).for_each(|_| actor.step());
+    actor.finish();
+}
+
+/// A thread of the program.
+struct Actor {
+    setup: Arc<Setup>,
+    prng: Prng,
+    context: usize,
+    file: Fd,
+    pipe: (Fd, Fd),
+    own: Range<u64>,
+    in_flight: BTreeMap<u64, Request>,
+    next: u64,
+}
+
+impl Actor {
+    fn step(&mut self) {
+        let kind = self.prng.index(8);
+        note(|| format!("step {kind}, {} in flight", self.in_flight.len()));
+        match kind {
+            0..=3 if self.in_flight.len() < IN_FLIGHT_MAX => self.submit(),
+            4 => self.cancel(),
+            5 if self.prng.chance(200_000) => self.setup.fail_to_exec(),
+            _ => self.take(),
+        }
+    }
+
+    /// Tells whether a request must wait for others to end, because its order is not kept.
+    fn is_in_the_way(&self, drawn: &[Request], pages: &Range<u64>, write: bool) -> bool {
+        let conflicts = |it: &Request| {
+            let writes = write || matches!(it.what, What::Write(_));
+            writes && it.pages.start < pages.end && pages.start < it.pages.end
+        };
+        !self.setup.is_ordered() && self.in_flight.values().chain(drawn).any(conflicts)
+    }
+
+    fn draw_what(&mut self, drawn: &[Request]) -> (What, AlignedBuffer, Range<u64>) {
+        let memory = |pages: u64| AlignedBuffer::zeroed((pages * PAGE) as usize);
+        loop {
+            match self.prng.index(9) {
+                0..=3 => {
+                    let page = self.own.start + self.prng.below(OWN_PAGES);
+                    if !self.is_in_the_way(drawn, &(page..page + 1), true) {
+                        let (memory, version) = self.setup.model.begin_write(page);
+                        return (What::Write(version), memory, page..page + 1);
+                    }
+                }
+                4..=6 => {
+                    let first = self.prng.below(self.setup.pages);
+                    let pages = first..(first + self.prng.range(1..=3)).min(self.setup.pages);
+                    if !self.is_in_the_way(drawn, &pages, false) {
+                        let own = self.setup.is_ordered().then_some(&self.own);
+                        let legal = self.setup.model.begin_read(pages.clone(), own);
+                        return (What::Read(legal), memory(pages.end - pages.start), pages);
+                    }
+                }
+                7 => return (What::Sync, memory(0), 0..0),
+                _ => return (What::Poll, memory(0), 0..0),
+            }
+        }
+    }
+
+    fn draw(&mut self, drawn: &[Request]) -> Request {
+        let (what, mut memory, pages) = self.draw_what(drawn);
+        let (opcode, fd, buf) = match what {
+            What::Read(_) => (cmd::PREAD, &self.file, memory.as_mut_ptr() as u64),
+            What::Write(_) => (cmd::PWRITE, &self.file, memory.as_mut_ptr() as u64),
+            What::Sync => (cmd::FSYNC, &self.file, 0),
+            What::Poll => (cmd::POLL, &self.pipe.0, POLLIN),
+        };
+        let iocb = Box::new(Iocb {
+            data: self.next,
+            key: 0,
+            rw_flags: 0,
+            opcode,
+            reqprio: 0,
+            fildes: fd.raw() as u32,
+            buf,
+            nbytes: memory.len() as u64,
+            offset: (pages.start * PAGE) as i64,
+            reserved2: 0,
+            flags: 0,
+            resfd: 0,
+        });
+        self.next += 1;
+        Request { iocb, memory, what, pages, is_doubtful: false }
+    }
+
+    fn submit(&mut self) {
+        let mut requests: Vec<Request> = Vec::new();
+        for _ in 0..self.prng.range(1..=4) {
+            requests.push(self.draw(&requests));
+        }
+        let iocbs: Vec<usize> = requests.iter().map(|it| (&raw const *it.iocb) as usize).collect();
+        let (list, count) = (iocbs.as_ptr() as usize, iocbs.len());
+        let accepted = libaio::nowait_io_submit(self.context, count as i64, list);
+        note(|| format!("io_submit of {count}: {accepted}"));
+        if accepted < 0 {
+            let refused = self.setup.may_refuse() && accepted == -Errno::AGAIN.raw();
+            assert!(refused || self.setup.exits(), "io_submit: {accepted}");
+            return;
+        }
+        for request in requests.into_iter().take(accepted as usize) {
+            if let What::Write(version) = request.what {
+                self.setup.model.learn(version, Known::Accepted);
+            }
+            self.in_flight.insert(request.iocb.data, request);
+        }
+    }
+
+    fn cancel(&mut self) {
+        let names: Vec<u64> = self.in_flight.keys().copied().collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = names[self.prng.index(names.len())];
+        let request = self.in_flight.get_mut(&name).expect("it is there");
+        request.is_doubtful = true;
+        if let What::Write(version) = request.what {
+            self.setup.model.learn(version, Known::Doubtful);
+        }
+        let iocb = (&raw const *request.iocb) as usize;
+        let said = libaio::nowait_io_cancel(self.context, iocb, 0);
+        let expected = [Errno::INPROGRESS, Errno::INVAL].map(|errno| -errno.raw());
+        assert!(expected.contains(&said), "io_cancel: {said}");
+    }
+
+    /// Returns how many requests end by themselves, or because they were asked to.
+    fn ending(&self) -> usize {
+        let ends = |it: &&Request| it.is_doubtful || !matches!(it.what, What::Poll);
+        self.in_flight.values().filter(ends).count()
+    }
+
+    fn take(&mut self) {
+        let max = 1 + self.prng.index(6);
+        let min = self.prng.index(max + 1);
+        let ns = [0, 1, 1_000_000, 20_000_000][self.prng.index(4)];
+        let endless = min <= self.ending() && self.prng.chance(500_000);
+        self.take_events(min, max, (!endless).then_some(ns));
+    }
+
+    /// Takes events; `ns`: as long as that at most.
+    fn take_events(&mut self, min: usize, max: usize, ns: Option<i64>) {
+        let mut events = vec![IoEvent::default(); max];
+        let timeout = [0, ns.unwrap_or(0)];
+        let timeout = if ns.is_some() { timeout.as_ptr() as usize } else { 0 };
+        let context = self.context;
+        let room = events.as_mut_ptr() as usize;
+        let taken = waits("io_getevents", || {
+            libaio::nowait_io_getevents(context, min as i64, max as i64, room, timeout)
+        });
+        assert!(taken >= 0, "io_getevents: {taken}");
+        assert!(ns.is_some() || taken as usize >= min, "{taken} of {min} events");
+        events.truncate(taken as usize);
+        events.iter().for_each(|event| self.end(*event));
+    }
+
+    fn end(&mut self, event: IoEvent) {
+        let request = self.in_flight.remove(&event.data).expect("an event comes once");
+        assert_eq!(event.obj, (&raw const *request.iocb) as u64);
+        let model = &self.setup.model;
+        let (what, len) = (&request.what, request.memory.len() as i64);
+        if event.res == -i64::from(Errno::CANCELED.raw()) {
+            return assert!(request.is_doubtful, "{what:?} was cancelled");
+        }
+        match what {
+            What::Read(legal) => {
+                assert!((1..=len).contains(&event.res), "{what:?}: {}", event.res);
+                model.end_read(legal, &request.memory[..event.res as usize]);
+            }
+            What::Write(version) => {
+                assert_eq!(event.res, len, "{what:?}");
+                model.learn(*version, Known::Ended);
+            }
+            What::Sync => assert_eq!(event.res, 0, "{what:?}"),
+            What::Poll => assert!(request.is_doubtful && event.res == 0, "{}", event.res),
+        }
+    }
+
+    /// Waits for what ends, and destroys the context with what does not.
+    fn finish(&mut self) {
+        if self.prng.chance(700_000) {
+            while self.ending() > 0 {
+                self.take_events(1, 8, None);
+            }
+        }
+        let context = self.context;
+        let failed = waits("io_destroy", || libaio::nowait_io_destroy(context));
+        assert!(failed == 0 || self.setup.exits(), "io_destroy: {failed}");
+    }
+}

@@ -1,0 +1,471 @@
+//! A thread that uses POSIX AIO: several requests in flight, each of which ends once, in the order
+//! of their submission where they overlap, and is told of as it was asked to be.
+
+use crate::{
+    accepted::{Known, Legal, Version},
+    faces::{OWN_PAGES, Setup, waits},
+    model::PAGE,
+};
+use libc::{aiocb, c_int, sigevent, sigval, timespec};
+use nowait_libaio::exports as libaio;
+use nowait_machine::note;
+use nowait_posix as _; // which the C part calls
+use nowait_sim::Prng;
+use nowait_sys::{Fd, aligned::AlignedBuffer};
+use std::{
+    ops::Range,
+    ptr::{null, null_mut},
+    sync::{Arc, Condvar, Mutex},
+};
+
+unsafe extern "C" {
+    fn aio_read(block: *mut aiocb) -> c_int;
+    fn aio_write(block: *mut aiocb) -> c_int;
+    fn aio_fsync(operation: c_int, block: *mut aiocb) -> c_int;
+    fn aio_error(block: *const aiocb) -> c_int;
+    fn aio_return(block: *mut aiocb) -> isize;
+    fn aio_cancel(number: c_int, block: *mut aiocb) -> c_int;
+    fn aio_suspend(list: *const *const aiocb, len: c_int, timeout: *const timespec) -> c_int;
+    fn lio_listio(mode: c_int, list: *const *mut aiocb, len: c_int, event: *mut sigevent) -> c_int;
+}
+
+const LIO_READ: c_int = 0;
+const LIO_WRITE: c_int = 1;
+const LIO_NOP: c_int = 2;
+const LIO_WAIT: c_int = 0;
+const LIO_NOWAIT: c_int = 1;
+const AIO_CANCELED: c_int = 0;
+const AIO_NOTCANCELED: c_int = 1;
+const AIO_ALLDONE: c_int = 2;
+
+/// Most requests of a thread in flight.
+const IN_FLIGHT_MAX: usize = 6;
+const STEPS: usize = 20;
+
+/// A call of the program's function, which comes once, when all of these have ended.
+struct Notice {
+    blocks: Vec<usize>,
+    came: Mutex<u32>,
+    news: Condvar,
+}
+
+impl Notice {
+    fn new(blocks: Vec<usize>) -> Arc<Notice> {
+        Arc::new(Notice { blocks, came: Mutex::new(0), news: Condvar::new() })
+    }
+
+    /// Asks for it: the reference is that of the call.
+    fn event(self: &Arc<Notice>) -> sigevent {
+        // SAFETY: plain data, for which zeroes are valid.
+        let mut event: sigevent = unsafe { core::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD;
+        event.sigev_value = sigval { sival_ptr: Arc::into_raw(self.clone()).cast_mut().cast() };
+        let function = (&raw mut event).cast::<usize>();
+        // SAFETY: the function's address is behind value, number and way.
+        unsafe { function.add(2).write(comes as *const () as usize) };
+        event
+    }
+
+    fn wait(&self) {
+        // SAFETY: as below.
+        let errors = self.blocks.iter().map(|it| unsafe { aio_error(*it as *const aiocb) });
+        note(|| format!("waits for a notice of {:?}", errors.collect::<Vec<_>>()));
+        let came = self.came.lock().unwrap();
+        drop(self.news.wait_while(came, |came| *came == 0).unwrap());
+    }
+}
+
+/// The program's function.
+extern "C" fn comes(value: sigval) {
+    // SAFETY: counted by `event`; it comes once, or the second is a failure that is seen below.
+    let notice = unsafe { Arc::from_raw(value.sival_ptr.cast::<Notice>()) };
+    for block in &notice.blocks {
+        // SAFETY: the thread that asked keeps it until this has come.
+        let error = unsafe { aio_error(*block as *const aiocb) };
+        assert_ne!(error, libc::EINPROGRESS, "a notice comes after the end");
+    }
+    note(|| format!("a notice of {} comes", notice.blocks.len()));
+    let mut came = notice.came.lock().unwrap();
+    *came += 1;
+    assert_eq!(*came, 1, "a notice comes once");
+    notice.news.notify_all();
+}
+
+#[derive(Debug)]
+enum What {
+    Read(Legal),
+    Write(Version),
+    Sync,
+    /// A read at the end of the file.
+    End,
+    /// A read of a pipe that is empty.
+    Stream,
+}
+
+/// A request.
+struct Request {
+    block: Box<aiocb>,
+    memory: AlignedBuffer,
+    what: What,
+    pages: Range<u64>,
+    notices: Vec<Arc<Notice>>,
+    is_doubtful: bool,
+}
+
+impl Request {
+    fn address(&self) -> usize {
+        (&raw const *self.block) as usize
+    }
+
+    fn error(&self) -> c_int {
+        // SAFETY: the block is there.
+        unsafe { aio_error(&raw const *self.block) }
+    }
+
+    /// Tells whether there was no room for it: then no notice of its own comes.
+    fn is_refused(&self) -> bool {
+        self.error() == libc::EAGAIN
+    }
+
+    fn is_over(&self) -> bool {
+        self.error() != libc::EINPROGRESS
+    }
+}
+
+/// A thread of the program.
+struct Actor {
+    setup: Arc<Setup>,
+    prng: Prng,
+    file: Fd,
+    pipe: (Fd, Fd),
+    own: Range<u64>,
+    in_flight: Vec<Request>,
+    /// Those for which there was no room, until the others of their list have ended.
+    refused: Vec<Request>,
+}
+
+/// Runs the thread with this number.
+pub(crate) fn act(setup: Arc<Setup>, prng: Prng, number: u64) {
+    let mut actor = Actor::new(setup, prng, number);
+    for _ in 0..STEPS {
+        actor.step();
+    }
+    actor.finish();
+}
+
+impl Actor {
+    fn new(setup: Arc<Setup>, mut prng: Prng, number: u64) -> Actor {
+        let file = setup.open(&mut prng);
+        let own = number * OWN_PAGES..(number + 1) * OWN_PAGES;
+        let pipe = nowait_sys::pipe::packets().unwrap();
+        Actor { setup, prng, file, pipe, own, in_flight: Vec::new(), refused: Vec::new() }
+    }
+
+    fn step(&mut self) {
+        let kind = self.prng.index(12);
+        note(|| format!("step {kind}, {} in flight", self.in_flight.len()));
+        match kind {
+            0..=3 => self.start(),
+            4 => self.list(LIO_NOWAIT),
+            5 => self.list(LIO_WAIT),
+            6 | 7 => self.suspend(),
+            8 => self.cancel(),
+            9 if self.prng.chance(200_000) => self.setup.fail_to_exec(),
+            10 if self.in_flight.is_empty() => self.reopen(),
+            _ => self.reap(),
+        }
+    }
+
+    /// Closes the descriptor as a watched close does, and opens another.
+    fn reopen(&mut self) {
+        assert_eq!(libaio::nowait_closing(self.file.raw()), 0);
+        self.file = self.setup.open(&mut self.prng);
+    }
+
+    /// Tells whether a request must wait for others to end, because its order is not kept.
+    fn is_in_the_way(&self, drawn: &[Request], pages: &Range<u64>, write: bool) -> bool {
+        let conflicts = |it: &Request| {
+            let writes = write || matches!(it.what, What::Write(_));
+            writes && it.pages.start < pages.end && pages.start < it.pages.end
+        };
+        !self.setup.is_ordered() && self.in_flight.iter().chain(drawn).any(conflicts)
+    }
+
+    /// Draws what to ask for; `drawn` will be submitted with it.
+    fn draw_what(&mut self, drawn: &[Request], in_list: bool) -> (What, AlignedBuffer, Range<u64>) {
+        let memory = |pages: u64| AlignedBuffer::zeroed((pages * PAGE) as usize);
+        loop {
+            match self.prng.index(if in_list { 8 } else { 10 }) {
+                0..=3 => {
+                    // One page, which no device writes in part.
+                    let page = self.own.start + self.prng.below(OWN_PAGES);
+                    if !self.is_in_the_way(drawn, &(page..page + 1), true) {
+                        let (memory, version) = self.setup.model.begin_write(page);
+                        return (What::Write(version), memory, page..page + 1);
+                    }
+                }
+                4..=6 => {
+                    let first = self.prng.below(self.setup.pages);
+                    let pages = first..(first + self.prng.range(1..=3)).min(self.setup.pages);
+                    if !self.is_in_the_way(drawn, &pages, false) {
+                        let own = self.setup.is_ordered().then_some(&self.own);
+                        let legal = self.setup.model.begin_read(pages.clone(), own);
+                        return (What::Read(legal), memory(pages.end - pages.start), pages);
+                    }
+                }
+                7 => {
+                    // Behind the end of the file.
+                    let pages = self.setup.pages..self.setup.pages + 1;
+                    return (What::End, memory(1), pages);
+                }
+                8 => return (What::Sync, memory(0), 0..0),
+                _ => return (What::Stream, AlignedBuffer::zeroed(8), 0..0),
+            }
+        }
+    }
+
+    /// Draws a request, and makes its block.
+    fn draw(&mut self, drawn: &[Request], in_list: bool) -> Request {
+        let (what, memory, pages) = self.draw_what(drawn, in_list);
+        // SAFETY: plain data, for which zeroes are valid.
+        let mut block: Box<aiocb> = Box::new(unsafe { core::mem::zeroed() });
+        block.aio_fildes = match what {
+            What::Stream => self.pipe.0.raw(),
+            _ => self.file.raw(),
+        };
+        block.aio_lio_opcode = if matches!(what, What::Write(_)) { LIO_WRITE } else { LIO_READ };
+        block.aio_reqprio = self.prng.index(3) as c_int;
+        block.aio_nbytes = memory.len();
+        block.aio_offset = (pages.start * PAGE) as i64;
+        block.aio_sigevent.sigev_notify = libc::SIGEV_NONE;
+        let mut request =
+            Request { block, memory, what, pages, notices: Vec::new(), is_doubtful: false };
+        request.block.aio_buf = request.memory.as_mut_ptr().cast();
+        if self.prng.chance(300_000) {
+            let notice = Notice::new(vec![request.address()]);
+            request.block.aio_sigevent = notice.event();
+            request.notices.push(notice);
+        }
+        request
+    }
+
+    /// A request was accepted.
+    fn accepted(&mut self, request: Request) {
+        note(|| format!("accepted: {:?}", request.what));
+        if let What::Write(version) = request.what {
+            self.setup.model.learn(version, Known::Accepted);
+        }
+        self.in_flight.push(request);
+    }
+
+    fn start(&mut self) {
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            return self.reap();
+        }
+        let mut request = self.draw(&[], false);
+        let block = &raw mut *request.block;
+        // SAFETY: block and memory are kept until the request has ended.
+        let begun = unsafe {
+            match request.what {
+                What::Write(_) => aio_write(block),
+                What::Read(_) | What::End | What::Stream => aio_read(block),
+                What::Sync => {
+                    let data_only = self.prng.chance(500_000);
+                    aio_fsync(if data_only { libc::O_DSYNC } else { libc::O_SYNC }, block)
+                }
+            }
+        };
+        if begun != 0 {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            let refused = self.setup.may_refuse() && errno == Some(libc::EAGAIN);
+            assert!(refused && request.is_refused(), "{:?}: {errno:?}", request.what);
+            return;
+        }
+        self.accepted(request);
+    }
+
+    fn list(&mut self, mode: c_int) {
+        let count = self.prng.index(4);
+        let mut requests: Vec<Request> = Vec::new();
+        for _ in 0..count {
+            requests.push(self.draw(&requests, true));
+        }
+        let mut blocks: Vec<*mut aiocb> =
+            requests.iter_mut().map(|it| &raw mut *it.block).collect();
+        // SAFETY: plain data, for which zeroes are valid.
+        let mut nothing: aiocb = unsafe { core::mem::zeroed() };
+        nothing.aio_lio_opcode = LIO_NOP;
+        let place = self.prng.index(count + 1);
+        blocks.insert(place, [null_mut(), &raw mut nothing][self.prng.index(2)]);
+        let group = (mode == LIO_NOWAIT && self.prng.chance(600_000))
+            .then(|| Notice::new(requests.iter().map(Request::address).collect()));
+        let mut event = group.as_ref().map(Notice::event);
+        let event = event.as_mut().map_or(null_mut(), |it| &raw mut *it);
+        let setup = self.setup.clone();
+        // SAFETY: as in `start`.
+        let list = || unsafe { lio_listio(mode, blocks.as_ptr(), blocks.len() as c_int, event) };
+        let listed = waits("lio_listio", list);
+        if listed != 0 {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            let some = setup.may_refuse() && requests.iter().any(Request::is_refused);
+            assert!(errno == Some(libc::EAGAIN) && some, "lio_listio: {errno:?}");
+        }
+        for mut request in requests {
+            assert!(mode == LIO_NOWAIT || request.is_over(), "lio_listio waits for all");
+            if request.is_refused() {
+                request.notices = group.iter().cloned().collect();
+                self.refused.push(request);
+            } else {
+                request.notices.extend(group.clone());
+                self.accepted(request);
+            }
+        }
+        if let Some(group) = group.filter(|group| group.blocks.is_empty()) {
+            group.wait();
+        }
+    }
+
+    fn suspend(&mut self) {
+        let count = self.in_flight.len();
+        let mut blocks: Vec<*const aiocb> = Vec::new();
+        for index in 0..count {
+            if self.prng.chance(500_000) {
+                blocks.push(&raw const *self.in_flight[index].block);
+            }
+        }
+        let chosen = blocks.clone();
+        blocks.insert(self.prng.index(blocks.len() + 1), null());
+        // Those that wait for nothing that comes would sleep for ever.
+        let may_sleep = chosen.iter().any(|block| {
+            let request = self.in_flight.iter().find(|it| &raw const *it.block == *block);
+            !matches!(request.unwrap().what, What::Stream)
+        });
+        let ns = [0, 1, 1_000_000, 20_000_000][self.prng.index(4)];
+        let timeout = timespec { tv_sec: 0, tv_nsec: ns };
+        let timeout =
+            if may_sleep && self.prng.chance(500_000) { null() } else { &raw const timeout };
+        // SAFETY: the blocks are there, and so is the time.
+        let suspend = || unsafe { aio_suspend(blocks.as_ptr(), blocks.len() as c_int, timeout) };
+        let suspended = waits("aio_suspend", suspend);
+        // SAFETY: the blocks are there.
+        let is_over = |block: &*const aiocb| unsafe { aio_error(*block) } != libc::EINPROGRESS;
+        if suspended == 0 {
+            assert!(chosen.is_empty() || chosen.iter().any(is_over), "aio_suspend returns early");
+        } else {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            assert!(errno == Some(libc::EAGAIN) && !timeout.is_null(), "aio_suspend: {errno:?}");
+        }
+    }
+
+    fn doubt(&mut self, index: usize) {
+        let request = &mut self.in_flight[index];
+        request.is_doubtful = true;
+        if let What::Write(version) = request.what {
+            self.setup.model.learn(version, Known::Doubtful);
+        }
+    }
+
+    /// Cancels one request, or all of the file.
+    fn cancel(&mut self) {
+        let count = self.in_flight.len();
+        if count == 0 {
+            return;
+        }
+        let one = self.prng.chance(600_000).then(|| self.prng.index(count));
+        let number = one.map_or(self.file.raw(), |it| self.in_flight[it].block.aio_fildes);
+        let asked: Vec<usize> = (0..count)
+            .filter(|it| one.is_none_or(|one| one == *it))
+            .filter(|it| self.in_flight[*it].block.aio_fildes == number)
+            .filter(|it| !self.in_flight[*it].is_over())
+            .collect();
+        asked.iter().for_each(|index| self.doubt(*index));
+        let block = one.map_or(null_mut(), |it| &raw mut *self.in_flight[it].block);
+        // SAFETY: the block is there.
+        let said = waits("aio_cancel", || unsafe { aio_cancel(number, block) });
+        note(|| format!("aio_cancel of {one:?}: {said}"));
+        let errors = || asked.iter().map(|it| self.in_flight[*it].error());
+        match said {
+            _ if self.setup.exits() => {}
+            AIO_CANCELED => {
+                assert!(errors().all(|it| it != libc::EINPROGRESS), "cancelled is over");
+                let cancelled = errors().any(|it| it == libc::ECANCELED);
+                assert!(cancelled, "one was cancelled: {:?}", errors().collect::<Vec<_>>());
+            }
+            AIO_ALLDONE => {
+                let done = errors().all(|it| it != libc::EINPROGRESS && it != libc::ECANCELED);
+                assert!(done, "all were done: {:?}", errors().collect::<Vec<_>>());
+            }
+            AIO_NOTCANCELED => {
+                let is_stream = |it: &usize| matches!(self.in_flight[*it].what, What::Stream);
+                assert!(!asked.iter().all(is_stream), "what waits for nothing can be cancelled");
+            }
+            other => panic!("aio_cancel: {other}, {}", std::io::Error::last_os_error()),
+        }
+    }
+
+    /// Takes the results of what is over.
+    fn reap(&mut self) {
+        let mut index = 0;
+        while index < self.in_flight.len() {
+            match self.in_flight[index].is_over() {
+                true => {
+                    let request = self.in_flight.remove(index);
+                    self.end(request);
+                }
+                false => index += 1,
+            }
+        }
+    }
+
+    /// Takes the result of a request that is over.
+    fn end(&mut self, mut request: Request) {
+        let error = request.error();
+        note(|| format!("over: {:?}, {error}", request.what));
+        // SAFETY: the block is there.
+        let value = unsafe { aio_return(&raw mut *request.block) };
+        let model = &self.setup.model;
+        if error == libc::ECANCELED {
+            assert!(request.is_doubtful && value == -1, "{:?}: {value}", request.what);
+        } else {
+            let len = request.memory.len();
+            // A device may give less than was asked for, in whole pages.
+            let done = match request.what {
+                What::Read(_) => (1..=len as isize).contains(&value),
+                What::End => value == 0,
+                _ => value == len as isize,
+            };
+            assert!(error == 0 && done, "{:?}: {error}, {value}", request.what);
+            match &request.what {
+                What::Read(legal) => model.end_read(legal, &request.memory[..value as usize]),
+                What::Write(version) => model.learn(*version, Known::Ended),
+                What::Sync | What::End | What::Stream => {}
+            }
+        }
+        request.notices.iter().for_each(|notice| notice.wait());
+    }
+
+    /// Waits for all.
+    fn finish(&mut self) {
+        let is_stream = |it: &Request| matches!(it.what, What::Stream);
+        if self.in_flight.iter().any(is_stream) {
+            (0..self.in_flight.len())
+                .filter(|it| is_stream(&self.in_flight[*it]))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|index| self.doubt(index));
+            // SAFETY: no block is named.
+            let said = unsafe { aio_cancel(self.pipe.0.raw(), null_mut()) };
+            assert!(said == AIO_CANCELED || said == AIO_ALLDONE, "{said}");
+        }
+        while let Some(request) = self.in_flight.pop() {
+            while !request.is_over() {
+                let block = &raw const *request.block;
+                // SAFETY: the block is there.
+                let suspend = || unsafe { aio_suspend(&raw const block, 1, null()) };
+                assert_eq!(waits("aio_suspend", suspend), 0);
+            }
+            self.end(request);
+        }
+        self.refused.iter().flat_map(|it| &it.notices).for_each(|notice| notice.wait());
+    }
+}
