@@ -118,16 +118,18 @@ impl Process {
 
     /// Returns how much is missing; `None`: the contexts cannot be looked at just now.
     fn owed(&self) -> Option<usize> {
-        let contexts = self.contexts().try_read()?;
-        Some(contexts.values().map(|context| context.io().owed()).sum())
+        // In this order, in which they go from one to the other.
+        let (contexts, going) = (self.contexts().try_read()?, self.going().try_read()?);
+        Some(contexts.values().chain(&*going).map(|context| context.io().owed()).sum())
     }
 
     /// Tells whether the engine has requests that end by themselves: else what is missing are slots
     /// that a thread inside io_submit has reserved.
     fn has_any_in_hand(&self) -> bool {
         let endless = || {
-            let contexts = self.contexts().try_read()?;
-            Some(contexts.values().map(|context| context.io().endless()).sum::<usize>())
+            let (contexts, going) = (self.contexts().try_read()?, self.going().try_read()?);
+            let all = contexts.values().chain(&*going);
+            Some(all.map(|context| context.io().endless()).sum::<usize>())
         };
         let requests = self.existing_engine().map_or(0, |engine| engine.requests());
         endless().is_none_or(|endless| requests > endless)

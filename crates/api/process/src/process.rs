@@ -39,6 +39,8 @@ pub struct Process {
     engine: Lazy<Arc<Engine>>,
     /// Contexts by the address the application knows.
     contexts: RwLock<HashMap<usize, Arc<Context>>>,
+    /// Those that are being destroyed: the end of the process waits for what they owe, too.
+    going: RwLock<Vec<Arc<Context>>>,
     ids: Mutex<Ids>,
     /// Where the engine's page cache is used.
     cached: Option<CachedFiles>,
@@ -121,6 +123,7 @@ impl Process {
             options,
             engine: Lazy::default(),
             contexts: RwLock::default(),
+            going: RwLock::default(),
             ids: Mutex::default(),
             ended: Mutex::default(),
             face: Lazy::default(),
@@ -237,10 +240,13 @@ impl Process {
         self.moved_context(address)
     }
 
-    /// Takes the context at `address` out, to destroy it.
+    /// Takes the context at `address` out, to destroy it; [`Process::context_ended`] follows.
     pub fn take_context(&self, address: usize) -> Option<Arc<Context>> {
         self.context(address)?;
-        let context = self.contexts.write().remove(&address);
+        let mut contexts = self.contexts.write();
+        let context = contexts.remove(&address);
+        self.going.write().extend(context.clone());
+        drop(contexts);
         GENERATION.fetch_add(1, AcqRel);
         context
     }
@@ -250,6 +256,7 @@ impl Process {
         if let Some(summary) = Summary::of(context) {
             self.ended.lock().push(summary);
         }
+        self.going.write().retain(|it| !core::ptr::eq(Arc::as_ptr(it), context));
         let memory = context.io().ring().memory();
         let id = memory.id();
         memory.unmap_theirs(address);
@@ -315,6 +322,10 @@ impl Process {
 
     pub(crate) fn contexts(&self) -> &RwLock<HashMap<usize, Arc<Context>>> {
         &self.contexts
+    }
+
+    pub(crate) fn going(&self) -> &RwLock<Vec<Arc<Context>>> {
+        &self.going
     }
 
     /// Reports on what the process did, if a report was asked for.

@@ -151,8 +151,7 @@ pub(crate) fn program(seed: u64) {
         .map(|number| {
             let (setup, fork) = (setup.clone(), prng.fork());
             let (name, act): (_, Act) = match prng.index(3) {
-                // Where there is room: what a refused request leaves is not driven yet.
-                0 if !setup.is_limited => ("libaio", libaio::act),
+                0 => ("libaio", libaio::act),
                 _ => ("posix", posix::act),
             };
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
