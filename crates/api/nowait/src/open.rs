@@ -5,6 +5,7 @@ use nowait_file::UserFile;
 use nowait_sys::{
     Errno,
     file::{self, O_DIRECT, O_DSYNC, O_TRUNC},
+    mistake::{self, Mistake},
 };
 use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path, sync::Arc};
 
@@ -152,7 +153,9 @@ impl OpenOptions {
         }
         let mut std = self.std.clone();
         // The kernel's truncation would pass by what is cached of the file.
-        let file = std.custom_flags(flags & !O_TRUNC).open(path).map_err(|e| failed(&e))?;
+        let behind = truncates && mistake::makes(Mistake::TruncateBehind);
+        let flags = if behind { flags | O_TRUNC } else { flags & !O_TRUNC };
+        let file = std.custom_flags(flags).open(path).map_err(|e| failed(&e))?;
         let fd = file.as_raw_fd();
         let seen = file::status_flags(fd).and_then(|flags| Ok((flags, file::stat(fd)?)));
         let (flags, stat) = seen.map_err(|errno| failed(&errno_to_io(errno)))?;
@@ -175,7 +178,7 @@ impl OpenOptions {
             alignment,
             user,
         );
-        if truncates {
+        if truncates && !behind {
             file.empty().map_err(|errno| failed(&errno_to_io(errno)))?;
         }
         Ok(file)

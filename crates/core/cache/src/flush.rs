@@ -7,7 +7,10 @@ use crate::mistake::{Mistake, makes};
 use crate::sync::Mutex;
 use nowait_block::BioOp;
 use nowait_retry::WaitEntry;
-use nowait_sys::Errno;
+use nowait_sys::{
+    Errno,
+    mistake::{self as planted, Mistake as Planted},
+};
 
 /// What a sync makes durable besides the pages of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +100,7 @@ impl Flush {
             book.ended_all = book.started;
         }
         // Kept: a later flush that succeeds does not bring back what this one lost.
-        book.error = book.error.or(result.err());
+        book.error = book.error.or(result.err().filter(|_| !planted::makes(Planted::ForgetError)));
         woken.append(&mut book.waiting);
     }
 

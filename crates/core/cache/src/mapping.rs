@@ -29,7 +29,10 @@ use crate::pin::Pin;
 use crate::sync::{Arc, AtomicU32, Mutex, Relaxed};
 use crate::tree::{Tag, Tree, TreeLock};
 use nowait_retry::WaitEntry;
-use nowait_sys::Errno;
+use nowait_sys::{
+    Errno,
+    mistake::{self as planted, Mistake as Planted},
+};
 
 /// The cached pages of one file.
 #[derive(Debug)]
@@ -511,7 +514,7 @@ impl Mapping {
     /// Closes the gate: no pages from `from` on are brought in. False: it is closed already.
     pub(crate) fn close(&self, from: u64) -> bool {
         let _lock = self.lock.lock();
-        self.gate.close(from)
+        self.gate.close(if planted::makes(Planted::LeaveOpen) { u64::MAX - 1 } else { from })
     }
 
     /// Opens the gate; returns the entries that waited for that, to be kicked.
@@ -552,7 +555,8 @@ impl Mapping {
             let (id, folio) = self.folio(number);
             let changes = folio.index() * (FRAME_BYTES as u64) < size;
             let guards = if changes { GUARDS } else { 0 };
-            if folio.change_if(0, LOCKED | WRITEBACK | guards, LOCKED, 0).is_err() {
+            let written = if planted::makes(Planted::CutIntoWriteback) { 0 } else { WRITEBACK };
+            if folio.change_if(0, LOCKED | written | guards, LOCKED, 0).is_err() {
                 return Err(self.busy(number));
             }
             locked.push(id);

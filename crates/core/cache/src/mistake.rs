@@ -1,7 +1,7 @@
 //! Mistakes that the cache makes on purpose, for tests that must find them.
 //!
-//! They exist with the feature `mistakes` only, which only simulations ask for; what is shipped is
-//! built without it, and asks nothing.
+//! They exist with the feature `mistakes` or with `--cfg simulated` only, which simulations ask
+//! for; what is shipped is built without both, and asks nothing.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,23 +32,36 @@ impl Mistake {
     ];
 }
 
-#[cfg(feature = "mistakes")]
+#[cfg(all(feature = "mistakes", not(simulated)))]
 std::thread_local! {
     static MADE: core::cell::Cell<Option<Mistake>> = const { core::cell::Cell::new(None) };
 }
 
+/// The number of the mistake, from 1 on: threads of a simulated machine are many.
+#[cfg(simulated)]
+static MADE: nowait_sys::sync::AtomicU32 = nowait_sys::sync::AtomicU32::new(0);
+
 /// Has caches make a mistake, or none, on the calling thread from now on.
-#[cfg(feature = "mistakes")]
+#[cfg(all(feature = "mistakes", not(simulated)))]
 pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
+}
+
+/// Has all caches of the process make a mistake, or none, from now on.
+#[cfg(simulated)]
+pub fn make(mistake: Option<Mistake>) {
+    let number = mistake.map_or(0, |mistake| mistake as u32 + 1);
+    MADE.store(number, nowait_sys::sync::Ordering::SeqCst);
 }
 
 /// Tells whether this mistake is to be made here.
 #[inline]
 pub(crate) fn makes(mistake: Mistake) -> bool {
-    #[cfg(feature = "mistakes")]
+    #[cfg(simulated)]
+    return MADE.load(nowait_sys::sync::Ordering::SeqCst) == mistake as u32 + 1;
+    #[cfg(all(feature = "mistakes", not(simulated)))]
     return MADE.get() == Some(mistake);
-    #[cfg(not(feature = "mistakes"))]
+    #[cfg(not(any(feature = "mistakes", simulated)))]
     {
         let _ = mistake;
         false

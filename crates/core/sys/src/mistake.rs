@@ -32,11 +32,28 @@ pub enum Mistake {
     SubmitToTheEnd,
     /// The end of the process leaves completions to a thread that sleeps in io_getevents.
     LeaveToSleepers,
+    /// A request that its ring gives up, because the thread that entered it has ended, is not
+    /// asked again.
+    LeaveGivenUp,
+    /// An open that truncates cuts the file behind the back of its cache.
+    TruncateBehind,
+    /// An open looks at a file's size before it has the file to itself.
+    LookTooEarly,
+    /// A change of a file past its cache does not keep pages from being brought in.
+    LeaveOpen,
+    /// A cut does not wait for requests beyond the new end that were submitted before.
+    CutOutOfOrder,
+    /// A sync does not hear that its flush has failed.
+    ForgetError,
+    /// A cut does not wait for writes of the pages that it takes out.
+    CutIntoWriteback,
+    /// A sync does not wait for the writes that it, or others, have started.
+    CleanTooEarly,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 13] = [
+    pub const ALL: [Mistake; 21] = [
         Mistake::RegisterTooLate,
         Mistake::KickNobody,
         Mistake::AbandonAtClose,
@@ -50,6 +67,14 @@ impl Mistake {
         Mistake::LeaveAtOnce,
         Mistake::SubmitToTheEnd,
         Mistake::LeaveToSleepers,
+        Mistake::LeaveGivenUp,
+        Mistake::TruncateBehind,
+        Mistake::LookTooEarly,
+        Mistake::LeaveOpen,
+        Mistake::CutOutOfOrder,
+        Mistake::ForgetError,
+        Mistake::CutIntoWriteback,
+        Mistake::CleanTooEarly,
     ];
 }
 

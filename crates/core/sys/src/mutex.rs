@@ -1,7 +1,8 @@
 //! Locks of code that no model runs: those of parking_lot. What models run is in [`crate::sync`].
 //!
 //! A simulation has those of std: parking_lot's table of sleepers goes by addresses and by the
-//! clock, is the process's, and a run would depend on the runs before it.
+//! clock, is the process's, and a run would depend on the runs before it. There another thread may
+//! go on wherever one takes a lock.
 
 #[cfg(not(simulated))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -11,6 +12,7 @@ pub use simulated::{Condvar, Mutex, MutexGuard, RwLock};
 /// std's, without poison.
 #[cfg(simulated)]
 mod simulated {
+    use crate::raw::pause;
     use core::ptr;
     use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
     use std::time::{Duration, Instant};
@@ -29,11 +31,13 @@ mod simulated {
 
         /// Locks it.
         pub fn lock(&self) -> MutexGuard<'_, T> {
+            pause();
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
         /// Locks it if it is not locked.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            pause();
             match self.0.try_lock() {
                 Ok(guard) => Some(guard),
                 Err(sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -64,6 +68,7 @@ mod simulated {
 
         /// Locks it, with other readers.
         pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            pause();
             self.0.read().unwrap_or_else(PoisonError::into_inner)
         }
 
@@ -78,6 +83,7 @@ mod simulated {
 
         /// Locks it alone.
         pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            pause();
             self.0.write().unwrap_or_else(PoisonError::into_inner)
         }
     }

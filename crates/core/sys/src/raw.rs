@@ -8,7 +8,7 @@ pub use crate::raw_miri::syscall6;
 pub use kernel6 as syscall6;
 
 #[cfg(simulated)]
-pub use simulated::{Answer, answered_by, syscall6};
+pub use simulated::{Answer, answered_by, pause, syscall6};
 
 /// What answers in a simulation, in place of the kernel.
 #[cfg(simulated)]
@@ -18,12 +18,19 @@ mod simulated {
     /// A function that answers system calls: number and arguments as for the kernel.
     pub type Answer = unsafe fn(i64, [usize; 6]) -> isize;
 
-    static ANSWER: OnceLock<Answer> = OnceLock::new();
+    static ANSWER: OnceLock<(Answer, fn())> = OnceLock::new();
 
     /// Has all system calls of this process answered by a function, for good; it may ask the
-    /// kernel, see [`super::kernel6`].
-    pub fn answered_by(answer: Answer) {
-        ANSWER.get_or_init(|| answer);
+    /// kernel, see [`super::kernel6`]. `pause` is called where a lock is about to be taken.
+    pub fn answered_by(answer: Answer, pause: fn()) {
+        ANSWER.get_or_init(|| (answer, pause));
+    }
+
+    /// Lets another thread go on, or not.
+    pub fn pause() {
+        if let Some((_, pause)) = ANSWER.get() {
+            pause();
+        }
     }
 
     /// Issues system call `nr`; the result is that of what answers, negative errno included.
@@ -31,7 +38,7 @@ mod simulated {
     /// # Safety
     /// As for the kernel.
     pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
-        let answer = ANSWER.get().copied().unwrap_or(super::kernel6);
+        let answer = ANSWER.get().map_or(super::kernel6 as Answer, |(answer, _)| *answer);
         // SAFETY: promised by the caller.
         unsafe { answer(nr, args) }
     }

@@ -7,8 +7,8 @@ mod model;
 mod real {
     use crate::{Errno, futex, time::Deadline};
 
+    pub use crate::mutex::Mutex;
     pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
-    pub use parking_lot::Mutex;
 
     /// Sleeps while the word holds `expected`; may return for no reason. See [`futex::wait`].
     ///

@@ -109,6 +109,13 @@ pub(crate) fn with_machine<T>(work: impl FnOnce(&mut World) -> T) -> T {
     work(&mut machine.lock())
 }
 
+/// Lets another thread go on where the calling one is about to take a lock.
+pub(crate) fn pause() {
+    if let Some((machine, id)) = here() {
+        machine.pause(id);
+    }
+}
+
 /// Answers the system calls of `nowait_sys`.
 pub(crate) unsafe fn answer(nr: i64, args: [usize; 6]) -> isize {
     match here() {
@@ -290,9 +297,32 @@ unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::tim
     let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
     machine.call(me, "nanosleep", |cpu| {
         let until = cpu.now + ns;
-        while cpu.now < until {
-            cpu.sleep(Key::Time, Some(until));
-        }
+        cpu.sleep_until(until);
+    });
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_nanosleep(
+    clock: libc::clockid_t,
+    flags: c_int,
+    time: *const libc::timespec,
+    left: *mut libc::timespec,
+) -> c_int {
+    let Some((machine, me)) = here() else {
+        let sleep = real!(
+            c"clock_nanosleep"
+                as fn(libc::clockid_t, c_int, *const libc::timespec, *mut libc::timespec)
+        );
+        // SAFETY: the caller's arguments.
+        return unsafe { sleep(clock, flags, time, left) };
+    };
+    // SAFETY: the caller's.
+    let time = unsafe { *time };
+    let ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+    machine.call(me, "clock_nanosleep", |cpu| {
+        let from = if flags & libc::TIMER_ABSTIME == 0 { cpu.now } else { 0 };
+        cpu.sleep_until(from + ns);
     });
     0
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! Machine    a run: main thread, clock, kernel, and what went wrong
 //!   interpose  where code meets the kernel: the C library's functions, and sys::raw
-//!   faults     devices that fail, and a power cut, as a program asks for them
+//!   faults     devices that fail, and power cuts, as a program asks for them
 //!   process    a run that is a process of its own
 //!   schedule   which thread runs, and how far the time is
 //!   kernel     the system calls, as far as the engine needs them
@@ -31,7 +31,7 @@ mod kernel;
 pub mod process;
 mod schedule;
 
-pub use faults::{cut_power_after, cut_power_now, set_faults};
+pub use faults::{give_up_with_threads, left_after_cut, set_faults};
 pub use interpose::note;
 pub use nowait_sim::Failure;
 pub use schedule::{Machine, Report};

@@ -1,6 +1,6 @@
 //! Which thread runs, and how far the time is.
 
-use crate::{faults::Cut, interpose, kernel::Kernel};
+use crate::{interpose, kernel::Kernel};
 use nowait_sim::{Failure, Faults, Prng};
 use nowait_sys::raw;
 use std::{
@@ -18,6 +18,8 @@ use std::{
 pub(crate) struct Rates {
     /// Another thread goes on at a system call.
     pub(crate) switch: u32,
+    /// Another thread goes on where a lock is taken.
+    pub(crate) lock: u32,
     /// A page is cached when a read that must not wait asks for it.
     pub(crate) cached: u32,
     /// A transfer comes short.
@@ -32,6 +34,7 @@ impl Rates {
         let transfers = [1_000, 100_000, 10_000_000];
         Rates {
             switch: [20_000, 200_000, 700_000][prng.index(3)],
+            lock: [0, 5_000, 100_000][prng.index(3)],
             cached: [0, 500_000, 1_000_000][prng.index(3)],
             short: prng.swarm_ppm(100_000),
             transfer_ns: transfers[prng.index(transfers.len())],
@@ -116,7 +119,8 @@ pub(crate) struct World {
     pub(crate) kernel: Kernel,
     /// How the devices fail.
     pub(crate) faults: Faults,
-    pub(crate) cut: Option<Cut>,
+    /// Rings give up what waits in them for a thread that ends.
+    pub(crate) gives_up: bool,
     threads: Vec<Thread>,
     running: usize,
     /// By time; of equal ones the first is first.
@@ -165,14 +169,13 @@ impl World {
         self.threads[running].table = table;
     }
 
+    pub(crate) fn running(&self) -> usize {
+        self.running
+    }
+
     pub(crate) fn name_thread(&mut self, name: String) {
         let running = self.running;
         self.threads[running].name = name;
-    }
-
-    /// Returns how many system calls there have been.
-    pub(crate) fn calls(&self) -> u64 {
-        self.report.calls
     }
 
     pub(crate) fn has_ended(&self, id: usize) -> bool {
@@ -286,6 +289,13 @@ impl Cpu<'_> {
         until.is_none_or(|until| self.now < until)
     }
 
+    /// Sleeps until that time has come.
+    pub(crate) fn sleep_until(&mut self, ns: u64) {
+        while self.now < ns {
+            self.sleep(Key::Time, Some(ns));
+        }
+    }
+
     /// Lets another thread go on, or this one.
     pub(crate) fn yield_now(&mut self) {
         self.hand_over();
@@ -361,7 +371,7 @@ impl Machine {
         seed: u64,
         main: impl FnOnce() -> T + Send + 'static,
     ) -> (Arc<Machine>, JoinHandle<T>, mpsc::Receiver<Result<(), Failure>>) {
-        raw::answered_by(interpose::answer);
+        raw::answered_by(interpose::answer, interpose::pause);
         interpose::take_panics();
         let mut prng = Prng::new(seed);
         let rates = Rates::draw(&mut prng);
@@ -372,7 +382,7 @@ impl Machine {
             now: 1_000_000_000,
             kernel: Kernel::default(),
             faults: Faults::none(),
-            cut: None,
+            gives_up: false,
             threads: Vec::new(),
             running: 0,
             events: Vec::new(),
@@ -417,6 +427,9 @@ impl Machine {
     pub(crate) fn end_thread(&self, id: usize) {
         let mut world = self.lock();
         world.note(|| "ends".to_owned());
+        if world.gives_up {
+            world.give_up_entries_of(id);
+        }
         world.threads[id].state = State::Ended;
         world.wake(Key::End(id), usize::MAX);
         match world.choose() {
@@ -428,6 +441,24 @@ impl Machine {
             }
             None if world.threads.iter().all(|it| it.state == State::Ended) => world.ends(Ok(())),
             None => world.hang(),
+        }
+    }
+
+    /// Lets another thread go on, perhaps: this one is about to take a lock.
+    pub(crate) fn pause(&self, id: usize) {
+        let _outside = interpose::Outside::enter();
+        let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
+        let rate = cpu.rates.lock;
+        if rate > 0 && cpu.prng.chance(rate) {
+            cpu.threads[id].call = "a lock";
+            if cpu.prng.chance(500_000) {
+                cpu.yield_now();
+            } else {
+                // As long as a transfer may take, for others to do much meanwhile.
+                let until = cpu.now + cpu.drawn_time();
+                cpu.sleep(Key::Time, Some(until));
+            }
+            cpu.threads[id].call = "user code";
         }
     }
 
@@ -445,7 +476,6 @@ impl Machine {
         let cost = cpu.prng.range(50..=1_000);
         cpu.now += cost;
         cpu.threads[id].call = name;
-        cpu.cut_power_if_due();
         if cpu.report.calls > CALLS_MAX {
             cpu.fail("runs in circles: too many system calls".to_owned());
             cpu.stop();

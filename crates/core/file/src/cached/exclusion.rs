@@ -22,7 +22,10 @@ use crate::{
 use nowait_block::bio::Descriptor;
 use nowait_cache::{Change, SyncLevel};
 use nowait_retry::WaitEntry;
-use nowait_sys::{Errno, file};
+use nowait_sys::{
+    Errno, file,
+    mistake::{self, Mistake},
+};
 use std::{ops::Range, sync::Arc, task::Waker};
 
 /// Keeps requests to a user file waiting while something else changes it. When it is dropped, the
@@ -92,6 +95,7 @@ impl UserFile {
         }
         // All that is behind the smaller end, before and after.
         let from = bytes.min(self.cached.size());
+        let from = if mistake::makes(Mistake::CutOutOfOrder) { u64::MAX } else { from };
         let ticket = wait_for_turn(engine, self, from..u64::MAX, Access::Write);
         let mut change = Change::cut(&self.cached, bytes);
         let cut = run_change(engine, &mut change)

@@ -172,10 +172,14 @@ impl UserFile {
         if !self.version().is_ok_and(changed) {
             return;
         }
+        let early = mistake::makes(Mistake::LookTooEarly).then(|| self.version());
         if let Some(ticket) = engine.orders().enter_if_free(self.key) {
             let mut look = Change::look(&self.cached);
             if run_change(engine, &mut look).is_ok() {
-                self.take_as_it_is(look);
+                match early {
+                    Some(Ok(then)) => look.finish(then.stat.size as u64),
+                    _ => self.take_as_it_is(look),
+                }
             }
             leave(engine, &ticket);
         }

@@ -61,7 +61,7 @@ pub(super) struct Transfers {
 
 impl World {
     /// Draws how long something takes.
-    pub(super) fn drawn_time(&mut self) -> u64 {
+    pub(crate) fn drawn_time(&mut self) -> u64 {
         let longest = self.rates.transfer_ns;
         self.prng.range(1..=longest)
     }

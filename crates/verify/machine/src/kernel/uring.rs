@@ -129,6 +129,8 @@ struct Request {
     user_data: u64,
     /// Held to its end.
     id: Option<OpenId>,
+    /// The thread that entered the ring with it.
+    thread: usize,
 }
 
 impl Ring {
@@ -307,6 +309,18 @@ impl World {
         woken.len()
     }
 
+    /// Gives up what waits on behalf of a thread that ends.
+    pub(crate) fn give_up_entries_of(&mut self, thread: usize) {
+        let mut given_up = Vec::new();
+        for ring in self.kernel.rings.0.values_mut() {
+            let of_it = |it: &mut Waiting| it.request.thread == thread;
+            given_up.extend(ring.waiting.extract_if(.., of_it).map(|it| it.request));
+        }
+        for request in given_up {
+            self.complete_entry(request, Err(libc::ECANCELED));
+        }
+    }
+
     fn cancel_entry(&mut self, ring: usize, user_data: u64) -> Answer {
         let Some(of) = self.kernel.rings.0.get_mut(&ring) else { return Err(libc::ENOENT) };
         let found = of.waiting.iter().position(|it| it.request.user_data == user_data);
@@ -448,15 +462,15 @@ fn await_completions(
 
 fn begin(cpu: &mut Cpu<'_>, ring: usize, sqe: &Sqe) {
     let has_file = !matches!(sqe.opcode, op::NOP | op::ASYNC_CANCEL | op::FUTEX_WAIT);
-    let user_data = sqe.user_data;
+    let (user_data, thread) = (sqe.user_data, cpu.running());
     let id = match has_file.then(|| cpu.opened(sqe.fd as usize)).transpose() {
         Ok(id) => id,
         Err(errno) => {
-            return cpu.complete_entry(Request { ring, user_data, id: None }, Err(errno));
+            return cpu.complete_entry(Request { ring, user_data, id: None, thread }, Err(errno));
         }
     };
     id.into_iter().for_each(|id| cpu.refer(id));
-    let request = Request { ring, user_data, id };
+    let request = Request { ring, user_data, id, thread };
     match (sqe.opcode, id) {
         (op::NOP, _) => cpu.complete_entry(request, Ok(0)),
         (op::ASYNC_CANCEL, _) => {

@@ -18,7 +18,7 @@ use nowait_sys::{
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
 };
@@ -45,6 +45,11 @@ struct Program {
     context: Arc<Context>,
     counter: EventFd,
     direct: bool,
+    /// A thread cancels requests.
+    cancels: bool,
+    /// The submitters' descriptors, where rings give requests up with their threads: what was given
+    /// up is asked for again by its descriptor.
+    kept: Option<Mutex<Vec<Fd>>>,
     asked: Mutex<HashMap<u64, Asked>>,
     next: AtomicU64,
     next_block: AtomicU64,
@@ -54,7 +59,7 @@ struct Program {
 
 impl Program {
     fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Asked>> {
-        self.asked.lock().unwrap()
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Draws a request, and takes its memory in before it can end.
@@ -104,7 +109,10 @@ impl Program {
             }
             submission.finish();
         }
-        drop(file);
+        match &self.kept {
+            Some(kept) => kept.lock().unwrap().push(file),
+            None => drop(file),
+        }
         self.submitters.fetch_sub(1, SeqCst);
     }
 
@@ -118,7 +126,10 @@ impl Program {
             Some(_) => event.res == BLOCK as i64,
             None => event.res >= 0,
         };
-        assert!(done || cancelled, "{event:?}");
+        // Of a direct read the file is not looked up, so that it cannot be asked for again.
+        let may_be_given_up = self.kept.is_some() && it.kind == Kind::Read;
+        let may_be_cancelled = self.cancels || self.destroyed.load(SeqCst) || may_be_given_up;
+        assert!(done || cancelled && may_be_cancelled, "{event:?} of {:?}", it.kind);
         if cancelled {
             it.block = None;
         }
@@ -159,6 +170,14 @@ impl Program {
         asked.iter().filter(|(_, it)| it.ends == 0).map(|(name, it)| (*name, it.kind)).collect()
     }
 
+    /// Has the file to itself now and then: direct writes wait for that.
+    fn hold_up(_: &Program, mut prng: Prng) {
+        let file = inspect::open(c"/file", O_RDWR, 0).unwrap();
+        for _ in 0..prng.index(10) {
+            nowait_sys::file::set_len(file.raw(), BLOCKS * BLOCK as u64).unwrap();
+        }
+    }
+
     fn cancel(&self, mut prng: Prng) {
         for _ in 0..prng.index(10) {
             let name = prng.below(self.next.load(SeqCst) + 1);
@@ -179,16 +198,23 @@ pub(crate) fn program(seed: u64) {
     nowait_sys::file::set_len(file.raw(), BLOCKS * BLOCK as u64).unwrap();
     let cached = prng.chance(300_000).then(|| UserFile::open(&engine, file.raw()).unwrap());
     let submitters = prng.range(1..=8);
+    let gives_up = prng.chance(300_000);
+    if gives_up {
+        nowait_machine::give_up_with_threads();
+    }
     let program = Arc::new(Program {
         context: Context::new(&engine, 1, 16).unwrap(),
         counter: EventFd::new().unwrap(),
         direct: prng.chance(500_000),
+        cancels: seed.is_multiple_of(4),
+        kept: gives_up.then(Mutex::default),
         asked: Mutex::default(),
         next: AtomicU64::new(1),
         next_block: AtomicU64::new(0),
         submitters: AtomicU64::new(submitters),
         destroyed: AtomicBool::new(false),
     });
+    let holds_up = prng.chance(300_000);
     let mut threads = Vec::new();
     let mut spawn = |work: fn(&Program, Prng)| {
         let (program, prng) = (program.clone(), prng.fork());
@@ -196,7 +222,10 @@ pub(crate) fn program(seed: u64) {
     };
     (0..submitters).for_each(|_| spawn(Program::submit));
     (0..=seed % 3).for_each(|_| spawn(Program::wait));
-    if seed.is_multiple_of(4) {
+    if holds_up {
+        spawn(Program::hold_up);
+    }
+    if program.cancels {
         spawn(Program::cancel);
     }
     if seed.is_multiple_of(5) {
@@ -206,8 +235,7 @@ pub(crate) fn program(seed: u64) {
             program.context.destroy().unwrap();
         });
     }
-    let unwind = |panic| std::panic::resume_unwind(panic);
-    threads.into_iter().for_each(|thread| thread.join().unwrap_or_else(unwind));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     if !program.destroyed.load(SeqCst) {
         program.context.destroy().unwrap();
     }
@@ -222,7 +250,7 @@ pub(crate) fn program(seed: u64) {
         assert_eq!(count, Ok(BLOCK));
         let is_written = *found == *it.memory;
         // One that was cancelled has no event when the context is destroyed.
-        let may_be_cancelled = seed.is_multiple_of(4) && it.ends == 0;
+        let may_be_cancelled = program.cancels && it.ends == 0;
         assert!(is_written || may_be_cancelled, "request {name} has written block {block}");
     }
     drop(cached);

@@ -14,8 +14,9 @@ use nowait_machine::note;
 use nowait_sim::{Faults, Prng};
 use nowait_sys::Errno;
 use std::{
+    ffi::CStr,
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -32,6 +33,8 @@ struct Setup {
     first: CacheMode,
     /// Devices fail.
     faulty: bool,
+    /// What is lost when the power fails.
+    power: Faults,
 }
 
 impl Setup {
@@ -50,8 +53,13 @@ impl Setup {
             true => all.to_vec(),
             false => vec![all[prng.index(3)]],
         };
-        let faulty = prng.chance(300_000);
-        Setup { nowait, model: Model::new(PAGES), modes, first, faulty }
+        let (faulty, power) = (prng.chance(300_000), Faults::swarm(prng));
+        Setup { nowait, model: Model::new(PAGES), modes, first, faulty, power }
+    }
+
+    /// Judges what would be left if the power failed now.
+    fn judge_cut(&self) {
+        self.model.judge_left(&nowait_machine::left_after_cut(PATH, &self.power));
     }
 
     /// Takes the result of a request; `None`: the device has failed it, as it may.
@@ -150,6 +158,7 @@ impl Actor {
                 return false;
             }
         }
+        self.setup.judge_cut();
         true
     }
 
@@ -251,15 +260,18 @@ impl Actor {
             left = self.prng.index(left + 1);
         }
         // What is not known to have succeeded may not have.
-        let mut unknown =
-            if left < queue.len() && self.setup.faulty { pages.clone() } else { vec![] };
+        let is_unknown = left < queue.len() && self.setup.faulty;
+        let mut unknown = if is_unknown { pages.clone() } else { vec![] };
         let mut ended = 0;
         while ended < left {
             let min = self.prng.index(left - ended + 1);
             let reap = |completion: Completion<Tag, AlignedBuffer>| match completion.tag {
                 Tag::Sync => drop(self.synced(completion.result, Some(&promise))),
                 Tag::Durable(page, version) => match self.synced(completion.result, None) {
-                    true => self.setup.model.is_durable(page, version),
+                    true => {
+                        self.setup.model.is_durable(page, version);
+                        self.setup.judge_cut();
+                    }
                     false => unknown.push(page),
                 },
                 Tag::Write(page) => match self.setup.expected(completion.result) {
@@ -270,6 +282,10 @@ impl Actor {
             ended += queue.reap(min, None, reap).unwrap();
         }
         drop(queue);
+        if is_unknown {
+            // What a sync has failed with went with its completion.
+            self.setup.model.has_failed(&mut self.told);
+        }
         pages.retain(|page| !unknown.contains(page));
         pages.iter().for_each(|page| self.setup.model.end_write(*page));
     }
@@ -322,7 +338,60 @@ fn truncate_once(setup: &Setup, prng: &mut Prng, file: &File, step: u64) -> Opti
     let mut back = AlignedBuffer::zeroed(PAGE as usize);
     setup.expected(file.read_exact_at(&mut back, end))?;
     assert_eq!(*back, *bytes, "what was appended");
-    setup.expected(file.set_len(end))
+    if prng.chance(500_000) {
+        setup.expected(file.sync_data())?;
+        std::thread::yield_now();
+        setup.expected(file.read_exact_at(&mut back, end))?;
+        assert_eq!(*back, *bytes, "what was appended and synced");
+    }
+    match setup.modes == [CacheMode::User] && prng.chance(500_000) {
+        true => cut_behind_a_write(setup, prng, file, end),
+        false => setup.expected(file.set_len(end)),
+    }
+}
+
+/// A cut waits for a write beyond the new end that was submitted before it, and cuts it off.
+fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> Option<()> {
+    let mut queue: Queue<(), AlignedBuffer> = setup.nowait.queue(1).unwrap();
+    let bytes = AlignedBuffer::zeroed(PAGE as usize);
+    let submitted = match prng.chance(500_000) {
+        true => queue.write_durable(file, bytes, end, ()),
+        false => queue.write(file, bytes, end, ()),
+    };
+    submitted.unwrap();
+    queue.submit();
+    let cut = setup.expected(file.set_len(end));
+    let mut written = None;
+    queue.reap(1, None, |completion| written = setup.expected(completion.result)).unwrap();
+    cut.and(written)?;
+    assert_eq!(file.size().unwrap(), end, "cut off behind the write");
+    assert_eq!(bytes_to_the_end(setup, file, end)?, 0);
+    cut
+}
+
+/// Opens another file again and again, and empties it in doing so, whatever is cached of it.
+fn empty(setup: &Setup, mut prng: Prng) {
+    const PATH: &str = "/emptied";
+    let open = |prng: &mut Prng, truncate| {
+        let all = [CacheMode::User, CacheMode::Host, CacheMode::Direct];
+        let mut options = OpenOptions::new();
+        options = options.read(true).write(true).create(true).truncate(truncate);
+        setup.expected(options.cache(all[prng.index(3)]).open(&setup.nowait, PATH))
+    };
+    let Some(mut older) = open(&mut prng, false) else { return };
+    for step in 0..6 {
+        let mut bytes = AlignedBuffer::zeroed(PAGE as usize);
+        bytes.fill(step as u8 | 1);
+        if setup.expected(older.write_all_at(&bytes, prng.below(4) * PAGE)).is_none() {
+            return;
+        }
+        let Some(newer) = open(&mut prng, true) else { return };
+        assert_eq!(newer.size().unwrap(), 0, "an open has emptied it");
+        assert_eq!(bytes_to_the_end(setup, &older, 0).unwrap_or(0), 0, "for others, too");
+        older = newer;
+    }
+    drop(older);
+    assert!(contents(c"/emptied").is_empty(), "it was emptied, and not written to again");
 }
 
 /// Counts the bytes that can be read from an offset on: a device may give fewer at a time.
@@ -338,8 +407,8 @@ fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
 }
 
 /// Reads the file past everything, when all is closed.
-fn contents() -> Vec<u8> {
-    let fd = nowait_sys::inspect::open(c"/file", 0, 0).unwrap();
+fn contents(path: &CStr) -> Vec<u8> {
+    let fd = nowait_sys::inspect::open(path, 0, 0).unwrap();
     let size = nowait_sys::file::stat(fd.raw()).unwrap().size as usize;
     let mut bytes = vec![0; size];
     let mut done = 0;
@@ -367,19 +436,13 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// What was promised when the power failed, and what was left then.
-type AtCut = Arc<Mutex<Option<(Model, Vec<u8>)>>>;
-
-/// Has the power fail at some time of the run; what was promised then is kept for the end.
-fn cut_power(setup: &Arc<Setup>, prng: &mut Prng) -> AtCut {
-    let at_cut = AtCut::default();
-    let faults = Faults::swarm(prng);
-    let calls = [prng.below(1_500), u64::MAX / 2][prng.index(2)];
-    let (kept, of) = (at_cut.clone(), setup.clone());
-    nowait_machine::cut_power_after(calls, PATH, faults, move |left| {
-        *kept.lock().unwrap() = Some((of.model.as_it_is(), left));
-    });
-    at_cut
+/// Has the power fail now and then, whatever the others do.
+fn cut_power(setup: &Setup, mut prng: Prng) {
+    for _ in 0..10 {
+        // By the clock of the machine.
+        std::thread::park_timeout(Duration::from_nanos(prng.below(30_000_000)));
+        setup.judge_cut();
+    }
 }
 
 /// Runs it on the machine that calls this.
@@ -393,7 +456,6 @@ pub(crate) fn program(seed: u64) {
     if setup.faulty {
         nowait_machine::set_faults(faults(&mut prng));
     }
-    let at_cut = cut_power(&setup, &mut prng);
     let actors = prng.range(1..=3);
     let mut threads: Vec<_> = (0..actors)
         .map(|number| {
@@ -405,6 +467,12 @@ pub(crate) fn program(seed: u64) {
         let (setup, prng) = (setup.clone(), prng.fork());
         threads.push(std::thread::spawn(move || truncate(&setup, prng, STEPS / 3)));
     }
+    if prng.chance(300_000) {
+        let (setup, prng) = (setup.clone(), prng.fork());
+        threads.push(std::thread::spawn(move || empty(&setup, prng)));
+    }
+    let (of, fork) = (setup.clone(), prng.fork());
+    threads.push(std::thread::spawn(move || cut_power(&of, fork)));
     let (of, reads) = (setup.clone(), prng.below(20));
     threads.push(std::thread::spawn(move || {
         let mut page = AlignedBuffer::zeroed(PAGE as usize);
@@ -413,17 +481,13 @@ pub(crate) fn program(seed: u64) {
         }
         drop(first);
     }));
-    let ends: Vec<_> = threads.into_iter().map(std::thread::JoinHandle::join).collect();
-    let unwind = |panic| std::panic::resume_unwind(panic);
-    ends.into_iter().for_each(|end| end.unwrap_or_else(unwind));
-    nowait_machine::cut_power_now();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    setup.judge_cut();
     nowait_machine::set_faults(Faults::none());
     let setup = Arc::into_inner(setup).expect("all threads have ended");
     drop(setup.nowait);
     match setup.faulty {
-        true => setup.model.judge_left(&contents()),
-        false => setup.model.judge(&contents()),
+        true => setup.model.judge_left(&contents(c"/file")),
+        false => setup.model.judge(&contents(c"/file")),
     }
-    let (promised, left) = at_cut.lock().unwrap().take().expect("the power has failed");
-    promised.judge_left(&left);
 }

@@ -22,7 +22,7 @@ struct Page {
     durable: usize,
 }
 
-/// All pages; or what they were when the power failed.
+/// All pages.
 pub(crate) struct Model(Mutex<State>);
 
 #[derive(Clone, Debug)]
@@ -55,12 +55,6 @@ impl Model {
         let page = Page { versions: vec![0], ended: 0, durable: 0 };
         let told = Told(vec![0; pages as usize]);
         Model(Mutex::new(State { pages: vec![page; pages as usize], next: 1, told }))
-    }
-
-    /// Copies it while no thread runs.
-    pub(crate) fn as_it_is(&self) -> Model {
-        let pages = self.0.try_lock().expect("no system call is made with it locked");
-        Model(Mutex::new(pages.clone()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
