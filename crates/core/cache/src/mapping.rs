@@ -388,9 +388,10 @@ impl Mapping {
     /// waited are added to `woken`; kick them when the whole run has ended.
     pub fn written(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
-        folio.note_result(result);
         self.cache.writing.fetch_sub(folio.pages(), Relaxed);
         let mut lock = self.lock.lock();
+        // With ERROR, under the lock: a sync that sees the mark of an earlier failure finds why.
+        folio.note_result(result);
         if result.is_err() {
             let before = folio.set(DIRTY | ERROR);
             self.failed.fetch_add(u32::from(!before.is_error()), Relaxed);

@@ -337,6 +337,27 @@ fn loom_a_sync_that_sees_the_end_of_a_writeback_sees_how_it_ended() {
     failed_writeback(|mapping, id| mapping.written(id, Err(Errno::IO), &mut Vec::new()));
 }
 
+/// A sync looks at a folio that could not be written, and is written again.
+#[test]
+fn loom_a_sync_that_sees_an_older_failure_sees_why() {
+    loom::model(|| {
+        let cache = Cache::with_frames(1);
+        let mapping = Mapping::new(&cache);
+        let id = fill(&mapping, 0);
+        mapping.find_to_write(0).unwrap().1.unwrap();
+        mapping.changed(id, &mut Vec::new());
+        for result in [Err(Errno::IO), Ok(())] {
+            let _ = mapping.start_writeback(0, 0, Tag::Dirty, 1, &mut Vec::new());
+            let device = mapping.clone();
+            let device = thread::spawn(move || device.written(id, result, &mut Vec::new()));
+            let error = mapping.write_error(0, 0);
+            assert!(matches!(error, None | Some(Errno::IO)), "{error:?}");
+            device.join().unwrap();
+        }
+        assert_eq!(mapping.write_error(0, 0), None);
+    });
+}
+
 #[test]
 #[should_panic(expected = "the sync misses the error")]
 fn loom_canary_an_end_that_is_counted_before_its_error() {
