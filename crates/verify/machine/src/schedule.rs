@@ -234,6 +234,10 @@ impl World {
         self.ends(Err(Failure { seed: self.seed, message, trace }));
     }
 
+    fn is_over(&self) -> bool {
+        self.over.is_none()
+    }
+
     /// Says that the run is over.
     pub(crate) fn ends(&mut self, end: Result<(), Failure>) {
         let _outside = interpose::Outside::enter();
@@ -402,10 +406,10 @@ impl Machine {
         (machine, main, end)
     }
 
-    /// Ends the run, and the calling thread with it.
-    pub(crate) fn fail(&self, message: String) -> ! {
+    /// Ends the run. The calling thread, which panics, is stopped at its next system call: not
+    /// here, where it holds the lock of the panic hook.
+    pub(crate) fn fail(&self, message: String) {
         self.lock().fail(message);
-        stop()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
@@ -426,6 +430,10 @@ impl Machine {
     /// Ends the running thread: another goes on.
     pub(crate) fn end_thread(&self, id: usize) {
         let mut world = self.lock();
+        if world.is_over() {
+            drop(world);
+            stop()
+        }
         world.note(|| "ends".to_owned());
         if world.gives_up {
             world.give_up_entries_of(id);
@@ -472,6 +480,9 @@ impl Machine {
         const CALLS_MAX: u64 = 200_000;
         let _outside = interpose::Outside::enter();
         let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
+        if cpu.is_over() {
+            cpu.stop();
+        }
         cpu.report.calls += 1;
         let cost = cpu.prng.range(50..=1_000);
         cpu.now += cost;
