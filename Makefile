@@ -84,7 +84,7 @@ sanitize: setup ## Run the tests under the address and thread sanitizers
 fuzz: setup ## Fuzz each target for FUZZ_SECONDS (60)
 	@$(X) ci fuzz
 
-soak: setup ## Random operations at length: real files, then SOAK_SEEDS (20000) of the simulator
+soak: setup ## Random operations at length: real files, two simulations (SOAK_SEEDS of one)
 	@$(X) ci soak
 
 clean: ## Remove everything that was built

@@ -240,21 +240,22 @@ fn loom(context: &Context) -> Result<End> {
 
 /// The whole engine on a simulated machine.
 fn simulated(context: &Context) -> Result<End> {
-    let set = |mut command: Command| {
-        command
-            .env("RUSTFLAGS", "--cfg simulated")
-            .env("CARGO_TARGET_DIR", own_target("simulated"))
-            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
-        command
-    };
-    let package = ["-p", "nowait-machine"];
-    let lint = [&["clippy"], &package[..], &["--all-targets", "--", "-D", "warnings"]].concat();
-    context.plain(set(context.cargo(&lint)))?;
-    let mut test = set(context.cargo(&[&["test"], &package[..]].concat()));
+    let lint = &["clippy", "-p", "nowait-machine", "--all-targets", "--", "-D", "warnings"];
+    context.plain(on_the_machine(context.cargo(lint)))?;
+    let mut test = on_the_machine(context.cargo(&["test", "-p", "nowait-machine"]));
     if let Some(commit) = commit() {
         test.env("SIM_COMMIT", commit);
     }
     context.tests(test)
+}
+
+/// Has a command build for the simulated machine.
+fn on_the_machine(mut command: Command) -> Command {
+    command
+        .env("RUSTFLAGS", "--cfg simulated")
+        .env("CARGO_TARGET_DIR", own_target("simulated"))
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+    command
 }
 
 fn miri(context: &Context) -> Result<End> {
@@ -376,7 +377,8 @@ fn show_files(folder: &Path, log: &Log) {
     }
 }
 
-/// Random operations on real files, 10,000 seeds on each backend; then many seeds of the simulator,
+/// Random operations on real files, 10,000 seeds on each backend; then as many of the programs on
+/// the simulated machine, and all its mistakes that can be found; then many seeds of the simulator,
 /// optimised, from one that the commit chooses.
 fn soak(context: &Context) -> Result<End> {
     let mut files = context.cargo(&["test", "-p", "nowait", "--test", "random"]);
@@ -384,6 +386,9 @@ fn soak(context: &Context) -> Result<End> {
         files.env("NOWAIT_SEEDS", "10000");
     }
     context.tests(files)?;
+    let mut machine = on_the_machine(context.cargo(&["test", "-p", "nowait-machine"]));
+    machine.env("SEEDS", "10000").env("MISTAKE_SEEDS", "4000");
+    context.tests(machine)?;
     let seed = env::var("SIM_SEED").ok().or_else(commit).unwrap_or_else(|| String::from("0"));
     let seeds = env::var("SOAK_SEEDS").unwrap_or_else(|_| String::from("20000"));
     let mut command = context.cargo(&["run", "--release", "-p", "nowait-simulator", "--"]);
