@@ -541,7 +541,7 @@ impl Engine {
     /// Says that a request was kicked on a thread that does not run it.
     pub(crate) fn has_kicked(&self) {
         match (&self.driver, &self.cleaner) {
-            _ if mistake::makes(Mistake::KickNobody) => {}
+            _ if mistake::makes(Mistake::KickNoThread) => {}
             (Some(driver), _) => driver.has_kicked(),
             (None, Some(cleaner)) => cleaner.has_kicked(),
             (None, None) => {}

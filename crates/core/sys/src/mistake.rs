@@ -9,7 +9,7 @@ pub enum Mistake {
     /// A request that is registered while its context is destroyed is not cancelled.
     RegisterTooLate = 1,
     /// A kick on a thread that runs none wakes no other.
-    KickNobody,
+    KickNoThread,
     /// The last close of a cached file gives up what others have written meanwhile.
     AbandonAtClose,
     /// What makes a cached file dirty leaves no reference to it.
@@ -55,7 +55,7 @@ impl Mistake {
     /// All of them.
     pub const ALL: [Mistake; 21] = [
         Mistake::RegisterTooLate,
-        Mistake::KickNobody,
+        Mistake::KickNoThread,
         Mistake::AbandonAtClose,
         Mistake::KeepNothing,
         Mistake::CommitForOthers,

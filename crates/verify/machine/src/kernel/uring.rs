@@ -155,7 +155,7 @@ impl Ring {
             let tail = self.word(at::CQ_TAIL).load(Acquire);
             let index = tail & self.word(at::CQ_MASK).load(Acquire);
             let place = self.base + at::CQES as usize + 16 * index as usize;
-            // SAFETY: in the ring's mapping; nobody reads it before the tail says so.
+            // SAFETY: in the ring's mapping; no thread reads it before the tail covers it.
             unsafe { (place as *mut Cqe).write(cqe) };
             self.word(at::CQ_TAIL).store(tail.wrapping_add(1), Release);
         }

@@ -33,7 +33,7 @@ const POLLIN: u16 = 1;
 const ROUNDS_MAX: u64 = 3_000;
 
 /// A request: its memory, and how often it has ended.
-struct Asked {
+struct Request {
     memory: AlignedBuffer,
     kind: Kind,
     block: Option<u64>,
@@ -50,7 +50,7 @@ struct Program {
     /// The submitters' descriptors, where rings give requests up with their threads: what was given
     /// up is asked for again by its descriptor.
     kept: Option<Mutex<Vec<Fd>>>,
-    asked: Mutex<HashMap<u64, Asked>>,
+    asked: Mutex<HashMap<u64, Request>>,
     next: AtomicU64,
     next_block: AtomicU64,
     submitters: AtomicU64,
@@ -58,7 +58,7 @@ struct Program {
 }
 
 impl Program {
-    fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Asked>> {
+    fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Request>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,7 +84,7 @@ impl Program {
             }
             _ => Segments::NONE,
         };
-        self.asked().insert(name, Asked { memory, kind, block, ends: 0 });
+        self.asked().insert(name, Request { memory, kind, block, ends: 0 });
         // SAFETY: the memory goes at the end of the program.
         let command =
             unsafe { Command::new(kind, (fd, open_for(fd).unwrap()), segments, offset as i64) };

@@ -4,7 +4,7 @@
 //! A page is written by one thread only, so that a read is judged exactly: it may find what was
 //! there when it began, or what was begun before it ended. The pages behind a bound belong to a
 //! thread that truncates. In the end the file is what was written last.
-use crate::model::{Model, PAGE, Promise, Told};
+use crate::model::{LossesReported, Model, PAGE, Promise};
 use futures_lite::future::{self, block_on};
 use nowait::{
     Advice, AlignedBuffer, AsyncFile, BackendChoice, CacheMode, Completion, Error, File, Nowait,
@@ -93,7 +93,7 @@ struct Actor {
     prng: Prng,
     file: File,
     /// What this open was told of lost data.
-    told: Told,
+    told: LossesReported,
     own: Vec<u64>,
 }
 

@@ -30,13 +30,13 @@ struct State {
     pages: Vec<Page>,
     next: u64,
     /// What opens were told of so far: those made later are not told again.
-    told: Told,
+    told: LossesReported,
 }
 
 /// What an open was told: versions of each page up to here may be lost, and no later sync by the
 /// same open promises them.
 #[derive(Clone, Debug)]
-pub(crate) struct Told(Vec<usize>);
+pub(crate) struct LossesReported(Vec<usize>);
 
 /// What a sync promises if it succeeds: so many versions of each page.
 pub(crate) struct Promise {
@@ -45,7 +45,7 @@ pub(crate) struct Promise {
 }
 
 /// What a read may find: from which version on, for each page.
-pub(crate) struct Seen {
+pub(crate) struct LegalVersions {
     first: u64,
     ended: Vec<usize>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Seen {
 impl Model {
     pub(crate) fn new(pages: u64) -> Model {
         let page = Page { versions: vec![0], ended: 0, durable: 0 };
-        let told = Told(vec![0; pages as usize]);
+        let told = LossesReported(vec![0; pages as usize]);
         Model(Mutex::new(State { pages: vec![page; pages as usize], next: 1, told }))
     }
 
@@ -98,18 +98,18 @@ impl Model {
     }
 
     /// Returns what an open made now was told.
-    pub(crate) fn told(&self) -> Told {
+    pub(crate) fn told(&self) -> LossesReported {
         self.lock().told.clone()
     }
 
     /// A sync of these pages begins.
     pub(crate) fn begin_sync(&self, range: Range<u64>) -> Promise {
-        let Seen { first, ended } = self.begin_read(range);
+        let LegalVersions { first, ended } = self.begin_read(range);
         Promise { first, ended }
     }
 
     /// It has succeeded.
-    pub(crate) fn end_sync(&self, promise: &Promise, told: &Told) {
+    pub(crate) fn end_sync(&self, promise: &Promise, told: &LossesReported) {
         let mut pages = self.lock();
         for (index, ended) in promise.ended.iter().enumerate() {
             let page = promise.first as usize + index;
@@ -121,21 +121,21 @@ impl Model {
     }
 
     /// A sync has failed: what has been written so far may be lost, and the open was told.
-    pub(crate) fn has_failed(&self, told: &mut Told) {
+    pub(crate) fn has_failed(&self, told: &mut LossesReported) {
         let mut pages = self.lock();
         let all: Vec<usize> = pages.pages.iter().map(|page| page.versions.len() - 1).collect();
-        *told = Told(all);
+        *told = LossesReported(all);
         pages.told = told.clone();
     }
 
-    pub(crate) fn begin_read(&self, range: Range<u64>) -> Seen {
+    pub(crate) fn begin_read(&self, range: Range<u64>) -> LegalVersions {
         let pages = self.lock();
         let ended = range.clone().map(|page| pages.pages[page as usize].ended).collect();
-        Seen { first: range.start, ended }
+        LegalVersions { first: range.start, ended }
     }
 
     /// Judges what a read has found.
-    pub(crate) fn end_read(&self, seen: &Seen, bytes: &[u8]) {
+    pub(crate) fn end_read(&self, seen: &LegalVersions, bytes: &[u8]) {
         let pages = self.lock();
         for (index, (found, ended)) in bytes.chunks(PAGE as usize).zip(&seen.ended).enumerate() {
             let page = seen.first + index as u64;
