@@ -117,7 +117,7 @@ impl Reactor {
         engine: &Arc<nowait_file::Engine>,
         calls: &Arc<Calls>,
     ) -> Result<Reactor, Errno> {
-        let context = Context::new(engine, 0, DEPTH as u32)?;
+        let context = Context::over_open_files(engine, 0, DEPTH as u32)?;
         let (in_flight, calls) = (Arc::new(InFlightRequests::new(DEPTH)), calls.clone());
         let (events, next) = (Vec::new(), Next::Sleep(Deadline::NEVER));
         let (of, on) = (context.clone(), in_flight.clone());

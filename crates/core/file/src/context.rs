@@ -52,6 +52,8 @@ pub struct Context {
     pub(crate) history: DescriptorHints,
     depth: Depth,
     pub(crate) mode: SubmitMode,
+    /// The number of a request in flight means its file.
+    pub(crate) files_stay_open: bool,
     pub(crate) in_flight: InFlight,
     throttle: Throttle,
     /// No caller takes the events (the ring is read directly): the driver must bring them.
@@ -82,10 +84,29 @@ impl Context {
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
     pub fn new(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
+        Context::with_own_queue(engine, id, nr, false)
+    }
+
+    /// The same for a caller that keeps the descriptor of each transfer open until its event has
+    /// come. What the kernel ends short, or gives up, goes on then although the file was not looked
+    /// at: the number still means it.
+    ///
+    /// # Errors
+    /// Those of [`Context::new`].
+    pub fn over_open_files(engine: &Arc<Engine>, id: u32, nr: u32) -> Result<Arc<Context>, Errno> {
+        Context::with_own_queue(engine, id, nr, true)
+    }
+
+    fn with_own_queue(
+        engine: &Arc<Engine>,
+        id: u32,
+        nr: u32,
+        files_stay_open: bool,
+    ) -> Result<Arc<Context>, Errno> {
         engine.drop_deferred();
         let stats = Stats::new(engine.config().stats);
         let io = IoContext::new(id, slots(nr, engine.cpus()), stats)?;
-        let context = Context::make(engine, io, engine.own_queue());
+        let context = Context::make(engine, io, engine.own_queue(), files_stay_open);
         if let Some(queue) = &context.own {
             context.io.set_pump(Box::new(OwnPump::new(queue.clone(), &context)));
         }
@@ -99,13 +120,14 @@ impl Context {
     /// Those of [`Context::new`].
     pub fn with_sink(engine: &Arc<Engine>, id: u32, sink: Sink) -> Result<Arc<Context>, Errno> {
         let stats = Stats::new(engine.config().stats);
-        Ok(Context::make(engine, IoContext::with_sink(id, stats, sink)?, None))
+        Ok(Context::make(engine, IoContext::with_sink(id, stats, sink)?, None, false))
     }
 
     fn make(
         engine: &Arc<Engine>,
         io: IoContext,
         own: Option<Arc<dyn BlockBackend>>,
+        files_stay_open: bool,
     ) -> Arc<Context> {
         Arc::new(Context {
             io,
@@ -116,6 +138,7 @@ impl Context {
             history: DescriptorHints::default(),
             depth: Depth::default(),
             mode: engine.config().submit,
+            files_stay_open,
             in_flight: InFlight::default(),
             throttle: Throttle::new(engine.config().context_limits),
             engine_driven: AtomicBool::new(false),

@@ -325,7 +325,8 @@ impl FileOperation {
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
         let Some(carrier) = self.body.carrier() else { return false };
-        if !carrier.was_given_up(result) || !carrier.hold_late(&mut self.command, engine) {
+        let context = &self.target.context;
+        if !carrier.was_given_up(result) || !carrier.hold_late(&mut self.command, context) {
             return false;
         }
         carrier.route = engine.route_off_own_queue(endless);

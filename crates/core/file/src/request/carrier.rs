@@ -2,7 +2,7 @@
 
 use super::Iteration;
 use crate::{
-    Command, Engine,
+    Command, Context, Engine,
     command::open_for,
     hold::HeldFd,
     order::InodeKey,
@@ -87,28 +87,30 @@ impl Carrier {
     }
 
     /// Holds the file of a request on the own queue, which had only needed the number, to continue
-    /// it elsewhere. False: the application has closed or reused the number meanwhile, and the
-    /// result so far is the result.
-    pub(super) fn hold_late(&mut self, command: &mut Command, engine: &Engine) -> bool {
+    /// it elsewhere. False: the application has closed or reused the number meanwhile, or may have,
+    /// and the result so far is the result.
+    pub(super) fn hold_late(&mut self, command: &mut Command, context: &Context) -> bool {
+        let (engine, stays) = (context.engine(), context.files_stay_open);
         let held = if engine.holds().is_elsewhere() {
             // A thread of the engine has brought the completion: its table has other numbers.
             engine.holds().fetch(command.fd).and_then(|held| {
-                self.recognize(held.number()?, command)?;
+                self.recognize(held.number()?, command, stays)?;
                 self.held = Some(held);
                 Ok(())
             })
         } else {
-            let stat = self.recognize(command.fd, command);
+            let stat = self.recognize(command.fd, command, stays);
             stat.and_then(|stat| self.hold(engine, command, &stat))
         };
         held.is_ok()
     }
 
-    /// Looks whether `fd` is the file of this request, opened as it was.
-    fn recognize(&self, fd: i32, command: &mut Command) -> Result<Stat, Errno> {
+    /// Looks whether `fd` is the file of this request, opened as it was; `stays`: it means that
+    /// file as long as the request is in flight.
+    fn recognize(&self, fd: i32, command: &mut Command, stays: bool) -> Result<Stat, Errno> {
         let stat = file::stat(fd)?;
         let flags = open_for(fd)?;
-        let is_same = self.inode == Some((stat.dev, stat.ino));
+        let is_same = self.inode.map_or(stays, |key| key == (stat.dev, stat.ino));
         if !is_same || flags.bits() != command.flags.bits() {
             return Err(Errno::BADF);
         }

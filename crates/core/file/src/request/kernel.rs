@@ -95,11 +95,10 @@ impl KernelBody {
             return it.transferred();
         }
         if self.carrier.held.is_none() {
-            let engine = it.plug.engine();
-            if !self.carrier.hold_late(it.command, engine) {
+            if !self.carrier.hold_late(it.command, &it.target.context) {
                 return it.transferred();
             }
-            self.carrier.route = engine.async_route();
+            self.carrier.route = it.plug.engine().async_route();
         }
         self.dispatch(it)
     }

@@ -179,9 +179,21 @@ mod tests {
 
     /// A block of a new file, direct, and what a ring says of it that has given it up.
     fn given_up(kind: Kind, known: bool) -> (i64, Vec<u8>) {
+        ended_early(kind, known, Err(Errno::CANCELED), Context::new)
+    }
+
+    type MakeContext = fn(&Arc<Engine>, u32, u32) -> Result<Arc<Context>, Errno>;
+
+    /// The same for any first result.
+    fn ended_early(
+        kind: Kind,
+        known: bool,
+        first: Result<u32, Errno>,
+        make: MakeContext,
+    ) -> (i64, Vec<u8>) {
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
         let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
-        let context = Context::new(&engine, 0, 1).unwrap();
+        let context = make(&engine, 0, 1).unwrap();
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, [1; 4096]).unwrap();
@@ -208,7 +220,7 @@ mod tests {
         queue.commit();
         let pump = OwnPump::new(queue, &context);
         pump.wait(1, Deadline::NOW).unwrap();
-        let given_up = |it: &mut Completion| it.result = Err(Errno::CANCELED);
+        let given_up = |it: &mut Completion| it.result = first;
         let mut collected = pump.collected.lock();
         assert_eq!(collected.completions.len(), 1);
         collected.completions.iter_mut().for_each(given_up);
@@ -234,6 +246,16 @@ mod tests {
     fn what_a_ring_gave_up_is_asked_again_unseen() {
         assert_eq!(given_up(Kind::Write, true), (4096, vec![0; 4096]));
         assert_eq!(given_up(Kind::Read, true), (4096, vec![1; 4096]));
+    }
+
+    #[test]
+    fn a_short_read_of_a_file_that_stays_open_goes_on() {
+        let (make, half) = (Context::over_open_files as MakeContext, Ok(2048));
+        let (result, _) = ended_early(Kind::Read, false, half, make);
+        assert_eq!(result, 4096);
+        assert_eq!(ended_early(Kind::Read, false, Err(Errno::CANCELED), make).0, 4096);
+        let (result, _) = ended_early(Kind::Read, false, half, Context::new);
+        assert_eq!(result, 2048, "the number may mean another file by now");
     }
 
     /// A file in the engine's page cache, and what starts bios of the cache for it.
