@@ -31,6 +31,8 @@ pub struct Disk {
 struct QueueTag {
     tag: Tag,
     writes: bool,
+    /// How many bytes the transfer must move; a read has more memory where its blocks are larger.
+    needed: usize,
     /// What is written, until it is.
     _blocks: Option<Shared>,
 }
@@ -40,6 +42,8 @@ struct QueuedRequest {
     file: File,
     tag: Tag,
     what: What,
+    /// As in [`QueueTag`].
+    needed: usize,
     blocks: Option<Shared>,
 }
 
@@ -112,8 +116,20 @@ impl Memory {
     }
 }
 
-/// Finishes the memory of a transfer that ended after `bytes`; returns whether that is all.
-fn settle(buffers: &mut Buffers<Memory>, mut bytes: usize, writes: bool) -> Result<(), Errno> {
+/// Finishes the memory of a transfer that ended after `bytes` of those `needed`.
+///
+/// # Errors
+/// `ENOSPC`, `EIO`: it has moved fewer. A read is not short inside an image unless the device has
+/// failed, or the file was cut off: zeroes would pass for data.
+fn settle(
+    buffers: &mut Buffers<Memory>,
+    mut bytes: usize,
+    needed: usize,
+    writes: bool,
+) -> Result<(), Errno> {
+    if bytes < needed {
+        return Err(if writes { Errno::NOSPC } else { Errno::IO });
+    }
     let segments = match buffers {
         Buffers::None => &mut [],
         Buffers::One(memory) => core::slice::from_mut(memory),
@@ -121,11 +137,8 @@ fn settle(buffers: &mut Buffers<Memory>, mut bytes: usize, writes: bool) -> Resu
     };
     for memory in segments {
         let len = memory.len();
-        match (bytes < len, writes) {
-            // Nothing stops a write half-way but a lack of space.
-            (true, true) => return Err(Errno::NOSPC),
-            (true, false) => memory.zero_from(bytes),
-            (false, _) => {}
+        if bytes < len && !writes {
+            memory.zero_from(bytes);
         }
         bytes = bytes.saturating_sub(len);
     }
@@ -197,17 +210,25 @@ impl Disk {
         self.queue.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
 
-    fn add(&mut self, file: &File, what: What, tag: Tag, blocks: Option<Shared>) {
-        self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, blocks });
+    fn add(
+        &mut self,
+        file: &File,
+        (what, needed): (What, usize),
+        tag: Tag,
+        blocks: Option<Shared>,
+    ) {
+        self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, needed, blocks });
     }
 
-    fn queue_now(&mut self, QueuedRequest { file, tag, what, blocks }: QueuedRequest) {
+    fn queue_now(&mut self, request: QueuedRequest) {
+        let QueuedRequest { file, tag, what, needed, blocks } = request;
         let writes = match &what {
             What::Write(..) => true,
             What::Lent(loan, _) => loan.writes,
             What::Read(..) | What::Flush => false,
         };
-        let (queue, asked) = (&mut self.queue, QueueTag { tag, writes, _blocks: blocks });
+        let asked = QueueTag { tag, writes, needed, _blocks: blocks };
+        let queue = &mut self.queue;
         let file = &file;
         let taken = match what {
             What::Read(chunk, at) => queue.read(file, Memory::Chunk(chunk), at, asked),
@@ -252,7 +273,8 @@ impl Medium for Disk {
             let before = (at - first) as usize;
             chunk = self.pool.widened(chunk, before, (last - first) as usize);
         }
-        self.add(image.file(), What::Read(chunk, first), tag, None);
+        let needed = (at + len - first) as usize;
+        self.add(image.file(), (What::Read(chunk, first), needed), tag, None);
     }
 
     fn write(
@@ -268,7 +290,10 @@ impl Medium for Disk {
         // While parts of its blocks are written it has to wait, which a chore can.
         match image.stripes.try_share(&(at..at + len)).filter(|_| whole) {
             None => self.run(image, Chore::WriteParts { chunk, offset, durable }, tag),
-            blocks => self.add(image.file(), What::Write(chunk, at, durable), tag, blocks),
+            blocks => {
+                let what = (What::Write(chunk, at, durable), len as usize);
+                self.add(image.file(), what, tag, blocks);
+            }
         }
     }
 
@@ -300,12 +325,12 @@ impl Medium for Disk {
         if let Some(None) = blocks {
             return Err(loan);
         }
-        self.add(image.file(), What::Lent(loan, at), tag, blocks.flatten());
+        self.add(image.file(), (What::Lent(loan, at), len as usize), tag, blocks.flatten());
         Ok(())
     }
 
     fn flush(&mut self, image: &Arc<Image<File>>, tag: Tag) {
-        self.add(image.file(), What::Flush, tag, None);
+        self.add(image.file(), (What::Flush, 0), tag, None);
     }
 
     fn run(&mut self, image: &Arc<Image<File>>, chore: Chore, tag: Tag) {
@@ -322,9 +347,9 @@ impl Medium for Disk {
             return Some(ended);
         }
         let Completion { tag: asked, mut buffers, result } = self.queue.pop()?;
-        let QueueTag { tag, writes, .. } = asked;
+        let QueueTag { tag, writes, needed, .. } = asked;
         let result = match result {
-            Ok(bytes) => settle(&mut buffers, bytes, writes),
+            Ok(bytes) => settle(&mut buffers, bytes, needed, writes),
             Err(error) => Err(error.errno()),
         };
         let chunk = buffers.one().and_then(Memory::into_chunk);
