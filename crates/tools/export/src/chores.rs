@@ -9,8 +9,8 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 use nowait::{AlignedBuffer, Errno, File, Zeroing};
+use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::{eventfd::EventFd, time::now_ns};
-use parking_lot::{Condvar, Mutex};
 use std::{collections::VecDeque, sync::Arc, thread};
 
 /// What takes longer than a request to the device.

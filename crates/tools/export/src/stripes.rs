@@ -19,7 +19,7 @@ use core::{
         Ordering::{AcqRel, Acquire, Relaxed},
     },
 };
-use parking_lot::{Condvar, Mutex};
+use nowait_sys::mutex::{Condvar, Mutex};
 use std::sync::Arc;
 
 const COUNT: u64 = u64::BITS as u64;

@@ -16,11 +16,11 @@ use ::vhost::{VhostBackend, vhost_user::Frontend};
 use guest_support::{FEATURES, Guest, counter};
 use nowait::{File, Nowait};
 use nowait_export::{Cache, Image, ImageOptions};
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     epoll_set::{self, Epoll, ReadyList},
     time::Deadline,
 };
-use parking_lot::Mutex;
 use std::{
     io::{Read, Write},
     os::unix::{fs::FileExt, net::UnixStream},

@@ -1,7 +1,7 @@
 //! Standard error: messages, and on a terminal the line below them that changes.
 
 use core::fmt::Display;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use std::io::{self, Write};
 
 /// Whether the line is there; held while something is written, whichever threads talk.

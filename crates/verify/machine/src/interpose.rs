@@ -4,6 +4,8 @@
 //! They take the place of the C library's in a test program. A thread of a simulated machine is
 //! known by a thread-local value; all others get what they asked for.
 
+mod sockets;
+
 use crate::schedule::{Baton, Key, Machine, World};
 use core::{
     cell::Cell,

@@ -7,6 +7,7 @@ mod device;
 mod event;
 mod file;
 mod futex;
+mod socket;
 mod uring;
 
 use crate::schedule::{Cpu, Machine};
@@ -16,6 +17,7 @@ use device::Transfers;
 use event::Sets;
 use file::Files;
 use nowait_sys::raw;
+use socket::Sockets;
 use uring::Rings;
 
 /// What the kernel knows.
@@ -27,6 +29,7 @@ pub(crate) struct Kernel {
     contexts: Contexts,
     sets: Sets,
     rings: Rings,
+    sockets: Sockets,
 }
 
 /// The result of a system call, as the kernel gives it: negative errno included.
@@ -75,6 +78,10 @@ fn find(nr: i64) -> Option<(&'static str, Call)> {
         SYS_socketpair "socketpair" => descriptor::socketpair,
         SYS_sendmsg "sendmsg" => descriptor::sendmsg,
         SYS_recvmsg "recvmsg" => descriptor::recvmsg,
+        SYS_recvfrom "recvfrom" => socket::recvfrom,
+        SYS_sendto "sendto" => socket::sendto,
+        SYS_shutdown "shutdown" => socket::shutdown,
+        SYS_ioctl "ioctl" => socket::ioctl,
         SYS_pipe2 "pipe2" => event::pipe2,
         SYS_eventfd2 "eventfd2" => event::eventfd2,
         SYS_ppoll "ppoll" => event::ppoll,

@@ -3,6 +3,7 @@
 //! ```text
 //! Machine    a run: main thread, clock, kernel, and what went wrong
 //!   interpose  where code meets the kernel: the C library's functions, and sys::raw
+//!     sockets     those by which std reads, writes and pairs sockets
 //!   faults     devices that fail, and power cuts, as a program asks for them
 //!   process    a run that is a process of its own
 //!   schedule   which thread runs, and how far the time is
@@ -14,6 +15,7 @@
 //!     uring       io_uring
 //!     event       event counters, polls
 //!     futex       sleeping on a word
+//!     socket      streams of bytes between two ends
 //! ```
 //!
 //! Threads are real ones, with stacks and thread-local values of their own, but only the one that

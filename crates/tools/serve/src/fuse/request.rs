@@ -3,7 +3,7 @@
 use core::ops::Range;
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyLseek, ReplyWrite};
 use nowait_export::{Chunk, Extent, Kind, Pool};
-use parking_lot::{Condvar, Mutex};
+use nowait_sys::mutex::{Condvar, Mutex};
 use std::sync::Arc;
 
 /// A request of the kernel, with the reply that it waits for.

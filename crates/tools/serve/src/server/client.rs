@@ -13,7 +13,7 @@ use crate::{
 use nowait::File;
 use nowait_export::{Disk, Image};
 use nowait_sys::epoll_set::{self, Epoll};
-use parking_lot::RwLock;
+use nowait_sys::mutex::RwLock;
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
     sync::Arc,

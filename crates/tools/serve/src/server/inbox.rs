@@ -9,7 +9,7 @@ use crate::{
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait::{Errno, File};
 use nowait_sys::eventfd::EventFd;
-use parking_lot::Mutex;
+use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
 /// An order to a serving thread.

@@ -28,8 +28,8 @@ use crate::{
 pub(crate) use inbox::Order;
 use nowait::{CacheCounts, Errno, File, Nowait};
 use nowait_export::{Chores, Image};
+use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
-use parking_lot::{Mutex, RwLock};
 use std::{
     io,
     path::{Path, PathBuf},

@@ -20,11 +20,11 @@ use crate::{
 use nowait::{File, Nowait};
 use nowait_block::Slab;
 use nowait_export::{Chores, Image, Medium};
+use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::{
     epoll_set,
     time::{Deadline, now_ns},
 };
-use parking_lot::{Mutex, RwLock};
 use std::{collections::VecDeque, path::PathBuf, sync::Arc};
 
 /// What all serving threads share.

@@ -11,11 +11,11 @@ use crate::{
 use nowait::{Errno, File};
 use nowait_block::Slab;
 use nowait_export::Medium;
+use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     epoll_set,
     time::{Deadline, now_ns},
 };
-use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
     sync::{

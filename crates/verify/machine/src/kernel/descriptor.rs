@@ -1,6 +1,6 @@
 //! Tables of descriptors, and open files that are sent from one to another.
 
-use super::{Answer, event::release};
+use super::{Answer, event::release, socket};
 use crate::schedule::{Cpu, Key, World};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,6 +26,11 @@ pub(super) enum What {
     Counter(u64),
     /// One end of a channel: its own queue, and that of the other.
     End {
+        own: usize,
+        other: usize,
+    },
+    /// One end of a pair of stream sockets: what it reads, and what the other does.
+    Stream {
         own: usize,
         other: usize,
     },
@@ -127,6 +132,11 @@ impl World {
         self.kernel.descriptors.open[&id].flags
     }
 
+    pub(super) fn set_nonblocking(&mut self, id: OpenId, on: bool) {
+        let open = self.kernel.descriptors.open.get_mut(&id).expect("it is open");
+        open.flags = open.flags & !libc::O_NONBLOCK | if on { libc::O_NONBLOCK } else { 0 };
+    }
+
     pub(super) fn told_errors(&mut self, id: OpenId) -> &mut u64 {
         &mut self.kernel.descriptors.open.get_mut(&id).expect("it is open").told_errors
     }
@@ -206,6 +216,8 @@ pub(super) unsafe fn fcntl(
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => cpu.install(id, argument as i32),
         libc::F_GETFD | libc::F_SETFD => Ok(0),
+        // There is one process, and its locks are shared.
+        libc::F_OFD_SETLK => Ok(0),
         libc::F_OFD_GETLK => {
             // SAFETY: the caller's.
             let lock = unsafe { &mut *(argument as *mut libc::flock) };
@@ -217,6 +229,15 @@ pub(super) unsafe fn fcntl(
 }
 
 pub(super) unsafe fn socketpair(cpu: &mut Cpu<'_>, args: [usize; 6]) -> Answer {
+    const KIND: i32 = 0xf;
+    if args[1] as i32 & KIND == libc::SOCK_STREAM {
+        let flags = libc::O_RDWR | args[1] as i32 & libc::SOCK_NONBLOCK;
+        let [first, second] = cpu.new_streams();
+        let ends = [cpu.open(first, flags, 0)? as i32, cpu.open(second, flags, 0)? as i32];
+        // SAFETY: room for two, given by the caller.
+        unsafe { (args[3] as *mut [i32; 2]).write(ends) };
+        return Ok(0);
+    }
     let (own, other) = (cpu.new_id(), cpu.new_id());
     let first = cpu.open(What::End { own, other }, libc::O_RDWR | libc::O_NONBLOCK, 0)?;
     let second = What::End { own: other, other: own };
@@ -229,8 +250,15 @@ pub(super) unsafe fn socketpair(cpu: &mut Cpu<'_>, args: [usize; 6]) -> Answer {
 /// Where the only message that is simulated has its descriptor.
 const FILE_AT: usize = 16;
 
-pub(super) unsafe fn sendmsg(cpu: &mut Cpu<'_>, [number, message, ..]: [usize; 6]) -> Answer {
+pub(super) unsafe fn sendmsg(
+    cpu: &mut Cpu<'_>,
+    [number, message, flags, ..]: [usize; 6],
+) -> Answer {
     let id = cpu.opened(number)?;
+    if let What::Stream { .. } = cpu.what(id) {
+        // SAFETY: promised by the caller.
+        return unsafe { socket::sendmsg(cpu, id, message, flags) };
+    }
     let What::End { other, .. } = cpu.what(id) else { return Err(libc::ENOTSOCK) };
     // SAFETY: the caller's message, of one part of eight bytes and perhaps one descriptor.
     let (bytes, file) = unsafe {

@@ -70,7 +70,7 @@ impl World {
     pub(super) fn start(&mut self, mut job: Job, then: Then) {
         const PIECES_MAX: u64 = 16;
         let rates = self.rates;
-        if self.prng.chance(rates.short) && job.len > PAGE_BYTES && !job.at_once {
+        if self.prng.chance(rates.short) && job.len >= 2 * PAGE_BYTES && !job.at_once {
             job.len = self.prng.range(1..=job.len / PAGE_BYTES - 1) * PAGE_BYTES;
         }
         if job.at_once {
@@ -85,7 +85,9 @@ impl World {
         let mut last = 0;
         let mut from = 0;
         while from < job.len {
-            let (piece, to) = (job.clone(), (from + step).min(job.len));
+            // Up to the end of a page: a sector is not torn.
+            let end = (job.offset + from + step) / PAGE_BYTES * PAGE_BYTES - job.offset;
+            let (piece, to) = (job.clone(), end.min(job.len));
             let time = self.drawn_time();
             last = last.max(time);
             if !fails || self.prng.chance(self.faults.partial_ppm) {

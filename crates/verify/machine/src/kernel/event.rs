@@ -45,6 +45,7 @@ pub(super) fn release(world: &mut World, id: OpenId, what: What) {
         What::File(_) => {}
         What::Counter(counter) => drop(world.kernel.sets.counters.remove(&counter)),
         What::End { own, .. } => world.drop_messages(own),
+        What::Stream { own, other } => world.close_stream(own, other),
         What::Reader(pipe) => world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe").readers -= 1,
         What::Writer(pipe) => world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe").writers -= 1,
         What::Set(set) => drop(world.kernel.sets.watched.remove(&set)),
@@ -77,6 +78,7 @@ impl World {
             What::End { own, other } => {
                 given(self.has_messages(own), IN) | given(self.has_room(other), OUT)
             }
+            What::Stream { own, other } => self.stream_readiness(own, other),
             What::Reader(pipe) => {
                 let pipe = &self.kernel.sets.pipes[&pipe];
                 given(!pipe.bytes.is_empty(), IN) | given(pipe.writers == 0, HUP)
@@ -154,6 +156,7 @@ fn take(world: &mut World, id: OpenId, len: usize) -> Result<Vec<u8>, i32> {
                 value => value.to_ne_bytes().to_vec(),
             }
         }
+        What::Stream { own, .. } => world.take_from_stream(own, len)?,
         What::Reader(pipe) => {
             let pipe = world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe");
             let len = len.min(pipe.bytes.len());
@@ -175,6 +178,7 @@ fn give(world: &mut World, id: OpenId, bytes: &[u8]) -> Answer {
             world.signal(id, u64::from_ne_bytes(*value));
             Ok(8)
         }
+        What::Stream { other, .. } => world.give_to_stream(other, bytes),
         What::Writer(pipe) => {
             let pipe = world.kernel.sets.pipes.get_mut(&pipe).expect("a pipe");
             if pipe.readers == 0 {

@@ -183,7 +183,9 @@ fn described(cpu: &mut Cpu<'_>, id: OpenId) -> (u64, u32, u64, u64) {
             (ino, libc::S_IFREG | 0o644, inode.medium.size(), allocated)
         }
         What::Reader(pipe) | What::Writer(pipe) => (pipe as u64, libc::S_IFIFO | 0o600, 0, 0),
-        What::End { own, .. } => (own as u64, libc::S_IFSOCK | 0o600, 0, 0),
+        What::End { own, .. } | What::Stream { own, .. } => {
+            (own as u64, libc::S_IFSOCK | 0o600, 0, 0)
+        }
         What::Counter(_) | What::Set(_) | What::Ring(_) => (1, 0o600, 0, 0),
     }
 }
@@ -523,7 +525,7 @@ fn transfer(cpu: &mut Cpu<'_>, wanted: &Wanted) -> Answer {
     moved
 }
 
-fn transfer_of_stream(cpu: &mut Cpu<'_>, wanted: &Wanted, waits: bool) -> Answer {
+pub(super) fn transfer_of_stream(cpu: &mut Cpu<'_>, wanted: &Wanted, waits: bool) -> Answer {
     let waits = waits && cpu.flags(wanted.id) & libc::O_NONBLOCK == 0;
     loop {
         match event::try_stream(cpu, wanted) {

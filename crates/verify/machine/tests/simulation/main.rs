@@ -10,6 +10,7 @@ mod files;
 mod libaio;
 mod mistakes;
 mod model;
+mod nbd;
 mod posix;
 
 use nowait_machine::{Failure, Report, process};
@@ -66,11 +67,16 @@ fn what_c_programs_submit_ends_once_and_is_done() {
 }
 
 #[test]
+fn what_a_server_of_nbd_has_answered_is_there() {
+    runs(nbd::program, 300);
+}
+
+#[test]
 fn a_seed_repeats_to_the_last_system_call() {
     let _alone = alone();
-    for (program, seed) in
-        [(files::program as Program, 40), (contexts::program, 41), (faces::program, 42)]
-    {
+    let programs: [(Program, u64); 4] =
+        [(files::program, 40), (contexts::program, 41), (faces::program, 42), (nbd::program, 43)];
+    for (program, seed) in programs {
         for seed in seed..seed + 30 {
             let once = run(program, seed).unwrap();
             assert_eq!(run(program, seed).unwrap(), once, "seed {seed}");

@@ -1,0 +1,307 @@
+//! A server of NBD, with everything below it: its threads, sessions, disks and chores.
+//!
+//! Clients ask for all that the protocol has, several requests at a time, parts of blocks among
+//! them, and go in all ways; the server is stopped behind them or beside them, and the power fails
+//! now and then. What is accepted is a pair of sockets: nobody listens. See `history` for what is
+//! judged.
+
+mod client;
+mod history;
+
+use client::{Agreed, Answer, Header};
+use history::{CELL, Deed, History};
+use nowait::{BackendChoice, Nowait, SubmitMode};
+use nowait_export::{Cache, Image, ImageOptions};
+use nowait_machine::note;
+use nowait_serve::{
+    nbd::{Limits, Security},
+    server::{Config, Server, Socket},
+};
+use nowait_sim::{Faults, Prng};
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    net::Shutdown,
+    ops::Range,
+    os::unix::net::UnixStream,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+const PATH: &str = "/image";
+const CELLS: u64 = 512;
+
+/// What a run is made of.
+struct Setup {
+    history: History,
+    /// When the server was stopped, by the history.
+    stopped: AtomicU64,
+    /// Devices fail.
+    faulty: bool,
+    /// What is lost when the power fails.
+    power: Faults,
+}
+
+/// A request without an answer.
+struct Asked {
+    number: usize,
+    header: Header,
+}
+
+/// One connection.
+struct Link {
+    setup: Arc<Setup>,
+    socket: UnixStream,
+    agreed: Agreed,
+    asked: Mutex<BTreeMap<u64, Asked>>,
+    /// An answer has come, or none will any more.
+    news: Condvar,
+}
+
+/// How a client goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It says so, with requests in flight.
+    Disconnect,
+    /// With requests in flight, without a word.
+    Drop,
+    /// When all are answered.
+    Wait,
+    /// When the server does.
+    Stay,
+}
+
+impl Link {
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, Asked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends requests, at most `depth` at a time, and goes.
+    fn send(&self, mut prng: Prng) {
+        let (depth, count) = (1 + prng.index(12), prng.below(40));
+        let way = [Way::Disconnect, Way::Drop, Way::Wait, Way::Stay][prng.index(4)];
+        for _ in 0..count {
+            self.wait_for(depth);
+            if self.ask(&mut prng).is_err() {
+                return;
+            }
+        }
+        note(|| format!("{way:?}"));
+        match way {
+            Way::Disconnect => {
+                let command = client::DISCONNECT;
+                let header = Header { command, flags: 0, cookie: 0, offset: 0, len: 0 };
+                let _ = (&self.socket).write_all(&header.bytes(self.agreed));
+            }
+            Way::Drop => drop(self.socket.shutdown(Shutdown::Both)),
+            Way::Wait => {
+                self.wait_for(1);
+                let _ = self.socket.shutdown(Shutdown::Both);
+            }
+            Way::Stay => {}
+        }
+    }
+
+    /// Waits until fewer than so many are in flight.
+    fn wait_for(&self, depth: usize) {
+        let mut asked = self.asked();
+        while asked.len() >= depth {
+            asked = self.news.wait(asked).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn ask(&self, prng: &mut Prng) -> std::io::Result<()> {
+        let (deed, command, flags) = draw_request(self.agreed, prng);
+        let cells = if deed == Deed::Flush { 0..0 } else { draw_cells(prng) };
+        let durable = flags & client::FUA != 0 && deed != Deed::Look;
+        let number = self.setup.history.begin(deed, cells.clone(), durable);
+        let (offset, len) = (cells.start * CELL, (cells.end - cells.start) * CELL);
+        let header = Header { command, flags, cookie: number as u64, offset, len };
+        note(|| format!("asks {header:?}"));
+        let mut bytes = header.bytes(self.agreed);
+        if deed == Deed::Write {
+            bytes.extend(History::bytes_of(number, cells.clone()));
+        }
+        self.asked().insert(header.cookie, Asked { number, header });
+        (&self.socket).write_all(&bytes)
+    }
+
+    /// Takes answers, until none come any more.
+    fn listen(&self) {
+        let asked = |cookie| self.asked().get(&cookie).expect("answered once").header;
+        while let Ok((cookie, answer)) = client::listen(&self.socket, self.agreed, asked) {
+            let it = self.asked().remove(&cookie).expect("it was there");
+            note(|| format!("request {} is answered", it.number));
+            self.judge(&it, answer);
+            self.news.notify_all();
+        }
+        self.asked().clear();
+        self.news.notify_all();
+    }
+
+    fn judge(&self, asked: &Asked, answer: Answer) {
+        let (history, number) = (&self.setup.history, asked.number);
+        match answer {
+            Answer::Done => history.end(number, true),
+            Answer::Data(bytes) => history.end_read(number, &bytes),
+            Answer::Extents(extents) => {
+                history.end(number, true);
+                let mut at = asked.header.offset;
+                for (len, hole) in extents {
+                    if hole {
+                        history.is_hole(number, at.div_ceil(CELL)..(at + len) / CELL);
+                    }
+                    at += len;
+                }
+                let end = asked.header.offset + asked.header.len;
+                assert!(at > asked.header.offset && at <= end, "extents up to {at}");
+            }
+            Answer::Failed(error) => {
+                self.may_fail(asked, error);
+                history.end(number, false);
+            }
+        }
+    }
+
+    fn may_fail(&self, asked: &Asked, error: u32) {
+        let may = match error {
+            client::EIO | client::ENOSPC => self.setup.faulty,
+            client::ESHUTDOWN => self.setup.stopped.load(SeqCst) > 0,
+            client::EOPNOTSUPP => asked.header.flags & client::FAST_ZERO != 0,
+            _ => false,
+        };
+        assert!(may, "{:?} fails with {error}", asked.header);
+    }
+}
+
+fn draw_request(agreed: Agreed, prng: &mut Prng) -> (Deed, u16, u16) {
+    let fua = if prng.chance(250_000) { client::FUA } else { 0 };
+    match prng.weighted(&[35, 25, 12, 10, 5, 5, 5]) {
+        0 => (Deed::Write, client::WRITE, fua),
+        2 => (Deed::Flush, client::FLUSH, 0),
+        3 => {
+            let no_hole = if prng.chance(500_000) { client::NO_HOLE } else { 0 };
+            let fast = if prng.chance(300_000) { client::FAST_ZERO } else { 0 };
+            (Deed::Zero, client::WRITE_ZEROES, fua | no_hole | fast)
+        }
+        4 => (Deed::Trim, client::TRIM, fua),
+        5 if agreed.allocation => (Deed::Look, client::BLOCK_STATUS, 0),
+        6 if agreed.caches => (Deed::Look, client::CACHE, 0),
+        _ => (Deed::Look, client::READ, 0),
+    }
+}
+
+/// Draws what a request is about: of whole sectors or pages, or not.
+fn draw_cells(prng: &mut Prng) -> Range<u64> {
+    let unit = [1, 1, 4, 4, 32][prng.index(5)];
+    let most = [4, 16, 64, 320][prng.weighted(&[40, 40, 15, 5])];
+    let space = if prng.chance(500_000) { 48 } else { CELLS };
+    let start = prng.below(space) / unit * unit;
+    let len = (1 + prng.below(most)).next_multiple_of(unit);
+    start..(start + len).min(CELLS)
+}
+
+/// Serves one client from its first word to its last.
+fn client(setup: &Arc<Setup>, socket: UnixStream, mut prng: Prng) {
+    let Ok(agreed) = client::shake_hands(&socket, b"", &mut prng) else {
+        return assert!(setup.stopped.load(SeqCst) > 0, "the server is there");
+    };
+    assert_eq!(agreed.size, CELLS * CELL);
+    let (setup, asked) = (setup.clone(), Mutex::default());
+    let link = Arc::new(Link { setup, socket, agreed, asked, news: Condvar::new() });
+    let of = link.clone();
+    let listener = thread::spawn(move || of.listen());
+    link.send(prng);
+    listener.join().unwrap();
+}
+
+fn open(prng: &mut Prng) -> (Nowait, Image<nowait::File>) {
+    let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
+    let submits = [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload];
+    let nowait = Nowait::builder()
+        .backend(backends[prng.index(3)])
+        .submit(submits[prng.index(3)])
+        .cache_bytes([256 << 10, 4 << 20][prng.index(2)])
+        .build()
+        .unwrap();
+    let file = std::fs::File::create(PATH).unwrap();
+    file.set_len(CELLS * CELL).unwrap();
+    file.sync_all().unwrap();
+    let cache = [Cache::None, Cache::User, Cache::Host][prng.index(3)];
+    note(|| format!("{cache:?}"));
+    let sector_bytes = prng.chance(300_000).then_some(512);
+    let options = ImageOptions { path: PATH.into(), cache, sector_bytes, ..Default::default() };
+    let image = Image::open(&nowait, &options).unwrap();
+    (nowait, image)
+}
+
+fn config(prng: &mut Prng) -> Config {
+    Config {
+        threads: 1 + prng.index(2),
+        memory_bytes: [8 << 10, 64 << 10, 1 << 20][prng.index(3)],
+        limits: Limits { requests: 1 + prng.index(16), bytes: [8 << 10, 1 << 20][prng.index(2)] },
+        ..Config::default()
+    }
+}
+
+/// Draws how devices fail while the program runs.
+fn faults(prng: &mut Prng) -> Faults {
+    let errors = Faults::swarm(prng);
+    Faults {
+        read_error_ppm: errors.read_error_ppm / 4,
+        write_error_ppm: errors.write_error_ppm / 2,
+        flush_error_ppm: errors.flush_error_ppm / 2,
+        partial_ppm: errors.partial_ppm,
+        forget_ppm: errors.forget_ppm,
+        ..Faults::none()
+    }
+}
+
+/// Has the power fail now and then, whatever the others do.
+fn cut_power(setup: &Setup, mut prng: Prng) {
+    for _ in 0..6 {
+        thread::park_timeout(Duration::from_nanos(prng.below(30_000_000)));
+        setup.history.judge_cut(PATH, &setup.power);
+    }
+}
+
+/// Runs it on the machine that calls this.
+pub(crate) fn program(seed: u64) {
+    let mut prng = Prng::new(seed ^ 0xb1d);
+    let (nowait, image) = open(&mut prng);
+    let faulty = prng.chance(300_000);
+    let history = History::new(CELLS, faulty);
+    let (stopped, power) = (AtomicU64::new(0), Faults::swarm(&mut prng));
+    let setup = Arc::new(Setup { history, stopped, faulty, power });
+    let mut server = Server::start(&nowait, vec![Arc::new(image)], &config(&mut prng)).unwrap();
+    if faulty {
+        nowait_machine::set_faults(faults(&mut prng));
+    }
+    let mut threads = Vec::new();
+    for _ in 0..prng.range(1..=2) {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        server.serve(Socket::Unix(near), Security::Plain);
+        let (of, prng) = (setup.clone(), prng.fork());
+        threads.push(thread::spawn(move || client(&of, far, prng)));
+    }
+    let (of, fork) = (setup.clone(), prng.fork());
+    threads.push(thread::spawn(move || cut_power(&of, fork)));
+    thread::park_timeout(Duration::from_nanos(prng.below(200_000_000)));
+    let history = &setup.history;
+    setup.stopped.store(history.now(), SeqCst);
+    let sync = history.begin(Deed::Flush, 0..0, false);
+    note(|| "stops".to_owned());
+    let done = server.stop();
+    history.end(sync, done.is_ok());
+    assert!(faulty || done.is_ok(), "{done:?}");
+    history.judge_cut(PATH, &setup.power);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    nowait_machine::set_faults(Faults::none());
+    drop(nowait);
+    history.judge_cut(PATH, &Faults::none());
+}

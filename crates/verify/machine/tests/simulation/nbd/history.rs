@@ -1,0 +1,246 @@
+//! What was asked of an image and what was answered, and what may be read of it, or be left of it,
+//! after that.
+//!
+//! The image is divided into cells; requests are of whole cells, and a cell is a fourth of a
+//! sector. Each request that changes something writes its own number and that of the cell, or
+//! zeroes. Time is a count of what has happened.
+
+use nowait_sim::Faults;
+use std::{
+    ops::Range,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Bytes of a cell.
+pub(crate) const CELL: u64 = 128;
+/// What a device writes at once, in cells.
+const SECTOR: u64 = 4;
+
+/// What a request does to the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Write,
+    Zero,
+    /// May leave zeroes, or what there was.
+    Trim,
+    Flush,
+    /// Changes nothing.
+    Look,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    deed: Deed,
+    cells: Range<u64>,
+    /// Durable when it ends.
+    durable: bool,
+    begun: u64,
+    /// When it was answered, and whether it was done.
+    ended: Option<(u64, bool)>,
+}
+
+impl Entry {
+    fn content(&self, number: usize, cell: u64) -> u64 {
+        match self.deed {
+            Deed::Write => stamp(number, cell),
+            _ => 0,
+        }
+    }
+
+    fn ended_at(&self) -> Option<u64> {
+        self.ended.map(|(at, _)| at)
+    }
+
+    /// When it was done for certain; what failed may have done any part of it.
+    fn done_at(&self) -> Option<u64> {
+        let certain = matches!(self.deed, Deed::Write | Deed::Zero | Deed::Flush);
+        self.ended.filter(|(_, done)| *done && certain).map(|(at, _)| at)
+    }
+
+    fn syncs(&self) -> bool {
+        self.durable || self.deed == Deed::Flush
+    }
+}
+
+/// What one of the requests writes into a cell.
+fn stamp(number: usize, cell: u64) -> u64 {
+    (number as u64) << 20 | cell
+}
+
+#[derive(Debug)]
+struct Log {
+    entries: Vec<Entry>,
+    /// The changes of each cell, in the order in which they were asked for; the first is the
+    /// emptiness at the beginning.
+    changes: Vec<Vec<usize>>,
+    now: u64,
+    faulty: bool,
+}
+
+/// The requests to one image.
+#[derive(Debug)]
+pub(crate) struct History(Mutex<Log>);
+
+impl History {
+    /// That of an image that is empty, and durably so.
+    pub(crate) fn new(cells: u64, faulty: bool) -> History {
+        let empty = Entry {
+            deed: Deed::Zero,
+            cells: 0..cells,
+            durable: true,
+            begun: 0,
+            ended: Some((0, true)),
+        };
+        let changes = vec![vec![0]; cells as usize];
+        History(Mutex::new(Log { entries: vec![empty], changes, now: 1, faulty }))
+    }
+
+    /// No system call is made with it locked, so that none waits for it.
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the time.
+    pub(crate) fn now(&self) -> u64 {
+        self.lock().tick()
+    }
+
+    /// A request is to be made; returns its number.
+    pub(crate) fn begin(&self, deed: Deed, cells: Range<u64>, durable: bool) -> usize {
+        let mut log = self.lock();
+        let (begun, number) = (log.tick(), log.entries.len());
+        if matches!(deed, Deed::Write | Deed::Zero | Deed::Trim) {
+            cells.clone().for_each(|cell| log.changes[cell as usize].push(number));
+        }
+        log.entries.push(Entry { deed, cells, durable, begun, ended: None });
+        number
+    }
+
+    /// It was answered.
+    pub(crate) fn end(&self, number: usize, done: bool) {
+        let mut log = self.lock();
+        let at = log.tick();
+        let before = log.entries[number].ended.replace((at, done));
+        assert_eq!(before, None, "request {number} is answered once");
+    }
+
+    /// Returns what a write is to write.
+    pub(crate) fn bytes_of(number: usize, cells: Range<u64>) -> Vec<u8> {
+        let words = CELL as usize / 8;
+        cells.flat_map(|cell| stamp(number, cell).to_le_bytes().repeat(words)).collect()
+    }
+
+    /// A read was answered: judges what it has found.
+    pub(crate) fn end_read(&self, number: usize, bytes: &[u8]) {
+        self.end(number, true);
+        let log = self.lock();
+        let Entry { begun, ref cells, .. } = log.entries[number];
+        assert_eq!(bytes.len() as u64, (cells.end - cells.start) * CELL);
+        for (cell, found) in cells.clone().zip(bytes.chunks(CELL as usize)) {
+            log.judge(cell, content(found), |it| it.done_at().is_some_and(|at| at < begun));
+        }
+    }
+
+    /// A question was answered: these cells are a hole, which reads as zeroes.
+    pub(crate) fn is_hole(&self, number: usize, cells: Range<u64>) {
+        let log = self.lock();
+        let begun = log.entries[number].begun;
+        for cell in cells {
+            log.judge(cell, Some(0), |it| it.done_at().is_some_and(|at| at < begun));
+        }
+    }
+
+    /// Judges what would be left of it if the power failed now.
+    pub(crate) fn judge_cut(&self, path: &str, power: &Faults) {
+        let left = nowait_machine::left_after_cut(path, power);
+        let log = self.lock();
+        let durable: Vec<bool> = log.entries.iter().map(|it| log.is_durable(it)).collect();
+        let found: Vec<Option<u64>> = left.chunks(CELL as usize).map(content).collect();
+        assert_eq!(found.len(), log.changes.len(), "the size of what is left");
+        for (cell, found) in found.iter().enumerate() {
+            let changes = log.changes[cell].iter();
+            let newest = changes.filter(|it| durable[**it]).map(|it| log.entries[*it].begun).max();
+            log.judge_after(cell as u64, *found, newest);
+        }
+        log.judge_sectors(&found);
+    }
+}
+
+/// Returns what fills a cell; `None`: no one thing.
+fn content(cell: &[u8]) -> Option<u64> {
+    let first = cell.first_chunk().copied().expect("a cell has eight bytes");
+    let is_whole = cell.chunks(8).all(|word| word == first);
+    is_whole.then_some(u64::from_le_bytes(first))
+}
+
+impl Log {
+    fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    /// Judges what was found in a cell, where nothing can be seen of what ended before a change
+    /// began that `counts`.
+    fn judge(&self, cell: u64, found: Option<u64>, counts: impl Fn(&Entry) -> bool) {
+        let changes = self.changes[cell as usize].iter().map(|number| &self.entries[*number]);
+        let newest = changes.filter(|it| counts(it)).map(|it| it.begun).max();
+        self.judge_after(cell, found, newest);
+    }
+
+    /// The same, where that is what ended before `newest`.
+    fn judge_after(&self, cell: u64, found: Option<u64>, newest: Option<u64>) {
+        let newest = newest.unwrap_or(0);
+        let is_legal = |number: &&usize| {
+            let entry = &self.entries[**number];
+            entry.ended_at().is_none_or(|at| at >= newest)
+                && found == Some(entry.content(**number, cell))
+        };
+        let is_known = self.changes[cell as usize].iter().any(|number| is_legal(&number));
+        assert!(is_known, "{}", self.explained(cell, found, newest));
+    }
+
+    fn explained(&self, cell: u64, found: Option<u64>, newest: u64) -> String {
+        let changes = self.changes[cell as usize].iter().map(|number| {
+            let Entry { deed, durable, begun, ended, .. } = &self.entries[*number];
+            format!("{number}: {deed:?} (durable: {durable}) from {begun} to {ended:?}")
+        });
+        let changes: Vec<String> = changes.collect();
+        let found = found.map(|it| (it >> 20, it & 0xf_ffff));
+        let changes = changes.join("\n");
+        format!("cell {cell}: found (request, cell) {found:?}, not before {newest}, of\n{changes}")
+    }
+
+    /// Tells whether a change must be left after a power cut now.
+    fn is_durable(&self, change: &Entry) -> bool {
+        let Some(done) = change.done_at() else { return false };
+        let flush = |it: &&Entry| it.deed == Deed::Flush && it.begun > done;
+        change.durable && self.counts(change, change.begun)
+            || self.entries.iter().filter(flush).any(|flush| self.counts(flush, change.begun))
+    }
+
+    /// Tells whether a request that syncs has made durable what was begun at `since`: an error of
+    /// the device is told once, and not always to the same request.
+    fn counts(&self, sync: &Entry, since: u64) -> bool {
+        let Some(done) = sync.done_at() else { return false };
+        let has_failed = |it: &Entry| match it.ended {
+            Some((_, true)) => false,
+            Some((at, false)) => at > since,
+            None => self.faulty,
+        };
+        !self.entries.iter().any(|it| it.syncs() && it.begun < done && has_failed(it))
+    }
+
+    /// Judges that no sector is torn: where one change is seen, none is missing that it made with
+    /// the same write.
+    fn judge_sectors(&self, found: &[Option<u64>]) {
+        for (sector, contents) in found.chunks(SECTOR as usize).enumerate() {
+            let first = sector as u64 * SECTOR;
+            for whole in contents.iter().flatten().filter(|content| **content != 0) {
+                let change = &self.entries[(whole >> 20) as usize];
+                let others = (first..).zip(contents);
+                let covered = others.filter(|(cell, _)| change.cells.contains(cell));
+                covered.for_each(|(cell, seen)| self.judge_after(cell, *seen, Some(change.begun)));
+            }
+        }
+    }
+}
