@@ -49,11 +49,15 @@ pub enum Mistake {
     CutIntoWriteback,
     /// A sync does not wait for the writes that it, or others, have started.
     CleanTooEarly,
+    /// A server's write of whole blocks does not wait while parts of them are written.
+    ShareParts,
+    /// A server answers a write that is to be durable when it is written.
+    AnswerEarly,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 21] = [
+    pub const ALL: [Mistake; 23] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -75,6 +79,8 @@ impl Mistake {
         Mistake::ForgetError,
         Mistake::CutIntoWriteback,
         Mistake::CleanTooEarly,
+        Mistake::ShareParts,
+        Mistake::AnswerEarly,
     ];
 }
 

@@ -7,6 +7,7 @@ use crate::{
 use nowait::{
     Buffers, Completion, Errno, Error, File, IoBuffer, IoBufferMut, Nowait, Queue, Refused,
 };
+use nowait_sys::mistake::{self, Mistake};
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc};
 
 /// Requests in flight at once; more wait their turn.
@@ -288,7 +289,12 @@ impl Medium for Disk {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
         // While parts of its blocks are written it has to wait, which a chore can.
+        let durable = durable && !mistake::makes(Mistake::AnswerEarly);
         match image.stripes.try_share(&(at..at + len)).filter(|_| whole) {
+            None if whole && mistake::makes(Mistake::ShareParts) => {
+                let what = (What::Write(chunk, at, durable), len as usize);
+                self.add(image.file(), what, tag, None);
+            }
             None => self.run(image, Chore::WriteParts { chunk, offset, durable }, tag),
             blocks => {
                 let what = (What::Write(chunk, at, durable), len as usize);

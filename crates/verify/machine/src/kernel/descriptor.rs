@@ -215,9 +215,8 @@ pub(super) unsafe fn fcntl(
             Ok(0)
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => cpu.install(id, argument as i32),
-        libc::F_GETFD | libc::F_SETFD => Ok(0),
         // There is one process, and its locks are shared.
-        libc::F_OFD_SETLK => Ok(0),
+        libc::F_GETFD | libc::F_SETFD | libc::F_OFD_SETLK => Ok(0),
         libc::F_OFD_GETLK => {
             // SAFETY: the caller's.
             let lock = unsafe { &mut *(argument as *mut libc::flock) };

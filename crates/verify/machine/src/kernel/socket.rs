@@ -1,7 +1,7 @@
 //! Connected Unix sockets that carry a stream of bytes. Source: unix(7), socketpair(2).
 //!
-//! A write may take less than it is given, and a read may give less than there is: where a stream is
-//! cut is never for the program to know.
+//! A write may take less than it is given, and a read may give less than there is: a program never
+//! knows where a stream is cut.
 
 use super::{
     Answer,

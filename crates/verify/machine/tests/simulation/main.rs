@@ -68,7 +68,7 @@ fn what_c_programs_submit_ends_once_and_is_done() {
 
 #[test]
 fn what_a_server_of_nbd_has_answered_is_there() {
-    runs(nbd::program, 300);
+    runs(nbd::program, 1_000);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Mistakes made on purpose in the engine: a simulation that does not find them has a hole.
 
-use crate::{Program, alone, contexts, faces, files, number, run};
+use crate::{Program, alone, contexts, faces, files, nbd, number, run};
 use nowait_cache::mistake::{self as in_cache, Mistake as InCache};
 use nowait_sys::mistake::{self, Mistake};
 
@@ -39,10 +39,14 @@ const BY_FACES: [Mistake; 6] = [
     Mistake::LeaveToSleepers,
 ];
 
+/// Those that the program with a server finds.
+const BY_NBD: [Mistake; 2] = [Mistake::ShareParts, Mistake::AnswerEarly];
+
 fn finder(planted: Planted) -> Program {
     match planted {
         Planted::Engine(it) if BY_CONTEXTS.contains(&it) => contexts::program,
         Planted::Engine(it) if BY_FACES.contains(&it) => faces::program,
+        Planted::Engine(it) if BY_NBD.contains(&it) => nbd::program,
         _ => files::program,
     }
 }

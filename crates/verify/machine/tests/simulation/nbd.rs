@@ -2,7 +2,7 @@
 //!
 //! Clients ask for all that the protocol has, several requests at a time, parts of blocks among
 //! them, and go in all ways; the server is stopped behind them or beside them, and the power fails
-//! now and then. What is accepted is a pair of sockets: nobody listens. See `history` for what is
+//! now and then. Clients come as pairs of sockets: no thread listens. See `history` for what is
 //! judged.
 
 mod client;
@@ -47,7 +47,7 @@ struct Setup {
 }
 
 /// A request without an answer.
-struct Asked {
+struct PendingRequest {
     number: usize,
     header: Header,
 }
@@ -57,7 +57,7 @@ struct Link {
     setup: Arc<Setup>,
     socket: UnixStream,
     agreed: Agreed,
-    asked: Mutex<BTreeMap<u64, Asked>>,
+    asked: Mutex<BTreeMap<u64, PendingRequest>>,
     /// An answer has come, or none will any more.
     news: Condvar,
 }
@@ -76,7 +76,7 @@ enum Way {
 }
 
 impl Link {
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, Asked>> {
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, PendingRequest>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,7 +126,7 @@ impl Link {
         if deed == Deed::Write {
             bytes.extend(History::bytes_of(number, cells.clone()));
         }
-        self.asked().insert(header.cookie, Asked { number, header });
+        self.asked().insert(header.cookie, PendingRequest { number, header });
         (&self.socket).write_all(&bytes)
     }
 
@@ -143,7 +143,7 @@ impl Link {
         self.news.notify_all();
     }
 
-    fn judge(&self, asked: &Asked, answer: Answer) {
+    fn judge(&self, asked: &PendingRequest, answer: Answer) {
         let (history, number) = (&self.setup.history, asked.number);
         match answer {
             Answer::Done => history.end(number, true),
@@ -167,7 +167,7 @@ impl Link {
         }
     }
 
-    fn may_fail(&self, asked: &Asked, error: u32) {
+    fn may_fail(&self, asked: &PendingRequest, error: u32) {
         let may = match error {
             client::EIO | client::ENOSPC => self.setup.faulty,
             client::ESHUTDOWN => self.setup.stopped.load(SeqCst) > 0,
