@@ -85,28 +85,6 @@ CASE(lio_listio, eagain_is_too_many_requests, NOWAIT)
 	EQUAL(value_at_end(&more[1]), 1);
 }
 
-/* One has room, and one has not: the list is over with the first. */
-CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
-{
-	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN };
-	int fd = new_file("file", 0, 0);
-	struct aiocb more[2] = { transfer(fd, "a", 1, 0), transfer(fd, "b", 1, 1) };
-	struct aiocb *list[2] = { &more[0], &more[1] };
-
-	more[0].aio_lio_opcode = more[1].aio_lio_opcode = LIO_WRITE;
-	block_signal(SIGRTMIN);
-	fill();
-	EQUAL(write(ends[0][1], "x", 1), 1);
-	EQUAL(value_at_end(&blocks[0]), 1);
-	FAILS(lio_listio(LIO_NOWAIT, list, 2, &event), EAGAIN);
-	take_signal(SIGRTMIN);
-	EQUAL(value_at_end(&more[0]), 1);
-	EQUAL(aio_error(&more[1]), EAGAIN);
-	blocks[0] = one_byte(0);
-	EQUAL(aio_read(&blocks[0]), 0);
-	drain();
-}
-
 /* EAGAIN: too few descriptors, for the library to begin; glibc needs none. */
 CASE(aio_read, works_when_there_are_descriptors_again, CONFORMING)
 {
