@@ -111,9 +111,9 @@ impl CachedFiles {
                 || !engine.may_cache(stat, fd)
                 || !fd::file_size_is_free() // the cache would find out too late
                 || file::is_locked(fd)
-                // Its loads and stores are not seen.
-                || inspect::may_be_mapped(stat.ino).unwrap_or(true)
-                || self.0.read().values().any(left);
+                || self.0.read().values().any(left)
+                // Its loads and stores are not seen. Last: it reads all of /proc/self/maps.
+                || inspect::may_be_mapped(stat.ino).unwrap_or(true);
             if against {
                 return None;
             }
@@ -313,10 +313,9 @@ pub enum Excluded {
 pub fn exclude(fd: i32) -> Result<Option<Excluded>, Errno> {
     let stat = file::stat(fd)?;
     let Some(change) = plain_changes::enter((stat.dev, stat.ino)) else { return Ok(None) };
-    let engine =
-        Process::of_caller().and_then(Process::cached_and_engine).map(|(_, engine)| engine);
-    let cached = engine.and_then(|engine| Some((engine, with_stat(engine, &stat)?)));
-    let Some((engine, file)) = cached else { return Ok(Some(Excluded::Uncached(change))) };
+    let Some((file, engine)) = cached_with(&stat) else {
+        return Ok(Some(Excluded::Uncached(change)));
+    };
     plain_changes::leave(change);
     file.exclude(engine).map(|made| Some(Excluded::Cached(made)))
 }

@@ -540,7 +540,13 @@ mod tests {
     #[test]
     fn a_ring_that_has_gone_waits_for_no_word_any_more() {
         for _ in 0..300 {
-            let Ok(uring) = Uring::new(8, Issuer::Any) else { return };
+            let uring = match Uring::new(8, Issuer::Any) {
+                Ok(uring) => uring,
+                Err(errno) => {
+                    let test = "a_ring_that_has_gone_waits_for_no_word_any_more";
+                    return crate::conformance::note_skip(test, &errno.to_string());
+                }
+            };
             uring.reap(&mut Vec::new(), 1, Deadline::after_ns(50_000)).unwrap();
             let address = uring.alarm.gate.address();
             drop(uring);
