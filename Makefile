@@ -12,7 +12,7 @@ STAMP := .stamps/setup-$(shell cat xtask/setup.sh /etc/os-release /etc/machine-i
 	| cksum | cut -d' ' -f1)
 
 .PHONY: help setup demo test test-full lint fmt dist docs bench bench-submit \
-	bench-posix bench-cache bench-serve \
+	bench-posix bench-cache bench-serve bench-programs \
 	loom miri sanitize fuzz soak clean
 
 help: ## Print this list
@@ -71,6 +71,11 @@ bench-serve: dist ## Measure nowait's servers against qemu-nbd, nbdkit, QEMU's F
 	@mkdir -p target/bench
 	@$(NOWAIT) bench serve --json target/bench/serve.json --html target/bench/serve.html \
 		$(BENCH_ARGS)
+
+bench-programs: dist ## Measure real programs as installed, with and without nowait
+	@mkdir -p target/bench
+	@$(NOWAIT) bench programs --json target/bench/programs.json \
+		--html target/bench/programs.html $(BENCH_ARGS)
 
 loom: setup ## Check the lock-free parts in all interleavings
 	@$(X) ci loom

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::fairness::{FairnessArgs, run_fairness};
 use crate::mixed::{MixedArgs, run_mixed};
 use crate::paper::{PaperArgs, run_paper};
+use crate::programs::{ProgramsArgs, run_programs};
 use crate::serve::{ServeBenchArgs, run_serve};
 use crate::submit::{run_demo, run_posix, run_submit};
 use crate::vector::{VectorArgs, run_vector};
@@ -34,6 +35,8 @@ pub enum Bench {
     Mixed(MixedArgs),
     /// Measure servers on the same image, by NBD and as a file, and check ours against the targets.
     Serve(ServeBenchArgs),
+    /// Measure real programs, unmodified, with and without nowait: QEMU and others as installed.
+    Programs(ProgramsArgs),
     /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
     AioStress(AioStressArgs),
     /// Measure asynchronous requests against synchronous threads, as rawiobench does.
@@ -67,6 +70,7 @@ impl Bench {
             Self::Fairness(args) => run_fairness(args).map(drop),
             Self::Mixed(args) => run_mixed(args).map(drop),
             Self::Serve(args) => run_serve(args).map(drop),
+            Self::Programs(args) => run_programs(args).map(drop),
             Self::AioStress(args) => run_aio_stress(args).map(drop),
             Self::Rawio(args) => run_rawio(args).map(drop),
             Self::Randrw(args) => run_randrw(args).map(drop),

@@ -1,5 +1,6 @@
 //! One run of a program: its output, and what the whole process used.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -47,6 +48,20 @@ pub(crate) struct Finished {
     pub(crate) usage: Usage,
     /// What it wrote to its standard error.
     pub(crate) stderr: String,
+}
+
+/// Keeps what was set for this program from a command: nothing inherited may change one subject
+/// into another.
+pub(crate) fn inherit_nothing_of_ours(command: &mut Command) {
+    let inherited: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
+    for name in inherited.iter().filter(|name| is_ours(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
+}
+
+/// Tells whether a variable of the environment decides which library answers, or how.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
 }
 
 /// Runs a command to its end, and kills it at the deadline.
@@ -138,6 +153,12 @@ mod tests {
     fn idle_and_iowait_are_not_busy() {
         assert_eq!(busy_ticks("cpu  1 2 4 1000 2000 8 16 32 64 128\ncpu0 9"), 63.0);
         assert_eq!(busy_ticks(""), 0.0);
+    }
+
+    #[test]
+    fn settings_of_the_library_are_not_inherited() {
+        assert!(is_ours("NOWAIT_BACKEND") && is_ours("LD_PRELOAD") && is_ours("LD_LIBRARY_PATH"));
+        assert!(!is_ours("PATH") && !is_ours("TMPDIR"));
     }
 
     #[test]

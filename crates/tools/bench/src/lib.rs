@@ -1,5 +1,5 @@
-//! Interleaved measurements: of an unmodified fio with and without nowait, of every engine through
-//! its own interface, of servers, and of what no program asks for.
+//! Interleaved measurements: of unmodified programs with and without nowait, fio first, of every
+//! engine through its own interface, of servers, and of what no program asks for.
 //!
 //! ```text
 //!  case         cases, their subjects, and what must come out
@@ -9,7 +9,8 @@
 //!  the suites, each a table of cases and a way to make one run:
 //!    submit     fio (submit, posix, demo)         fio, launch, seccomp
 //!    workload   every engine, one process a run   peers
-//!    serve      servers of images, asked by fio
+//!    serve      servers of images, asked by fio   server
+//!    programs   programs as they are installed    server, seccomp, drivers of their own
 //!    vector, fairness, mixed                      an engine in this process (rig)
 //!    paper      the sources' experiments, simulated; on a device: workload
 //!
@@ -43,6 +44,7 @@ mod pace;
 mod paper;
 mod pattern;
 mod peers;
+mod programs;
 mod progress;
 mod report;
 mod rig;
@@ -50,6 +52,7 @@ mod runner;
 mod runs;
 mod seccomp;
 mod serve;
+mod server;
 mod stats;
 mod submit;
 mod table;

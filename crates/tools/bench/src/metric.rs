@@ -47,8 +47,17 @@ pub(crate) enum Metric {
     LatencyUsP999,
     /// The slowest completion.
     LatencyUsMax,
+    /// 99 % of the times were shorter for which a program could do nothing else: inside a call that
+    /// should return at once, or between two turns of its event loop.
+    HeldUpUsP99,
+    /// 99.9 % of these times were shorter.
+    HeldUpUsP999,
+    /// The longest of these times.
+    HeldUpUsMax,
     /// User and system time of the whole process, library and kernel workers included.
     CpuUsPerIo,
+    /// The same for each of what a program is asked for, such as a transaction.
+    CpuUsPerOperation,
     /// Voluntary and involuntary switches of the whole process.
     ContextSwitchesPerIo,
     /// Memory of the process at its largest, what it shares with others included.
@@ -79,7 +88,7 @@ type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 /// Every metric, in the order of the report, which is that of the enum.
 #[rustfmt::skip]
-const ROWS: [Row; 24] = [
+const ROWS: [Row; 28] = [
     (Metric::Iops, "iops", "1/s", "IOPS", More),
     (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
     (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
@@ -99,7 +108,11 @@ const ROWS: [Row; 24] = [
     (Metric::LatencyUsP99, "latency_us_p99", "us", "latency p99", Less),
     (Metric::LatencyUsP999, "latency_us_p999", "us", "latency p99.9", Less),
     (Metric::LatencyUsMax, "latency_us_max", "us", "latency max", Less),
+    (Metric::HeldUpUsP99, "held_up_us_p99", "us", "held up p99", Less),
+    (Metric::HeldUpUsP999, "held_up_us_p999", "us", "held up p99.9", Less),
+    (Metric::HeldUpUsMax, "held_up_us_max", "us", "longest hold-up", Less),
     (Metric::CpuUsPerIo, "cpu_us_per_io", "us", "CPU per I/O", Less),
+    (Metric::CpuUsPerOperation, "cpu_us_per_operation", "us", "CPU per operation", Less),
     (Metric::ContextSwitchesPerIo, "context_switches_per_io", "1", "switches per I/O", Less),
     (Metric::RssBytesMax, "rss_bytes_max", "B", "peak memory", Less),
     (Metric::PageCacheGrowthBytes, "page_cache_growth_bytes", "B", "cache growth", Less),

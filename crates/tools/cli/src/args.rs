@@ -91,6 +91,7 @@ Examples:
   nowait bench fairness                  single requests beside thousands
   nowait bench mixed                     sockets, a file and a timer on one thread
   nowait bench serve --quick             servers of images, every case
+  nowait bench programs --quick          real programs as installed, with and without
   nowait bench aio-stress --quick        every engine on an uncached file
   nowait bench rawio --quick             asynchronous requests against 160 threads
   nowait bench paper                     the sources' tables, simulated

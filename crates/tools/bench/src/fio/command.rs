@@ -1,6 +1,5 @@
 //! fio's command line, its environment, and the measured run.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -144,10 +143,7 @@ impl Fio {
     fn command(&self, run: &Run<'_>) -> Result<Command> {
         let mut command = Command::new(&self.program);
         command.args(arguments(run));
-        let inherited: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
-        for name in inherited.iter().filter(|name| is_ours(&name.to_string_lossy())) {
-            command.env_remove(name);
-        }
+        launch::inherit_nothing_of_ours(&mut command);
         if run.launch.preloads() {
             let library = self.preload.as_ref().ok_or_else(|| {
                 BenchError::failed("libnowait_preload.so is not there; build it or pass --dist")
@@ -160,11 +156,6 @@ impl Fio {
         }
         Ok(command)
     }
-}
-
-/// Tells whether a variable of the environment decides which library answers, or how.
-fn is_ours(name: &str) -> bool {
-    name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
 }
 
 /// Runs fio with its output in a file, and parses that.
@@ -272,12 +263,6 @@ mod tests {
         let arguments = arguments_of("e-extend");
         assert!(!arguments.iter().any(|argument| argument == "--time_based"));
         assert!(arguments.iter().any(|argument| argument == "--fallocate=none"));
-    }
-
-    #[test]
-    fn settings_of_the_library_are_not_inherited() {
-        assert!(is_ours("NOWAIT_BACKEND") && is_ours("LD_PRELOAD") && is_ours("LD_LIBRARY_PATH"));
-        assert!(!is_ours("PATH") && !is_ours("TMPDIR"));
     }
 
     #[test]

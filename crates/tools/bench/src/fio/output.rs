@@ -60,12 +60,24 @@ pub(crate) struct Parsed {
 /// # Errors
 /// No JSON, another shape, a job that failed, or one that completed nothing.
 pub(crate) fn parse(text: &str) -> Result<Parsed> {
+    let first = parse_jobs(text)?.into_iter().next();
+    first.ok_or_else(|| BenchError::failed("fio reports no job"))
+}
+
+/// The same of several jobs, in the order of the command line.
+///
+/// # Errors
+/// Those of [`parse`].
+pub(crate) fn parse_jobs(text: &str) -> Result<Vec<Parsed>> {
     let start = text.find("{\n").ok_or_else(|| BenchError::failed("fio wrote no JSON"))?;
     let end = text.rfind('}').map_or(text.len(), |brace| brace + 1);
     let json = text.get(start..end).unwrap_or_default();
     let output: Output = serde_json::from_str(json)
         .map_err(|error| BenchError::failed(format!("fio's JSON is not understood: {error}")))?;
-    let job = output.jobs.first().ok_or_else(|| BenchError::failed("fio reports no job"))?;
+    output.jobs.iter().map(parsed).collect()
+}
+
+fn parsed(job: &JobOutput) -> Result<Parsed> {
     if job.error != 0 {
         let cause = std::io::Error::from_raw_os_error(job.error);
         return Err(BenchError::failed(format!("the fio job failed: {cause}")));

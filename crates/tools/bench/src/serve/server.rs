@@ -1,23 +1,20 @@
-//! A server on an image: started, waited for, watched, ended.
+//! The servers of an image: their commands, and where the client finds it.
 
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use super::cases::{LoopIo, Server as Kind};
 use super::client::Target;
 use crate::error::{BenchError, Context, Result};
-use crate::launch::{self, Usage};
+use crate::launch::Usage;
+use crate::server::Server;
 
 /// How long a server may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same, of one that gets no requests any more.
-const PATIENCE_AT_DROP: Duration = Duration::from_secs(5);
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The server of an image, and its address; ended when dropped.
 #[derive(Debug)]
@@ -44,7 +41,8 @@ impl Served {
             Kind::Nowait(_) | Kind::Qemu(..) | Kind::Nbdkit => Target::Nbd(folder.join("nbd")),
         };
         let mut command = command(kind, nowait, image, &target);
-        let server = Server::start(&mut command, image, &target)?;
+        prepare(&target).context(|| "make ready for a server".to_owned())?;
+        let server = Server::start(&mut command, PATIENCE, || is_there(&target, image))?;
         Ok(Self::Program(server, target))
     }
 
@@ -60,7 +58,7 @@ impl Served {
     /// Returns the process, if it is a program.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
-            Self::Program(server, _) => Some(server.0.id()),
+            Self::Program(server, _) => Some(server.pid()),
             Self::Loop(_) | Self::Plain(_) => None,
         }
     }
@@ -71,7 +69,7 @@ impl Served {
     /// It does not end.
     pub(crate) fn stop(self) -> Result<Option<Usage>> {
         match self {
-            Self::Program(server, _) => server.stop().map(Some),
+            Self::Program(server, _) => server.stop(PATIENCE).map(Some),
             Self::Loop(_) | Self::Plain(_) => Ok(None),
         }
     }
@@ -110,63 +108,6 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("--detach").arg(&self.0).output();
-    }
-}
-
-/// A server that runs, and whether it has ended. Dropped, it ends in order, for what it has mounted
-/// would stay, or is killed if it does not.
-#[derive(Debug)]
-pub(crate) struct Server(Child, bool);
-
-impl Server {
-    fn start(command: &mut Command, image: &Path, target: &Target) -> Result<Self> {
-        let name = command.get_program().to_string_lossy().into_owned();
-        prepare(target).context(|| "make ready for a server".to_owned())?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().context(|| format!("cannot start {name}"))?;
-        let mut server = Self(child, false);
-        let deadline = Instant::now() + PATIENCE;
-        while !is_there(target, image) {
-            let ended = server.0.try_wait().context(|| format!("wait for {name}"))?;
-            if ended.is_some() || Instant::now() > deadline {
-                return Err(BenchError::failed(format!("{name} does not serve: {ended:?}")));
-            }
-            sleep(POLL_INTERVAL);
-        }
-        Ok(server)
-    }
-
-    /// Ends it in order; returns what it has used from its start on, threads that ended before
-    /// included.
-    fn stop(mut self) -> Result<Usage> {
-        self.end(PATIENCE)
-    }
-
-    fn end(&mut self, patience: Duration) -> Result<Usage> {
-        let pid = libc::pid_t::try_from(self.0.id()).unwrap_or(libc::pid_t::MAX);
-        // SAFETY: takes numbers; the process is ours and has not been waited for.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-        let deadline = Instant::now() + patience;
-        loop {
-            let ended = launch::reap(pid).context(|| "wait for the server".to_owned())?;
-            if let Some((_, usage)) = ended {
-                self.1 = true;
-                return Ok(usage);
-            }
-            if Instant::now() > deadline {
-                return Err(BenchError::failed("a server does not end after SIGTERM"));
-            }
-            sleep(POLL_INTERVAL);
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if !self.1 && self.end(PATIENCE_AT_DROP).is_err() {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
     }
 }
 

@@ -11,10 +11,12 @@ use crate::table::change_text;
 use crate::units;
 
 /// The plots of single metrics, in their order.
-const PANELS: [(Metric, &str, Scale); 8] = [
+const PANELS: [(Metric, &str, Scale); 10] = [
     (Metric::Iops, "I/O per second (more is better)", Scale::Linear),
     (Metric::BytesPerS, "Throughput (more is better)", Scale::Linear),
     (Metric::IopsPerCore, "I/O per second of processor time (more is better)", Scale::Linear),
+    (Metric::HeldUpUsMax, "Longest hold-up of each run (less is better); logarithmic", Scale::Log),
+    (Metric::CpuUsPerOperation, "Processor time per operation (less is better)", Scale::Linear),
     (Metric::CpuUsPerIo, "Processor time per I/O, whole process (less is better)", Scale::Linear),
     (Metric::ContextSwitchesPerIo, "Context switches per I/O (less is better)", Scale::Linear),
     (Metric::SubmitSleeps, "How often submit slept, in a run (less is better)", Scale::Linear),

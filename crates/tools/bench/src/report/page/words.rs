@@ -12,6 +12,7 @@ pub(super) fn title(workload: &str) -> &'static str {
         "fairness" => "Single requests beside a context with thousands",
         "mixed" => "Sockets, a file and a timer: one context against epoll with threads",
         "serve" => "Servers of images, asked by the same client",
+        "programs" => "Programs as they are installed, with and without nowait",
         "aio-stress" => "Streams of reads and writes through every engine",
         "rawio" => "Asynchronous requests against synchronous threads",
         "randrw" => "Random reads and writes: the time inside submit",
@@ -82,6 +83,16 @@ const SERVE: [&str; 2] = [
      included.",
 ];
 
+const PROGRAMS: [&str; 4] = [
+    "Every program is unmodified, as its distribution or registry has it. “system” is the program \
+     by itself; “nowait” is the same with a preloaded library, and nothing else is changed.",
+    "“Held up” is for how long the program could do nothing else: inside a call that should return \
+     at once, or between two turns of its event loop. Each case says which.",
+    "“Time inside submit” is that of io_submit, counted by a small library that is preloaded in \
+     every run, also of the program by itself.",
+    "Processor time is that of the program with all its threads, not of the client that asks it.",
+];
+
 const PAPER: [&str; 5] = [
     "“Baseline” is what the source calls unpatched: the same operations, with the caller asleep \
      inside the call at each wait. “nowait” is those operations as requests: a wait ends the \
@@ -101,6 +112,7 @@ pub(super) fn method(saved: &Document) -> Vec<&'static str> {
         "submit" | "posix" | "demo" => &FIO,
         "cached" => &CACHED,
         "serve" => &SERVE,
+        "programs" => &PROGRAMS,
         "paper" if saved.is_simulated() => return PAPER.to_vec(),
         "paper" | "aio-stress" | "rawio" | "randrw" | "cleaner" | "prefetch" => &DEVICE,
         _ => &[],

@@ -1,0 +1,89 @@
+//! The command line of `bench programs`, for the `nowait` tool to embed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::cases::cases;
+use super::suite::{self, Plan};
+use crate::args::{Defaults, DiskArgs, MeasureArgs, found_in_dist};
+use crate::error::Result;
+use crate::measurement::Measurement;
+
+const EXAMPLES: &str = "\
+Five rounds of 10 s on files of 2G; with --quick 1 s on 256M. Engines are ways to run a program.
+A program that is not there is skipped, with the command that installs it.
+
+Examples:
+  nowait bench programs --quick                 every program that is there
+  nowait bench programs --list                  all cases, with their ways and targets
+  nowait bench programs --case qemu-sparse-4k --html qemu.html
+  nowait bench programs --engine system,nowait";
+
+const DEFAULTS: Defaults = Defaults {
+    rounds: 5,
+    runtime_ms: [10_000, 1000],
+    size_bytes: [2 << 30, 256 << 20],
+    least_bytes: 64 << 20,
+};
+
+/// Measures real programs, unmodified, with and without nowait, and checks them against targets.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ProgramsArgs {
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+
+    /// What the files of the programs lie on
+    #[command(flatten)]
+    pub disk: DiskArgs,
+
+    /// Folder with `lib/libnowait_preload.so` [default: beside this program, or dist]
+    #[arg(long, value_name = "FOLDER")]
+    pub dist: Option<PathBuf>,
+}
+
+/// Runs the cases, prints a table of all and one for each, and writes the reports asked for.
+///
+/// Returns `None` when it was only asked for a list.
+///
+/// # Errors
+/// Something is missing that every case needs, runs failed, a report cannot be written, or
+/// `--check` was given and a target is not met.
+pub(crate) fn run_programs(args: &ProgramsArgs) -> Result<Option<Measurement>> {
+    let (measure, extent) = (&args.measure, args.measure.extent(&DEFAULTS)?);
+    measure.run(measure.select_subjects(cases())?, |cases| {
+        let plan = Plan {
+            extent,
+            folder: args.disk.dir.clone(),
+            drop_caches: args.disk.drops_caches(),
+            preload: found_in_dist(args.dist.as_deref(), "lib/libnowait_preload.so")?,
+        };
+        suite::measure(&plan, &cases)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::tests::parse;
+    use crate::case;
+
+    #[test]
+    fn the_cases_are_well_formed() {
+        case::tests::check(&cases());
+    }
+
+    #[test]
+    fn cases_and_ways_can_be_chosen() {
+        let select =
+            |arguments: &[&str]| parse::<ProgramsArgs>(arguments).measure.select_subjects(cases());
+        let some = select(&["--case", "qemu-sparse-4k", "--engine", "system,nowait"]);
+        let some = some.expect("valid");
+        assert_eq!((some.len(), some[0].subjects.len()), (1, 2));
+        let exit_code = |arguments: &[&str]| select(arguments).map_err(|it| it.exit_code()).err();
+        assert_eq!(exit_code(&["--case", "emacs"]), Some(2));
+        assert_eq!(exit_code(&["--engine", "windows"]), Some(2));
+    }
+}

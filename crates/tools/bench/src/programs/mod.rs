@@ -1,0 +1,23 @@
+//! `bench programs`: programs as their users install them, with and without nowait.
+//!
+//! ```text
+//!  ProgramsArgs ─► suite ─┬─ cases       programs, what they do, the ways to run them
+//!                         ├─ need        what a case needs, and how to install it
+//!                         ├─ run         one run: its files, its preloads, its filter
+//!                         │   └─ qemu    what each program is asked, and how it answers
+//!                         └─ overview    all cases as one table
+//!
+//!  drivers/               what is compiled or run here in other languages
+//!    submit_timer.c         the time inside io_submit of a program that does not tell it  ◄ timer
+//! ```
+
+mod args;
+mod cases;
+mod need;
+mod overview;
+mod qemu;
+mod run;
+mod suite;
+mod timer;
+
+pub(crate) use args::{ProgramsArgs, run_programs};

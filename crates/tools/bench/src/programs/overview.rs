@@ -1,0 +1,75 @@
+//! All cases as one table: what a user of these programs wants to know first.
+
+use comfy_table::Cell;
+use serde::Serialize;
+
+use super::cases::ITSELF;
+use crate::measurement::CaseResults;
+use crate::metric::Metric;
+use crate::table::{figure, new_table, right};
+use crate::units;
+
+/// A case that was not measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Skipped {
+    pub(crate) case: &'static str,
+    pub(crate) why: String,
+    /// The command that installs what is missing.
+    pub(crate) install: String,
+}
+
+const HEADER: [&str; 7] =
+    ["case", "engine", "throughput", "× itself", "p99", "longest hold-up", "CPU per operation"];
+
+/// Prints the first four columns of every case, a way a row; what was skipped stands at the end.
+pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
+    let mut table = new_table(&HEADER);
+    for results in cases {
+        let (runs, columns) = (&results.runs, results.case.columns);
+        for (index, name) in runs.names().enumerate() {
+            let case = if index == 0 { results.case.name } else { "" };
+            let shown = |metric: Metric| match runs.summary(name, metric) {
+                Some(summary) => right(a_second(metric, figure(metric, summary.median))),
+                None => right("–"),
+            };
+            let ratio = runs.ratio((ITSELF, columns[0]), (name, columns[0]));
+            let ratio = ratio.map_or_else(|| "–".to_owned(), |it| units::digits(it.median));
+            let mut row = vec![Cell::new(case), Cell::new(name), shown(columns[0]), right(ratio)];
+            row.extend(columns[1..4].iter().map(|metric| shown(*metric)));
+            table.add_row(row);
+        }
+    }
+    for Skipped { case, why, install } in skipped {
+        table.add_row([*case, "skipped", why, "", "", "", install]);
+    }
+    format!("{table}\n\n")
+}
+
+/// Says what a count is of: in one column are figures of several units.
+fn a_second(metric: Metric, figure: String) -> String {
+    if metric.unit() == "1/s" { figure + "/s" } else { figure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Case;
+    use crate::measurement;
+
+    #[test]
+    fn every_way_is_a_row_and_what_is_missing_has_its_command() {
+        let mut results = measurement::sample().cases.remove(0);
+        let columns: &[Metric] =
+            &[Metric::Iops, Metric::LatencyUsP99, Metric::HeldUpUsMax, Metric::CpuUsPerOperation];
+        results.case = Case { columns, ..results.case };
+        let skipped = Skipped {
+            case: "nginx",
+            why: "nginx is not installed".to_owned(),
+            install: "apt install nginx".to_owned(),
+        };
+        let text = text(&[results], &[skipped]);
+        for part in ["system", "1.00", "2.00", "skipped", "apt install nginx"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
