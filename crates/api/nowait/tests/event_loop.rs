@@ -5,7 +5,7 @@ mod common;
 use common::{BLOCK, everywhere, folder, open};
 use nowait::{AlignedBuffer, Queue};
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll::{self, Epoll},
     eventfd::EventFd,
     time::Deadline,
 };
@@ -19,7 +19,7 @@ fn limit() -> Deadline {
 fn watched(queue: &Queue<u64, AlignedBuffer>) -> Epoll {
     let epoll = Epoll::new().unwrap();
     for fd in queue.descriptors().unwrap() {
-        epoll.add(fd.as_raw_fd(), epoll_set::IN, 1).unwrap();
+        epoll.add(fd.as_raw_fd(), epoll::IN, 1).unwrap();
     }
     epoll
 }
@@ -30,7 +30,7 @@ fn whatever_ends_rouses_the_loop() {
         let folder = folder();
         let file = open(nowait, mode, &folder.path().join("file"));
         let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(8).unwrap();
-        let (epoll, mut ready) = (watched(&queue), ReadyList::new(4));
+        let (epoll, mut ready) = (watched(&queue), Vec::with_capacity(4));
         let mut done = 0;
         // Extending writes and syncs end on threads, others in the queue's own ring.
         for round in 0..40u64 {
@@ -63,9 +63,9 @@ fn whatever_ends_rouses_the_loop() {
 fn what_else_is_in_the_set_ends_the_sleep() {
     everywhere(|nowait, _| {
         let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(8).unwrap();
-        let (epoll, mut ready) = (watched(&queue), ReadyList::new(4));
+        let (epoll, mut ready) = (watched(&queue), Vec::with_capacity(4));
         let counter = EventFd::new().unwrap();
-        epoll.add(counter.raw(), epoll_set::IN, 7).unwrap();
+        epoll.add(counter.raw(), epoll::IN, 7).unwrap();
         let mut slept = false;
         counter.signal();
         let over = queue.sleep(|| {
@@ -73,7 +73,7 @@ fn what_else_is_in_the_set_ends_the_sleep() {
             slept = true;
         });
         assert_eq!(
-            (over.unwrap(), slept, ready.get(0).map(|ready| ready.token)),
+            (over.unwrap(), slept, ready.first().map(|ready| ready.token)),
             (0, true, Some(7))
         );
     });

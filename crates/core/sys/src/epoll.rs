@@ -1,93 +1,160 @@
-//! Readiness of many descriptors at once.
+//! Waiting on many descriptors at once.
 
 use crate::{Errno, Fd, sys, time::Deadline};
 
-/// One descriptor that is ready, laid out as the kernel's `struct epoll_event`.
+/// Ready to be read, or closed by the other side.
+pub const IN: u32 = libc::EPOLLIN as u32;
+/// Ready to be written.
+pub const OUT: u32 = libc::EPOLLOUT as u32;
+/// Beside events: reported once, then not before the next [`Epoll::change`].
+pub const ONCE: u32 = libc::EPOLLONESHOT as u32;
+
+/// A descriptor of the set that is ready, laid out as the kernel's `struct epoll_event`.
 #[cfg_attr(target_arch = "x86_64", repr(C, packed))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C))]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// Its events, as poll(2) names them.
+    /// Those that it was added for, and EPOLLERR and EPOLLHUP, which are always reported.
     pub events: u32,
-    /// Given when it was added.
-    pub data: u64,
+    /// As it was given with the descriptor.
+    pub token: u64,
 }
 
-/// A set of descriptors to wait for. Source: epoll(7).
+/// A set of descriptors, each reported as long as it is ready, unless with [`ONCE`].
+///
+/// All functions may be called while another thread waits, and apply to its wait. Source: epoll(7).
 #[derive(Debug)]
 pub struct Epoll(Fd);
 
-/// Reports a descriptor once, then not before [`Epoll::rearm`].
-const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
-
 impl Epoll {
-    /// Creates an empty set, close-on-exec, at a high number (see [`Fd::moved_high`]).
+    /// Makes an empty set, close-on-exec.
     ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `ENOMEM`. Source: epoll_create1(2).
+    /// `EMFILE`, `ENFILE`: no descriptors left. `ENOMEM`. Source: epoll_create1(2).
     pub fn new() -> Result<Epoll, Errno> {
         // SAFETY: no memory is involved.
         let fd = unsafe { sys!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) }?;
-        Ok(Epoll(Fd::from_raw(fd as i32).moved_high()))
+        Ok(Epoll(Fd::from_raw(fd as i32)))
     }
 
-    /// Adds `fd`, reported as often as it is ready for `events`.
+    /// Moves the descriptor of the set to a high number, see [`Fd::moved_high`].
+    #[must_use]
+    pub fn moved_high(self) -> Epoll {
+        Epoll(self.0.moved_high())
+    }
+
+    /// Adds `fd`, to be known as `token`.
     ///
     /// # Errors
-    /// Those of [`Epoll::add_once`].
-    pub fn add(&self, fd: i32, events: u16, data: u64) -> Result<(), Errno> {
-        self.control(libc::EPOLL_CTL_ADD, fd, u32::from(events), data)
+    /// `EEXIST`: it is in the set. `EPERM`: it cannot be watched, it is always ready. `EBADF`,
+    /// `ENOMEM`, `ENOSPC`. Source: epoll_ctl(2).
+    pub fn add(&self, fd: i32, events: u32, token: u64) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_ADD, fd, events, token)
     }
 
-    /// Adds `fd`, to be reported once when it is ready for one of `events`, in error or hung up.
+    /// Changes the events waited for, and the token; what was reported [`ONCE`] is waited for
+    /// again.
     ///
     /// # Errors
-    /// `EPERM`: such files are always ready. `EEXIST`, `EBADF`, `ENOMEM`, `ENOSPC`.
-    /// Source: epoll_ctl(2).
-    pub fn add_once(&self, fd: i32, events: u16, data: u64) -> Result<(), Errno> {
-        self.control(libc::EPOLL_CTL_ADD, fd, u32::from(events) | ONESHOT, data)
+    /// `ENOENT`: it is not in the set. `EBADF`, `ENOMEM`. Source: epoll_ctl(2).
+    pub fn change(&self, fd: i32, events: u32, token: u64) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_MOD, fd, events, token)
     }
 
-    /// Waits once more for `fd`, which is in the set.
+    /// Takes `fd` out. One whose open file is closed everywhere leaves by itself; where another
+    /// descriptor has it open it must be taken out before it is closed.
     ///
     /// # Errors
-    /// `ENOENT`: it is not. `EBADF`, `ENOMEM`. Source: epoll_ctl(2).
-    pub fn rearm(&self, fd: i32, events: u16, data: u64) -> Result<(), Errno> {
-        self.control(libc::EPOLL_CTL_MOD, fd, u32::from(events) | ONESHOT, data)
+    /// `ENOENT`: it is not in the set. `EBADF`. Source: epoll_ctl(2).
+    pub fn remove(&self, fd: i32) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
     }
 
-    /// Takes `fd` out, while it is still open.
-    pub fn remove(&self, fd: i32) {
-        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
+    fn control(&self, what: i32, fd: i32, events: u32, token: u64) -> Result<(), Errno> {
+        let event = Ready { events, token };
+        // SAFETY: the event is a live local, laid out as the kernel's, which only reads it.
+        unsafe { sys!(libc::SYS_epoll_ctl, self.0.raw(), what, fd, core::ptr::from_ref(&event)) }
+            .map(drop)
     }
 
-    fn control(&self, operation: i32, fd: i32, events: u32, data: u64) -> Result<(), Errno> {
-        let event = Ready { events, data };
-        // SAFETY: the event is a live local, laid out as the kernel's.
-        unsafe {
-            sys!(libc::SYS_epoll_ctl, self.0.raw(), operation, fd, core::ptr::from_ref(&event))
+    /// Blocks until a descriptor is ready, the deadline, or a signal. `ready` then has those that
+    /// are ready instead of what it had: none after the deadline or a signal, as many as it has
+    /// capacity for at most; others are reported by the next wait. Source: epoll_pwait(2).
+    ///
+    /// # Panics
+    /// `ready` has no capacity.
+    pub fn wait(&self, ready: &mut Vec<Ready>, deadline: Deadline) {
+        ready.clear();
+        let (room, count) = (ready.as_mut_ptr(), ready.capacity());
+        assert!(count > 0, "room for one that is ready");
+        let timeout = match deadline.remaining_ns() {
+            None => -1,
+            // Rounded up, so that a deadline has passed when its wait ends.
+            Some(ns) => i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX),
+        };
+        // SAFETY: the capacity is memory of the vector, of the kernel's layout; there is no signal
+        // mask.
+        let waited = unsafe {
+            sys!(libc::SYS_epoll_pwait, self.0.raw(), room, count, timeout as isize, 0, 8)
+        };
+        // EINTR: a signal, or work of an io_uring on this thread; the waiting thread looks again.
+        // SAFETY: the kernel has written so many.
+        unsafe { ready.set_len(waited.unwrap_or(0)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eventfd::EventFd;
+
+    #[test]
+    fn what_is_ready_is_told_by_its_token() {
+        let (epoll, counter) = (Epoll::new().unwrap(), EventFd::new().unwrap());
+        let mut ready = Vec::with_capacity(4);
+        epoll.add(counter.raw(), IN, 17).unwrap();
+        assert_eq!(epoll.add(counter.raw(), IN, 17), Err(Errno::EXIST));
+        epoll.wait(&mut ready, Deadline::NOW);
+        assert_eq!(ready, []);
+        counter.signal();
+        epoll.wait(&mut ready, Deadline::NEVER);
+        assert_eq!(ready, [Ready { token: 17, events: IN }]);
+        epoll.change(counter.raw(), OUT, 18).unwrap();
+        epoll.wait(&mut ready, Deadline::NEVER);
+        assert_eq!(ready, [Ready { token: 18, events: OUT }]);
+        epoll.remove(counter.raw()).unwrap();
+        epoll.wait(&mut ready, Deadline::after_ns(1));
+        assert_eq!(ready, []);
+    }
+
+    #[test]
+    fn what_is_asked_for_once_is_told_once_until_it_is_asked_for_again() {
+        let (epoll, counter) = (Epoll::new().unwrap().moved_high(), EventFd::new().unwrap());
+        let mut ready = Vec::with_capacity(4);
+        epoll.add(counter.raw(), IN | ONCE, 17).unwrap();
+        counter.signal();
+        epoll.wait(&mut ready, Deadline::NEVER);
+        assert_eq!(ready, [Ready { token: 17, events: IN }]);
+        epoll.wait(&mut ready, Deadline::NOW);
+        assert_eq!(ready, []);
+        epoll.change(counter.raw(), IN | ONCE, 18).unwrap();
+        epoll.wait(&mut ready, Deadline::NEVER);
+        assert_eq!(ready, [Ready { token: 18, events: IN }]);
+    }
+
+    #[test]
+    fn more_that_are_ready_than_there_is_room_for_are_told_by_the_next_wait() {
+        let (epoll, counters) = (Epoll::new().unwrap(), [(); 3].map(|()| EventFd::new().unwrap()));
+        let (mut ready, mut told) = (Vec::with_capacity(1), Vec::new());
+        for (token, counter) in counters.iter().enumerate() {
+            epoll.add(counter.raw(), IN | ONCE, token as u64).unwrap();
+            counter.signal();
         }
-        .map(drop)
-    }
-
-    /// Waits until some are ready or the deadline; returns those.
-    ///
-    /// # Errors
-    /// `EINTR`: a signal handler ran. Source: epoll_pwait(2).
-    pub fn wait<'a>(
-        &self,
-        ready: &'a mut [Ready],
-        deadline: Deadline,
-    ) -> Result<&'a [Ready], Errno> {
-        let milliseconds = deadline.remaining().map_or(-1, |left| {
-            let whole = left.tv_sec.saturating_mul(1000) + (left.tv_nsec + 999_999) / 1_000_000;
-            i32::try_from(whole).unwrap_or(i32::MAX)
-        });
-        // SAFETY: the events are a live slice of the kernel's layout; there is no signal mask.
-        let count = unsafe {
-            let (fd, events) = (self.0.raw(), ready.as_mut_ptr());
-            sys!(libc::SYS_epoll_pwait, fd, events, ready.len(), milliseconds, 0, 8)
-        }?;
-        Ok(&ready[..count])
+        for _ in 0..3 {
+            epoll.wait(&mut ready, Deadline::NEVER);
+            told.extend(ready.iter().map(|it| it.token));
+        }
+        told.sort_unstable();
+        assert_eq!(told, [0, 1, 2]);
     }
 }

@@ -11,11 +11,10 @@
 //! thread   signals, names, identities     signal   what tells a process of a completion
 //! inside   when handlers of the program run
 //! allocator   memory that has nothing to do with malloc
-//! epoll    many descriptors at once
 //! timer, tty, pipe, socket: files without offsets
 //! sync     atomics, a mutex and a futex that models replace by loom's
 //! inspect  what this system allows        lazy     what is made at first use, unless that fails
-//! epoll_set, signalfd: waiting on many descriptors, for signals too
+//! epoll, signalfd: waiting on many descriptors, for signals too
 //! sparse   holes and data of a file         lock     locks on bytes of an open file
 //! fuse     mounting what this process answers for
 //! ublk     block devices that this process answers for
@@ -31,7 +30,6 @@ pub mod aligned;
 pub mod allocator;
 pub mod cred;
 pub mod epoll;
-pub mod epoll_set;
 pub mod errno;
 pub mod eventfd;
 pub mod fd;

@@ -480,7 +480,7 @@ mod tests {
     use crate::{ImageOptions, Pool};
     use nowait::Nowait;
     use nowait_sys::{
-        epoll_set::{self, Epoll, ReadyList},
+        epoll::{self, Epoll},
         time::Deadline,
     };
     use std::os::unix::fs::FileExt;
@@ -504,7 +504,7 @@ mod tests {
             let options = ImageOptions { path, ..ImageOptions::default() };
             let image = Image::open(&Nowait::new().unwrap(), &options).unwrap();
             let (mailbox, epoll) = (Mailbox::new().unwrap(), Epoll::new().unwrap());
-            epoll.add(mailbox.raw(), epoll_set::IN, 0).unwrap();
+            epoll.add(mailbox.raw(), epoll::IN, 0).unwrap();
             let (chores, pool) = (Chores::new(4), Pool::new(1 << 20));
             let (image, expected) = (Arc::new(image), Ok(()));
             Rig { chores, image, mailbox, epoll, pool, expected, _folder: folder }
@@ -525,7 +525,7 @@ mod tests {
 
         /// Waits for `count` ends; returns their owners.
         fn ends(&mut self, count: usize) -> Vec<u64> {
-            let (mut ended, mut ready) = (VecDeque::new(), ReadyList::new(1));
+            let (mut ended, mut ready) = (VecDeque::new(), Vec::with_capacity(1));
             let limit = Deadline::after_ns(60_000_000_000);
             while ended.len() < count {
                 self.epoll.wait(&mut ready, limit);

@@ -6,7 +6,7 @@ use nowait_export::{
     RequestEnd, Tag,
 };
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll::{self, Epoll},
     time::Deadline,
 };
 use proptest::{
@@ -44,17 +44,17 @@ impl Rig {
         let image = Arc::new(Image::open(&nowait, &options).unwrap());
         let mailbox = Mailbox::new().unwrap();
         let epoll = Epoll::new().unwrap();
-        epoll.add(mailbox.raw(), epoll_set::IN, 0).unwrap();
+        epoll.add(mailbox.raw(), epoll::IN, 0).unwrap();
         let disk = Disk::new(&nowait, &Chores::new(2), mailbox, 64 << 20).unwrap();
         for fd in disk.descriptors().unwrap() {
-            epoll.add(fd.as_raw_fd(), epoll_set::IN, 0).unwrap();
+            epoll.add(fd.as_raw_fd(), epoll::IN, 0).unwrap();
         }
         Rig { disk, epoll, image, folder }
     }
 
     /// Waits for the end of a request.
     fn end(&mut self) -> RequestEnd {
-        let mut ready = ReadyList::new(4);
+        let mut ready = Vec::with_capacity(4);
         loop {
             self.disk.start();
             if let Some(ended) = self.disk.pop() {

@@ -18,7 +18,7 @@ use nowait::{File, Nowait};
 use nowait_export::{Cache, Image, ImageOptions};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll::{self, Epoll},
     time::Deadline,
 };
 use std::{
@@ -195,7 +195,7 @@ fn a_panic_for_a_ring_fails_what_is_in_flight_and_the_next_request_works() {
     let mut guest = Guest::new(16);
     let ((kick, kicks), (call, calls)) = (counter(), counter());
     let epoll = Epoll::new().unwrap();
-    epoll.add(calls.raw(), epoll_set::IN, 0).unwrap();
+    epoll.add(calls.raw(), epoll::IN, 0).unwrap();
     let setup = guest.setup(&support::exports()[0], FEATURES);
     let Setup { memory, features, size, descriptors, available, used, next_available, .. } = setup;
     let setup = Setup {
@@ -221,7 +221,7 @@ fn a_panic_for_a_ring_fails_what_is_in_flight_and_the_next_request_works() {
             if !guest.used().is_empty() {
                 return u32::from(guest.status(asked));
             }
-            epoll.wait(&mut ReadyList::new(1), Deadline::NEVER);
+            epoll.wait(&mut Vec::with_capacity(1), Deadline::NEVER);
             calls.drain();
         }
     };

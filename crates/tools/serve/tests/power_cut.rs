@@ -19,7 +19,7 @@ use nowait_file::parts::{Backends, Parts, Workers};
 use nowait_serve::nbd::{Limits, Security, Session};
 use nowait_sim::{Config, Cut, Faults, Lies, Oracle, Prng, SimDevice};
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll::{self, Epoll},
     time::Deadline,
 };
 use std::{collections::BTreeMap, io::IoSlice, os::fd::AsRawFd, sync::Arc, sync::Mutex};
@@ -146,9 +146,9 @@ impl Run {
         let mailbox = Mailbox::new().unwrap();
         let (epoll, chores_end) = (Epoll::new().unwrap(), mailbox.raw());
         let mut disk = Disk::new(&nowait, &Chores::new(1), mailbox, 64 << 20).unwrap();
-        epoll.add(chores_end, epoll_set::IN, 0).unwrap();
+        epoll.add(chores_end, epoll::IN, 0).unwrap();
         for fd in disk.descriptors().unwrap() {
-            epoll.add(fd.as_raw_fd(), epoll_set::IN, 0).unwrap();
+            epoll.add(fd.as_raw_fd(), epoll::IN, 0).unwrap();
         }
         let connect = |owner| Connection::new(owner as u64, &images, &mut disk);
         Run {
@@ -222,7 +222,7 @@ impl Run {
     fn turn(&mut self) {
         self.disk.start();
         if !self.disk.is_idle() {
-            let (epoll, mut ready) = (&self.epoll, ReadyList::new(4));
+            let (epoll, mut ready) = (&self.epoll, Vec::with_capacity(4));
             let limit = Deadline::after_ns(HANG_NS);
             self.disk.sleep(|| epoll.wait(&mut ready, limit)).unwrap();
             assert!(!limit.has_passed(), "nothing ends any more");

@@ -14,7 +14,7 @@ use nowait_serve::{
     vhost::{Front, Socket},
 };
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll::{self, Epoll, Ready},
     eventfd::EventFd as Bell,
     time::Deadline,
 };
@@ -104,7 +104,7 @@ struct Vmm {
     kick: EventFd,
     call: EventFd,
     calls: Epoll,
-    called: ReadyList,
+    called: Vec<Ready>,
 }
 
 /// Memory that can be given to another process.
@@ -151,7 +151,7 @@ impl Vmm {
         frontend.set_mem_table(&regions).unwrap();
         let [kick, call] = [(); 2].map(|()| EventFd::new(EFD_NONBLOCK).unwrap());
         let calls = Epoll::new().unwrap();
-        calls.add(call.as_raw_fd(), epoll_set::IN, 0).unwrap();
+        calls.add(call.as_raw_fd(), epoll::IN, 0).unwrap();
         let setup = guest.setup(&support::exports()[0], FEATURES);
         let user = |guest: GuestAddress| regions[0].userspace_addr + guest.0;
         frontend.set_vring_num(1, guest.size).unwrap();
@@ -169,7 +169,7 @@ impl Vmm {
         frontend.set_vring_call(1, &call).unwrap();
         frontend.set_vring_kick(1, &kick).unwrap();
         frontend.set_vring_enable(1, true).unwrap();
-        Vmm { frontend, guest, kick, call, calls, called: ReadyList::new(1) }
+        Vmm { frontend, guest, kick, call, calls, called: Vec::with_capacity(1) }
     }
 
     fn kick(&self) {

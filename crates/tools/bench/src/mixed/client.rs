@@ -7,11 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use nowait_sys::Errno;
-use nowait_sys::epoll::{Epoll, Ready};
+use nowait_sys::epoll::{self, Epoll};
 use nowait_sys::time::Deadline;
 
-use super::{ASK, BLOCK, POLLIN, hang_up};
+use super::{ASK, BLOCK, hang_up};
 use crate::error::{BenchError, Context as _, Result, failed};
 use crate::interrupt;
 use crate::pattern;
@@ -84,18 +83,14 @@ impl Client {
         for (index, connection) in connections.iter_mut().enumerate() {
             let socket = connection.socket;
             socket.set_nonblocking(true).context(|| "a socket".to_owned())?;
-            epoll.add(socket.as_raw_fd(), POLLIN, index as u64).map_err(failed("epoll"))?;
+            epoll.add(socket.as_raw_fd(), epoll::IN, index as u64).map_err(failed("epoll"))?;
             connection.ask(random.next() % self.blocks)?;
         }
-        let (mut open, mut ready) = (sockets.len(), [Ready::default(); 256]);
+        let (mut open, mut ready) = (sockets.len(), Vec::with_capacity(256));
         while open > 0 && !interrupt::happened() {
-            let events = match epoll.wait(&mut ready, Deadline::after_ns(STEP_NS)) {
-                Ok(events) => events,
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(failed("epoll")(errno)),
-            };
-            for event in events {
-                let connection = &mut connections[event.data as usize];
+            epoll.wait(&mut ready, Deadline::after_ns(STEP_NS));
+            for event in &ready {
+                let connection = &mut connections[event.token as usize];
                 if !connection.take()? {
                     continue;
                 }
@@ -104,7 +99,7 @@ impl Client {
                     connection.ask(random.next() % self.blocks)?;
                 } else {
                     let socket = connection.socket;
-                    epoll.remove(socket.as_raw_fd());
+                    epoll.remove(socket.as_raw_fd()).map_err(failed("epoll"))?;
                     socket.shutdown(Shutdown::Both).context(|| "hang up".to_owned())?;
                     open -= 1;
                 }

@@ -10,12 +10,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 
-use nowait_sys::Errno;
-use nowait_sys::epoll::{Epoll, Ready};
+use nowait_sys::epoll::{self, Epoll};
 use nowait_sys::time::Deadline;
 use nowait_sys::timer::Timer;
 
-use super::{ASK, BLOCK, POLLIN, TICK_NS, block_of};
+use super::{ASK, BLOCK, TICK_NS, block_of};
 use crate::error::{BenchError, Context as _, Result, failed};
 use crate::interrupt;
 
@@ -80,21 +79,16 @@ fn hand_out(sockets: &[UnixStream], jobs: &Jobs) -> Result<u64> {
     let epoll = Epoll::new().map_err(failed("epoll"))?;
     let timer = Timer::every_ns(TICK_NS).map_err(failed("a timer"))?;
     for (index, socket) in sockets.iter().enumerate() {
-        epoll.add(socket.as_raw_fd(), POLLIN, index as u64).map_err(failed("epoll"))?;
+        epoll.add(socket.as_raw_fd(), epoll::IN, index as u64).map_err(failed("epoll"))?;
     }
-    epoll.add(timer.raw(), POLLIN, sockets.len() as u64).map_err(failed("epoll"))?;
-    let (mut open, mut ticks, mut ready) = (sockets.len(), 0, [Ready::default(); 256]);
+    epoll.add(timer.raw(), epoll::IN, sockets.len() as u64).map_err(failed("epoll"))?;
+    let (mut open, mut ticks, mut ready) = (sockets.len(), 0, Vec::with_capacity(256));
     while open > 0 && !interrupt::happened() {
         let mut found = Vec::new();
         // The timer ends every wait.
-        let events = match epoll.wait(&mut ready, Deadline::NEVER) {
-            Ok(events) => events,
-            // As after the end of a ring of this thread: nothing was ready.
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(failed("epoll")(errno)),
-        };
-        for event in events {
-            let index = event.data as usize;
+        epoll.wait(&mut ready, Deadline::NEVER);
+        for event in &ready {
+            let index = event.token as usize;
             if index == sockets.len() {
                 ticks += 1;
                 timer.reset();
@@ -103,7 +97,7 @@ fn hand_out(sockets: &[UnixStream], jobs: &Jobs) -> Result<u64> {
             let mut request = [0; ASK];
             let bytes = (&sockets[index]).read(&mut request).context(|| "a request".to_owned())?;
             if bytes < ASK {
-                epoll.remove(sockets[index].as_raw_fd());
+                epoll.remove(sockets[index].as_raw_fd()).map_err(failed("epoll"))?;
                 open -= 1;
             } else {
                 found.push((index, block_of(&request)));

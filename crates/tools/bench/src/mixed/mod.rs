@@ -78,7 +78,6 @@ pub struct MixedArgs {
 const BLOCK: usize = 4096;
 const ASK: usize = 16;
 const TICK_NS: u64 = 10_000_000;
-const POLLIN: u16 = 1;
 
 /// How a server of nowait submits; `None`: epoll with threads.
 type Job = Option<SubmitMode>;

@@ -15,7 +15,7 @@ use crate::{
 use nowait::{File, Nowait};
 use nowait_export::Image;
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll::{self, Epoll},
     eventfd::EventFd,
     fd,
     signalfd::{self, Signals},
@@ -300,8 +300,7 @@ impl Main {
 
     fn run(&mut self) -> Result<(), ServeError> {
         let epoll = Epoll::new().map_err(ServeError::descriptors)?;
-        let watch =
-            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
+        let watch = |fd, token| epoll.add(fd, epoll::IN, token).map_err(ServeError::descriptors);
         watch(self.signals.raw(), SIGNALS)?;
         self.last.iter().try_for_each(|bell| watch(bell.raw(), LAST))?;
         for (index, (listener, _)) in self.listeners.iter().enumerate() {
@@ -313,12 +312,12 @@ impl Main {
         for (index, drive) in self.drives.iter().enumerate() {
             watch(drive.raw(), DRIVES + index as u64)?;
         }
-        let mut ready = ReadyList::new(16);
+        let mut ready = Vec::with_capacity(16);
         loop {
             let next =
                 if self.line.is_some() { Deadline::after_ns(LINE_NS) } else { Deadline::NEVER };
             epoll.wait(&mut ready, next);
-            for event in ready.iter() {
+            for event in &ready {
                 if let Some((listener, security)) = self.listeners.get(event.token as usize) {
                     self.server.accept(listener, *security);
                 }

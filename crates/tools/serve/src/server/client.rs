@@ -12,7 +12,7 @@ use crate::{
 };
 use nowait::File;
 use nowait_export::{Disk, Image};
-use nowait_sys::epoll_set::{self, Epoll};
+use nowait_sys::epoll::{self, Epoll};
 use nowait_sys::mutex::RwLock;
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
@@ -205,8 +205,8 @@ impl Client {
     }
 
     fn register(&mut self, epoll: &Epoll) -> Fate {
-        let mut wanted = if self.session.appetite() > 0 { epoll_set::IN } else { 0 };
-        wanted |= if self.stuck { epoll_set::OUT } else { 0 };
+        let mut wanted = if self.session.appetite() > 0 { epoll::IN } else { 0 };
+        wanted |= if self.stuck { epoll::OUT } else { 0 };
         if wanted == self.interest {
             return Fate::Stays;
         }

@@ -4,7 +4,7 @@ use super::worker::Shared;
 use crate::ServeError;
 use nowait_export::{Disk, Mailbox};
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll::{self, Epoll, Ready},
     time::Deadline,
 };
 use std::os::fd::AsRawFd;
@@ -15,13 +15,13 @@ pub(crate) struct EventLoop {
     pub(crate) disk: Disk,
     pub(crate) epoll: Epoll,
     /// What the last sleep ended with.
-    pub(crate) ready: ReadyList,
+    pub(crate) ready: Vec<Ready>,
     memory_bytes: usize,
 }
 
 fn watched_disk(shared: &Shared, epoll: &Epoll, memory_bytes: usize) -> Result<Disk, ServeError> {
     let mailbox = Mailbox::new().map_err(ServeError::descriptors)?;
-    let watch = |fd| epoll.add(fd, epoll_set::IN, DISK).map_err(ServeError::descriptors);
+    let watch = |fd| epoll.add(fd, epoll::IN, DISK).map_err(ServeError::descriptors);
     watch(mailbox.raw())?;
     let disk = Disk::new(&shared.nowait, &shared.chores, mailbox, memory_bytes)?;
     for fd in disk.descriptors()? {
@@ -47,9 +47,9 @@ impl EventLoop {
         memory_bytes: usize,
     ) -> Result<EventLoop, ServeError> {
         let epoll = Epoll::new().map_err(ServeError::descriptors)?;
-        epoll.add(bell, epoll_set::IN, INBOX).map_err(ServeError::descriptors)?;
+        epoll.add(bell, epoll::IN, INBOX).map_err(ServeError::descriptors)?;
         let disk = watched_disk(shared, &epoll, memory_bytes)?;
-        Ok(EventLoop { disk, epoll, ready: ReadyList::new(READY_MAX), memory_bytes })
+        Ok(EventLoop { disk, epoll, ready: Vec::with_capacity(READY_MAX), memory_bytes })
     }
 
     /// Begins anew with another disk: the requests of the one before have no end here. Waits until

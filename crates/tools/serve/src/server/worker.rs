@@ -22,7 +22,7 @@ use nowait_block::Slab;
 use nowait_export::{Chores, Image, Medium};
 use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::{
-    epoll_set,
+    epoll::{self, Ready},
     time::{Deadline, now_ns},
 };
 use std::{collections::VecDeque, path::PathBuf, sync::Arc};
@@ -183,11 +183,12 @@ impl Worker {
         }
         for index in 0..self.event_loop.ready.len() {
             let Some(event) = self.event_loop.ready.get(index) else { break };
-            match event.token {
+            let Ready { token, events } = *event;
+            match token {
                 DISK => {}
                 INBOX => self.orders.extend(self.inbox.take()),
                 token if is_queue(token) => {}
-                key if event.events & !epoll_set::OUT == 0 => self.touched.push(key),
+                key if events & !epoll::OUT == 0 => self.touched.push(key),
                 key => self.read(key, now_ns),
             }
         }

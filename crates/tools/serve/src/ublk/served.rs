@@ -4,7 +4,7 @@ use super::session::{Kernel, Session};
 use nowait::{Errno, File};
 use nowait_export::{Disk, Image, LentMemory, RequestEnd};
 use nowait_sys::{
-    epoll_set::{self, Epoll},
+    epoll::{self, Epoll},
     eventfd::EventFd,
     ublk::{DeviceInfo, Queue},
 };
@@ -70,7 +70,7 @@ impl Queues {
         let Setup { image, device, info, queue, lost, answer } = setup;
         let token = MARK | self.0.len() as u64;
         let made = Queue::new(device, queue, &info).and_then(|queue| {
-            epoll.add(queue.raw_fd(), epoll_set::IN, token)?;
+            epoll.add(queue.raw_fd(), epoll::IN, token)?;
             let session = Session::new(token, image, queue.depth());
             self.0.push(Some(ActiveQueue { queue, session, lost }));
             Ok(())

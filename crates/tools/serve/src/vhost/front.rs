@@ -13,7 +13,7 @@ use crate::{
 use nowait::File;
 use nowait_export::Image;
 use nowait_sys::{
-    epoll_set::{self, Epoll, ReadyList},
+    epoll::{self, Epoll, Ready},
     eventfd::EventFd,
     fdtable,
     time::Deadline,
@@ -129,8 +129,7 @@ impl Front {
         let control = Arc::new(Control { notifier, stops, resized });
         let (workers, image) = (self.workers.clone(), image.clone());
         let epoll = Epoll::new().map_err(ServeError::descriptors)?;
-        let watch =
-            |fd, token| epoll.add(fd, epoll_set::IN, token).map_err(ServeError::descriptors);
+        let watch = |fd, token| epoll.add(fd, epoll::IN, token).map_err(ServeError::descriptors);
         watch(control.notifier.raw(), CONTROL)?;
         let acceptor = Acceptor {
             shared: shared.clone(),
@@ -193,7 +192,7 @@ struct Acceptor {
 impl Acceptor {
     fn run(&self, listener: &Listener) {
         while !self.control.stops.load(Relaxed) {
-            if self.epoll.add(listener.raw(), epoll_set::IN, LISTENER).is_err() {
+            if self.epoll.add(listener.raw(), epoll::IN, LISTENER).is_err() {
                 return;
             }
             self.wait();
@@ -212,8 +211,8 @@ impl Acceptor {
         }
     }
 
-    fn wait(&self) -> ReadyList {
-        let mut ready = ReadyList::new(2);
+    fn wait(&self) -> Vec<Ready> {
+        let mut ready = Vec::with_capacity(2);
         self.epoll.wait(&mut ready, Deadline::NEVER);
         if ready.iter().any(|event| event.token == CONTROL) {
             self.control.notifier.drain();
@@ -248,7 +247,7 @@ impl Acceptor {
         let session = Arc::new(Mutex::new(Session::new(image, workers, self.queues)));
         let mut handler = BackendReqHandler::from_stream(stream, session);
         let mut announcer = None;
-        let watched = self.epoll.add(raw, epoll_set::IN, STREAM);
+        let watched = self.epoll.add(raw, epoll::IN, STREAM);
         watched.map_err(|errno| broken(std::io::Error::from_raw_os_error(errno.raw())))?;
         loop {
             let ready = self.wait();

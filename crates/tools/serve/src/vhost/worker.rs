@@ -13,7 +13,7 @@ use nowait_block::Slab;
 use nowait_export::Medium;
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
-    epoll_set,
+    epoll,
     time::{Deadline, now_ns},
 };
 use std::{
@@ -261,7 +261,7 @@ impl Worker {
         let key = self.rings.insert_with(place).ok_or(Errno::NOMEM)?;
         self.event_loop
             .epoll
-            .add(raw, epoll_set::IN, key)
+            .add(raw, epoll::IN, key)
             .inspect_err(|_| drop(self.rings.remove(key)))?;
         Ok(key)
     }

@@ -11,14 +11,13 @@ use crate::{
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno,
-    epoll::{Epoll, Ready},
+    epoll::{self, Epoll},
     eventfd::EventFd,
     poll,
     time::Deadline,
 };
 use std::{collections::HashMap, sync::Arc};
 
-const POLLIN: u16 = 0x1;
 const POLLNVAL: u16 = 0x20;
 /// Reported whether asked for or not (POLLERR, POLLHUP).
 const ALWAYS: u16 = 0x8 | 0x10;
@@ -86,8 +85,9 @@ pub(super) enum WatchStart {
 
 impl PollSet {
     fn new() -> Result<Arc<PollSet>, Errno> {
-        let poll_set = PollSet { epoll: Epoll::new()?, counter: EventFd::new()?.moved_high() };
-        poll_set.epoll.add(poll_set.counter.raw(), POLLIN, COUNTER)?;
+        let poll_set =
+            PollSet { epoll: Epoll::new()?.moved_high(), counter: EventFd::new()?.moved_high() };
+        poll_set.epoll.add(poll_set.counter.raw(), epoll::IN, COUNTER)?;
         Ok(Arc::new(poll_set))
     }
 }
@@ -105,7 +105,9 @@ impl Book {
                 let number = watched.number;
                 self.by_fd.remove(&fd);
                 self.fds.remove(&number);
-                self.poll_set.iter().for_each(|poll_set| poll_set.epoll.remove(fd));
+                if let Some(poll_set) = &self.poll_set {
+                    let _ = poll_set.epoll.remove(fd);
+                }
             }
         }
         Some((Completion { token: watch.token, result }, watch))
@@ -122,9 +124,9 @@ impl Book {
             return Ok(());
         };
         let wanted = watched.polls.iter().filter_map(|id| self.watches.get(id));
-        let events = wanted.fold(0, |events, watch| events | watch.events);
-        match poll_set.epoll.rearm(fd, events, watched.number) {
-            Err(Errno::NOENT) => poll_set.epoll.add_once(fd, events, watched.number),
+        let events = wanted.fold(epoll::ONCE, |events, watch| events | u32::from(watch.events));
+        match poll_set.epoll.change(fd, events, watched.number) {
+            Err(Errno::NOENT) => poll_set.epoll.add(fd, events, watched.number),
             armed => armed,
         }
     }
@@ -259,8 +261,7 @@ impl Watches {
 
     /// Watches until closed; runner completions to `deliver`.
     pub(super) fn watch(&self, poll_set: &PollSet, mut deliver: impl FnMut(&mut Vec<Completion>)) {
-        let mut room = [Ready::default(); READY_MAX];
-        let mut done = Vec::new();
+        let (mut ready, mut done) = (Vec::with_capacity(READY_MAX), Vec::new());
         loop {
             self.take_cancelled(&mut done);
             if !done.is_empty() {
@@ -269,10 +270,9 @@ impl Watches {
             if self.is_over() {
                 return;
             }
-            // Interrupted, or short of memory, it just looks again.
-            let ready = poll_set.epoll.wait(&mut room, Deadline::NEVER).unwrap_or(&[]);
-            for event in ready {
-                match event.data {
+            poll_set.epoll.wait(&mut ready, Deadline::NEVER);
+            for event in &ready {
+                match event.token {
                     COUNTER => drop(poll_set.counter.drain()),
                     number => self.found(number, event.events as u16, &mut done),
                 }
