@@ -116,6 +116,26 @@ fn reads_every_block(engine: &Arc<Engine>, flags: i32) {
 }
 
 #[test]
+fn cached_reads_that_one_submit_does_not_copy_are_counted_as_large() {
+    const LEN: usize = 64 << 10;
+    common::on_every_backend(|engine| {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 10 * LEN]).unwrap();
+        let file = File::open(path).unwrap();
+        let context = Context::new(engine, 0, 10).unwrap();
+        let read = |at: usize| command(Kind::Read, &file, buffer(LEN, 0), (at * LEN) as u64);
+        submit(&context, (0..10).map(read).collect());
+        assert!(reap(&context, 10).iter().all(|(_, res)| *res == LEN as i64));
+        let counted = ["completed_inline", "punt_large", "punt_offload"];
+        let offloads = engine.config().submit == SubmitMode::Offload;
+        let expected = if offloads { [0, 0, 10] } else { [4, 6, 0] };
+        assert_eq!(counted.map(|name| counter(&context, name)), expected, "{}", engine.backend());
+        context.destroy().unwrap();
+    });
+}
+
+#[test]
 fn more_buffered_reads_than_a_ring_takes_all_complete() {
     everywhere(|engine| reads_every_block(engine, 0));
 }

@@ -27,10 +27,10 @@ impl<'a> Submission<'a> {
             let stat = *status.stat()?;
             return self.stream(command, target, &stat);
         }
-        let attempt = if self.tries_inline(command) && !self.must_wait(command, &mut status)? {
-            self.attempt_read(command, &mut status)?
-        } else {
-            Attempt::Rest(|c| &c.punt_offload)
+        let attempt = match self.tries_inline(command) {
+            Err(reason) => Attempt::Rest(reason),
+            Ok(()) if self.must_wait(command, &mut status)? => Attempt::Rest(|c| &c.punt_order),
+            Ok(()) => self.attempt_read(command, &mut status)?,
         };
         match attempt {
             Attempt::Done(Err(_)) | Attempt::Refused(_) if command.is_hinted() => {
@@ -73,7 +73,7 @@ impl<'a> Submission<'a> {
             // In memory, as far as is known: one system call, which also checks the descriptor.
             let engine = self.context.engine();
             if engine.orders().is_empty()
-                && self.tries_inline(command)
+                && self.tries_inline(command).is_ok()
                 && let Some(_write) = engine.cached_files().begin_unknown(self.context)
                 && let Attempt::Done(Ok(bytes)) = self.transfer(command, 0)
             {
@@ -96,7 +96,7 @@ impl<'a> Submission<'a> {
         let fs = self.context.engine().filesystems().of(&stat, command.fd)?;
         self.context.history.is_in_memory(command.fd, fs.in_memory);
         let synchronous = command.is_synchronous();
-        let tries = self.tries_inline(command) && (!synchronous || fs.in_memory);
+        let tries = self.tries_inline(command).is_ok() && (!synchronous || fs.in_memory);
         let attempt = if tries && !self.must_wait(command, &mut status)? {
             self.attempt_write(command, &stat, &fs)
         } else {

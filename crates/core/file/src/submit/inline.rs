@@ -23,19 +23,24 @@ pub(crate) enum Attempt {
 }
 
 impl Submission<'_> {
-    pub(crate) fn tries_inline(&self, command: &Command) -> bool {
+    /// Decides whether a command is attempted inside submit.
+    ///
+    /// # Errors
+    /// It is not, and its request is counted so.
+    pub(crate) fn tries_inline(&self, command: &Command) -> Result<(), Reason> {
         if command.wants_nowait() {
-            return true;
+            return Ok(());
         }
         match self.context.mode {
-            SubmitMode::Offload => false,
-            _ if self.inline_left == 0 => false,
-            SubmitMode::Inline => true,
+            SubmitMode::Offload => Err(|c| &c.punt_offload),
+            _ if self.inline_left == 0 => Err(|c| &c.punt_large),
+            SubmitMode::Inline => Ok(()),
             SubmitMode::Auto => {
                 // The driver notices when a file has become cached; workers do not.
                 let probe = !self.context.engine().queues_buffered_reads();
-                self.context.history.favours_inline(command.fd, probe)
-                    || self.context.depth_is_low()
+                let is_worth_it = self.context.history.favours_inline(command.fd, probe)
+                    || self.context.depth_is_low();
+                if is_worth_it { Ok(()) } else { Err(|c| &c.punt_offload) }
             }
         }
     }
