@@ -249,9 +249,10 @@ impl Context {
         self.own.as_ref().is_some_and(|own| own.has_room(1))
     }
 
-    /// Tells whether the submitter keeps so few requests in flight that it waits for each.
-    pub(crate) fn depth_is_low(&self) -> bool {
-        self.depth.is_low(self.io.outstanding())
+    /// Looks how many requests the submitter keeps in flight, and counts the look. True: so few
+    /// that it waits for each.
+    pub(crate) fn look_at_depth(&self) -> bool {
+        self.depth.look(self.io.outstanding())
     }
 
     /// Tells whether the own queue should be used: some caller will come for its completions.

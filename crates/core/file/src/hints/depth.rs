@@ -22,8 +22,8 @@ pub(crate) struct Depth {
 }
 
 impl Depth {
-    /// Tells whether the submitter, with `outstanding` requests now, keeps only a few.
-    pub(crate) fn is_low(&self, outstanding: usize) -> bool {
+    /// Takes a look at `outstanding` requests, and counts it. True: the submitter keeps only a few.
+    pub(crate) fn look(&self, outstanding: usize) -> bool {
         let moments = self.moments.load(Relaxed);
         if outstanding >= LOW {
             if moments != MOMENTS {
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn a_submitter_that_waits_for_each_is_at_a_low_depth_from_the_first() {
         let depth = Depth::default();
-        assert!((0..100).all(|_| depth.is_low(1)));
+        assert!((0..100).all(|_| depth.look(1)));
     }
 
     #[test]
@@ -53,8 +53,8 @@ mod tests {
         let depth = Depth::default();
         for outstanding in [1, 2, 3, 4, 32, 3, 1, 30] {
             let first = outstanding < LOW && depth.moments.load(Relaxed) == 0;
-            assert_eq!(depth.is_low(outstanding), first, "{outstanding}");
+            assert_eq!(depth.look(outstanding), first, "{outstanding}");
         }
-        assert_eq!((0..100).filter(|_| depth.is_low(1)).count(), 100 - usize::from(MOMENTS));
+        assert_eq!((0..100).filter(|_| depth.look(1)).count(), 100 - usize::from(MOMENTS));
     }
 }

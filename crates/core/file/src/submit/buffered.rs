@@ -170,7 +170,7 @@ impl<'a> Submission<'a> {
         if !engine.queues_buffered_reads() {
             return Route::Workers;
         }
-        let alone = self.context.depth_is_low();
+        let alone = self.context.look_at_depth();
         match self.async_route(target) {
             Route::Own if alone || self.context.mode == SubmitMode::Inline => Route::Own,
             _ => engine.async_route(),

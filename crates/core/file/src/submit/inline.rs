@@ -39,7 +39,7 @@ impl Submission<'_> {
                 // The driver notices when a file has become cached; workers do not.
                 let probe = !self.context.engine().queues_buffered_reads();
                 let is_worth_it = self.context.history.favours_inline(command.fd, probe)
-                    || self.context.depth_is_low();
+                    || self.context.look_at_depth();
                 if is_worth_it { Ok(()) } else { Err(|c| &c.punt_offload) }
             }
         }
