@@ -110,14 +110,14 @@ impl CachedFile {
 
     /// Writes folios whose writeback the caller has started: one adjoining run.
     pub fn write_back(self: &Arc<Self>, run: Vec<FolioId>, plug: &mut Vec<Bio>) {
-        self.write_back_durably(run, SyncLevel::WriteOnly, plug);
+        self.write_back_to(SyncLevel::WriteOnly, run, plug);
     }
 
-    /// As [`CachedFile::write_back`], and what is written is `durable` when the writeback ends.
-    pub(crate) fn write_back_durably(
+    /// As [`CachedFile::write_back`]; what is written is so durable when the writeback ends.
+    pub(crate) fn write_back_to(
         self: &Arc<Self>,
-        run: Vec<FolioId>,
         durable: SyncLevel,
+        run: Vec<FolioId>,
         plug: &mut Vec<Bio>,
     ) {
         self.cache().start_write(self, run, durable, plug);

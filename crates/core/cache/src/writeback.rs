@@ -160,7 +160,7 @@ impl SyncOperation {
             let Some(next) = next else { break };
             let first = mapping.first_of(&run).max(self.from);
             pages += next.min(self.last.saturating_add(1)) - first;
-            self.file.write_back_durably(run, durable, plug);
+            self.file.write_back_to(durable, run, plug);
             from = next;
         }
         pages

@@ -302,7 +302,7 @@ impl Engine {
     }
 
     /// Returns where a request goes that must not use its context's own queue.
-    pub(crate) fn async_route(&self) -> Route {
+    pub(crate) fn route_past_own(&self) -> Route {
         if self.driver.is_some() { Route::Driver } else { Route::Workers }
     }
 
@@ -314,7 +314,7 @@ impl Engine {
 
     /// Returns where a request goes that must leave its context's own queue.
     pub(crate) fn route_off_own_queue(&self, endless: bool) -> Route {
-        if endless { self.stream_route() } else { self.async_route() }
+        if endless { self.stream_route() } else { self.route_past_own() }
     }
 
     /// Tells whether a queue carries reads of the kernel's page cache.

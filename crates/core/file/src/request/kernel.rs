@@ -98,7 +98,7 @@ impl KernelBody {
             if !self.carrier.hold_late(it.command, &it.target.context) {
                 return it.transferred();
             }
-            self.carrier.route = it.plug.engine().async_route();
+            self.carrier.route = it.plug.engine().route_past_own();
         }
         self.dispatch(it)
     }

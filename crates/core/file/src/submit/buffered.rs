@@ -173,7 +173,7 @@ impl<'a> Submission<'a> {
         let alone = self.context.look_at_depth();
         match self.async_route(target) {
             Route::Own if alone || self.context.mode == SubmitMode::Inline => Route::Own,
-            _ => engine.async_route(),
+            _ => engine.route_past_own(),
         }
     }
 }

@@ -39,7 +39,7 @@ impl<'a> Submission<'a> {
         }
         let alone = !ordered && self.links.is_none();
         if ordered {
-            route = self.context.engine().async_route();
+            route = self.context.engine().route_past_own();
             reason = |c| &c.punt_order;
         }
         if command.kind == Kind::Write {
@@ -56,7 +56,7 @@ impl<'a> Submission<'a> {
                     .write_request(command, target, &stat, (true, begun), |c| &c.punt_extend);
             }
             if regular && stat.may_have_holes() {
-                route = self.context.engine().async_route();
+                route = self.context.engine().route_past_own();
                 reason = |c| &c.punt_extend;
                 rights = self.rights()?;
             }
@@ -97,7 +97,7 @@ impl<'a> Submission<'a> {
         let write = write.map(|places| context.engine().cached_files().writes.remember(places));
         context.dismiss(1, len);
         // Another thread took the last place.
-        let route = context.engine().async_route();
+        let route = context.engine().route_past_own();
         let stat = file::stat(command.fd)?;
         let mut body = KernelBody::on(route, &stat);
         body.registers = false;

@@ -49,7 +49,7 @@ impl Submission<'_> {
     ) -> Result<Started, Errno> {
         let stat = file::stat(command.fd)?;
         let engine = self.context.engine();
-        let route = engine.async_route();
+        let route = engine.route_past_own();
         match command.kind {
             Kind::Poll(_) => {
                 self.request(command, target, &stat, StreamBody::poll(route, &stat), |c| {
@@ -78,7 +78,7 @@ impl Submission<'_> {
     fn later_read_route(&self, command: &Command) -> Route {
         let engine = self.context.engine();
         match command.is_direct() || engine.queues_buffered_reads() {
-            true => engine.async_route(),
+            true => engine.route_past_own(),
             false => Route::Workers,
         }
     }

@@ -23,7 +23,7 @@ impl Submission<'_> {
                 Some(plug) => plug.own_has_room(self.context),
                 None => self.context.own_has_room(),
             };
-        if own { Route::Own } else { self.context.engine().async_route() }
+        if own { Route::Own } else { self.context.engine().route_past_own() }
     }
 
     /// Makes a request and runs its first iteration. What leaves the caller's hands holds its
