@@ -3,8 +3,9 @@
 use crate::decode::{DecodedIocb, decode};
 use nowait::{Context, Kind, Submission};
 use nowait_process::{
-    cached::Looks,
-    leaving, memory,
+    leaving,
+    looks::Looks,
+    memory,
     process::{Process, ring_header, with_context},
 };
 use nowait_sys::{

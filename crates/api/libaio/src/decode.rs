@@ -5,7 +5,7 @@ use nowait::{
     Command, EventTarget, Kind, Segments,
     command::{Flags, LEN_MAX},
 };
-use nowait_process::{cached::Looks, memory};
+use nowait_process::{looks::Looks, memory};
 use nowait_sys::{
     Errno,
     aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd},

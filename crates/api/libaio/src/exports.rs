@@ -6,8 +6,8 @@ use crate::{
 };
 use nowait::Exclusion;
 use nowait_process::{
-    cached::{self, Excluded},
     guarded, leaving,
+    plain_calls::{self, Excluded},
     plain_changes::{self, Change},
     process,
 };
@@ -113,21 +113,21 @@ pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
 /// Tells whether the file behind `fd` may be cached; takes no lock.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_may_be_cached(fd: i32) -> bool {
-    guarded(|| Ok(i64::from(cached::may_be_cached(fd)))) == 1
+    guarded(|| Ok(i64::from(plain_calls::may_be_cached(fd)))) == 1
 }
 
 /// Writes what is cached of the file behind `fd`, for a plain call that looks at it; 0 or negative
 /// errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settle_file(fd: i32) -> i32 {
-    guarded(|| cached::settle(fd).map(|()| 0)) as i32
+    guarded(|| plain_calls::settle(fd).map(|()| 0)) as i32
 }
 
 /// Looks at a descriptor just opened, for a file that is cached.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_opened(fd: i32, is_cut: bool) {
     guarded(|| {
-        cached::opened(fd, is_cut);
+        plain_calls::opened(fd, is_cut);
         Ok(0)
     });
 }
@@ -135,14 +135,14 @@ pub extern "C-unwind" fn nowait_opened(fd: i32, is_cut: bool) {
 /// Gives advice to the cache that has the file behind `fd`; false: it is for the kernel.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_advise(fd: i32, offset: i64, len: i64, advice: i32) -> bool {
-    guarded(|| Ok(i64::from(cached::advise(fd, offset, len, advice)))) == 1
+    guarded(|| Ok(i64::from(plain_calls::advise(fd, offset, len, advice)))) == 1
 }
 
 /// Writes what is cached of all files.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settle_files() {
     guarded(|| {
-        cached::settle_all();
+        plain_calls::settle_all();
         Ok(0)
     });
 }
@@ -150,7 +150,7 @@ pub extern "C-unwind" fn nowait_settle_files() {
 /// Tells whether a plain call that changes the file behind `fd` must be looked at; takes no lock.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_may_be_changed(fd: i32) -> bool {
-    guarded(|| Ok(i64::from(cached::may_be_changed(fd)))) == 1
+    guarded(|| Ok(i64::from(plain_calls::may_be_changed(fd)))) == 1
 }
 
 /// Requests to a file that wait for a plain call on it, and handlers, which might make another.
@@ -166,7 +166,7 @@ pub struct HeldExclusion {
 pub extern "C-unwind" fn nowait_exclude(fd: i32, exclusion: &mut *mut HeldExclusion) -> i32 {
     *exclusion = core::ptr::null_mut();
     guarded(|| {
-        *exclusion = match cached::exclude(fd)? {
+        *exclusion = match plain_calls::exclude(fd)? {
             None => core::ptr::null_mut(),
             // Nothing is allocated: it may be in a signal handler.
             Some(Excluded::Uncached(change)) => core::ptr::without_provenance_mut(change.number()),
@@ -202,7 +202,7 @@ pub unsafe extern "C-unwind" fn nowait_readmit(exclusion: *mut HeldExclusion) {
 pub extern "C-unwind" fn nowait_map(fd: i32, exclusion: &mut *mut HeldExclusion) -> i32 {
     *exclusion = core::ptr::null_mut();
     guarded(|| {
-        if let Some(change) = cached::map(fd)? {
+        if let Some(change) = plain_calls::map(fd)? {
             *exclusion = core::ptr::without_provenance_mut(change.number());
         }
         Ok(0)

@@ -6,7 +6,7 @@ use crate::{
     posix::{PRIO_DELTA_MAX, Posix},
 };
 use nowait::{Command, EventTarget, Kind, Segments, Submission, command::open_for};
-use nowait_process::{cached::Looks, leaving, memory};
+use nowait_process::{leaving, looks::Looks, memory};
 use nowait_sys::{
     Errno,
     file::{self, IoVec},

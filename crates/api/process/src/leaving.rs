@@ -11,7 +11,7 @@
 //!   leaving, or they are seen.
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
-use crate::{cached, process::Process};
+use crate::{plain_calls, process::Process};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use nowait::Context;
 use nowait_sys::{
@@ -169,7 +169,7 @@ pub fn settle(is_interrupted: bool) {
         process.leaves();
         process.settle(is_interrupted);
         if !is_interrupted {
-            cached::settle_all();
+            plain_calls::settle_all();
         }
     }
 }
@@ -194,7 +194,7 @@ pub fn at_exit() {
             process.leaving.is_ending.store(true, SeqCst);
             process.leaves();
             process.settle(false);
-            cached::settle_all();
+            plain_calls::settle_all();
             process.report();
             process.leaving.has_ended.store(true, SeqCst);
             process.stays();

@@ -1,8 +1,10 @@
-//! The part that the C faces of a process share: one engine.
+//! The part that the C faces of a process (libaio's, POSIX AIO's) share: one engine.
 //!
 //! * [`process`]: the one engine of the process, its contexts, fork and exit
 //! * [`leaving`]: exit, `_exit` and exec: what was accepted is done first
-//! * [`cached`]: descriptors that go through the cache of the engine, and plain calls on them
+//! * [`looks`]: what one submission has found behind its descriptors
+//! * [`cached`]: descriptors that go through the cache of the engine
+//! * [`plain_calls`]: what a plain call does first, where files are cached
 //! * [`plain_changes`]: plain calls in flight on files that are not cached
 //! * [`memory`]: pointers of the application, which may be anything
 //! * [`guard`]: panics and `errno` end here
@@ -10,7 +12,9 @@
 pub mod cached;
 pub mod guard;
 pub mod leaving;
+pub mod looks;
 pub mod memory;
+pub mod plain_calls;
 pub mod plain_changes;
 pub mod process;
 

@@ -1,9 +1,9 @@
 //! The one engine of the process, its contexts, fork and exit: the only global state.
 
 use crate::{
-    cached::{self, CachedFiles},
+    cached::{self, CachedDescriptors},
     leaving::ProcessEnd,
-    plain_changes,
+    plain_calls, plain_changes,
 };
 use core::{
     cell::RefCell,
@@ -43,7 +43,7 @@ pub struct Process {
     going: RwLock<Vec<Arc<Context>>>,
     ids: Mutex<Ids>,
     /// Where the engine's page cache is used.
-    cached: Option<CachedFiles>,
+    cached: Option<CachedDescriptors>,
     /// What contexts that are gone did.
     ended: Mutex<Vec<Summary>>,
     /// The state of a face that has one of its own.
@@ -119,7 +119,7 @@ impl Process {
         }
         let cached = options.user_cache && is_watched && !IS_FORKED.load(Relaxed);
         Process {
-            cached: cached.then(CachedFiles::default),
+            cached: cached.then(CachedDescriptors::default),
             options,
             engine: Lazy::default(),
             contexts: RwLock::default(),
@@ -158,12 +158,12 @@ impl Process {
     }
 
     /// Returns the descriptors that the engine's page cache serves, where it is used.
-    pub fn cached_files(&self) -> Option<&CachedFiles> {
+    pub fn cached_descriptors(&self) -> Option<&CachedDescriptors> {
         self.cached.as_ref()
     }
 
     /// The same, with the engine, if that was ever needed.
-    pub fn cached_and_engine(&self) -> Option<(&CachedFiles, &Arc<Engine>)> {
+    pub fn cached_and_engine(&self) -> Option<(&CachedDescriptors, &Arc<Engine>)> {
         Some((self.cached.as_ref()?, self.engine.get()?))
     }
 
@@ -409,7 +409,7 @@ extern "C" fn forget_parent() {
 /// Runs before a fork: the child looks at files without the parent's cache.
 extern "C" fn settle_files() {
     let _inside = Inside::enter();
-    cached::settle_all();
+    plain_calls::settle_all();
 }
 
 #[cfg(test)]

@@ -1,0 +1,100 @@
+//! What one submission has found behind its descriptors.
+//!
+//! A descriptor is looked at once in every io_submit that names it: a number can be closed unseen
+//! (by stdio, or the system call itself), and a request must never reach another file. Where files
+//! are not cached, status flags may be remembered longer (`Context::status_flags`).
+
+use crate::{cached::CachedDescriptors, process::Process};
+use nowait::{
+    Command, Context, Engine, Kind, UserFile,
+    command::{Flags, open_for},
+};
+use nowait_sys::Errno;
+use std::sync::Arc;
+
+/// Nothing is written from this byte on by way of the cache.
+const WRITE_END: i64 = 1 << 40;
+
+/// What one call of submit has found behind its descriptors.
+pub struct Looks<'a> {
+    context: &'a Context,
+    cached: Option<(&'a CachedDescriptors, &'a Arc<Engine>)>,
+    seen: Vec<Look>,
+    last: Option<Look>,
+    /// The last descriptor whose status flags were read, where files are not cached.
+    read: Option<(i32, Flags)>,
+}
+
+#[derive(Clone)]
+struct Look {
+    fd: i32,
+    flags: Flags,
+    file: Option<Arc<UserFile>>,
+}
+
+impl<'a> Looks<'a> {
+    /// Begins a submission to `context`.
+    pub fn new(context: &'a Arc<Context>) -> Looks<'a> {
+        let files = Process::existing().and_then(Process::cached_descriptors);
+        let cached = files.map(|files| (files, context.engine()));
+        Looks { context, cached, seen: Vec::new(), last: None, read: None }
+    }
+
+    /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
+    ///
+    /// # Errors
+    /// `EBADF`: not open.
+    pub fn status_flags(&mut self, kind: Kind, fd: i32) -> Result<Flags, Errno> {
+        if self.cached.is_none() {
+            // Once in each call of submit.
+            if let Some((_, flags)) = self.read.filter(|(known, _)| *known == fd) {
+                return Ok(flags);
+            }
+            let flags = match kind {
+                Kind::Read | Kind::Write => self.context.status_flags(kind, fd)?,
+                _ => open_for(fd)?,
+            };
+            if matches!(flags, Flags::Read(_)) {
+                self.read = Some((fd, flags));
+            }
+            return Ok(flags);
+        }
+        self.look(fd).map(|look| look.flags)
+    }
+
+    /// Checks that `number` is an event counter.
+    ///
+    /// # Errors
+    /// `EBADF`: not open. `EINVAL`: something else.
+    pub fn check_event_counter(&self, number: i32) -> Result<(), Errno> {
+        self.context.check_event_counter(number)
+    }
+
+    /// Returns the file through which a request goes, if that is cached.
+    pub fn file(&mut self, command: &Command) -> Option<Arc<UserFile>> {
+        let (_, engine) = self.cached?;
+        let file = self.look(command.fd).ok()?.file.clone()?;
+        if command.kind == Kind::Write && command.offset >= WRITE_END {
+            // How long a file may be is known to its file system: EFBIG is for that to say.
+            let _ = file.give_up(engine);
+            return None;
+        }
+        Some(file)
+    }
+
+    fn look(&mut self, fd: i32) -> Result<&Look, Errno> {
+        if self.last.as_ref().is_none_or(|last| last.fd != fd) {
+            let known = self.seen.iter().find(|look| look.fd == fd).cloned();
+            let look = if let Some(look) = known {
+                look
+            } else {
+                let flags = open_for(fd)?;
+                let find =
+                    |(files, engine): (&CachedDescriptors, _)| files.find(engine, fd, flags.bits());
+                Look { fd, flags, file: self.cached.and_then(find) }
+            };
+            self.seen.extend(self.last.replace(look).filter(|last| last.fd != fd));
+        }
+        self.last.as_ref().ok_or(Errno::BADF)
+    }
+}
