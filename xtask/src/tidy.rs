@@ -6,6 +6,7 @@
 //!   boundaries  system calls in core/sys, atomics of core/retry in sync.rs, no naps in tests
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   functions   at most 70 lines
+//!   locks       the tables of locks name each lock, and nothing else
 //!   tables      the tests and files that documents name exist
 //!   links       documents link to what there is; every page is in the book
 //!   quotes      what a document quotes from a file is in the file
@@ -17,6 +18,7 @@ mod functions;
 mod glossary;
 mod layers;
 pub(crate) mod links;
+mod locks;
 mod modules;
 mod quotes;
 mod source;
@@ -81,6 +83,7 @@ pub(crate) fn run() -> Result {
         }
     }
     modules::floors(&sources, &mut findings);
+    locks::check(&sources, &mut findings);
     tables::names(&sources, &mut findings);
     links::check(&sources, &mut findings);
     glossary::check(&sources, &mut findings)?;

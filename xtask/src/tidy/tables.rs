@@ -8,18 +8,14 @@ use std::collections::HashSet;
 /// Fewest words in the name of a test: shorter ones may be those of counters or options.
 const NAME_WORDS_MIN: usize = 4;
 
-/// What the lock-order table begins with.
-const LOCK_ORDER: &str = "Lock ordering:";
-
 /// Checks the columns `code`, `test` and `tests` of each table: files exist, and what reads like
-/// the name of a test is the name of something. So do the locks of the lock-order table.
+/// the name of a test is the name of something.
 pub(super) fn names(sources: &[Source], findings: &mut Vec<Finding>) {
     let paths: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();
     let code = sources.iter().filter(|source| source.is_code());
     let known: HashSet<&str> =
         code.flat_map(|source| words(&source.code).map(|(_, word)| word)).collect();
     for source in sources.iter().filter(|source| source.extension() == "md") {
-        locks(source, sources, findings);
         let mut columns = Vec::new();
         let mut inside = false;
         for (index, line) in source.text.lines().enumerate() {
@@ -40,30 +36,6 @@ pub(super) fn names(sources: &[Source], findings: &mut Vec<Finding>) {
                     }
                 }
             }
-        }
-    }
-}
-
-/// Checks that each `Type.field` of the block that begins with the words above is one of a type
-/// with such a field, or at least that the file that defines the type knows the field.
-fn locks(source: &Source, sources: &[Source], findings: &mut Vec<Finding>) {
-    let Some(start) = source.text.find(LOCK_ORDER) else { return };
-    let table = &source.text[start..];
-    let table = &table[..table.find("```").unwrap_or(table.len())];
-    let inside = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
-    for name in table.split(|c| !inside(c)) {
-        let Some((owner, field)) = name.split_once('.') else { continue };
-        let is_lock = owner.starts_with(|c: char| c.is_ascii_uppercase()) && !field.is_empty();
-        let defines = |other: &Source| {
-            if !other.code.contains(&format!("struct {owner}")) {
-                return false;
-            }
-            let found: Vec<&str> = words(&other.code).map(|(_, word)| word).collect();
-            found.contains(&field) && found.windows(2).any(|pair| pair == ["struct", owner])
-        };
-        if is_lock && !sources.iter().filter(|other| other.is_rust()).any(defines) {
-            let offset = name.as_ptr() as usize - source.text.as_ptr() as usize;
-            findings.push(source.finding(offset, format!("there is no lock {name}")));
         }
     }
 }
@@ -124,19 +96,6 @@ mod tests {
         let mut findings = Vec::new();
         names(&sources, &mut findings);
         findings.len()
-    }
-
-    #[test]
-    fn a_lock_that_is_not_there_is_caught() {
-        let text = "```\nLock ordering:\n  Held.lock ->Held.gone (x)\n```\nNo.lock\n";
-        let sources = [
-            Source::new("ARCHITECTURE.md", text),
-            Source::new("crates/core/x/src/lib.rs", "struct Held { lock: Mutex<()> }\n"),
-        ];
-        let mut findings = Vec::new();
-        names(&sources, &mut findings);
-        assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].line, 3);
     }
 
     #[test]
