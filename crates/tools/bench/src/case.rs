@@ -22,6 +22,8 @@ pub(crate) enum Against {
     Own(Metric),
     /// So many bytes.
     Bytes(f64),
+    /// So many microseconds.
+    Microseconds(f64),
 }
 
 /// What must come out: `metric` of `subject`, compared with another figure. One of ours is named
@@ -99,6 +101,12 @@ impl Target {
         Self { comparison, ..Self::at_least(metric, subject, ratio, against) }
     }
 
+    /// At most so many microseconds.
+    pub(crate) const fn at_most_us(metric: Metric, subject: &'static str, us: f64) -> Self {
+        let (comparison, against) = (Comparison::AtMost, Against::Microseconds(us));
+        Self { metric, subject, comparison, ratio: 1.0, against }
+    }
+
     /// Returns the target in words, such as `IOPS of nowait ≥ 1.00 × libaio`.
     pub(crate) fn text(&self) -> String {
         let (metric, sign) = (self.metric.label(), self.comparison.sign());
@@ -106,6 +114,7 @@ impl Target {
             Against::Subject(name) => name.to_owned(),
             Against::Own(metric) => metric.label().to_owned(),
             Against::Bytes(bytes) => format!("{} MB", units::digits(bytes / 1e6)),
+            Against::Microseconds(us) => units::time_us(us),
         };
         format!("{metric} of {} {sign} {:.2} × {against}", self.subject, self.ratio)
     }
@@ -116,7 +125,9 @@ impl Target {
         let ratio = match self.against {
             Against::Subject(against) => runs.ratio((against, metric), (subject, metric)),
             Against::Own(against) => runs.ratio((subject, against), (subject, metric)),
-            Against::Bytes(bytes) => runs.share(metric, bytes, subject),
+            Against::Bytes(whole) | Against::Microseconds(whole) => {
+                runs.share(metric, whole, subject)
+            }
         };
         Judged::new(self.text(), self.comparison, self.ratio, ratio)
     }
@@ -139,7 +150,7 @@ impl<J> Case<J> {
         targets.retain(|target| {
             let against = match target.against {
                 Against::Subject(name) => self.has(name),
-                Against::Own(_) | Against::Bytes(_) => true,
+                Against::Own(_) | Against::Bytes(_) | Against::Microseconds(_) => true,
             };
             against && self.has(target.subject)
         });
@@ -206,5 +217,7 @@ pub(crate) mod tests {
         assert_eq!(own.text(), "submit mean of nowait ≤ 20.00 × submit p50");
         let bytes = Target { against: Against::Bytes(5e6), ratio: 1.0, ..target };
         assert_eq!(bytes.text(), "submit mean of nowait ≤ 1.00 × 5.00 MB");
+        let time = Target::at_most_us(Metric::SubmitUsMean, "nowait", 2000.0);
+        assert_eq!(time.text(), "submit mean of nowait ≤ 1.00 × 2.00 ms");
     }
 }

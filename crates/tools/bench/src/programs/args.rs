@@ -12,12 +12,14 @@ use crate::measurement::Measurement;
 
 const EXAMPLES: &str = "\
 Five rounds of 10 s on files of 2G; with --quick 1 s on 256M. Engines are ways to run a program.
-A program that is not there is skipped, with the command that installs it.
+A program that is not there is skipped, with the command that installs it; only --install
+downloads anything, and only Python's packages, into a folder of their own.
 
 Examples:
   nowait bench programs --quick                 every program that is there
   nowait bench programs --list                  all cases, with their ways and targets
   nowait bench programs --case qemu-sparse-4k --html qemu.html
+  nowait bench programs --case c,n --install    NIXL and Python's caio, installed for this
   nowait bench programs --engine system,nowait";
 
 const DEFAULTS: Defaults = Defaults {
@@ -26,6 +28,9 @@ const DEFAULTS: Defaults = Defaults {
     size_bytes: [2 << 30, 256 << 20],
     least_bytes: 64 << 20,
 };
+
+/// The folder of Python's packages in that of the test files.
+const PYTHON: &str = "nowait-bench-python";
 
 /// Measures real programs, unmodified, with and without nowait, and checks them against targets.
 #[derive(Debug, Clone, Args)]
@@ -42,6 +47,14 @@ pub struct ProgramsArgs {
     /// Folder with `lib/libnowait_preload.so` [default: beside this program, or dist]
     #[arg(long, value_name = "FOLDER")]
     pub dist: Option<PathBuf>,
+
+    /// Folder of Python's packages, a virtual environment [default: nowait-bench-python in --dir]
+    #[arg(long, value_name = "FOLDER")]
+    pub python: Option<PathBuf>,
+
+    /// Install Python's packages into that folder, if they are not there
+    #[arg(long)]
+    pub install: bool,
 }
 
 /// Runs the cases, prints a table of all and one for each, and writes the reports asked for.
@@ -58,7 +71,10 @@ pub(crate) fn run_programs(args: &ProgramsArgs) -> Result<Option<Measurement>> {
             extent,
             folder: args.disk.dir.clone(),
             drop_caches: args.disk.drops_caches(),
+            keep: measure.keep,
             preload: found_in_dist(args.dist.as_deref(), "lib/libnowait_preload.so")?,
+            python: args.python.clone().unwrap_or_else(|| args.disk.dir.join(PYTHON)),
+            install: args.install,
         };
         suite::measure(&plan, &cases)
     })

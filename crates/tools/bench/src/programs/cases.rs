@@ -2,7 +2,7 @@
 
 use crate::case::{self, Subject, Target};
 use crate::metric::Metric::{
-    self, BytesPerS, CpuUsPerOperation, HeldUpUsMax, HeldUpUsP99, Iops, LatencyUsP99,
+    self, BytesPerS, CpuUsPerOperation, HeldUpUsMax, HeldUpUsP99, Iops, LatencyUsP50, LatencyUsP99,
 };
 
 /// What a program is asked to do.
@@ -10,6 +10,10 @@ use crate::metric::Metric::{
 pub(crate) enum Load {
     /// QEMU's block layer writes to a sparse raw image: fio's `--rw` and `--bs`.
     Qemu { rw: &'static str, block_bytes: u64 },
+    /// Python's caio reads an uncached file, below an event loop.
+    Caio { block_bytes: u64 },
+    /// NIXL moves so many blocks a transfer: `READ` or `WRITE`.
+    Nixl { direction: &'static str, block_bytes: u64, count: u64 },
 }
 
 /// By which interface a program does its I/O.
@@ -17,6 +21,8 @@ pub(crate) enum Load {
 pub(crate) enum Mode {
     /// `io_submit`.
     Aio,
+    /// `aio_read` and its like.
+    PosixAio,
     /// Its own `io_uring` mode.
     Uring,
     /// Its own threads.
@@ -39,14 +45,21 @@ pub(crate) struct Job {
     pub(crate) way: Way,
 }
 
-/// The subject that all others are compared with.
+/// The subjects that others are compared with.
 pub(crate) const ITSELF: &str = "system";
+pub(crate) const ITSELF_POSIX: &str = "posixaio";
+pub(crate) const URING: &str = "io_uring";
 const NOWAIT: &str = "nowait";
+const NOWAIT_POSIX: &str = "nowait-posixaio";
 const NO_URING: &str = "nowait-no-uring";
+const THREADS: &str = "threads";
 
-/// The names of ways, and what the reader of a report must know.
-const WAYS: [(&str, &str, Mode, bool, bool); 5] = [
-    (ITSELF, "the program by itself", Mode::Aio, false, false),
+/// A way: its name, what the reader of a report must know, the interface, whether the library is
+/// preloaded and whether a filter refuses `io_uring`.
+type WayRow = (&'static str, &'static str, Mode, bool, bool);
+
+const WAYS: [WayRow; 7] = [
+    (ITSELF, "the program by itself, with native AIO", Mode::Aio, false, false),
     (NOWAIT, "the same with libnowait_preload.so", Mode::Aio, true, false),
     (
         NO_URING,
@@ -55,9 +68,16 @@ const WAYS: [(&str, &str, Mode, bool, bool); 5] = [
         true,
         true,
     ),
-    ("io_uring", "the program's own io_uring mode", Mode::Uring, false, false),
-    ("threads", "the program's own threads", Mode::Threads, false, false),
+    (URING, "the program's own io_uring mode", Mode::Uring, false, false),
+    (THREADS, "the program's own threads", Mode::Threads, false, false),
+    (ITSELF_POSIX, "the program by itself, with POSIX AIO", Mode::PosixAio, false, false),
+    (NOWAIT_POSIX, "the same with libnowait_preload.so", Mode::PosixAio, true, false),
 ];
+
+/// Returns the name of the same program by itself.
+pub(crate) fn itself(subject: &str) -> &'static str {
+    if subject.ends_with(ITSELF_POSIX) { ITSELF_POSIX } else { ITSELF }
+}
 
 /// A case before its subjects are made.
 struct Row {
@@ -69,10 +89,12 @@ struct Row {
     columns: &'static [Metric],
     /// The ways that this program has.
     ways: &'static [&'static str],
+    /// All of them under the filter.
+    in_container: bool,
     targets: Vec<Target>,
 }
 
-const QEMU_WAYS: &[&str] = &[ITSELF, NOWAIT, NO_URING, "io_uring", "threads"];
+const QEMU_WAYS: &[&str] = &[ITSELF, NOWAIT, NO_URING, URING, THREADS];
 const QEMU: &str = "qemu-storage-daemon has a sparse raw image (cache.direct=on, aio=native) and \
                     another disk that needs no I/O; its main loop serves both, as that of a \
                     virtual machine does. Held up is the other disk's request: what a guest sees \
@@ -82,10 +104,88 @@ fn qemu(name: &'static str, title: &'static str, load: Load, columns: &'static [
     let stalls = |name| Target::at_most(HeldUpUsP99, name, 0.5, ITSELF);
     let targets =
         vec![stalls(NOWAIT), stalls(NO_URING), Target::at_least(columns[0], NOWAIT, 1.0, ITSELF)];
-    Row { name, title, about: QEMU, load, columns, ways: QEMU_WAYS, targets }
+    let (about, ways, in_container) = (QEMU, QEMU_WAYS, false);
+    Row { name, title, about, load, columns, ways, in_container, targets }
 }
 
-fn rows() -> Vec<Row> {
+const NIXL_WAYS: &[&str] = &[ITSELF, NOWAIT, URING, ITSELF_POSIX, NOWAIT_POSIX];
+const NIXL: &str = "NIXL moves caches of language models between memory and storage. Its POSIX \
+                    plugin has a buffered file; a transfer is of many blocks at random places, \
+                    which were not read before. Held up is the call that begins a transfer.";
+const NIXL_COLUMNS: &[Metric] =
+    &[BytesPerS, LatencyUsP99, HeldUpUsMax, CpuUsPerOperation, LatencyUsP50];
+
+/// How a title begins where `io_uring` is refused.
+const CONTAINER: &str = "NIXL in a container";
+
+fn nixl(name: &'static str, title: &'static str, load: Load) -> Row {
+    let in_container = title.starts_with(CONTAINER);
+    let reads = matches!(load, Load::Nixl { direction: "READ", .. });
+    let least = match (reads, in_container) {
+        (true, false) => 2.0,
+        (true, true) => 1.8,
+        (false, _) => 1.0,
+    };
+    let mut targets = vec![
+        Target::at_least(BytesPerS, NOWAIT, least, ITSELF),
+        Target::at_least(BytesPerS, NOWAIT_POSIX, least, ITSELF_POSIX),
+    ];
+    if !in_container {
+        targets.push(Target::at_least(BytesPerS, NOWAIT, 1.0, URING));
+    }
+    let (about, columns, ways) = (NIXL, NIXL_COLUMNS, NIXL_WAYS);
+    Row { name, title, about, load, columns, ways, in_container, targets }
+}
+
+fn nixl_rows() -> Vec<Row> {
+    let large = |direction| Load::Nixl { direction, block_bytes: 64 << 10, count: 512 };
+    let small = |direction| Load::Nixl { direction, block_bytes: 4 << 10, count: 2048 };
+    let (read, write) = ("READ", "WRITE");
+    vec![
+        nixl(
+            "container-nixl-read-64k",
+            "NIXL in a container reads 512 × 64 KiB a transfer",
+            large(read),
+        ),
+        nixl(
+            "container-nixl-read-4k",
+            "NIXL in a container reads 2,048 × 4 KiB a transfer",
+            small(read),
+        ),
+        nixl(
+            "container-nixl-write-64k",
+            "NIXL in a container writes 512 × 64 KiB a transfer",
+            large(write),
+        ),
+        nixl(
+            "container-nixl-write-4k",
+            "NIXL in a container writes 2,048 × 4 KiB a transfer",
+            small(write),
+        ),
+        nixl("nixl-read-64k", "NIXL reads 512 × 64 KiB a transfer", large(read)),
+        nixl("nixl-read-4k", "NIXL reads 2,048 × 4 KiB a transfer", small(read)),
+        nixl("nixl-write-64k", "NIXL writes 512 × 64 KiB a transfer", large(write)),
+        nixl("nixl-write-4k", "NIXL writes 2,048 × 4 KiB a transfer", small(write)),
+    ]
+}
+
+const CAIO_WAYS: &[&str] = &[ITSELF, NOWAIT, NO_URING, URING, THREADS];
+const CAIO: &str = "An asyncio program awaits 64 reads at a time through caio, which aiofile uses \
+                    too; no block of the buffered file was read before. Held up is the event \
+                    loop: by how much later it comes back than it was asked to.";
+
+fn caio(name: &'static str, title: &'static str, block_bytes: u64) -> Row {
+    let load = Load::Caio { block_bytes };
+    let columns = &[Iops, LatencyUsP99, HeldUpUsMax, CpuUsPerOperation, HeldUpUsP99];
+    let targets = vec![
+        Target::at_least(Iops, NOWAIT, 4.0, ITSELF),
+        Target::at_most_us(HeldUpUsMax, NOWAIT, 2000.0),
+    ];
+    let (about, ways, in_container) = (CAIO, CAIO_WAYS, false);
+    Row { name, title, about, load, columns, ways, in_container, targets }
+}
+
+fn qemu_rows() -> Vec<Row> {
     vec![
         qemu(
             "qemu-sparse-4k",
@@ -102,19 +202,31 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// Makes all cases.
+/// Makes all cases: first those of a container, where a program cannot help itself.
 pub(crate) fn cases() -> Vec<case::Case<Job>> {
-    rows().into_iter().map(Row::into_case).collect()
+    let caio = vec![
+        caio("caio-64k", "Python's caio reads 64 KiB, 64 at a time", 64 << 10),
+        caio("caio-4k", "Python's caio reads 4 KiB, 64 at a time", 4 << 10),
+    ];
+    let rows = [nixl_rows(), caio, qemu_rows()];
+    rows.into_iter().flatten().map(Row::into_case).collect()
+}
+
+impl Load {
+    /// Tells whether it needs the file that is laid out.
+    pub(crate) fn has_data(self) -> bool {
+        matches!(self, Self::Caio { .. } | Self::Nixl { .. })
+    }
 }
 
 impl Row {
     fn into_case(self) -> case::Case<Job> {
-        let Self { name, title, about, load, columns, ways, targets } = self;
+        let Self { name, title, about, load, columns, ways, in_container, targets } = self;
         let wanted = WAYS.into_iter().filter(|(way, ..)| ways.contains(way));
-        let subject = |(name, about, mode, preloads, forbids_uring)| Subject {
+        let subject = |(name, about, mode, preloads, forbids): WayRow| Subject {
             name,
             engine: (name, about),
-            job: Job { load, way: Way { mode, preloads, forbids_uring } },
+            job: Job { load, way: Way { mode, preloads, forbids_uring: forbids || in_container } },
         };
         case::Case {
             name,
@@ -141,5 +253,24 @@ mod tests {
             assert_eq!(case.columns[1..4], [LatencyUsP99, HeldUpUsMax, CpuUsPerOperation]);
             assert!(case.columns[0].more_is_better() && !case.about.is_empty(), "{}", case.name);
         }
+    }
+
+    #[test]
+    fn everything_in_a_container_is_under_the_filter() {
+        let cases = cases();
+        assert_eq!(cases[0].name, "container-nixl-read-64k", "the case to show first");
+        let ways = |case: &case::Case<Job>| -> Vec<bool> {
+            case.subjects.iter().map(|subject| subject.job.way.forbids_uring).collect()
+        };
+        for case in &cases {
+            let is_container = case.name.starts_with("container-");
+            assert_eq!(ways(case).iter().all(|forbids| *forbids), is_container, "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn posix_aio_is_compared_with_posix_aio() {
+        assert_eq!((itself(NOWAIT_POSIX), itself(ITSELF_POSIX)), (ITSELF_POSIX, ITSELF_POSIX));
+        assert_eq!((itself(NOWAIT), itself(URING)), (ITSELF, ITSELF));
     }
 }

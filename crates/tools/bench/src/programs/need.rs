@@ -4,6 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::cases::Load;
+use super::python::{CAIO_PACKAGE, NIXL_PACKAGE};
 
 /// Folders of programs that the search path of a user may leave out.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
@@ -17,21 +18,23 @@ pub(crate) struct Lack {
     pub(crate) install: String,
 }
 
-/// Says what a case lacks here, if it lacks anything.
-pub(crate) fn lack(load: Load) -> Option<Lack> {
-    programs(load).iter().find_map(|(name, package)| {
-        let missing = program(name).is_none();
-        missing.then(|| Lack {
+/// Says what a case lacks here, if it lacks anything; `python` is the folder of Python's packages,
+/// and `install` tells whether they may be installed into it.
+pub(crate) fn lack(load: Load, python: &Path, install: bool) -> Option<Lack> {
+    let (programs, package): (&[(&str, &str)], _) = match load {
+        Load::Qemu { .. } => {
+            (&[("qemu-storage-daemon", "qemu-system-common"), ("fio", "fio")], None)
+        }
+        Load::Caio { .. } => (&[("python3", "python3-venv")], Some(CAIO_PACKAGE)),
+        Load::Nixl { .. } => (&[("python3", "python3-venv")], Some(NIXL_PACKAGE)),
+    };
+    let missing = programs.iter().find(|(name, _)| program(name).is_none());
+    match missing {
+        None => package.and_then(|package| package.lack(python, install)),
+        Some((name, package)) => Some(Lack {
             why: format!("{name} is not installed"),
             install: format!("apt install {package}"),
-        })
-    })
-}
-
-/// Returns the programs of a case, with their packages in Debian.
-fn programs(load: Load) -> &'static [(&'static str, &'static str)] {
-    match load {
-        Load::Qemu { .. } => &[("qemu-storage-daemon", "qemu-system-common"), ("fio", "fio")],
+        }),
     }
 }
 

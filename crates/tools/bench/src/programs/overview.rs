@@ -1,27 +1,32 @@
 //! All cases as one table: what a user of these programs wants to know first.
 
+use std::fmt::Write;
+
 use comfy_table::Cell;
 use serde::Serialize;
 
-use super::cases::ITSELF;
+use super::cases::itself;
 use crate::measurement::CaseResults;
 use crate::metric::Metric;
 use crate::table::{figure, new_table, right};
 use crate::units;
 
-/// A case that was not measured.
+/// A case, or a way of one, that was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Skipped {
     pub(crate) case: &'static str,
+    /// Of the case, or all of it.
+    pub(crate) engine: &'static str,
     pub(crate) why: String,
-    /// The command that installs what is missing.
+    /// The command that installs what is missing; empty where none helps.
     pub(crate) install: String,
 }
 
 const HEADER: [&str; 7] =
     ["case", "engine", "throughput", "× itself", "p99", "longest hold-up", "CPU per operation"];
 
-/// Prints the first four columns of every case, a way a row; what was skipped stands at the end.
+/// Prints the first four columns of every case, a way a row; what was skipped has its reason
+/// below.
 pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
     let mut table = new_table(&HEADER);
     for results in cases {
@@ -32,17 +37,24 @@ pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
                 Some(summary) => right(a_second(metric, figure(metric, summary.median))),
                 None => right("–"),
             };
-            let ratio = runs.ratio((ITSELF, columns[0]), (name, columns[0]));
+            let ratio = runs.ratio((itself(name), columns[0]), (name, columns[0]));
             let ratio = ratio.map_or_else(|| "–".to_owned(), |it| units::digits(it.median));
             let mut row = vec![Cell::new(case), Cell::new(name), shown(columns[0]), right(ratio)];
             row.extend(columns[1..4].iter().map(|metric| shown(*metric)));
             table.add_row(row);
         }
     }
-    for Skipped { case, why, install } in skipped {
-        table.add_row([*case, "skipped", why, "", "", "", install]);
+    for Skipped { case, engine, .. } in skipped {
+        table.add_row([case, engine, "skipped"]);
     }
-    format!("{table}\n\n")
+    let mut text = format!("{table}\n");
+    for Skipped { case, engine, why, install } in skipped {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{case}, {engine}: {why}");
+        text += if install.is_empty() { "" } else { "; install it by: " };
+        text = text + install + "\n";
+    }
+    text + "\n"
 }
 
 /// Says what a count is of: in one column are figures of several units.
@@ -64,6 +76,7 @@ mod tests {
         results.case = Case { columns, ..results.case };
         let skipped = Skipped {
             case: "nginx",
+            engine: "all",
             why: "nginx is not installed".to_owned(),
             install: "apt install nginx".to_owned(),
         };

@@ -28,12 +28,12 @@ const OTHER_EVERY_US: u64 = 500;
 /// # Errors
 /// QEMU does not serve, or fio fails.
 pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
-    run.file.make_fresh(run.size_bytes)?;
-    cache::make_cold(run.file.path(), run.tools.drop_caches)?;
+    run.fresh.make_fresh(run.size_bytes)?;
+    cache::make_cold(run.fresh.path(), run.tools.drop_caches)?;
     let socket = run.tools.folder.join("qemu");
     let _ = std::fs::remove_file(&socket);
-    let mut command = run.command("qemu-storage-daemon")?;
-    command.args(daemon(run.file.path(), &socket, run.job.way.mode));
+    let mut command = run.timed("qemu-storage-daemon")?;
+    command.args(daemon(run.fresh.path(), &socket, run.job.way.mode));
     let there = || UnixStream::connect(&socket).is_ok();
     let server = Server::start(&mut command, PATIENCE, there)?;
     let asked = client(run, rw, block_bytes, &socket);
@@ -69,7 +69,7 @@ const SUBMIT_OF_FIO: [Metric; 5] = [
 /// Returns the arguments of QEMU: the image and the other disk, each by NBD.
 fn daemon(image: &Path, socket: &Path, mode: Mode) -> Vec<String> {
     let aio = match mode {
-        Mode::Aio => "native",
+        Mode::Aio | Mode::PosixAio => "native",
         Mode::Uring => "io_uring",
         Mode::Threads => "threads",
     };

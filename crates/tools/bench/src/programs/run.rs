@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::cases::{Job, Load};
 use super::need;
+use super::python;
 use super::qemu;
 use super::timer::Timer;
 use crate::error::{BenchError, Result};
@@ -24,6 +25,8 @@ pub(crate) struct Tools {
     pub(crate) folder: PathBuf,
     /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     pub(crate) drop_caches: bool,
+    /// The folder of Python's packages.
+    pub(crate) python: PathBuf,
 }
 
 /// One run to be made.
@@ -31,7 +34,10 @@ pub(crate) struct Tools {
 pub(crate) struct Run<'a> {
     pub(crate) tools: &'a Tools,
     pub(crate) job: &'a Job,
-    pub(crate) file: &'a TestFile,
+    /// The file that is laid out, where the case has one.
+    pub(crate) data: &'a TestFile,
+    /// A file that the case makes anew.
+    pub(crate) fresh: &'a TestFile,
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,
     /// The same for all subjects of a round: they visit the same blocks.
@@ -46,33 +52,43 @@ impl Run<'_> {
     pub(crate) fn make(&self) -> Result<Sample> {
         match self.job.load {
             Load::Qemu { rw, block_bytes } => qemu::run(self, rw, block_bytes),
+            Load::Caio { block_bytes } => python::caio(self, block_bytes),
+            Load::Nixl { direction, block_bytes, count } => {
+                python::nixl(self, direction, block_bytes, count)
+            }
         }
     }
 
-    /// Begins the command of the program under test: with its preloads and its filter.
+    /// Begins the command of the program under test: with our library, if this way has it, and with
+    /// its filter.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        self.preloading(program, &[])
+    }
+
+    /// The same of a program that does not tell how long `io_submit` takes: that is counted.
     ///
     /// # Errors
     /// The program is not there, or its times cannot be counted.
-    pub(crate) fn command(&self, program: &str) -> Result<Command> {
-        let mut command = plain(program)?;
-        let (way, timer) = (self.job.way, self.tools.timer.as_ref());
-        let ours = way.preloads.then_some(self.tools.preload.as_path());
-        let preloads: Vec<String> = timer
-            .map(|timer| timer.library.as_path())
-            .into_iter()
-            .chain(ours)
-            .map(|path| path.display().to_string())
-            .collect();
-        if !preloads.is_empty() {
-            command.env("LD_PRELOAD", preloads.join(":"));
+    pub(crate) fn timed(&self, program: &str) -> Result<Command> {
+        let program = find(program)?;
+        let Some(timer) = &self.tools.timer else { return Ok(self.command(&program)) };
+        let mut command = self.preloading(&program, &[&timer.library]);
+        timer.begin(&mut command)?;
+        Ok(command)
+    }
+
+    fn preloading(&self, program: &Path, first: &[&Path]) -> Command {
+        let mut command = Command::new(program);
+        launch::inherit_nothing_of_ours(&mut command);
+        let ours = self.job.way.preloads.then_some(self.tools.preload.as_path());
+        let libraries: Vec<String> = first.iter().copied().chain(ours).map(text).collect();
+        if !libraries.is_empty() {
+            command.env("LD_PRELOAD", libraries.join(":"));
         }
-        if let Some(timer) = timer {
-            timer.begin(&mut command)?;
-        }
-        if way.forbids_uring {
+        if self.job.way.forbids_uring {
             seccomp::forbid_uring(&mut command);
         }
-        Ok(command)
+        command
     }
 }
 
@@ -81,11 +97,14 @@ impl Run<'_> {
 /// # Errors
 /// It is not there.
 pub(crate) fn plain(program: &str) -> Result<Command> {
-    let path = need::program(program);
-    let path = path.ok_or_else(|| BenchError::failed(format!("{program} is not installed")))?;
-    let mut command = Command::new(path);
+    let mut command = Command::new(find(program)?);
     launch::inherit_nothing_of_ours(&mut command);
     Ok(command)
+}
+
+fn find(program: &str) -> Result<PathBuf> {
+    let path = need::program(program);
+    path.ok_or_else(|| BenchError::failed(format!("{program} is not installed")))
 }
 
 /// Returns the first line of a text that says anything.

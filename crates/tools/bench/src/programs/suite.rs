@@ -1,12 +1,12 @@
 //! Runs the cases: every way of every program that is there, interleaved.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::cases::Job;
+use super::cases::{self, Job, Mode};
 use super::need::{self, Lack};
 use super::overview::{self, Skipped};
 use super::run::{Run, Tools};
@@ -36,7 +36,12 @@ pub(crate) struct Plan {
     pub(crate) extent: Extent,
     pub(crate) folder: PathBuf,
     pub(crate) drop_caches: bool,
+    pub(crate) keep: bool,
     pub(crate) preload: PathBuf,
+    /// The folder of Python's packages.
+    pub(crate) python: PathBuf,
+    /// What is missing of them may be installed.
+    pub(crate) install: bool,
 }
 
 /// A running measurement.
@@ -44,9 +49,12 @@ struct Suite<'a> {
     plan: &'a Plan,
     progress: &'a Progress,
     tools: Tools,
-    file: TestFile,
+    data: TestFile,
+    fresh: TestFile,
     /// Runs that failed, by case and subject: they are not repeated.
     failed: BTreeMap<(&'static str, &'static str), String>,
+    /// Of these, those that a filter keeps from their interface, as it should.
+    refused: BTreeSet<(&'static str, &'static str)>,
     skipped: Vec<Skipped>,
     notes: Vec<String>,
     _removed_on_drop: TempDir,
@@ -80,6 +88,7 @@ impl<'a> Suite<'a> {
         let scratch = tempfile::tempdir_in(asked);
         let scratch = scratch.context(|| format!("write in {}", asked.display()))?;
         let folder = scratch.path().to_owned();
+        let place = if plan.keep { asked } else { &folder };
         let mut notes = Vec::new();
         let timer = Timer::build(&folder).map_err(|why| {
             notes.push(format!(
@@ -89,14 +98,17 @@ impl<'a> Suite<'a> {
         Ok(Self {
             plan,
             progress,
-            file: TestFile::new(folder.join("nowait-bench.data"), false),
+            data: TestFile::new(place.join("nowait-bench.data"), plan.keep),
+            fresh: TestFile::new(folder.join("nowait-bench.fresh"), false),
             tools: Tools {
                 preload: plan.preload.clone(),
                 timer: timer.ok(),
                 folder,
                 drop_caches: plan.drop_caches,
+                python: absolute(&plan.python)?,
             },
             failed: BTreeMap::new(),
+            refused: BTreeSet::new(),
             skipped: Vec::new(),
             notes,
             _removed_on_drop: scratch,
@@ -107,11 +119,13 @@ impl<'a> Suite<'a> {
     fn leave_possible(&mut self, cases: &[Case<Job>]) -> Vec<Case<Job>> {
         let mut possible = Vec::new();
         for case in cases {
-            match need::lack(case.subjects[0].job.load) {
+            let load = case.subjects[0].job.load;
+            match need::lack(load, &self.tools.python, self.plan.install) {
                 None => possible.push(case.clone()),
                 Some(Lack { why, install }) => {
                     self.notes.push(format!("{} was skipped: {why}; {install}", case.name));
-                    self.skipped.push(Skipped { case: case.name, why, install });
+                    let (case, engine) = (case.name, "all");
+                    self.skipped.push(Skipped { case, engine, why, install });
                 }
             }
         }
@@ -120,6 +134,11 @@ impl<'a> Suite<'a> {
 
     /// Measures a case; `None` if no run of it succeeded.
     fn measure_case(&mut self, case: &Case<Job>) -> Result<Option<CaseResults>> {
+        if case.subjects[0].job.load.has_data() {
+            let size_bytes = self.plan.extent.size_bytes;
+            let progress = |written| self.progress.laying_out(written, size_bytes);
+            self.data.lay_out(size_bytes, 0, &|_| true, &progress)?;
+        }
         let one = std::slice::from_ref(case);
         let rounds = self.plan.extent.rounds;
         let runs = runner::measure(self.progress, one, rounds, |case, subject, round| {
@@ -151,7 +170,8 @@ impl<'a> Suite<'a> {
         let run = Run {
             tools: &self.tools,
             job: &subject.job,
-            file: &self.file,
+            data: &self.data,
+            fresh: &self.fresh,
             size_bytes: self.plan.extent.size_bytes,
             runtime: self.plan.extent.runtime,
             seed: round as u64 + 1,
@@ -161,6 +181,10 @@ impl<'a> Suite<'a> {
             Err(_) if interrupt::happened() => None,
             Err(error) => {
                 self.failed.insert(place, error.to_string());
+                let way = subject.job.way;
+                if way.mode == Mode::Uring && way.forbids_uring {
+                    self.refused.insert(place);
+                }
                 None
             }
         }
@@ -172,6 +196,13 @@ impl<'a> Suite<'a> {
         let quick = runtime_s < PUBLISHED_S || rounds < verdict::ROUNDS_MIN;
         if quick {
             self.notes.push("the runs are short or few: not to be published".to_owned());
+        }
+        for (case, engine) in &self.refused {
+            let why = self.failed.remove(&(*case, *engine)).unwrap_or_default();
+            let why = format!("refused by the filter ({why})");
+            self.notes.push(format!("{case}, {engine}: {why}"));
+            let install = String::new();
+            self.skipped.push(Skipped { case, engine, why, install });
         }
         let failed: Vec<String> = self
             .failed
@@ -192,11 +223,16 @@ impl<'a> Suite<'a> {
         let host = Host::describe(&plan.folder, "not used");
         let before = overview::text(&cases, &self.skipped);
         Measurement {
-            pairs: Pairs::With(&[super::cases::ITSELF, "io_uring"]),
+            pairs: Pairs::With(&[cases::ITSELF, cases::URING, cases::ITSELF_POSIX]),
             notes: self.notes,
             failed,
             words: (before, ""),
             ..Measurement::new("programs", host, params, cases)
         }
     }
+}
+
+/// Returns a path that another working folder does not change.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).context(|| path.display().to_string())
 }
