@@ -1,9 +1,13 @@
 //! The command line.
 
+mod enable;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+pub(crate) use enable::{DisableArgs, EnableArgs, Services};
 
 /// Asynchronous file I/O whose submit never waits, for unmodified programs.
 #[derive(Debug, Parser)]
@@ -17,7 +21,8 @@ const EXAMPLES: &str = "\
 Examples:
   nowait doctor                        what works here, and what to change
   nowait run -- fio job.fio            fio's libaio engine, served by nowait
-  nowait run --report -- mariadbd      … with a report at its end";
+  nowait run --report -- mariadbd      … with a report at its end
+  nowait enable mariadb                the service, from its next start on";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -27,6 +32,12 @@ pub(crate) enum Command {
     /// Try each backend, and tell which work here, why others do not, and what to change.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
+    /// Put a systemd service under nowait, by a drop-in.
+    #[command(after_help = enable::ENABLE_EXAMPLES)]
+    Enable(EnableArgs),
+    /// Take a systemd service from nowait: removes what `nowait enable` wrote.
+    #[command(after_help = enable::DISABLE_EXAMPLES)]
+    Disable(DisableArgs),
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(nowait_bench::Bench),
@@ -127,8 +138,9 @@ Examples:
   nowait man | man -l -
   nowait man /usr/local/share/man/man1";
 
+/// What the libraries read from the environment, as flags.
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct Options {
     /// Backend for the requests that would wait [default: auto, the best that works].
     #[arg(long, value_enum)]
     pub(crate) backend: Option<Backend>,
@@ -154,6 +166,12 @@ pub(crate) struct RunArgs {
     /// Which library serves the program.
     #[arg(long, value_enum, default_value = "preload")]
     pub(crate) via: Via,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) options: Options,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_names = ["PROGRAM", "ARGS"], value_hint = clap::ValueHint::CommandWithArguments)]

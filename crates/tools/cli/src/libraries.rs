@@ -2,6 +2,7 @@
 
 use crate::args::Via;
 use crate::error::{Failure, Result};
+use crate::systemd::Place;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,14 @@ impl Via {
         }
     }
 
+    /// Returns what stands between the entries of the variable. Source: ld.so(8).
+    pub(crate) fn separators(self) -> &'static [char] {
+        match self {
+            Via::Preload => &[':', ' '],
+            Via::Libaio => &[':', ';'],
+        }
+    }
+
     /// Returns the new value of the variable: ours first, then what was there.
     pub(crate) fn value(self, library: &Path, before: Option<OsString>) -> OsString {
         let mut value = match self {
@@ -47,18 +56,28 @@ impl Via {
 /// # Errors
 /// It is in none of these places, or its path cannot be given to the loader.
 pub(crate) fn find(via: Via) -> Result<PathBuf> {
+    find_in(&Place::system(Path::new("/")), via)
+}
+
+/// Finds it in another system, where it is called as here.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn find_in(place: &Place, via: Via) -> Result<PathBuf> {
     let name = via.file_name();
     let places = match std::env::var_os(LIBDIR).filter(|dir| !dir.is_empty()) {
         Some(dir) => vec![PathBuf::from(dir)],
         None => beside_executable(),
     };
-    let found = places.iter().map(|dir| dir.join(name)).find(|path| path.is_file());
+    let places: Vec<_> =
+        places.into_iter().map(|dir| std::path::absolute(&dir).unwrap_or(dir)).collect();
+    let found = places.iter().map(|dir| dir.join(name)).find(|path| place.follow(path).is_file());
     let Some(path) = found else {
-        let places: Vec<_> = places.iter().map(|dir| dir.display().to_string()).collect();
+        let places: Vec<_> =
+            places.iter().map(|dir| place.outside(dir).display().to_string()).collect();
         let places = places.join(", ");
         return Err(Failure::new(format!("{name} is not in {places}; set {LIBDIR} to its place")));
     };
-    let path = std::path::absolute(&path).unwrap_or(path);
     // ld.so(8): both lists are split at colons, LD_PRELOAD at spaces too, with no way to quote.
     if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b';')) {
         return Err(Failure::new(format!(

@@ -4,6 +4,9 @@
 //!  args ──► main ─┬─ run        sets the environment and becomes PROGRAM
 //!                 │   ├─ libraries   where the shared objects are, and whether they load
 //!                 │   └─ elf         whether PROGRAM can be helped
+//!                 ├─ enable     a drop-in for a systemd service
+//!                 │   ├─ systemd     unit files, as systemd reads them
+//!                 │   └─ program     whether its program can be helped
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
 //!                 ├─ serve, top images as block devices, and their status; the crate nowait-serve
 //!                 ├─ bench      the measurements of the crate nowait-bench
@@ -13,10 +16,12 @@
 mod args;
 mod doctor;
 mod elf;
+mod enable;
 mod error;
 mod libraries;
 mod program;
 mod run;
+mod systemd;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
@@ -33,6 +38,8 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Run(args) => Err(run::run(args)),
         Command::Doctor(args) => doctor::doctor(args),
+        Command::Enable(args) => enable::enable(args),
+        Command::Disable(args) => enable::disable(args),
         Command::Bench(which) => bench(which),
         Command::Serve(args) => served(nowait_serve::serve(args)),
         Command::Top(args) => served(nowait_serve::top(args)),

@@ -1,8 +1,9 @@
 //! Judges by a program's file whether nowait can help it.
 
 use crate::elf::{self, Elf, Image};
+use crate::systemd::Place;
 use nowait_sys::inspect;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -42,53 +43,97 @@ impl Help {
     }
 }
 
-/// Finds the file that `name` executes, as execvp(3) does.
-pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
-    if name.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(name));
+/// Where a program is executed, and as which user.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) place: Place,
+    /// The variable PATH.
+    pub(crate) path: OsString,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    /// Whether execve(2) gives no rights at all: PR_SET_NO_NEW_PRIVS.
+    pub(crate) no_new_privileges: bool,
+}
+
+impl Setting {
+    /// Is that of this process.
+    pub(crate) fn here() -> Setting {
+        Setting {
+            place: Place::system(Path::new("/")),
+            path: std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into()),
+            user: inspect::user_ids().0,
+            group: inspect::group_ids().0,
+            no_new_privileges: false,
+        }
     }
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| is_executable(file))
+
+    /// Finds the file that `name` executes, as execvp(3) does.
+    pub(crate) fn find(&self, name: &OsStr) -> Option<PathBuf> {
+        if name.as_bytes().contains(&b'/') {
+            return Some(PathBuf::from(name));
+        }
+        let mut files = std::env::split_paths(&self.path).map(|dir| dir.join(name));
+        files.find(|file| is_executable(&self.place.follow(file)))
+    }
+
+    /// Looks at the program, and at its interpreter when it is a script.
+    pub(crate) fn look_at(&self, path: &Path) -> Program {
+        let image = elf::inspect(&self.place.follow(path));
+        if let Ok(Image::Script(interpreter, argument)) = &image {
+            let interpreter = self.real_interpreter(interpreter, argument.as_deref());
+            let image = elf::inspect(&self.place.follow(&interpreter));
+            let secure = self.secure(&interpreter);
+            return Program {
+                path: path.to_owned(),
+                interpreter: Some(interpreter),
+                image,
+                secure,
+            };
+        }
+        Program { path: path.to_owned(), interpreter: None, image, secure: self.secure(path) }
+    }
+
+    /// `#!/usr/bin/env NAME` runs NAME.
+    fn real_interpreter(&self, interpreter: &Path, argument: Option<&str>) -> PathBuf {
+        let by_env = interpreter.file_name() == Some(OsStr::new("env"));
+        let named = argument.filter(|_| by_env).and_then(|name| self.find(OsStr::new(name)));
+        named.unwrap_or_else(|| interpreter.to_owned())
+    }
+
+    /// Source: ld.so(8), "Secure-execution mode".
+    fn secure(&self, path: &Path) -> Option<&'static str> {
+        if self.no_new_privileges {
+            return None;
+        }
+        let path = self.place.follow(path);
+        let metadata = std::fs::metadata(&path).ok()?;
+        let mode = metadata.mode();
+        if mode & 0o4000 != 0 && metadata.uid() != self.user {
+            return Some("set-user-id");
+        }
+        if mode & 0o2010 == 0o2010 && metadata.gid() != self.group {
+            return Some("set-group-id");
+        }
+        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+        let gains = self.user != 0 && inspect::has_file_capabilities(&path);
+        gains.then_some("given file capabilities")
+    }
+}
+
+/// Finds the file that `name` executes here, as execvp(3) does.
+pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
+    Setting::here().find(name)
+}
+
+/// Looks at a program that is executed here.
+pub(crate) fn look_at(path: &Path) -> Program {
+    Setting::here().look_at(path)
 }
 
 /// Tells whether `path` is a file with a right to execute it.
 pub(crate) fn is_executable(path: &Path) -> bool {
     let metadata = std::fs::metadata(path);
     metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-}
-
-/// Looks at the program, and at its interpreter when it is a script.
-pub(crate) fn look_at(path: &Path) -> Program {
-    let image = elf::inspect(path);
-    if let Ok(Image::Script(interpreter, argument)) = &image {
-        let interpreter = real_interpreter(interpreter, argument.as_deref());
-        let image = elf::inspect(&interpreter);
-        let secure = secure(&interpreter);
-        return Program { path: path.to_owned(), interpreter: Some(interpreter), image, secure };
-    }
-    Program { path: path.to_owned(), interpreter: None, image, secure: secure(path) }
-}
-
-/// `#!/usr/bin/env NAME` runs NAME.
-fn real_interpreter(interpreter: &Path, argument: Option<&str>) -> PathBuf {
-    let by_env = interpreter.file_name() == Some(OsStr::new("env"));
-    let named = argument.filter(|_| by_env).and_then(|name| find(OsStr::new(name)));
-    named.unwrap_or_else(|| interpreter.to_owned())
-}
-
-/// Source: ld.so(8), "Secure-execution mode".
-fn secure(path: &Path) -> Option<&'static str> {
-    let metadata = std::fs::metadata(path).ok()?;
-    let mode = metadata.mode();
-    if mode & 0o4000 != 0 && metadata.uid() != inspect::user_ids().0 {
-        return Some("set-user-id");
-    }
-    if mode & 0o2010 == 0o2010 && metadata.gid() != inspect::group_ids().0 {
-        return Some("set-group-id");
-    }
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    let gains = inspect::user_ids().0 != 0 && inspect::has_file_capabilities(&path);
-    gains.then_some("given file capabilities")
 }
 
 impl Program {

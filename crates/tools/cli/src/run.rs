@@ -1,6 +1,6 @@
 //! `nowait run`: sets the environment and becomes the program.
 
-use crate::args::{Backend, Cache, RunArgs, Via};
+use crate::args::{Backend, Cache, Options, RunArgs, Via};
 use crate::error::{Failure, Result};
 use crate::{libraries, program};
 use nowait_block::probe::{self, Probe};
@@ -18,26 +18,33 @@ pub(crate) fn run(args: &RunArgs) -> Failure {
 }
 
 fn prepare(args: &RunArgs) -> Result<Command> {
-    if args.cache == Some(Cache::User) && args.via == Via::Libaio {
-        return Err(Failure::usage("--cache user needs closes to be seen: use --via preload"));
-    }
+    let options = &args.options;
+    check(options)?;
     let [name, rest @ ..] = args.command.as_slice() else {
         return Err(Failure::usage("no PROGRAM given (see --help)"));
     };
-    let library = libraries::find(args.via)?;
-    require(args.backend)?;
+    let library = libraries::find(options.via)?;
+    require(options.backend)?;
     if let Some(warning) = program::find(name).and_then(|path| program::look_at(&path).warning()) {
         eprintln!("nowait: warning: {warning}");
     }
     let mut command = Command::new(name);
-    command.args(rest).envs(variables(args));
-    let variable = args.via.variable();
-    command.env(variable, args.via.value(&library, std::env::var_os(variable)));
+    command.args(rest).envs(variables(options));
+    let variable = options.via.variable();
+    command.env(variable, options.via.value(&library, std::env::var_os(variable)));
     Ok(command)
 }
 
+/// Refuses flags that contradict each other.
+pub(crate) fn check(options: &Options) -> Result<()> {
+    if options.cache == Some(Cache::User) && options.via == Via::Libaio {
+        return Err(Failure::usage("--cache user needs closes to be seen: use --via preload"));
+    }
+    Ok(())
+}
+
 /// A backend asked for by name must be usable: the library would quietly take another.
-fn require(backend: Option<Backend>) -> Result<()> {
+pub(crate) fn require(backend: Option<Backend>) -> Result<()> {
     let probe: fn() -> Probe = match backend {
         Some(Backend::Uring) => probe::uring,
         Some(Backend::Kaio) => probe::kaio,
@@ -52,7 +59,7 @@ fn require(backend: Option<Backend>) -> Result<()> {
 }
 
 /// What the flags say, as the libraries read it; what is not said stays as it was.
-fn variables(args: &RunArgs) -> Vec<(&'static str, OsString)> {
+pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
     let mut set: Vec<(&'static str, OsString)> = Vec::new();
     let mut put = |name, value: Option<OsString>| set.extend(value.map(|value| (name, value)));
     put("NOWAIT_BACKEND", args.backend.map(|it| it.name().into()));
@@ -100,10 +107,10 @@ mod tests {
 
     #[test]
     fn only_what_is_said_is_set() {
-        assert!(variables(&parsed("nowait run -- true")).is_empty());
+        assert!(variables(&parsed("nowait run -- true").options).is_empty());
         let args = parsed("nowait run --backend kaio --workers 3 --cache-size 1g --report -- x -y");
         let expected = ["kaio", "3", "1G", "1"];
-        let values: Vec<_> = variables(&args).into_iter().map(|(_, value)| value).collect();
+        let values: Vec<_> = variables(&args.options).into_iter().map(|(_, value)| value).collect();
         assert_eq!(values, expected);
         assert_eq!(args.command, ["x", "-y"]);
     }
@@ -111,7 +118,7 @@ mod tests {
     #[test]
     fn a_cache_of_our_own_needs_the_preload_library() {
         let args = parsed("nowait run --cache user --cache-size 64M -- x");
-        let values: Vec<_> = variables(&args).into_iter().map(|(_, value)| value).collect();
+        let values: Vec<_> = variables(&args.options).into_iter().map(|(_, value)| value).collect();
         assert_eq!(values, ["user", "64M"]);
         let failure = prepare(&parsed("nowait run --cache user --via libaio -- true")).unwrap_err();
         assert!(failure.to_string().contains("--via preload"), "{failure}");
@@ -120,7 +127,7 @@ mod tests {
     #[test]
     fn a_report_file_is_an_absolute_path() {
         let args = parsed("nowait run --report=1 -- x");
-        let value = &variables(&args)[0].1;
+        let value = &variables(&args.options)[0].1;
         assert!(value.to_string_lossy().starts_with('/'), "{value:?}");
     }
 
@@ -128,6 +135,6 @@ mod tests {
     fn the_program_s_flags_are_its_own() {
         let args = parsed("nowait run fio --backend x --report");
         assert_eq!(args.command, ["fio", "--backend", "x", "--report"]);
-        assert_eq!(args.backend, None);
+        assert_eq!(args.options.backend, None);
     }
 }

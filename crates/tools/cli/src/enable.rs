@@ -1,0 +1,202 @@
+//! `nowait enable` and `nowait disable`: a systemd service under nowait, by a drop-in.
+//!
+//! ```text
+//!  Plan       the unit, its user, the library, the drop-in that would be written
+//!   ├─ checks    what stands against it: programs, sandbox, filters, limits
+//!   ├─ drop_in   the file
+//!   └─ report    what is said of it, as text or JSON
+//! ```
+
+mod checks;
+mod drop_in;
+pub(crate) mod filter;
+mod report;
+
+use crate::args::{DisableArgs, EnableArgs, Options, Services};
+use crate::error::{Failure, Result};
+use crate::program::Setting;
+use crate::systemd::{Place, Unit, UnitName};
+use crate::{libraries, print, run};
+use checks::Findings;
+use drop_in::Found;
+use report::{Disabled, Enabled};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// All that decides what is written.
+#[derive(Debug)]
+struct Plan<'a> {
+    options: &'a Options,
+    /// The unit without what we wrote before.
+    unit: Unit,
+    setting: Setting,
+    /// As the service sees it.
+    library: PathBuf,
+    /// What the flags say, NOWAIT_*.
+    variables: Vec<(&'static str, OsString)>,
+}
+
+impl Plan<'_> {
+    fn make(args: &EnableArgs) -> Result<Plan<'_>> {
+        run::check(&args.options)?;
+        let place = place(&args.services)?;
+        let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
+        let mut unit = Unit::load(&place, &asked).map_err(Failure::new)?;
+        unit.sources.retain(|source| !drop_in::is_ours(source));
+        let library = libraries::find_in(&place, args.options.via)?;
+        if place.is_here() {
+            libraries::try_load(&library)?;
+            run::require(args.options.backend)?;
+        }
+        let setting = checks::setting(place, &unit, args.services.user);
+        let variables = run::variables(&args.options);
+        Ok(Plan { options: &args.options, unit, setting, library, variables })
+    }
+
+    fn place(&self) -> &Place {
+        &self.setting.place
+    }
+
+    /// Returns what the unit itself has in the variable that brings the library in, without
+    /// libraries of ours.
+    fn kept(&self) -> Option<String> {
+        let via = self.options.via;
+        let before = self.unit.environment().remove(via.variable())?;
+        let ours = escaped(&via.value(&self.library, None).to_string_lossy());
+        let is_ours = |entry: &&str| {
+            *entry == ours || Path::new(entry).file_name() == Some(via.file_name().as_ref())
+        };
+        let separators = via.separators();
+        let kept: Vec<_> = before.split(separators).filter(|entry| !is_ours(entry)).collect();
+        let kept: Vec<_> = kept.into_iter().filter(|entry| !entry.is_empty()).collect();
+        (!kept.is_empty()).then(|| kept.join(":"))
+    }
+
+    /// Makes the text of the drop-in.
+    fn text(&self) -> Result<String> {
+        let via = self.options.via;
+        let ours = via.value(&self.library, None);
+        let mut variables = vec![(via.variable(), ours)];
+        variables.extend(self.variables.iter().cloned());
+        let mut texts = Vec::new();
+        for (name, value) in variables {
+            let value = value.to_str().map(escaped).ok_or_else(|| {
+                Failure::new(format!("{}: systemd takes only UTF-8", value.display()))
+            })?;
+            texts.push((name, value));
+        }
+        if let Some(kept) = self.kept() {
+            texts[0].1.extend([":", &kept]);
+        }
+        Ok(drop_in::text(&self.unit.name, &texts))
+    }
+}
+
+/// Keeps systemd from taking `%` for a specifier.
+fn escaped(text: &str) -> String {
+    text.replace('%', "%%")
+}
+
+fn place(services: &Services) -> Result<Place> {
+    if services.user {
+        return Place::user(|name| std::env::var_os(name)).map_err(Failure::new);
+    }
+    let root = services.root.as_deref().unwrap_or(Path::new("/"));
+    if !root.is_dir() {
+        return Err(Failure::new(format!("{}: no such folder", root.display())));
+    }
+    Ok(Place::system(root))
+}
+
+/// Writes the drop-in, unless something stands against it.
+pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
+    let plan = Plan::make(args)?;
+    let mut found = Findings::collect(&plan);
+    let unit = &plan.unit.name;
+    if !found.refusals.is_empty() && !args.force {
+        return Err(Failure::new(format!("{unit}: {}", found.refusals.join("; "))));
+    }
+    found.warnings.append(&mut found.refusals);
+    let path = drop_in::path(plan.place(), unit);
+    let text = plan.text()?;
+    let state = match drop_in::look(plan.place(), &path)? {
+        Found::Ours(before) if before == text => "unchanged",
+        _ if args.services.dry_run => "would be written",
+        _ => {
+            drop_in::write(plan.place(), &path, &text)?;
+            "written"
+        }
+    };
+    let enabled = Enabled {
+        schema: 1,
+        unit: unit.to_string(),
+        unit_file: plan.unit.file().display().to_string(),
+        programs: found.programs,
+        warnings: found.warnings,
+        kept: plan.kept(),
+        state,
+        drop_in: plan.place().outside(&path).display().to_string(),
+        text,
+        next: next(&args.services, unit, "restart"),
+    };
+    report::print(&args.services, &enabled)?;
+    now(&args.services, unit)
+}
+
+/// Removes the drop-in.
+pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
+    let place = place(&args.services)?;
+    let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
+    // The unit may be gone, and its drop-in not.
+    let unit = Unit::load(&place, &asked).map_or(asked, |unit| unit.name);
+    let path = drop_in::path(&place, &unit);
+    let state = match drop_in::look(&place, &path)? {
+        Found::Nothing => "not there",
+        Found::Ours(_) if args.services.dry_run => "would be removed",
+        Found::Ours(_) => {
+            drop_in::remove(&place, &path)?;
+            "removed"
+        }
+    };
+    let next = if state == "not there" { vec![] } else { next(&args.services, &unit, "restart") };
+    let drop_in = place.outside(&path).display().to_string();
+    let disabled = Disabled { schema: 1, unit: unit.to_string(), state, drop_in, next };
+    report::print(&args.services, &disabled)?;
+    now(&args.services, &unit)
+}
+
+/// Returns the commands that make systemd use what was written; in an image there are none.
+fn next(services: &Services, unit: &UnitName, verb: &str) -> Vec<String> {
+    if services.root.is_some() || services.now {
+        return Vec::new();
+    }
+    let systemctl = if services.user { "systemctl --user" } else { "systemctl" };
+    vec![format!("{systemctl} daemon-reload"), format!("{systemctl} {verb} '{}'", running(unit))]
+}
+
+/// Names what runs of a unit: of a template, all its instances.
+fn running(unit: &UnitName) -> String {
+    let name = unit.to_string();
+    if unit.is_template() { name.replace("@.", "@*.") } else { name }
+}
+
+/// Tells systemd, with `--now`. A service that does not run is not started.
+fn now(services: &Services, unit: &UnitName) -> Result<ExitCode> {
+    if !services.now {
+        return Ok(ExitCode::SUCCESS);
+    }
+    for arguments in
+        [vec!["daemon-reload".to_owned()], vec!["try-restart".to_owned(), running(unit)]]
+    {
+        let mut command = Command::new("systemctl");
+        command.args(services.user.then_some("--user")).args(&arguments);
+        let said = format!("systemctl {}", arguments.join(" "));
+        let status = command.status().map_err(|error| Failure::new(format!("{said}: {error}")))?;
+        if !status.success() {
+            let advice = format!("look at journalctl -u {unit}; the file is in place");
+            return Err(Failure::new(format!("{said}: {status}; {advice}")));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,86 @@
+//! What is said of a service, as text and as JSON.
+
+use super::checks::Judged;
+use super::print as print_bytes;
+use crate::args::Services;
+use crate::error::{Failure, Result};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// The JSON of `nowait enable --json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Enabled {
+    pub(super) schema: u32,
+    pub(super) unit: String,
+    pub(super) unit_file: String,
+    pub(super) programs: Vec<Judged>,
+    pub(super) warnings: Vec<String>,
+    /// What the unit had preloaded itself, now behind nowait's.
+    pub(super) kept: Option<String>,
+    /// `written`, `unchanged` or `would be written`.
+    pub(super) state: &'static str,
+    pub(super) drop_in: String,
+    pub(super) text: String,
+    /// Commands that are left to do.
+    pub(super) next: Vec<String>,
+}
+
+/// The JSON of `nowait disable --json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Disabled {
+    pub(super) schema: u32,
+    pub(super) unit: String,
+    /// `removed`, `not there` or `would be removed`.
+    pub(super) state: &'static str,
+    pub(super) drop_in: String,
+    pub(super) next: Vec<String>,
+}
+
+/// A report with a form for people.
+pub(super) trait Said: Serialize {
+    fn text(&self) -> String;
+}
+
+/// Prints it in the form that was asked for.
+pub(super) fn print(services: &Services, report: &impl Said) -> Result<()> {
+    let text = if services.json {
+        let json = serde_json::to_string_pretty(report);
+        json.map_err(|error| Failure::new(error.to_string()))? + "\n"
+    } else {
+        report.text()
+    };
+    print_bytes(text.as_bytes()).map(drop)
+}
+
+impl Said for Enabled {
+    fn text(&self) -> String {
+        let mut text = format!("{} ({})\n", self.unit, self.unit_file);
+        // Writing to a string cannot fail.
+        for Judged { path, helps, reason } in &self.programs {
+            let _ = writeln!(text, "{path}: can nowait help? {helps}: {reason}");
+        }
+        for warning in &self.warnings {
+            let _ = writeln!(text, "warning: {warning}");
+        }
+        if let Some(kept) = &self.kept {
+            let _ = writeln!(text, "kept, as the unit has it: {kept}");
+        }
+        let _ = writeln!(text, "\n{}: {}", self.state, self.drop_in);
+        for line in self.text.lines() {
+            let _ = writeln!(text, "    {line}");
+        }
+        text + &next(&self.next)
+    }
+}
+
+impl Said for Disabled {
+    fn text(&self) -> String {
+        format!("{}: {}\n{}", self.state, self.drop_in, next(&self.next))
+    }
+}
+
+fn next(commands: &[String]) -> String {
+    let line = |command: &String| format!("    {command}\n");
+    let lines: String = commands.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\nnext:\n{lines}") }
+}
