@@ -7,13 +7,14 @@
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   functions   at most 70 lines
 //!   locks       the tables of locks name each lock, and nothing else
-//!   tables      the tests and files that documents name exist
+//!   tables      the files that tables of documents name exist, and the tests are in their files
 //!   links       documents link to what there is; every page is in the book
 //!   quotes      what a document quotes from a file is in the file
 //!   glossary    words that docs/glossary.md replaces are not used
 //! ```
 
 mod boundaries;
+mod claims;
 mod functions;
 mod glossary;
 mod layers;

@@ -1,6 +1,7 @@
 //! Tables of the documents: the code and the tests that they name exist.
 
 use super::Finding;
+use super::claims::Claims;
 use super::source::{Source, words};
 use crate::process;
 use std::collections::HashSet;
@@ -9,12 +10,14 @@ use std::collections::HashSet;
 const NAME_WORDS_MIN: usize = 4;
 
 /// Checks the columns `code`, `test` and `tests` of each table: files exist, and what reads like
-/// the name of a test is the name of something.
+/// a name is the name of something. In a column of tests that is a test; behind a file and a
+/// colon, up to a semicolon, one of that file.
 pub(super) fn names(sources: &[Source], findings: &mut Vec<Finding>) {
     let paths: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();
     let code = sources.iter().filter(|source| source.is_code());
     let known: HashSet<&str> =
         code.flat_map(|source| words(&source.code).map(|(_, word)| word)).collect();
+    let known = Known { paths, words: known, claims: Claims::of(sources) };
     for source in sources.iter().filter(|source| source.extension() == "md") {
         let mut columns = Vec::new();
         let mut inside = false;
@@ -26,14 +29,14 @@ pub(super) fn names(sources: &[Source], findings: &mut Vec<Finding>) {
             let cells: Vec<&str> = line.split('|').map(str::trim).collect();
             if !inside {
                 inside = true;
-                columns = (0..cells.len()).filter(|at| is_about(cells[*at])).collect();
+                let about = |at: &usize| is_about(cells[*at]);
+                columns = (0..cells.len()).filter(about).map(|at| (at, cells[at])).collect();
                 continue;
             }
-            for cell in columns.iter().filter_map(|column| cells.get(*column)) {
-                for token in cell.split('`').skip(1).step_by(2) {
-                    if let Some(advice) = judge(token, &paths, &known) {
-                        findings.push(source.finding_on(index + 1, advice));
-                    }
+            for (column, header) in &columns {
+                for clause in cells.get(*column).into_iter().flat_map(|cell| cell.split(';')) {
+                    let advice = known.judge(clause, *header != "code");
+                    findings.extend(advice.into_iter().map(|it| source.finding_on(index + 1, it)));
                 }
             }
         }
@@ -47,12 +50,52 @@ fn is_about(header: &str) -> bool {
 /// Where paths without a first folder begin.
 const FOLDERS: &[&str] = &["crates/core/", "crates/api/", "crates/tools/", "crates/verify/"];
 
-/// Returns what is wrong with a word in backticks.
-fn judge(token: &str, paths: &[&str], known: &HashSet<&str>) -> Option<String> {
-    let is_there = |path: &str| {
+/// What tables may name.
+struct Known<'a> {
+    paths: Vec<&'a str>,
+    words: HashSet<&'a str>,
+    claims: Claims<'a>,
+}
+
+impl Known<'_> {
+    /// Returns what is wrong with the words in backticks of a clause.
+    fn judge(&self, clause: &str, is_of_tests: bool) -> Vec<String> {
+        let (mut files, mut found) = (Vec::new(), Vec::new());
+        let mut parts = clause.split('`');
+        let _before = parts.next();
+        while let (Some(token), after) = (parts.next(), parts.next().unwrap_or_default()) {
+            if token.contains('/') && !token.contains(' ') {
+                let named = expand(token);
+                found.extend(named.iter().find(|path| !self.is_there(path)).map(|missing| {
+                    format!("there is no {missing}, below crates/ neither: name what there is")
+                }));
+                files = if after.starts_with(':') { named } else { Vec::new() };
+            } else if is_name(token) {
+                found.extend(self.judge_name(token, &files, is_of_tests));
+            }
+        }
+        found
+    }
+
+    fn judge_name(&self, name: &str, files: &[String], is_of_tests: bool) -> Option<String> {
+        let is_long = name.split('_').count() >= NAME_WORDS_MIN;
+        let is_in = |path: &String| {
+            self.claims.is_in(path, name)
+                || FOLDERS.iter().any(|folder| self.claims.is_in(&format!("{folder}{path}"), name))
+        };
+        let is_right = match (is_of_tests, files) {
+            (true, [_, ..]) => files.iter().any(is_in),
+            (true, []) => !is_long || self.claims.is_there(name),
+            (false, _) => !is_long || self.words.contains(name),
+        };
+        let place = if files.is_empty() { String::new() } else { format!(" in {}", files[0]) };
+        (!is_right).then(|| format!("nothing is called {name}{place}"))
+    }
+
+    fn is_there(&self, path: &str) -> bool {
         let below = |folder: &str| {
             let whole = format!("{folder}{path}");
-            paths.iter().any(|other| {
+            self.paths.iter().any(|other| {
                 other
                     .strip_prefix(&whole)
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -62,14 +105,13 @@ fn judge(token: &str, paths: &[&str], known: &HashSet<&str>) -> Option<String> {
         below("")
             || FOLDERS.iter().any(|folder| below(folder))
             || process::root().join(path).exists()
-    };
-    if token.contains('/') && !token.contains(' ') {
-        let missing = expand(token).into_iter().find(|path| !is_there(path))?;
-        return Some(format!("there is no {missing}, below crates/ neither: name what there is"));
     }
-    let is_name = token.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-        && token.split('_').count() >= NAME_WORDS_MIN;
-    (is_name && !known.contains(token)).then(|| format!("nothing is called {token}"))
+}
+
+/// Tells whether a word reads like the name of a test, or of a function.
+fn is_name(token: &str) -> bool {
+    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    token.contains('_') && token.bytes().all(inside)
 }
 
 /// Returns `a/{b,c}/d` as `a/b/d` and `a/c/d`.
@@ -84,7 +126,7 @@ pub(super) fn expand(token: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const CODE: &str = "#[test]\nfn a_claim_that_is_there() {}\n";
+    const CODE: &str = "#[test]\nfn a_claim_that_is_there() {}\nfn no_test_but_a_word() {}\n";
 
     fn findings_in(row: &str) -> usize {
         let table = format!("words\n\n| what | code | test |\n|---|---|---|\n{row}\n");
@@ -106,6 +148,10 @@ mod tests {
             ("| a | | `a_claim_that_is_gone` |", 1),
             ("| a | `x/src/{lib,gone}.rs` | `tests/tests/z.rs` |", 2),
             ("| a | `x/sr` | |", 1),
+            ("| a | | `x/src/lib.rs`: `a_claim_that_is_there`, `a_claim` |", 1),
+            ("| a | | `tests/tests/y.rs`: `a_claim_that_is_there` |", 1),
+            ("| a | | `tests/tests/y.rs`; `a_claim_that_is_there` |", 0),
+            ("| a | `no_test_but_a_word` | `no_test_but_a_word` |", 1),
         ] {
             assert_eq!(findings_in(row), count, "{row}");
         }
