@@ -1,4 +1,5 @@
-/* The symbols of libaio and their versions; each is a jump to the engine's side (exports.rs).
+/* The symbols of libaio and their versions; each calls the engine's side
+ * (exports.rs), away from thread cancellation.
  *
  * A version script alone cannot give two versions of one name, hence the symver directives.
  * Structures pass through untouched, so they are void here.

@@ -1,5 +1,5 @@
-//! File operations on the retry engine: buffered through the kernel's page cache, direct,
-//! synchronous writes, fsync, poll, streams.
+//! The engine: requests on files, buffered through the kernel's page cache or the engine's own,
+//! direct, synchronous writes, fsync, poll, streams.
 //!
 //! ```text
 //!  submit ── attempt inline ──► completed                   (cached, or nothing to wait for)
@@ -9,7 +9,7 @@
 //!                 └─ workers      a pool; what can only be done by a blocking call
 //! ```
 //!
-//! A request goes through these modules from the top to the bottom, once:
+//! What a request meets. It comes from `submit`, and goes on in the others, which know each other:
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,6 +1,7 @@
 //! From a command to an event or a request: validation, the choice of a way and a route.
 //!
-//! Nothing here waits. A request is either refused with an errno, ended on the spot, or made
+//! Nothing here waits for data or readiness (docs/internals/requests.md: where it may wait all the
+//! same). A request is either refused with an errno, ended on the spot, or made
 //! into a `FileOperation` that an own queue, the driver or a worker carries on.
 
 mod buffered;
@@ -24,7 +25,8 @@ use std::sync::Arc;
 
 pub use crate::request::event::EventTarget;
 
-/// Most bytes that one submit copies itself: a huge hit must not stall the caller either.
+/// Most bytes that one submit copies itself, of all its requests together: a huge hit must not
+/// stall the caller either.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
 
 /// What has come of a command that was started.

@@ -1,4 +1,4 @@
-//! The retry engine: it knows no pages, no files and no devices.
+//! Operations that are retried. Nothing here knows pages, files or devices.
 //!
 //! ```text
 //!            submit                                 a condition comes true

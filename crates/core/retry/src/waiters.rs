@@ -159,8 +159,8 @@ impl Waiters {
         self.count.store(list.len(), Relaxed);
     }
 
-    /// Wakes the youngest waiter that `available` events satisfy, after an event was pushed.
-    /// The poller is interrupted in any case, so that it counts again.
+    /// Wakes the youngest waiter that `available` events satisfy, after an event was pushed. The
+    /// poller counts as one of those: it is interrupted, and counts again.
     pub fn notify(&self, available: impl Fn() -> usize, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
