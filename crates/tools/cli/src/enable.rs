@@ -41,7 +41,8 @@ impl Plan<'_> {
     fn make(args: &EnableArgs) -> Result<Plan<'_>> {
         run::check(&args.options)?;
         let place = place(&args.services)?;
-        let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
+        let asked = UnitName::new(args.unit.as_deref().unwrap_or_default());
+        let asked = asked.map_err(Failure::usage)?;
         let mut unit = Unit::load(&place, &asked).map_err(Failure::new)?;
         unit.sources.retain(|source| !drop_in::is_ours(source));
         let library = libraries::find_in(&place, args.options.via)?;
@@ -138,7 +139,7 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
         state,
         drop_in: plan.place().outside(&path).display().to_string(),
         text,
-        next: next(&args.services, unit, "restart"),
+        next: next(&args.services, unit),
     };
     report::print(&args.services, &enabled)?;
     now(&args.services, unit)
@@ -159,7 +160,7 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
             "removed"
         }
     };
-    let next = if state == "not there" { vec![] } else { next(&args.services, &unit, "restart") };
+    let next = if state == "not there" { vec![] } else { next(&args.services, &unit) };
     let drop_in = place.outside(&path).display().to_string();
     let disabled = Disabled { schema: 1, unit: unit.to_string(), state, drop_in, next };
     report::print(&args.services, &disabled)?;
@@ -167,12 +168,14 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
 }
 
 /// Returns the commands that make systemd use what was written; in an image there are none.
-fn next(services: &Services, unit: &UnitName, verb: &str) -> Vec<String> {
+fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     if services.root.is_some() || services.now {
         return Vec::new();
     }
     let systemctl = if services.user { "systemctl --user" } else { "systemctl" };
-    vec![format!("{systemctl} daemon-reload"), format!("{systemctl} {verb} '{}'", running(unit))]
+    let named = running(unit);
+    let named = if unit.is_template() { format!("'{named}'") } else { named };
+    vec![format!("{systemctl} daemon-reload"), format!("{systemctl} restart {named}")]
 }
 
 /// Names what runs of a unit: of a template, all its instances.

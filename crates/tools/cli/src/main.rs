@@ -4,7 +4,7 @@
 //!  args ──► main ─┬─ run        sets the environment and becomes PROGRAM
 //!                 │   ├─ libraries   where the shared objects are, and whether they load
 //!                 │   └─ elf         whether PROGRAM can be helped
-//!                 ├─ enable     a drop-in for a systemd service
+//!                 ├─ enable     a drop-in for a systemd service; container: lines for others
 //!                 │   ├─ systemd     unit files, as systemd reads them
 //!                 │   └─ program     whether its program can be helped
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
@@ -14,6 +14,7 @@
 //! ```
 
 mod args;
+mod container;
 mod doctor;
 mod elf;
 mod enable;
@@ -38,7 +39,10 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Run(args) => Err(run::run(args)),
         Command::Doctor(args) => doctor::doctor(args),
-        Command::Enable(args) => enable::enable(args),
+        Command::Enable(args) => match args.container {
+            Some(kind) => container::lines(args, kind),
+            None => enable::enable(args),
+        },
         Command::Disable(args) => enable::disable(args),
         Command::Bench(which) => bench(which),
         Command::Serve(args) => served(nowait_serve::serve(args)),

@@ -1,7 +1,7 @@
 //! The command line of `nowait enable` and `nowait disable`.
 
 use super::Options;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 pub(super) const ENABLE_EXAMPLES: &str = "\
@@ -18,6 +18,8 @@ Examples:
   nowait enable postgresql@              all instances; postgresql@16-main is one
   nowait enable mariadb --backend threads --report
   nowait enable mariadb --root /mnt/image
+  nowait enable --container              the lines for Docker, Compose and Kubernetes
+  nowait enable --container compose --backend threads
   nowait disable mariadb --now";
 
 pub(super) const DISABLE_EXAMPLES: &str = "\
@@ -31,7 +33,13 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct EnableArgs {
     /// The service: mariadb, mariadb.service, backup@disk; `backup@` is all its instances.
-    pub(crate) unit: String,
+    #[arg(required_unless_present = "container", conflicts_with = "container")]
+    pub(crate) unit: Option<String>,
+    /// Print the lines that put a container under nowait [default: those of each kind].
+    #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1)]
+    #[arg(conflicts_with_all = ["now", "user", "root", "force"])]
+    #[allow(clippy::option_option)]
+    pub(crate) container: Option<Option<ContainerKind>>,
     #[command(flatten)]
     pub(crate) services: Services,
     /// Write it although a check says that it will not work.
@@ -47,6 +55,17 @@ pub(crate) struct DisableArgs {
     pub(crate) unit: String,
     #[command(flatten)]
     pub(crate) services: Services,
+}
+
+/// What runs a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ContainerKind {
+    /// `docker run` or `podman run`, and a Dockerfile.
+    Docker,
+    /// A service in a compose file.
+    Compose,
+    /// A pod.
+    Kubernetes,
 }
 
 /// Where the services are, and what is done about them.

@@ -141,7 +141,9 @@ fn limited(plan: &Plan, found: &mut Findings) {
     }
 }
 
+/// Reads the version in `Linux 6.1.0-42-amd64`.
 fn kernel(release: &str) -> (u32, u32) {
+    let release = release.trim_start_matches(|it: char| !it.is_ascii_digit());
     let mut numbers =
         release.split(|it: char| !it.is_ascii_digit()).map(|it| it.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
@@ -221,7 +223,7 @@ mod tests {
     #[test]
     fn kernels_are_compared_by_number() {
         assert_eq!(kernel("5.10.0-30-amd64"), (5, 10));
-        assert_eq!(kernel("6.18.44-fc"), (6, 18));
+        assert_eq!(kernel("Linux 6.18.44-fc"), (6, 18));
         assert!(kernel("5.9") < UNCHARGED_RINGS && kernel("5.12.1") >= UNCHARGED_RINGS);
     }
 }

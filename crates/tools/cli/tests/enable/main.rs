@@ -207,6 +207,7 @@ fn what_does_not_matter_is_not_mentioned() {
         ("SystemCallFilter=@system-service\nSystemCallErrorNumber=EPERM", &[]),
         ("SystemCallFilter=~@aio", &["--backend", "threads"]),
         ("SystemCallFilter=~@mount @clock", &[]),
+        ("LimitMEMLOCK=64K", &[]),
         ("TasksMax=99%\nLimitNPROC=infinity\nLimitMEMLOCK=64K", &["--workers", "4"]),
         ("TemporaryFileSystem=/usr\nBindReadOnlyPaths=-/usr/lib", &[]),
         ("NoExecPaths=/\nExecPaths=/usr/sbin /usr/lib", &[]),
@@ -296,7 +297,7 @@ fn without_a_root_systemctl_is_named_and_called_only_with_now() {
     let (code, out, err) = run(&["enable", "a", "--user"], "");
     assert_eq!((code, err.as_str()), (0, ""));
     let next =
-        "next:\n    systemctl --user daemon-reload\n    systemctl --user restart 'a.service'\n";
+        "next:\n    systemctl --user daemon-reload\n    systemctl --user restart a.service\n";
     assert!(out.ends_with(next), "{out}");
     assert!(!said.exists());
     assert!(folder.join("a.service.d/zz-nowait.conf").exists());
@@ -321,6 +322,9 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         &["enable", "a", "--user", "--root", "/"],
         &["enable", "a", "--cache", "user", "--via", "libaio"],
         &["disable", "a", "--force"],
+        &["enable", "a", "--container"],
+        &["enable", "--container", "lxc"],
+        &["enable", "--container", "--now"],
     ];
     for case in cases {
         let (code, out, err) = outcome(&mut nowait(case));
