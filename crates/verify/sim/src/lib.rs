@@ -15,6 +15,7 @@
 //!
 //!  oracle    judges from outside: may a file look like this after what was promised?
 //!  failure   what a simulation says that has failed
+//!    shrink    a shorter list of what was done that still fails
 //! ```
 //!
 //! Time is the [`VirtualClock`] of the block layer: it moves when the device is waited for, and
@@ -65,6 +66,7 @@ mod power;
 pub mod prng;
 mod sectors;
 mod service;
+mod shrink;
 mod store;
 pub mod trace;
 
@@ -76,4 +78,5 @@ pub use hardware::Hardware;
 pub use nowait_block::stacked::delay::VirtualClock;
 pub use oracle::Oracle;
 pub use prng::Prng;
+pub use shrink::{Shrunk, shrink};
 pub use store::File;
