@@ -5,7 +5,10 @@ use crate::{
     notice::{Ending, Notice},
     notifiers::Notifiers,
 };
-use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use core::{
+    cmp::Reverse,
+    sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release},
+};
 use nowait::{Context, Sink, outcome::Sleepers};
 use nowait_process::{Process, process::Face};
 use nowait_sys::mutex::Mutex;
@@ -38,15 +41,25 @@ pub struct Posix {
 /// What the ends of requests need, on whatever thread.
 pub struct Shared {
     process: &'static Process,
-    in_flight: Mutex<FxHashMap<usize, InFlight>>,
+    in_flight: Mutex<Table>,
     notifiers: Notifiers,
     /// Kept while the process may be about to become another program.
     kept: Mutex<Vec<Notice>>,
 }
 
+/// The requests that have not ended, by the addresses of their blocks.
+#[derive(Default)]
+struct Table {
+    requests: FxHashMap<usize, InFlight>,
+    /// How many have begun.
+    begun: u64,
+}
+
 /// A request that has not ended.
 struct InFlight {
     fd: i32,
+    /// So many have begun before it.
+    number: u64,
     /// A caller of aio_cancel waits to know how it ended.
     watch: Option<Arc<Watch>>,
 }
@@ -137,14 +150,16 @@ impl Shared {
     /// Notes that a request begins: from here on its end will come to [`Shared::end`].
     pub(crate) fn begins(&self, block: Block) {
         block.begin();
-        let request = InFlight { fd: block.fd(), watch: None };
-        self.in_flight.lock().insert(block.address(), request);
+        let mut in_flight = self.in_flight.lock();
+        let request = InFlight { fd: block.fd(), number: in_flight.begun, watch: None };
+        in_flight.begun += 1;
+        in_flight.requests.insert(block.address(), request);
     }
 
     /// Forgets a request that was not queued after all.
     pub(crate) fn begins_not(&self, block: Block, errno: Errno) {
         let mut in_flight = self.in_flight.lock();
-        in_flight.remove(&block.address());
+        in_flight.requests.remove(&block.address());
         let slots = block.finish(Err(errno));
         drop(in_flight);
         SLEEPERS.wake(slots);
@@ -173,7 +188,7 @@ impl Shared {
         }
         // Both under the lock: aio_cancel sees a request either in flight or with its outcome.
         let mut in_flight = self.in_flight.lock();
-        let request = in_flight.remove(&block.address());
+        let request = in_flight.requests.remove(&block.address());
         if self.process.is_ending() {
             return; // no thread asks any more, and the block may be gone
         }
@@ -209,15 +224,19 @@ impl Shared {
     }
 
     /// Returns the requests in flight on `fd`, or only that of `block`, each with the watch for its
-    /// end.
+    /// end. The newest come first: to cancel one starts none that waits for it and is to be
+    /// cancelled, too.
     pub(crate) fn watch(&self, fd: i32, block: Option<Block>) -> Vec<(u64, Arc<Watch>)> {
         let mut in_flight = self.in_flight.lock();
         let watch = |request: &mut InFlight| request.watch.get_or_insert_default().clone();
         if let Some(block) = block {
-            let request = in_flight.get_mut(&block.address());
+            let request = in_flight.requests.get_mut(&block.address());
             return request.map(|it| (block.address() as u64, watch(it))).into_iter().collect();
         }
-        let wanted = in_flight.iter_mut().filter(|(_, request)| request.fd == fd);
-        wanted.map(|(address, request)| (*address as u64, watch(request))).collect()
+        let all = in_flight.requests.iter_mut();
+        let mut wanted: Vec<_> = all.filter(|(_, request)| request.fd == fd).collect();
+        wanted.sort_unstable_by_key(|(_, request)| Reverse(request.number));
+        let watched = wanted.into_iter();
+        watched.map(|(address, request)| (*address as u64, watch(request))).collect()
     }
 }

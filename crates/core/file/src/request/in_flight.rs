@@ -4,7 +4,7 @@ use super::FileOperation;
 use nowait_retry::Request;
 use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
-use std::{collections::hash_map::Entry, sync::Arc};
+use std::{cmp::Reverse, collections::hash_map::Entry, sync::Arc};
 
 /// One request in flight.
 struct Known {
@@ -86,11 +86,13 @@ impl InFlight {
         all.find(|known| !known.request.is_cancelled()).map(|known| known.request.clone())
     }
 
-    /// Returns those that may never end by themselves.
+    /// Returns those that may never end by themselves, the newest first, as aio_cancel takes them.
     pub(crate) fn endless(&self) -> Vec<Arc<Request<FileOperation>>> {
         let table = self.0.lock();
         let all =
             table.by_obj.values().flat_map(|first| core::iter::once(first).chain(&first.namesakes));
-        all.filter(|known| known.endless).map(|known| known.request.clone()).collect()
+        let mut endless: Vec<&Known> = all.filter(|known| known.endless).collect();
+        endless.sort_unstable_by_key(|known| Reverse(known.number));
+        endless.into_iter().map(|known| known.request.clone()).collect()
     }
 }
