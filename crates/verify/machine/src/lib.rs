@@ -6,6 +6,8 @@
 //!     sockets     those by which std reads, writes and pairs sockets
 //!   faults     devices that fail, and power cuts, as a program asks for them
 //!   process    a run that is a process of its own
+//!   steps      what a program does, in parts that a run may leave out
+//!   shrink     a run of few steps, in place of one that has failed
 //!   schedule   which thread runs, and how far the time is
 //!   kernel     the system calls, as far as the engine needs them
 //!     descriptor  tables of descriptors; what is sent from one to another
@@ -32,8 +34,12 @@ mod interpose;
 mod kernel;
 pub mod process;
 mod schedule;
+mod shrink;
+mod steps;
 
 pub use faults::{give_up_with_threads, left_after_cut, set_faults};
 pub use interpose::note;
 pub use nowait_sim::Failure;
 pub use schedule::{Machine, Report};
+pub use shrink::{Smallest, explain};
+pub use steps::{Step, step};

@@ -4,6 +4,7 @@
 use crate::{
     interpose::with_machine,
     schedule::{Machine, Report, stop},
+    steps::{Step, Steps},
 };
 use nowait_sim::Failure;
 use std::{
@@ -15,6 +16,24 @@ use std::{
 /// How long a run may take before the system ends it, in seconds of the real clock.
 const SECONDS_MAX: u32 = 120;
 
+/// Which run of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Decides all but the steps.
+    pub(crate) seed: u64,
+    /// Another number has other threads run, by the same seed; 0 usually.
+    pub(crate) order: u64,
+    /// The steps that are taken; `None`: all.
+    pub(crate) only: Option<Vec<Step>>,
+}
+
+/// How a run has failed, and the steps it took until then.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) failure: Failure,
+    pub(crate) steps: Vec<Step>,
+}
+
 /// Runs `main` and the threads that it starts on a machine of its own, in a child of this process,
 /// until all have ended or one calls [`exit`]. Nothing of the run is left here.
 ///
@@ -24,36 +43,48 @@ const SECONDS_MAX: u32 = 120;
 /// # Panics
 /// There are no descriptors or processes.
 pub fn run(seed: u64, main: impl FnOnce() + Send + 'static) -> Result<Report, Failure> {
-    let mut ends = [0; 2];
-    // SAFETY: room for two.
-    assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0, "a pipe");
-    // SAFETY: both were just made, and are this function's.
-    let [mut from, to] = ends.map(|end| unsafe { File::from_raw_fd(end) });
-    // SAFETY: the child uses nothing that another thread of this process may have locked.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "a process");
-    if child == 0 {
-        // SAFETY: no memory is involved.
-        unsafe { libc::alarm(SECONDS_MAX) };
-        drop(from);
-        tell(to, &Machine::run_to_exit(seed, main));
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(0) };
+    Plan::of(seed).run(main).map_err(|failed| failed.failure)
+}
+
+impl Plan {
+    /// Returns the whole run of a seed.
+    pub(crate) fn of(seed: u64) -> Plan {
+        Plan { seed, order: 0, only: None }
     }
-    drop(to);
-    let mut told = String::new();
-    let _ = from.read_to_string(&mut told);
-    let mut status = 0;
-    // SAFETY: a live local.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
-    heard(seed, &told).unwrap_or_else(|| {
-        let message = format!("the process has ended with status {status:#x}");
-        Err(Failure { seed, message, trace: String::new() })
-    })
+
+    /// Runs it: see [`run`].
+    pub(crate) fn run(self, main: impl FnOnce() + Send + 'static) -> Result<Report, Failed> {
+        let mut ends = [0; 2];
+        // SAFETY: room for two.
+        assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0, "a pipe");
+        // SAFETY: both were just made, and are this function's.
+        let [mut from, to] = ends.map(|end| unsafe { File::from_raw_fd(end) });
+        let seed = self.seed;
+        // SAFETY: the child uses nothing that another thread of this process may have locked.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "a process");
+        if child == 0 {
+            // SAFETY: no memory is involved.
+            unsafe { libc::alarm(SECONDS_MAX) };
+            drop(from);
+            let told_to = to.try_clone().expect("a descriptor");
+            let steps = Steps { only: self.only, told_to: Some(told_to) };
+            tell(to, &Machine::run_to_exit(seed, self.order, steps, main));
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) };
+        }
+        drop(to);
+        let mut told = Vec::new();
+        let _ = from.read_to_end(&mut told);
+        let mut status = 0;
+        // SAFETY: a live local.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        heard(seed, &String::from_utf8_lossy(&told), status)
+    }
 }
 
 /// Separates what the child says; no message has it.
-const MARK: char = '\0';
+pub(crate) const MARK: char = '\0';
 
 fn tell(mut to: File, ended: &Result<Report, Failure>) {
     let told = match ended {
@@ -65,16 +96,31 @@ fn tell(mut to: File, ended: &Result<Report, Failure>) {
     to.write_all(told.as_bytes()).expect("the parent reads it");
 }
 
-fn heard(seed: u64, told: &str) -> Option<Result<Report, Failure>> {
-    let parts: Vec<&str> = told.split(MARK).collect();
-    if let ["failed", message, trace] = parts[..] {
-        return Some(Err(Failure { seed, message: message.to_owned(), trace: trace.to_owned() }));
+fn heard(seed: u64, told: &str, status: i32) -> Result<Report, Failed> {
+    let mut steps = Vec::new();
+    let mut parts = &told.split(MARK).collect::<Vec<_>>()[..];
+    while let ["step", thread, number, text, rest @ ..] = parts {
+        let (thread, text) = ((*thread).to_owned(), (*text).to_owned());
+        steps.push(Step { thread, number: number.parse().unwrap_or(0), text });
+        parts = rest;
     }
-    let numbers: Vec<u64> = parts.iter().skip(1).filter_map(|it| it.parse().ok()).collect();
-    match numbers[..] {
-        [calls, switches, ns, hash] => Some(Ok(Report { calls, switches, ns, hash })),
-        _ => None,
+    let number = |text: &str| text.parse().ok();
+    let (message, trace) = match parts {
+        ["ran", numbers @ ..] => {
+            let numbers: Vec<u64> = numbers.iter().copied().filter_map(number).collect();
+            match numbers[..] {
+                [calls, switches, ns, hash] => return Ok(Report { calls, switches, ns, hash }),
+                _ => ("the process has ended in the middle of a word".to_owned(), ""),
+            }
+        }
+        ["failed", message, trace] => ((*message).to_owned(), *trace),
+        _ => (format!("the process has ended with status {status:#x}"), ""),
+    };
+    if status == libc::SIGALRM {
+        // None of them is tried again: each run could take as long.
+        steps.clear();
     }
+    Err(Failed { failure: Failure { seed, message, trace: trace.to_owned() }, steps })
 }
 
 /// Ends the run as exit_group(2) ends a process: no thread of it goes on.

@@ -1,6 +1,6 @@
 //! Which thread runs, and how far the time is.
 
-use crate::{interpose, kernel::Kernel};
+use crate::{interpose, kernel::Kernel, steps::Steps};
 use nowait_sim::{Failure, Faults, Prng};
 use nowait_sys::raw;
 use std::{
@@ -83,6 +83,8 @@ struct Thread {
     call: &'static str,
     /// Whose descriptors it has.
     table: usize,
+    /// Steps of the program that it has begun.
+    steps: u32,
 }
 
 /// Where a thread waits for its turn.
@@ -121,6 +123,7 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     /// Rings give up what waits in them for a thread that ends.
     pub(crate) gives_up: bool,
+    pub(crate) steps: Steps,
     threads: Vec<Thread>,
     running: usize,
     /// By time; of equal ones the first is first.
@@ -176,6 +179,13 @@ impl World {
     pub(crate) fn name_thread(&mut self, name: String) {
         let running = self.running;
         self.threads[running].name = name;
+    }
+
+    /// Returns the running thread's name, and the number of the step that it begins.
+    pub(crate) fn next_step(&mut self) -> (String, u32) {
+        let running = &mut self.threads[self.running];
+        running.steps += 1;
+        (running.name.clone(), running.steps - 1)
     }
 
     pub(crate) fn has_ended(&self, id: usize) -> bool {
@@ -350,7 +360,7 @@ impl Machine {
         // at once would wake each other's.
         static ONE: Mutex<()> = Mutex::new(());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (machine, main, end) = Machine::start(seed, main);
+        let (machine, main, end) = Machine::start(seed, 0, Steps::default(), main);
         end.recv().expect("a run ends, or fails")?;
         let value = main.join().unwrap_or_else(|_| unreachable!("a panic has failed the run"));
         Ok((value, machine.report()))
@@ -359,9 +369,11 @@ impl Machine {
     /// The same, which a thread may end before: in a process for this run alone.
     pub(crate) fn run_to_exit(
         seed: u64,
+        order: u64,
+        steps: Steps,
         main: impl FnOnce() + Send + 'static,
     ) -> Result<Report, Failure> {
-        let (machine, _, end) = Machine::start(seed, main);
+        let (machine, _, end) = Machine::start(seed, order, steps, main);
         end.recv().expect("a run ends, or fails")?;
         Ok(machine.report())
     }
@@ -373,12 +385,15 @@ impl Machine {
 
     fn start<T: Send + 'static>(
         seed: u64,
+        order: u64,
+        steps: Steps,
         main: impl FnOnce() -> T + Send + 'static,
     ) -> (Arc<Machine>, JoinHandle<T>, mpsc::Receiver<Result<(), Failure>>) {
         raw::answered_by(interpose::answer, interpose::pause);
         interpose::take_panics();
         let mut prng = Prng::new(seed);
         let rates = Rates::draw(&mut prng);
+        (0..order).for_each(|_| prng = prng.fork());
         let (over, end) = mpsc::channel();
         let world = World {
             prng,
@@ -387,6 +402,7 @@ impl Machine {
             kernel: Kernel::default(),
             faults: Faults::none(),
             gives_up: false,
+            steps,
             threads: Vec::new(),
             running: 0,
             events: Vec::new(),
@@ -423,7 +439,8 @@ impl Machine {
         let baton = Arc::<Baton>::default();
         let table = world.threads.get(world.running).map_or(0, |running| running.table);
         let state = State::Ready;
-        world.threads.push(Thread { name, state, baton: baton.clone(), call: "user code", table });
+        let (call, baton_of) = ("user code", baton.clone());
+        world.threads.push(Thread { name, state, baton: baton_of, call, table, steps: 0 });
         (world.threads.len() - 1, baton)
     }
 

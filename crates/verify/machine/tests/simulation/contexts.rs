@@ -4,12 +4,14 @@
 //! Each request that was accepted ends once: by an event, or with the context. When the context is
 //! gone, what was written is in the file.
 
+use crate::spawn;
 use nowait_block::Segments;
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode, UserFile,
     command::open_for,
     submit::{EventTarget, Submission},
 };
+use nowait_machine::step;
 use nowait_sim::Prng;
 use nowait_sys::{
     Errno, Fd, aio::IoEvent, aligned::AlignedBuffer, eventfd::EventFd, file::IoVec, inspect,
@@ -31,6 +33,10 @@ const O_DIRECT: i32 = 0o40000;
 const POLLIN: u16 = 1;
 /// More looks for events are a request that does not end.
 const ROUNDS_MAX: u64 = 3_000;
+
+/// What is asked for, and how often.
+const KINDS: [(Kind, u32); 4] =
+    [(Kind::Poll(POLLIN), 1), (Kind::Fsync, 1), (Kind::Read, 2), (Kind::Write, 4)];
 
 /// A request: its memory, and how often it has ended.
 struct Request {
@@ -62,15 +68,20 @@ impl Program {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Draws requests, each with what else is drawn for it.
+    fn draw_kinds(prng: &mut Prng) -> Vec<(Kind, Prng)> {
+        let count = 1 + prng.index(6);
+        let drawn = (0..count).map(|_| {
+            let mut prng = prng.fork();
+            (KINDS[prng.weighted(&KINDS.map(|(_, weight)| weight))].0, prng)
+        });
+        drawn.filter(|(kind, _)| step(|| format!("submit {kind:?}"))).collect()
+    }
+
     /// Draws a request, and takes its memory in before it can end.
-    fn draw(&self, prng: &mut Prng, fd: i32) -> (u64, Command) {
+    fn draw(&self, (kind, mut prng): (Kind, Prng), fd: i32) -> (u64, Command) {
         let name = self.next.fetch_add(1, SeqCst);
-        let (kind, fd) = match prng.index(8) {
-            0 => (Kind::Poll(POLLIN), self.counter.raw()),
-            1 => (Kind::Fsync, fd),
-            2 | 3 => (Kind::Read, fd),
-            _ => (Kind::Write, fd),
-        };
+        let fd = if matches!(kind, Kind::Poll(_)) { self.counter.raw() } else { fd };
         let block = (kind == Kind::Write).then(|| self.next_block.fetch_add(1, SeqCst));
         // More would be written twice.
         let block = block.filter(|block| *block < BLOCKS);
@@ -95,11 +106,15 @@ impl Program {
     fn submit(&self, mut prng: Prng) {
         let flags = O_RDWR | if self.direct { O_DIRECT } else { 0 };
         let file = inspect::open(c"/file", flags, 0).unwrap();
-        let count = 1 + prng.index(6);
-        if let Ok(granted) = self.context.io().reserve(count) {
+        let drawn = Program::draw_kinds(&mut prng);
+        let granted = match drawn.len() {
+            0 => None,
+            count => self.context.io().reserve(count).ok(),
+        };
+        if let Some(granted) = granted {
             let mut submission = Submission::new(&self.context);
-            for _ in 0..granted {
-                let (name, command) = self.draw(&mut prng, file.raw());
+            for drawn in drawn.into_iter().take(granted) {
+                let (name, command) = self.draw(drawn, file.raw());
                 let target = EventTarget { data: name, obj: name, eventfd: None };
                 if let Err(errno) = submission.submit(command, target) {
                     assert_eq!(errno, Errno::AGAIN);
@@ -174,14 +189,27 @@ impl Program {
     fn hold_up(_: &Program, mut prng: Prng) {
         let file = inspect::open(c"/file", O_RDWR, 0).unwrap();
         for _ in 0..prng.index(10) {
-            nowait_sys::file::set_len(file.raw(), BLOCKS * BLOCK as u64).unwrap();
+            if step(|| "have the file alone".to_owned()) {
+                nowait_sys::file::set_len(file.raw(), BLOCKS * BLOCK as u64).unwrap();
+            }
+        }
+    }
+
+    fn destroy(&self, mut prng: Prng) {
+        if step(|| "destroy the context".to_owned()) {
+            (0..prng.index(30)).for_each(|_| std::thread::yield_now());
+            self.destroyed.store(true, SeqCst);
+            self.context.destroy().unwrap();
         }
     }
 
     fn cancel(&self, mut prng: Prng) {
         for _ in 0..prng.index(10) {
-            let name = prng.below(self.next.load(SeqCst) + 1);
-            let _ = self.context.cancel(name);
+            let mut prng = prng.fork();
+            if step(|| "cancel a request".to_owned()) {
+                let name = prng.below(self.next.load(SeqCst) + 1);
+                let _ = self.context.cancel(name);
+            }
         }
     }
 }
@@ -216,24 +244,20 @@ pub(crate) fn program(seed: u64) {
     });
     let holds_up = prng.chance(300_000);
     let mut threads = Vec::new();
-    let mut spawn = |work: fn(&Program, Prng)| {
+    let mut begin = |name: &str, work: fn(&Program, Prng)| {
         let (program, prng) = (program.clone(), prng.fork());
-        threads.push(std::thread::spawn(move || work(&program, prng)));
+        threads.push(spawn(name, move || work(&program, prng)));
     };
-    (0..submitters).for_each(|_| spawn(Program::submit));
-    (0..=seed % 3).for_each(|_| spawn(Program::wait));
+    (0..submitters).for_each(|number| begin(&format!("submit {number}"), Program::submit));
+    (0..=seed % 3).for_each(|number| begin(&format!("wait {number}"), Program::wait));
     if holds_up {
-        spawn(Program::hold_up);
+        begin("hold up", Program::hold_up);
     }
     if program.cancels {
-        spawn(Program::cancel);
+        begin("cancel", Program::cancel);
     }
     if seed.is_multiple_of(5) {
-        spawn(|program, mut prng| {
-            (0..prng.index(30)).for_each(|_| std::thread::yield_now());
-            program.destroyed.store(true, SeqCst);
-            program.context.destroy().unwrap();
-        });
+        begin("destroy", Program::destroy);
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     if !program.destroyed.load(SeqCst) {

@@ -6,7 +6,7 @@
 
 use crate::{accepted::Accepted, libaio, model::PAGE, posix};
 use nowait_libaio::exports;
-use nowait_machine::{note, process};
+use nowait_machine::{note, process, step};
 use nowait_sim::Prng;
 use nowait_sys::{Fd, inspect};
 use std::{
@@ -158,8 +158,8 @@ pub(crate) fn program(seed: u64) {
             thread.spawn(move || act(setup, fork, number)).unwrap()
         })
         .collect();
-    if prng.chance(600_000) {
-        let after = Duration::from_nanos(prng.below(40_000_000));
+    let after = Duration::from_nanos(prng.below(40_000_000));
+    if prng.chance(600_000) && step(|| format!("end the process after {after:?}")) {
         std::thread::park_timeout(after);
         setup.end_process(&mut prng);
     }

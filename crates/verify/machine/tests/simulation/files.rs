@@ -4,13 +4,16 @@
 //! A page is written by one thread only, so that a read is judged exactly: it may find what was
 //! there when it began, or what was begun before it ended. The pages behind a bound belong to a
 //! thread that truncates. In the end the file is what was written last.
-use crate::model::{LossesReported, Model, PAGE, Promise};
+use crate::{
+    model::{LossesReported, Model, PAGE, Promise},
+    spawn,
+};
 use futures_lite::future::{self, block_on};
 use nowait::{
     Advice, AlignedBuffer, AsyncFile, BackendChoice, CacheMode, Completion, Error, File, Nowait,
     OpenOptions, Queue, SubmitMode, Zeroing,
 };
-use nowait_machine::note;
+use nowait_machine::{note, step};
 use nowait_sim::{Faults, Prng};
 use nowait_sys::Errno;
 use std::{
@@ -87,9 +90,43 @@ fn described(file: &File) -> String {
     format!("descriptor {}, {mode}", file.as_fd().as_raw_fd())
 }
 
+/// What a step is.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Write,
+    Read,
+    SyncAll,
+    SyncData,
+    SyncRange,
+    Open,
+    Advise,
+    Zero,
+    Lend,
+    Queue,
+    Future,
+}
+
+/// All kinds, and how often each is drawn.
+const KINDS: [(Kind, u32); 11] = [
+    (Kind::Write, 2),
+    (Kind::Read, 2),
+    (Kind::SyncAll, 1),
+    (Kind::SyncData, 1),
+    (Kind::SyncRange, 1),
+    (Kind::Open, 1),
+    (Kind::Advise, 1),
+    (Kind::Zero, 1),
+    (Kind::Lend, 1),
+    (Kind::Queue, 1),
+    (Kind::Future, 1),
+];
+
 /// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
+    /// What each step's generator comes from.
+    source: Prng,
+    /// The step's.
     prng: Prng,
     file: File,
     /// What this open was told of lost data.
@@ -102,7 +139,7 @@ impl Actor {
         let told = setup.model.told();
         let file = setup.open(&mut prng);
         let own = (0..PAGES).filter(|page| page % count == number).collect();
-        Actor { setup, prng, file, told, own }
+        Actor { setup, source: prng.fork(), prng, file, told, own }
     }
 
     fn page_of_own(&mut self) -> u64 {
@@ -120,31 +157,34 @@ impl Actor {
     }
 
     fn work(&mut self) {
+        self.prng = self.source.fork();
         let page = self.page_of_own();
-        let kind = self.prng.index(13);
-        note(|| format!("step {kind} on page {page}, {}", described(&self.file)));
+        let (kind, _) = KINDS[self.prng.weighted(&KINDS.map(|(_, weight)| weight))];
+        if !step(|| format!("{kind:?}, page {page}, {}", described(&self.file))) {
+            return;
+        }
         match kind {
-            0 | 1 => self.write(page),
-            2 | 3 => self.read(),
-            4 => self.sync(0..PAGES, File::sync_all),
-            5 => self.sync(0..PAGES, File::sync_data),
-            6 => {
+            Kind::Write => self.write(page),
+            Kind::Read => self.read(),
+            Kind::SyncAll => self.sync(0..PAGES, File::sync_all),
+            Kind::SyncData => self.sync(0..PAGES, File::sync_data),
+            Kind::SyncRange => {
+                let end = (page + 1 + self.prng.below(4)).min(PAGES);
+                self.sync(page..end, |file| file.sync_range(page * PAGE, (end - page) * PAGE));
+            }
+            Kind::Open => {
                 // Before the open: errors that come after it are told to it.
                 let told = self.setup.model.told();
                 (self.file, self.told) = (self.setup.open(&mut self.prng), told);
             }
-            12 => {
-                let end = (page + 1 + self.prng.below(4)).min(PAGES);
-                self.sync(page..end, |file| file.sync_range(page * PAGE, (end - page) * PAGE));
-            }
-            7 => {
+            Kind::Advise => {
                 let advice = [Advice::WillNeed, Advice::DontNeed][self.prng.index(2)];
                 self.file.advise(page * PAGE..(page + 3) * PAGE, advice).unwrap();
             }
-            8 => self.zero(page),
-            9 => self.lend(page),
-            10 => self.queue(),
-            _ => self.future(page),
+            Kind::Zero => self.zero(page),
+            Kind::Lend => self.lend(page),
+            Kind::Queue => self.queue(),
+            Kind::Future => self.future(page),
         }
     }
 
@@ -313,8 +353,13 @@ enum Tag {
 /// Cuts off and extends the file behind the pages of others, who sync and open it meanwhile.
 fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
     let mut file = setup.open(&mut prng);
-    for step in 0..steps as u64 {
-        if truncate_once(setup, &mut prng, &file, step).is_none() {
+    for number in 0..steps as u64 {
+        let mut prng = prng.fork();
+        let pages = prng.range(0..=6);
+        if !step(|| format!("truncate to {PAGES} + {pages} pages, {}", described(&file))) {
+            continue;
+        }
+        if truncate_once(setup, &mut prng, &file, (number, pages)).is_none() {
             return note(|| "truncates no more".to_owned());
         }
         if prng.chance(500_000) {
@@ -325,15 +370,18 @@ fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
 }
 
 /// `None`: the device has failed.
-fn truncate_once(setup: &Setup, prng: &mut Prng, file: &File, step: u64) -> Option<()> {
-    let pages = prng.range(0..=6);
-    note(|| format!("truncates to {PAGES} + {pages} pages, {}", described(file)));
+fn truncate_once(
+    setup: &Setup,
+    prng: &mut Prng,
+    file: &File,
+    (number, pages): (u64, u64),
+) -> Option<()> {
     let end = (PAGES + pages) * PAGE;
     setup.expected(file.set_len(end))?;
     assert_eq!(file.size().unwrap(), end, "as long as it was made");
     assert_eq!(bytes_to_the_end(setup, file, PAGES * PAGE)?, pages * PAGE);
     let mut bytes = AlignedBuffer::zeroed(PAGE as usize);
-    bytes.fill(step as u8 | 1);
+    bytes.fill(number as u8 | 1);
     setup.expected(file.write_all_at(&bytes, end))?;
     let mut back = AlignedBuffer::zeroed(PAGE as usize);
     setup.expected(file.read_exact_at(&mut back, end))?;
@@ -379,9 +427,13 @@ fn empty(setup: &Setup, mut prng: Prng) {
         setup.expected(options.cache(all[prng.index(3)]).open(&setup.nowait, PATH))
     };
     let Some(mut older) = open(&mut prng, false) else { return };
-    for step in 0..6 {
+    for number in 0..6 {
+        let mut prng = prng.fork();
+        if !step(|| "write to a file, and empty it".to_owned()) {
+            continue;
+        }
         let mut bytes = AlignedBuffer::zeroed(PAGE as usize);
-        bytes.fill(step as u8 | 1);
+        bytes.fill(number as u8 | 1);
         if setup.expected(older.write_all_at(&bytes, prng.below(4) * PAGE)).is_none() {
             return;
         }
@@ -439,9 +491,12 @@ fn faults(prng: &mut Prng) -> Faults {
 /// Has the power fail now and then, whatever the others do.
 fn cut_power(setup: &Setup, mut prng: Prng) {
     for _ in 0..10 {
-        // By the clock of the machine.
-        std::thread::park_timeout(Duration::from_nanos(prng.below(30_000_000)));
-        setup.judge_cut();
+        let after = Duration::from_nanos(prng.below(30_000_000));
+        if step(|| format!("cut the power after {after:?}")) {
+            // By the clock of the machine.
+            std::thread::park_timeout(after);
+            setup.judge_cut();
+        }
     }
 }
 
@@ -454,30 +509,36 @@ pub(crate) fn program(seed: u64) {
     first.set_len(PAGES * PAGE).unwrap();
     first.sync_all().unwrap();
     if setup.faulty {
-        nowait_machine::set_faults(faults(&mut prng));
+        let faults = faults(&mut prng);
+        if step(|| format!("have devices fail: {faults:?}")) {
+            nowait_machine::set_faults(faults);
+        }
     }
     let actors = prng.range(1..=3);
     let mut threads: Vec<_> = (0..actors)
         .map(|number| {
             let mut actor = Actor::new(setup.clone(), prng.fork(), number, actors);
-            std::thread::spawn(move || (0..STEPS).for_each(|_| actor.step()))
+            let work = move || (0..STEPS).for_each(|_| actor.step());
+            spawn(&format!("actor {number}"), work)
         })
         .collect();
     if prng.chance(500_000) {
         let (setup, prng) = (setup.clone(), prng.fork());
-        threads.push(std::thread::spawn(move || truncate(&setup, prng, STEPS / 3)));
+        threads.push(spawn("truncate", move || truncate(&setup, prng, STEPS / 3)));
     }
     if prng.chance(300_000) {
         let (setup, prng) = (setup.clone(), prng.fork());
-        threads.push(std::thread::spawn(move || empty(&setup, prng)));
+        threads.push(spawn("empty", move || empty(&setup, prng)));
     }
     let (of, fork) = (setup.clone(), prng.fork());
-    threads.push(std::thread::spawn(move || cut_power(&of, fork)));
+    threads.push(spawn("cut power", move || cut_power(&of, fork)));
     let (of, reads) = (setup.clone(), prng.below(20));
-    threads.push(std::thread::spawn(move || {
+    threads.push(spawn("first", move || {
         let mut page = AlignedBuffer::zeroed(PAGE as usize);
         for page_no in 0..reads {
-            of.expected(first.read_exact_at(&mut page, page_no * PAGE));
+            if step(|| format!("read page {page_no}")) {
+                of.expected(first.read_exact_at(&mut page, page_no * PAGE));
+            }
         }
         drop(first);
     }));

@@ -7,7 +7,7 @@ use crate::{
     model::PAGE,
 };
 use nowait_libaio::exports as libaio;
-use nowait_machine::note;
+use nowait_machine::{note, step};
 use nowait_sim::Prng;
 use nowait_sys::{
     Errno, Fd,
@@ -47,8 +47,8 @@ pub(crate) fn act(setup: Arc<Setup>, mut prng: Prng, number: u64) {
     let file = setup.open(&mut prng);
     let own = number * OWN_PAGES..(number + 1) * OWN_PAGES;
     let pipe = pipe::packets().unwrap();
-    let in_flight = BTreeMap::new();
-    let mut actor = Actor { setup, prng, context, file, pipe, own, in_flight, next: 1 };
+    let (source, in_flight) = (prng.fork(), BTreeMap::new());
+    let mut actor = Actor { setup, source, prng, context, file, pipe, own, in_flight, next: 1 };
     (0..STEPS).for_each(|_| actor.step());
     actor.finish();
 }
@@ -56,6 +56,9 @@ pub(crate) fn act(setup: Arc<Setup>, mut prng: Prng, number: u64) {
 /// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
+    /// What each step's generator comes from.
+    source: Prng,
+    /// The step's.
     prng: Prng,
     context: usize,
     file: Fd,
@@ -67,8 +70,11 @@ struct Actor {
 
 impl Actor {
     fn step(&mut self) {
+        self.prng = self.source.fork();
         let kind = self.prng.index(8);
-        note(|| format!("step {kind}, {} in flight", self.in_flight.len()));
+        if !step(|| format!("kind {kind}, {} in flight", self.in_flight.len())) {
+            return;
+        }
         match kind {
             0..=3 if self.in_flight.len() < IN_FLIGHT_MAX => self.submit(),
             4 => self.cancel(),

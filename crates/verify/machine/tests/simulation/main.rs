@@ -13,8 +13,12 @@ mod model;
 mod nbd;
 mod posix;
 
-use nowait_machine::{Failure, Report, process};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use nowait_machine::{Failure, Report, explain, process};
+use std::{
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+};
 
 type Program = fn(u64);
 
@@ -27,6 +31,16 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn run(program: Program, seed: u64) -> Result<Report, Failure> {
     process::run(seed, move || program(seed))
+}
+
+/// Starts a thread of a program: what fails names it.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).expect("threads can be had")
+}
+
+/// Runs a seed; one that fails is made smaller first.
+fn check(program: Program, seed: u64) {
+    explain(seed, move || program(seed)).unwrap_or_else(|smallest| panic!("{smallest}"));
 }
 
 /// Returns a number from the environment; of what is longer or has letters, a number all the same.
@@ -42,12 +56,12 @@ fn runs(program: Program, count: u64) {
     let _alone = alone();
     let (first, count) = (number("SEED", 0), number("SEEDS", count));
     for seed in first..first + count {
-        run(program, seed).unwrap_or_else(|failure| panic!("{failure}"));
+        check(program, seed);
     }
     // One run that no commit before had, and that can be repeated.
     if std::env::var_os("SIM_COMMIT").is_some() {
         let seed = number("SIM_COMMIT", 0);
-        run(program, seed).unwrap_or_else(|failure| panic!("{failure}"));
+        check(program, seed);
     }
 }
 
@@ -71,15 +85,33 @@ fn what_a_server_of_nbd_has_answered_is_there() {
     runs(nbd::program, 1_000);
 }
 
+/// What runs of all programs are like, a line each.
+fn all_reports() -> Vec<String> {
+    let programs: [(Program, u64); 4] =
+        [(files::program, 40), (contexts::program, 41), (faces::program, 42), (nbd::program, 43)];
+    let runs = programs.iter().flat_map(|(program, first)| {
+        (*first..first + 30).map(move |seed| (seed, run(*program, seed).unwrap()))
+    });
+    runs.map(|(seed, report)| format!("seed {seed}: {report:?}")).collect()
+}
+
 #[test]
 fn a_seed_repeats_to_the_last_system_call() {
     let _alone = alone();
-    let programs: [(Program, u64); 4] =
-        [(files::program, 40), (contexts::program, 41), (faces::program, 42), (nbd::program, 43)];
-    for (program, seed) in programs {
-        for seed in seed..seed + 30 {
-            let once = run(program, seed).unwrap();
-            assert_eq!(run(program, seed).unwrap(), once, "seed {seed}");
-        }
+    assert_eq!(all_reports(), all_reports());
+}
+
+#[test]
+fn a_seed_repeats_where_addresses_are_others() {
+    const TELLS: &str = "TELLS_REPORTS";
+    let _alone = alone();
+    let here = all_reports();
+    if std::env::var_os(TELLS).is_some() {
+        return here.iter().for_each(|line| println!("{line}"));
     }
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    other.args(["a_seed_repeats_where_addresses_are_others", "--nocapture"]).env(TELLS, "1");
+    let told = String::from_utf8(other.output().unwrap().stdout).unwrap();
+    let there: Vec<&str> = told.lines().filter(|line| line.starts_with("seed ")).collect();
+    assert_eq!(there, here);
 }

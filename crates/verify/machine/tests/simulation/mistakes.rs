@@ -2,6 +2,7 @@
 
 use crate::{Program, alone, contexts, faces, files, nbd, number, run};
 use nowait_cache::mistake::{self as in_cache, Mistake as InCache};
+use nowait_machine::explain;
 use nowait_sys::mistake::{self, Mistake};
 
 /// A mistake, and where it is.
@@ -89,4 +90,24 @@ fn each_mistake_is_found() {
         }
     }
     assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn a_run_that_fails_is_made_smaller() {
+    let _alone = alone();
+    let one_of_each_program = [
+        Planted::Cache(InCache::ForgetDirty),
+        Planted::Engine(Mistake::LeaveGivenUp),
+        Planted::Engine(Mistake::LeaveAtOnce),
+        Planted::Engine(Mistake::AnswerEarly),
+    ];
+    for planted in one_of_each_program {
+        planted.make();
+        let program = finder(planted);
+        let smallest = (0..SEEDS_MAX).find_map(|seed| explain(seed, move || program(seed)).err());
+        mistake::make(None);
+        in_cache::make(None);
+        let smallest = smallest.expect("a seed finds it");
+        assert!(smallest.steps.len() * 2 < smallest.steps_before, "{planted:?}: {smallest}");
+    }
 }

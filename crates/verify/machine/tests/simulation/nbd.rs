@@ -8,11 +8,12 @@
 mod client;
 mod history;
 
+use crate::spawn;
 use client::{Agreed, Answer, Header};
 use history::{CELL, Deed, History};
 use nowait::{BackendChoice, Nowait, SubmitMode};
 use nowait_export::{Cache, Image, ImageOptions};
-use nowait_machine::note;
+use nowait_machine::{note, step};
 use nowait_serve::{
     nbd::{Limits, Security},
     server::{Config, Server, Socket},
@@ -86,7 +87,7 @@ impl Link {
         let way = [Way::Disconnect, Way::Drop, Way::Wait, Way::Stay][prng.index(4)];
         for _ in 0..count {
             self.wait_for(depth);
-            if self.ask(&mut prng).is_err() {
+            if self.ask(&mut prng.fork()).is_err() {
                 return;
             }
         }
@@ -117,6 +118,9 @@ impl Link {
     fn ask(&self, prng: &mut Prng) -> std::io::Result<()> {
         let (deed, command, flags) = draw_request(self.agreed, prng);
         let cells = if deed == Deed::Flush { 0..0 } else { draw_cells(prng) };
+        if !step(|| format!("{deed:?} {cells:?}, flags {flags:#x}")) {
+            return Ok(());
+        }
         let durable = flags & client::FUA != 0 && deed != Deed::Look;
         let number = self.setup.history.begin(deed, cells.clone(), durable);
         let (offset, len) = (cells.start * CELL, (cells.end - cells.start) * CELL);
@@ -214,7 +218,7 @@ fn client(setup: &Arc<Setup>, socket: UnixStream, mut prng: Prng) {
     let (setup, asked) = (setup.clone(), Mutex::default());
     let link = Arc::new(Link { setup, socket, agreed, asked, news: Condvar::new() });
     let of = link.clone();
-    let listener = thread::spawn(move || of.listen());
+    let listener = spawn("listener", move || of.listen());
     link.send(prng);
     listener.join().unwrap();
 }
@@ -264,8 +268,11 @@ fn faults(prng: &mut Prng) -> Faults {
 /// Has the power fail now and then, whatever the others do.
 fn cut_power(setup: &Setup, mut prng: Prng) {
     for _ in 0..6 {
-        thread::park_timeout(Duration::from_nanos(prng.below(30_000_000)));
-        setup.history.judge_cut(PATH, &setup.power);
+        let after = Duration::from_nanos(prng.below(30_000_000));
+        if step(|| format!("cut the power after {after:?}")) {
+            thread::park_timeout(after);
+            setup.history.judge_cut(PATH, &setup.power);
+        }
     }
 }
 
@@ -279,18 +286,21 @@ pub(crate) fn program(seed: u64) {
     let setup = Arc::new(Setup { history, stopped, faulty, power });
     let mut server = Server::start(&nowait, vec![Arc::new(image)], &config(&mut prng)).unwrap();
     if faulty {
-        nowait_machine::set_faults(faults(&mut prng));
+        let faults = faults(&mut prng);
+        if step(|| format!("have devices fail: {faults:?}")) {
+            nowait_machine::set_faults(faults);
+        }
     }
     let mut threads = Vec::new();
-    for _ in 0..prng.range(1..=2) {
+    for number in 0..prng.range(1..=2) {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         server.serve(Socket::Unix(near), Security::Plain);
         let (of, prng) = (setup.clone(), prng.fork());
-        threads.push(thread::spawn(move || client(&of, far, prng)));
+        threads.push(spawn(&format!("client {number}"), move || client(&of, far, prng)));
     }
     let (of, fork) = (setup.clone(), prng.fork());
-    threads.push(thread::spawn(move || cut_power(&of, fork)));
+    threads.push(spawn("cut power", move || cut_power(&of, fork)));
     thread::park_timeout(Duration::from_nanos(prng.below(200_000_000)));
     let history = &setup.history;
     setup.stopped.store(history.now(), SeqCst);

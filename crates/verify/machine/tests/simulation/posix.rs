@@ -8,7 +8,7 @@ use crate::{
 };
 use libc::{aiocb, c_int, sigevent, sigval, timespec};
 use nowait_libaio::exports as libaio;
-use nowait_machine::note;
+use nowait_machine::{note, step};
 use nowait_posix as _; // which the C part calls
 use nowait_sim::Prng;
 use nowait_sys::{Fd, aligned::AlignedBuffer};
@@ -67,9 +67,8 @@ impl Notice {
     }
 
     fn wait(&self) {
-        // SAFETY: as below.
-        let errors = self.blocks.iter().map(|it| unsafe { aio_error(*it as *const aiocb) });
-        note(|| format!("waits for a notice of {:?}", errors.collect::<Vec<_>>()));
+        // Not what has become of them: those that are over may be gone.
+        note(|| format!("waits for a notice of {} requests", self.blocks.len()));
         let came = self.came.lock().unwrap();
         drop(self.news.wait_while(came, |came| *came == 0).unwrap());
     }
@@ -135,6 +134,9 @@ impl Request {
 /// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
+    /// What each step's generator comes from.
+    source: Prng,
+    /// The step's.
     prng: Prng,
     file: Fd,
     pipe: (Fd, Fd),
@@ -158,12 +160,16 @@ impl Actor {
         let file = setup.open(&mut prng);
         let own = number * OWN_PAGES..(number + 1) * OWN_PAGES;
         let pipe = nowait_sys::pipe::packets().unwrap();
-        Actor { setup, prng, file, pipe, own, in_flight: Vec::new(), refused: Vec::new() }
+        let (source, in_flight, refused) = (prng.fork(), Vec::new(), Vec::new());
+        Actor { setup, source, prng, file, pipe, own, in_flight, refused }
     }
 
     fn step(&mut self) {
+        self.prng = self.source.fork();
         let kind = self.prng.index(12);
-        note(|| format!("step {kind}, {} in flight", self.in_flight.len()));
+        if !step(|| format!("kind {kind}, {} in flight", self.in_flight.len())) {
+            return;
+        }
         match kind {
             0..=3 => self.start(),
             4 => self.list(LIO_NOWAIT),

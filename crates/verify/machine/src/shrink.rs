@@ -1,0 +1,51 @@
+//! Makes a failing run smaller.
+
+use crate::{
+    process::{Failed, Plan},
+    schedule::Report,
+    steps::Step,
+};
+use core::fmt;
+use nowait_sim::{Failure, shrink};
+
+/// Most runs in search of a smaller one, each a process.
+const RUNS_MAX: usize = 2_000;
+
+/// A run that fails, with as few steps as were found to be needed.
+#[derive(Debug)]
+pub struct Smallest {
+    /// How it fails.
+    pub failure: Failure,
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// How many the first run took until it failed.
+    pub steps_before: usize,
+}
+
+impl fmt::Display for Smallest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.failure)?;
+        let (left, before) = (self.steps.len(), self.steps_before);
+        writeln!(f, "seed {} fails with {left} of {before} steps:", self.failure.seed)?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "  {step}"))
+    }
+}
+
+/// Runs `main` as [`process::run`](crate::process::run) does. If it fails, leaves out what it does
+/// not need to fail: the [steps](crate::step) of the program, while the seed still decides which
+/// thread runs when.
+///
+/// # Errors
+/// The smallest run found that fails.
+pub fn explain(seed: u64, main: impl Fn() + Clone + Send + 'static) -> Result<Report, Smallest> {
+    let Failed { failure, steps } = match Plan::of(seed).run(main.clone()) {
+        Ok(report) => return Ok(report),
+        Err(failed) => failed,
+    };
+    let steps_before = steps.len();
+    let shrunk = shrink(steps, failure, RUNS_MAX, |steps: &[Step], order| {
+        let plan = Plan { seed, order, only: Some(steps.to_vec()) };
+        Some(plan.run(main.clone()).err()?.failure)
+    });
+    Err(Smallest { failure: shrunk.failure, steps: shrunk.items, steps_before })
+}

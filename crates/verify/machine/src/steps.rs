@@ -1,0 +1,62 @@
+//! The steps of a program: what it does, in parts that a run may leave out.
+
+use crate::interpose::with_machine;
+use std::{fmt, fs::File, io::Write};
+
+/// One step of a thread of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The thread's name.
+    pub thread: String,
+    /// So many steps of this thread came before.
+    pub number: u32,
+    /// What it is.
+    pub text: String,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<16} {:>3}  {}", self.thread, self.number, self.text)
+    }
+}
+
+/// What is done with the steps of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    /// Only these are taken; `None`: all.
+    pub(crate) only: Option<Vec<Step>>,
+    /// Is told of each that is taken, before it is: the process may end in it.
+    pub(crate) told_to: Option<File>,
+}
+
+impl Steps {
+    fn takes(&mut self, step: &Step) -> bool {
+        let is_it = |it: &Step| it.thread == step.thread && it.number == step.number;
+        let taken = self.only.as_ref().is_none_or(|only| only.iter().any(is_it));
+        if let Some(to) = self.told_to.as_mut().filter(|_| taken) {
+            let [mark, number] = [crate::process::MARK.to_string(), step.number.to_string()];
+            let told = ["step", &step.thread, &number, &step.text, ""].join(&mark);
+            to.write_all(told.as_bytes()).expect("the parent reads it");
+        }
+        taken
+    }
+}
+
+/// Begins a step of the calling thread, which `text` describes in the trace, and tells whether it
+/// is to be taken: while the machine looks for the smallest run that fails, some are left out. What
+/// is drawn for one step has nothing to do with whether others were taken, or later runs would
+/// not be parts of the first.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn step(text: impl FnOnce() -> String) -> bool {
+    with_machine(|world| {
+        let (thread, number) = world.next_step();
+        let step = Step { thread, number, text: text() };
+        let taken = world.steps.takes(&step);
+        if taken {
+            world.note(|| format!("step {number}: {}", step.text));
+        }
+        taken
+    })
+}
