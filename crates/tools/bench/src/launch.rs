@@ -8,6 +8,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use tempfile::NamedTempFile;
+
 use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
 use crate::memory;
@@ -46,7 +48,8 @@ impl Usage {
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) usage: Usage,
-    /// What it wrote to its standard error.
+    /// What it wrote to its standard output, and to its standard error.
+    pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
@@ -70,9 +73,11 @@ fn is_ours(name: &str) -> bool {
 /// The program cannot be started, ran past `limit`, or the user asked to stop.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let stderr = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
-    let sink = stderr.reopen().context(|| "temporary file".to_owned())?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(sink);
+    let what = || "temporary file".to_owned();
+    let [stdout, stderr] =
+        [NamedTempFile::new().context(what)?, NamedTempFile::new().context(what)?];
+    command.stdin(Stdio::null());
+    command.stdout(stdout.reopen().context(what)?).stderr(stderr.reopen().context(what)?);
     let (busy_before, cache_before) = (busy_us(), memory::page_cache_bytes());
     let start = Instant::now();
     let mut child = command.spawn().context(|| format!("cannot start {program}"))?;
@@ -97,8 +102,9 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     usage.wall_us = start.elapsed().as_secs_f64() * 1e6;
     usage.other_us = (busy_us() - busy_before - usage.cpu_us).max(0.0);
     usage.cache_growth_bytes = (memory::page_cache_bytes() - cache_before).max(0.0);
-    let stderr = fs::read_to_string(stderr.path()).unwrap_or_default();
-    Ok(Finished { status, usage, stderr })
+    let [stdout, stderr] =
+        [stdout, stderr].map(|file| fs::read_to_string(file.path()).unwrap_or_default());
+    Ok(Finished { status, usage, stdout, stderr })
 }
 
 /// Reaps the child with its resource usage, if it has ended.
@@ -164,10 +170,10 @@ mod tests {
     #[test]
     fn a_run_reports_status_output_and_usage() {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo oops >&2; exit 3"]);
+        command.args(["-c", "echo fine; echo oops >&2; exit 3"]);
         let finished = run(&mut command, Duration::from_secs(20)).expect("sh runs");
         assert_eq!(finished.status.code(), Some(3));
-        assert_eq!(finished.stderr.trim(), "oops");
+        assert_eq!((finished.stdout.trim(), finished.stderr.trim()), ("fine", "oops"));
         assert!(finished.usage.wall_us > 0.0);
     }
 

@@ -65,9 +65,14 @@ impl Server {
         self.child.id()
     }
 
-    /// Returns the last line that it wrote to its standard error.
+    /// Returns what it has written to its standard error.
+    pub(crate) fn words(&self) -> String {
+        fs::read_to_string(self.stderr.path()).unwrap_or_default()
+    }
+
+    /// Returns the last line of that.
     pub(crate) fn last_words(&self) -> String {
-        let text = fs::read_to_string(self.stderr.path()).unwrap_or_default();
+        let text = self.words();
         let last = text.lines().rfind(|line| !line.trim().is_empty());
         last.unwrap_or("it said nothing").to_owned()
     }

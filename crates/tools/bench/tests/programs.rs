@@ -53,6 +53,16 @@ fn qemu_is_measured_on_a_sparse_image() {
     is_measured("qemu-sparse-64k", Path::new("/nonexistent"));
 }
 
+#[test]
+fn sysbench_reads_its_files() {
+    is_measured("sysbench-direct", Path::new("/nonexistent"));
+}
+
+#[test]
+fn mariadb_serves_transactions_from_tables_larger_than_its_pool() {
+    is_measured("mariadb-direct", Path::new("/nonexistent"));
+}
+
 /// A package of the version wanted, whose reads are those of threads: the real one would have to be
 /// downloaded.
 const CAIO: [(&str, &str); 3] = [

@@ -2,7 +2,8 @@
 
 use crate::case::{self, Subject, Target};
 use crate::metric::Metric::{
-    self, BytesPerS, CpuUsPerOperation, HeldUpUsMax, HeldUpUsP99, Iops, LatencyUsP50, LatencyUsP99,
+    self, BytesPerS, CpuUsPerOperation, HeldUpUsMax, HeldUpUsP99, HeldUpUsP999, Iops, LatencyUsP50,
+    LatencyUsP99, TransactionsPerS,
 };
 
 /// What a program is asked to do.
@@ -14,6 +15,10 @@ pub(crate) enum Load {
     Caio { block_bytes: u64 },
     /// NIXL moves so many blocks a transfer: `READ` or `WRITE`.
     Nixl { direction: &'static str, block_bytes: u64, count: u64 },
+    /// MariaDB serves transactions: its `innodb_flush_method`, and how many clients there are.
+    Mariadb { flush: &'static str, threads: u32 },
+    /// sysbench's own file test reads at random.
+    SysbenchFiles { direct: bool },
 }
 
 /// By which interface a program does its I/O.
@@ -185,6 +190,60 @@ fn caio(name: &'static str, title: &'static str, block_bytes: u64) -> Row {
     Row { name, title, about, load, columns, ways, in_container, targets }
 }
 
+const MARIADB_WAYS: &[&str] = &[ITSELF, NOWAIT, NO_URING, URING];
+const MARIADB: &str = "sysbench's oltp_read_write, rows drawn evenly, tables of 16 times the \
+                       buffer pool. Held up is a thread of the server inside io_submit.";
+
+fn mariadb(name: &'static str, title: &'static str, flush: &'static str, threads: u32) -> Row {
+    let load = Load::Mariadb { flush, threads };
+    let columns = &[TransactionsPerS, LatencyUsP99, HeldUpUsMax, CpuUsPerOperation, HeldUpUsP999];
+    let targets = vec![
+        Target::at_least(TransactionsPerS, NOWAIT, 0.98, ITSELF),
+        Target::at_least(TransactionsPerS, NO_URING, 0.98, ITSELF),
+        Target::at_most(HeldUpUsP999, NOWAIT, 0.2, ITSELF),
+    ];
+    let (about, ways, in_container) = (MARIADB, MARIADB_WAYS, false);
+    Row { name, title, about, load, columns, ways, in_container, targets }
+}
+
+fn mariadb_rows() -> Vec<Row> {
+    vec![
+        mariadb("mariadb-buffered", "MariaDB, innodb_flush_method=fsync, 16 clients", "fsync", 16),
+        mariadb(
+            "mariadb-direct",
+            "MariaDB, innodb_flush_method=O_DIRECT, 16 clients",
+            "O_DIRECT",
+            16,
+        ),
+        mariadb(
+            "mariadb-buffered-64",
+            "MariaDB, innodb_flush_method=fsync, 64 clients",
+            "fsync",
+            64,
+        ),
+        mariadb(
+            "mariadb-direct-64",
+            "MariaDB, innodb_flush_method=O_DIRECT, 64 clients",
+            "O_DIRECT",
+            64,
+        ),
+    ]
+}
+
+const SYSBENCH_WAYS: &[&str] = &[ITSELF, NOWAIT, NO_URING];
+const SYSBENCH: &str = "sysbench fileio --file-io-mode=async: one thread keeps 64 reads of 16 KiB \
+                        in flight on 4 files. Nothing of them is cached at first; blocks are \
+                        drawn evenly, so some are read again. Its own latency is that of a call. \
+                        Held up is its thread inside io_submit.";
+
+fn sysbench(name: &'static str, title: &'static str, direct: bool) -> Row {
+    let load = Load::SysbenchFiles { direct };
+    let columns = &[Iops, LatencyUsP99, HeldUpUsMax, CpuUsPerOperation, HeldUpUsP99];
+    let targets = vec![Target::at_least(Iops, NOWAIT, 0.98, ITSELF)];
+    let (about, ways, in_container) = (SYSBENCH, SYSBENCH_WAYS, false);
+    Row { name, title, about, load, columns, ways, in_container, targets }
+}
+
 fn qemu_rows() -> Vec<Row> {
     vec![
         qemu(
@@ -208,15 +267,12 @@ pub(crate) fn cases() -> Vec<case::Case<Job>> {
         caio("caio-64k", "Python's caio reads 64 KiB, 64 at a time", 64 << 10),
         caio("caio-4k", "Python's caio reads 4 KiB, 64 at a time", 4 << 10),
     ];
-    let rows = [nixl_rows(), caio, qemu_rows()];
+    let sysbench = vec![
+        sysbench("sysbench-buffered", "sysbench fileio reads buffered files", false),
+        sysbench("sysbench-direct", "sysbench fileio reads with O_DIRECT", true),
+    ];
+    let rows = [nixl_rows(), caio, qemu_rows(), mariadb_rows(), sysbench];
     rows.into_iter().flatten().map(Row::into_case).collect()
-}
-
-impl Load {
-    /// Tells whether it needs the file that is laid out.
-    pub(crate) fn has_data(self) -> bool {
-        matches!(self, Self::Caio { .. } | Self::Nixl { .. })
-    }
 }
 
 impl Row {

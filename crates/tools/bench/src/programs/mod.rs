@@ -4,7 +4,7 @@
 //!  ProgramsArgs ─► suite ─┬─ cases       programs, what they do, the ways to run them
 //!                         ├─ need        what a case needs, and how to install it
 //!                         ├─ run         one run: its files, its preloads, its filter
-//!                         │   └─ qemu, python  what each program is asked, and how it answers
+//!                         │   └─ qemu, mariadb, …  what each program is asked, and how it answers
 //!                         └─ overview    all cases as one table
 //!
 //!  drivers/               what is compiled or run here in other languages
@@ -15,12 +15,14 @@
 
 mod args;
 mod cases;
+mod mariadb;
 mod need;
 mod overview;
 mod python;
 mod qemu;
 mod run;
 mod suite;
+mod sysbench;
 mod timer;
 
 pub(crate) use args::{ProgramsArgs, run_programs};

@@ -27,6 +27,16 @@ pub(crate) fn lack(load: Load, python: &Path, install: bool) -> Option<Lack> {
         }
         Load::Caio { .. } => (&[("python3", "python3-venv")], Some(CAIO_PACKAGE)),
         Load::Nixl { .. } => (&[("python3", "python3-venv")], Some(NIXL_PACKAGE)),
+        Load::Mariadb { .. } => (
+            &[
+                ("mariadbd", "mariadb-server"),
+                ("mariadb-install-db", "mariadb-server"),
+                ("mariadb", "mariadb-client"),
+                ("sysbench", "sysbench"),
+            ],
+            None,
+        ),
+        Load::SysbenchFiles { .. } => (&[("sysbench", "sysbench")], None),
     };
     let missing = programs.iter().find(|(name, _)| program(name).is_none());
     match missing {

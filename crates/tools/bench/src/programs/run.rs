@@ -5,14 +5,17 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::cases::{Job, Load};
+use super::mariadb;
 use super::need;
 use super::python;
 use super::qemu;
+use super::sysbench;
 use super::timer::Timer;
 use crate::error::{BenchError, Result};
 use crate::launch;
 use crate::layout::TestFile;
 use crate::metric::Sample;
+use crate::progress::Progress;
 use crate::seccomp;
 
 /// What all runs use.
@@ -23,6 +26,8 @@ pub(crate) struct Tools {
     pub(crate) timer: Option<Timer>,
     /// A folder on the disk under test.
     pub(crate) folder: PathBuf,
+    /// The same for what takes long to be laid out, and is kept if the user wants that.
+    pub(crate) kept: PathBuf,
     /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     pub(crate) drop_caches: bool,
     /// The folder of Python's packages.
@@ -56,6 +61,8 @@ impl Run<'_> {
             Load::Nixl { direction, block_bytes, count } => {
                 python::nixl(self, direction, block_bytes, count)
             }
+            Load::Mariadb { flush, threads } => mariadb::run(self, flush, threads),
+            Load::SysbenchFiles { direct } => sysbench::fileio(self, direct),
         }
     }
 
@@ -89,6 +96,28 @@ impl Run<'_> {
             seccomp::forbid_uring(&mut command);
         }
         command
+    }
+}
+
+/// Lays out what a case works on, if that is not there; `progress` is told how far it is.
+///
+/// # Errors
+/// There is no room, or a program fails.
+pub(crate) fn prepare(
+    load: Load,
+    tools: &Tools,
+    data: &TestFile,
+    size_bytes: u64,
+    progress: &Progress,
+) -> Result<()> {
+    match load {
+        Load::Qemu { .. } => Ok(()),
+        Load::Caio { .. } | Load::Nixl { .. } => {
+            let laid_out = |written| progress.laying_out(written, size_bytes);
+            data.lay_out(size_bytes, 0, &|_| true, &laid_out).map(drop)
+        }
+        Load::Mariadb { .. } => mariadb::prepare(tools, size_bytes),
+        Load::SysbenchFiles { .. } => sysbench::prepare_files(tools, size_bytes),
     }
 }
 

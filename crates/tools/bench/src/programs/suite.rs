@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::cases::{self, Job, Mode};
 use super::need::{self, Lack};
 use super::overview::{self, Skipped};
-use super::run::{Run, Tools};
+use super::run::{self, Run, Tools};
 use super::timer::Timer;
 use crate::args::Extent;
 use crate::cache;
@@ -83,12 +83,12 @@ pub(crate) fn measure(plan: &Plan, cases: &[Case<Job>]) -> Result<Measurement> {
 
 impl<'a> Suite<'a> {
     fn new(plan: &'a Plan, progress: &'a Progress) -> Result<Self> {
-        let asked = &plan.folder;
-        std::fs::create_dir_all(asked).context(|| format!("create {}", asked.display()))?;
-        let scratch = tempfile::tempdir_in(asked);
+        let asked = absolute(&plan.folder)?;
+        std::fs::create_dir_all(&asked).context(|| format!("create {}", asked.display()))?;
+        let scratch = tempfile::tempdir_in(&asked);
         let scratch = scratch.context(|| format!("write in {}", asked.display()))?;
         let folder = scratch.path().to_owned();
-        let place = if plan.keep { asked } else { &folder };
+        let kept = if plan.keep { asked.clone() } else { folder.clone() };
         let mut notes = Vec::new();
         let timer = Timer::build(&folder).map_err(|why| {
             notes.push(format!(
@@ -98,12 +98,13 @@ impl<'a> Suite<'a> {
         Ok(Self {
             plan,
             progress,
-            data: TestFile::new(place.join("nowait-bench.data"), plan.keep),
+            data: TestFile::new(kept.join("nowait-bench.data"), plan.keep),
             fresh: TestFile::new(folder.join("nowait-bench.fresh"), false),
             tools: Tools {
                 preload: plan.preload.clone(),
                 timer: timer.ok(),
                 folder,
+                kept,
                 drop_caches: plan.drop_caches,
                 python: absolute(&plan.python)?,
             },
@@ -134,10 +135,11 @@ impl<'a> Suite<'a> {
 
     /// Measures a case; `None` if no run of it succeeded.
     fn measure_case(&mut self, case: &Case<Job>) -> Result<Option<CaseResults>> {
-        if case.subjects[0].job.load.has_data() {
-            let size_bytes = self.plan.extent.size_bytes;
-            let progress = |written| self.progress.laying_out(written, size_bytes);
-            self.data.lay_out(size_bytes, 0, &|_| true, &progress)?;
+        let (load, size_bytes) = (case.subjects[0].job.load, self.plan.extent.size_bytes);
+        if let Err(why) = run::prepare(load, &self.tools, &self.data, size_bytes, self.progress) {
+            interrupt::check()?;
+            self.failed.insert((case.name, "all"), why.to_string());
+            return Ok(None);
         }
         let one = std::slice::from_ref(case);
         let rounds = self.plan.extent.rounds;

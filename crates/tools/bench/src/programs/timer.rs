@@ -69,6 +69,11 @@ impl Timer {
 }
 
 impl Times {
+    /// Returns what was counted since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self(self.0.iter().zip(&before.0).map(|(now, then)| now.saturating_sub(*then)).collect())
+    }
+
     /// Returns the figures as those of the time inside submit; nothing if there was no call.
     pub(crate) fn submit_sample(&self) -> Sample {
         self.sample([
@@ -76,6 +81,15 @@ impl Times {
             (Metric::SubmitUsP99, 0.99),
             (Metric::SubmitUsP999, 0.999),
             (Metric::SubmitUsMax, 1.0),
+        ])
+    }
+
+    /// Returns the figures as those of the time for which a program is held up.
+    pub(crate) fn held_up_sample(&self) -> Sample {
+        self.sample([
+            (Metric::HeldUpUsP99, 0.99),
+            (Metric::HeldUpUsP999, 0.999),
+            (Metric::HeldUpUsMax, 1.0),
         ])
     }
 
@@ -119,19 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_all_calls() {
+    fn percentiles_are_of_the_calls_between_two_moments() {
         let mut counts = vec![0; BUCKETS];
-        assert!(Times(counts.clone()).submit_sample().is_empty());
+        counts[10] = 5;
+        let before = Times(counts.clone());
         counts[20] = 998;
         counts[(20 - 3) * 16] = 2;
+        let sample = Times(counts).since(&before).held_up_sample();
         let longest = 17.0 * 65_536.0 / 1e3;
         let expected = [
-            (Metric::SubmitUsP50, 0.021),
-            (Metric::SubmitUsP99, 0.021),
-            (Metric::SubmitUsP999, longest),
-            (Metric::SubmitUsMax, longest),
+            (Metric::HeldUpUsP99, 0.021),
+            (Metric::HeldUpUsP999, longest),
+            (Metric::HeldUpUsMax, longest),
         ];
-        assert_eq!(Times(counts).submit_sample(), Sample::from(expected));
+        assert_eq!(sample, Sample::from(expected));
+        assert!(before.since(&before).submit_sample().is_empty());
     }
 
     #[test]

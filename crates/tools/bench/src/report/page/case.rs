@@ -11,7 +11,8 @@ use crate::table::change_text;
 use crate::units;
 
 /// The plots of single metrics, in their order.
-const PANELS: [(Metric, &str, Scale); 10] = [
+const PANELS: [(Metric, &str, Scale); 11] = [
+    (Metric::TransactionsPerS, "Transactions per second (more is better)", Scale::Linear),
     (Metric::Iops, "I/O per second (more is better)", Scale::Linear),
     (Metric::BytesPerS, "Throughput (more is better)", Scale::Linear),
     (Metric::IopsPerCore, "I/O per second of processor time (more is better)", Scale::Linear),
