@@ -3,7 +3,7 @@
 //! ```text
 //!   layers      a crate depends only on lower ones
 //!   modules     a module imports only those of lower floors
-//!   boundaries  system calls in core/sys, atomics of core/retry in sync.rs, no naps in tests
+//!   boundaries  system calls in core/sys, atomics of core/retry in primitives.rs, no naps in tests
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   functions   at most 70 lines
 //!   locks       the tables of locks name each lock, and nothing else

@@ -62,7 +62,8 @@ fn is_use(code: &str, offset: usize, word: &str) -> bool {
     imported || after.starts_with("::") || after.starts_with("!(") || after.starts_with("!{")
 }
 
-/// Atomics of what is modelled come from crates/core/sys/src/sync.rs: loom can replace them there.
+/// Atomics of what is modelled come from crates/core/sys/src/primitives.rs: loom can replace them
+/// there.
 pub(super) fn atomics(source: &Source, findings: &mut Vec<Finding>) {
     let modelled = MODELLED.iter().any(|folder| source.path.starts_with(folder));
     if !modelled || !source.is_rust() || ATOMICS_FILES.contains(&source.path.as_str()) {
@@ -77,8 +78,7 @@ pub(super) fn atomics(source: &Source, findings: &mut Vec<Finding>) {
             let atomic =
                 if group { rest[..end].contains("atomic") } else { rest.starts_with("atomic") };
             if atomic {
-                let advice =
-                    "atomics of this crate come from nowait_sys::sync: loom replaces them there";
+                let advice = "atomics of this crate come from nowait_sys::primitives, for loom";
                 findings.push(source.finding(compact.offsets[offset], advice));
             }
         }
@@ -173,13 +173,10 @@ mod tests {
             "static A: core::sync::atomic::AtomicBool = x();",
         ] {
             assert_eq!(check_text(atomics, path, canary).len(), 1, "{canary}");
-            assert_eq!(check_text(atomics, "crates/core/sys/src/sync.rs", canary), []);
+            assert_eq!(check_text(atomics, "crates/core/sys/src/primitives.rs", canary), []);
             assert_eq!(check_text(atomics, "crates/core/block/src/kick.rs", canary), []);
         }
-        assert_eq!(
-            check_text(atomics, path, "use std::sync::Arc; use crate::sync::atomic::A;"),
-            []
-        );
+        assert_eq!(check_text(atomics, path, "use std::sync::Arc; use crate::primitives::A;"), []);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use nowait_sys::{
     Errno,
-    sync::{AtomicU32, Ordering::AcqRel, futex_wait, futex_wake},
+    primitives::{AtomicU32, Ordering::AcqRel, futex_wait, futex_wake},
     time::Deadline,
 };
 

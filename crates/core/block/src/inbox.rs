@@ -1,7 +1,7 @@
 //! Completions made in user space that wait to be reaped.
 
 use crate::{Completion, gate::Gate};
-use nowait_sys::{Errno, sync::Mutex, time::Deadline};
+use nowait_sys::{Errno, primitives::Mutex, time::Deadline};
 
 /// A list that one thread reaps and any thread adds to.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl Inbox {
 mod loom_tests {
     use super::*;
     use loom::thread;
-    use nowait_sys::sync::{Arc, forgetting_wakes};
+    use nowait_sys::primitives::{Arc, forgetting_wakes};
 
     fn add(inbox: &Inbox) {
         inbox.add(&mut vec![Completion { token: 1, result: Ok(0) }]);

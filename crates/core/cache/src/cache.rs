@@ -9,8 +9,8 @@ use crate::nodes::Nodes;
 use crate::page_wait::{PageWaits, WaitCounts};
 use crate::pin::Pin;
 use crate::policy::S3Fifo;
+use crate::primitives::{Arc, AtomicU64, Mutex, Relaxed};
 use crate::room::Room;
-use crate::sync::{Arc, AtomicU64, Mutex, Relaxed};
 use nowait_sys::Errno;
 use std::sync::Weak;
 

@@ -22,7 +22,7 @@ use crate::flush::SyncLevel;
 use crate::folio::FolioId;
 use crate::mapping::Mapping;
 use crate::page_wait::Reason;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 use crate::writeback::SyncOperation;
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};

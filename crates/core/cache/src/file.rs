@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::flush::{Flush, SyncLevel};
 use crate::folio::FolioId;
 use crate::mapping::Mapping;
-use crate::sync::{AcqRel, Acquire, Arc, AtomicU64, Release};
+use crate::primitives::{AcqRel, Acquire, Arc, AtomicU64, Release};
 use crate::tree::Tag;
 use nowait_block::{Bio, bio::Descriptor};
 use nowait_retry::WaitEntry;

@@ -4,7 +4,7 @@
 //! waits for the next, which the first of those kicked starts for all.
 
 use crate::mistake::{Mistake, makes};
-use crate::sync::Mutex;
+use crate::primitives::Mutex;
 use nowait_block::BioOp;
 use nowait_retry::WaitEntry;
 use nowait_sys::{

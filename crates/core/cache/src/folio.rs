@@ -21,7 +21,7 @@
 //! that is free, or is another by now. It finds out by pinning first and comparing the identity
 //! (mapping, index) then: identity changes only while FROZEN, and a pinned folio cannot freeze.
 
-use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, Release, SeqCst};
+use crate::primitives::{AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, Release, SeqCst};
 use core::num::NonZeroU32;
 use nowait_sys::Errno;
 

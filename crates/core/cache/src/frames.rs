@@ -2,8 +2,8 @@
 
 use crate::buddy::{Buddy, ORDER_MAX};
 use crate::folio::{Folio, FolioId};
+use crate::primitives::{AtomicU64, Mutex, Relaxed};
 use crate::room::Room;
-use crate::sync::{AtomicU64, Mutex, Relaxed};
 use nowait_retry::WaitEntry;
 use nowait_sys::{
     Errno,

@@ -5,7 +5,7 @@
 //! what was in the cache when the gate was closed is locked, or taken out, folio by folio. (The
 //! kernel has `invalidate_lock` for this, which every fill takes.) Source: mm/filemap.c, "locking".
 
-use crate::sync::{AcqRel, Acquire, AtomicU64, Mutex, Release};
+use crate::primitives::{AcqRel, Acquire, AtomicU64, Mutex, Release};
 use nowait_retry::WaitEntry;
 
 /// First closed page of a gate that is open.

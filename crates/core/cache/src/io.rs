@@ -13,7 +13,7 @@ use crate::file::CachedFile;
 use crate::flush::SyncLevel;
 use crate::folio::FolioId;
 use crate::mistake::{Mistake, makes};
-use crate::sync::{Arc, Relaxed};
+use crate::primitives::{Arc, Relaxed};
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_retry::WaitEntry;
 use nowait_sys::{Errno, file::IoVec, file::rwf};

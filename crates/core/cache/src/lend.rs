@@ -14,8 +14,8 @@ use crate::FRAME_BYTES;
 use crate::file::CachedFile;
 use crate::folio::FolioId;
 use crate::pin::Pin;
+use crate::primitives::Arc;
 use crate::read::page;
-use crate::sync::Arc;
 use smallvec::SmallVec;
 
 /// Folios of a range that cost no allocation: most ranges lie in one, or across two.

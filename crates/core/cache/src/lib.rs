@@ -55,11 +55,11 @@ pub mod open_file;
 pub mod page_wait;
 pub mod pin;
 pub mod policy;
+mod primitives;
 pub mod read;
 pub mod readahead;
 mod reclaim;
 mod room;
-mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
 pub mod tree;

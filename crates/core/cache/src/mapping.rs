@@ -26,7 +26,7 @@ use crate::mistake::{Mistake, makes};
 use crate::nodes::BITS;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
-use crate::sync::{Arc, AtomicU32, Mutex, Relaxed};
+use crate::primitives::{Arc, AtomicU32, Mutex, Relaxed};
 use crate::tree::{Tag, Tree, TreeLock};
 use nowait_retry::WaitEntry;
 use nowait_sys::{

@@ -4,7 +4,7 @@ use crate::buddy::ORDER_MAX;
 use crate::file::CachedFile;
 use crate::folio::{ERROR, FolioId};
 use crate::frames::NoFrames;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 use nowait_block::Bio;
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;

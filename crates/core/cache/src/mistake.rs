@@ -39,7 +39,7 @@ std::thread_local! {
 
 /// The number of the mistake, from 1 on: threads of a simulated machine are many.
 #[cfg(simulated)]
-static MADE: nowait_sys::sync::AtomicU32 = nowait_sys::sync::AtomicU32::new(0);
+static MADE: nowait_sys::primitives::AtomicU32 = nowait_sys::primitives::AtomicU32::new(0);
 
 /// Has caches make a mistake, or none, on the calling thread from now on.
 #[cfg(all(feature = "mistakes", not(simulated)))]
@@ -51,14 +51,14 @@ pub fn make(mistake: Option<Mistake>) {
 #[cfg(simulated)]
 pub fn make(mistake: Option<Mistake>) {
     let number = mistake.map_or(0, |mistake| mistake as u32 + 1);
-    MADE.store(number, nowait_sys::sync::Ordering::SeqCst);
+    MADE.store(number, nowait_sys::primitives::Ordering::SeqCst);
 }
 
 /// Tells whether this mistake is to be made here.
 #[inline]
 pub(crate) fn makes(mistake: Mistake) -> bool {
     #[cfg(simulated)]
-    return MADE.load(nowait_sys::sync::Ordering::SeqCst) == mistake as u32 + 1;
+    return MADE.load(nowait_sys::primitives::Ordering::SeqCst) == mistake as u32 + 1;
     #[cfg(all(feature = "mistakes", not(simulated)))]
     return MADE.get() == Some(mistake);
     #[cfg(not(any(feature = "mistakes", simulated)))]

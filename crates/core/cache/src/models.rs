@@ -8,14 +8,14 @@ use crate::folio::{Folio, FolioId, LOCKED, UPTODATE, WAITERS};
 use crate::mapping::Mapping;
 use crate::page_wait::Reason;
 use crate::pin::Pin;
+use crate::primitives::{Acquire, Arc, AtomicU32, Mutex, Relaxed, Release};
 use crate::room::Room;
-use crate::sync::{Acquire, Arc, AtomicU32, Mutex, Relaxed, Release};
 use crate::tree::Tag;
 use loom::thread;
 use nowait_retry::WaitEntry;
 use nowait_retry::wait::Kickable;
 use nowait_sys::Errno;
-use nowait_sys::sync::{futex_wait, futex_wake};
+use nowait_sys::primitives::{futex_wait, futex_wake};
 use nowait_sys::time::Deadline;
 
 /// Puts page `index` in, with its content.

@@ -4,7 +4,7 @@
 //! That node is still a node; what the look-up finds through it is checked at the end of its way
 //! ([`crate::folio`]). Hence nodes have numbers, and their memory stays.
 
-use crate::sync::{Acquire, AtomicU32, AtomicU64, Mutex, Relaxed, Release};
+use crate::primitives::{Acquire, AtomicU32, AtomicU64, Mutex, Relaxed, Release};
 use core::sync::atomic::AtomicPtr;
 
 /// Bits of an index that one level of a tree decides. Models get by with less.

@@ -9,8 +9,8 @@ use crate::file::CachedFile;
 use crate::folio::MARKER;
 use crate::memory::create_now;
 use crate::pin::Pin;
+use crate::primitives::{Arc, Mutex};
 use crate::readahead::{Advice, Bounds, Plan, Readahead, Request};
-use crate::sync::{Arc, Mutex};
 use core::ops::Range;
 use nowait_block::Bio;
 

@@ -17,7 +17,7 @@
 use crate::folio::{FolioId, GUARDS, LOCKED, State, WAITERS, WRITEBACK};
 use crate::frames::Frames;
 use crate::pin::Pin;
-use crate::sync::{AtomicU64, Mutex, Relaxed};
+use crate::primitives::{AtomicU64, Mutex, Relaxed};
 use nowait_retry::WaitEntry;
 
 /// What an operation waits for.

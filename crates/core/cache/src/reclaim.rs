@@ -5,7 +5,7 @@ use crate::file::CachedFile;
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, WRITEBACK};
 use crate::io::BIO_PAGES_MAX;
 use crate::policy::{self, s3_fifo::Take};
-use crate::sync::Arc;
+use crate::primitives::Arc;
 use crate::tree::Tag;
 use nowait_block::Bio;
 use std::sync::Weak;

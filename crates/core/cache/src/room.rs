@@ -1,6 +1,6 @@
 //! Operations that wait for a frame, because all are pinned, locked, dirty or being written.
 
-use crate::sync::{AtomicU32, Mutex, Relaxed, SeqCst, fence};
+use crate::primitives::{AtomicU32, Mutex, Relaxed, SeqCst, fence};
 use nowait_retry::WaitEntry;
 
 /// A list of entries, all kicked when something changes: rare, and the pool is exhausted then.

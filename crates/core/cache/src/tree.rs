@@ -15,7 +15,7 @@
 //! proof.
 
 use crate::nodes::{BITS, LEVELS_MAX, Node, Nodes, SLOTS};
-use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
+use crate::primitives::{Acquire, AtomicU64, Relaxed, Release};
 
 /// What a page can be marked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::flush::{SyncLevel, Turn};
 use crate::folio::FolioId;
 use crate::io::BIO_PAGES_MAX;
 use crate::page_wait::Reason;
-use crate::sync::Arc;
+use crate::primitives::Arc;
 use crate::tree::Tag;
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};

@@ -2,8 +2,8 @@
 
 use crate::{
     event_ring::EventRing,
+    primitives::{Arc, AtomicUsize, Ordering::SeqCst},
     stats::Stats,
-    sync::{Arc, AtomicUsize, Ordering::SeqCst},
     waiters::{Mask, Notifier, Waiters},
 };
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
@@ -520,7 +520,7 @@ mod tests {
 
     /// Has something to bring once, and fails with it.
     #[derive(Default)]
-    struct Broken(nowait_sys::sync::AtomicBool);
+    struct Broken(nowait_sys::primitives::AtomicBool);
 
     impl Pump for Broken {
         fn is_busy(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Counters of two sides, of which one must see the other: each counts itself before it looks.
 
-use crate::sync::{AtomicU32, Mutex, Ordering::SeqCst};
+use crate::primitives::{AtomicU32, Mutex, Ordering::SeqCst};
 use std::task::Waker;
 
 /// How many of one side there are. To count and to look are sequentially consistent: of two sides
@@ -20,7 +20,7 @@ impl Counter {
         self.0.fetch_add(1, SeqCst);
         // Loom takes sequentially consistent accesses for weaker ones; fences it knows.
         #[cfg(loom)]
-        crate::sync::fence(SeqCst);
+        crate::primitives::fence(SeqCst);
     }
 
     /// Counts one less; true: it was the last. Then those who wait for that are to be woken.
@@ -28,7 +28,7 @@ impl Counter {
     pub fn leave(&self) -> bool {
         let was_last = self.0.fetch_sub(1, SeqCst) == 1;
         #[cfg(loom)]
-        crate::sync::fence(SeqCst);
+        crate::primitives::fence(SeqCst);
         was_last
     }
 
@@ -78,7 +78,7 @@ impl ZeroWaiters {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::{Arc, AtomicBool, Ordering::Relaxed};
+    use crate::primitives::{Arc, AtomicBool, Ordering::Relaxed};
     use loom::{sync::Notify, thread};
     use std::task::Wake;
 

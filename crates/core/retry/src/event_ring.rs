@@ -4,8 +4,8 @@
 //! the ring itself and advances `head`, as fio, QEMU and libaio do with the kernel's.
 
 use crate::{
+    primitives::{Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
     ring_memory::RingMemory,
-    sync::{Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
 };
 use nowait_sys::{Errno, aio::IoEvent};
 
@@ -169,7 +169,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::Arc;
+    use crate::primitives::Arc;
     use loom::thread;
 
     #[test]

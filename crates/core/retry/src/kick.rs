@@ -10,7 +10,7 @@
 //! R3 "retry" with the condition already true runs again; R4 a cancelled operation is ended
 //! before its next iteration; R5 after completion it is never touched again.
 
-use crate::sync::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use crate::primitives::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 const ACTIVE: u32 = 1;
 const KICKED: u32 = 2;
@@ -108,7 +108,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::{Arc, AtomicBool};
+    use crate::primitives::{Arc, AtomicBool};
     use loom::thread;
 
     fn model(kick: fn(&Kick) -> bool) {

@@ -17,7 +17,7 @@
 //! threads at a time share the last slot, and are woken for each other. No lock, no memory: signal
 //! handlers may wait.
 
-use crate::sync::{
+use crate::primitives::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
     Ordering::Release, futex_wait, futex_wake,
 };
@@ -211,7 +211,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::{Arc, forgetting_wakes};
+    use crate::primitives::{Arc, forgetting_wakes};
     use loom::thread;
 
     /// Two requests, a thread that waits for one of both; `end` by two others.

@@ -3,7 +3,7 @@
 use crate::{
     Operation, RunList, Step,
     kick::Kick,
-    sync::Arc,
+    primitives::Arc,
     wait::{Kickable, Wait},
 };
 use core::{cell::UnsafeCell, mem::ManuallyDrop};
@@ -106,7 +106,7 @@ impl<O: Operation> Kickable for Request<O> {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+    use crate::primitives::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use loom::thread;
 
     /// Waits until `ready`; one bio later it is done, if the backend was ever asked.

@@ -2,7 +2,7 @@
 
 #[cfg(not(loom))]
 mod real {
-    use crate::sync::AtomicU32;
+    use crate::primitives::AtomicU32;
     use nowait_sys::{
         Errno,
         aio::{IoEvent, RING_COMPAT, RING_MAGIC, RingHeader},
@@ -104,7 +104,7 @@ mod real {
 
 #[cfg(loom)]
 mod model {
-    use crate::sync::AtomicU32;
+    use crate::primitives::AtomicU32;
     use nowait_sys::{Errno, aio::IoEvent};
 
     /// The same ring in loom's memory, where every unsynchronized access is found.

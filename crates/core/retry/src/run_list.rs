@@ -2,7 +2,7 @@
 
 use crate::{
     Operation, Request,
-    sync::{
+    primitives::{
         Arc, AtomicBool, AtomicUsize, Mutex,
         Ordering::{Acquire, Relaxed, Release, SeqCst},
         fence,
@@ -117,7 +117,7 @@ mod loom_tests {
     use super::*;
     use crate::{
         Step,
-        sync::{AtomicU32, forgetting_wakes, futex_wait, futex_wake},
+        primitives::{AtomicU32, forgetting_wakes, futex_wait, futex_wake},
         wait::Wait,
     };
     use loom::thread;

@@ -1,6 +1,6 @@
 //! Wait entries: how a dormant operation is kicked.
 
-use crate::{Operation, Request, sync::Arc};
+use crate::{Operation, Request, primitives::Arc};
 use std::task::Waker;
 
 /// A sleeper that a kick makes look again.

@@ -4,7 +4,7 @@
 //! of it. The others sleep on a word of memory. A completion from elsewhere (a worker, the engine's
 //! driver) interrupts the poller through its queue.
 
-use crate::sync::{
+use crate::primitives::{
     Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence, futex_wait, futex_wake,

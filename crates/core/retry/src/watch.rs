@@ -1,6 +1,6 @@
 //! A watcher that looks after something periodically, and stops when there is nothing.
 
-use crate::sync::{
+use crate::primitives::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
     fence,
@@ -50,7 +50,7 @@ impl Watch {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::{
+    use crate::primitives::{
         Arc,
         Ordering::{Acquire, Release},
     };

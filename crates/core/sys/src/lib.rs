@@ -12,7 +12,7 @@
 //! inside   when handlers of the program run
 //! allocator   memory that has nothing to do with malloc
 //! timer, tty, pipe, socket: files without offsets
-//! sync     atomics, a mutex and a futex that models replace by loom's
+//! primitives  atomics, a mutex and a futex that models replace by loom's
 //! inspect  what this system allows        lazy     what is made at first use, unless that fails
 //! epoll, signalfd: waiting on many descriptors, for signals too
 //! sparse   holes and data of a file         lock     locks on bytes of an open file
@@ -47,6 +47,7 @@ pub mod mistake;
 pub mod mutex;
 pub mod pipe;
 pub mod poll;
+pub mod primitives;
 pub mod raw;
 #[cfg(miri)]
 mod raw_miri;
@@ -54,7 +55,6 @@ pub mod signal;
 pub mod signalfd;
 pub mod socket;
 pub mod sparse;
-pub mod sync;
 pub mod thread;
 pub mod time;
 pub mod timer;

@@ -1,4 +1,5 @@
-//! Locks of code that no model runs: those of parking_lot. What models run is in [`crate::sync`].
+//! Locks of code that no model runs: those of parking_lot. What models run is in
+//! [`crate::primitives`].
 //!
 //! A simulation has those of std: parking_lot's table of sleepers goes by addresses and by the
 //! clock, is the process's, and a run would depend on the runs before it. There another thread may

@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 use super::*;
-use crate::sync::SeqCst;
+use crate::primitives::SeqCst;
 use std::task::{Wake, Waker};
 
 /// Counts its kicks.

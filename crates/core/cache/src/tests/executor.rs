@@ -1,7 +1,7 @@
 //! A single-threaded executor: operations, kicks and completions in an order drawn from a seed.
 
 use crate::copy::User;
-use crate::sync::{Arc, AtomicU32, Relaxed};
+use crate::primitives::{Arc, AtomicU32, Relaxed};
 use crate::{Backing, Cache, CachedFile, ReadOperation, SyncLevel, SyncOperation, Target};
 use crate::{WriteOperation, cache::IoCounts};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};

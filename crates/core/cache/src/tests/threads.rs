@@ -1,7 +1,7 @@
 //! Look-ups on real processors, while pages move between files and frames.
 
 use super::executor::Random;
-use crate::sync::{Arc, AtomicU32, Relaxed};
+use crate::primitives::{Arc, AtomicU32, Relaxed};
 use crate::{Cache, FRAME_BYTES, FolioId, Mapping};
 
 const PAGES: u64 = 300;

@@ -3,7 +3,7 @@
 //! canaries forget one wake-up each.
 
 use super::*;
-use crate::sync::{AtomicBool, AtomicU32, Mutex, forgetting_wakes, futex_wait, futex_wake};
+use crate::primitives::{AtomicBool, AtomicU32, Mutex, forgetting_wakes, futex_wait, futex_wake};
 use loom::thread;
 use std::sync::Weak;
 

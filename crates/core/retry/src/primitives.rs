@@ -1,3 +1,3 @@
 //! The engine's switch between the real primitives and loom's.
 
-pub use nowait_sys::sync::*;
+pub use nowait_sys::primitives::*;
