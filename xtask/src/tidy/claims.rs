@@ -12,7 +12,7 @@ impl<'a> Claims<'a> {
         let rust = || sources.iter().filter(|source| source.is_rust());
         let mut makers = HashSet::new();
         // Those that use others too, however deep.
-        while rust().fold(false, |more, source| add_makers(source, &mut makers) || more) {}
+        while rust().any(|source| add_makers(source, &mut makers)) {}
         Claims(rust().map(|source| (source.path.as_str(), tests(source, &makers))).collect())
     }
 
