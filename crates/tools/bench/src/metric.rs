@@ -150,6 +150,11 @@ impl Metric {
         self.row().3
     }
 
+    /// Returns what stands behind a count where figures of several units share a column.
+    pub(crate) fn counted(self) -> &'static str {
+        if self.unit() == "1/s" { "/s" } else { "" }
+    }
+
     /// Finds a metric by its name in the JSON.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.name() == name)

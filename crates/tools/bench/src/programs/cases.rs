@@ -19,6 +19,8 @@ pub(crate) enum Load {
     Mariadb { flush: &'static str, threads: u32 },
     /// sysbench's own file test reads at random.
     SysbenchFiles { direct: bool },
+    /// thin_check reads the metadata of a pool.
+    Thin,
 }
 
 /// By which interface a program does its I/O.
@@ -230,7 +232,7 @@ fn mariadb_rows() -> Vec<Row> {
     ]
 }
 
-const SYSBENCH_WAYS: &[&str] = &[ITSELF, NOWAIT, NO_URING];
+const THREE_WAYS: &[&str] = &[ITSELF, NOWAIT, NO_URING];
 const SYSBENCH: &str = "sysbench fileio --file-io-mode=async: one thread keeps 64 reads of 16 KiB \
                         in flight on 4 files. Nothing of them is cached at first; blocks are \
                         drawn evenly, so some are read again. Its own latency is that of a call. \
@@ -240,8 +242,25 @@ fn sysbench(name: &'static str, title: &'static str, direct: bool) -> Row {
     let load = Load::SysbenchFiles { direct };
     let columns = &[Iops, LatencyUsP99, HeldUpUsMax, CpuUsPerOperation, HeldUpUsP99];
     let targets = vec![Target::at_least(Iops, NOWAIT, 0.98, ITSELF)];
-    let (about, ways, in_container) = (SYSBENCH, SYSBENCH_WAYS, false);
+    let (about, ways, in_container) = (SYSBENCH, THREE_WAYS, false);
     Row { name, title, about, load, columns, ways, in_container, targets }
+}
+
+const THIN: &str = "thin_check reads the metadata of a thin pool past the page cache, waiting for \
+                    nearly each block. An operation is a check, and p99 is its time. Held up is \
+                    its thread inside io_submit.";
+
+fn thin() -> Row {
+    Row {
+        name: "thin-check",
+        title: "thin_check of the thin-provisioning tools",
+        about: THIN,
+        load: Load::Thin,
+        columns: &[BytesPerS, LatencyUsP99, HeldUpUsMax, CpuUsPerOperation, HeldUpUsP99],
+        ways: THREE_WAYS,
+        in_container: false,
+        targets: vec![Target::at_least(BytesPerS, NOWAIT, 0.98, ITSELF)],
+    }
 }
 
 fn qemu_rows() -> Vec<Row> {
@@ -271,7 +290,7 @@ pub(crate) fn cases() -> Vec<case::Case<Job>> {
         sysbench("sysbench-buffered", "sysbench fileio reads buffered files", false),
         sysbench("sysbench-direct", "sysbench fileio reads with O_DIRECT", true),
     ];
-    let rows = [nixl_rows(), caio, qemu_rows(), mariadb_rows(), sysbench];
+    let rows = [nixl_rows(), caio, qemu_rows(), mariadb_rows(), sysbench, vec![thin()]];
     rows.into_iter().flatten().map(Row::into_case).collect()
 }
 

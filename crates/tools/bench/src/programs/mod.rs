@@ -23,6 +23,8 @@ mod qemu;
 mod run;
 mod suite;
 mod sysbench;
+mod thin;
 mod timer;
 
 pub(crate) use args::{ProgramsArgs, run_programs};
+pub(crate) use cases::itself;

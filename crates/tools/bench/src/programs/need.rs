@@ -36,6 +36,13 @@ pub(crate) fn lack(load: Load, python: &Path, install: bool) -> Option<Lack> {
             ],
             None,
         ),
+        Load::Thin => (
+            &[
+                ("thin_check", "thin-provisioning-tools"),
+                ("thin_restore", "thin-provisioning-tools"),
+            ],
+            None,
+        ),
         Load::SysbenchFiles { .. } => (&[("sysbench", "sysbench")], None),
     };
     let missing = programs.iter().find(|(name, _)| program(name).is_none());

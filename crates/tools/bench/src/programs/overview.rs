@@ -22,7 +22,10 @@ pub(crate) struct Skipped {
     pub(crate) install: String,
 }
 
-const HEADER: [&str; 7] =
+/// So many of a case's columns stand in the table, the first with its ratio.
+const COLUMNS: usize = 4;
+
+const HEADER: [&str; COLUMNS + 3] =
     ["case", "engine", "throughput", "× itself", "p99", "longest hold-up", "CPU per operation"];
 
 /// Prints the first four columns of every case, a way a row; what was skipped has its reason
@@ -34,13 +37,13 @@ pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
         for (index, name) in runs.names().enumerate() {
             let case = if index == 0 { results.case.name } else { "" };
             let shown = |metric: Metric| match runs.summary(name, metric) {
-                Some(summary) => right(a_second(metric, figure(metric, summary.median))),
+                Some(summary) => right(figure(metric, summary.median) + metric.counted()),
                 None => right("–"),
             };
             let ratio = runs.ratio((itself(name), columns[0]), (name, columns[0]));
             let ratio = ratio.map_or_else(|| "–".to_owned(), |it| units::digits(it.median));
             let mut row = vec![Cell::new(case), Cell::new(name), shown(columns[0]), right(ratio)];
-            row.extend(columns[1..4].iter().map(|metric| shown(*metric)));
+            row.extend(columns[1..COLUMNS].iter().map(|metric| shown(*metric)));
             table.add_row(row);
         }
     }
@@ -57,9 +60,9 @@ pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
     text + "\n"
 }
 
-/// Says what a count is of: in one column are figures of several units.
-fn a_second(metric: Metric, figure: String) -> String {
-    if metric.unit() == "1/s" { figure + "/s" } else { figure }
+/// Names the figures of a case that stand in the table, for the JSON.
+pub(crate) fn names(columns: &[Metric]) -> Vec<&'static str> {
+    columns[..COLUMNS].iter().map(|metric| metric.name()).collect()
 }
 
 #[cfg(test)]

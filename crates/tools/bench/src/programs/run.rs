@@ -10,6 +10,7 @@ use super::need;
 use super::python;
 use super::qemu;
 use super::sysbench;
+use super::thin;
 use super::timer::Timer;
 use crate::error::{BenchError, Result};
 use crate::launch;
@@ -63,6 +64,7 @@ impl Run<'_> {
             }
             Load::Mariadb { flush, threads } => mariadb::run(self, flush, threads),
             Load::SysbenchFiles { direct } => sysbench::fileio(self, direct),
+            Load::Thin => thin::run(self),
         }
     }
 
@@ -118,6 +120,7 @@ pub(crate) fn prepare(
         }
         Load::Mariadb { .. } => mariadb::prepare(tools, size_bytes),
         Load::SysbenchFiles { .. } => sysbench::prepare_files(tools, size_bytes),
+        Load::Thin => thin::prepare(tools, size_bytes),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  Document ─┬─ facts    the machine, notes, targets
+//!         ├─ overview all cases as one table, where the file has one
 //!         ├─ case     a case that was measured        ◄── plot
 //!         ├─ sizes    cases of several block sizes    ◄── plot
 //!         ├─ paper    a source's table, simulated     ◄── plot
@@ -14,6 +15,7 @@
 mod case;
 mod compare;
 mod facts;
+mod overview;
 mod paper;
 mod sizes;
 mod words;
@@ -56,6 +58,7 @@ pub(super) fn page(saved: &Document) -> String {
     let mut body = format!("<h1>{}</h1>\n", escape(title));
     let _ = writeln!(body, "<p>{}</p>", escape(words::introduction(saved)));
     body += &facts::host(saved);
+    body += &overview::table(saved);
     body += &facts::notes(saved);
     body += &facts::targets(saved);
     body += &sizes::sections(saved);
