@@ -12,7 +12,7 @@
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
 use crate::{plain_calls, process::Process};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
 use nowait::Context;
 use nowait_sys::{
     Errno, futex, inside,
@@ -36,9 +36,11 @@ pub(crate) struct ProcessEnd {
     threads: AtomicU32,
     /// By exit(3): its main function may have returned.
     is_ending: AtomicBool,
-    /// Nothing is accepted any more.
-    has_ended: AtomicBool,
 }
+
+/// The number of the process that has ended by exit(3), perhaps before its first request: it
+/// accepts nothing any more. A forked child has another.
+static ENDED: AtomicI32 = AtomicI32::new(0);
 
 impl Process {
     /// Tells whether the process ends or becomes another program: what completes now is not
@@ -72,7 +74,7 @@ impl Process {
     fn wait_until_it_stays(&self) -> Result<(), Errno> {
         loop {
             let leaving = self.leaving.threads.load(SeqCst);
-            if self.leaving.has_ended.load(SeqCst) {
+            if self.has_ended() {
                 return Err(Errno::INVAL);
             }
             if leaving == 0 {
@@ -158,7 +160,7 @@ pub fn reserve(context: &Context, count: usize) -> Result<usize, Errno> {
 
 impl Process {
     fn has_ended(&self) -> bool {
-        self.leaving.has_ended.load(SeqCst)
+        ENDED.load(SeqCst) == self.pid()
     }
 }
 
@@ -189,14 +191,19 @@ pub fn leave(is_interrupted: bool) {
 
 /// Runs when the process ends by exit(3), or by the return of its main function.
 pub fn at_exit() {
+    let pid = nowait_sys::thread::process_id();
+    if Process::existing().is_none() {
+        // What another thread submits first from here on would not be waited for.
+        ENDED.store(pid, SeqCst);
+    }
     if let Some(process) = Process::existing() {
-        if process.pid() == nowait_sys::thread::process_id() {
+        if process.pid() == pid {
             process.leaving.is_ending.store(true, SeqCst);
             process.leaves();
             process.settle(false);
             plain_calls::settle_all();
             process.report();
-            process.leaving.has_ended.store(true, SeqCst);
+            ENDED.store(pid, SeqCst);
             process.stays();
         }
     } else if std::env::var_os("NOWAIT_REPORT").is_some() {

@@ -85,6 +85,10 @@ impl Setup {
             1 => simulated_leave(),
             _ => drop(simulated_settle()),
         });
+        if way == 0 {
+            // What else the program has registered goes on for a while, and so do the others.
+            (0..prng.index(20)).for_each(|_| std::thread::yield_now());
+        }
         self.judge_end();
         process::exit()
     }
@@ -158,7 +162,9 @@ pub(crate) fn program(seed: u64) {
             thread.spawn(move || act(setup, fork, number)).unwrap()
         })
         .collect();
-    let after = Duration::from_nanos(prng.below(40_000_000));
+    // While threads submit, or when they wait for slow transfers.
+    let after_max = [40_000_000, 1_000_000, 100_000][prng.index(3)];
+    let after = Duration::from_nanos(prng.below(after_max));
     if prng.chance(600_000) && step(|| format!("end the process after {after:?}")) {
         std::thread::park_timeout(after);
         setup.end_process(&mut prng);
