@@ -85,6 +85,14 @@ impl Prng {
         if off { 0 } else { ppm_max >> bits }
     }
 
+    /// Makes weights of kinds those of a swarm, see [`Prng::swarm_ppm`]: a third becomes 0, the
+    /// others up to four times as large.
+    pub fn swarm(&mut self, weights: &mut [u32]) {
+        for weight in weights {
+            *weight = if self.chance(350_000) { 0 } else { *weight << self.index(3) };
+        }
+    }
+
     /// Puts `items` into a drawn order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
@@ -147,6 +155,15 @@ mod tests {
         let mut prng = Prng::new(3);
         let off = (0..1000).filter(|_| prng.swarm_ppm(1000) == 0).count();
         assert!((450..550).contains(&off), "{off}");
+    }
+
+    #[test]
+    fn a_swarm_has_some_kinds_off_and_others_more_often() {
+        let mut weights = [3; 3_000];
+        Prng::new(5).swarm(&mut weights);
+        let times = |weight| weights.iter().filter(|it| **it == weight).count();
+        assert!((950..1_150).contains(&times(0)), "{}", times(0));
+        assert!([3, 6, 12].into_iter().all(|it| times(it) > 500));
     }
 
     #[test]

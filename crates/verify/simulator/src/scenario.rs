@@ -111,10 +111,7 @@ impl Scenario {
         };
         let len_max = lens[prng.index(lens.len())].min(span);
         let mut weights = WEIGHTS;
-        for weight in &mut weights[2..] {
-            // Some off, the others at wild rates.
-            *weight = if prng.chance(350_000) { 0 } else { *weight << prng.index(3) };
-        }
+        prng.swarm(&mut weights[2..]);
         let swap = prng.index(3);
         (weights[0], weights[1]) = (weights[0] << swap, weights[1] << prng.index(3));
         if profile == Profile::Storm {

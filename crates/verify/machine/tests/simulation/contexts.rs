@@ -4,7 +4,7 @@
 //! Each request that was accepted ends once: by an event, or with the context. When the context is
 //! gone, what was written is in the file.
 
-use crate::spawn;
+use crate::{spawn, swarm};
 use nowait_block::Segments;
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode, UserFile,
@@ -34,9 +34,9 @@ const POLLIN: u16 = 1;
 /// More looks for events are a request that does not end.
 const ROUNDS_MAX: u64 = 3_000;
 
-/// What is asked for, and how often.
+/// What is asked for, and how often on average.
 const KINDS: [(Kind, u32); 4] =
-    [(Kind::Poll(POLLIN), 1), (Kind::Fsync, 1), (Kind::Read, 2), (Kind::Write, 4)];
+    [(Kind::Write, 4), (Kind::Read, 2), (Kind::Fsync, 1), (Kind::Poll(POLLIN), 1)];
 
 /// A request: its memory, and how often it has ended.
 struct Request {
@@ -61,6 +61,8 @@ struct Program {
     next_block: AtomicU64,
     submitters: AtomicU64,
     destroyed: AtomicBool,
+    /// How often each of `KINDS` is drawn.
+    weights: [u32; KINDS.len()],
 }
 
 impl Program {
@@ -69,11 +71,11 @@ impl Program {
     }
 
     /// Draws requests, each with what else is drawn for it.
-    fn draw_kinds(prng: &mut Prng) -> Vec<(Kind, Prng)> {
+    fn draw_kinds(&self, prng: &mut Prng) -> Vec<(Kind, Prng)> {
         let count = 1 + prng.index(6);
         let drawn = (0..count).map(|_| {
             let mut prng = prng.fork();
-            (KINDS[prng.weighted(&KINDS.map(|(_, weight)| weight))].0, prng)
+            (KINDS[prng.weighted(&self.weights)].0, prng)
         });
         drawn.filter(|(kind, _)| step(|| format!("submit {kind:?}"))).collect()
     }
@@ -106,7 +108,7 @@ impl Program {
     fn submit(&self, mut prng: Prng) {
         let flags = O_RDWR | if self.direct { O_DIRECT } else { 0 };
         let file = inspect::open(c"/file", flags, 0).unwrap();
-        let drawn = Program::draw_kinds(&mut prng);
+        let drawn = self.draw_kinds(&mut prng);
         let granted = match drawn.len() {
             0 => None,
             count => self.context.io().reserve(count).ok(),
@@ -218,7 +220,7 @@ impl Program {
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xc0);
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
-    let backend = backends[prng.index(3)];
+    let backend = backends[prng.weighted(&[1, 2, 1])];
     let submit = [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload][prng.index(3)];
     let config = Config { backend, submit, cache_bytes: 1 << 20, ..Config::default() };
     let engine = Engine::on_machine(config, "simulated".to_owned()).unwrap();
@@ -233,7 +235,7 @@ pub(crate) fn program(seed: u64) {
     let program = Arc::new(Program {
         context: Context::new(&engine, 1, 16).unwrap(),
         counter: EventFd::new().unwrap(),
-        direct: prng.chance(500_000),
+        direct: prng.chance(700_000),
         cancels: seed.is_multiple_of(4),
         kept: gives_up.then(Mutex::default),
         asked: Mutex::default(),
@@ -241,6 +243,7 @@ pub(crate) fn program(seed: u64) {
         next_block: AtomicU64::new(0),
         submitters: AtomicU64::new(submitters),
         destroyed: AtomicBool::new(false),
+        weights: swarm(&KINDS, &mut prng),
     });
     let holds_up = prng.chance(300_000);
     let mut threads = Vec::new();

@@ -4,7 +4,7 @@
 //! faces' own way to the engine. At a time that the seed draws a thread ends it, by exit(3), by
 //! `_exit`, or by exec; then all that was accepted is done, whatever the other threads are about.
 
-use crate::{accepted::Accepted, libaio, model::PAGE, posix};
+use crate::{accepted::Accepted, libaio, model::PAGE, posix, swarm};
 use nowait_libaio::exports;
 use nowait_machine::{note, process, step};
 use nowait_sim::Prng;
@@ -42,6 +42,9 @@ pub(crate) struct Setup {
     exits: AtomicBool,
     /// How often an open is direct; if ever, requests that overlap may end in any order.
     direct_ppm: u32,
+    /// How often threads do each kind of what they can do.
+    pub(crate) posix_weights: [u32; posix::KINDS.len()],
+    pub(crate) libaio_weights: [u32; libaio::KINDS.len()],
 }
 
 impl Setup {
@@ -150,6 +153,8 @@ pub(crate) fn program(seed: u64) {
         is_limited: !requests_max.is_empty(),
         exits: AtomicBool::new(false),
         direct_ppm,
+        posix_weights: swarm(&posix::KINDS, &mut prng),
+        libaio_weights: swarm(&libaio::KINDS, &mut prng),
     });
     let threads: Vec<_> = (0..actors)
         .map(|number| {

@@ -6,7 +6,7 @@
 //! thread that truncates. In the end the file is what was written last.
 use crate::{
     model::{LossesReported, Model, PAGE, Promise},
-    spawn,
+    spawn, swarm,
 };
 use futures_lite::future::{self, block_on};
 use nowait::{
@@ -38,6 +38,8 @@ struct Setup {
     faulty: bool,
     /// What is lost when the power fails.
     power: Faults,
+    /// How often each of `KINDS` is drawn.
+    weights: [u32; KINDS.len()],
 }
 
 impl Setup {
@@ -57,7 +59,8 @@ impl Setup {
             false => vec![all[prng.index(3)]],
         };
         let (faulty, power) = (prng.chance(300_000), Faults::swarm(prng));
-        Setup { nowait, model: Model::new(PAGES), modes, first, faulty, power }
+        let weights = swarm(&KINDS, prng);
+        Setup { nowait, model: Model::new(PAGES), modes, first, faulty, power, weights }
     }
 
     /// Judges what would be left if the power failed now.
@@ -106,7 +109,7 @@ enum Kind {
     Future,
 }
 
-/// All kinds, and how often each is drawn.
+/// All kinds, and how often each is drawn on average.
 const KINDS: [(Kind, u32); 11] = [
     (Kind::Write, 2),
     (Kind::Read, 2),
@@ -159,7 +162,7 @@ impl Actor {
     fn work(&mut self) {
         self.prng = self.source.fork();
         let page = self.page_of_own();
-        let (kind, _) = KINDS[self.prng.weighted(&KINDS.map(|(_, weight)| weight))];
+        let (kind, _) = KINDS[self.prng.weighted(&self.setup.weights)];
         if !step(|| format!("{kind:?}, page {page}, {}", described(&self.file))) {
             return;
         }

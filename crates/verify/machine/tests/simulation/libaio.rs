@@ -53,6 +53,19 @@ pub(crate) fn act(setup: Arc<Setup>, mut prng: Prng, number: u64) {
     actor.finish();
 }
 
+/// What a step is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Submit,
+    Take,
+    Cancel,
+    Exec,
+}
+
+/// All kinds, and how often each is drawn on average.
+pub(crate) const KINDS: [(Kind, u32); 4] =
+    [(Kind::Submit, 4), (Kind::Take, 2), (Kind::Cancel, 1), (Kind::Exec, 1)];
+
 /// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
@@ -71,15 +84,15 @@ struct Actor {
 impl Actor {
     fn step(&mut self) {
         self.prng = self.source.fork();
-        let kind = self.prng.index(8);
-        if !step(|| format!("kind {kind}, {} in flight", self.in_flight.len())) {
+        let (kind, _) = KINDS[self.prng.weighted(&self.setup.libaio_weights)];
+        if !step(|| format!("{kind:?}, {} in flight", self.in_flight.len())) {
             return;
         }
         match kind {
-            0..=3 if self.in_flight.len() < IN_FLIGHT_MAX => self.submit(),
-            4 => self.cancel(),
-            5 if self.prng.chance(200_000) => self.setup.fail_to_exec(),
-            _ => self.take(),
+            Kind::Submit if self.in_flight.len() < IN_FLIGHT_MAX => self.submit(),
+            Kind::Cancel => self.cancel(),
+            Kind::Exec if self.prng.chance(200_000) => self.setup.fail_to_exec(),
+            Kind::Submit | Kind::Exec | Kind::Take => self.take(),
         }
     }
 

@@ -14,6 +14,7 @@ mod nbd;
 mod posix;
 
 use nowait_machine::{Failure, Report, explain, process};
+use nowait_sim::Prng;
 use std::{
     process::Command,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -36,6 +37,16 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
 /// Starts a thread of a program: what fails names it.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).expect("threads can be had")
+}
+
+/// Draws how often a run does each kind of what it can do, of which it always does the first.
+pub(crate) fn swarm<K: Copy, const COUNT: usize>(
+    kinds: &[(K, u32); COUNT],
+    prng: &mut Prng,
+) -> [u32; COUNT] {
+    let mut weights = kinds.map(|(_, weight)| weight);
+    prng.swarm(&mut weights[1..]);
+    weights
 }
 
 /// Runs a seed; one that fails is made smaller first.

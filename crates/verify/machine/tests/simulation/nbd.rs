@@ -8,7 +8,7 @@
 mod client;
 mod history;
 
-use crate::spawn;
+use crate::{spawn, swarm};
 use client::{Agreed, Answer, Header};
 use history::{CELL, Deed, History};
 use nowait::{BackendChoice, Nowait, SubmitMode};
@@ -45,6 +45,8 @@ struct Setup {
     faulty: bool,
     /// What is lost when the power fails.
     power: Faults,
+    /// How often each of `KINDS` is drawn.
+    weights: [u32; KINDS.len()],
 }
 
 /// A request without an answer.
@@ -116,7 +118,7 @@ impl Link {
     }
 
     fn ask(&self, prng: &mut Prng) -> std::io::Result<()> {
-        let (deed, command, flags) = draw_request(self.agreed, prng);
+        let (deed, command, flags) = draw_request(self.agreed, &self.setup.weights, prng);
         let cells = if deed == Deed::Flush { 0..0 } else { draw_cells(prng) };
         if !step(|| format!("{deed:?} {cells:?}, flags {flags:#x}")) {
             return Ok(());
@@ -182,19 +184,30 @@ impl Link {
     }
 }
 
-fn draw_request(agreed: Agreed, prng: &mut Prng) -> (Deed, u16, u16) {
+/// What is asked for, and how often on average.
+const KINDS: [(u16, u32); 7] = [
+    (client::WRITE, 35),
+    (client::READ, 25),
+    (client::FLUSH, 12),
+    (client::WRITE_ZEROES, 10),
+    (client::TRIM, 5),
+    (client::BLOCK_STATUS, 5),
+    (client::CACHE, 5),
+];
+
+fn draw_request(agreed: Agreed, weights: &[u32], prng: &mut Prng) -> (Deed, u16, u16) {
     let fua = if prng.chance(250_000) { client::FUA } else { 0 };
-    match prng.weighted(&[35, 25, 12, 10, 5, 5, 5]) {
-        0 => (Deed::Write, client::WRITE, fua),
-        2 => (Deed::Flush, client::FLUSH, 0),
-        3 => {
+    match KINDS[prng.weighted(weights)].0 {
+        client::WRITE => (Deed::Write, client::WRITE, fua),
+        client::FLUSH => (Deed::Flush, client::FLUSH, 0),
+        client::WRITE_ZEROES => {
             let no_hole = if prng.chance(500_000) { client::NO_HOLE } else { 0 };
             let fast = if prng.chance(300_000) { client::FAST_ZERO } else { 0 };
             (Deed::Zero, client::WRITE_ZEROES, fua | no_hole | fast)
         }
-        4 => (Deed::Trim, client::TRIM, fua),
-        5 if agreed.allocation => (Deed::Look, client::BLOCK_STATUS, 0),
-        6 if agreed.caches => (Deed::Look, client::CACHE, 0),
+        client::TRIM => (Deed::Trim, client::TRIM, fua),
+        client::BLOCK_STATUS if agreed.allocation => (Deed::Look, client::BLOCK_STATUS, 0),
+        client::CACHE if agreed.caches => (Deed::Look, client::CACHE, 0),
         _ => (Deed::Look, client::READ, 0),
     }
 }
@@ -283,7 +296,8 @@ pub(crate) fn program(seed: u64) {
     let faulty = prng.chance(300_000);
     let history = History::new(CELLS, faulty);
     let (stopped, power) = (AtomicU64::new(0), Faults::swarm(&mut prng));
-    let setup = Arc::new(Setup { history, stopped, faulty, power });
+    let weights = swarm(&KINDS, &mut prng);
+    let setup = Arc::new(Setup { history, stopped, faulty, power, weights });
     let mut server = Server::start(&nowait, vec![Arc::new(image)], &config(&mut prng)).unwrap();
     if faulty {
         let faults = faults(&mut prng);

@@ -131,6 +131,31 @@ impl Request {
     }
 }
 
+/// What a step is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Start,
+    List,
+    ListAndWait,
+    Suspend,
+    Cancel,
+    Exec,
+    Reopen,
+    Reap,
+}
+
+/// All kinds, and how often each is drawn on average.
+pub(crate) const KINDS: [(Kind, u32); 8] = [
+    (Kind::Start, 4),
+    (Kind::List, 1),
+    (Kind::ListAndWait, 1),
+    (Kind::Suspend, 2),
+    (Kind::Cancel, 1),
+    (Kind::Exec, 1),
+    (Kind::Reopen, 1),
+    (Kind::Reap, 1),
+];
+
 /// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
@@ -166,19 +191,19 @@ impl Actor {
 
     fn step(&mut self) {
         self.prng = self.source.fork();
-        let kind = self.prng.index(12);
-        if !step(|| format!("kind {kind}, {} in flight", self.in_flight.len())) {
+        let (kind, _) = KINDS[self.prng.weighted(&self.setup.posix_weights)];
+        if !step(|| format!("{kind:?}, {} in flight", self.in_flight.len())) {
             return;
         }
         match kind {
-            0..=3 => self.start(),
-            4 => self.list(LIO_NOWAIT),
-            5 => self.list(LIO_WAIT),
-            6 | 7 => self.suspend(),
-            8 => self.cancel(),
-            9 if self.prng.chance(200_000) => self.setup.fail_to_exec(),
-            10 if self.in_flight.is_empty() => self.reopen(),
-            _ => self.reap(),
+            Kind::Start => self.start(),
+            Kind::List => self.list(LIO_NOWAIT),
+            Kind::ListAndWait => self.list(LIO_WAIT),
+            Kind::Suspend => self.suspend(),
+            Kind::Cancel => self.cancel(),
+            Kind::Exec if self.prng.chance(200_000) => self.setup.fail_to_exec(),
+            Kind::Reopen if self.in_flight.is_empty() => self.reopen(),
+            Kind::Exec | Kind::Reopen | Kind::Reap => self.reap(),
         }
     }
 
