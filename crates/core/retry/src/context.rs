@@ -414,7 +414,10 @@ impl IoContext {
     ) -> Result<(), Errno> {
         let polling = Polling(self);
         let waiter = self.waiters.add(need, true, None);
-        let outcome = if is_over() { Ok(()) } else { pump.wait(need, deadline) };
+        // What has come from elsewhere since this thread counted has interrupted no poller: it is
+        // not waited for. From now on it does.
+        let missing = need.saturating_sub(self.ring.unread()).max(1);
+        let outcome = if is_over() { Ok(()) } else { pump.wait(missing, deadline) };
         // Off the list before running anything: the events are for this thread, which is awake.
         self.waiters.remove(&waiter);
         pump.run();

@@ -25,8 +25,6 @@ struct Own {
     state: Mutex<State>,
     /// Changes when a request ended, and when the poller is interrupted.
     word: AtomicU32,
-    /// The change that the poller has seen last.
-    heard: AtomicU32,
 }
 
 #[derive(Default)]
@@ -35,6 +33,7 @@ struct State {
     ended: usize,
     /// How many ended that belong to no request.
     pages: usize,
+    is_interrupted: bool,
 }
 
 impl Own {
@@ -79,11 +78,16 @@ impl Pump for Handle {
     }
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
-        if need > 0 {
-            let _ = futex_wait(&self.own.word, self.own.heard.load(SeqCst), deadline);
+        loop {
+            let heard = self.own.word.load(SeqCst);
+            let mut state = self.own.state.lock();
+            let is_interrupted = core::mem::take(&mut state.is_interrupted);
+            if is_interrupted || state.pages > 0 || state.ended >= need {
+                return Ok(());
+            }
+            drop(state);
+            let _ = futex_wait(&self.own.word, heard, deadline);
         }
-        self.own.heard.store(self.own.word.load(SeqCst), SeqCst);
-        Ok(())
     }
 
     fn run(&self) {
@@ -96,6 +100,7 @@ impl Pump for Handle {
     }
 
     fn interrupt(&self) {
+        self.own.state.lock().is_interrupted = true;
         self.own.rouse();
     }
 }
@@ -153,6 +158,22 @@ fn loom_the_leader_hears_of_an_event_from_elsewhere() {
 #[should_panic(expected = "deadlock")]
 fn loom_canary_a_leader_that_is_not_interrupted() {
     an_event_from_elsewhere(|context| forgetting_wakes(|| context.complete(event(2))));
+}
+
+#[test]
+fn loom_a_poller_waits_in_its_queue_only_for_what_has_not_come_from_elsewhere() {
+    loom::model(|| {
+        let context = context();
+        context.reserve(2).unwrap();
+        let own = Own::of(&context, 1);
+        let device = context.clone();
+        let device = thread::spawn(move || {
+            device.complete(event(2));
+            own.end(1);
+        });
+        assert_eq!(take(&context, 2, 2), Ok(2));
+        device.join().unwrap();
+    });
 }
 
 /// One caller polls, takes an event that came from elsewhere and leaves. Another waits for what is
