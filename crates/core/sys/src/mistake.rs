@@ -53,11 +53,15 @@ pub enum Mistake {
     ShareParts,
     /// A server answers a write that is to be durable when it is written.
     AnswerEarly,
+    /// A sync of a file ends as it is submitted.
+    SyncAtOnce,
+    /// A sync does not wait for the writes that were submitted before it.
+    SyncPasses,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 23] = [
+    pub const ALL: [Mistake; 25] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -81,6 +85,8 @@ impl Mistake {
         Mistake::CleanTooEarly,
         Mistake::ShareParts,
         Mistake::AnswerEarly,
+        Mistake::SyncAtOnce,
+        Mistake::SyncPasses,
     ];
 }
 

@@ -256,7 +256,8 @@ impl World {
         }
     }
 
-    fn hang(&mut self) {
+    /// Returns which threads sleep, and where.
+    fn sleepers(&self) -> String {
         let asleep = |thread: &Thread| match thread.state {
             State::Asleep { key, .. } => {
                 Some(format!("  {} in {} for {key:?}", thread.name, thread.call))
@@ -264,7 +265,11 @@ impl World {
             _ => None,
         };
         let threads: Vec<String> = self.threads.iter().filter_map(asleep).collect();
-        self.fail(format!("hangs: nothing will happen, and these sleep\n{}", threads.join("\n")));
+        threads.join("\n")
+    }
+
+    fn hang(&mut self) {
+        self.fail(format!("hangs: nothing will happen, and these sleep\n{}", self.sleepers()));
     }
 }
 
@@ -505,7 +510,8 @@ impl Machine {
         cpu.now += cost;
         cpu.threads[id].call = name;
         if cpu.report.calls > CALLS_MAX {
-            cpu.fail("runs in circles: too many system calls".to_owned());
+            let sleepers = cpu.sleepers();
+            cpu.fail(format!("runs in circles: too many system calls; these sleep\n{sleepers}"));
             cpu.stop();
         }
         let switch = cpu.rates.switch;

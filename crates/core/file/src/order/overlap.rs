@@ -86,6 +86,7 @@ impl Entry {
         let overlap = self.range.start < range.end && range.start < self.range.end;
         overlap
             && !mistake::makes(Mistake::NoOrder)
+            && !(access == Access::Sync && mistake::makes(Mistake::SyncPasses))
             && matches!((self.access, access), (Access::Write, _) | (Access::Read, Access::Write))
     }
 

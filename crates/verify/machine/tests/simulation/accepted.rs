@@ -1,5 +1,5 @@
 //! What the pages of a file may hold where requests take effect in the order of their submission,
-//! and what was accepted is done.
+//! and what was accepted is done; what is left of them when the power fails.
 
 use crate::model::{PAGE, judge};
 use nowait_sys::aligned::AlignedBuffer;
@@ -24,6 +24,8 @@ pub(crate) enum Known {
 /// Contents of a page, in the order in which they were submitted: a stamp, 0 for zeroes.
 struct Page {
     versions: Vec<(u64, Known)>,
+    /// None before this one may be left after a power cut.
+    durable: usize,
 }
 
 impl Page {
@@ -54,6 +56,10 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version(u64, usize);
 
+/// What a sync promises if it succeeds: all pages up to these versions.
+#[derive(Debug)]
+pub(crate) struct Promise(Vec<usize>);
+
 /// What a read may find: versions of each page.
 #[derive(Debug)]
 pub(crate) struct Legal {
@@ -65,7 +71,7 @@ pub(crate) struct Legal {
 
 impl Accepted {
     pub(crate) fn new(pages: u64) -> Accepted {
-        let page = || Page { versions: vec![(0, Known::Ended)] };
+        let page = || Page { versions: vec![(0, Known::Ended)], durable: 0 };
         Accepted(Mutex::new(State { pages: (0..pages).map(|_| page()).collect(), next: 1 }))
     }
 
@@ -90,6 +96,30 @@ impl Accepted {
     /// Says what is known of a write now.
     pub(crate) fn learn(&self, Version(page, version): Version, known: Known) {
         self.lock().pages[page as usize].versions[version].1 = known;
+    }
+
+    /// A write has ended in a way that makes it durable.
+    pub(crate) fn is_durable(&self, Version(page, version): Version) {
+        let mut state = self.lock();
+        let durable = &mut state.pages[page as usize].durable;
+        *durable = version.max(*durable);
+    }
+
+    /// A sync is about to be submitted. It is about the writes that have ended by then, or
+    /// `in_order` about those that were accepted.
+    pub(crate) fn begin_sync(&self, in_order: bool) -> Promise {
+        let is_known = |known| if in_order { is_certain(known) } else { known == Known::Ended };
+        let state = self.lock();
+        Promise(state.pages.iter().map(|page| page.last(page.newest(), is_known)).collect())
+    }
+
+    /// It has succeeded. One that has failed, or was cancelled, promises nothing.
+    pub(crate) fn end_sync(&self, promise: &Promise) {
+        let mut state = self.lock();
+        for (page, version) in state.pages.iter_mut().zip(&promise.0) {
+            // What was accepted may have been asked to end meanwhile.
+            page.durable = page.last(*version, is_certain).max(page.durable);
+        }
     }
 
     /// A read of some pages is about to be submitted. `own`: the pages that only its thread writes,
@@ -126,6 +156,17 @@ impl Accepted {
             let page = &state.pages[number];
             let first = page.last(page.newest(), is_certain);
             judge(number as u64, found, &stamps(&page.versions[first..]));
+        }
+    }
+
+    /// Judges what is left of the file when the power fails.
+    pub(crate) fn judge_left(&self, mut bytes: Vec<u8>) {
+        let state = self.lock();
+        // Its size is durable with the first sync, and zeroes are what it begins with.
+        bytes.resize(state.pages.len() * PAGE as usize, 0);
+        for (number, found) in bytes.chunks(PAGE as usize).enumerate() {
+            let page = &state.pages[number];
+            judge(number as u64, found, &stamps(&page.versions[page.durable..]));
         }
     }
 }

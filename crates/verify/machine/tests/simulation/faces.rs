@@ -3,11 +3,12 @@
 //! A run is a process of its own, as a program starts it: with what the environment says, by the
 //! faces' own way to the engine. At a time that the seed draws a thread ends it, by exit(3), by
 //! `_exit`, or by exec; then all that was accepted is done, whatever the other threads are about.
+//! If the power fails, then or before, what syncs and synchronous writes have promised is left.
 
 use crate::{accepted::Accepted, libaio, model::PAGE, posix, swarm};
 use nowait_libaio::exports;
 use nowait_machine::{note, process, step};
-use nowait_sim::Prng;
+use nowait_sim::{Faults, Prng};
 use nowait_sys::{Fd, inspect};
 use std::{
     ffi::CStr,
@@ -30,6 +31,7 @@ pub(crate) const OWN_PAGES: u64 = 6;
 const PATH: &CStr = c"/file";
 const O_RDWR: i32 = 2;
 const O_CREAT: i32 = 0o100;
+const O_DSYNC: i32 = 0o10000;
 const O_DIRECT: i32 = 0o40000;
 
 /// What the threads of a run share.
@@ -45,6 +47,15 @@ pub(crate) struct Setup {
     /// How often threads do each kind of what they can do.
     pub(crate) posix_weights: [u32; posix::KINDS.len()],
     pub(crate) libaio_weights: [u32; libaio::KINDS.len()],
+    /// What is lost when the power fails.
+    power: Faults,
+}
+
+/// An open of the file.
+pub(crate) struct Opened {
+    pub(crate) fd: Fd,
+    /// Its writes are durable when they end.
+    pub(crate) durable: bool,
 }
 
 impl Setup {
@@ -63,10 +74,18 @@ impl Setup {
         self.exits.load(SeqCst)
     }
 
-    /// Opens the file, directly or not.
-    pub(crate) fn open(&self, prng: &mut Prng) -> Fd {
-        let flags = if prng.chance(self.direct_ppm) { O_DIRECT } else { 0 };
-        inspect::open(PATH, O_RDWR | flags, 0).unwrap()
+    /// Opens the file, directly or not, for synchronous writes or not.
+    pub(crate) fn open(&self, prng: &mut Prng) -> Opened {
+        let direct = if prng.chance(self.direct_ppm) { O_DIRECT } else { 0 };
+        let durable = prng.chance(150_000);
+        let flags = O_RDWR | direct | if durable { O_DSYNC } else { 0 };
+        Opened { fd: inspect::open(PATH, flags, 0).unwrap(), durable }
+    }
+
+    /// Judges what would be left if the power failed now.
+    pub(crate) fn judge_cut(&self) {
+        let path = PATH.to_str().expect("plain letters");
+        self.model.judge_left(nowait_machine::left_after_cut(path, &self.power));
     }
 
     /// Becomes another program, which fails: all goes on.
@@ -96,10 +115,11 @@ impl Setup {
         process::exit()
     }
 
-    /// Judges what is done, while no other thread goes on.
+    /// Judges what is done, and what would be left, while no other thread goes on.
     fn judge_end(&self) {
         let path = PATH.to_str().expect("plain letters");
         self.model.judge_done(&process::contents(path));
+        self.judge_cut();
     }
 }
 
@@ -155,6 +175,7 @@ pub(crate) fn program(seed: u64) {
         direct_ppm,
         posix_weights: swarm(&posix::KINDS, &mut prng),
         libaio_weights: swarm(&libaio::KINDS, &mut prng),
+        power: Faults::swarm(&mut prng),
     });
     let threads: Vec<_> = (0..actors)
         .map(|number| {

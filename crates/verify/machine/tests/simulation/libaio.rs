@@ -2,8 +2,8 @@
 //! event, or ends with the context.
 
 use crate::{
-    accepted::{Known, Legal, Version},
-    faces::{OWN_PAGES, Setup, waits},
+    accepted::{Known, Legal, Promise, Version},
+    faces::{OWN_PAGES, Opened, Setup, waits},
     model::PAGE,
 };
 use nowait_libaio::exports as libaio;
@@ -20,12 +20,13 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 const STEPS: usize = 20;
 const IN_FLIGHT_MAX: usize = 8;
 const POLLIN: u64 = 1;
+const RWF_DSYNC: u32 = 2;
 
 #[derive(Debug)]
 enum What {
     Read(Legal),
     Write(Version),
-    Sync,
+    Sync(Promise),
     Poll,
 }
 
@@ -74,7 +75,7 @@ struct Actor {
     /// The step's.
     prng: Prng,
     context: usize,
-    file: Fd,
+    file: Opened,
     pipe: (Fd, Fd),
     own: Range<u64>,
     in_flight: BTreeMap<u64, Request>,
@@ -125,7 +126,10 @@ impl Actor {
                         return (What::Read(legal), memory(pages.end - pages.start), pages);
                     }
                 }
-                7 => return (What::Sync, memory(0), 0..0),
+                7 => {
+                    let promise = self.setup.model.begin_sync(self.setup.is_ordered());
+                    return (What::Sync(promise), memory(0), 0..0);
+                }
                 _ => return (What::Poll, memory(0), 0..0),
             }
         }
@@ -134,15 +138,16 @@ impl Actor {
     fn draw(&mut self, drawn: &[Request]) -> Request {
         let (what, mut memory, pages) = self.draw_what(drawn);
         let (opcode, fd, buf) = match what {
-            What::Read(_) => (cmd::PREAD, &self.file, memory.as_mut_ptr() as u64),
-            What::Write(_) => (cmd::PWRITE, &self.file, memory.as_mut_ptr() as u64),
-            What::Sync => (cmd::FSYNC, &self.file, 0),
+            What::Read(_) => (cmd::PREAD, &self.file.fd, memory.as_mut_ptr() as u64),
+            What::Write(_) => (cmd::PWRITE, &self.file.fd, memory.as_mut_ptr() as u64),
+            What::Sync(_) => ([cmd::FSYNC, cmd::FDSYNC][self.prng.index(2)], &self.file.fd, 0),
             What::Poll => (cmd::POLL, &self.pipe.0, POLLIN),
         };
+        let durable = matches!(what, What::Write(_)) && self.prng.chance(150_000);
         let iocb = Box::new(Iocb {
             data: self.next,
             key: 0,
-            rw_flags: 0,
+            rw_flags: if durable { RWF_DSYNC } else { 0 },
             opcode,
             reqprio: 0,
             fildes: fd.raw() as u32,
@@ -165,7 +170,8 @@ impl Actor {
         let iocbs: Vec<usize> = requests.iter().map(|it| (&raw const *it.iocb) as usize).collect();
         let (list, count) = (iocbs.as_ptr() as usize, iocbs.len());
         let accepted = libaio::nowait_io_submit(self.context, count as i64, list);
-        note(|| format!("io_submit of {count}: {accepted}"));
+        let what: Vec<&What> = requests.iter().map(|it| &it.what).collect();
+        note(|| format!("io_submit of {count}: {accepted} of {what:?}"));
         if accepted < 0 {
             let refused = self.setup.may_refuse() && accepted == -Errno::AGAIN.raw();
             assert!(refused || self.setup.exits(), "io_submit: {accepted}");
@@ -217,6 +223,7 @@ impl Actor {
         let timeout = if ns.is_some() { timeout.as_ptr() as usize } else { 0 };
         let context = self.context;
         let room = events.as_mut_ptr() as usize;
+        note(|| format!("io_getevents of {min} to {max}, {ns:?}"));
         let taken = waits("io_getevents", || {
             libaio::nowait_io_getevents(context, min as i64, max as i64, room, timeout)
         });
@@ -242,8 +249,16 @@ impl Actor {
             What::Write(version) => {
                 assert_eq!(event.res, len, "{what:?}");
                 model.learn(*version, Known::Ended);
+                if self.file.durable || request.iocb.rw_flags == RWF_DSYNC {
+                    model.is_durable(*version);
+                    self.setup.judge_cut();
+                }
             }
-            What::Sync => assert_eq!(event.res, 0, "{what:?}"),
+            What::Sync(promise) => {
+                assert_eq!(event.res, 0, "{what:?}");
+                model.end_sync(promise);
+                self.setup.judge_cut();
+            }
             What::Poll => assert!(request.is_doubtful && event.res == 0, "{}", event.res),
         }
     }

@@ -31,13 +31,15 @@ const BY_CONTEXTS: [Mistake; 3] =
     [Mistake::RegisterTooLate, Mistake::CommitForOthers, Mistake::LeaveGivenUp];
 
 /// Those that the program with C calls finds.
-const BY_FACES: [Mistake; 6] = [
+const BY_FACES: [Mistake; 8] = [
     Mistake::TellTooEarly,
     Mistake::SleepTooLate,
     Mistake::CancelDone,
     Mistake::LeaveAtOnce,
     Mistake::SubmitToTheEnd,
     Mistake::LeaveToSleepers,
+    Mistake::SyncAtOnce,
+    Mistake::SyncPasses,
 ];
 
 /// Those that the program with a server finds.

@@ -2,8 +2,8 @@
 //! of their submission where they overlap, and is told of as it was asked to be.
 
 use crate::{
-    accepted::{Known, Legal, Version},
-    faces::{OWN_PAGES, Setup, waits},
+    accepted::{Known, Legal, Promise, Version},
+    faces::{OWN_PAGES, Opened, Setup, waits},
     model::PAGE,
 };
 use libc::{aiocb, c_int, sigevent, sigval, timespec};
@@ -11,7 +11,7 @@ use nowait_libaio::exports as libaio;
 use nowait_machine::{note, step};
 use nowait_posix as _; // which the C part calls
 use nowait_sim::Prng;
-use nowait_sys::{Fd, aligned::AlignedBuffer};
+use nowait_sys::{Fd, aligned::AlignedBuffer, file};
 use std::{
     ops::Range,
     ptr::{null, null_mut},
@@ -94,7 +94,7 @@ extern "C" fn comes(value: sigval) {
 enum What {
     Read(Legal),
     Write(Version),
-    Sync,
+    Sync(Promise),
     /// A read at the end of the file.
     End,
     /// A read of a pipe that is empty.
@@ -139,18 +139,20 @@ pub(crate) enum Kind {
     ListAndWait,
     Suspend,
     Cancel,
+    Sync,
     Exec,
     Reopen,
     Reap,
 }
 
 /// All kinds, and how often each is drawn on average.
-pub(crate) const KINDS: [(Kind, u32); 8] = [
+pub(crate) const KINDS: [(Kind, u32); 9] = [
     (Kind::Start, 4),
     (Kind::List, 1),
     (Kind::ListAndWait, 1),
     (Kind::Suspend, 2),
     (Kind::Cancel, 1),
+    (Kind::Sync, 1),
     (Kind::Exec, 1),
     (Kind::Reopen, 1),
     (Kind::Reap, 1),
@@ -163,7 +165,7 @@ struct Actor {
     source: Prng,
     /// The step's.
     prng: Prng,
-    file: Fd,
+    file: Opened,
     pipe: (Fd, Fd),
     own: Range<u64>,
     in_flight: Vec<Request>,
@@ -201,6 +203,7 @@ impl Actor {
             Kind::ListAndWait => self.list(LIO_WAIT),
             Kind::Suspend => self.suspend(),
             Kind::Cancel => self.cancel(),
+            Kind::Sync => self.sync(),
             Kind::Exec if self.prng.chance(200_000) => self.setup.fail_to_exec(),
             Kind::Reopen if self.in_flight.is_empty() => self.reopen(),
             Kind::Exec | Kind::Reopen | Kind::Reap => self.reap(),
@@ -209,8 +212,21 @@ impl Actor {
 
     /// Closes the descriptor as a watched close does, and opens another.
     fn reopen(&mut self) {
-        assert_eq!(libaio::nowait_closing(self.file.raw()), 0);
+        assert_eq!(libaio::nowait_closing(self.file.fd.raw()), 0);
         self.file = self.setup.open(&mut self.prng);
+    }
+
+    /// Calls fsync or fdatasync, as the preload library has them.
+    fn sync(&mut self) {
+        let fd = self.file.fd.raw();
+        let promise = self.setup.model.begin_sync(false);
+        let settle =
+            || if libaio::nowait_may_be_cached(fd) { libaio::nowait_settle_file(fd) } else { 0 };
+        assert_eq!(waits("fsync", settle), 0);
+        let sync = if self.prng.chance(500_000) { file::fsync } else { file::fdatasync };
+        sync(fd).unwrap();
+        self.setup.model.end_sync(&promise);
+        self.setup.judge_cut();
     }
 
     /// Tells whether a request must wait for others to end, because its order is not kept.
@@ -249,7 +265,10 @@ impl Actor {
                     let pages = self.setup.pages..self.setup.pages + 1;
                     return (What::End, memory(1), pages);
                 }
-                8 => return (What::Sync, memory(0), 0..0),
+                8 => {
+                    let promise = self.setup.model.begin_sync(self.setup.is_ordered());
+                    return (What::Sync(promise), memory(0), 0..0);
+                }
                 _ => return (What::Stream, AlignedBuffer::zeroed(8), 0..0),
             }
         }
@@ -262,7 +281,7 @@ impl Actor {
         let mut block: Box<aiocb> = Box::new(unsafe { core::mem::zeroed() });
         block.aio_fildes = match what {
             What::Stream => self.pipe.0.raw(),
-            _ => self.file.raw(),
+            _ => self.file.fd.raw(),
         };
         block.aio_lio_opcode = if matches!(what, What::Write(_)) { LIO_WRITE } else { LIO_READ };
         block.aio_reqprio = self.prng.index(3) as c_int;
@@ -300,7 +319,7 @@ impl Actor {
             match request.what {
                 What::Write(_) => aio_write(block),
                 What::Read(_) | What::End | What::Stream => aio_read(block),
-                What::Sync => {
+                What::Sync(_) => {
                     let data_only = self.prng.chance(500_000);
                     aio_fsync(if data_only { libc::O_DSYNC } else { libc::O_SYNC }, block)
                 }
@@ -403,7 +422,7 @@ impl Actor {
             return;
         }
         let one = self.prng.chance(600_000).then(|| self.prng.index(count));
-        let number = one.map_or(self.file.raw(), |it| self.in_flight[it].block.aio_fildes);
+        let number = one.map_or(self.file.fd.raw(), |it| self.in_flight[it].block.aio_fildes);
         let asked: Vec<usize> = (0..count)
             .filter(|it| one.is_none_or(|one| one == *it))
             .filter(|it| self.in_flight[*it].block.aio_fildes == number)
@@ -468,8 +487,18 @@ impl Actor {
             assert!(error == 0 && done, "{:?}: {error}, {value}", request.what);
             match &request.what {
                 What::Read(legal) => model.end_read(legal, &request.memory[..value as usize]),
-                What::Write(version) => model.learn(*version, Known::Ended),
-                What::Sync | What::End | What::Stream => {}
+                What::Write(version) => {
+                    model.learn(*version, Known::Ended);
+                    if self.file.durable {
+                        model.is_durable(*version);
+                        self.setup.judge_cut();
+                    }
+                }
+                What::Sync(promise) => {
+                    model.end_sync(promise);
+                    self.setup.judge_cut();
+                }
+                What::End | What::Stream => {}
             }
         }
         request.notices.iter().for_each(|notice| notice.wait());
