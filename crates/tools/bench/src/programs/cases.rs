@@ -19,6 +19,8 @@ pub(crate) enum Load {
     Mariadb { flush: &'static str, threads: u32 },
     /// sysbench's own file test reads at random.
     SysbenchFiles { direct: bool },
+    /// nginx sends parts of a file that it reads past the page cache.
+    Nginx,
     /// thin_check reads the metadata of a pool.
     Thin,
 }
@@ -246,6 +248,23 @@ fn sysbench(name: &'static str, title: &'static str, direct: bool) -> Row {
     Row { name, title, about, load, columns, ways, in_container, targets }
 }
 
+const NGINX: &str = "One worker of nginx (aio on, directio 512) sends parts of 256 KiB of a file \
+                     to 16 clients. Held up is another client's answer that needs no file: what \
+                     it sees of the worker's other work.";
+
+fn nginx() -> Row {
+    Row {
+        name: "nginx",
+        title: "nginx with aio on sends parts of a large file",
+        about: NGINX,
+        load: Load::Nginx,
+        columns: &[BytesPerS, LatencyUsP99, HeldUpUsMax, CpuUsPerOperation, HeldUpUsP99],
+        ways: &[ITSELF, NOWAIT, NO_URING, THREADS],
+        in_container: false,
+        targets: vec![Target::at_least(BytesPerS, NOWAIT, 0.98, ITSELF)],
+    }
+}
+
 const THIN: &str = "thin_check reads the metadata of a thin pool past the page cache, waiting for \
                     nearly each block. An operation is a check, and p99 is its time. Held up is \
                     its thread inside io_submit.";
@@ -290,7 +309,7 @@ pub(crate) fn cases() -> Vec<case::Case<Job>> {
         sysbench("sysbench-buffered", "sysbench fileio reads buffered files", false),
         sysbench("sysbench-direct", "sysbench fileio reads with O_DIRECT", true),
     ];
-    let rows = [nixl_rows(), caio, qemu_rows(), mariadb_rows(), sysbench, vec![thin()]];
+    let rows = [nixl_rows(), caio, qemu_rows(), mariadb_rows(), sysbench, vec![nginx(), thin()]];
     rows.into_iter().flatten().map(Row::into_case).collect()
 }
 

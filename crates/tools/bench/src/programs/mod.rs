@@ -15,8 +15,10 @@
 
 mod args;
 mod cases;
+mod http;
 mod mariadb;
 mod need;
+mod nginx;
 mod overview;
 mod python;
 mod qemu;

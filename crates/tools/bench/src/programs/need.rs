@@ -4,6 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::cases::Load;
+use super::nginx;
 use super::python::{CAIO_PACKAGE, NIXL_PACKAGE};
 
 /// Folders of programs that the search path of a user may leave out.
@@ -36,6 +37,7 @@ pub(crate) fn lack(load: Load, python: &Path, install: bool) -> Option<Lack> {
             ],
             None,
         ),
+        Load::Nginx => (&[("nginx", "nginx")], None),
         Load::Thin => (
             &[
                 ("thin_check", "thin-provisioning-tools"),
@@ -47,6 +49,7 @@ pub(crate) fn lack(load: Load, python: &Path, install: bool) -> Option<Lack> {
     };
     let missing = programs.iter().find(|(name, _)| program(name).is_none());
     match missing {
+        None if load == Load::Nginx => nginx::lack(),
         None => package.and_then(|package| package.lack(python, install)),
         Some((name, package)) => Some(Lack {
             why: format!("{name} is not installed"),

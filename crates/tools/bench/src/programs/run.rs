@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::cases::{Job, Load};
 use super::mariadb;
 use super::need;
+use super::nginx;
 use super::python;
 use super::qemu;
 use super::sysbench;
@@ -64,6 +65,7 @@ impl Run<'_> {
             }
             Load::Mariadb { flush, threads } => mariadb::run(self, flush, threads),
             Load::SysbenchFiles { direct } => sysbench::fileio(self, direct),
+            Load::Nginx => nginx::run(self),
             Load::Thin => thin::run(self),
         }
     }
@@ -114,7 +116,7 @@ pub(crate) fn prepare(
 ) -> Result<()> {
     match load {
         Load::Qemu { .. } => Ok(()),
-        Load::Caio { .. } | Load::Nixl { .. } => {
+        Load::Caio { .. } | Load::Nixl { .. } | Load::Nginx => {
             let laid_out = |written| progress.laying_out(written, size_bytes);
             data.lay_out(size_bytes, 0, &|_| true, &laid_out).map(drop)
         }

@@ -10,7 +10,7 @@ use crate::cache;
 use crate::error::{BenchError, Context, Result};
 use crate::launch;
 use crate::metric::{Metric, Sample};
-use crate::stats::SplitMix;
+use crate::offsets::{Access, Offsets};
 
 /// How long the metadata may take to be made, and to be checked.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -83,21 +83,13 @@ fn describe(file: &mut impl Write, mappings: u64) -> std::io::Result<()> {
          data_block_size=\"128\" nr_data_blocks=\"{mappings}\">\n<device dev_id=\"1\" \
          mapped_blocks=\"{mappings}\" transaction=\"0\" creation_time=\"0\" snap_time=\"0\">"
     )?;
-    for (origin, data) in shuffled(mappings).into_iter().enumerate() {
+    let mut places = Offsets::new(Access::Random, mappings, 1, 1);
+    for origin in 0..mappings {
+        let data = places.next();
         let blocks = format_args!("origin_block=\"{origin}\" data_block=\"{data}\"");
         writeln!(file, "<single_mapping {blocks} time=\"0\"/>")?;
     }
     writeln!(file, "</device>\n</superblock>")
-}
-
-/// Returns the numbers below `count` in an order that is the same each time.
-fn shuffled(count: u64) -> Vec<u64> {
-    let mut numbers: Vec<u64> = (0..count).collect();
-    let mut random = SplitMix(1);
-    for last in (1..numbers.len()).rev() {
-        numbers.swap(last, (random.next() % (last as u64 + 1)) as usize);
-    }
-    numbers
 }
 
 fn metadata_in(tools: &Tools) -> PathBuf {
@@ -127,8 +119,9 @@ mod tests {
         let text = String::from_utf8(text).expect("text");
         assert!(text.contains("nr_data_blocks=\"300\"") && text.ends_with("</superblock>\n"));
         assert_eq!(text.matches("<single_mapping").count(), 300);
-        let mut numbers = shuffled(300);
-        assert_ne!(numbers, (0..300).collect::<Vec<_>>());
+        let numbers = text.split("data_block=\"").skip(1).filter_map(|it| it.split('"').next());
+        let mut numbers: Vec<u64> = numbers.flat_map(str::parse).collect();
+        assert!(!numbers.is_sorted(), "in no order");
         numbers.sort_unstable();
         assert_eq!(numbers, (0..300).collect::<Vec<_>>());
     }
