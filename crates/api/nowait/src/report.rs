@@ -8,6 +8,8 @@ use std::io::Write as _;
 
 /// The schema number of the JSON form.
 const SCHEMA: u32 = 1;
+/// Which library reports. `nowait status` looks for this text in libraries that it does not load.
+const MAKER: &str = concat!("nowait ", env!("CARGO_PKG_VERSION"), " library");
 
 /// What one context did; kept after the context is gone.
 #[derive(Clone, Debug)]
@@ -102,6 +104,7 @@ pub(crate) fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
     let (backend, reason) = backend(engine);
     let object = json!({
         "schema": SCHEMA,
+        "maker": MAKER,
         "pid": std::process::id(),
         "program": program(),
         "backend": backend,

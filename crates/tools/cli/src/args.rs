@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub(crate) use enable::{ContainerKind, DisableArgs, EnableArgs, Services};
+pub(crate) use enable::{ContainerKind, DisableArgs, EnableArgs, Services, StatusArgs};
 
 /// Asynchronous file I/O whose submit never waits, for unmodified programs.
 #[derive(Debug, Parser)]
@@ -38,6 +38,9 @@ pub(crate) enum Command {
     /// Take a systemd service from nowait: removes what `nowait enable` wrote.
     #[command(after_help = enable::DISABLE_EXAMPLES)]
     Disable(DisableArgs),
+    /// List the services that are enabled, and the processes that nowait serves.
+    #[command(after_help = enable::STATUS_EXAMPLES)]
+    Status(StatusArgs),
     /// Measure an unmodified fio with and without nowait, interleaved.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(nowait_bench::Bench),

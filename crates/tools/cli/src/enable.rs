@@ -8,11 +8,11 @@
 //! ```
 
 mod checks;
-mod drop_in;
-pub(crate) mod filter;
+pub(crate) mod drop_in;
+mod filter;
 mod report;
 
-use crate::args::{DisableArgs, EnableArgs, Options, Services};
+use crate::args::{DisableArgs, EnableArgs, Options, Services, Via};
 use crate::error::{Failure, Result};
 use crate::program::Setting;
 use crate::systemd::{Place, Unit, UnitName};
@@ -40,7 +40,7 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn make(args: &EnableArgs) -> Result<Plan<'_>> {
         run::check(&args.options)?;
-        let place = place(&args.services)?;
+        let place = place(args.services.user, args.services.root.as_deref())?;
         let asked = UnitName::new(args.unit.as_deref().unwrap_or_default());
         let asked = asked.map_err(Failure::usage)?;
         let mut unit = Unit::load(&place, &asked).map_err(Failure::new)?;
@@ -59,19 +59,8 @@ impl Plan<'_> {
         &self.setting.place
     }
 
-    /// Returns what the unit itself has in the variable that brings the library in, without
-    /// libraries of ours.
     fn kept(&self) -> Option<String> {
-        let via = self.options.via;
-        let before = self.unit.environment().remove(via.variable())?;
-        let ours = escaped(&via.value(&self.library, None).to_string_lossy());
-        let is_ours = |entry: &&str| {
-            *entry == ours || Path::new(entry).file_name() == Some(via.file_name().as_ref())
-        };
-        let separators = via.separators();
-        let kept: Vec<_> = before.split(separators).filter(|entry| !is_ours(entry)).collect();
-        let kept: Vec<_> = kept.into_iter().filter(|entry| !entry.is_empty()).collect();
-        (!kept.is_empty()).then(|| kept.join(":"))
+        kept(&self.unit, self.options.via, &self.library)
     }
 
     /// Makes the text of the drop-in.
@@ -94,16 +83,33 @@ impl Plan<'_> {
     }
 }
 
+/// Returns what the unit itself has in the variable that brings the library in, without libraries
+/// of ours.
+pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
+    let before = unit.environment().remove(via.variable())?;
+    let ours = escaped(&via.value(library, None).to_string_lossy());
+    let is_ours = |entry: &&str| {
+        *entry == ours || Path::new(entry).file_name() == Some(via.file_name().as_ref())
+    };
+    let kept = before.split(via.separators()).filter(|entry| !is_ours(entry));
+    let kept: Vec<_> = kept.filter(|entry| !entry.is_empty()).collect();
+    (!kept.is_empty()).then(|| kept.join(":"))
+}
+
 /// Keeps systemd from taking `%` for a specifier.
 fn escaped(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-fn place(services: &Services) -> Result<Place> {
-    if services.user {
+/// Returns the manager that is meant: the user's own, that of an image, or the system's.
+///
+/// # Errors
+/// There is no such folder, or no home.
+pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
+    if user {
         return Place::user(|name| std::env::var_os(name)).map_err(Failure::new);
     }
-    let root = services.root.as_deref().unwrap_or(Path::new("/"));
+    let root = root.unwrap_or(Path::new("/"));
     if !root.is_dir() {
         return Err(Failure::new(format!("{}: no such folder", root.display())));
     }
@@ -147,7 +153,7 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
 
 /// Removes the drop-in.
 pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
-    let place = place(&args.services)?;
+    let place = place(args.services.user, args.services.root.as_deref())?;
     let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
     // The unit may be gone, and its drop-in not.
     let unit = Unit::load(&place, &asked).map_or(asked, |unit| unit.name);

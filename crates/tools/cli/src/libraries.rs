@@ -95,6 +95,25 @@ fn beside_executable() -> Vec<PathBuf> {
     vec![prefix.join("lib"), prefix.join("lib/nowait")]
 }
 
+/// Reads the version out of a library, which is not loaded: what its reports name as their maker,
+/// `nowait 1.2.3 library`. `None`: it is no library of nowait's.
+pub(crate) fn version(file: &Path) -> Option<String> {
+    const BEFORE: &[u8] = b"nowait ";
+    const BEHIND: &[u8] = b" library";
+    const LONGEST: usize = 64;
+    let bytes = std::fs::read(file).ok()?;
+    let starts = bytes.windows(BEFORE.len()).enumerate().filter(|(_, it)| *it == BEFORE);
+    for (start, _) in starts {
+        let rest = &bytes[start + BEFORE.len()..];
+        let word = rest.iter().take(LONGEST).take_while(|byte| byte.is_ascii_graphic()).count();
+        if rest[..word].first().is_some_and(u8::is_ascii_digit) && rest[word..].starts_with(BEHIND)
+        {
+            return String::from_utf8(rest[..word].to_vec()).ok();
+        }
+    }
+    None
+}
+
 /// Loads the library into a child, this very executable, and tells what the loader said.
 ///
 /// # Errors

@@ -7,6 +7,7 @@
 //!                 ├─ enable     a drop-in for a systemd service; container: lines for others
 //!                 │   ├─ systemd     unit files, as systemd reads them
 //!                 │   └─ program     whether its program can be helped
+//!                 ├─ status     units that are enabled, processes that are served
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
 //!                 ├─ serve, top images as block devices, and their status; the crate nowait-serve
 //!                 ├─ bench      the measurements of the crate nowait-bench
@@ -22,7 +23,9 @@ mod error;
 mod libraries;
 mod program;
 mod run;
+mod status;
 mod systemd;
+mod table;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
             None => enable::enable(args),
         },
         Command::Disable(args) => enable::disable(args),
+        Command::Status(args) => status::status(args),
         Command::Bench(which) => bench(which),
         Command::Serve(args) => served(nowait_serve::serve(args)),
         Command::Top(args) => served(nowait_serve::top(args)),

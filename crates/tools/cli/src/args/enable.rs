@@ -30,6 +30,30 @@ Examples:
   nowait disable mariadb
   nowait disable mariadb --now           … and restarts it";
 
+pub(super) const STATUS_EXAMPLES: &str = "\
+Lists the units that `nowait enable` changed, and the processes that have a library of nowait's, as
+far as this user may look.
+
+Exit code 0; 1: an enabled unit has a problem, such as a library that is gone; 2: wrong usage.
+
+Examples:
+  nowait status
+  nowait status --json | jq '.units[] | select(.problem)'
+  nowait status --root /mnt/image        its units";
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The services of this user's own manager.
+    #[arg(long, conflicts_with = "root")]
+    pub(crate) user: bool,
+    /// An image whose files are below DIR; processes are not looked at.
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) root: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct EnableArgs {
     /// The service: mariadb, mariadb.service, backup@disk; `backup@` is all its instances.

@@ -1,7 +1,8 @@
 //! The report of `nowait doctor` as text.
 
 use super::{Backend, Library, Limit, PathReport, Report};
-use comfy_table::{ContentArrangement, Table, TableComponent, presets};
+use crate::table::table;
+use comfy_table::Table;
 use std::fmt::Write as _;
 
 /// Renders the whole report; ends with a newline.
@@ -31,24 +32,6 @@ pub(super) fn render(report: &Report) -> String {
         let _ = writeln!(text, "problem: {problem}");
     }
     text
-}
-
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    for between_rows in [
-        TableComponent::HorizontalLines,
-        TableComponent::MiddleIntersections,
-        TableComponent::LeftBorderIntersections,
-        TableComponent::RightBorderIntersections,
-    ] {
-        table.remove_style(between_rows);
-    }
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    if !table.is_tty() {
-        table.set_width(100);
-    }
-    table
 }
 
 fn backends(backends: &[Backend]) -> Table {

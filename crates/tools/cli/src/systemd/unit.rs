@@ -24,7 +24,11 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    fn read(place: &Place, path: PathBuf) -> Result<Source, String> {
+    /// Reads the file at `path`, as the manager sees it.
+    ///
+    /// # Errors
+    /// It cannot be read; one line.
+    pub(crate) fn read(place: &Place, path: PathBuf) -> Result<Source, String> {
         let read = fs::read(place.follow(&path));
         let bytes = read.map_err(|error| format!("{}: {error}", path.display()))?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -36,6 +40,11 @@ impl Source {
     pub(crate) fn values(&self, key: &'static str) -> impl Iterator<Item = &str> {
         let wanted = move |it: &&Assignment| it.section == "Service" && it.key == key;
         self.assignments.iter().filter(wanted).map(|it| it.value.as_str())
+    }
+
+    /// Returns the variables of its own `Environment=`; their specifiers are not resolved.
+    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+        variables(self.values("Environment"))
     }
 }
 
@@ -81,12 +90,17 @@ impl Unit {
 
     /// Returns the variables of `Environment=`; their specifiers are not resolved.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
-        let words = self.list("Environment").into_iter().flat_map(words);
-        let pairs = words.filter_map(|word| {
-            word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
-        });
-        pairs.collect()
+        variables(self.list("Environment"))
     }
+}
+
+/// Reads lines of `Environment=`.
+fn variables<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
+    let words = lines.into_iter().flat_map(words);
+    let pairs = words.filter_map(|word| {
+        word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+    });
+    pairs.collect()
 }
 
 /// Finds the unit file, by links to other names if need be.

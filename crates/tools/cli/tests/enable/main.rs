@@ -1,6 +1,7 @@
 //! `nowait enable` and `nowait disable` on systems below a folder.
 
 mod oracle;
+mod status;
 #[path = "../support/mod.rs"]
 mod support;
 mod system;

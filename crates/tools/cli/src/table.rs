@@ -1,0 +1,22 @@
+//! The look of all tables.
+
+use comfy_table::{ContentArrangement, Table, TableComponent, presets};
+
+/// Makes an empty table; 100 columns where the output is no terminal.
+pub(crate) fn table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    for between_rows in [
+        TableComponent::HorizontalLines,
+        TableComponent::MiddleIntersections,
+        TableComponent::LeftBorderIntersections,
+        TableComponent::RightBorderIntersections,
+    ] {
+        table.remove_style(between_rows);
+    }
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    if !table.is_tty() {
+        table.set_width(100);
+    }
+    table
+}
