@@ -1,8 +1,8 @@
-//! `nowait status` sees what runs under nowait.
+//! `nowait status` and `nowait top` see what runs under nowait.
 
 use std::time::{Duration, Instant};
 
-use nowait_tests::program::Program;
+use nowait_tests::program::{Program, Running};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::subject::{self, Backend, Library, Subject};
@@ -11,38 +11,52 @@ use serde_json::Value;
 /// How long a program may take until it has begun its requests.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-fn process(pid: i32) -> Option<Value> {
-    let output = Program::new(subject::built("bin/nowait")).args(["status", "--json"]).run();
+fn process(pid: i32, scratch: &Scratch) -> Option<Value> {
+    let tool = Program::new(subject::built("bin/nowait")).env("XDG_RUNTIME_DIR", scratch.path());
+    let output = tool.args(["status", "--json"]).run();
     let mut report: Value = serde_json::from_str(&output.stdout).expect("JSON");
     let processes = report["processes"].as_array_mut().expect("a list");
     let found = processes.iter().position(|process| process["pid"] == pid)?;
     Some(processes.swap_remove(found))
 }
 
+/// fio by `nowait run`, until it is killed; where the system's library is tested, none.
+fn fio(backend: Backend, flags: &[&str], scratch: &Scratch) -> Option<Running> {
+    let subject = Subject::chosen(Library::Preload, backend)?;
+    if subject.is_system() {
+        skip::note("the system has no such tool");
+        return None;
+    }
+    let tool = Program::new(subject::built("bin/nowait")).env("XDG_RUNTIME_DIR", scratch.path());
+    let tool = tool.args(["run", "--backend", backend.name()]).args(flags);
+    let tool = tool.args(["--", "fio", "--name=status", "--ioengine=libaio", "--rw=randrw"]);
+    let tool = tool.args(["--iodepth=16", "--size=1m", "--thread", "--time_based"]);
+    let folder = format!("--directory={}", scratch.path().display());
+    Some(tool.args(["--runtime=600", &folder]).spawn())
+}
+
+/// Looks until `found` finds something. Each look is a process: the program goes on meanwhile.
+fn wait_for<T>(fio: &mut Running, mut found: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        assert!(!fio.ended(), "{}", fio.stderr());
+        assert!(start.elapsed() < DEADLINE, "never seen\n{}", fio.stderr());
+        if let Some(found) = found() {
+            return found;
+        }
+    }
+}
+
 #[test]
 fn a_running_program_is_listed_with_its_backend_and_the_version_of_its_library() {
     let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
     for backend in Backend::selected() {
-        let Some(subject) = Subject::chosen(Library::Preload, backend) else { continue };
-        if subject.is_system() {
-            return skip::note("the system has no such tool");
-        }
         let scratch = Scratch::new("status");
-        let tool = Program::new(subject::built("bin/nowait"));
-        let tool = tool.args(["run", "--backend", backend.name(), "--", "fio", "--name=status"]);
-        let tool = tool.args(["--ioengine=libaio", "--rw=randrw", "--iodepth=16", "--size=1m"]);
-        let tool = tool.args(["--thread", "--time_based", "--runtime=600"]);
-        let mut fio = tool.arg(format!("--directory={}", scratch.path().display())).spawn();
-        let start = Instant::now();
-        // Each look is a process: the program goes on meanwhile.
-        let process = loop {
-            assert!(!fio.ended(), "{}", fio.stderr());
-            assert!(start.elapsed() < DEADLINE, "never listed with a backend\n{}", fio.stderr());
-            match process(fio.pid()) {
-                Some(process) if !process["backend"].is_null() => break process,
-                _ => {}
-            }
-        };
+        let Some(mut fio) = fio(backend, &[], &scratch) else { continue };
+        let pid = fio.pid();
+        let process = wait_for(&mut fio, || {
+            process(pid, &scratch).filter(|process| !process["backend"].is_null())
+        });
         if backend != Backend::Auto {
             assert_eq!(process["backend"], backend.name());
         }
@@ -51,4 +65,27 @@ fn a_running_program_is_listed_with_its_backend_and_the_version_of_its_library()
         let version = version.stdout.trim().trim_start_matches("nowait ");
         assert_eq!(process["version"], version, "{process}");
     }
+}
+
+#[test]
+fn figures_of_a_running_program_are_shown_and_grow() {
+    let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
+    let scratch = Scratch::new("stats");
+    let Some(mut fio) = fio(Backend::Auto, &["--stats"], &scratch) else { return };
+    let pid = fio.pid();
+    let requests = |process: &Value| process["report"]["contexts"][0]["requests"].as_u64();
+    let look = || process(pid, &scratch).and_then(|process| requests(&process));
+    let first = wait_for(&mut fio, || look().filter(|requests| *requests > 0));
+    wait_for(&mut fio, || look().filter(|requests| *requests > first));
+    let top = Program::new(subject::built("bin/nowait")).env("XDG_RUNTIME_DIR", scratch.path());
+    let shown = top.args(["top", "--once"]).succeed();
+    let table = shown.stdout.split("SUBMIT P50").nth(1).expect("a table of programs");
+    assert!(table.contains(&format!("{pid}  fio ")), "{shown}");
+    let file = scratch.file(&format!("nowait/run-{pid}.json"));
+    assert!(file.exists());
+    // fio ends well at this signal.
+    // SAFETY: takes numbers; the process is a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    fio.wait(DEADLINE);
+    assert!(!file.exists(), "a process that ends takes its file along");
 }

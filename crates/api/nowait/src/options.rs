@@ -39,6 +39,8 @@ pub struct Options {
     pub config: Config,
     /// Whether and where to report.
     pub report: Option<ReportTo>,
+    /// In which folder a file says what the process has done so far.
+    pub stats: Option<PathBuf>,
     /// Whether buffered files go through the page cache of the engine, not the kernel's.
     pub user_cache: bool,
     /// How much to say.
@@ -105,18 +107,18 @@ impl Options {
             });
         }
         read("NOWAIT_REPORT", &mut |value| {
-            options.report = match value {
-                "0" => None,
-                "1" => Some(ReportTo::Stderr),
-                file => Some(ReportTo::File(file.into())),
-            };
+            options.report = report_to(value);
+            Ok(())
+        });
+        read("NOWAIT_STATS", &mut |value| {
+            options.stats = folder(value)?;
             Ok(())
         });
         read("NOWAIT_LOG", &mut |value| {
             options.log = log_level(value).ok_or("off, error, warn, info or debug")?;
             Ok(())
         });
-        options.config.stats = options.report.is_some();
+        options.config.stats = options.report.is_some() || options.stats.is_some();
         options.complaints = complaints;
         options
     }
@@ -145,6 +147,22 @@ fn number_of_requests(text: &str) -> Result<usize, &'static str> {
 fn number_of_bytes(text: &str) -> Result<u64, &'static str> {
     let count = bytes(text).filter(|count| *count > 0);
     count.ok_or("a size, at least 1: bytes, or K, M or G")
+}
+
+fn report_to(value: &str) -> Option<ReportTo> {
+    match value {
+        "0" => None,
+        "1" => Some(ReportTo::Stderr),
+        file => Some(ReportTo::File(file.into())),
+    }
+}
+
+fn folder(value: &str) -> Result<Option<PathBuf>, &'static str> {
+    match value {
+        "0" => Ok(None),
+        folder if folder.starts_with('/') => Ok(Some(folder.into())),
+        _ => Err("the path of a folder, from the root"),
+    }
 }
 
 fn submit_mode(name: &str) -> Option<SubmitMode> {
@@ -209,6 +227,16 @@ mod tests {
         assert_eq!(options.report, Some(ReportTo::File("/tmp/r.json".into())));
         assert_eq!(options.log, LogLevel::Debug);
         assert!(options.complaints.is_empty());
+    }
+
+    #[test]
+    fn figures_are_counted_for_a_folder_from_the_root() {
+        let options = parse(&[("NOWAIT_STATS", "/run/nowait")]);
+        assert_eq!(options.stats, Some("/run/nowait".into()));
+        assert!(options.config.stats && options.report.is_none());
+        assert_eq!(parse(&[("NOWAIT_STATS", "0")]), Options::default());
+        let options = parse(&[("NOWAIT_STATS", "1")]);
+        assert_eq!((options.stats, options.complaints.len()), (None, 1));
     }
 
     #[test]

@@ -99,8 +99,8 @@ fn backend(engine: Option<&Engine>) -> (&'static str, String) {
     }
 }
 
-/// One line, so that several processes can append to one file.
-pub(crate) fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
+/// Makes one line, so that several processes can append to one file.
+pub fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
     let (backend, reason) = backend(engine);
     let object = json!({
         "schema": SCHEMA,

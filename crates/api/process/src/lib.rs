@@ -17,6 +17,7 @@ pub mod memory;
 pub mod plain_calls;
 pub mod plain_changes;
 pub mod process;
+mod stats;
 
 pub use guard::guarded;
 pub use process::Process;

@@ -3,7 +3,7 @@
 use crate::{
     cached::{self, CachedDescriptors},
     leaving::ProcessEnd,
-    plain_calls, plain_changes,
+    plain_calls, plain_changes, stats,
 };
 use core::{
     cell::RefCell,
@@ -179,6 +179,9 @@ impl Process {
             }
             let (name, reason) = (engine.backend(), engine.reason());
             self.say(LogLevel::Info, &format!("backend {name}: {reason}"));
+            if let Some(complaint) = stats::begin(self) {
+                self.say(LogLevel::Warn, &complaint);
+            }
             Ok(engine)
         };
         self.engine.get_or_make(start).cloned()
@@ -331,10 +334,20 @@ impl Process {
     /// Reports on what the process did, if a report was asked for.
     pub(crate) fn report(&self) {
         self.tell_failure();
+        stats::end(self);
         let Some(to) = &self.options.report else { return };
+        report::write(to, self.existing_engine().map(Arc::as_ref), &self.summaries());
+    }
+
+    /// Returns what contexts did that are gone, and what those do that are there.
+    pub(crate) fn summaries(&self) -> Vec<Summary> {
         let mut summaries = self.ended.lock().clone();
         summaries.extend(self.contexts.read().values().filter_map(|it| Summary::of(it)));
-        report::write(to, self.existing_engine().map(Arc::as_ref), &summaries);
+        summaries
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
     }
 }
 

@@ -5,8 +5,8 @@ use crate::{Errno, Fd, fd, sys};
 use core::ffi::CStr;
 
 pub use libc::{
-    O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NONBLOCK, O_RDONLY, O_RDWR, O_TMPFILE, S_IFBLK,
-    S_IFDIR, S_IFREG,
+    O_CREAT, O_DIRECT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_TMPFILE,
+    O_TRUNC, O_WRONLY, S_IFBLK, S_IFDIR, S_IFREG,
 };
 
 /// Returns the soft and hard limit of locked memory in bytes (RLIMIT_MEMLOCK).
@@ -58,6 +58,20 @@ pub fn read_text(path: &CStr) -> Result<String, Errno> {
             count => len += count,
         }
     }
+}
+
+/// Makes `text` the whole content of the file behind `fd`. Made for small files of ours: a reader
+/// may find the old end behind a new beginning. Source: pwrite(2), ftruncate(2).
+///
+/// # Errors
+/// Those of the two calls; `ENOSPC` also where not all was written.
+pub fn replace_content(fd: i32, text: &[u8]) -> Result<(), Errno> {
+    // SAFETY: a live slice with its length.
+    let written = unsafe { sys!(libc::SYS_pwrite64, fd, text.as_ptr(), text.len(), 0) }?;
+    if written < text.len() {
+        return Err(Errno::NOSPC);
+    }
+    crate::file::set_len(fd, text.len() as u64)
 }
 
 /// Tells whether this process has a shared mapping of a file whose inode has this number, on

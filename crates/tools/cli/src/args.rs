@@ -119,6 +119,7 @@ The exit code is that of PROGRAM; 126: cannot be executed; 127: not found; 1: no
 Examples:
   nowait run -- fio --name=r --ioengine=libaio --rw=randread --size=1g
   nowait run --backend threads --report=/tmp/report.json -- qemu-system-x86_64 …
+  nowait run --stats -- mariadbd         … and elsewhere: nowait top
   nowait run --via libaio -- mariadbd --innodb-linux-aio=aio";
 
 const DOCTOR_EXAMPLES: &str = "\
@@ -175,6 +176,9 @@ pub(crate) struct Options {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) options: Options,
+    /// Let `nowait top` and `nowait status` show what the program does while it runs.
+    #[arg(long)]
+    pub(crate) stats: bool,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_names = ["PROGRAM", "ARGS"], value_hint = clap::ValueHint::CommandWithArguments)]

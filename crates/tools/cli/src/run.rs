@@ -30,6 +30,11 @@ fn prepare(args: &RunArgs) -> Result<Command> {
     }
     let mut command = Command::new(name);
     command.args(rest).envs(variables(options));
+    if args.stats {
+        let folder = nowait_serve::status::place::own_folder();
+        let failed = |error| Failure::new(format!("the folder for --stats: {error}"));
+        command.env("NOWAIT_STATS", folder.map_err(failed)?);
+    }
     let variable = options.via.variable();
     command.env(variable, options.via.value(&library, std::env::var_os(variable)));
     Ok(command)

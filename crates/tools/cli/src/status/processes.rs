@@ -3,6 +3,7 @@
 use crate::args::Via;
 use crate::libraries;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub(super) struct Process {
     /// `uring`, `kaio` or `threads`, by the threads and descriptors that there are; null: nothing
     /// has been handed on so far, so there is no thread of the engine.
     pub(super) backend: Option<&'static str>,
+    /// Its report so far, if it runs by `nowait run --stats`.
+    pub(super) report: Option<Value>,
 }
 
 /// The names of the engine's threads begin so.
@@ -60,6 +63,7 @@ fn look_at(
         version,
         is_replaced,
         backend: backend(folder, &maps),
+        report: nowait_serve::status::place::figures(pid),
     })
 }
 

@@ -5,6 +5,7 @@ use crate::{
     status::{ExportStatus, KindStatus, Status, fetch, format, place, quantile_ns},
 };
 use clap::Args;
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
@@ -46,6 +47,40 @@ struct Program {
     name: String,
     read_bytes: u64,
     write_bytes: u64,
+    figures: Option<Figures>,
+}
+
+/// What a program under `nowait run --stats` says: sums over its contexts, from its beginning on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Figures {
+    backend: String,
+    requests: u64,
+    completed_inline: u64,
+    completions: u64,
+    /// Of the time inside submit, of the context in which it is longest.
+    submit_p50_ns: u64,
+    submit_p99_ns: u64,
+    submit_max_ns: u64,
+}
+
+impl Figures {
+    fn read(report: &Value) -> Figures {
+        let contexts = report["contexts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let sum = |name: &str| contexts.iter().filter_map(|it| it[name].as_u64()).sum();
+        let longest = |name: &str| {
+            let times = contexts.iter().filter_map(|it| it["submit_ns"][name].as_f64());
+            times.fold(0.0, f64::max) as u64
+        };
+        Figures {
+            backend: report["backend"].as_str().unwrap_or_default().to_owned(),
+            requests: sum("requests"),
+            completed_inline: sum("completed_inline"),
+            completions: sum("completions"),
+            submit_p50_ns: longest("p50"),
+            submit_p99_ns: longest("p99"),
+            submit_max_ns: longest("max"),
+        }
+    }
 }
 
 /// Looks, and shows what has changed, until it is ended.
@@ -114,6 +149,7 @@ fn program(number: u32) -> Option<Program> {
         name: read("comm")?.trim().to_owned(),
         read_bytes: counter("read_bytes:"),
         write_bytes: counter("write_bytes:"),
+        figures: place::figures(number).as_ref().map(Figures::read),
     })
 }
 
@@ -142,8 +178,51 @@ fn show(before: &Look, now: &Look, elapsed: Duration) -> String {
         let name = format!("run: {}", program.name);
         let _ = writeln!(text, "{pid:>8}  {name:<20} {:>7} {read:>18} {write:>18}", "");
     }
+    text.push_str(&figures(before, now, ms));
     if now.servers.is_empty() && now.programs.is_empty() {
         let _ = writeln!(text, "no server of this user, and nothing under nowait run");
+    }
+    text
+}
+
+/// Makes the table of the programs that tell more of themselves.
+fn figures(before: &Look, now: &Look, ms: u64) -> String {
+    let mut text = String::new();
+    for (pid, program) in &now.programs {
+        let Some(now) = &program.figures else { continue };
+        let earlier =
+            before.programs.get(pid).and_then(|it| it.figures.clone()).unwrap_or_default();
+        if text.is_empty() {
+            let _ = writeln!(
+                text,
+                "\n{:>8}  {:<20} {:>7} {:>12} {:>8} {:>8} {:>10} {:>10} {:>10}",
+                "PID",
+                "PROGRAM",
+                "BACKEND",
+                "REQUESTS",
+                "INLINE",
+                "DEPTH",
+                "SUBMIT P50",
+                "P99",
+                "MAX"
+            );
+        }
+        let requests = now.requests.saturating_sub(earlier.requests);
+        let inline = now.completed_inline.saturating_sub(earlier.completed_inline);
+        let inline = match requests {
+            0 => "-".to_owned(),
+            _ => format!("{} %", inline.min(requests) * 100 / requests),
+        };
+        let depth = now.requests.saturating_sub(now.completions);
+        let [p50, p99, max] =
+            [now.submit_p50_ns, now.submit_p99_ns, now.submit_max_ns].map(format::time);
+        let _ = writeln!(
+            text,
+            "{pid:>8}  {:<20} {:>7} {:>10}/s {inline:>8} {depth:>8} {p50:>10} {p99:>10} {max:>10}",
+            program.name,
+            now.backend,
+            requests * 1000 / ms
+        );
     }
     text
 }
@@ -176,6 +255,7 @@ fn row(before: Option<&ExportStatus>, now: &ExportStatus, ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_row_is_about_the_time_between_two_looks() {
@@ -195,7 +275,15 @@ mod tests {
                 ..ExportStatus::default()
             };
             let status = Status { pid: 42, exports: vec![export], ..Status::default() };
-            let program = Program { name: "fio".to_owned(), read_bytes, write_bytes: 0 };
+            let context = |submit_ns: u64| {
+                json!({
+                    "requests": requests, "completed_inline": requests / 4,
+                    "completions": requests - 8, "submit_ns": { "p50": submit_ns, "p99": 9000.5 },
+                })
+            };
+            let report = json!({ "backend": "uring", "contexts": [context(1000), context(2000)] });
+            let figures = Some(Figures::read(&report));
+            let program = Program { name: "fio".to_owned(), read_bytes, write_bytes: 0, figures };
             Look { servers: [(42, status)].into(), programs: [(43, program)].into() }
         };
         let text = show(&look(1000, 0), &look(3000, 4_000_000), Duration::from_secs(2));
@@ -203,6 +291,8 @@ mod tests {
             text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(rows[1], "42 vm 2 0/s 0.0 MB/s 1000/s 4.1 MB/s 7 80 µs 80 µs");
         assert_eq!(rows[2], "43 run: fio 2.0 MB/s 0.0 MB/s");
+        assert_eq!(rows[4], "PID PROGRAM BACKEND REQUESTS INLINE DEPTH SUBMIT P50 P99 MAX");
+        assert_eq!(rows[5], "43 fio uring 2000/s 25 % 16 2.0 µs 9.0 µs -");
         assert!(show(&Look::default(), &Look::default(), Duration::ZERO).contains("no server"));
     }
 }

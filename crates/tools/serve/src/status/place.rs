@@ -6,12 +6,16 @@ use std::{
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     process,
+    time::Duration,
 };
 
 /// Where root's servers are without `XDG_RUNTIME_DIR`, and what begins the names of the folders
 /// that `contrib/systemd` gives its instances as such.
 const ROOTS: &str = "/run/nowait";
 const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
+
+/// Figures that are older are of a program that was killed: they are written every second.
+const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the folder in which each server has a socket: below `XDG_RUNTIME_DIR`, `/run` for root.
 pub fn folder() -> PathBuf {
@@ -26,8 +30,16 @@ pub fn folder() -> PathBuf {
 /// Returns the path of this process's socket, in a folder that is this user's alone.
 ///
 /// # Errors
-/// The folder cannot be made, or it belongs to another user.
+/// Those of [`own_folder`].
 pub fn own_socket() -> io::Result<PathBuf> {
+    Ok(own_folder()?.join(format!("serve-{}.sock", process::id())))
+}
+
+/// Returns the folder, which is made if it is missing, and which is this user's alone.
+///
+/// # Errors
+/// The folder cannot be made, or it belongs to another user.
+pub fn own_folder() -> io::Result<PathBuf> {
     let folder = folder();
     match fs::DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -39,7 +51,19 @@ pub fn own_socket() -> io::Result<PathBuf> {
         let reason = format!("{} is not a folder of ours", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
-    Ok(folder.join(format!("serve-{}.sock", process::id())))
+    Ok(folder)
+}
+
+/// Returns what a program under `nowait run --stats` says of itself: its report so far, in JSON, if
+/// it was written within the last seconds.
+pub fn figures(pid: u32) -> Option<serde_json::Value> {
+    let mut files = folders().into_iter().map(|folder| folder.join(format!("run-{pid}.json")));
+    files.find_map(|file| {
+        let age = fs::metadata(&file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
+        let text = fs::read(file).ok().filter(|_| age < FIGURES_AGE_MAX)?;
+        // One that is being written is not read.
+        serde_json::from_slice(&text).ok()
+    })
 }
 
 /// Returns the folders in which there are servers of this user; root sees those of services too.
