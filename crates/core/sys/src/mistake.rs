@@ -57,11 +57,13 @@ pub enum Mistake {
     SyncAtOnce,
     /// A sync does not wait for the writes that were submitted before it.
     SyncPasses,
+    /// The end of a server waits for all that was asked of it, however long it takes.
+    EndWithAll,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 25] = [
+    pub const ALL: [Mistake; 26] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -87,6 +89,7 @@ impl Mistake {
         Mistake::AnswerEarly,
         Mistake::SyncAtOnce,
         Mistake::SyncPasses,
+        Mistake::EndWithAll,
     ];
 }
 

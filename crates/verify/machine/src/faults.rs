@@ -20,6 +20,14 @@ pub fn give_up_with_threads() {
     with_machine(|world| world.gives_up = true);
 }
 
+/// Has each call that zeroes a range take so long at least, as on a device that must write zeroes.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn zero_slowly(ns: u64) {
+    with_machine(|world| world.zeroing_ns = ns);
+}
+
 /// Draws what would be left of a file if the power failed now, as `faults` says. The run goes on:
 /// one run is judged at many cuts, and at its end.
 ///

@@ -37,7 +37,7 @@ mod schedule;
 mod shrink;
 mod steps;
 
-pub use faults::{give_up_with_threads, left_after_cut, set_faults};
+pub use faults::{give_up_with_threads, left_after_cut, set_faults, zero_slowly};
 pub use interpose::note;
 pub use nowait_sim::Failure;
 pub use schedule::{Machine, Report};

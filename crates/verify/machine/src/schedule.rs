@@ -123,6 +123,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     /// Rings give up what waits in them for a thread that ends.
     pub(crate) gives_up: bool,
+    /// How long zeroing takes at least, in nanoseconds.
+    pub(crate) zeroing_ns: u64,
     pub(crate) steps: Steps,
     threads: Vec<Thread>,
     running: usize,
@@ -407,6 +409,7 @@ impl Machine {
             kernel: Kernel::default(),
             faults: Faults::none(),
             gives_up: false,
+            zeroing_ns: 0,
             steps,
             threads: Vec::new(),
             running: 0,

@@ -270,7 +270,8 @@ pub(super) unsafe fn fallocate(
         return Err(libc::EOPNOTSUPP);
     }
     cpu.lock_inode(ino);
-    let until = cpu.now + cpu.drawn_time();
+    let time = cpu.drawn_time().max(cpu.zeroing_ns);
+    let until = cpu.now + time;
     cpu.sleep(Key::Time, Some(until));
     let now = cpu.now;
     let inode = cpu.inode(ino);

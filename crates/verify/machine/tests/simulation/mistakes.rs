@@ -43,7 +43,7 @@ const BY_FACES: [Mistake; 8] = [
 ];
 
 /// Those that the program with a server finds.
-const BY_NBD: [Mistake; 2] = [Mistake::ShareParts, Mistake::AnswerEarly];
+const BY_NBD: [Mistake; 3] = [Mistake::ShareParts, Mistake::AnswerEarly, Mistake::EndWithAll];
 
 fn finder(planted: Planted) -> Program {
     match planted {

@@ -3,7 +3,8 @@
 //! Clients ask for all that the protocol has, several requests at a time, parts of blocks among
 //! them, and go in all ways; the server is stopped behind them or beside them, and the power fails
 //! now and then. Clients come as pairs of sockets: no thread listens. See `history` for what is
-//! judged.
+//! judged. Now and then clients flood it with requests that take long, on which its end must not
+//! wait.
 
 mod client;
 mod history;
@@ -30,11 +31,13 @@ use std::{
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const PATH: &str = "/image";
 const CELLS: u64 = 512;
+/// What one call takes that zeroes, where clients ask for little else.
+const ZEROING: Duration = Duration::from_secs(2);
 
 /// What a run is made of.
 struct Setup {
@@ -47,6 +50,8 @@ struct Setup {
     power: Faults,
     /// How often each of `KINDS` is drawn.
     weights: [u32; KINDS.len()],
+    /// Clients ask to zero, mostly, which takes long, and wait for no answers.
+    floods: bool,
 }
 
 /// A request without an answer.
@@ -85,7 +90,10 @@ impl Link {
 
     /// Sends requests, at most `depth` at a time, and goes.
     fn send(&self, mut prng: Prng) {
-        let (depth, count) = (1 + prng.index(12), prng.below(40));
+        let (depth, count) = match self.setup.floods {
+            true => (12, 100),
+            false => (1 + prng.index(12), prng.below(40)),
+        };
         let way = [Way::Disconnect, Way::Drop, Way::Wait, Way::Stay][prng.index(4)];
         for _ in 0..count {
             self.wait_for(depth);
@@ -118,8 +126,15 @@ impl Link {
     }
 
     fn ask(&self, prng: &mut Prng) -> std::io::Result<()> {
-        let (deed, command, flags) = draw_request(self.agreed, &self.setup.weights, prng);
-        let cells = if deed == Deed::Flush { 0..0 } else { draw_cells(prng) };
+        let (deed, command, flags) = match self.setup.floods && prng.chance(900_000) {
+            true => (Deed::Zero, client::WRITE_ZEROES, 0),
+            false => draw_request(self.agreed, &self.setup.weights, prng),
+        };
+        let cells = match deed {
+            Deed::Flush => 0..0,
+            Deed::Zero if self.setup.floods => 0..CELLS,
+            _ => draw_cells(prng),
+        };
         if !step(|| format!("{deed:?} {cells:?}, flags {flags:#x}")) {
             return Ok(());
         }
@@ -256,11 +271,12 @@ fn open(prng: &mut Prng) -> (Nowait, Image<nowait::File>) {
     (nowait, image)
 }
 
-fn config(prng: &mut Prng) -> Config {
+fn config(floods: bool, prng: &mut Prng) -> Config {
+    let requests = if floods { 16 } else { 1 + prng.index(16) };
     Config {
         threads: 1 + prng.index(2),
         memory_bytes: [8 << 10, 64 << 10, 1 << 20][prng.index(3)],
-        limits: Limits { requests: 1 + prng.index(16), bytes: [8 << 10, 1 << 20][prng.index(2)] },
+        limits: Limits { requests, bytes: [8 << 10, 1 << 20][prng.index(2)] },
         ..Config::default()
     }
 }
@@ -289,6 +305,18 @@ fn cut_power(setup: &Setup, mut prng: Prng) {
     }
 }
 
+/// Ends a server: what takes long is given up in time, apart from the calls that have begun, of
+/// which a client has four at most, and the kernel does one after another.
+fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
+    const CHORES: Duration = Duration::from_secs(5);
+    const REST: Duration = Duration::from_secs(2);
+    let begun = Instant::now();
+    let stopped = stop();
+    let (took, most) = (begun.elapsed(), CHORES + 4 * clients * ZEROING + REST);
+    assert!(took < most, "the end took {took:?}, at most {most:?}");
+    stopped
+}
+
 /// Runs it on the machine that calls this.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xb1d);
@@ -297,16 +325,21 @@ pub(crate) fn program(seed: u64) {
     let history = History::new(CELLS, faulty);
     let (stopped, power) = (AtomicU64::new(0), Faults::swarm(&mut prng));
     let weights = swarm(&KINDS, &mut prng);
-    let setup = Arc::new(Setup { history, stopped, faulty, power, weights });
-    let mut server = Server::start(&nowait, vec![Arc::new(image)], &config(&mut prng)).unwrap();
+    let floods = prng.chance(30_000);
+    if floods {
+        nowait_machine::zero_slowly(ZEROING.as_nanos() as u64);
+    }
+    let setup = Arc::new(Setup { history, stopped, faulty, power, weights, floods });
+    let config = config(floods, &mut prng);
+    let mut server = Server::start(&nowait, vec![Arc::new(image)], &config).unwrap();
     if faulty {
         let faults = faults(&mut prng);
         if step(|| format!("have devices fail: {faults:?}")) {
             nowait_machine::set_faults(faults);
         }
     }
-    let mut threads = Vec::new();
-    for number in 0..prng.range(1..=2) {
+    let (mut threads, clients) = (Vec::new(), prng.range(1..=2));
+    for number in 0..clients {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         server.serve(Socket::Unix(near), Security::Plain);
@@ -320,7 +353,7 @@ pub(crate) fn program(seed: u64) {
     setup.stopped.store(history.now(), SeqCst);
     let sync = history.begin(Deed::Flush, 0..0, false);
     note(|| "stops".to_owned());
-    let done = server.stop();
+    let done = ends_in_time(clients as u32, || server.stop());
     history.end(sync, done.is_ok());
     assert!(faulty || done.is_ok(), "{done:?}");
     history.judge_cut(PATH, &setup.power);
