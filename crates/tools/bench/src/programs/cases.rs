@@ -265,9 +265,9 @@ fn nginx() -> Row {
     }
 }
 
-const THIN: &str = "thin_check reads the metadata of a thin pool past the page cache, waiting for \
-                    nearly each block. An operation is a check, and p99 is its time. Held up is \
-                    its thread inside io_submit.";
+const THIN: &str = "thin_check reads the metadata of a thin pool past the page cache, one block in \
+                    each io_submit. An operation is a check, and p99 is its time. Held up is its \
+                    thread inside io_submit.";
 
 fn thin() -> Row {
     Row {
