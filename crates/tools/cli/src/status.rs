@@ -147,7 +147,7 @@ impl Report {
                 &process.pid.to_string(),
                 &process.program,
                 process.unit.as_deref().unwrap_or(""),
-                process.backend.unwrap_or("none yet"),
+                process.backend.as_deref().unwrap_or("none yet"),
                 process.version.as_deref().unwrap_or("?"),
                 &process.library,
             ]);

@@ -20,9 +20,10 @@ pub(super) struct Process {
     pub(super) version: Option<String>,
     /// The file of the library is another one by now.
     pub(super) is_replaced: bool,
-    /// `uring`, `kaio` or `threads`, by the threads and descriptors that there are; null: nothing
-    /// has been handed on so far, so there is no thread of the engine.
-    pub(super) backend: Option<&'static str>,
+    /// `uring`, `kaio` or `threads`: as its report says, or else by the threads and descriptors that
+    /// there are. `threads` is what is seen, too, before a ring or a native context was needed; null:
+    /// nothing has been handed on so far, so there is no thread of the engine.
+    pub(super) backend: Option<String>,
     /// Its report so far, if it runs by `nowait run --stats`.
     pub(super) report: Option<Value>,
 }
@@ -55,6 +56,8 @@ fn look_at(
         *via == Via::Preload || (!is_replaced && version(folder, path, versions).is_some())
     })?;
     let version = if is_replaced { None } else { version(folder, library, versions) };
+    let report = nowait_serve::status::place::figures(pid);
+    let reported = report.as_ref().and_then(|report| report["backend"].as_str());
     Some(Process {
         pid,
         program: read("comm").unwrap_or_default().trim().to_owned(),
@@ -62,8 +65,8 @@ fn look_at(
         library: library.to_owned(),
         version,
         is_replaced,
-        backend: backend(folder, &maps),
-        report: nowait_serve::status::place::figures(pid),
+        backend: reported.or_else(|| backend(folder, &maps)).map(str::to_owned),
+        report,
     })
 }
 
@@ -167,7 +170,8 @@ mod tests {
         proc.file("6/cgroup", "0::/system.slice/system-a.slice/a@1.service/sub\n");
         proc.file("self/maps", &preload);
         let found = all(proc.0.path());
-        let seen: Vec<_> = found.iter().map(|it| (it.pid, it.backend, it.is_replaced)).collect();
+        let seen: Vec<_> =
+            found.iter().map(|it| (it.pid, it.backend.as_deref(), it.is_replaced)).collect();
         let expected = [
             (1, Some("uring"), false),
             (2, Some("kaio"), false),
