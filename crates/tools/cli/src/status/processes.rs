@@ -20,9 +20,9 @@ pub(super) struct Process {
     pub(super) version: Option<String>,
     /// The file of the library is another one by now.
     pub(super) is_replaced: bool,
-    /// `uring`, `kaio` or `threads`: as its report says, or else by the threads and descriptors that
-    /// there are. `threads` is what is seen, too, before a ring or a native context was needed; null:
-    /// nothing has been handed on so far, so there is no thread of the engine.
+    /// `uring`, `kaio` or `threads`: as its report says, or else by the threads and descriptors
+    /// that there are. `threads` is what is seen, too, before a ring or a native context was
+    /// needed; null: nothing has been handed on so far, so there is no thread of the engine.
     pub(super) backend: Option<String>,
     /// Its report so far, if it runs by `nowait run --stats`.
     pub(super) report: Option<Value>,
