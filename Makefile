@@ -11,7 +11,7 @@ NOWAIT := dist/bin/nowait
 STAMP := .stamps/setup-$(shell cat xtask/setup.sh /etc/os-release /etc/machine-id 2>/dev/null \
 	| cksum | cut -d' ' -f1)
 
-.PHONY: help setup demo test test-full lint fmt dist docs bench bench-submit \
+.PHONY: help setup demo test test-full lint fmt dist install uninstall docs bench bench-submit \
 	bench-posix bench-cache bench-serve bench-programs \
 	loom miri sanitize fuzz soak clean
 
@@ -27,6 +27,26 @@ $(STAMP):
 
 dist: setup ## Build dist/: the tool, libaio.so.1, libnowait_preload.so, the C API
 	@$(X) dist
+
+# No build of its own: root installs what a user has built.
+install: ## Install what `make dist` has built: DESTDIR=, PREFIX= (/usr/local), LIBDIR= (PREFIX/lib)
+	@$(X) install "--destdir=$(DESTDIR)" "--prefix=$(PREFIX)" "--libdir=$(LIBDIR)"
+
+uninstall: ## Remove what `make install` with the same variables has installed
+	@$(X) uninstall "--destdir=$(DESTDIR)" "--prefix=$(PREFIX)" "--libdir=$(LIBDIR)"
+
+PACKAGES := deb rpm tarball oci
+.PHONY: $(PACKAGES) packages test-packages
+$(PACKAGES): dist ## Pack what dist/ holds into dist/packages
+	@bash xtask/setup.sh packages
+	@$(X) package $@
+
+packages: deb rpm tarball oci ## All of these, an image with what the deb packages hold
+
+oci: deb
+
+test-packages: packages ## Install, use, upgrade and remove them in fresh systems (15 minutes)
+	@bash packaging/test/run.sh
 
 docs: setup ## Build the documentation as a book, with rustdoc beside: target/docs
 	@$(X) docs

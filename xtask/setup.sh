@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs every system package and toolchain component that the other make targets need.
-# Does nothing when all is there. Exit 2: something is missing and cannot be installed from here.
+# With `packages`: those that the packaging needs. Does nothing when all is there. Exit 2:
+# something is missing and cannot be installed from here.
 set -euo pipefail
 
 # "a|b": the first that the distribution has (the names of Debian 12, then those of later ones).
@@ -11,6 +12,13 @@ packages=(
     strace gdb jq libcap2-bin
     qemu-system-x86 busybox-static
     llvm                             # llvm-symbolizer: thread.suppressions goes by functions' names
+)
+# Only for `make deb rpm tarball oci` and `make test-packages`.
+packaging_packages=(
+    debhelper elfutils lintian binutils   # deb; elfutils puts the tool's debug information back
+    rpm rpmlint                           # rpm
+    xz-utils                              # tarball
+    mmdebstrap umoci                      # oci, and the fresh systems of the test
 )
 components=(rustfmt clippy)          # of the default toolchain: required
 nightly_components=(miri rust-src)   # of nightly: for `make miri` and `make sanitize`, optional
@@ -165,6 +173,11 @@ CONF
     ) >&2 || say "no kernel with ublk for guests: their test is skipped"
 }
 
+if [ "${1:-}" = packages ]; then
+    packages=("${packaging_packages[@]}")
+    setup_packages
+    exit
+fi
 setup_packages
 setup_kernel
 setup_kernel_with_ublk

@@ -7,6 +7,8 @@
 //!                             ├─ examples                   (examples.rs, tutorials.rs)
 //!                             └─ loom, simulated, miri      (ci.rs, log.rs)
 //!   make docs ── cargo x docs                                (docs.rs)
+//!   make install ── cargo x install                          (install.rs)
+//!   make deb rpm tarball oci ── cargo x package KIND         (package.rs, packaging/)
 //! ```
 
 mod c_api;
@@ -15,8 +17,10 @@ mod debug_file;
 mod dist;
 mod docs;
 mod examples;
+mod install;
 mod log;
 mod outcome;
+mod package;
 mod process;
 mod skips;
 mod symbols;
@@ -31,6 +35,10 @@ Usage: cargo x COMMAND
   ci [--quick] [JOB...]
                 run these jobs, or the quick form of all; `cargo x ci --list` names them
   dist [c-api]  fill dist/, or only what a C program needs, and check what was linked
+  install [--destdir=DIR] [--prefix=DIR] [--libdir=DIR]
+                install what dist/ holds; below /usr/local, if no prefix is given
+  uninstall     remove what `install` with the same options has installed
+  package KIND  pack what dist/ holds into dist/packages: deb, rpm, tarball or oci
   docs          the documentation as a book, with rustdoc beside, in target/docs
   tidy          the rules that no other tool checks
   skips         fail when more tests were skipped than tests/skips.allowed permits
@@ -44,6 +52,9 @@ fn main() -> ExitCode {
         ["dist"] => dist::run(),
         ["dist", "c-api"] => c_api::install(&process::root().join("dist")),
         ["docs"] => docs::run(),
+        ["install", options @ ..] => install::run(options),
+        ["package", kind] => package::run(kind),
+        ["uninstall", options @ ..] => install::remove(options),
         ["tidy"] => tidy::run(),
         ["skips"] => skips::run(),
         [] | ["help" | "--help" | "-h"] => {

@@ -53,7 +53,7 @@ extern "C" {
 
 /** The version of this header. */
 #define NOWAIT_VERSION_MAJOR 0
-#define NOWAIT_VERSION_MINOR 1
+#define NOWAIT_VERSION_MINOR 2
 #define NOWAIT_VERSION_PATCH 0
 
 /** Makes one number of a version, to be compared. */
@@ -67,7 +67,7 @@ extern "C" {
 /** Returns the version of the library that is loaded, as NOWAIT_MAKE_VERSION() makes it. */
 uint32_t nowait_version(void);
 
-/** Returns the same as text, "0.1.0"; the text is static. */
+/** Returns the same as text, "0.2.0"; the text is static. */
 const char *nowait_version_text(void);
 
 /* ---- Errors ------------------------------------------------------------------------------- */

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs, uses, upgrades and removes the deb packages in fresh systems, one for each release.
+# Usage: run.sh [RELEASE...]       needs root; the systems lie in target/packages/systems
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+releases=("$@")
+[ "${#releases[@]}" -gt 0 ] || releases=(bookworm trixie)
+[ "$(id -u)" = 0 ] || { echo "test-packages: needs root, for chroot and mounts" >&2; exit 2; }
+
+lintian --fail-on error,warning dist/packages/*.deb
+rpmlint -c packaging/rpmlint.toml dist/packages/*.rpm
+
+# The same packages with a higher version: what an upgrade installs.
+repack() {
+    local deb tree
+    mkdir -p "$2"
+    for deb in "$1"/*.deb; do
+        tree=$(mktemp -d)
+        dpkg-deb -R "$deb" "$tree"
+        sed -i -E 's/^Version: (.*)/Version: \1+upgrade/; s/\(= ([^)]*)\)/(= \1+upgrade)/' \
+            "$tree/DEBIAN/control"
+        dpkg-deb -b "$tree" "$2/$(basename "$deb")" >/dev/null
+        rm -rf "$tree"
+    done
+}
+
+# A system takes packages from where this machine does.
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' |
+    head -n 1)
+systems=target/packages/systems
+for release in "${releases[@]}"; do
+    root=$systems/$release
+    leave() {
+        local mount
+        for mount in sys proc dev; do umount -l "$root/$mount" 2>/dev/null || true; done
+    }
+    leave
+    rm -rf "$root"
+    mkdir -p "$systems"
+    mmdebstrap --quiet --variant=minbase --mode=root \
+        --include=ca-certificates "$release" "$root" "$mirror"
+    mkdir -p "$root/packages"
+    cp dist/packages/*.deb "$root/packages/"
+    repack dist/packages "$root/upgrade"
+    cp packaging/test/inside.sh crates/api/capi/examples/copy.c "$root/root/"
+    trap leave EXIT
+    mount --rbind /dev "$root/dev"
+    mount -t proc proc "$root/proc"
+    mount --rbind /sys "$root/sys"
+    chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
+        LC_ALL=C.UTF-8 bash /root/inside.sh
+    leave
+    trap - EXIT
+    rm -rf "$root"
+    echo "test-packages: $release: ok"
+done
