@@ -35,13 +35,13 @@ install: ## Install what `make dist` has built: DESTDIR=, PREFIX= (/usr/local), 
 uninstall: ## Remove what `make install` with the same variables has installed
 	@$(X) uninstall "--destdir=$(DESTDIR)" "--prefix=$(PREFIX)" "--libdir=$(LIBDIR)"
 
-PACKAGES := deb rpm tarball oci
+PACKAGES := deb rpm tarball oci sbom
 .PHONY: $(PACKAGES) packages test-packages
 $(PACKAGES): dist ## Pack what dist/ holds into dist/packages
 	@bash xtask/setup.sh packages
 	@$(X) package $@
 
-packages: deb rpm tarball oci ## All of these, an image with what the deb packages hold
+packages: $(PACKAGES) ## All of these, an image with what the deb packages hold
 
 oci: deb
 

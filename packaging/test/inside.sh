@@ -68,11 +68,11 @@ wait
 step "a service"
 nowait enable --dry-run mariadb.service
 nowait enable mariadb.service
-systemd-analyze verify mariadb.service
+systemd-analyze verify --man=no mariadb.service
 nowait status
 nowait disable mariadb.service
 [ -z "$(find /etc/systemd -name '*nowait*')" ] || fail "disable left its file behind"
-systemd-analyze verify nowait-serve@disk.service nowait-serve@disk.socket
+systemd-analyze verify --man=no nowait-serve@disk.service nowait-serve@disk.socket
 
 step "remove"
 apt-get purge -y -qq nowait nowait-runtime >/dev/null

@@ -24,18 +24,21 @@ repack() {
     done
 }
 
+# The image has a tool that runs.
+image=$(mktemp -d)
+tar -xf dist/packages/nowait-*.oci.tar -C "$image"
+umoci unpack --image "$image:$(basename dist/packages/nowait-*.oci.tar | cut -d- -f2)" "$image/bundle"
+chroot "$image/bundle/rootfs" /usr/bin/nowait --version
+test -f "$image/bundle/rootfs/usr/lib/nowait/libnowait_preload.so"
+rm -rf "$image"
+
 # A system takes packages from where this machine does.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Component: main' |
     head -n 1)
 systems=target/packages/systems
 for release in "${releases[@]}"; do
     root=$systems/$release
-    leave() {
-        local mount
-        for mount in sys proc dev; do umount -l "$root/$mount" 2>/dev/null || true; done
-    }
-    leave
-    rm -rf "$root"
+    rm -rf --one-file-system "$root"
     mkdir -p "$systems"
     mmdebstrap --quiet --variant=minbase --mode=root \
         --include=ca-certificates "$release" "$root" "$mirror"
@@ -43,14 +46,13 @@ for release in "${releases[@]}"; do
     cp dist/packages/*.deb "$root/packages/"
     repack dist/packages "$root/upgrade"
     cp packaging/test/inside.sh crates/api/capi/examples/copy.c "$root/root/"
-    trap leave EXIT
-    mount --rbind /dev "$root/dev"
-    mount -t proc proc "$root/proc"
-    mount --rbind /sys "$root/sys"
-    chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
-        LC_ALL=C.UTF-8 bash /root/inside.sh
-    leave
-    trap - EXIT
-    rm -rf "$root"
+    # The mounts are those of this one process: removing the system later cannot reach through them.
+    unshare --mount --propagation private bash -euc '
+        mount --rbind /dev "$0/dev"
+        mount -t proc proc "$0/proc"
+        mount --rbind /sys "$0/sys"
+        exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
+            LC_ALL=C.UTF-8 bash /root/inside.sh' "$root"
+    rm -rf --one-file-system "$root"
     echo "test-packages: $release: ok"
 done

@@ -14,9 +14,16 @@ use std::path::{Path, PathBuf};
 use crate::examples;
 use crate::process::{self, Result};
 use crate::tidy::links;
+use crate::tool::Tool;
 
-/// The version that the book was tried with; `cargo install` builds it where it is missing.
-const MDBOOK: &str = "0.5.4";
+/// Of the version that the book was tried with.
+const MDBOOK: Tool = Tool {
+    package: "mdbook",
+    version: "0.5.4",
+    says: "mdbook v0.5.4",
+    ask: &["--version"],
+    features: &["--no-default-features", "--features", "search"],
+};
 
 /// Builds the book into `target/docs`.
 ///
@@ -31,7 +38,7 @@ pub(crate) fn run() -> Result {
         }
     }
     stage(&root, &staged)?;
-    let program = mdbook(&target)?;
+    let program = MDBOOK.program()?;
     let args = ["build", &staged.display().to_string(), "-d", &built.display().to_string()];
     process::stream(process::command(&program, &args), |line| println!("{line}"))?;
     let args = ["doc", "--workspace", "--no-deps", "--lib", "--features", examples::FEATURES];
@@ -54,26 +61,6 @@ fn check_reference(root: &Path, built: &Path) -> Result {
         }
     }
     Ok(())
-}
-
-/// Returns mdbook of the version above, built if neither PATH nor an earlier run has it.
-fn mdbook(target: &Path) -> Result<String> {
-    let tools = target.join("tools");
-    let own = tools.join("bin/mdbook").display().to_string();
-    let wanted = format!("mdbook v{MDBOOK}");
-    for program in ["mdbook", &own] {
-        let version = process::output(process::command(program, &["--version"]));
-        if version.is_ok_and(|version| version.trim() == wanted) {
-            return Ok(program.to_owned());
-        }
-    }
-    println!("docs: installing {wanted} in {} (some minutes, once)", tools.display());
-    let tools = tools.display().to_string();
-    let args = ["install", "--locked", "mdbook", "--version", MDBOOK];
-    let slim = ["--no-default-features", "--features", "search", "--root", &tools];
-    let command = process::command("cargo", &[&args[..], &slim].concat());
-    process::stream(command, |line| println!("{line}"))?;
-    Ok(own)
 }
 
 /// Puts the pages where mdbook finds them.

@@ -150,7 +150,8 @@ fn install_one(dist: &Path, from: &Path, places: &Places) -> Result {
     if let Ok(target) = fs::read_link(from) {
         return link(&target, &to);
     }
-    if !name.ends_with(".pc") && !name.ends_with(".service") {
+    let ending = from.extension().unwrap_or_default();
+    if ending != "pc" && ending != "service" {
         return copy(from, &to);
     }
     let text = fs::read_to_string(from).map_err(|error| format!("{name}: {error}"))?;

@@ -8,7 +8,7 @@
 //!                             └─ loom, simulated, miri      (ci.rs, log.rs)
 //!   make docs ── cargo x docs                                (docs.rs)
 //!   make install ── cargo x install                          (install.rs)
-//!   make deb rpm tarball oci ── cargo x package KIND         (package.rs, packaging/)
+//!   make deb rpm tarball oci sbom ── cargo x package KIND         (package.rs, packaging/)
 //! ```
 
 mod c_api;
@@ -25,6 +25,7 @@ mod process;
 mod skips;
 mod symbols;
 mod tidy;
+mod tool;
 mod tutorials;
 
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ Usage: cargo x COMMAND
   install [--destdir=DIR] [--prefix=DIR] [--libdir=DIR]
                 install what dist/ holds; below /usr/local, if no prefix is given
   uninstall     remove what `install` with the same options has installed
-  package KIND  pack what dist/ holds into dist/packages: deb, rpm, tarball or oci
+  package KIND  pack what dist/ holds into dist/packages: deb, rpm, tarball, oci or sbom
   docs          the documentation as a book, with rustdoc beside, in target/docs
   tidy          the rules that no other tool checks
   skips         fail when more tests were skipped than tests/skips.allowed permits

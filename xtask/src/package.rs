@@ -17,12 +17,27 @@ use std::process::Command;
 
 use crate::dist::create_folder;
 use crate::process::{self, Result};
+use crate::tool::Tool;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The Debian release that the programs of the image come from.
 const IMAGE_BASE: &str = "bookworm";
 
-/// Makes the packages of one kind: `deb`, `rpm`, `tarball` or `oci`.
+const CYCLONEDX: Tool = Tool {
+    package: "cargo-cyclonedx",
+    version: "0.5.9",
+    says: "cargo-cyclonedx-cyclonedx 0.5.9",
+    ask: &["cyclonedx", "--version"],
+    features: &[],
+};
+/// Folders of crates, each with the package that holds what is linked from it.
+const SBOMS: &[(&str, &str)] = &[
+    ("crates/tools/cli", "nowait"),
+    ("crates/api/faces", "nowait-runtime"),
+    ("crates/api/capi", "libnowait"),
+];
+
+/// Makes the packages of one kind: `deb`, `rpm`, `tarball`, `oci` or `sbom`.
 ///
 /// # Errors
 /// dist/ has not been built, a tool is missing or fails, or the kind is unknown.
@@ -40,7 +55,8 @@ pub(crate) fn run(kind: &str) -> Result {
         "rpm" => job.rpm(),
         "tarball" => job.tarball(),
         "oci" => job.oci(),
-        _ => Err(format!("{kind}: no such kind of package: deb, rpm, tarball, oci")),
+        "sbom" => job.sbom(),
+        _ => Err(format!("{kind}: no such kind of package: deb, rpm, tarball, oci, sbom")),
     }
 }
 
@@ -143,8 +159,8 @@ impl Job<'_> {
             .collect::<Result<_>>()
             .map_err(|error| format!("{error}; run `make deb` first"))?;
         let base = self.staged.join("base.tar");
-        let mut root = self.command("mmdebstrap", &["--quiet", "--variant=custom", "--mode=root"]);
-        root.arg("--include=libc6,libgcc-s1,busybox-static,base-files")
+        let mut root = self.command("mmdebstrap", &["--quiet", "--variant=minbase", "--mode=root"]);
+        root.arg("--hook-dir=/usr/share/mmdebstrap/hooks/file-mirror-automount")
             .arg("--dpkgopt=path-exclude=/usr/share/doc/*")
             .arg("--dpkgopt=path-exclude=/usr/share/man/*");
         for deb in &debs {
@@ -180,6 +196,30 @@ impl Job<'_> {
         tar.arg("--directory").arg(&layout).arg(".");
         run_quietly(tar)?;
         said(&file);
+        Ok(())
+    }
+
+    /// What the tool and the libraries are made of, as CycloneDX has it.
+    fn sbom(&self) -> Result {
+        // In a copy: the program writes beside every manifest.
+        for part in ["Cargo.toml", "Cargo.lock", "crates", "tests", "xtask"] {
+            copy_folder(&self.root.join(part), &self.staged.join(part))?;
+        }
+        let program = CYCLONEDX.program()?;
+        let args = ["cyclonedx", "--format", "json", "--override-filename", "sbom"];
+        let mut describe = self.command(&program, &args);
+        describe.current_dir(&self.staged).arg("--no-build-deps");
+        run_quietly(describe)?;
+        let here = format!("file://{}", self.staged.display());
+        for (folder, name) in SBOMS {
+            let from = self.staged.join(folder).join("sbom.json");
+            let text = fs::read_to_string(&from)
+                .map_err(|error| format!("{}: {error}", from.display()))?;
+            let to = self.packages().join(format!("{name}-{VERSION}.cdx.json"));
+            fs::write(&to, text.replace(&here, "file://."))
+                .map_err(|error| format!("{}: {error}", to.display()))?;
+            said(&to);
+        }
         Ok(())
     }
 
