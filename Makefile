@@ -48,7 +48,7 @@ oci: deb
 test-packages: packages ## Install, use, upgrade and remove them in fresh systems (15 minutes)
 	@bash packaging/test/run.sh
 
-docs: setup ## Build the documentation as a book, with rustdoc beside: target/docs
+docs: setup ## Build the documentation as a book, with rustdoc beside: dist/docs
 	@$(X) docs
 
 demo: dist ## Show an unmodified fio with and without nowait (under 90 seconds)

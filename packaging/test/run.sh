@@ -27,7 +27,8 @@ repack() {
 # The image has a tool that runs.
 image=$(mktemp -d)
 tar -xf dist/packages/nowait-*.oci.tar -C "$image"
-umoci unpack --image "$image:$(basename dist/packages/nowait-*.oci.tar | cut -d- -f2)" "$image/bundle"
+version=$(basename dist/packages/nowait-*.oci.tar | cut -d- -f2)
+umoci unpack --image "$image:$version" "$image/bundle"
 chroot "$image/bundle/rootfs" /usr/bin/nowait --version
 test -f "$image/bundle/rootfs/usr/lib/nowait/libnowait_preload.so"
 rm -rf "$image"

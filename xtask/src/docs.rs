@@ -1,8 +1,8 @@
 //! Builds the documentation as a book, with rustdoc beside it.
 //!
 //! ```text
-//!   docs/, ARCHITECTURE.md, CONTRIBUTING.md ─► target/book ─ mdbook ─► target/docs
-//!   the crates ─────────────────────────────── cargo doc ────────────► target/docs/api
+//!   docs/, ARCHITECTURE.md, CONTRIBUTING.md ─► target/book ─ mdbook ─► dist/docs
+//!   the crates ─────────────────────────────── cargo doc ────────────► dist/docs/api
 //! ```
 //!
 //! The documents beside `docs/` are pages of the book too: they are copied into it, and the links
@@ -25,13 +25,13 @@ const MDBOOK: Tool = Tool {
     features: &["--no-default-features", "--features", "search"],
 };
 
-/// Builds the book into `target/docs`.
+/// Builds the book into `dist/docs`.
 ///
 /// # Errors
 /// mdbook cannot be installed, or a page or an item of the crates cannot be built.
 pub(crate) fn run() -> Result {
     let (target, root) = (process::target(), process::root());
-    let (staged, built) = (target.join("book"), target.join("docs"));
+    let (staged, built) = (target.join("book"), root.join("dist/docs"));
     for folder in [&staged, &built] {
         if folder.exists() {
             fs::remove_dir_all(folder).map_err(|error| describe(folder, &error))?;

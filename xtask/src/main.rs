@@ -40,7 +40,7 @@ Usage: cargo x COMMAND
                 install what dist/ holds; below /usr/local, if no prefix is given
   uninstall     remove what `install` with the same options has installed
   package KIND  pack what dist/ holds into dist/packages: deb, rpm, tarball, oci or sbom
-  docs          the documentation as a book, with rustdoc beside, in target/docs
+  docs          the documentation as a book, with rustdoc beside, in dist/docs
   tidy          the rules that no other tool checks
   skips         fail when more tests were skipped than tests/skips.allowed permits
 ";

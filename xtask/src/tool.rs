@@ -15,7 +15,7 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// Returns the program's path, or its name; builds it if neither PATH nor an earlier run has it.
+    /// Returns the program's name or path; builds it where neither PATH nor an earlier run has it.
     ///
     /// # Errors
     /// It cannot be built.
