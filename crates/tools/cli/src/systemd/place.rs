@@ -1,5 +1,6 @@
 //! Where unit files lie. Source: systemd.unit(5), "Unit File Load Path".
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
@@ -11,6 +12,8 @@ pub(crate) struct Place {
     folders: Vec<PathBuf>,
     /// Where an administrator's files are: one of the folders.
     own: PathBuf,
+    /// The name of the manager's own settings.
+    settings: &'static str,
 }
 
 /// Of the system's manager.
@@ -40,6 +43,7 @@ impl Place {
             root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()),
             folders: SYSTEM.map(PathBuf::from).into(),
             own: PathBuf::from("/etc/systemd/system"),
+            settings: "system.conf",
         }
     }
 
@@ -70,7 +74,7 @@ impl Place {
         let shared = ["/usr/local/share", "/usr/share", "/usr/local/lib", "/usr/lib"];
         folders.extend(shared.map(|folder| Path::new(folder).join("systemd/user")));
         folders.extend(of_run("generator.late"));
-        Ok(Place { root: PathBuf::from("/"), folders, own })
+        Ok(Place { root: PathBuf::from("/"), folders, own, settings: "user.conf" })
     }
 
     /// Tells whether this is the running system, not an image.
@@ -86,6 +90,26 @@ impl Place {
     /// Returns the folder for an administrator's own files, as the manager sees it.
     pub(crate) fn own(&self) -> &Path {
         &self.own
+    }
+
+    /// Returns the files of the manager's own settings in the order in which they are read.
+    /// Source: systemd-system.conf(5).
+    pub(crate) fn settings(&self) -> Vec<PathBuf> {
+        let folders =
+            ["/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"];
+        let mut mains = folders.iter().map(|folder| Path::new(folder).join(self.settings));
+        let main = mains.find(|path| self.follow(path).is_file());
+        let mut drop_ins = BTreeMap::new();
+        for folder in folders {
+            let folder = Path::new(folder).join(format!("{}.d", self.settings));
+            let entries = std::fs::read_dir(self.follow(&folder)).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name());
+            for name in names.filter(|name| name.as_encoded_bytes().ends_with(b".conf")) {
+                let path = folder.join(&name);
+                drop_ins.entry(name).or_insert(path);
+            }
+        }
+        main.into_iter().chain(drop_ins.into_values()).collect()
     }
 
     /// Returns where `path` of that system is for this process; links in it are not followed.

@@ -12,6 +12,8 @@ pub(crate) struct Unit {
     pub(crate) name: UnitName,
     /// What is in force, in the order in which systemd reads it: the unit file first.
     pub(crate) sources: Vec<Source>,
+    /// What the manager sets for every service.
+    defaults: BTreeMap<String, String>,
 }
 
 /// One file of a unit.
@@ -59,7 +61,7 @@ impl Unit {
         for path in drop_ins(place, &name) {
             sources.push(Source::read(place, path)?);
         }
-        Ok(Unit { name, sources })
+        Ok(Unit { name, sources, defaults: defaults(place) })
     }
 
     /// Returns the unit file itself, as the manager sees it.
@@ -88,10 +90,26 @@ impl Unit {
         self.value(key).is_some_and(|value| on(&value.to_ascii_lowercase()))
     }
 
-    /// Returns the variables of `Environment=`; their specifiers are not resolved.
+    /// Returns the variables of `Environment=`, and those that the manager sets for every service;
+    /// their specifiers are not resolved.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
-        variables(self.list("Environment"))
+        let mut all = self.defaults.clone();
+        all.extend(variables(self.list("Environment")));
+        all
     }
+}
+
+/// Reads `DefaultEnvironment=` of the manager's settings.
+fn defaults(place: &Place) -> BTreeMap<String, String> {
+    let mut lines = Vec::new();
+    for path in place.settings() {
+        let text = fs::read_to_string(place.follow(&path)).unwrap_or_default();
+        let wanted = |it: &Assignment| it.section == "Manager" && it.key == "DefaultEnvironment";
+        for line in parse(&text).into_iter().filter(wanted) {
+            if line.value.is_empty() { lines.clear() } else { lines.push(line.value) }
+        }
+    }
+    variables(lines.iter().map(String::as_str))
 }
 
 /// Reads lines of `Environment=`.
@@ -287,6 +305,28 @@ mod tests {
         assert_eq!(environment, [pair("A", "1"), pair("B", "2"), pair("C", "3 4")]);
         assert_eq!(unit.list("ExecStart"), ["/b"]);
         assert!(!unit.is_on("X"));
+    }
+
+    #[test]
+    fn what_the_manager_sets_for_all_services_is_behind_the_unit_s_own() {
+        let root = system(&[
+            (&format!("{LIB}/a.service"), "[Service]\nEnvironment=\nEnvironment=A=unit"),
+            ("etc/systemd/system.conf", "[Manager]\nDefaultEnvironment=A=1 LD_PRELOAD=/x.so"),
+            ("usr/lib/systemd/system.conf", "[Manager]\nDefaultEnvironment=A=hidden D=4"),
+            ("usr/lib/systemd/system.conf.d/b.conf", "[Manager]\nDefaultEnvironment='B=2 3'"),
+            ("etc/systemd/system.conf.d/c.conf", "[Service]\nDefaultEnvironment=C=3"),
+        ]);
+        let environment: Vec<_> = load(&root, "a").unwrap().environment().into_iter().collect();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let expected = [pair("A", "unit"), pair("B", "2 3"), pair("LD_PRELOAD", "/x.so")];
+        assert_eq!(environment, expected);
+        fs::write(
+            root.path().join("etc/systemd/system.conf.d/z.conf"),
+            "[Manager]\nDefaultEnvironment=",
+        )
+        .unwrap();
+        let environment = load(&root, "a").unwrap().environment();
+        assert_eq!(environment.into_keys().collect::<Vec<_>>(), ["A"]);
     }
 
     #[test]
