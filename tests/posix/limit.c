@@ -85,6 +85,41 @@ CASE(lio_listio, eagain_is_too_many_requests, NOWAIT)
 	EQUAL(value_at_end(&more[1]), 1);
 }
 
+/* One has room and waits for its byte, and one has no room: the list is over with the first. */
+CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN };
+	int own[2];
+	EQUAL(pipe(own), 0);
+	struct aiocb more[2] = { transfer(own[0], &byte, 1, 0),
+				 transfer(new_file("file", 0, 0), "b", 1, 0) };
+	struct aiocb *list[2] = { &more[0], &more[1] };
+
+	more[0].aio_lio_opcode = LIO_READ;
+	more[1].aio_lio_opcode = LIO_WRITE;
+	block_signal(SIGRTMIN);
+	fill();
+	EQUAL(write(ends[0][1], "x", 1), 1);
+	EQUAL(value_at_end(&blocks[0]), 1);
+	/* A slot is free a moment after its request has ended: until then neither has room. */
+	for (;;) {
+		FAILS(lio_listio(LIO_NOWAIT, list, 2, &event), EAGAIN);
+		EQUAL(aio_error(&more[1]), EAGAIN);
+		if (aio_error(&more[0]) == EINPROGRESS)
+			break;
+		EQUAL(aio_error(&more[0]), EAGAIN);
+		take_signal(SIGRTMIN);
+	}
+	CHECK(!is_pending(SIGRTMIN));
+	EQUAL(write(own[1], "x", 1), 1);
+	take_signal(SIGRTMIN);
+	EQUAL(value_at_end(&more[0]), 1);
+	blocks[0] = one_byte(0);
+	while (aio_read(&blocks[0]) != 0)
+		EQUAL(errno, EAGAIN);
+	drain();
+}
+
 /* EAGAIN: too few descriptors, for the library to begin; glibc needs none. */
 CASE(aio_read, works_when_there_are_descriptors_again, CONFORMING)
 {
