@@ -101,9 +101,9 @@ impl Process {
             if owed == Some(0) || mistake::makes(Mistake::LeaveAtOnce) {
                 return;
             }
-            if least == usize::MAX {
-                self.hurry(true);
-            }
+            // Each time: a thread that has stayed meanwhile may say a moment later that there is no
+            // hurry any more.
+            self.hurry(true);
             let owed = owed.unwrap_or(usize::MAX - 1);
             if owed < least {
                 let little = is_interrupted || !self.has_any_in_hand();

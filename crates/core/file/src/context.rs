@@ -562,11 +562,15 @@ impl Context {
     /// nothing is in flight, the watch is over.
     pub(crate) fn tick(&self, waits_before: Option<u64>, hurries: bool) -> Option<u64> {
         let under_way = || Some(self.own.as_ref()?.in_flight() + self.unrun.load(Relaxed));
-        if under_way()? == 0 && self.watch.ends(|| under_way() == Some(0)) {
-            return None;
-        }
         let waits = self.waits.load(Relaxed);
-        if hurries {
+        if under_way()? == 0 {
+            if self.io.has_poller() {
+                // It waits for more than will come, with what has come in its hands.
+                self.io.hurry_poller();
+            } else if self.watch.ends(|| under_way() == Some(0)) {
+                return None;
+            }
+        } else if hurries {
             // The poller may sleep until there is more than will come.
             match self.io.has_poller() {
                 true => self.io.hurry_poller(),

@@ -38,6 +38,8 @@ const O_DIRECT: i32 = 0o40000;
 pub(crate) struct Setup {
     pub(crate) model: Accepted,
     pub(crate) pages: u64,
+    /// A thread ends the process whatever the others wait for.
+    pub(crate) ends: bool,
     /// There is not room for all requests.
     is_limited: bool,
     /// A thread is in exit(3): blocks are not looked at any more, and there is no room in the end.
@@ -167,7 +169,12 @@ pub(crate) fn program(seed: u64) {
     nowait_sys::file::set_len(file.raw(), pages * PAGE).unwrap();
     drop(file);
     let direct_ppm = [0, 500_000, 1_000_000][prng.index(3)];
+    // While threads submit, or when they wait for slow transfers.
+    let after_max = [40_000_000, 1_000_000, 100_000][prng.index(3)];
+    let after = Duration::from_nanos(prng.below(after_max));
+    let ends = prng.chance(600_000) && step(|| format!("end the process after {after:?}"));
     let setup = Arc::new(Setup {
+        ends,
         model: Accepted::new(pages),
         pages,
         is_limited: !requests_max.is_empty(),
@@ -188,10 +195,7 @@ pub(crate) fn program(seed: u64) {
             thread.spawn(move || act(setup, fork, number)).unwrap()
         })
         .collect();
-    // While threads submit, or when they wait for slow transfers.
-    let after_max = [40_000_000, 1_000_000, 100_000][prng.index(3)];
-    let after = Duration::from_nanos(prng.below(after_max));
-    if prng.chance(600_000) && step(|| format!("end the process after {after:?}")) {
+    if ends {
         std::thread::park_timeout(after);
         setup.end_process(&mut prng);
     }
