@@ -85,6 +85,8 @@ struct Thread {
     table: usize,
     /// Steps of the program that it has begun.
     steps: u32,
+    /// Locks that it has taken since its last system call.
+    locks: u32,
 }
 
 /// Where a thread waits for its turn.
@@ -448,7 +450,15 @@ impl Machine {
         let table = world.threads.get(world.running).map_or(0, |running| running.table);
         let state = State::Ready;
         let (call, baton_of) = ("user code", baton.clone());
-        world.threads.push(Thread { name, state, baton: baton_of, call, table, steps: 0 });
+        world.threads.push(Thread {
+            name,
+            state,
+            baton: baton_of,
+            call,
+            table,
+            steps: 0,
+            locks: 0,
+        });
         (world.threads.len() - 1, baton)
     }
 
@@ -479,8 +489,14 @@ impl Machine {
 
     /// Lets another thread go on, perhaps: this one is about to take a lock.
     pub(crate) fn pause(&self, id: usize) {
+        const LOCKS_MAX: u32 = 100_000;
         let _outside = interpose::Outside::enter();
         let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
+        cpu.threads[id].locks += 1;
+        if cpu.threads[id].locks > LOCKS_MAX {
+            cpu.fail("runs in circles: too many locks without a system call".to_owned());
+            cpu.stop();
+        }
         let rate = cpu.rates.lock;
         if rate > 0 && cpu.prng.chance(rate) {
             cpu.threads[id].call = "a lock";
@@ -511,7 +527,7 @@ impl Machine {
         cpu.report.calls += 1;
         let cost = cpu.prng.range(50..=1_000);
         cpu.now += cost;
-        cpu.threads[id].call = name;
+        (cpu.threads[id].call, cpu.threads[id].locks) = (name, 0);
         if cpu.report.calls > CALLS_MAX {
             let sleepers = cpu.sleepers();
             cpu.fail(format!("runs in circles: too many system calls; these sleep\n{sleepers}"));

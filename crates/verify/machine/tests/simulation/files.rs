@@ -5,6 +5,7 @@
 //! there when it began, or what was begun before it ended. The pages behind a bound belong to a
 //! thread that truncates. In the end the file is what was written last.
 use crate::{
+    beside,
     model::{LossesReported, Model, PAGE, Promise},
     spawn, swarm,
 };
@@ -28,8 +29,8 @@ const PAGES: u64 = 24;
 const PATH: &str = "/file";
 
 /// What a run is made of.
-struct Setup {
-    nowait: Nowait,
+pub(crate) struct Setup {
+    pub(crate) nowait: Nowait,
     model: Model,
     modes: Vec<CacheMode>,
     /// The file is open in this mode when the others begin, and closed while they work.
@@ -38,6 +39,8 @@ struct Setup {
     faulty: bool,
     /// What is lost when the power fails.
     power: Faults,
+    /// Which files there are besides.
+    pub(crate) beside: usize,
     /// How often each of `KINDS` is drawn.
     weights: [u32; KINDS.len()],
 }
@@ -59,8 +62,8 @@ impl Setup {
             false => vec![all[prng.index(3)]],
         };
         let (faulty, power) = (prng.chance(300_000), Faults::swarm(prng));
-        let weights = swarm(&KINDS, prng);
-        Setup { nowait, model: Model::new(PAGES), modes, first, faulty, power, weights }
+        let (beside, weights) = (prng.index(4), swarm(&KINDS, prng));
+        Setup { nowait, model: Model::new(PAGES), modes, first, faulty, power, beside, weights }
     }
 
     /// Judges what would be left if the power failed now.
@@ -69,7 +72,7 @@ impl Setup {
     }
 
     /// Takes the result of a request; `None`: the device has failed it, as it may.
-    fn expected<T>(&self, result: Result<T, Error>) -> Option<T> {
+    pub(crate) fn expected<T>(&self, result: Result<T, Error>) -> Option<T> {
         let may_fail = |errno| self.faulty && (errno == Errno::IO || errno == Errno::NOSPC);
         match result {
             Err(error) if may_fail(error.errno()) => None,
@@ -462,7 +465,7 @@ fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
 }
 
 /// Reads the file past everything, when all is closed.
-fn contents(path: &CStr) -> Vec<u8> {
+pub(crate) fn contents(path: &CStr) -> Vec<u8> {
     let fd = nowait_sys::inspect::open(path, 0, 0).unwrap();
     let size = nowait_sys::file::stat(fd.raw()).unwrap().size as usize;
     let mut bytes = vec![0; size];
@@ -533,6 +536,7 @@ pub(crate) fn program(seed: u64) {
         let (setup, prng) = (setup.clone(), prng.fork());
         threads.push(spawn("empty", move || empty(&setup, prng)));
     }
+    threads.extend(beside::spawn_some(&setup, &mut prng));
     let (of, fork) = (setup.clone(), prng.fork());
     threads.push(spawn("cut power", move || cut_power(&of, fork)));
     let (of, reads) = (setup.clone(), prng.below(20));

@@ -4,6 +4,7 @@
 #![cfg(simulated)]
 
 mod accepted;
+mod beside;
 mod contexts;
 mod faces;
 mod files;
