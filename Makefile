@@ -45,7 +45,7 @@ packages: $(PACKAGES) ## All of these, an image with what the deb packages hold
 
 oci: deb
 
-test-packages: packages ## Install, use, upgrade and remove them in fresh systems (15 minutes)
+test-packages: packages ## Install, use, upgrade and remove them in fresh systems (5 minutes)
 	@bash packaging/test/run.sh
 
 docs: setup ## Build the documentation as a book, with rustdoc beside: dist/docs

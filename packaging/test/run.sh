@@ -47,8 +47,8 @@ for release in "${releases[@]}"; do
     cp dist/packages/*.deb "$root/packages/"
     repack dist/packages "$root/upgrade"
     cp packaging/test/inside.sh crates/api/capi/examples/copy.c "$root/root/"
-    # The mounts are those of this one process: removing the system later cannot reach through them.
-    unshare --mount --propagation private bash -euc '
+    # Mounts and processes end with it: removing the system later cannot reach through them.
+    unshare --mount --pid --fork --propagation private bash -euc '
         mount --rbind /dev "$0/dev"
         mount -t proc proc "$0/proc"
         mount --rbind /sys "$0/sys"
