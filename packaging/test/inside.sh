@@ -85,7 +85,7 @@ step "the C API"
 install /packages/libnowait0_*.deb /packages/libnowait-dev_*.deb gcc libc6-dev pkg-config
 for static in "" --static; do
     # shellcheck disable=SC2046
-    cc -Wall -Werror -o /tmp/copy /root/copy.c $(pkg-config --cflags --libs $static nowait)
+    cc -Wall -Werror -o /tmp/copy /test/copy.c $(pkg-config --cflags --libs $static nowait)
     /tmp/copy /usr/bin/fio /tmp/copied
     cmp /usr/bin/fio /tmp/copied
 done

@@ -43,17 +43,17 @@ for release in "${releases[@]}"; do
     mkdir -p "$systems"
     mmdebstrap --quiet --variant=minbase --mode=root \
         --include=ca-certificates "$release" "$root" "$mirror"
-    mkdir -p "$root/packages"
+    mkdir -p "$root/packages" "$root/test"
     cp dist/packages/*.deb "$root/packages/"
     repack dist/packages "$root/upgrade"
-    cp packaging/test/inside.sh crates/api/capi/examples/copy.c "$root/root/"
+    cp packaging/test/inside.sh crates/api/capi/examples/copy.c "$root/test/"
     # Mounts and processes end with it: removing the system later cannot reach through them.
     unshare --mount --pid --fork --propagation private bash -euc '
         mount --rbind /dev "$0/dev"
         mount -t proc proc "$0/proc"
         mount --rbind /sys "$0/sys"
         exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
-            LC_ALL=C.UTF-8 bash /root/inside.sh' "$root"
+            LC_ALL=C.UTF-8 bash /test/inside.sh' "$root"
     rm -rf --one-file-system "$root"
     echo "test-packages: $release: ok"
 done
