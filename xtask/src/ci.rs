@@ -387,7 +387,7 @@ fn soak(context: &Context) -> Result<End> {
     }
     context.tests(files)?;
     let mut machine = on_the_machine(context.cargo(&["test", "-p", "nowait-machine"]));
-    machine.env("SEEDS", "10000").env("MISTAKE_SEEDS", "4000");
+    machine.env("SEEDS", "10000").env("MISTAKE_SEEDS", "10000");
     context.tests(machine)?;
     let seed = env::var("SIM_SEED").ok().or_else(commit).unwrap_or_else(|| String::from("0"));
     let seeds = env::var("SOAK_SEEDS").unwrap_or_else(|_| String::from("20000"));

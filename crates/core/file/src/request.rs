@@ -35,7 +35,10 @@ use in_flight::Key as InFlightKey;
 use kernel::KernelBody;
 use nowait_block::bio::Descriptor;
 use nowait_retry::{Operation, Step, wait::Wait};
-use nowait_sys::Errno;
+use nowait_sys::{
+    Errno,
+    mistake::{self, Mistake},
+};
 use std::sync::Arc;
 use stream::StreamBody;
 
@@ -277,6 +280,7 @@ impl FileOperation {
         {
             match after.look(|| wait.entry()) {
                 Some(true) => links.after = None,
+                Some(false) if mistake::makes(Mistake::RunAfterFailure) => links.after = None,
                 Some(false) => return Step::Done(Err(Errno::CANCELED)),
                 None => {
                     self.stats().add(|c| &c.retries, 1);
@@ -344,7 +348,7 @@ impl FileOperation {
     }
 
     /// Releases what a request holds that is over, but for its file and its place.
-    fn let_go(&mut self, engine: &Engine) {
+    fn let_go(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Finish);
         let context = &self.target.context;
@@ -354,7 +358,9 @@ impl FileOperation {
                 context.io().is_not_endless();
             }
         }
-        context.dismiss(1, self.command.len);
+        if result != Err(Errno::CANCELED) || !mistake::makes(Mistake::KeepSlot) {
+            context.dismiss(1, self.command.len);
+        }
         match &mut self.body {
             Body::Kernel(kernel) => kernel.lane = None,
             Body::Cached(cached) if cached.is_write() => {
@@ -427,7 +433,7 @@ impl Operation for FileOperation {
         };
         let copied = self.body.is_copied();
         // Whatever fails here, the event comes, and others get their turn.
-        engine.failures.caught("at the end of a request", || self.let_go(&engine));
+        engine.failures.caught("at the end of a request", || self.let_go(&engine, result));
         // Before the event is visible: a program that sees it may close the file and unmount.
         if let Some(carrier) = self.body.carrier() {
             carrier.held = None;

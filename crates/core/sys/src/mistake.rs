@@ -59,11 +59,17 @@ pub enum Mistake {
     SyncPasses,
     /// The end of a server waits for all that was asked of it, however long it takes.
     EndWithAll,
+    /// A request begins although the one that it is linked to has failed.
+    RunAfterFailure,
+    /// A request in a cached file does not wait for the one that it is linked to.
+    LinkNothing,
+    /// What was cancelled stays counted where a limit is.
+    KeepSlot,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 26] = [
+    pub const ALL: [Mistake; 29] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -90,6 +96,9 @@ impl Mistake {
         Mistake::SyncAtOnce,
         Mistake::SyncPasses,
         Mistake::EndWithAll,
+        Mistake::RunAfterFailure,
+        Mistake::LinkNothing,
+        Mistake::KeepSlot,
     ];
 }
 

@@ -16,7 +16,10 @@ use crate::{
 use nowait_block::bio::Descriptor;
 use nowait_cache::{Ahead, FRAME_BYTES, copy::User};
 use nowait_retry::Request;
-use nowait_sys::{Errno, fd};
+use nowait_sys::{
+    Errno, fd,
+    mistake::{self, Mistake},
+};
 use smallvec::SmallVec;
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -75,7 +78,7 @@ impl Submission<'_> {
         if access == Access::Write && !file.is_writable() {
             return Err(Errno::BADF);
         }
-        let waits = self.begins_later()
+        let waits = self.begins_later() && !mistake::makes(Mistake::LinkNothing)
             || !orders.is_empty() && orders.conflicts(file.key(), &range, access);
         let operation = match command.kind {
             Kind::Read if !waits => match self.read_now(opened, command)? {

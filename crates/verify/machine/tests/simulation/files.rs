@@ -4,6 +4,8 @@
 //! A page is written by one thread only, so that a read is judged exactly: it may find what was
 //! there when it began, or what was begun before it ended. The pages behind a bound belong to a
 //! thread that truncates. In the end the file is what was written last.
+mod chain;
+
 use crate::{
     beside,
     model::{LossesReported, Model, PAGE, Promise},
@@ -11,8 +13,8 @@ use crate::{
 };
 use futures_lite::future::{self, block_on};
 use nowait::{
-    Advice, AlignedBuffer, AsyncFile, BackendChoice, CacheMode, Completion, Error, File, Nowait,
-    OpenOptions, Queue, SubmitMode, Zeroing,
+    Advice, AlignedBuffer, AsyncFile, BackendChoice, CacheMode, Completion, Error, File, Limits,
+    Nowait, OpenOptions, Queue, SubmitMode, Zeroing,
 };
 use nowait_machine::{note, step};
 use nowait_sim::{Faults, Prng};
@@ -35,6 +37,8 @@ pub(crate) struct Setup {
     modes: Vec<CacheMode>,
     /// The file is open in this mode when the others begin, and closed while they work.
     first: CacheMode,
+    /// What may be in flight at a time, in a queue or all of them.
+    limits: Option<Limits>,
     /// Devices fail.
     faulty: bool,
     /// What is lost when the power fails.
@@ -49,7 +53,15 @@ impl Setup {
     fn draw(prng: &mut Prng) -> Setup {
         let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];
         let submits = [SubmitMode::Auto, SubmitMode::Inline, SubmitMode::Offload];
+        let limits = prng.chance(250_000).then(|| Limits {
+            requests: 1 + prng.index(4),
+            bytes: [PAGE, 3 * PAGE, u64::MAX][prng.index(3)],
+        });
+        let limit = limits.unwrap_or(Limits::NONE);
+        let of_queue = prng.chance(500_000);
         let nowait = Nowait::builder()
+            .limits(if of_queue { Limits::NONE } else { limit })
+            .queue_limits(if of_queue { limit } else { Limits::NONE })
             .backend(backends[prng.index(3)])
             .submit(submits[prng.index(3)])
             .cache_bytes([256 << 10, 4 << 20][prng.index(2)])
@@ -63,7 +75,8 @@ impl Setup {
         };
         let (faulty, power) = (prng.chance(300_000), Faults::swarm(prng));
         let (beside, weights) = (prng.index(4), swarm(&KINDS, prng));
-        Setup { nowait, model: Model::new(PAGES), modes, first, faulty, power, beside, weights }
+        let model = Model::new(PAGES);
+        Setup { nowait, model, modes, first, limits, faulty, power, beside, weights }
     }
 
     /// Judges what would be left if the power failed now.
@@ -71,9 +84,33 @@ impl Setup {
         self.model.judge_left(&nowait_machine::left_after_cut(PATH, &self.power));
     }
 
-    /// Takes the result of a request; `None`: the device has failed it, as it may.
+    /// Judges that there is room for as many requests as may be in flight: none is, and what has
+    /// ended in whichever way is not counted.
+    fn judge_room(&self) {
+        let Some(Limits { requests, bytes }) = self.limits else { return };
+        let count = requests.min((bytes / PAGE) as usize);
+        let file = self.open_in(CacheMode::Direct);
+        let mut queue: Queue<(), AlignedBuffer> = self.nowait.queue(count).unwrap();
+        for page in 0..count as u64 {
+            let memory = AlignedBuffer::zeroed(PAGE as usize);
+            let taken = queue.read(&file, memory, page * PAGE, ());
+            taken.unwrap_or_else(|_| panic!("there is room in the queue"));
+        }
+        queue.submit();
+        let judge = |it: Completion<(), AlignedBuffer>| {
+            let errno = it.result.map_err(|error| error.errno());
+            assert_ne!(errno, Err(Errno::AGAIN), "room for {count} requests");
+        };
+        queue.reap(count, None, judge).unwrap();
+    }
+
+    /// Takes the result of a request; `None`: the device has failed it, as it may, or there was no
+    /// room for it.
     pub(crate) fn expected<T>(&self, result: Result<T, Error>) -> Option<T> {
-        let may_fail = |errno| self.faulty && (errno == Errno::IO || errno == Errno::NOSPC);
+        let may_fail = |errno| {
+            self.faulty && (errno == Errno::IO || errno == Errno::NOSPC)
+                || self.limits.is_some() && errno == Errno::AGAIN
+        };
         match result {
             Err(error) if may_fail(error.errno()) => None,
             result => Some(result.unwrap()),
@@ -109,11 +146,12 @@ enum Kind {
     Zero,
     Lend,
     Queue,
+    Chain,
     Future,
 }
 
 /// All kinds, and how often each is drawn on average.
-const KINDS: [(Kind, u32); 11] = [
+const KINDS: [(Kind, u32); 12] = [
     (Kind::Write, 2),
     (Kind::Read, 2),
     (Kind::SyncAll, 1),
@@ -124,6 +162,7 @@ const KINDS: [(Kind, u32); 11] = [
     (Kind::Zero, 1),
     (Kind::Lend, 1),
     (Kind::Queue, 1),
+    (Kind::Chain, 1),
     (Kind::Future, 1),
 ];
 
@@ -190,6 +229,7 @@ impl Actor {
             Kind::Zero => self.zero(page),
             Kind::Lend => self.lend(page),
             Kind::Queue => self.queue(),
+            Kind::Chain => self.chain(),
             Kind::Future => self.future(page),
         }
     }
@@ -306,7 +346,7 @@ impl Actor {
             left = self.prng.index(left + 1);
         }
         // What is not known to have succeeded may not have.
-        let is_unknown = left < queue.len() && self.setup.faulty;
+        let is_unknown = left < queue.len() && (self.setup.faulty || self.setup.limits.is_some());
         let mut unknown = if is_unknown { pages.clone() } else { vec![] };
         let mut ended = 0;
         while ended < left {
@@ -417,7 +457,11 @@ fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> 
     let cut = setup.expected(file.set_len(end));
     let mut written = None;
     queue.reap(1, None, |completion| written = setup.expected(completion.result)).unwrap();
-    cut.and(written)?;
+    cut?;
+    // One for which there was no room has written nothing: the cut is judged all the same.
+    if setup.faulty {
+        written?;
+    }
     assert_eq!(file.size().unwrap(), end, "cut off behind the write");
     assert_eq!(bytes_to_the_end(setup, file, end)?, 0);
     cut
@@ -551,6 +595,7 @@ pub(crate) fn program(seed: u64) {
     }));
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     setup.judge_cut();
+    setup.judge_room();
     nowait_machine::set_faults(Faults::none());
     let setup = Arc::into_inner(setup).expect("all threads have ended");
     drop(setup.nowait);

@@ -85,6 +85,19 @@ impl Model {
         page.ended = page.versions.len() - 1;
     }
 
+    /// A version was written: none before it can be read any more.
+    pub(crate) fn is_written(&self, page: u64, version: usize) {
+        let mut pages = self.lock();
+        let ended = &mut pages.pages[page as usize].ended;
+        *ended = version.max(*ended);
+    }
+
+    /// Judges what a read has found that can find this version only.
+    pub(crate) fn judge_version(&self, page: u64, version: usize, bytes: &[u8]) {
+        let pages = self.lock();
+        judge(page, bytes, &pages.pages[page as usize].versions[version..=version]);
+    }
+
     /// Returns the number of the version that was begun last.
     pub(crate) fn newest(&self, page: u64) -> usize {
         self.lock().pages[page as usize].versions.len() - 1
