@@ -209,10 +209,10 @@ fn test(context: &Context) -> Result<End> {
     context.skipping_tests(command, "test")
 }
 
-/// Random operations on real files, which cargo leaves out of a run of all tests.
+/// Random operations on real files, which cargo leaves out of a run of all tests. Of the workspace,
+/// so that dependencies have the features with which the other tests have built them.
 fn random(context: &Context) -> Result<End> {
-    let features = examples::FEATURES;
-    let args = ["test", "-p", "nowait", "--test", "random", "--features", features];
+    let args = ["test", "--workspace", "--test", "random", "--features", examples::FEATURES];
     context.skipping_tests(context.cargo(&args), "random")
 }
 

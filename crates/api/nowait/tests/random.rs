@@ -309,7 +309,7 @@ fn runs(backend: BackendChoice) {
     if let Err(why) = engine(backend) {
         return note_skip("random", &why.to_string());
     }
-    let (seeds, steps) = (number("NOWAIT_SEEDS", 1_000), number("NOWAIT_STEPS", 2_000));
+    let (seeds, steps) = (number("NOWAIT_SEEDS", 100), number("NOWAIT_STEPS", 2_000));
     let one = |seed: String| seed.parse().map(|seed| (seed, seed + 1)).unwrap();
     let (first, end) = std::env::var("NOWAIT_SEED").map_or((0, seeds), one);
     let seeds = Seeds { next: AtomicU64::new(first), end };
