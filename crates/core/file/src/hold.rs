@@ -19,15 +19,11 @@ pub(crate) use both::BothTables;
 pub(crate) use deferred::Deferred;
 pub use held::{HeldFd, Holds};
 
-use std::cell::Cell;
-
-thread_local! {
-    static IN_ENGINE_TABLE: Cell<bool> = const { Cell::new(false) };
-}
+use nowait_sys::fdtable;
 
 /// Marks the calling thread as one whose descriptor table is the engine's.
 pub fn enter_engine_table() {
-    IN_ENGINE_TABLE.set(true);
+    fdtable::mark_private(true);
 }
 
 /// While this lives, the calling thread counts as one of the engine's: for those of an engine whose
@@ -36,17 +32,17 @@ pub(crate) struct AsEngine(bool);
 
 impl AsEngine {
     pub(crate) fn begin() -> AsEngine {
-        AsEngine(IN_ENGINE_TABLE.replace(true))
+        AsEngine(fdtable::mark_private(true))
     }
 }
 
 impl Drop for AsEngine {
     fn drop(&mut self) {
-        IN_ENGINE_TABLE.set(self.0);
+        fdtable::mark_private(self.0);
     }
 }
 
 /// Tells whether the calling thread's descriptor table is the engine's.
 pub fn in_engine_table() -> bool {
-    IN_ENGINE_TABLE.get()
+    fdtable::is_private()
 }

@@ -6,6 +6,23 @@
 //! a descriptor *table*: a thread with a table of its own can hold and close files freely.
 
 use crate::{Errno, Fd, sys};
+use std::cell::Cell;
+
+std::thread_local! {
+    static IS_PRIVATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks the calling thread as one with the private table, or as one of the application's; returns
+/// what it was marked as.
+pub fn mark_private(is_private: bool) -> bool {
+    IS_PRIVATE.replace(is_private)
+}
+
+/// Tells whether the calling thread is marked as one with the private table: a number means another
+/// file there.
+pub fn is_private() -> bool {
+    IS_PRIVATE.get()
+}
 
 /// Gives the calling thread, and the threads it will start, an empty descriptor table that
 /// holds only `keep`, and something that cannot be written as 0 to 2.
@@ -91,7 +108,8 @@ fn message(tag: &mut u64, iov: &mut libc::iovec, control: &mut Control) -> libc:
     message.msg_iov = core::ptr::from_mut(iov);
     message.msg_iovlen = 1;
     message.msg_control = core::ptr::from_mut(control).cast();
-    message.msg_controllen = size_of::<Control>();
+    // Another width with musl.
+    message.msg_controllen = size_of::<Control>() as _;
     message
 }
 

@@ -20,6 +20,7 @@ use nowait_sys::mutex::{Mutex, MutexGuard};
 use nowait_sys::{
     Errno,
     eventfd::EventFd,
+    fdtable,
     thread::{self, this_thread},
     time::Deadline,
     uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
@@ -74,6 +75,8 @@ struct Alarm {
     deaf: AtomicBool,
     /// `None`: the ring waits on the gate's word, which needs no descriptor.
     counter: Option<EventFd>,
+    /// Of which descriptor table the counter's number is.
+    in_private_table: bool,
 }
 
 enum WaitEnd {
@@ -128,6 +131,7 @@ impl Uring {
                 armed: AtomicBool::new(false),
                 deaf: AtomicBool::new(false),
                 counter,
+                in_private_table: fdtable::is_private(),
             },
             issuer,
             issuer_thread: this_thread(),
@@ -482,7 +486,10 @@ impl Alarm {
     fn rouse(&self) {
         match &self.counter {
             None => self.gate.rouse(),
-            Some(counter) => counter.signal(),
+            // With the other table the number is another file, which would be written to: there
+            // the end of the slice is the alarm.
+            Some(counter) if fdtable::is_private() == self.in_private_table => counter.signal(),
+            Some(_) => {}
         }
     }
 
@@ -523,6 +530,7 @@ mod tests {
     use super::*;
     use crate::bio::BioOp;
     use core::sync::atomic::Ordering::SeqCst;
+    use nowait_sys::fd;
     use std::os::fd::AsRawFd;
 
     /// As on kernels before 6.7, which cannot wait on a word of memory.
@@ -625,6 +633,37 @@ mod tests {
             assert_eq!(uring.reap(&mut Vec::new(), 1, until), Ok(()));
             assert!(until.has_passed(), "the end of a slice ended the wait");
         }
+    }
+
+    /// There the counter's number belongs to another file.
+    #[test]
+    fn wake_by_a_thread_with_another_table_writes_to_no_file() {
+        let test = "wake_by_a_thread_with_another_table_writes_to_no_file";
+        let Some(uring) = with_a_counter(Issuer::Any, test) else { return };
+        let number = uring.alarm.counter.as_ref().unwrap().raw();
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let (returned, has_moved) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                fdtable::make_private(writer.as_raw_fd()).unwrap();
+                fdtable::mark_private(true);
+                let there = fd::duplicate(writer.as_raw_fd(), number).unwrap();
+                has_moved.store(there.raw() == number, SeqCst);
+                while !returned.load(SeqCst) {
+                    uring.wake();
+                    std::thread::yield_now();
+                }
+            });
+            for _ in 0..20 {
+                while uring.reap(&mut Vec::new(), 1, Deadline::NEVER) == Err(Errno::INTR) {}
+            }
+            returned.store(true, SeqCst);
+        });
+        assert!(has_moved.load(SeqCst), "the number was taken");
+        drop(writer);
+        let mut written = Vec::new();
+        std::io::Read::read_to_end(&mut reader, &mut written).unwrap();
+        assert_eq!(written, [0; 0]);
     }
 
     #[test]
