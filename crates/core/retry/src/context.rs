@@ -93,6 +93,11 @@ impl WaitOptions<'_> {
     pub fn new(min: usize, max: usize, deadline: Deadline) -> WaitOptions<'static> {
         WaitOptions { min, max, deadline, patient: false, mask: None, dedicated: false }
     }
+
+    /// Tells whether the caller polls a queue.
+    fn serves(&self, pump: &dyn Pump) -> bool {
+        self.dedicated || pump.is_busy()
+    }
 }
 
 impl IoContext {
@@ -262,12 +267,16 @@ impl IoContext {
 
     /// Wakes a waiter that the events in the ring satisfy.
     pub fn notify(&self) {
-        self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());
+        self.wake_a_waiter();
         if let Some(on_event) = self.on_event.get()
             && self.ring.unread() > 0
         {
             on_event();
         }
+    }
+
+    fn wake_a_waiter(&self) {
+        self.waiters.notify(|| self.ring.unread(), || self.interrupt_pump());
     }
 
     fn interrupt_pump(&self) {
@@ -331,28 +340,42 @@ impl IoContext {
         mut sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
         let mut taken = 0;
-        let mut give_up = false;
+        let mut slept = false;
+        // Why no more is waited for.
+        let mut end = None;
         self.poll_pump();
         loop {
             // Before the look at the ring: a synchronous request ends after its event is there.
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
-            match self.ring.consume(wanted.max - taken, |index, event| sink(taken + index, event)) {
-                Ok(count) => taken += count,
-                Err(errno) if taken == 0 => return Err(errno),
-                Err(_) => return Ok(taken),
+            // After a sleep, all or nothing: fewer may be what another thread waits for. The
+            // kernel wakes a thread when its minimum is there, and gives it nothing before.
+            // More than the ring holds come in parts.
+            let need = |taken| min.saturating_sub(taken).min(self.ring.capacity());
+            let is_enough = self.ring.unread() >= need(taken);
+            if is_enough || !slept || end.is_some() || self.is_dead() {
+                let put = |index, event| sink(taken + index, event);
+                match self.ring.consume(wanted.max - taken, put) {
+                    Ok(count) => taken += count,
+                    Err(errno) if taken == 0 => return Err(errno),
+                    Err(_) => return Ok(taken),
+                }
             }
-            if taken >= min || give_up {
-                break;
+            match end {
+                _ if taken >= min => break,
+                Some(Err(errno)) if taken == 0 => return Err(errno),
+                Some(_) => break,
+                None if self.is_dead() => {
+                    return if taken == 0 { Err(Errno::INVAL) } else { Ok(taken) };
+                }
+                None => {}
             }
-            if self.is_dead() {
-                return if taken == 0 { Err(Errno::INVAL) } else { Ok(taken) };
-            }
-            give_up = wanted.deadline.has_passed();
-            if give_up {
+            if wanted.deadline.has_passed() {
                 self.poll_pump();
-            } else if let Err(errno) = inside::interruptible(|| self.sleep(min - taken, wanted)) {
-                return if taken == 0 { Err(errno) } else { Ok(taken) };
+                end = Some(Ok(()));
+            } else {
+                slept = true;
+                end = inside::interruptible(|| self.sleep(need(taken), wanted)).err().map(Err);
             }
         }
         if self.ring.unread() > 0 {
@@ -368,7 +391,7 @@ impl IoContext {
     pub fn sleep_outside(&self, notifier: &Arc<Notifier>, sleep: impl FnOnce()) {
         let _polls = self.waiters.try_become_poller().then(|| Polling(self));
         let mask = Mask { signals: 0, notifier: Some(notifier.clone()) };
-        let waiter = self.waiters.add(1, false, Some(mask));
+        let waiter = self.waiters.add(1, Some(mask), || self.interrupt_pump());
         if self.ring.unread() == 0 && !self.is_dead() {
             sleep();
         }
@@ -376,12 +399,24 @@ impl IoContext {
     }
 
     fn sleep(&self, need: usize, wanted: &WaitOptions<'_>) -> Result<(), Errno> {
-        let serves = |pump: &dyn Pump| wanted.dedicated || pump.is_busy();
-        let pump = self.pump.get().filter(|pump| wanted.mask.is_none() && serves(pump.as_ref()));
-        match pump {
+        let pump = self.pump.get();
+        match pump.filter(|pump| wanted.mask.is_none() && wanted.serves(pump.as_ref())) {
             Some(pump) if self.waiters.try_become_poller() => {
+                let _polling = Polling(self);
+                let leaves = || wanted.deadline.has_passed() || !wanted.serves(pump.as_ref());
                 let over = || self.is_over(need, wanted);
-                self.poll_and_run(pump.as_ref(), need, wanted.deadline, over)
+                // Until it is over: another thread called here in its place would call it back.
+                loop {
+                    let polled = self.poll_once(pump.as_ref(), need, wanted.deadline, over);
+                    if over() {
+                        return polled;
+                    }
+                    // What it was woken for may be enough for another thread.
+                    self.wake_a_waiter();
+                    if polled.is_err() || leaves() {
+                        return polled;
+                    }
+                }
             }
             _ => {
                 let no_poller = || wanted.mask.is_none() && self.needs_poller();
@@ -404,25 +439,23 @@ impl IoContext {
         self.ring.unread() >= need || self.is_dead() || patience_ended
     }
 
-    /// Waits in the own queue, unless it `is_over` already, and runs what comes out.
-    fn poll_and_run(
+    /// Waits in the own queue, unless it `is_over` already, and runs what comes out; by the poller.
+    fn poll_once(
         &self,
         pump: &dyn Pump,
         need: usize,
         deadline: Deadline,
         is_over: impl Fn() -> bool,
     ) -> Result<(), Errno> {
-        let polling = Polling(self);
-        let waiter = self.waiters.add(need, true, None);
+        let waiter = self.waiters.add_poller(need);
         // What has come from elsewhere since this thread counted has interrupted no poller: it is
         // not waited for. From now on it does.
-        let missing = need.saturating_sub(self.ring.unread()).max(1);
+        let missing = waiter.need().saturating_sub(self.ring.unread()).max(1);
         let outcome = if is_over() { Ok(()) } else { pump.wait(missing, deadline) };
-        // Off the list before running anything: the events are for this thread, which is awake.
+        // Off the list before running anything: this thread is awake.
         self.waiters.remove(&waiter);
         pump.run();
-        drop(polling);
-        if self.ring.unread() > 0 { Ok(()) } else { outcome }
+        outcome
     }
 
     /// Sleeps until woken, unless it `is_over` already.
@@ -433,7 +466,7 @@ impl IoContext {
         mask: Option<Mask>,
         is_over: impl Fn() -> bool,
     ) -> Result<(), Errno> {
-        let waiter = self.waiters.add(need, false, mask);
+        let waiter = self.waiters.add(need, mask, || self.interrupt_pump());
         let slept = if is_over() { Ok(()) } else { waiter.sleep(deadline) };
         self.waiters.remove(&waiter);
         slept
@@ -476,7 +509,8 @@ impl IoContext {
             // EINTR only has it look again.
             let _ = match self.pump.get() {
                 Some(pump) if pump.is_busy() && self.waiters.try_become_poller() => {
-                    self.poll_and_run(pump.as_ref(), 1, Deadline::NEVER, &is_over)
+                    let _polling = Polling(self);
+                    self.poll_once(pump.as_ref(), 1, Deadline::NEVER, &is_over)
                 }
                 // No number of events is enough.
                 _ => self.sleep_until_woken(usize::MAX, Deadline::NEVER, None, || {
@@ -599,6 +633,24 @@ mod tests {
             context.complete(event(data));
         }
         assert_eq!(waiter.join().unwrap(), Ok(vec![0, 1, 2]));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sleeps in a system call")]
+    fn more_events_than_the_ring_holds_can_be_waited_for() {
+        let context = context();
+        let (waiter, capacity) = (context.clone(), context.ring().capacity());
+        let waiter = std::thread::spawn(move || {
+            let wanted = WaitOptions::new(capacity + 1, capacity + 1, Deadline::NEVER);
+            waiter.wait_events(&wanted, |_, _| Ok(()))
+        });
+        for data in 0..=capacity as u64 {
+            while context.reserve(1) == Err(Errno::AGAIN) {
+                std::thread::yield_now();
+            }
+            context.complete(event(data));
+        }
+        assert_eq!(waiter.join().unwrap(), Ok(capacity + 1));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use nowait_sys::{Errno, eventfd::EventFd, poll, time::Deadline};
 /// One thread that waits for `need` events.
 pub struct Waiter {
     word: AtomicU32,
+    /// Of a poller: what any thread on the list waits for, when it came to it.
     need: usize,
     polls: bool,
     mask: Option<Mask>,
@@ -78,6 +79,11 @@ impl Mask {
 }
 
 impl Waiter {
+    /// Returns how many events the thread wants to be woken for.
+    pub fn need(&self) -> usize {
+        self.need
+    }
+
     fn signal(&self) {
         self.word.store(1, Release);
         match &self.mask {
@@ -140,9 +146,31 @@ impl Waiters {
 
     /// Registers the calling thread as a waiter for `need` events. It must look at the ring once
     /// more before it sleeps, and [`Waiters::remove`] itself afterwards.
-    pub fn add(&self, need: usize, polls: bool, mask: Option<Mask>) -> Arc<Waiter> {
-        let waiter = Arc::new(Waiter { word: AtomicU32::new(0), need, polls, mask });
+    pub fn add(&self, need: usize, mask: Option<Mask>, interrupt_poller: impl Fn()) -> Arc<Waiter> {
+        let mut polled_for_more = false;
+        let waiter = self.push(|list| {
+            polled_for_more = list.iter().any(|other| other.polls && other.need > need);
+            Waiter { word: AtomicU32::new(0), need, polls: false, mask }
+        });
+        if polled_for_more {
+            // It would keep what is enough for this thread in the own queue.
+            interrupt_poller();
+        }
+        waiter
+    }
+
+    /// Registers the poller, which polls for the thread that waits for the fewest events; otherwise
+    /// as [`Waiters::add`].
+    pub fn add_poller(&self, need: usize) -> Arc<Waiter> {
+        self.push(|list| {
+            let need = list.iter().map(|other| other.need).fold(need, usize::min);
+            Waiter { word: AtomicU32::new(0), need, polls: true, mask: None }
+        })
+    }
+
+    fn push(&self, make: impl FnOnce(&[Arc<Waiter>]) -> Waiter) -> Arc<Waiter> {
         let mut list = self.list.lock();
+        let waiter = Arc::new(make(&list));
         list.push(waiter.clone());
         self.count.store(list.len(), Relaxed);
         drop(list);
@@ -214,7 +242,7 @@ mod tests {
     fn the_youngest_waiter_that_has_enough_is_woken_alone() {
         let waiters = Waiters::default();
         let woken = |waiter: &Waiter| waiter.word.load(Acquire) != 0;
-        let all: Vec<_> = [1, 3, 1, 2].map(|need| waiters.add(need, false, None)).into();
+        let all: Vec<_> = [1, 3, 1, 2].map(|need| waiters.add(need, None, || ())).into();
         let state = || all.iter().map(|waiter| woken(waiter)).collect::<Vec<_>>();
         waiters.notify(|| 1, || panic!("no thread polls"));
         assert_eq!(state(), [false, false, true, false], "the last one needs two");
@@ -228,5 +256,20 @@ mod tests {
         );
         waiters.notify(|| 3, || panic!("no thread polls"));
         assert_eq!(state(), [true, false, true, true], "in order of age, the youngest first");
+    }
+
+    #[test]
+    fn a_poller_polls_for_the_thread_that_waits_for_the_fewest() {
+        let waiters = Waiters::default();
+        let interrupts = core::cell::Cell::new(0);
+        let add = |need| waiters.add(need, None, || interrupts.set(interrupts.get() + 1));
+        let _three = add(3);
+        assert_eq!(interrupts.get(), 0, "no thread polls");
+        let poller = waiters.add_poller(5);
+        assert_eq!(poller.need(), 3);
+        let _as_many = add(3);
+        assert_eq!(interrupts.get(), 0, "it polls for as few");
+        let _fewer = add(2);
+        assert_eq!(interrupts.get(), 1);
     }
 }

@@ -25,6 +25,8 @@ struct Own {
     state: Mutex<State>,
     /// Changes when a request ended, and when the poller is interrupted.
     word: AtomicU32,
+    /// What happens once a thread polls.
+    at_wait: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 #[derive(Default)]
@@ -78,6 +80,10 @@ impl Pump for Handle {
     }
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
+        if need > 0 {
+            let happens = self.own.at_wait.lock().take();
+            happens.into_iter().for_each(|it| it());
+        }
         loop {
             let heard = self.own.word.load(SeqCst);
             let mut state = self.own.state.lock();
@@ -173,6 +179,45 @@ fn loom_a_poller_waits_in_its_queue_only_for_what_has_not_come_from_elsewhere() 
         });
         assert_eq!(take(&context, 2, 2), Ok(2));
         device.join().unwrap();
+    });
+}
+
+/// The poller waits for two events. One is there when another thread comes that waits for one, and
+/// without which no second one comes.
+#[test]
+fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
+    loom::model(|| {
+        let context = context();
+        context.reserve(3).unwrap();
+        let own = Own::of(&context, 3);
+        let (device, io) = (own.clone(), context.clone());
+        *own.at_wait.lock() = Some(Box::new(move || {
+            device.end(1);
+            thread::spawn(move || {
+                assert_eq!(take(&io, 1, 1), Ok(1));
+                device.end(2);
+            });
+        }));
+        assert_eq!(take(&context, 2, 2), Ok(2));
+    });
+}
+
+/// The same, where the first event comes from elsewhere, while both wait.
+#[test]
+fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
+    loom::model(|| {
+        let context = context();
+        context.reserve(3).unwrap();
+        let own = Own::of(&context, 2);
+        let (device, io, worker) = (own.clone(), context.clone(), context.clone());
+        *own.at_wait.lock() = Some(Box::new(move || {
+            thread::spawn(move || {
+                assert_eq!(take(&io, 1, 1), Ok(1));
+                device.end(2);
+            });
+            thread::spawn(move || worker.complete(event(2)));
+        }));
+        assert_eq!(take(&context, 2, 2), Ok(2));
     });
 }
 

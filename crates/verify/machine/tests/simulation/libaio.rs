@@ -15,7 +15,11 @@ use nowait_sys::{
     aligned::AlignedBuffer,
     pipe,
 };
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+};
 
 const STEPS: usize = 20;
 const IN_FLIGHT_MAX: usize = 8;
@@ -61,11 +65,17 @@ pub(crate) enum Kind {
     Take,
     Cancel,
     Exec,
+    /// Waits for more than will come: what does is left to the thread that ends the process.
+    Overwait,
 }
 
 /// All kinds, and how often each is drawn on average.
-pub(crate) const KINDS: [(Kind, u32); 4] =
-    [(Kind::Submit, 4), (Kind::Take, 2), (Kind::Cancel, 1), (Kind::Exec, 1)];
+pub(crate) const KINDS: [(Kind, u32); 5] =
+    [(Kind::Submit, 4), (Kind::Take, 2), (Kind::Cancel, 1), (Kind::Exec, 1), (Kind::Overwait, 1)];
+
+/// Of what [`Actor::draw_what`] draws from: all, and what takes no place in the order of requests.
+const ALL: RangeInclusive<usize> = 0..=8;
+const UNORDERED: RangeInclusive<usize> = 5..=8;
 
 /// A thread of the program.
 struct Actor {
@@ -90,10 +100,16 @@ impl Actor {
             return;
         }
         match kind {
-            Kind::Submit if self.in_flight.len() < IN_FLIGHT_MAX => self.submit(),
+            Kind::Submit if self.in_flight.len() < IN_FLIGHT_MAX => self.submit(ALL),
             Kind::Cancel => self.cancel(),
             Kind::Exec if self.prng.chance(200_000) => self.setup.fail_to_exec(),
-            Kind::Submit | Kind::Exec | Kind::Take => self.take(),
+            Kind::Overwait if self.setup.ends => {
+                self.take_all();
+                self.submit(UNORDERED);
+                let too_many = self.in_flight.len() + 1;
+                self.take_events(too_many, too_many, None);
+            }
+            Kind::Submit | Kind::Exec | Kind::Take | Kind::Overwait => self.take(),
         }
     }
 
@@ -106,10 +122,14 @@ impl Actor {
         !self.setup.is_ordered() && self.in_flight.values().chain(drawn).any(conflicts)
     }
 
-    fn draw_what(&mut self, drawn: &[Request]) -> (What, AlignedBuffer, Range<u64>) {
+    fn draw_what(
+        &mut self,
+        drawn: &[Request],
+        of: RangeInclusive<usize>,
+    ) -> (What, AlignedBuffer, Range<u64>) {
         let memory = |pages: u64| AlignedBuffer::zeroed((pages * PAGE) as usize);
         loop {
-            match self.prng.index(9) {
+            match of.start() + self.prng.index(of.end() - of.start() + 1) {
                 0..=3 => {
                     let page = self.own.start + self.prng.below(OWN_PAGES);
                     if !self.is_in_the_way(drawn, &(page..page + 1), true) {
@@ -117,7 +137,11 @@ impl Actor {
                         return (What::Write(version), memory, page..page + 1);
                     }
                 }
-                4..=6 => {
+                4 => {
+                    let promise = self.setup.model.begin_sync(self.setup.is_ordered());
+                    return (What::Sync(promise), memory(0), 0..0);
+                }
+                5..=7 => {
                     let first = self.prng.below(self.setup.pages);
                     let pages = first..(first + self.prng.range(1..=3)).min(self.setup.pages);
                     if !self.is_in_the_way(drawn, &pages, false) {
@@ -126,17 +150,13 @@ impl Actor {
                         return (What::Read(legal), memory(pages.end - pages.start), pages);
                     }
                 }
-                7 => {
-                    let promise = self.setup.model.begin_sync(self.setup.is_ordered());
-                    return (What::Sync(promise), memory(0), 0..0);
-                }
                 _ => return (What::Poll, memory(0), 0..0),
             }
         }
     }
 
-    fn draw(&mut self, drawn: &[Request]) -> Request {
-        let (what, mut memory, pages) = self.draw_what(drawn);
+    fn draw(&mut self, drawn: &[Request], of: RangeInclusive<usize>) -> Request {
+        let (what, mut memory, pages) = self.draw_what(drawn, of);
         let (opcode, fd, buf) = match what {
             What::Read(_) => (cmd::PREAD, &self.file.fd, memory.as_mut_ptr() as u64),
             What::Write(_) => (cmd::PWRITE, &self.file.fd, memory.as_mut_ptr() as u64),
@@ -162,10 +182,10 @@ impl Actor {
         Request { iocb, memory, what, pages, is_doubtful: false }
     }
 
-    fn submit(&mut self) {
+    fn submit(&mut self, of: RangeInclusive<usize>) {
         let mut requests: Vec<Request> = Vec::new();
         for _ in 0..self.prng.range(1..=4) {
-            requests.push(self.draw(&requests));
+            requests.push(self.draw(&requests, of.clone()));
         }
         let iocbs: Vec<usize> = requests.iter().map(|it| (&raw const *it.iocb) as usize).collect();
         let (list, count) = (iocbs.as_ptr() as usize, iocbs.len());
@@ -265,12 +285,17 @@ impl Actor {
         }
     }
 
+    /// Takes the events of all that ends.
+    fn take_all(&mut self) {
+        while self.ending() > 0 {
+            self.take_events(1, 8, None);
+        }
+    }
+
     /// Waits for what ends, and destroys the context with what does not.
     fn finish(&mut self) {
         if self.prng.chance(700_000) {
-            while self.ending() > 0 {
-                self.take_events(1, 8, None);
-            }
+            self.take_all();
         }
         let context = self.context;
         let failed = waits("io_destroy", || libaio::nowait_io_destroy(context));
