@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BACKENDS, BLOCK, everywhere, folder, open};
+use common::{BACKENDS, BLOCK, everywhere, folder, on_every_engine, open};
 use nowait::{
     AlignedBuffer, AsyncFile, BackendChoice, CacheMode, Errno, File, Nowait, OpenOptions, POLL_IN,
     Stream,
@@ -274,4 +274,16 @@ fn permissions_and_flags_go_to_open() {
     options.open(&nowait, &link).unwrap();
     let options = options.flags(nowait_sys::file::O_NOFOLLOW);
     assert_eq!(options.open(&nowait, &link).unwrap_err().errno(), Errno::new(40)); // ELOOP
+}
+
+/// Each is two files in the table of the engine, and there is room for fewer than 300 on the way.
+#[test]
+#[cfg_attr(miri, ignore = "the page cache needs direct I/O")]
+fn many_files_can_be_opened_at_once_in_the_page_cache() {
+    on_every_engine(|nowait| {
+        let folder = folder();
+        let path = |number: usize| folder.path().join(number.to_string());
+        let files = (0..250).map(|number| open(nowait, CacheMode::User, &path(number)));
+        drop(files.collect::<Vec<_>>());
+    });
 }

@@ -255,6 +255,20 @@ fn completions_are_delivered_on_the_worker_after_the_hook_has_run() {
 }
 
 #[test]
+fn a_pool_that_is_woken_calls_its_receiver() {
+    let (sender, receiver) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let deliver = Deliver::Call(Arc::new(move |done: &mut Vec<Completion>| {
+        let _ = sender.lock().unwrap().send(done.len());
+    }));
+    let backend = Threads::new(ThreadsConfig { deliver, ..ThreadsConfig::default() }).unwrap();
+    for _ in 0..3 {
+        backend.wake();
+        assert_eq!(receiver.recv(), Ok(0));
+    }
+}
+
+#[test]
 fn workers_share_the_table_that_the_hook_made() {
     let (near, far) = fdtable::channel().unwrap();
     let (made, result) = mpsc::channel();

@@ -436,18 +436,31 @@ impl Engine {
 
     /// Holds a file of our own in the engine's table.
     pub(crate) fn hold_for_good(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
-        const ATTEMPTS: usize = 1000;
-        for _ in 0..ATTEMPTS {
-            match self.holds.hold_afresh(number) {
-                // The driver receives what is in flight.
-                Err(Errno::AGAIN) if self.driver.is_some() => {
-                    self.hand_bios_to_driver(&mut Vec::new());
-                    std::thread::yield_now();
-                }
+        const MOMENTS: usize = 100;
+        self.with_room(MOMENTS, || self.holds.hold_afresh(number))
+    }
+
+    /// Has `hold` send a file to the engine's threads. There is room for some hundred on the way:
+    /// with more, the driver or a worker takes them in, for which it waits so many moments, of ten
+    /// milliseconds at most.
+    ///
+    /// # Errors
+    /// Those of [`Holds::hold`].
+    pub(crate) fn with_room<T>(
+        &self,
+        moments: usize,
+        mut hold: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        for _ in 0..moments {
+            match hold() {
+                Err(Errno::AGAIN) => self.holds.wait_for_room(|| match &self.driver {
+                    Some(driver) => driver.wake(),
+                    None => self.workers().wake(),
+                }),
                 held => return held,
             }
         }
-        Err(Errno::AGAIN)
+        hold()
     }
 
     /// Brings a descriptor of the application's table into the engine's, too.

@@ -34,7 +34,8 @@ pub enum Deliver {
     /// To `reap`.
     Queue,
     /// To this function, on the worker that ran the bio, right after it. `reap` then finds
-    /// nothing. In the function the worker acts with its own rights and priority.
+    /// nothing, and `wake` has a worker call the function without completions. In the function the
+    /// worker acts with its own rights and priority.
     Call(Receiver),
 }
 

@@ -2,11 +2,11 @@
 
 use super::{Deferred, in_engine_table};
 use core::sync::atomic::{
-    AtomicBool,
-    Ordering::{AcqRel, Relaxed, Release},
+    AtomicU32,
+    Ordering::{Relaxed, SeqCst},
 };
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, Fd, fd, fdtable, poll, time::Deadline};
+use nowait_sys::{Errno, Fd, fd, fdtable, futex, time::Deadline};
 use rustc_hash::FxHashMap;
 use std::sync::OnceLock;
 
@@ -20,8 +20,9 @@ pub(super) struct FdChannel {
     /// That end itself, where the engine's table is the application's.
     remote_here: OnceLock<Fd>,
     arrived: Mutex<Arrived>,
-    /// A submitter waits for room: files are to be taken in before their requests' turn.
-    congested: AtomicBool,
+    /// 1: a thread waits for room, files are to be taken in before their requests' turn. Changes
+    /// when that was done.
+    congested: AtomicU32,
     /// Numbers in the engine's table that a thread outside gave up.
     closing: Deferred<i32>,
 }
@@ -53,7 +54,7 @@ impl FdChannel {
             remote,
             remote_here: OnceLock::new(),
             arrived: Mutex::default(),
-            congested: AtomicBool::new(false),
+            congested: AtomicU32::new(0),
             closing: Deferred::default(),
         }
     }
@@ -134,21 +135,27 @@ impl FdChannel {
     /// Waits for a moment, at most ten milliseconds, until the engine's threads have taken in files
     /// in flight; `rouse` has one of them call [`FdChannel::make_room`].
     pub(super) fn wait_for_room(&self, rouse: impl FnOnce()) {
-        const POLLOUT: i16 = 4;
         const MOMENT_NS: u64 = 10_000_000;
-        self.congested.store(true, Release);
+        self.congested.store(1, SeqCst);
         rouse();
-        let _ = poll::ppoll(self.local.raw(), POLLOUT, Deadline::after_ns(MOMENT_NS), None);
+        // Not for the socket to be writable: that it always is to a user who may have no more files
+        // in flight in all sockets together.
+        let _ = futex::wait(&self.congested, 1, Deadline::after_ns(MOMENT_NS));
     }
 
-    /// Takes in all files in flight, if a submitter waits for room; on an engine thread.
+    /// Takes in all files in flight, if a thread waits for room; on an engine thread.
     pub(super) fn make_room(&self) {
-        if self.congested.load(Relaxed) && self.congested.swap(false, AcqRel) {
-            let mut arrived = self.arrived.lock();
-            while let Ok((tag, fd)) = fdtable::receive(self.remote) {
-                arrived.take_in(tag, fd);
-            }
+        if self.congested.load(Relaxed) == 0 {
+            return;
         }
+        let mut arrived = self.arrived.lock();
+        while let Ok((tag, fd)) = fdtable::receive(self.remote) {
+            arrived.take_in(tag, fd);
+        }
+        drop(arrived);
+        // A thread that has begun to wait meanwhile tries again, too.
+        self.congested.store(0, SeqCst);
+        futex::wake(&self.congested, u32::MAX);
     }
 
     /// Closes what threads outside gave up, before or after it arrived; on an engine thread.

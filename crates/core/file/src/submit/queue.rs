@@ -6,13 +6,18 @@ use crate::{
     Command, SubmitMode,
     engine::section::Section,
     hold::HeldFd,
-    request::{Body, Carrier, FileOperation, event::EventTarget},
-    route::{Place, Plug, Route, driver::Driver},
+    request::{Body, FileOperation, event::EventTarget},
+    route::{Place, Plug, Route},
 };
 use nowait_block::bio::Descriptor;
 use nowait_retry::{Request, wait::Wait};
 use nowait_sys::{Errno, file::Stat};
 use std::sync::Arc;
+
+/// How long a submitter waits for room on the way to the engine, see [`Engine::with_room`].
+///
+/// [`Engine::with_room`]: crate::Engine::with_room
+const MOMENTS: usize = 10;
 
 impl Submission<'_> {
     pub(super) fn async_route(&self, target: &EventTarget) -> Route {
@@ -59,7 +64,8 @@ impl Submission<'_> {
         let eventfd = self.hold_event_counter(&target)?.map(|held| held as Arc<dyn Descriptor>);
         let is_own = body.carrier().is_some_and(|carrier| carrier.route == Route::Own);
         if let Some(carrier) = body.carrier().filter(|_| !is_own) {
-            self.hold(carrier, command, stat)?;
+            let engine = context.engine();
+            engine.with_room(MOMENTS, || carrier.hold(engine, command, stat))?;
         }
         let (endless, copied, registers) = (body.is_endless(), body.is_copied(), body.registers());
         let operation = FileOperation::new(command.clone(), context, &target, eventfd, body);
@@ -83,24 +89,6 @@ impl Submission<'_> {
         Ok(Started::Queued)
     }
 
-    /// Holds the file of a request. There is room for some hundred on the way to the engine: with
-    /// more, the driver takes them in, or the workers get what makes them do so, and a moment.
-    fn hold(&mut self, carrier: &mut Carrier, command: &Command, stat: &Stat) -> Result<(), Errno> {
-        const MOMENTS: usize = 10;
-        let engine = self.context.engine();
-        for _ in 0..MOMENTS {
-            match carrier.hold(engine, command, stat) {
-                Err(Errno::AGAIN) => {}
-                held => return held,
-            }
-            if let Some(plug) = &mut self.plug {
-                plug.flush(Some(self.context));
-            }
-            engine.holds().wait_for_room(|| engine.driver().into_iter().for_each(Driver::wake));
-        }
-        Err(Errno::AGAIN)
-    }
-
     /// Holds the event counter that engine threads will signal; once for a submission.
     pub(super) fn hold_event_counter(
         &mut self,
@@ -112,7 +100,8 @@ impl Submission<'_> {
         {
             return Ok(Some(held.clone()));
         }
-        let held = self.context.engine().holds().hold_afresh(number)?;
+        let engine = self.context.engine();
+        let held = engine.with_room(MOMENTS, || engine.holds().hold_afresh(number))?;
         self.event_counter = Some((number, held.clone()));
         Ok(Some(held))
     }
@@ -146,6 +135,7 @@ fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<()
     let context = operation.target.context.clone();
     let engine = context.engine();
     carrier.route = engine.route_off_own_queue(endless);
-    let held = carrier.hold(engine, &operation.command, stat);
+    let command = &operation.command;
+    let held = engine.with_room(MOMENTS, || carrier.hold(engine, command, stat));
     held.inspect_err(|_| operation.leave_place(engine))
 }

@@ -4,7 +4,6 @@ use crate::{files::Setup, model::PAGE, spawn, swarm};
 use nowait::{Advice, AlignedBuffer, CacheMode, File, OpenOptions};
 use nowait_machine::{process, step};
 use nowait_sim::Prng;
-use nowait_sys::Errno;
 use std::{sync::Arc, thread::JoinHandle};
 
 /// What a step of the thread with the file of any size is.
@@ -29,11 +28,7 @@ const KINDS: [(Kind, u32); 6] = [
 
 fn open(setup: &Setup, path: &str, mode: CacheMode) -> Option<File> {
     let options = OpenOptions::new().read(true).write(true).create(true).cache(mode);
-    match options.open(&setup.nowait, path) {
-        // Too many are on the way to the engine's threads.
-        Err(error) if error.errno() == Errno::AGAIN => None,
-        opened => setup.expected(opened),
-    }
+    setup.expected(options.open(&setup.nowait, path))
 }
 
 /// A file of which each byte is known: what lies behind its end is zeroes when it grows.
@@ -138,12 +133,18 @@ fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
     Some(())
 }
 
+/// Opens the file, some times at once: more than there is room for on the way to the engine.
 fn open_again(setup: &Setup) {
     for _ in 0..8 {
         if step(|| "open the touched file".to_owned()) {
             drop(open(setup, TOUCHED, CacheMode::User));
         }
     }
+    let many = |number: usize| {
+        let opens = step(|| format!("open file {number} of many"));
+        opens.then(|| open(setup, &format!("/many{number}"), CacheMode::User))
+    };
+    drop((0..20).map(many).collect::<Vec<_>>());
 }
 
 /// Is another program: it writes to the first page, to which no other does, what is there.

@@ -178,7 +178,14 @@ impl Pool {
     }
 
     pub(super) fn wake(&self) {
-        self.inbox.wake();
+        if let Deliver::Queue = self.deliver {
+            return self.inbox.wake();
+        }
+        let mut state = self.state.lock();
+        state.ready.add_urgent(Work::Wake);
+        let slot = state.call_idle();
+        drop(state);
+        slot.inspect(|slot| slot.call());
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -345,6 +352,7 @@ impl Pool {
             Work::Lane(lane) => self.drain(&lane, runner, batch),
             Work::Poll(bio, id) => self.watch(&bio, id, batch),
             Work::Poke => self.watches.poke(batch),
+            Work::Wake => return self.deliver_all(batch),
             Work::Done(completion) => {
                 batch.push(completion);
                 take_done(&mut self.state.lock(), batch);
@@ -412,9 +420,13 @@ impl Pool {
     }
 
     fn deliver(&self, batch: &mut Vec<Completion>) {
-        if batch.is_empty() {
-            return;
+        if !batch.is_empty() {
+            self.deliver_all(batch);
         }
+    }
+
+    /// Delivers what there is, if only nothing.
+    fn deliver_all(&self, batch: &mut Vec<Completion>) {
         match &self.deliver {
             Deliver::Queue => self.inbox.add(batch),
             Deliver::Call(receiver) => {

@@ -17,6 +17,8 @@ pub(super) enum Work {
     Poll(Bio, u64),
     /// The watcher has to look again.
     Poke,
+    /// The receiver has to look after what else there is.
+    Wake,
     /// Was cancelled: only to be delivered.
     Done(Completion),
 }
