@@ -102,6 +102,14 @@ impl Nowait {
         &self.0.calls
     }
 
+    /// Has `work`, a call that blocks, done on one of the helper threads, up to eight, that opens
+    /// and closes have too; what it finds out it hands over itself. Dropping the engine does not
+    /// wait for it.
+    #[doc(hidden)]
+    pub fn run_aside(&self, work: impl FnOnce() + Send + 'static) {
+        self.0.calls.run(work);
+    }
+
     pub(crate) fn timer(&self) -> &Timer {
         &self.0.timer
     }

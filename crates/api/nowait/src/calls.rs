@@ -69,8 +69,13 @@ impl Calls {
 
     /// Drops something whose drop may block.
     pub(crate) fn bury(&self, remains: impl Send + 'static) {
+        self.run(move || drop(remains));
+    }
+
+    /// Has `work` done on one of the threads, without a result.
+    pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) {
         self.push(Box::new(move || {
-            let _ = catch_unwind(AssertUnwindSafe(move || drop(remains)));
+            let _ = catch_unwind(AssertUnwindSafe(work));
         }));
     }
 

@@ -45,6 +45,11 @@ impl Error {
         self.0.errno
     }
 
+    /// Returns the reason, or what to change, if the error number alone does not say it.
+    pub fn reason(&self) -> Option<&str> {
+        self.0.because.as_deref()
+    }
+
     /// Returns the kind that the standard library gives to the error number; `UnexpectedEof` for
     /// a file that ended before an exact read did.
     pub fn kind(&self) -> io::ErrorKind {

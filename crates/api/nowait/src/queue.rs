@@ -281,6 +281,25 @@ impl<T, B> Queue<T, B> {
     ///
     /// What the engine refuses ends at once, and is over with its error like any other.
     pub fn submit(&mut self) -> usize {
+        let count = self.submit_prepared();
+        self.ring_if_over();
+        count
+    }
+
+    /// Submits as [`Queue::submit`] does, and gives back what is over by then, each to `each`:
+    /// what was cached, and what the engine refuses. Returns how many requests were submitted.
+    ///
+    /// Unlike a submit and a [`Queue::pop`] it does not make the descriptor of
+    /// [`Queue::event_fd`] readable for them. If `each` panics, those after it stay in the queue.
+    pub fn submit_and_pop(&mut self, mut each: impl FnMut(Completion<T, B>)) -> usize {
+        let count = self.submit_prepared();
+        while let Some(completion) = self.pop() {
+            each(completion);
+        }
+        count
+    }
+
+    fn submit_prepared(&mut self) -> usize {
         if !self.context.io().stats().enabled() {
             return self.start_prepared();
         }

@@ -269,6 +269,37 @@ fn is_readable(queue: &mut Queue<u32, AlignedBuffer>, wait: bool) -> bool {
 }
 
 #[test]
+fn what_a_submission_gives_back_does_not_make_the_descriptor_readable() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let file = open(nowait, mode, &folder.path().join("file"));
+        file.write_all_at(&filled(BLOCK, 5), 0).unwrap();
+        let mut queue: Queue<u32, AlignedBuffer> = nowait.queue(8).unwrap();
+        assert!(!is_readable(&mut queue, false));
+        for round in 0..100u32 {
+            queue.read(&file, filled(BLOCK, 0), 0, round).unwrap();
+            let mut given = Vec::new();
+            assert_eq!(queue.submit_and_pop(|done| given.push(done)), 1);
+            match given.pop() {
+                Some(done) => {
+                    assert_eq!((done.tag, done.result.unwrap()), (round, BLOCK));
+                    assert!(!is_readable(&mut queue, false), "{nowait:?}, {mode:?}");
+                }
+                None => {
+                    // It was in flight, and tells of its end as ever.
+                    assert!(is_readable(&mut queue, true));
+                    queue.reap(1, None, |done| assert_eq!(done.tag, round)).unwrap();
+                    while is_readable(&mut queue, false) {
+                        queue.wait(0, Some(Duration::ZERO)).unwrap();
+                    }
+                }
+            }
+            assert!(queue.is_empty());
+        }
+    });
+}
+
+#[test]
 fn the_descriptor_of_a_queue_is_readable_when_requests_have_ended() {
     everywhere(|nowait, mode| {
         let folder = folder();

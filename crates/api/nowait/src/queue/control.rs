@@ -193,11 +193,9 @@ impl<T, B> Queue<T, B> {
         late.into_iter().for_each(|(key, _)| self.end_early(key));
     }
 
-    /// After a submission: the links are the engine's now, time runs, and what was over at once
-    /// signals.
+    /// After a submission: the links are the engine's now, and time runs.
     pub(super) fn after_submit(&mut self) {
         self.control.links.clear();
-        self.ring_if_over();
         for key in core::mem::take(&mut self.control.limited) {
             let deadline = self.requests.get(key).and_then(|request| request.deadline.ns());
             let timer = self.nowait.timer();
