@@ -48,6 +48,10 @@ oci: deb
 test-packages: packages ## Install, use, upgrade and remove them in fresh systems (5 minutes)
 	@bash packaging/test/run.sh
 
+.PHONY: wheel
+wheel: setup ## Build the Python package as wheels in dist/wheels
+	@$(X) wheel
+
 docs: setup ## Build the documentation as a book, with rustdoc beside: dist/docs
 	@$(X) docs
 

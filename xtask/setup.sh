@@ -10,6 +10,7 @@ packages=(
     fio stress-ng qemu-utils mariadb-server sysbench libnbd-bin python3-libnbd nbdkit curl openssl
     xfsprogs btrfs-progs e2fsprogs util-linux fuse3 systemd
     strace gdb jq libcap2-bin
+    python3 python3-venv
     qemu-system-x86 busybox-static
     llvm                             # llvm-symbolizer: thread.suppressions goes by functions' names
 )

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   main lane   fmt ── tidy ── dist (links on one processor) ── test (waits for disks) ── examples
+//!               ── python
 //!   beside it   loom ── simulated ── miri ── clippy ── doc ── random (waits for disks too)
 //!   then        skips
 //! ```
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use crate::log::Log;
 use crate::outcome::Outcome;
 use crate::process::{self, Result};
-use crate::{dist, examples, skips, tidy, tutorials};
+use crate::{dist, examples, python, skips, tidy, tutorials};
 
 struct Job {
     name: &'static str,
@@ -75,6 +76,7 @@ const JOBS: &[Job] = &[
     Job { name: "dist", lane: Lane::Main, minutes_max: 20, run: dist_job },
     Job { name: "test", lane: Lane::Main, minutes_max: 40, run: test },
     Job { name: "examples", lane: Lane::Main, minutes_max: 10, run: examples_job },
+    Job { name: "python", lane: Lane::Main, minutes_max: 10, run: python_job },
     Job { name: "loom", lane: Lane::Beside, minutes_max: 40, run: loom },
     Job { name: "simulated", lane: Lane::Beside, minutes_max: 40, run: simulated },
     Job { name: "miri", lane: Lane::Beside, minutes_max: 40, run: miri },
@@ -219,6 +221,15 @@ fn random(context: &Context) -> Result<End> {
 fn examples_job(context: &Context) -> Result<End> {
     examples::run(|args| context.cargo(args))?;
     tutorials::run().map(|()| End::Passed)
+}
+
+/// The tests of the Python package, in an environment of their own.
+fn python_job(context: &Context) -> Result<End> {
+    let mut command = python::tests(|args| context.cargo(args))?;
+    if !context.quick {
+        command.env("NOWAIT_FULL", "1");
+    }
+    context.tests(command)
 }
 
 fn skips_job(_: &Context) -> Result<End> {

@@ -5,7 +5,9 @@
 //!                             ├─ dist                       (dist.rs, c_api.rs, symbols.rs)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs, tutorials.rs)
+//!                             ├─ python                     (python.rs)
 //!                             └─ loom, simulated, miri      (ci.rs, log.rs)
+//!   make wheel ── cargo x wheel                               (python.rs)
 //!   make docs ── cargo x docs                                (docs.rs)
 //!   make install ── cargo x install                          (install.rs)
 //!   make deb rpm tarball oci sbom ── cargo x package KIND         (package.rs, packaging/)
@@ -22,6 +24,7 @@ mod log;
 mod outcome;
 mod package;
 mod process;
+mod python;
 mod skips;
 mod symbols;
 mod tidy;
@@ -40,6 +43,7 @@ Usage: cargo x COMMAND
                 install what dist/ holds; below /usr/local, if no prefix is given
   uninstall     remove what `install` with the same options has installed
   package KIND  pack what dist/ holds into dist/packages: deb, rpm, tarball, oci or sbom
+  wheel         the Python package as wheels in dist/wheels
   docs          the documentation as a book, with rustdoc beside, in dist/docs
   tidy          the rules that no other tool checks
   skips         fail when more tests were skipped than tests/skips.allowed permits
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         ["install", options @ ..] => install::run(options),
         ["package", kind] => package::run(kind),
         ["uninstall", options @ ..] => install::remove(options),
+        ["wheel"] => python::wheels(),
         ["tidy"] => tidy::run(),
         ["skips"] => skips::run(),
         [] | ["help" | "--help" | "-h"] => {

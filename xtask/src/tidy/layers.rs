@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-posix", 7),
     ("nowait-faces", 8),
     ("nowait-capi", 6),
+    ("nowait-python", 6),
     ("nowait-cli", 6),
     ("nowait-bench", 6),
     ("nowait-export", 6),

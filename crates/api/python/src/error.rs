@@ -1,0 +1,62 @@
+//! Errors of the engine as Python's.
+
+use nowait::Error;
+use pyo3::{exceptions, prelude::*};
+use std::path::PathBuf;
+
+/// What an exception is made of: a new one for each time that it is raised, because an exception
+/// holds the frames it went through.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// An `OSError`.
+    System { errno: i32, text: String, path: Option<PathBuf> },
+    /// A `RuntimeError`.
+    Runtime(&'static str),
+}
+
+impl Failure {
+    /// Of a call that names its file.
+    pub(crate) fn of_path(error: &Error, path: PathBuf) -> Failure {
+        let text = error.reason().map(str::to_owned);
+        let text = text.unwrap_or_else(|| strerror(error.errno().raw()));
+        Failure::System { errno: error.errno().raw(), text, path: Some(path) }
+    }
+
+    /// Of a call of the standard library.
+    pub(crate) fn of_io(error: &std::io::Error, path: PathBuf) -> Failure {
+        // What has no number is a path with a zero byte.
+        let errno = error.raw_os_error().unwrap_or(INVAL);
+        Failure::System { errno, text: strerror(errno), path: Some(path) }
+    }
+
+    /// Makes the exception.
+    pub(crate) fn exception(&self) -> PyErr {
+        match self {
+            Failure::System { errno, text, path: Some(path) } => exceptions::PyOSError::new_err((
+                *errno,
+                text.clone(),
+                path.clone().into_os_string(),
+            )),
+            Failure::System { errno, text, path: None } => {
+                exceptions::PyOSError::new_err((*errno, text.clone()))
+            }
+            Failure::Runtime(text) => exceptions::PyRuntimeError::new_err(*text),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::System { errno: error.errno().raw(), text: error.to_string(), path: None }
+    }
+}
+
+/// Returns what strerror(3) says.
+fn strerror(errno: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    // The standard library adds the number.
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// EINVAL.
+pub(crate) const INVAL: i32 = 22;

@@ -1,0 +1,269 @@
+//! Open files, and the requests on them.
+
+use crate::{
+    error::{Failure, INVAL},
+    memory::{Memory, number},
+    operation::{Operation, Outcome},
+    process::ProcessEngine,
+    thread_queue::{Action, ThreadQueue},
+};
+use nowait::{Advice, CacheMode, File, OpenOptions};
+use nowait_sys::mutex::Mutex;
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
+use std::{os::fd::AsFd, os::fd::AsRawFd, path::PathBuf, sync::Arc, sync::OnceLock};
+
+/// A file that is opened by `open_at`: positional requests.
+#[pyclass(module = "nowait._nowait", subclass, frozen)]
+pub struct RawFile(Arc<Handle>);
+
+/// What the exit of the process knows of a file.
+#[derive(Default)]
+pub(crate) struct Handle {
+    state: Mutex<State>,
+    /// Whose engine it is.
+    process: OnceLock<&'static ProcessEngine>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Unopened,
+    Open(File),
+    Closed,
+}
+
+impl Handle {
+    /// Takes the file out: it is closed for Python.
+    pub(crate) fn take(&self) -> Option<File> {
+        match core::mem::replace(&mut *self.state.lock(), State::Closed) {
+            State::Open(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        self.process.get().is_none_or(|process| process.is_here())
+    }
+}
+
+impl RawFile {
+    /// Returns the file.
+    ///
+    /// # Errors
+    /// `ValueError`: it is closed. `OSError`: it was opened before a fork.
+    #[inline]
+    fn file(&self) -> PyResult<File> {
+        match &*self.0.state.lock() {
+            State::Open(file) if self.0.is_here() => Ok(file.clone()),
+            State::Open(file) => {
+                let text = "it was opened before the fork: open it again in the child";
+                let (path, errno) = (file.path().to_owned(), INVAL);
+                let failure = Failure::System { errno, text: text.to_owned(), path: Some(path) };
+                Err(failure.exception())
+            }
+            State::Closed => Err(PyValueError::new_err("I/O operation on closed file")),
+            State::Unopened => Err(PyValueError::new_err("the file is not open yet: await it")),
+        }
+    }
+}
+
+#[pymethods]
+impl RawFile {
+    #[new]
+    #[pyo3(signature = (*_args, **_options))]
+    fn new(_args: &Bound<'_, PyAny>, _options: Option<&Bound<'_, PyDict>>) -> RawFile {
+        RawFile(Arc::default())
+    }
+
+    /// Opens the file; the result is this object. `how` has the letters of `open`'s mode, and `s`
+    /// for writes that are durable when they end.
+    fn open_at(
+        slf: Py<RawFile>,
+        py: Python<'_>,
+        path: PathBuf,
+        how: &str,
+        cache: Option<&str>,
+        permissions: u32,
+    ) -> PyResult<Py<Operation>> {
+        let process = ProcessEngine::get()?;
+        let options = options(how, cache_mode(cache, process)?).mode(permissions);
+        let (nowait, shared) = (process.nowait.clone(), slf.get().0.clone());
+        ThreadQueue::call(py, move || {
+            let opened = options.open(&nowait, &path).map(|file| {
+                process.opened(&shared);
+                let _ = shared.process.set(process);
+                *shared.state.lock() = State::Open(file);
+            });
+            move |_: Python<'_>| -> Outcome {
+                match opened {
+                    Ok(()) => Ok(slf.into_any()),
+                    Err(error) => Err(Failure::of_path(&error, path)),
+                }
+            }
+        })
+    }
+
+    /// Reads `length` bytes at `offset`; fewer at the end of the file only.
+    fn read_at(&self, py: Python<'_>, length: usize, offset: u64) -> PyResult<Py<Operation>> {
+        let file = self.file()?;
+        let memory = Memory::for_read(py, length, file.alignment())?;
+        ThreadQueue::submit(py, &file, Action::Read(memory, offset))
+    }
+
+    /// Reads at `offset` into the whole of `buffer`; returns how many bytes.
+    fn readinto_at(&self, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
+        let file = self.file()?;
+        let memory = Memory::for_filling(buffer, file.alignment())?;
+        ThreadQueue::submit(buffer.py(), &file, Action::Read(memory, offset))
+    }
+
+    /// Writes all of `data` at `offset`; returns how many bytes.
+    fn write_at(&self, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
+        let file = self.file()?;
+        let memory = Memory::for_write(data, file.alignment())?;
+        ThreadQueue::submit(data.py(), &file, Action::Write(memory, offset))
+    }
+
+    /// Reads many ranges, offset and length each, in one submission; returns the list of bytes.
+    fn read_many(&self, ranges: &Bound<'_, PyAny>) -> PyResult<Py<Operation>> {
+        let file = self.file()?;
+        let (py, alignment) = (ranges.py(), file.alignment());
+        let mut reads = Vec::with_capacity(ranges.len().unwrap_or(0));
+        for range in ranges.try_iter()? {
+            let (offset, length): (u64, usize) = range?.extract()?;
+            reads.push((Memory::for_read(py, length, alignment)?, offset));
+        }
+        ThreadQueue::submit_many(py, &file, reads)
+    }
+
+    /// Makes data and metadata durable.
+    fn sync(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
+        ThreadQueue::submit(py, &self.file()?, Action::SyncAll)
+    }
+
+    /// Makes the data durable, and what is needed to read them.
+    fn datasync(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
+        ThreadQueue::submit(py, &self.file()?, Action::SyncData)
+    }
+
+    /// Makes `length` bytes from `offset` on durable; 0: all from there on.
+    #[pyo3(signature = (offset, length = 0))]
+    fn sync_range(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<Py<Operation>> {
+        ThreadQueue::submit(py, &self.file()?, Action::SyncRange(offset, length))
+    }
+
+    /// Says how a part of the file will be used; 0: to the end. A hint, which changes no result.
+    #[pyo3(signature = (advice, offset = 0, length = 0))]
+    fn advise(
+        &self,
+        py: Python<'_>,
+        advice: &str,
+        offset: u64,
+        length: u64,
+    ) -> PyResult<Py<Operation>> {
+        let file = self.file()?;
+        let advice = match advice {
+            "normal" => Advice::Normal,
+            "random" => Advice::Random,
+            "sequential" => Advice::Sequential,
+            "willneed" => Advice::WillNeed,
+            "dontneed" => Advice::DontNeed,
+            _ => return Err(PyValueError::new_err(format!("unknown advice {advice:?}"))),
+        };
+        let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
+        ThreadQueue::call(py, move || {
+            let advised = file.advise(offset..end, advice);
+            move |py: Python<'_>| -> Outcome { Ok(advised.map(|()| py.None())?) }
+        })
+    }
+
+    /// Returns the size in bytes.
+    fn size(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
+        let file = self.file()?;
+        ThreadQueue::call(py, move || {
+            let size = file.size();
+            move |py: Python<'_>| -> Outcome { Ok(number(py, size? as usize)) }
+        })
+    }
+
+    /// Cuts the file off at `size` bytes, or extends it with zeroes; returns the size.
+    fn resize(&self, py: Python<'_>, size: u64) -> PyResult<Py<Operation>> {
+        let file = self.file()?;
+        ThreadQueue::call(py, move || {
+            let cut = file.set_len(size);
+            move |py: Python<'_>| -> Outcome { Ok(cut.map(|()| number(py, size as usize))?) }
+        })
+    }
+
+    /// Closes the file; what it has cached is written to the file first. Once is enough.
+    fn close_at(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
+        let Some(file) = self.0.take() else { return Operation::over(py, Ok(py.None())) };
+        if !self.0.is_here() {
+            drop(file); // closes the descriptor only
+            return Operation::over(py, Ok(py.None()));
+        }
+        ThreadQueue::call(py, move || {
+            drop(file);
+            |py: Python<'_>| -> Outcome { Ok(py.None()) }
+        })
+    }
+
+    /// Returns the number of the descriptor.
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(self.file()?.as_fd().as_raw_fd())
+    }
+
+    /// Whether the file was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        matches!(*self.0.state.lock(), State::Closed)
+    }
+
+    /// Whether the file is open.
+    #[getter]
+    fn is_open(&self) -> bool {
+        matches!(*self.0.state.lock(), State::Open(_))
+    }
+
+    /// What divides offset and length, and the address, of direct requests; `None`: nothing.
+    #[getter]
+    fn alignment(&self) -> PyResult<Option<(usize, usize)>> {
+        let alignment = self.file()?.alignment();
+        Ok(alignment.map(|alignment| (alignment.offset, alignment.memory)))
+    }
+}
+
+impl Drop for RawFile {
+    /// Closing may block: it is done elsewhere.
+    fn drop(&mut self) {
+        let Some(file) = self.0.take() else { return };
+        match self.0.process.get() {
+            Some(process) if process.is_here() => process.run_aside(move || drop(file)),
+            _ => drop(file),
+        }
+    }
+}
+
+fn cache_mode(name: Option<&str>, process: &ProcessEngine) -> PyResult<CacheMode> {
+    Ok(match name.unwrap_or(process.default_cache()) {
+        "host" => CacheMode::Host,
+        "user" => CacheMode::User,
+        "direct" => CacheMode::Direct,
+        other => {
+            let text = format!("cache is \"host\", \"user\" or \"direct\", not {other:?}");
+            return Err(PyValueError::new_err(text));
+        }
+    })
+}
+
+fn options(how: &str, cache: CacheMode) -> OpenOptions {
+    let has = |letter: char| how.contains(letter);
+    OpenOptions::new()
+        .read(has('r') || has('+'))
+        .write(!has('r') || has('+'))
+        .create(has('w') || has('a'))
+        .create_new(has('x'))
+        .truncate(has('w'))
+        .sync(has('s'))
+        .cache(cache)
+}

@@ -1,0 +1,48 @@
+//! The extension module of the Python package: what of a file and of its requests must be quick,
+//! or must outlive what Python does. The rest of the package is Python, in `python/nowait`.
+//!
+//! ```text
+//!  python/nowait      open, File: modes, streams of bytes and text, with
+//!                       │
+//!  file.rs            RawFile: positional requests on an open file
+//!                       │
+//!  thread_queue.rs    the queue of a thread: submits, and reaps in its event loop
+//!                       │ memory.rs                    │ operation.rs
+//!                     what the engine may touch       what Python awaits
+//!                       │
+//!  whole.rs           whole files by path, on helper threads
+//!  process.rs         one engine for the process, and its end
+//! ```
+//!
+//! **What is over at once never suspends.** A request is submitted by the call, not by the
+//! `await`: if it ended within, the [`operation::Operation`] returned is done, and the `await` on
+//! it goes on without the event loop.
+//!
+//! **Memory stays until the engine is done with it.** The queue owns the buffer, whatever becomes
+//! of the awaitable: cancelled, forgotten, its loop closed. Queues are never dropped: that of a
+//! thread that ended goes to the next one.
+//!
+//! **No Python code runs under a lock**: it could switch to a thread that wants the lock.
+
+mod error;
+mod file;
+mod memory;
+mod operation;
+mod process;
+mod thread_queue;
+mod whole;
+
+use pyo3::prelude::*;
+
+/// The module `nowait._nowait`.
+#[pymodule(gil_used = false)]
+mod _nowait {
+    #[pymodule_export]
+    use super::file::RawFile;
+    #[pymodule_export]
+    use super::operation::Operation;
+    #[pymodule_export]
+    use super::process::{after_fork, backend, shut_down};
+    #[pymodule_export]
+    use super::whole::{copy_whole, read_whole, write_whole};
+}

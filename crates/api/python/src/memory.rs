@@ -1,0 +1,176 @@
+//! The memory of a request: whose it is, and what becomes of it at the end.
+
+use nowait::{AlignedBuffer, Alignment, IoBuffer, IoBufferMut};
+use pyo3::{
+    buffer::PyUntypedBuffer,
+    exceptions::{PyBufferError, PyMemoryError},
+    ffi,
+    prelude::*,
+    types::PyBytes,
+};
+
+/// Memory that the queue owns while a request is in flight.
+pub(crate) enum Memory {
+    /// A `bytes` object that only the request knows: read into, then handed to the program.
+    Fresh { bytes: Py<PyBytes>, at: *mut u8, len: usize },
+    /// A `bytes` object of the program's, to be written.
+    Bytes { _keep: Py<PyBytes>, at: *const u8, len: usize },
+    /// A buffer of the program's: it cannot be resized meanwhile.
+    Given { _keep: PyUntypedBuffer, at: *mut u8, len: usize },
+    /// For direct I/O, where the memory of the program's is not aligned: what is read
+    /// is copied at the end.
+    Aligned { memory: AlignedBuffer, then: Then },
+}
+
+/// What becomes of aligned memory.
+pub(crate) enum Then {
+    /// A new `bytes` object.
+    Bytes,
+    /// A copy in the program's buffer.
+    Copy(PyUntypedBuffer),
+    /// Nothing: it was written.
+    Nothing,
+}
+
+// SAFETY: the pointers are to memory of the objects beside them, which stays at its place; Python
+// objects may be held by any thread, and are given up with the interpreter's lock only.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Makes memory for a read of `len` bytes.
+    pub(crate) fn for_read(
+        py: Python<'_>,
+        len: usize,
+        alignment: Option<Alignment>,
+    ) -> PyResult<Memory> {
+        if alignment.is_some() {
+            return Ok(Memory::Aligned { memory: AlignedBuffer::zeroed(len), then: Then::Bytes });
+        }
+        let size = ffi::Py_ssize_t::try_from(len).map_err(|_| PyMemoryError::new_err(()))?;
+        // SAFETY: a new object of this size or NULL with an exception set. The bytes are not
+        // initialized: nothing reads them before the engine has filled them, and no more.
+        let object = unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), size) };
+        // SAFETY: the reference is new, and ours.
+        let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
+        // SAFETY: it is a `bytes` object; the memory is that of the object.
+        let at = unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.cast::<u8>();
+        // SAFETY: made as one just now.
+        let bytes = unsafe { object.cast_into_unchecked::<PyBytes>() }.unbind();
+        Ok(Memory::Fresh { bytes, at, len })
+    }
+
+    /// Takes a buffer of the program's to be filled.
+    pub(crate) fn for_filling(
+        buffer: &Bound<'_, PyAny>,
+        alignment: Option<Alignment>,
+    ) -> PyResult<Memory> {
+        let view = PyUntypedBuffer::get(buffer)?;
+        if view.readonly() {
+            return Err(PyBufferError::new_err("the buffer to read into is read-only"));
+        }
+        let (at, len) = whole(&view)?;
+        Ok(match is_aligned(at, alignment) {
+            true => Memory::Given { _keep: view, at, len },
+            false => Memory::Aligned { memory: AlignedBuffer::zeroed(len), then: Then::Copy(view) },
+        })
+    }
+
+    /// Takes bytes of the program's to be written.
+    pub(crate) fn for_write(
+        data: &Bound<'_, PyAny>,
+        alignment: Option<Alignment>,
+    ) -> PyResult<Memory> {
+        if let Ok(bytes) = data.cast_exact::<PyBytes>() {
+            let slice = bytes.as_bytes();
+            if is_aligned(slice.as_ptr(), alignment) {
+                let keep = bytes.clone().unbind();
+                return Ok(Memory::Bytes { _keep: keep, at: slice.as_ptr(), len: slice.len() });
+            }
+        }
+        let view = PyUntypedBuffer::get(data)?;
+        let (at, len) = whole(&view)?;
+        if is_aligned(at, alignment) {
+            return Ok(Memory::Given { _keep: view, at, len });
+        }
+        let mut memory = AlignedBuffer::zeroed(len);
+        // SAFETY: both are `len` bytes, and the new ones are not the program's.
+        unsafe { std::ptr::copy_nonoverlapping(at, memory.as_mut_ptr(), len) };
+        Ok(Memory::Aligned { memory, then: Then::Nothing })
+    }
+
+    /// Makes what a transfer of `count` bytes gives the program: the bytes, or how many they are.
+    pub(crate) fn into_result(self, py: Python<'_>, count: usize) -> Py<PyAny> {
+        match self {
+            Memory::Fresh { bytes, len, .. } if count == len => bytes.into_any(),
+            Memory::Fresh { bytes, .. } => {
+                // SAFETY: the engine has filled the first `count` bytes; the object is not shared.
+                let filled = &bytes.bind(py).as_bytes()[..count];
+                PyBytes::new(py, filled).into_any().unbind()
+            }
+            Memory::Aligned { memory, then: Then::Copy(view) } => {
+                // SAFETY: the view is writable memory of at least as many bytes, kept by it.
+                unsafe {
+                    let into = view.buf_ptr().cast::<u8>();
+                    std::ptr::copy_nonoverlapping(memory.as_ptr(), into, count);
+                }
+                number(py, count)
+            }
+            Memory::Aligned { memory, then: Then::Bytes } => {
+                PyBytes::new(py, &memory[..count]).into_any().unbind()
+            }
+            _ => number(py, count),
+        }
+    }
+}
+
+/// Makes an `int`.
+pub(crate) fn number(py: Python<'_>, value: usize) -> Py<PyAny> {
+    let Ok(number) = value.into_pyobject(py);
+    number.into_any().unbind()
+}
+
+/// Returns address and length of a view without gaps.
+fn whole(view: &PyUntypedBuffer) -> PyResult<(*mut u8, usize)> {
+    if !view.is_c_contiguous() {
+        return Err(PyBufferError::new_err("the buffer is not contiguous"));
+    }
+    Ok((view.buf_ptr().cast(), view.len_bytes()))
+}
+
+fn is_aligned(at: *const u8, alignment: Option<Alignment>) -> bool {
+    alignment.is_none_or(|alignment| at.addr().is_multiple_of(alignment.memory))
+}
+
+// SAFETY: each variant keeps the memory alive, at its place, until it is dropped. Other code may
+// write to buffers of the program's meanwhile, as it may to those it gives to `os.pwrite`: the
+// engine only hands addresses on, and copies by address.
+unsafe impl IoBuffer for Memory {
+    fn as_ptr(&self) -> *const u8 {
+        match self {
+            Memory::Bytes { at, .. } => *at,
+            Memory::Fresh { at, .. } | Memory::Given { at, .. } => *at,
+            Memory::Aligned { memory, .. } => memory.as_ptr(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Memory::Fresh { len, .. } | Memory::Bytes { len, .. } | Memory::Given { len, .. } => {
+                *len
+            }
+            Memory::Aligned { memory, .. } => memory.len(),
+        }
+    }
+}
+
+// SAFETY: as above; what is read into is a fresh object, or was given to be filled. `Bytes` is
+// never given to a read.
+unsafe impl IoBufferMut for Memory {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        match self {
+            Memory::Fresh { at, .. } | Memory::Given { at, .. } => *at,
+            Memory::Bytes { .. } => unreachable!("only written"),
+            Memory::Aligned { memory, .. } => memory.as_mut_ptr(),
+        }
+    }
+}

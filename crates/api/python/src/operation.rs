@@ -1,0 +1,350 @@
+//! What Python awaits: a request, as a future of asyncio.
+//!
+//! A task of asyncio or uvloop waits for whatever has `_asyncio_future_blocking`: it asks for a
+//! callback and takes the result when that runs. An operation that is done when it is awaited
+//! gives its result to the first step, and the task never gets to know of it.
+
+use crate::{error::Failure, thread_queue::ThreadQueue};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use nowait_sys::mutex::Mutex;
+use pyo3::{
+    exceptions::PyRuntimeError,
+    ffi,
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyDict, PyTuple, PyType},
+};
+use std::{mem, ops::Range, sync::Arc};
+
+/// A request that was submitted, and its result when it is over: awaitable, by more than one task
+/// and more than once, and a future for `asyncio.gather`, `wait`, `shield`, `wait_for`.
+#[pyclass(module = "nowait", frozen, freelist = 64)]
+pub struct Operation {
+    state: Mutex<State>,
+    /// Of asyncio's protocol: set by an `await` that suspends, reset by the task.
+    blocking: AtomicBool,
+}
+
+struct State {
+    phase: Phase,
+    /// The functions to be called at the end, each with its context.
+    callbacks: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
+    /// In which the callbacks are called; `None` for what was over at once.
+    event_loop: Option<Py<PyAny>>,
+    /// What is in flight, to be cancelled.
+    request: Option<(Arc<ThreadQueue>, Range<u64>)>,
+}
+
+enum Phase {
+    Pending,
+    Done(Py<PyAny>),
+    Failed {
+        failure: Failure,
+        /// The program was told.
+        told: bool,
+    },
+    Cancelled(Option<Py<PyAny>>),
+}
+
+/// How a request ends.
+pub(crate) type Outcome = Result<Py<PyAny>, Failure>;
+
+impl From<Outcome> for Phase {
+    fn from(outcome: Outcome) -> Phase {
+        match outcome {
+            Ok(value) => Phase::Done(value),
+            Err(failure) => Phase::Failed { failure, told: false },
+        }
+    }
+}
+
+impl Operation {
+    /// Makes one that is over.
+    pub(crate) fn over(py: Python<'_>, outcome: Outcome) -> PyResult<Py<Operation>> {
+        Operation::new(py, outcome.into(), None)
+    }
+
+    /// Makes one that a task of `event_loop` waits for.
+    pub(crate) fn pending(py: Python<'_>, event_loop: Bound<'_, PyAny>) -> PyResult<Py<Operation>> {
+        Operation::new(py, Phase::Pending, Some(event_loop.unbind()))
+    }
+
+    fn new(py: Python<'_>, phase: Phase, event_loop: Option<Py<PyAny>>) -> PyResult<Py<Operation>> {
+        let state = State { phase, callbacks: Vec::new(), event_loop, request: None };
+        Py::new(py, Operation { state: Mutex::new(state), blocking: AtomicBool::new(false) })
+    }
+
+    /// Says what `cancel` stops.
+    pub(crate) fn set_request(&self, queue: &Arc<ThreadQueue>, keys: Range<u64>) {
+        self.state.lock().request = Some((queue.clone(), keys));
+    }
+
+    /// Ends it, unless it was cancelled before: then the outcome is dropped.
+    pub(crate) fn end(slf: &Bound<'_, Operation>, outcome: Outcome) {
+        let mut state = slf.get().state.lock();
+        if !matches!(state.phase, Phase::Pending) {
+            drop(state);
+            return; // `outcome` goes here, without the lock
+        }
+        state.phase = outcome.into();
+        Operation::call_back(slf, state);
+    }
+
+    /// Has what waits called by its event loop. Takes the lock, to give it up before.
+    fn call_back(slf: &Bound<'_, Operation>, mut state: nowait_sys::mutex::MutexGuard<'_, State>) {
+        let py = slf.py();
+        let callbacks = mem::take(&mut state.callbacks);
+        let request = state.request.take();
+        let event_loop = state.event_loop.as_ref().map(|event_loop| event_loop.clone_ref(py));
+        drop(state);
+        drop(request);
+        let Some(event_loop) = event_loop else { return };
+        for (callback, context) in callbacks {
+            // The one error is that the loop was closed: then nothing waits.
+            let _ = call_soon(event_loop.bind(py), slf, &callback, context.as_ref());
+        }
+    }
+
+    /// Returns the result, or raises what it ended with. `None`: it is not over.
+    fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
+        let mut state = self.state.lock();
+        match &mut state.phase {
+            Phase::Pending => None,
+            Phase::Done(value) => Some(Ok(value.clone_ref(py))),
+            Phase::Failed { failure, told } => {
+                *told = true;
+                Some(Err(failure.exception()))
+            }
+            Phase::Cancelled(message) => {
+                let message = message.as_ref().map(|message| message.clone_ref(py));
+                drop(state);
+                Some(Err(cancelled(py, message)))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Operation {
+    fn __await__(slf: Py<Operation>) -> Py<Operation> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Operation>) -> Py<Operation> {
+        slf
+    }
+
+    fn __next__(slf: &Bound<'_, Operation>) -> PyResult<Option<Py<Operation>>> {
+        let py = slf.py();
+        match slf.get().outcome(py) {
+            None => {
+                slf.get().blocking.store(true, Relaxed);
+                Ok(Some(slf.clone().unbind()))
+            }
+            Some(Ok(value)) => {
+                // SAFETY: both are live objects. The value is no tuple and no exception, which
+                // would be taken for the arguments. NULL with this exception set is what an
+                // iterator that has returned a value returns.
+                unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, value.as_ptr()) };
+                Ok(None)
+            }
+            Some(Err(error)) => Err(error),
+        }
+    }
+
+    #[getter]
+    fn _asyncio_future_blocking(&self) -> bool {
+        self.blocking.load(Relaxed)
+    }
+
+    #[setter(_asyncio_future_blocking)]
+    fn set_blocking(&self, blocking: bool) {
+        self.blocking.store(blocking, Relaxed);
+    }
+
+    /// Returns the event loop that the operation belongs to.
+    fn get_loop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let known = self.state.lock().event_loop.as_ref().map(|it| it.clone_ref(py));
+        match known {
+            Some(event_loop) => Ok(event_loop),
+            None => Ok(running_loop(py)?.unbind()),
+        }
+    }
+
+    /// Tells whether it is over.
+    fn done(&self) -> bool {
+        !matches!(self.state.lock().phase, Phase::Pending)
+    }
+
+    /// Tells whether it was cancelled.
+    fn cancelled(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Cancelled(_))
+    }
+
+    /// Returns the result; raises what the operation failed with, or `InvalidStateError`.
+    fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.outcome(py).unwrap_or_else(|| Err(not_over(py)))
+    }
+
+    /// Returns what the operation failed with, or `None`.
+    fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if self.cancelled() {
+            return self.result(py).map(Some);
+        }
+        match self.outcome(py) {
+            None => Err(not_over(py)),
+            Some(Ok(_)) => Ok(None),
+            Some(Err(error)) => Ok(Some(error.into_value(py).into_any())),
+        }
+    }
+
+    /// Has `callback` called with this object, by the event loop, when the operation is over.
+    #[pyo3(signature = (callback, /, *, context = None))]
+    fn add_done_callback(
+        slf: &Bound<'_, Operation>,
+        callback: Py<PyAny>,
+        context: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let context = match context {
+            Some(context) => Some(context),
+            None => Some(copied_context(py)?),
+        };
+        let mut state = slf.get().state.lock();
+        if matches!(state.phase, Phase::Pending) {
+            state.callbacks.push((callback, context));
+            return Ok(());
+        }
+        drop(state);
+        let event_loop = slf.get().get_loop(py)?;
+        call_soon(event_loop.bind(py), slf, &callback, context.as_ref())
+    }
+
+    /// Forgets a callback; returns how often it was to be called.
+    fn remove_done_callback(&self, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let py = callback.py();
+        let callbacks = mem::take(&mut self.state.lock().callbacks);
+        let (mut kept, mut removed) = (Vec::new(), 0);
+        for (other, context) in callbacks {
+            match other.bind(py).eq(callback)? {
+                true => removed += 1,
+                false => kept.push((other, context)),
+            }
+        }
+        self.state.lock().callbacks = kept;
+        Ok(removed)
+    }
+
+    /// Ends the wait with `CancelledError`, and asks the engine to end the request early. The
+    /// buffer stays with the engine until it has; a write may have happened, in part or whole.
+    #[pyo3(signature = (msg = None))]
+    fn cancel(slf: &Bound<'_, Operation>, msg: Option<Py<PyAny>>) -> bool {
+        let mut state = slf.get().state.lock();
+        if !matches!(state.phase, Phase::Pending) {
+            return false;
+        }
+        state.phase = Phase::Cancelled(msg);
+        let request = state.request.take();
+        Operation::call_back(slf, state);
+        if let Some((queue, keys)) = request {
+            queue.cancel(keys);
+        }
+        true
+    }
+
+    /// For asyncio: makes the exception of a cancelled operation.
+    fn _make_cancelled_error(&self, py: Python<'_>) -> Py<PyAny> {
+        let message = match &self.state.lock().phase {
+            Phase::Cancelled(message) => message.as_ref().map(|message| message.clone_ref(py)),
+            _ => None,
+        };
+        cancelled(py, message).into_value(py).into_any()
+    }
+
+    fn __repr__(&self) -> String {
+        let word = match &self.state.lock().phase {
+            Phase::Pending => "pending",
+            Phase::Done(_) => "done",
+            Phase::Failed { .. } => "failed",
+            Phase::Cancelled(_) => "cancelled",
+        };
+        format!("<nowait.Operation {word}>")
+    }
+
+    #[classmethod]
+    fn __class_getitem__(class: &Bound<'_, PyType>, _item: &Bound<'_, PyAny>) -> Py<PyAny> {
+        class.clone().into_any().unbind()
+    }
+}
+
+impl Drop for Operation {
+    /// A failure that the program was never told goes where asyncio's own go.
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        let Phase::Failed { failure, told: false } = &state.phase else { return };
+        let Some(event_loop) = state.event_loop.take() else { return };
+        let failure = failure.clone();
+        Python::attach(|py| {
+            let told = PyDict::new(py);
+            let text = "the failure of a file operation was never retrieved";
+            let _ = told.set_item("message", text);
+            let _ = told.set_item("exception", failure.exception().into_value(py));
+            let _ = event_loop.call_method1(py, "call_exception_handler", (told,));
+        });
+    }
+}
+
+/// Returns the event loop that runs in this thread.
+///
+/// # Errors
+/// `RuntimeError`: none does.
+#[inline]
+pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let function = FUNCTION.get_or_try_init(py, || {
+        let asyncio = py.import("asyncio.events")?;
+        asyncio.getattr("_get_running_loop").map(Bound::unbind)
+    })?;
+    let running = function.bind(py).call0()?;
+    if running.is_none() {
+        return Err(PyRuntimeError::new_err("no running event loop"));
+    }
+    Ok(running)
+}
+
+fn call_soon(
+    event_loop: &Bound<'_, PyAny>,
+    operation: &Bound<'_, Operation>,
+    callback: &Py<PyAny>,
+    context: Option<&Py<PyAny>>,
+) -> PyResult<()> {
+    let py = operation.py();
+    let options = PyDict::new(py);
+    options.set_item("context", context)?;
+    let arguments = PyTuple::new(py, [callback.bind(py), operation.as_any()])?;
+    event_loop.call_method("call_soon", arguments, Some(&options)).map(drop)
+}
+
+fn copied_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    py.import("contextvars")?.getattr("copy_context")?.call0().map(Bound::unbind)
+}
+
+fn cancelled(py: Python<'_>, message: Option<Py<PyAny>>) -> PyErr {
+    raise(py, "CancelledError", message)
+}
+
+fn not_over(py: Python<'_>) -> PyErr {
+    raise(py, "InvalidStateError", None)
+}
+
+/// Makes an exception of asyncio's.
+fn raise(py: Python<'_>, name: &str, message: Option<Py<PyAny>>) -> PyErr {
+    let made = py.import("asyncio.exceptions").and_then(|module| {
+        let class = module.getattr(name)?;
+        match message {
+            Some(message) => class.call1((message,)),
+            None => class.call0(),
+        }
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
+}

@@ -1,0 +1,474 @@
+//! The queue of a thread: what is submitted there, and how its ends come to the event loop.
+//!
+//! A thread has one queue, whichever loops run in it, one after another. Requests that are over
+//! when the submission returns never get here again. For the others the loop watches two
+//! descriptors: the queue's, and a bell for calls on helper threads. All that has ended is taken
+//! at once.
+
+use crate::{
+    error::Failure,
+    memory::{Memory, number},
+    operation::{Operation, Outcome, running_loop},
+    process::ProcessEngine,
+};
+use core::{
+    cell::RefCell,
+    mem, ptr,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::Duration,
+};
+use nowait::{Buffers, Completion, File, Queue, Refused};
+use nowait_sys::{eventfd::EventFd, mutex::Mutex};
+use pyo3::{prelude::*, types::PyList};
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::Range,
+    os::fd::AsRawFd,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+/// Requests of a thread that are in flight; more wait for a place, in order.
+const DEPTH: usize = 4096;
+
+/// A request, to be submitted.
+pub(crate) enum Action {
+    Read(Memory, u64),
+    Write(Memory, u64),
+    SyncAll,
+    SyncData,
+    /// Offset and length; 0: to the end.
+    SyncRange(u64, u64),
+}
+
+type Ended = Completion<u64, Memory>;
+
+/// The requests of a thread.
+pub(crate) struct ThreadQueue {
+    core: Mutex<Core>,
+    /// What helper threads have done.
+    landed: Mutex<Vec<Landed>>,
+    bell: EventFd,
+    /// The bell is readable, or about to be.
+    rung: AtomicBool,
+    process: &'static ProcessEngine,
+}
+
+struct Core {
+    queue: Queue<u64, Memory>,
+    /// By their tags: requests that Python knows of.
+    pending: HashMap<u64, Target>,
+    /// Requests without a place in the queue.
+    waiting: VecDeque<(u64, File, Action)>,
+    next_key: u64,
+    /// The loops that watch the descriptors.
+    loops: Vec<Py<PyAny>>,
+}
+
+/// What waits for the end of a request.
+enum Target {
+    One(Py<Operation>),
+    /// Of several requests with one result, and which.
+    Part(Arc<Batch>, usize),
+}
+
+/// Several reads, with one result.
+struct Batch {
+    operation: Py<Operation>,
+    results: Mutex<Results>,
+}
+
+struct Results {
+    values: Vec<Option<Py<PyAny>>>,
+    left: usize,
+    failure: Option<Failure>,
+}
+
+type Landed = (Py<Operation>, Box<dyn FnOnce(Python<'_>) -> Outcome + Send>);
+
+thread_local! {
+    static MINE: RefCell<Option<Mine>> = const { RefCell::new(None) };
+}
+
+/// A thread's own own; given back when the thread ends.
+struct Mine(Option<Arc<ThreadQueue>>);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        if let Some(own) = self.0.take() {
+            match own.process.is_here() {
+                true => own.process.give_back(own),
+                false => mem::forget(own), // the parent's
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Prepares a request, or lets it wait for a place; one that is refused goes to `ended`.
+    fn take(&mut self, key: u64, file: &File, action: Action, ended: &mut impl FnMut(Ended)) {
+        match self.queue.is_full() || !self.waiting.is_empty() {
+            true => self.waiting.push_back((key, file.clone(), action)),
+            false => self.prepare(key, file, action, ended),
+        }
+    }
+
+    fn prepare(&mut self, key: u64, file: &File, action: Action, ended: &mut impl FnMut(Ended)) {
+        let prepared = match action {
+            Action::Read(memory, offset) => self.queue.read(file, memory, offset, key),
+            Action::Write(memory, offset) => self.queue.write(file, memory, offset, key),
+            Action::SyncAll => self.queue.sync_all(file, key),
+            Action::SyncData => self.queue.sync_data(file, key),
+            Action::SyncRange(offset, len) => self.queue.sync_range(file, offset, len, key),
+        };
+        if let Err(Refused { error, tag, buffers }) = prepared {
+            ended(Completion { tag, buffers, result: Err(error) });
+        }
+    }
+
+    /// Submits what is prepared, and what then finds a place; what is over goes to `ended`.
+    fn submit(&mut self, ended: &mut impl FnMut(Ended)) {
+        self.queue.submit_and_pop(&mut *ended);
+        while !self.waiting.is_empty() && !self.queue.is_full() {
+            while !self.queue.is_full()
+                && let Some((key, file, action)) = self.waiting.pop_front()
+            {
+                self.prepare(key, &file, action, ended);
+            }
+            self.queue.submit_and_pop(&mut *ended);
+        }
+    }
+
+    fn new_keys(&mut self, count: usize) -> Range<u64> {
+        let first = self.next_key;
+        self.next_key += count as u64;
+        first..self.next_key
+    }
+
+    /// Asks for an early end; what had not begun goes to `ended`.
+    fn cancel(&mut self, key: u64, ended: &mut impl FnMut(Ended)) {
+        if let Some(place) = self.waiting.iter().position(|(other, ..)| *other == key) {
+            if let Some((tag, file, action)) = self.waiting.remove(place) {
+                let buffers = match action {
+                    Action::Read(memory, _) | Action::Write(memory, _) => Buffers::One(memory),
+                    _ => Buffers::None,
+                };
+                drop(file); // the program has another handle, or has closed the file
+                ended(Completion { tag, buffers, result: Ok(0) });
+            }
+        } else if let Some(id) = self.queue.find(|tag| *tag == key) {
+            self.queue.cancel(id);
+        }
+    }
+}
+
+impl ThreadQueue {
+    pub(crate) fn new(process: &'static ProcessEngine) -> PyResult<ThreadQueue> {
+        let raise = |error| Failure::from(error).exception();
+        let mut queue = process.nowait.queue(DEPTH).map_err(raise)?;
+        queue.event_fd().map_err(raise)?;
+        let bell = EventFd::new().map_err(|errno| {
+            let text = format!("event loop: {errno}");
+            Failure::System { errno: errno.raw(), text, path: None }.exception()
+        })?;
+        let core = Core {
+            queue,
+            pending: HashMap::new(),
+            waiting: VecDeque::new(),
+            next_key: 0,
+            loops: Vec::new(),
+        };
+        let (core, landed, rung) = (Mutex::new(core), Mutex::default(), AtomicBool::new(false));
+        Ok(ThreadQueue { core, landed, bell, rung, process })
+    }
+
+    /// Returns the own of this thread, which is made by the first call.
+    #[inline]
+    fn of_this_thread() -> PyResult<Arc<ThreadQueue>> {
+        let process = ProcessEngine::get()?;
+        let known = MINE.with_borrow(|mine| {
+            let Some(Mine(Some(own))) = mine else { return None };
+            ptr::eq(own.process, process).then(|| own.clone())
+        });
+        if let Some(own) = known {
+            return Ok(own);
+        }
+        let made = process.queue()?;
+        let parents = MINE.replace(Some(Mine(Some(made.clone()))));
+        drop(parents);
+        Ok(made)
+    }
+
+    /// Submits a request, and returns what to wait for.
+    ///
+    /// # Errors
+    /// `RuntimeError`: no event loop runs in this thread; a read may be over without one. Failures
+    /// of the request are its own.
+    pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py<Operation>> {
+        // To ask costs a system call before Python 3.12: reads ask when they have to wait.
+        let known = match action {
+            Action::Read(..) => None,
+            _ => Some(running_loop(py)?),
+        };
+        let own = ThreadQueue::of_this_thread()?;
+        let mut over = None;
+        let key = {
+            let mut core = own.core.lock();
+            let key = core.new_keys(1).start;
+            let ended = &mut |ended: Ended| over = Some(ended);
+            core.take(key, file, action, ended);
+            core.submit(ended);
+            key
+        };
+        if let Some(ended) = over {
+            return Operation::over(py, outcome(py, ended));
+        }
+        let event_loop = known.map_or_else(|| running_loop(py), Ok)?;
+        own.watch(&event_loop)?;
+        let operation = Operation::pending(py, event_loop)?;
+        operation.get().set_request(&own, key..key + 1);
+        let target = Target::One(operation.clone_ref(py));
+        own.core.lock().pending.insert(key, target);
+        Ok(operation)
+    }
+
+    /// Submits reads together, and returns what to wait for: the list of their results, or their
+    /// first failure when all are over.
+    ///
+    /// # Errors
+    /// Those of [`ThreadQueue::submit`].
+    pub(crate) fn submit_many(
+        py: Python<'_>,
+        file: &File,
+        reads: Vec<(Memory, u64)>,
+    ) -> PyResult<Py<Operation>> {
+        let own = ThreadQueue::of_this_thread()?;
+        let count = reads.len();
+        let mut over = Vec::with_capacity(count);
+        let keys = {
+            let mut core = own.core.lock();
+            let keys = core.new_keys(count);
+            let ended = &mut |ended: Ended| over.push(ended);
+            for (key, (memory, offset)) in keys.clone().zip(reads) {
+                core.take(key, file, Action::Read(memory, offset), ended);
+            }
+            core.submit(ended);
+            keys
+        };
+        let mut results = Results::of(count);
+        let mut in_flight = vec![true; if over.len() < count { count } else { 0 }];
+        for ended in over {
+            let index = (ended.tag - keys.start) as usize;
+            in_flight.get_mut(index).into_iter().for_each(|it| *it = false);
+            results.take(index, outcome(py, ended));
+        }
+        if results.left == 0 {
+            return Operation::over(py, results.outcome(py));
+        }
+        let event_loop = running_loop(py)?;
+        own.watch(&event_loop)?;
+        let operation = Operation::pending(py, event_loop)?;
+        operation.get().set_request(&own, keys.clone());
+        let (of, results) = (operation.clone_ref(py), Mutex::new(results));
+        let batch = Arc::new(Batch { operation: of, results });
+        let mut core = own.core.lock();
+        for (index, key) in keys.enumerate().filter(|(index, _)| in_flight[*index]) {
+            core.pending.insert(key, Target::Part(batch.clone(), index));
+        }
+        drop(core);
+        Ok(operation)
+    }
+
+    /// Has `work`, which may block, done on a helper thread. What it returns is called by the event
+    /// loop, and makes the result.
+    ///
+    /// # Errors
+    /// `RuntimeError`: no event loop runs in this thread.
+    pub(crate) fn call<F>(
+        py: Python<'_>,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> PyResult<Py<Operation>>
+    where
+        F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
+    {
+        let event_loop = running_loop(py)?;
+        let own = ThreadQueue::of_this_thread()?;
+        own.watch(&event_loop)?;
+        let operation = Operation::pending(py, event_loop)?;
+        let (of, process) = (operation.clone_ref(py), own.process);
+        process.run_aside(move || {
+            let finish = catch_unwind(AssertUnwindSafe(work));
+            own.land(
+                of,
+                Box::new(move |py| match finish {
+                    Ok(finish) => finish(py),
+                    Err(_) => Err(Failure::Runtime("a call of nowait panicked")),
+                }),
+            );
+        });
+        Ok(operation)
+    }
+
+    fn land(
+        &self,
+        operation: Py<Operation>,
+        finish: Box<dyn FnOnce(Python<'_>) -> Outcome + Send>,
+    ) {
+        self.landed.lock().push((operation, finish));
+        if !self.rung.swap(true, SeqCst) {
+            self.bell.signal();
+        }
+    }
+
+    /// Asks for an early end of requests whose operation was cancelled. What they leave behind is
+    /// dropped without the lock: buffers may have code of the program's.
+    pub(crate) fn cancel(&self, keys: Range<u64>) {
+        let mut left = Vec::new();
+        let mut core = self.core.lock();
+        for key in keys {
+            core.cancel(key, &mut |ended| left.push(ended));
+        }
+        let targets: Vec<_> = left.iter().map(|ended| core.pending.remove(&ended.tag)).collect();
+        drop(core);
+        drop((left, targets));
+    }
+
+    /// Has `event_loop` call [`ThreadQueue::reap`] when requests have ended.
+    fn watch(self: &Arc<ThreadQueue>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = event_loop.py();
+        let mut core = self.core.lock();
+        if core.loops.iter().any(|known| known.is(event_loop)) {
+            return Ok(());
+        }
+        let known = mem::take(&mut core.loops);
+        let queue = core.queue.event_fd().map(|fd| fd.as_raw_fd());
+        drop(core);
+        let queue = queue.map_err(|error| Failure::from(error).exception())?;
+        let mut loops = Vec::with_capacity(known.len() + 1);
+        for other in known {
+            if !other.bind(py).call_method0("is_closed")?.is_truthy()? {
+                loops.push(other);
+            }
+        }
+        let reaper = Py::new(py, Reaper(self.clone()))?;
+        for number in [queue, self.bell.raw()] {
+            event_loop.call_method1("add_reader", (number, &reaper))?;
+        }
+        loops.push(event_loop.clone().unbind());
+        self.core.lock().loops = loops;
+        Ok(())
+    }
+
+    /// Takes everything that has ended, and ends the operations.
+    fn reap(&self, py: Python<'_>) -> PyResult<()> {
+        let mut over = Vec::new();
+        let targets: Vec<_> = {
+            let mut core = self.core.lock();
+            let waited = core.queue.wait(0, Some(Duration::ZERO));
+            waited.map_err(|error| Failure::from(error).exception())?;
+            while let Some(ended) = core.queue.pop() {
+                over.push(ended);
+            }
+            core.submit(&mut |ended| over.push(ended));
+            over.iter().map(|ended| core.pending.remove(&ended.tag)).collect()
+        };
+        for (ended, target) in over.into_iter().zip(targets) {
+            match target {
+                // Cancelled before it could be told: nothing waits.
+                None => {}
+                Some(Target::One(operation)) => {
+                    Operation::end(operation.bind(py), outcome(py, ended));
+                }
+                Some(Target::Part(batch, index)) => batch.take(py, index, outcome(py, ended)),
+            }
+        }
+        if self.rung.load(SeqCst) {
+            // In this order: what lands after the last line rings again.
+            self.bell.drain();
+            self.rung.store(false, SeqCst);
+            let landed = mem::take(&mut *self.landed.lock());
+            for (operation, finish) in landed {
+                Operation::end(operation.bind(py), finish(py));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is in flight: for the exit.
+    pub(crate) fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        loop {
+            let waited = py.detach(|| {
+                let mut core = self.core.lock();
+                core.queue.wait(usize::MAX, None)
+            });
+            waited.map_err(|error| Failure::from(error).exception())?;
+            self.reap(py)?;
+            let core = self.core.lock();
+            if core.queue.is_empty() && core.waiting.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Results {
+    fn of(count: usize) -> Results {
+        Results { values: (0..count).map(|_| None).collect(), left: count, failure: None }
+    }
+
+    fn take(&mut self, index: usize, outcome: Outcome) {
+        self.left -= 1;
+        match outcome {
+            Ok(value) => self.values[index] = Some(value),
+            Err(failure) => self.failure = self.failure.take().or(Some(failure)),
+        }
+    }
+
+    /// Makes the list, or the failure, when all are over.
+    fn outcome(self, py: Python<'_>) -> Outcome {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let values: Vec<_> = self.values.into_iter().flatten().collect();
+        match PyList::new(py, values) {
+            Ok(list) => Ok(list.into_any().unbind()),
+            Err(_) => Err(Failure::Runtime("no memory for the list of results")),
+        }
+    }
+}
+
+impl Batch {
+    /// Takes the end of one part; that of the last is the end of all.
+    fn take(&self, py: Python<'_>, index: usize, outcome: Outcome) {
+        let results = {
+            let mut results = self.results.lock();
+            results.take(index, outcome);
+            if results.left > 0 {
+                return;
+            }
+            mem::replace(&mut *results, Results::of(0))
+        };
+        Operation::end(self.operation.bind(py), results.outcome(py));
+    }
+}
+
+/// Makes the result of a request.
+fn outcome(py: Python<'_>, ended: Ended) -> Outcome {
+    let count = ended.result?;
+    Ok(match ended.buffers {
+        Buffers::One(memory) => memory.into_result(py, count),
+        Buffers::Many(_) => number(py, count),
+        Buffers::None => py.None(),
+    })
+}
+
+/// What an event loop calls when a descriptor is readable.
+#[pyclass(frozen)]
+struct Reaper(Arc<ThreadQueue>);
+
+#[pymethods]
+impl Reaper {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.reap(py)
+    }
+}

@@ -1,0 +1,60 @@
+"""Files for asyncio that do not hold the event loop up.
+
+A read of what is cached is over before the ``await`` suspends; of what is not, the kernel is asked
+without a thread. ::
+
+    import nowait
+
+    async with nowait.open("data.bin") as file:
+        head = await file.read_at(4096, 0)
+        parts = await file.read_many([(0, 512), (8192, 512)])
+
+``open`` and ``File`` are described there. ``backend()`` says which way requests go, and why.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import NamedTuple
+
+from . import _nowait
+from ._buffer import AlignedBuffer
+from ._file import CacheMode, File, open
+from ._nowait import Operation
+from ._whole import copy, read_bytes, read_text, write_bytes, write_text
+
+__all__ = [
+    "AlignedBuffer",
+    "Backend",
+    "CacheMode",
+    "File",
+    "Operation",
+    "backend",
+    "copy",
+    "open",
+    "read_bytes",
+    "read_text",
+    "write_bytes",
+    "write_text",
+]
+
+
+class Backend(NamedTuple):
+    """What the requests of this process go by."""
+
+    name: str
+    """``uring``, ``kaio`` or ``threads``."""
+    reason: str
+    """Why, in one line."""
+    cache: str
+    """The cache mode of files that are opened without one."""
+
+
+def backend() -> Backend:
+    """Return which backend the process uses, and start its engine if it does not run yet."""
+    return Backend(*_nowait.backend())
+
+
+os.register_at_fork(after_in_child=_nowait.after_fork)
+atexit.register(_nowait.shut_down)

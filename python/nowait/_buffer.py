@@ -1,0 +1,19 @@
+"""Memory for direct files."""
+
+from __future__ import annotations
+
+import mmap
+
+
+class AlignedBuffer(mmap.mmap):
+    """Zeroed memory that begins on a page: direct files read into it, and write it, without a copy.
+
+    It is an anonymous mapping, with the buffer protocol and the slices of ``mmap``; parts of it are
+    ``memoryview(buffer)[begin:end]``.
+    """
+
+    def __new__(cls, size: int) -> AlignedBuffer:
+        return super().__new__(cls, -1, size)
+
+    def __init__(self, size: int) -> None:
+        pass

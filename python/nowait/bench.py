@@ -1,0 +1,317 @@
+"""Compare nowait with other ways to read files in an event loop: ``python -m nowait.bench``.
+
+Every engine does the same reads, in turn, again and again; the medians are reported, and beside
+each the longest time that the event loop was held up. Peers that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import nowait
+
+BLOCK, LARGE = 4096, 64 << 10
+Reads = list[tuple[int, int]]
+Read = Callable[[int, int], Awaitable[Any]]
+
+
+class Engine:
+    """A way to read: one range, or many at a time."""
+
+    def __init__(self, read: Read, many: Callable[[Reads], Awaitable[Any]] | None = None) -> None:
+        self.read = read
+        self._many = many
+
+    async def many(self, ranges: Reads) -> None:
+        """Read ranges, offset and length each, all in flight together."""
+        if self._many is not None:
+            await self._many(ranges)
+        else:
+            await asyncio.gather(*(self.read(length, offset) for offset, length in ranges))
+
+
+async def pread_engine(path: str, stack: AsyncExitStack) -> Engine:
+    fd = os.open(path, os.O_RDONLY)
+    stack.callback(os.close, fd)
+
+    async def read(length: int, offset: int) -> bytes:
+        return os.pread(fd, length, offset)
+
+    async def many(ranges: Reads) -> list[bytes]:
+        return [os.pread(fd, length, offset) for offset, length in ranges]
+
+    return Engine(read, many)
+
+
+def nowait_engine(cache: nowait.CacheMode) -> Callable[[str, AsyncExitStack], Awaitable[Engine]]:
+    async def make(path: str, stack: AsyncExitStack) -> Engine:
+        file = await stack.enter_async_context(nowait.open(path, cache=cache))
+        return Engine(file.read_at, file.read_many)
+
+    return make
+
+
+async def thread_engine(path: str, stack: AsyncExitStack) -> Engine:
+    fd = os.open(path, os.O_RDONLY)
+    stack.callback(os.close, fd)
+    return Engine(lambda length, offset: asyncio.to_thread(os.pread, fd, length, offset))
+
+
+async def aiofiles_engine(path: str, stack: AsyncExitStack) -> Engine:
+    import aiofiles  # type: ignore[import-untyped, import-not-found, unused-ignore]
+
+    # A file has one position: each read in flight needs a file of its own.
+    files: list[Any] = []
+    opened = [await stack.enter_async_context(aiofiles.open(path, "rb")) for _ in range(64)]
+    files.extend(opened)
+
+    async def read(length: int, offset: int) -> Any:
+        file = files.pop()
+        try:
+            await file.seek(offset)
+            return await file.read(length)
+        finally:
+            files.append(file)
+
+    return Engine(read)
+
+
+async def anyio_engine(path: str, stack: AsyncExitStack) -> Engine:
+    import anyio  # type: ignore[import-not-found, unused-ignore]
+
+    files: list[Any] = []
+    for _ in range(64):
+        files.append(await stack.enter_async_context(await anyio.open_file(path, "rb")))
+
+    async def read(length: int, offset: int) -> Any:
+        file = files.pop()
+        try:
+            await file.seek(offset)
+            return await file.read(length)
+        finally:
+            files.append(file)
+
+    return Engine(read)
+
+
+def caio_engine(kind: str) -> Callable[[str, AsyncExitStack], Awaitable[Engine]]:
+    async def make(path: str, stack: AsyncExitStack) -> Engine:
+        import importlib
+
+        module: Any = importlib.import_module(f"caio.{kind}_aio_asyncio")
+        fd = os.open(path, os.O_RDONLY)
+        stack.callback(os.close, fd)
+        context = module.AsyncioContext(max_requests=64)
+        stack.callback(context.close)
+        return Engine(lambda length, offset: context.read(length, fd, offset))
+
+    return make
+
+
+async def ayafileio_engine(path: str, stack: AsyncExitStack) -> Engine:
+    import ayafileio  # type: ignore[import-not-found, unused-ignore]
+
+    files: list[Any] = []
+    for _ in range(64):
+        files.append(await stack.enter_async_context(ayafileio.open(path, "rb")))
+
+    async def read(length: int, offset: int) -> Any:
+        file = files.pop()
+        try:
+            await file.seek(offset)
+            return await file.read(length)
+        finally:
+            files.append(file)
+
+    return Engine(read)
+
+
+ENGINES: dict[str, Callable[[str, AsyncExitStack], Awaitable[Engine]]] = {
+    "nowait-host": nowait_engine("host"),
+    "nowait-user": nowait_engine("user"),
+    "os.pread": pread_engine,
+    "to_thread": thread_engine,
+    "aiofiles": aiofiles_engine,
+    "anyio": anyio_engine,
+    "caio-linux": caio_engine("linux"),
+    "caio-thread": caio_engine("thread"),
+    "caio-python": caio_engine("python"),
+    "ayafileio": ayafileio_engine,
+}
+
+CASES = ("cached-one", "cached-64", "uncached-64")
+
+
+class Watch:
+    """Measures the longest time for which the event loop did not come round."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._last = time.perf_counter()
+        self._handle = asyncio.get_running_loop().call_soon(self._tick)
+
+    def _tick(self) -> None:
+        now = time.perf_counter()
+        self.longest = max(self.longest, now - self._last)
+        self._last = now
+        self._handle = asyncio.get_running_loop().call_soon(self._tick)
+
+    def stop(self) -> float:
+        self._handle.cancel()
+        return max(self.longest, time.perf_counter() - self._last)
+
+
+async def run_case(case: str, engine: Engine, size: int, count: int, seed: int) -> None:
+    chosen = random.Random(seed)
+    length = LARGE if case == "uncached-64" else BLOCK
+    ranges = [(chosen.randrange(size // length) * length, length) for _ in range(count)]
+    if case == "cached-one":
+        for begin in range(0, count, 64):
+            for offset, length in ranges[begin : begin + 64]:
+                await engine.read(length, offset)
+            await asyncio.sleep(0)  # the others' turn: reads of what is cached may not give it
+    elif case == "cached-64":
+        for begin in range(0, count, 64):
+            await engine.many(ranges[begin : begin + 64])
+            await asyncio.sleep(0)
+    else:
+        left = iter(ranges)
+
+        async def worker() -> None:
+            for offset, length in left:
+                await engine.read(length, offset)
+
+        await asyncio.gather(*(worker() for _ in range(64)))
+
+
+def forget(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+async def measure(case: str, name: str, path: str, size: int, count: int, seed: int) -> Any:
+    """Return reads a second, and the longest hold-up of the loop in seconds."""
+    async with AsyncExitStack() as stack:
+        engine = await ENGINES[name](path, stack)
+        if case == "uncached-64":
+            forget(path)
+        else:
+            for offset in range(0, size, 1 << 20):
+                await engine.read(1 << 20, offset)
+        watch = Watch() if case != "cached-one" else None
+        begin = time.perf_counter()
+        await run_case(case, engine, size, count, seed)
+        took = time.perf_counter() - begin
+        held_up = watch.stop() if watch else None
+    if watch is None:
+        # Once more: to watch costs a turn of the loop for each read that suspends.
+        async with AsyncExitStack() as stack:
+            engine = await ENGINES[name](path, stack)
+            watch = Watch()
+            await run_case(case, engine, size, count // 4, seed)
+            held_up = watch.stop()
+    return count / took, held_up
+
+
+def available() -> list[str]:
+    """Return the engines whose packages are installed."""
+    import importlib.util
+
+    def is_there(name: str) -> bool:
+        package = name.split("-")[0]
+        needed = {"nowait": None, "os.pread": None, "to_thread": None}.get(package, package)
+        return needed is None or importlib.util.find_spec(needed) is not None
+
+    return [name for name in ENGINES if is_there(name)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m nowait.bench", description=__doc__)
+    parser.add_argument("--case", choices=CASES, action="append", help="one of them only")
+    parser.add_argument("--engine", choices=list(ENGINES), action="append")
+    parser.add_argument("--folder", default="/var/tmp", help="where the file is made")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller rounds")
+    parser.add_argument("--json", help="a file for the figures")
+    options = parser.parse_args()
+    engines = options.engine or available()
+    rounds = 3 if options.quick else 9
+    rows: list[dict[str, Any]] = []
+    for case in options.case or CASES:
+        size = (64 << 20 if options.quick else 512 << 20) if case == "uncached-64" else 16 << 20
+        count = {"uncached-64": 512 if options.quick else 4096}.get(
+            case, 2048 if options.quick else 8192
+        )
+        rows += compare(case, engines, options.folder, size, count, rounds)
+    if options.json:
+        result = {
+            "schema": 1,
+            "host": {"kernel": platform.release(), "cores": os.cpu_count(), "python": sys.version},
+            "workload": "python",
+            "params": {"quick": options.quick, "backend": nowait.backend().name},
+            "rows": rows,
+        }
+        with open(options.json, "w") as file:
+            json.dump(result, file, indent=1)
+    return 0
+
+
+def compare(
+    case: str, engines: list[str], folder: str, size: int, count: int, rounds: int
+) -> list[dict[str, Any]]:
+    """Measure a case with all engines in turn, and print it; return its rows."""
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="nowait-bench-") as made:
+        for _ in range(size >> 20):
+            made.write(random.randbytes(1 << 20))
+        made.flush()
+        os.fsync(made.fileno())
+        for seed in range(rounds):
+            for name in engines:
+                try:
+                    got = asyncio.run(measure(case, name, made.name, size, count, seed))
+                    figures[name].append(got)
+                except Exception as error:
+                    print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    print(f"\n{case}: {count} reads, median of {rounds} rounds by turns")
+    print(f"{'engine':14} {'reads/s':>12} {'µs each':>9} {'loop held up, ms':>17}")
+    rows = []
+    for name, runs in figures.items():
+        if not runs:
+            continue
+        rates, delays = [run[0] for run in runs], [run[1] * 1e3 for run in runs]
+        rate, delay = statistics.median(rates), statistics.median(delays)
+        print(f"{name:14} {rate:12,.0f} {1e6 / rate:9.2f} {delay:17.2f}")
+        for metric, unit, values in (
+            ("iops", "1/s", rates),
+            ("loop_held_up_ms_max", "ms", delays),
+        ):
+            rows.append(
+                {
+                    "engine": name,
+                    "case": case,
+                    "metric": metric,
+                    "unit": unit,
+                    "runs": values,
+                    "median": statistics.median(values),
+                    "min": min(values),
+                    "max": max(values),
+                }
+            )
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""What the tests share: a folder on each file system, each kind of loop, how they are counted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+
+FULL = os.environ.get("NOWAIT_FULL") == "1"
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+# On a disk, and in memory. In the container of a build machine both may be the same.
+FOLDERS = {"disk": "/var/tmp", "tmpfs": "/dev/shm"}
+
+
+@pytest.fixture(params=list(FOLDERS))
+def folder(request: pytest.FixtureRequest) -> Iterator[pathlib.Path]:
+    made = tempfile.mkdtemp(prefix="nowait-python-", dir=FOLDERS[request.param])
+    yield pathlib.Path(made)
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def disk() -> Iterator[pathlib.Path]:
+    made = tempfile.mkdtemp(prefix="nowait-python-", dir=FOLDERS["disk"])
+    yield pathlib.Path(made)
+    shutil.rmtree(made)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine in a new event loop of either kind, within a generous limit."""
+    make = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
+
+    def run_in(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        loop = make()
+        try:
+            return loop.run_until_complete(asyncio.wait_for(coroutine, 120))
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    return run_in
+
+
+def python(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own, which has to end."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *words],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def drop_cache(path: os.PathLike[str]) -> None:
+    """Have the kernel forget what it has cached of a file, as far as it does."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say the counts as cargo does, which `cargo x ci` adds up."""
+    count = {word: len(terminalreporter.stats.get(word, [])) for word in ("passed", "skipped")}
+    failed = sum(len(terminalreporter.stats.get(word, [])) for word in ("failed", "error"))
+    terminalreporter.write_line(
+        f"test result: {'FAILED' if failed else 'ok'}. {count['passed']} passed; {failed} failed; "
+        f"{count['skipped']} ignored"
+    )

@@ -1,0 +1,226 @@
+"""Positional requests, on real files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import pathlib
+
+import nowait
+import pytest
+from conftest import Run, drop_cache
+
+BLOCK = 4096
+
+
+@pytest.fixture(params=["host", "user"])
+def cache(request: pytest.FixtureRequest) -> nowait.CacheMode:
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_what_is_written_is_read(folder: pathlib.Path, run: Run, cache: nowait.CacheMode) -> None:
+    async def main() -> None:
+        async with nowait.open(folder / "file", "wb+", cache=cache) as file:
+            assert await file.write_at(b"hello world", 0) == 11
+            assert await file.write_at(bytearray(b"there"), 6) == 5
+            assert await file.write_at(memoryview(b"abc")[1:], 20) == 2
+            assert await file.read_at(11, 0) == b"hello there"
+            assert await file.read_at(100, 11) == bytes(9) + b"bc"
+            assert await file.read_at(100, 22) == b""
+            assert await file.read_at(0, 0) == b""
+            assert await file.size() == 22
+
+    run(main())
+    assert (folder / "file").read_bytes() == b"hello there" + bytes(9) + b"bc"
+
+
+def test_a_buffer_is_filled(folder: pathlib.Path, run: Run, cache: nowait.CacheMode) -> None:
+    (folder / "file").write_bytes(b"0123456789")
+
+    async def main() -> None:
+        async with nowait.open(folder / "file", cache=cache) as file:
+            buffer = bytearray(b"xxxxxx")
+            assert await file.readinto_at(memoryview(buffer)[1:5], 3) == 4
+            assert buffer == b"x3456x"
+            assert await file.readinto_at(buffer, 8) == 2
+            with pytest.raises(BufferError):
+                await file.readinto_at(b"constant", 0)
+            with pytest.raises(TypeError):
+                await file.readinto_at(7, 0)  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_cached_reads_do_not_suspend(disk: pathlib.Path, cache: nowait.CacheMode) -> None:
+    (disk / "file").write_bytes(bytes(range(256)) * 1024)
+
+    async def main() -> None:
+        async with nowait.open(disk / "file", cache=cache) as file:
+            await file.read_at(256 << 10, 0)
+            for offset in range(0, 256 << 10, BLOCK):
+                step = file.read_at(BLOCK, offset).__await__()
+                with pytest.raises(StopIteration) as stop:
+                    next(step)
+                assert stop.value.value == bytes(range(256)) * 16
+            operation = file.read_many([(0, 2), (BLOCK, 3)])
+            assert operation.done() and operation.result() == [b"\0\1", b"\0\1\2"]
+
+    asyncio.run(main())
+
+
+def test_what_is_not_cached_comes_all_the_same(disk: pathlib.Path, run: Run) -> None:
+    (disk / "file").write_bytes(os.urandom(4 << 20))
+    expected = (disk / "file").read_bytes()
+    offsets = range(0, 4 << 20, 37 * BLOCK)
+
+    async def main() -> None:
+        async with nowait.open(disk / "file") as file:
+            await file.advise("random")
+            for _ in range(3):
+                drop_cache(disk / "file")
+                read = await asyncio.gather(*(file.read_at(BLOCK, at) for at in offsets))
+                assert read == [expected[at : at + BLOCK] for at in offsets]
+            drop_cache(disk / "file")
+            read = await file.read_many([(at, BLOCK) for at in offsets])
+            assert read == [expected[at : at + BLOCK] for at in offsets]
+            drop_cache(disk / "file")
+            for at in offsets:
+                assert await file.read_at(BLOCK, at) == expected[at : at + BLOCK]
+
+    run(main())
+
+
+def test_more_reads_than_a_queue_has_places_all_end(disk: pathlib.Path, run: Run) -> None:
+    (disk / "file").write_bytes(bytes(20_000))
+
+    async def main() -> None:
+        async with nowait.open(disk / "file") as file:
+            assert await file.read_many([(at, 1) for at in range(10_000)]) == [b"\0"] * 10_000
+            drop_cache(disk / "file")
+            many = [file.read_at(2, at) for at in range(10_000)]
+            assert await asyncio.gather(*many) == [b"\0\0"] * 10_000
+            assert await file.read_many([]) == []
+
+    run(main())
+
+
+def test_syncs_cover_the_writes_before_them(folder: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        for durable in (False, True):
+            async with nowait.open(folder / "file", "wb+", durable=durable) as file:
+                writes = [file.write_at(b"x" * 1000, at * 1000) for at in range(20)]
+                await asyncio.gather(*writes, file.sync(), file.datasync())
+                await file.sync_range(500, 1000)
+                await file.sync_range(0)
+                assert await file.read_at(30_000, 0) == b"x" * 20_000
+
+    run(main())
+
+
+def test_a_file_is_cut_off_and_extended(
+    folder: pathlib.Path, run: Run, cache: nowait.CacheMode
+) -> None:
+    async def main() -> None:
+        async with nowait.open(folder / "file", "wb+", cache=cache) as file:
+            await file.write_at(b"x" * 10, 0)
+            assert await file.truncate(4) == 4
+            assert await file.truncate(6) == 6
+            assert await file.read_at(10, 0) == b"xxxx\0\0"
+
+    run(main())
+
+
+def test_advice_changes_no_result(folder: pathlib.Path, run: Run, cache: nowait.CacheMode) -> None:
+    (folder / "file").write_bytes(b"x" * 100_000)
+
+    async def main() -> None:
+        async with nowait.open(folder / "file", cache=cache) as file:
+            for advice in ("normal", "random", "sequential", "willneed", "dontneed"):
+                await file.advise(advice, 1000, 5000)
+                await file.advise(advice)
+                assert await file.read_at(3, 50_000) == b"xxx"
+            with pytest.raises(ValueError, match="unknown advice"):
+                await file.advise("perhaps")  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_direct_files_take_any_memory_and_aligned_ranges(disk: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        async with nowait.open(disk / "file", "wb+", cache="direct") as file:
+            offset, memory = file.alignment or (0, 0)
+            assert offset in (512, 4096) and memory
+            buffer = nowait.AlignedBuffer(2 * BLOCK)
+            buffer[:] = b"y" * BLOCK + b"z" * BLOCK
+            assert await file.write_at(buffer, 0) == 2 * BLOCK
+            assert await file.write_at(b"x" * BLOCK, 2 * BLOCK) == BLOCK
+            assert await file.read_at(4 * BLOCK, 0) == (
+                b"y" * BLOCK + b"z" * BLOCK + b"x" * BLOCK
+            )
+            assert await file.readinto_at(buffer, BLOCK) == 2 * BLOCK
+            assert buffer[:] == b"z" * BLOCK + b"x" * BLOCK
+            odd = memoryview(bytearray(BLOCK + 1))[1:]
+            assert await file.readinto_at(odd, 0) == BLOCK
+            assert odd == b"y" * BLOCK
+            with pytest.raises(OSError, match="needs the offset to be a multiple") as refused:
+                await file.read_at(BLOCK, 7)
+            assert refused.value.errno == errno.EINVAL
+
+    run(main())
+
+
+def test_failures_are_those_of_the_system(folder: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(FileNotFoundError) as missing:
+            await nowait.open(folder / "missing")
+        assert missing.value.filename == str(folder / "missing")
+        assert missing.value.strerror == "No such file or directory"
+        with pytest.raises(IsADirectoryError):
+            await nowait.open(folder, "wb")
+        (folder / "file").write_bytes(b"x")
+        with pytest.raises(FileExistsError):
+            await nowait.open(folder / "file", "xb")
+        async with nowait.open(folder / "file") as file:
+            with pytest.raises(OSError, match="not open for writing") as refused:
+                await file.write_at(b"y", 0)
+            assert refused.value.errno == errno.EBADF
+            with pytest.raises(OverflowError):
+                await file.read_at(1, -1)
+            with pytest.raises(OSError, match="beyond the end of every file"):
+                await file.read_at(1, 2**63)
+            with pytest.raises(OSError, match="not open for writing"):
+                await file.write_at(b"y", 0)
+        with pytest.raises(ValueError, match="closed file"):
+            file.read_at(1, 0)
+        with pytest.raises(ValueError, match="closed file"):
+            file.fileno()
+        for mode in ("", "r", "rw", "rbb", "rb+w", "rt", "ab"):
+            if mode != "r":
+                with pytest.raises(ValueError, match="mode must be"):
+                    nowait.open(folder / "file", mode)
+        with pytest.raises(ValueError, match="cache is"):
+            await nowait.open(folder / "file", cache="all")  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_the_modes_are_those_of_open(folder: pathlib.Path, run: Run) -> None:
+    path = folder / "file"
+
+    async def main() -> None:
+        async with nowait.open(path, "xb", permissions=0o600) as file:
+            await file.write_at(b"1234", 0)
+            assert os.fstat(file.fileno()).st_mode & 0o777 == 0o600
+        async with nowait.open(str(path), "r+") as file:
+            await file.write_at(b"z", 1)
+        assert path.read_bytes() == b"1z34"
+        async with nowait.open(os.fsencode(path), "wb"):
+            assert path.read_bytes() == b""
+        file = await nowait.open(path)
+        assert not file.closed
+        await file.close()
+        await file.close()
+        assert file.closed
+
+    run(main())

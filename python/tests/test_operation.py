@@ -1,0 +1,265 @@
+"""What is awaited: as a future, cancelled, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pathlib
+import threading
+from typing import Any
+
+import nowait
+import pytest
+from conftest import FULL, Run, drop_cache
+
+MANY = 1_000_000 if FULL else 20_000
+
+
+@pytest.fixture
+def path(disk: pathlib.Path) -> pathlib.Path:
+    (disk / "file").write_bytes(bytes(range(256)) * 16384)
+    return disk / "file"
+
+
+async def pending(file: nowait.File, path: pathlib.Path) -> nowait.Operation[bytes]:
+    """Return a read that is in flight: one that finds the file not cached."""
+    for attempt in range(100):
+        drop_cache(path)
+        operation = file.read_at(1 << 20, attempt % 3 << 20)
+        if not operation.done():
+            return operation
+        await operation
+    raise AssertionError("a hundred reads in turn were over at once, without a page in memory")
+
+
+def test_a_pending_operation_is_a_future(path: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        async with nowait.open(path) as file:
+            operation = await pending(file, path)
+            assert asyncio.isfuture(operation)
+            assert operation.get_loop() is asyncio.get_running_loop()
+            with pytest.raises(asyncio.InvalidStateError):
+                operation.result()
+            with pytest.raises(asyncio.InvalidStateError):
+                operation.exception()
+            told: list[Any] = []
+            operation.add_done_callback(told.append)
+            operation.add_done_callback(told.clear)  # type: ignore[arg-type]
+            assert operation.remove_done_callback(told.clear) == 1  # type: ignore[arg-type]
+            done, left = await asyncio.wait([operation])
+            assert (done, left) == ({operation}, set())
+            assert operation.exception() is None and not operation.cancelled()
+            assert told == [operation]
+            assert len(await operation) == len(await operation) == 1 << 20
+            operation.add_done_callback(told.append)
+            assert told == [operation], "callbacks are for the loop to call"
+            await asyncio.sleep(0)
+            assert told == [operation, operation]
+
+    run(main())
+
+
+def test_several_tasks_await_one_operation(path: pathlib.Path, run: Run) -> None:
+    async def length(operation: nowait.Operation[bytes]) -> int:
+        return len(await operation)
+
+    async def main() -> None:
+        async with nowait.open(path) as file:
+            operation = await pending(file, path)
+            lengths = await asyncio.gather(*(length(operation) for _ in range(5)))
+            assert lengths == [1 << 20] * 5
+
+    run(main())
+
+
+def test_a_cancelled_task_ends_before_its_read(path: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        async with nowait.open(path) as file:
+            ended_early = 0
+            for _ in range(20):
+                operation = await pending(file, path)
+
+                async def wait(operation: nowait.Operation[bytes] = operation) -> bytes:
+                    return await operation
+
+                task = asyncio.create_task(wait())
+                await asyncio.sleep(0)
+                task.cancel("enough")
+                try:
+                    await task
+                except asyncio.CancelledError:
+                    ended_early += operation.cancelled()
+                assert operation.done() and not operation.cancel()
+            assert ended_early
+            assert await file.read_at(3, 1) == b"\1\2\3"
+
+    run(main())
+
+
+def test_a_time_limit_cancels(path: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        async with nowait.open(path) as file:
+            for _ in range(10):
+                operation = await pending(file, path)
+                try:
+                    await asyncio.wait_for(operation, 0)
+                except asyncio.TimeoutError:
+                    assert operation.cancelled()
+                else:
+                    assert operation.done()
+
+    run(main())
+
+
+def test_a_buffer_stays_locked_until_the_engine_is_done_with_it(
+    path: pathlib.Path, run: Run
+) -> None:
+    async def main() -> None:
+        async with nowait.open(path, cache="direct") as file:
+            buffer = bytearray(1 << 20)
+            with memoryview(buffer)[:0]:
+                with pytest.raises(BufferError):
+                    buffer.clear()
+            operation = file.readinto_at(buffer, 0)
+            operation.cancel()
+            # Reads of the same queue end, and with them at last the one that was cancelled.
+            while True:
+                await file.read_at(4096, 0)
+                try:
+                    buffer.clear()
+                    break
+                except BufferError:
+                    await asyncio.sleep(0)
+
+    run(main())
+
+
+def test_forgotten_operations_end(path: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        async with nowait.open(path) as file:
+            for round in range(200):
+                if round % 50 == 0:
+                    drop_cache(path)
+                file.read_at(4096, round * 8192)
+                file.readinto_at(bytearray(4096), round * 8192)
+                file.read_many([(round * 8192, 10), (round, 10)])
+            gc.collect()
+            await file.read_at(1, 0)
+
+    run(main())
+
+
+def test_a_loop_that_ends_leaves_its_requests_to_the_next(path: pathlib.Path, run: Run) -> None:
+    async def begin() -> None:
+        file = await nowait.open(path)
+        await pending(file, path)
+        await file.close()
+
+    async def read() -> bytes:
+        async with nowait.open(path) as file:
+            drop_cache(path)
+            return await file.read_at(4, 2 << 20)
+
+    for _ in range(10):
+        run(begin())
+        assert run(read()) == b"\0\1\2\3"
+
+
+def test_many_loops_in_many_threads(path: pathlib.Path) -> None:
+    sums: list[int] = []
+
+    async def read() -> int:
+        async with nowait.open(path) as file:
+            drop_cache(path)
+            many = await asyncio.gather(*(file.read_at(4096, at << 12) for at in range(0, 500, 7)))
+            return sum(map(len, many))
+
+    def threads() -> None:
+        workers = [
+            threading.Thread(target=lambda: sums.append(asyncio.run(read()))) for _ in range(6)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    for _ in range(3):
+        threads()
+    assert sums == [72 * 4096] * 18
+
+
+def test_a_request_that_waits_needs_a_loop(path: pathlib.Path) -> None:
+    async def opened() -> nowait.File:
+        return await nowait.open(path, "rb+")
+
+    file = asyncio.run(opened())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        file.write_at(b"x", 0)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        file.size()
+
+    async def close() -> None:
+        await file.close()
+
+    asyncio.run(close())
+
+
+def test_a_failure_that_no_task_awaits_is_told(path: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        opening = nowait.open(path.parent / "missing")._file._open()
+        await asyncio.wait([opening])  # type: ignore[type-var]
+        del opening
+        gc.collect()
+        assert [type(context["exception"]) for context in told] == [FileNotFoundError]
+
+    run(main())
+
+
+def test_a_file_that_is_not_closed_is_warned_of(path: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        file = await nowait.open(path)
+        number = file.fileno()
+        await asyncio.sleep(0)  # as long as its step runs, the loop holds what woke the task
+        with pytest.warns(ResourceWarning, match="unclosed file"):
+            del file
+            gc.collect()
+        # It is closed all the same, by a helper thread; this one comes after it.
+        async with nowait.open(path) as other:
+            await other.size()
+            while os.path.exists(f"/proc/self/fd/{number}") and other.fileno() != number:
+                if os.readlink(f"/proc/self/fd/{number}") != str(path):
+                    break
+                await other.size()
+
+    run(main())
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_nothing_is_left_behind(path: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        async with nowait.open(path) as file:
+
+            async def reads(count: int) -> None:
+                for index in range(count // 20):
+                    if index % 500 == 0:
+                        drop_cache(path)
+                    await asyncio.gather(*(file.read_at(4096, at << 12) for at in range(10)))
+                    await file.read_many([(at << 12, 4096) for at in range(10)])
+
+            await reads(MANY // 4)
+            gc.collect()
+            objects, before = len(gc.get_objects()), resident()
+            await reads(MANY)
+            gc.collect()
+            assert len(gc.get_objects()) - objects < 200
+            # What 20,000 lost buffers would take is 80 MB.
+            assert resident() - before < 16 << 20
+
+    run(main())

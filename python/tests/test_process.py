@@ -1,0 +1,138 @@
+"""Forked children, exits, backends, containers: each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+from conftest import FULL, python
+
+BACKENDS = ["uring", "kaio", "threads"]
+
+READS = """
+import asyncio, os, sys, nowait
+path = sys.argv[1]
+
+async def main():
+    name = nowait.backend().name
+    assert name == os.environ.get("EXPECTED", name), nowait.backend()
+    async with nowait.open(path, "wb+") as file:
+        await file.write_at(bytes(range(256)) * 4096, 0)
+        await file.sync()
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        reads = [file.read_at(4096, at << 12) for at in range(0, 256, 3)]
+        assert await asyncio.gather(*reads) == [bytes(range(256)) * 16] * 86
+    for cache in ("user", "direct"):
+        async with nowait.open(path, cache=cache) as file:
+            assert await file.read_many([(0, 4096), (8192, 4096)]) == [bytes(range(256)) * 16] * 2
+    print("read")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_backend_reads_what_was_written(disk: pathlib.Path, backend: str) -> None:
+    ended = python(READS, str(disk / "file"), NOWAIT_BACKEND=backend, EXPECTED=backend)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "read\n", "")
+
+
+def test_an_unknown_backend_is_told_and_another_is_used(disk: pathlib.Path) -> None:
+    ended = python(READS, str(disk / "file"), NOWAIT_BACKEND="fast")
+    assert (ended.returncode, ended.stdout) == (0, "read\n")
+    assert ended.stderr.startswith("nowait: NOWAIT_BACKEND=fast: expected auto, uring")
+
+
+FORK = """
+import asyncio, errno, os, sys, nowait
+path = sys.argv[1]
+
+async def read():
+    async with nowait.open(path) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        reads = [file.read_at(4096, at << 12) for at in range(9)]
+        return sum(map(len, await asyncio.gather(*reads)))
+
+async def opened():
+    return await nowait.open(path)
+
+async def closed(file):
+    await file.close()
+
+assert asyncio.run(read()) == 9 * 4096
+file = asyncio.run(opened())
+children = []
+for _ in range(int(sys.argv[2])):
+    child = os.fork()
+    if child == 0:
+        async def main():
+            try:
+                await file.read_at(1, 0)
+                return 3
+            except OSError as error:
+                assert error.errno == errno.EINVAL and "before the fork" in str(error), error
+            await file.close()
+            assert await read() == 9 * 4096
+            return 0
+        sys.exit(asyncio.run(main()))
+    children.append(child)
+assert asyncio.run(read()) == 9 * 4096
+for child in children:
+    assert os.waitpid(child, 0)[1] == 0
+asyncio.run(closed(file))
+print("forked")
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_forked_child_has_an_engine_of_its_own(disk: pathlib.Path, backend: str) -> None:
+    (disk / "file").write_bytes(bytes(100_000))
+    children = "50" if FULL else "4"
+    ended = python(FORK, str(disk / "file"), children, NOWAIT_BACKEND=backend)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "forked\n", "")
+
+
+EXIT = """
+import asyncio, sys, nowait
+
+async def main():
+    global file
+    file = await nowait.open(sys.argv[1], "wb+", cache=sys.argv[2])
+    for at in range(100):
+        file.write_at(b"%04095d\\n" % at, at << 12)
+    asyncio.get_running_loop().stop()
+
+loop = asyncio.new_event_loop()
+try:
+    loop.run_until_complete(main())
+except RuntimeError:
+    pass
+if sys.argv[3] == "raise":
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("cache", ["host", "user", "direct"])
+@pytest.mark.parametrize("end", ["return", "raise"])
+def test_nothing_is_lost_at_exit(disk: pathlib.Path, backend: str, cache: str, end: str) -> None:
+    path = disk / "file"
+    ended = python(EXIT, str(path), cache, end, NOWAIT_BACKEND=backend)
+    assert ended.returncode == (3 if end == "raise" else 0), ended.stderr
+    assert path.read_bytes() == b"".join(b"%04095d\n" % at for at in range(100))
+
+
+CONTAINER = os.environ.get("NOWAIT_SECCOMP_RUN")
+
+
+@pytest.mark.parametrize("profile, left", [("docker", "kaio"), ("bare", "threads")])
+def test_under_the_filter_of_a_container_the_next_backend_serves(
+    disk: pathlib.Path, profile: str, left: str
+) -> None:
+    assert CONTAINER, "NOWAIT_SECCOMP_RUN names the program that installs the filter"
+    script = (
+        "import os, sys; os.execv(sys.argv[1], [sys.argv[1], '--profile', sys.argv[2], '--', "
+        "sys.executable, '-c', sys.argv[3], sys.argv[4]])"
+    )
+    ended = python(script, CONTAINER, profile, READS, str(disk / "file"), EXPECTED=left)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "read\n", "")

@@ -1,0 +1,116 @@
+"""Whole files, by path."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+
+import nowait
+import pytest
+from conftest import Run
+
+
+def test_what_is_written_whole_is_read_whole(folder: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        for atomic in (False, True):
+            for data in (b"x" * 300_000, b"", bytearray(b"abc"), memoryview(b"abcd")[::1]):
+                path = folder / "file"
+                assert await nowait.write_bytes(path, data, atomic=atomic) == len(data)
+                assert await nowait.read_bytes(path) == data == path.read_bytes()
+        assert os.listdir(folder) == ["file"], "no other file is left"
+        assert await nowait.read_bytes("/proc/self/stat"), "a file without a size"
+
+    run(main())
+
+
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r\n"])
+def test_text_is_coded_as_by_open(folder: pathlib.Path, run: Run, newline: str | None) -> None:
+    text = "één\r\ntwo\nthree\rfour"
+
+    async def main() -> None:
+        assert await nowait.write_text(folder / "ours", text, newline=newline) == len(text)
+        with open(folder / "theirs", "w", encoding="utf-8", newline=newline) as file:
+            file.write(text)
+        assert (folder / "ours").read_bytes() == (folder / "theirs").read_bytes()
+        with open(folder / "theirs", encoding="utf-8", newline=newline) as file:
+            assert await nowait.read_text(folder / "ours", newline=newline) == file.read()
+        await nowait.write_text(folder / "ours", "ä", "latin-1")
+        assert (folder / "ours").read_bytes() == b"\xe4"
+        with pytest.raises(UnicodeDecodeError):
+            await nowait.read_text(folder / "ours")
+        assert await nowait.read_text(folder / "ours", errors="replace") == "\ufffd"
+
+    run(main())
+
+
+def test_an_atomic_write_keeps_permissions_and_links(disk: pathlib.Path, run: Run) -> None:
+    path, link = disk / "file", disk / "link"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    link.symlink_to(path)
+
+    async def main() -> None:
+        await nowait.write_bytes(link, b"new", atomic=True)
+
+    run(main())
+    assert link.is_symlink() and path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_failed_atomic_write_leaves_the_old_file(disk: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        (disk / "folder").mkdir()
+        with pytest.raises(IsADirectoryError):
+            await nowait.write_bytes(disk / "folder", b"new", atomic=True)
+        with pytest.raises(FileNotFoundError) as missing:
+            await nowait.write_bytes(disk / "none" / "file", b"new", atomic=True)
+        assert missing.value.filename == str(disk / "none" / "file")
+        with pytest.raises(FileNotFoundError):
+            await nowait.read_bytes(disk / "missing")
+        assert os.listdir(disk) == ["folder"]
+
+    run(main())
+
+
+def test_readers_never_see_half_of_an_atomic_write(disk: pathlib.Path, run: Run) -> None:
+    path = disk / "file"
+    path.write_bytes(b"0" * 100_000)
+
+    async def main() -> None:
+        for round in range(20):
+            new = bytes([48 + round % 10]) * 100_000
+            write = nowait.write_bytes(path, new, atomic=True)
+            while not write.done():
+                read = await nowait.read_bytes(path)
+                assert read == read[:1] * 100_000
+            await write
+            assert await nowait.read_bytes(path) == new
+
+    run(main())
+
+
+def test_a_copy_is_the_same(folder: pathlib.Path, run: Run) -> None:
+    (folder / "from").write_bytes(os.urandom(3 << 20))
+    (folder / "from").chmod(0o600)
+
+    async def main() -> None:
+        assert await nowait.copy(folder / "from", folder / "to") == 3 << 20
+        assert (folder / "to").read_bytes() == (folder / "from").read_bytes()
+        assert (folder / "to").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(FileNotFoundError) as missing:
+            await nowait.copy(folder / "missing", folder / "to")
+        assert missing.value.filename == str(folder / "missing")
+
+    run(main())
+
+
+def test_many_small_files_are_read_side_by_side(disk: pathlib.Path, run: Run) -> None:
+    for number in range(300):
+        (disk / str(number)).write_bytes(b"%d" % number)
+
+    async def main() -> None:
+        read = await asyncio.gather(*(nowait.read_bytes(disk / str(at)) for at in range(300)))
+        assert read == [b"%d" % number for number in range(300)]
+
+    run(main())
