@@ -7,6 +7,7 @@
 
 extern bool nowait_is_interrupted(void) HIDDEN;
 extern void nowait_settle(bool is_interrupted) HIDDEN;
+extern bool nowait_is_settled(void) HIDDEN;
 /* As the process ends: with a report. */
 extern void nowait_leave(bool is_interrupted) HIDDEN;
 /* It did not become another program: what completed meanwhile is announced now. */
@@ -17,7 +18,13 @@ static inline bool settled(void (*settle)(bool is_interrupted))
 {
 	bool is_interrupted = nowait_is_interrupted();
 
-	return is_watched() && UNCANCELLED((settle(is_interrupted), true));
+	if (!is_watched())
+		return false;
+	/* Handlers run before it returns. What one of them has submitted is to be done, too. */
+	do
+		UNCANCELLED((settle(is_interrupted), true));
+	while (!nowait_is_settled());
+	return true;
 }
 
 static inline void stays(bool was_settled)

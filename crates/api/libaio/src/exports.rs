@@ -261,6 +261,12 @@ pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
     });
 }
 
+/// Tells whether that is so still: a handler may have submitted since.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_is_settled() -> bool {
+    leaving::is_settled()
+}
+
 /// As [`nowait_settle`], and reports: before `_exit`.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {

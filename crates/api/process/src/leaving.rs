@@ -9,10 +9,16 @@
 //! - **What brings it:* the engine's threads, and callers in io_getevents.
 //! - *Others that submit* wait when they have reserved their slots: they see that the process is
 //!   leaving, or they are seen.
+//! - *Handlers on the waiting thread* may run when it has waited, before it ends the process. One
+//!   that submits would wait for its own thread: so that thread stays for now, and waits anew when
+//!   the handler has returned ([`is_settled`]).
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
 use crate::{plain_calls, process::Process};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
+use core::{
+    cell::Cell,
+    sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst},
+};
 use nowait::Context;
 use nowait_sys::{
     Errno, futex, inside,
@@ -42,6 +48,23 @@ pub(crate) struct ProcessEnd {
 /// accepts nothing any more. A forked child has another.
 static ENDED: AtomicI32 = AtomicI32::new(0);
 
+thread_local! {
+    /// Calls of this thread that are about to end the process: a handler may interrupt one by
+    /// another. Without a destructor, as it is looked at to the very end.
+    static LEAVES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// In a forked child: the calls of its parent's thread are not about this process.
+pub(crate) fn forget_parent() {
+    LEAVES.set(0);
+}
+
+/// Tells whether what the calling thread has settled is settled still: no handler that ran
+/// afterwards has submitted anything.
+pub fn is_settled() -> bool {
+    LEAVES.get() > 0 || Process::of_caller().is_none()
+}
+
 impl Process {
     /// Tells whether the process ends or becomes another program: what completes now is not
     /// announced.
@@ -56,18 +79,26 @@ impl Process {
     }
 
     fn leaves(&self) {
+        LEAVES.set(LEAVES.get() + 1);
         self.leaving.threads.fetch_add(1, SeqCst);
     }
 
-    /// Says that the process goes on after all: it did not become another program.
+    /// Says that the process goes on after all: it did not become another program. Nothing, if a
+    /// handler has made it so.
     pub fn stays(&self) {
+        let leaves = LEAVES.get();
+        if leaves == 0 {
+            return;
+        }
+        LEAVES.set(leaves - 1);
         if self.leaving.threads.fetch_sub(1, SeqCst) == 1 {
             self.hurry(false);
         }
         futex::wake(&self.leaving.threads, u32::MAX);
     }
 
-    /// Sleeps while the process is leaving.
+    /// Sleeps while the process is leaving; where the calling thread is about to end it, and a
+    /// handler submits in between, it stays.
     ///
     /// # Errors
     /// `EINVAL`: it has ended, apart from what the program does after us.
@@ -79,6 +110,10 @@ impl Process {
             }
             if leaving == 0 {
                 return Ok(());
+            }
+            if LEAVES.get() > 0 {
+                self.stays();
+                continue;
             }
             let _ = futex::wait(&self.leaving.threads, leaving, Deadline::NEVER);
         }

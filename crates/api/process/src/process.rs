@@ -2,7 +2,7 @@
 
 use crate::{
     cached::{self, CachedDescriptors},
-    leaving::ProcessEnd,
+    leaving::{self, ProcessEnd},
     plain_calls, plain_changes, stats,
 };
 use core::{
@@ -415,6 +415,7 @@ pub fn watches_closes() {
 extern "C" fn forget_parent() {
     IS_FORKED.store(true, Relaxed);
     cached::forget_all();
+    leaving::forget_parent();
     CURRENT.store(core::ptr::null_mut(), Release);
     GENERATION.fetch_add(1, AcqRel);
 }
