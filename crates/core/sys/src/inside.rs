@@ -18,7 +18,12 @@
 //! Everything here is of one thread and its signal handlers: relaxed atomics, and an order that
 //! only the compiler has to keep.
 
-use crate::{Errno, poll, thread, time::Deadline};
+use crate::{
+    Errno,
+    mistake::{self, Mistake},
+    poll, thread,
+    time::Deadline,
+};
 use core::{
     marker::PhantomData,
     sync::atomic::compiler_fence,
@@ -241,7 +246,8 @@ pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
         let depth = here.depth.load(Relaxed);
         // SAFETY: a siginfo_t begins with number, errno and code.
         let code = unsafe { info.add(2).read() };
-        if depth > 0 && !is_fault(signal, code) {
+        let waits = depth > 0 && !mistake::makes(Mistake::HandleAtOnce);
+        if waits && !is_fault(signal, code) {
             // Also its own signal, which a handler may have left unblocked.
             thread::swap_signal_mask(thread::ALL_BUT_FAULTS | bit(signal));
             thread::signal_again(signal, info);

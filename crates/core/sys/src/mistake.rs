@@ -65,11 +65,13 @@ pub enum Mistake {
     LinkNothing,
     /// What was cancelled stays counted where a limit is.
     KeepSlot,
+    /// A signal handler runs in the middle of a call of the library.
+    HandleAtOnce,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 29] = [
+    pub const ALL: [Mistake; 30] = [
         Mistake::RegisterTooLate,
         Mistake::KickNoThread,
         Mistake::AbandonAtClose,
@@ -99,6 +101,7 @@ impl Mistake {
         Mistake::RunAfterFailure,
         Mistake::LinkNothing,
         Mistake::KeepSlot,
+        Mistake::HandleAtOnce,
     ];
 }
 

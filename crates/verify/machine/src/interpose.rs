@@ -6,7 +6,7 @@
 
 mod sockets;
 
-use crate::schedule::{Baton, Key, Machine, World};
+use crate::schedule::{Baton, Cpu, Key, Machine, Slept, World};
 use core::{
     cell::Cell,
     ffi::{CStr, c_char, c_int, c_long, c_uint, c_void},
@@ -233,11 +233,15 @@ unsafe extern "C" fn pthread_create(
 unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_void) -> c_int {
     if let Some((machine, me)) = here() {
         let id = joinable(|all| all.remove(&(thread as usize))).expect("started on the machine");
-        machine.call(me, "pthread_join", |cpu| {
+        let has_ended = |cpu: &mut Cpu<'_>| {
             while !cpu.has_ended(id) {
-                cpu.sleep(Key::End(id), None);
+                if cpu.sleep(Key::End(id), None) == Slept::Interrupted {
+                    return false;
+                }
             }
-        });
+            true
+        };
+        while !machine.call(me, "pthread_join", has_ended) {}
     }
     let join = real!(c"pthread_join" as fn(libc::pthread_t, *mut *mut c_void));
     // SAFETY: the caller's arguments.

@@ -10,7 +10,10 @@ mod futex;
 mod socket;
 mod uring;
 
-use crate::schedule::{Cpu, Machine};
+use crate::{
+    schedule::{Cpu, Machine},
+    signals::SigInfo,
+};
 use aio::Contexts;
 use descriptor::Descriptors;
 use device::Transfers;
@@ -48,8 +51,8 @@ pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize;
     machine.call(id, name, |cpu| {
         // SAFETY: promised by the caller.
         let answer = unsafe { call(cpu, args) };
-        // Addresses are others in each run.
-        let is_number = (args[0] as isize) < 1 << 20;
+        // Addresses are others in each run, and so is the process.
+        let is_number = (args[0] as isize) < 1 << 20 && nr != libc::SYS_rt_sigqueueinfo;
         let is_transfer = name.starts_with("pread") || name.starts_with("pwrite");
         cpu.note(|| match is_number {
             true if is_transfer => format!("{name}({}, at {}) = {answer:?}", args[0], args[3]),
@@ -118,6 +121,7 @@ fn find(nr: i64) -> Option<(&'static str, Call)> {
         SYS_io_uring_setup "io_uring_setup" => uring::setup,
         SYS_io_uring_enter "io_uring_enter" => uring::enter,
         SYS_io_uring_register "io_uring_register" => uring::register,
+        SYS_rt_sigqueueinfo "rt_sigqueueinfo" => sigqueueinfo,
         SYS_pidfd_open "pidfd_open" => missing,
         SYS_ioprio_set "ioprio_set" => no_change,
     }
@@ -130,6 +134,13 @@ unsafe fn missing(_: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
 
 /// Takes note of nothing: devices serve all alike.
 unsafe fn no_change(_: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
+    Ok(0)
+}
+
+/// Sends a signal to the process.
+unsafe fn sigqueueinfo(cpu: &mut Cpu<'_>, [_, _, info, ..]: [usize; 6]) -> Answer {
+    // SAFETY: a siginfo_t, as the caller has promised.
+    cpu.send_signal(unsafe { (info as *const SigInfo).read() });
     Ok(0)
 }
 
@@ -163,6 +174,7 @@ fn of_memory_or_identity(nr: i64) -> bool {
         libc::SYS_capset,
         libc::SYS_ioprio_get,
         libc::SYS_tgkill,
+        libc::SYS_rt_tgsigqueueinfo,
         libc::SYS_getrandom,
     ];
     CALLS.contains(&nr)

@@ -8,6 +8,7 @@
 //!   process    a run that is a process of its own
 //!   steps      what a program does, in parts that a run may leave out
 //!   shrink     a run of few steps, in place of one that has failed
+//!   signals    which thread gets a signal, and where
 //!   schedule   which thread runs, and how far the time is
 //!   kernel     the system calls, as far as the engine needs them
 //!     descriptor  tables of descriptors; what is sent from one to another
@@ -35,6 +36,7 @@ mod kernel;
 pub mod process;
 mod schedule;
 mod shrink;
+mod signals;
 mod steps;
 
 pub use faults::{give_up_with_threads, left_after_cut, set_faults, zero_slowly};
@@ -42,4 +44,5 @@ pub use interpose::note;
 pub use nowait_sim::Failure;
 pub use schedule::{Machine, Report};
 pub use shrink::{Smallest, explain};
+pub use signals::take_signals;
 pub use steps::{Step, step};

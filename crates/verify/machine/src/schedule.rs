@@ -1,6 +1,11 @@
 //! Which thread runs, and how far the time is.
 
-use crate::{interpose, kernel::Kernel, steps::Steps};
+use crate::{
+    interpose,
+    kernel::Kernel,
+    signals::{self, SigInfo},
+    steps::Steps,
+};
 use nowait_sim::{Failure, Faults, Prng};
 use nowait_sys::raw;
 use std::{
@@ -75,6 +80,15 @@ enum State {
     Ended,
 }
 
+/// Why a thread sleeps no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slept {
+    Woken,
+    TimeIsUp,
+    /// A signal has come for it.
+    Interrupted,
+}
+
 struct Thread {
     name: String,
     state: State,
@@ -87,6 +101,12 @@ struct Thread {
     steps: u32,
     /// Locks that it has taken since its last system call.
     locks: u32,
+    /// It takes the signals of its process.
+    takes_signals: bool,
+    /// Those whose handlers have not run.
+    signals: VecDeque<SigInfo>,
+    /// One of them has ended its sleep.
+    is_interrupted: bool,
 }
 
 /// Where a thread waits for its turn.
@@ -190,6 +210,30 @@ impl World {
         let running = &mut self.threads[self.running];
         running.steps += 1;
         (running.name.clone(), running.steps - 1)
+    }
+
+    /// The running thread takes the signals of its process from now on.
+    pub(crate) fn takes_signals(&mut self) {
+        let running = self.running;
+        self.threads[running].takes_signals = true;
+    }
+
+    /// Gives a signal to one of the threads that take them, and wakes it where that may be.
+    pub(crate) fn send_signal(&mut self, signal: SigInfo) {
+        let takes = |it: &Thread| it.takes_signals && it.state != State::Ended;
+        let takers: Vec<usize> =
+            (0..self.threads.len()).filter(|id| takes(&self.threads[*id])).collect();
+        if takers.is_empty() {
+            return;
+        }
+        let drawn = takers[self.prng.index(takers.len())];
+        let thread = &mut self.threads[drawn];
+        thread.signals.push_back(signal);
+        if let State::Asleep { key: Key::Futex(_) | Key::End(_) | Key::Readiness, .. } =
+            thread.state
+        {
+            (thread.state, thread.is_interrupted) = (State::Ready, true);
+        }
     }
 
     pub(crate) fn has_ended(&self, id: usize) -> bool {
@@ -304,12 +348,23 @@ impl core::ops::DerefMut for Cpu<'_> {
 }
 
 impl Cpu<'_> {
-    /// Sleeps for `key` until it is woken (true) or the time comes.
-    pub(crate) fn sleep(&mut self, key: Key, until: Option<u64>) -> bool {
+    /// Sleeps for `key` until it is woken or the time comes.
+    pub(crate) fn sleep(&mut self, key: Key, until: Option<u64>) -> Slept {
         let me = self.me;
         self.threads[me].state = State::Asleep { key, until };
         self.hand_over();
-        until.is_none_or(|until| self.now < until)
+        if core::mem::take(&mut self.threads[me].is_interrupted) {
+            return Slept::Interrupted;
+        }
+        match until.is_none_or(|until| self.now < until) {
+            true => Slept::Woken,
+            false => Slept::TimeIsUp,
+        }
+    }
+
+    /// Tells whether the handler of a signal has to run on this thread.
+    fn has_signal(&self) -> bool {
+        !self.threads[self.me].signals.is_empty()
     }
 
     /// Sleeps until that time has come.
@@ -345,6 +400,51 @@ impl Cpu<'_> {
     fn stop(&mut self) {
         self.world = None;
         stop()
+    }
+
+    /// Counts a lock, and lets another thread go on, perhaps.
+    fn pause(&mut self) {
+        const LOCKS_MAX: u32 = 100_000;
+        let id = self.me;
+        self.threads[id].locks += 1;
+        if self.threads[id].locks > LOCKS_MAX {
+            self.fail("runs in circles: too many locks without a system call".to_owned());
+            self.stop();
+        }
+        let rate = self.rates.lock;
+        if rate > 0 && self.prng.chance(rate) {
+            self.threads[id].call = "a lock";
+            if self.prng.chance(500_000) {
+                self.yield_now();
+            } else {
+                // As long as a transfer may take, for others to do much meanwhile.
+                let until = self.now + self.drawn_time();
+                self.sleep(Key::Time, Some(until));
+            }
+            self.threads[id].call = "user code";
+        }
+    }
+
+    /// Counts a system call, and lets another thread go on, perhaps.
+    fn begin_call(&mut self, name: &'static str) {
+        const CALLS_MAX: u64 = 200_000;
+        let id = self.me;
+        if self.is_over() {
+            self.stop();
+        }
+        self.report.calls += 1;
+        let cost = self.prng.range(50..=1_000);
+        self.now += cost;
+        (self.threads[id].call, self.threads[id].locks) = (name, 0);
+        if self.report.calls > CALLS_MAX {
+            let sleepers = self.sleepers();
+            self.fail(format!("runs in circles: too many system calls; these sleep\n{sleepers}"));
+            self.stop();
+        }
+        let switch = self.rates.switch;
+        if self.prng.chance(switch) {
+            self.yield_now();
+        }
     }
 }
 
@@ -458,6 +558,9 @@ impl Machine {
             table,
             steps: 0,
             locks: 0,
+            takes_signals: false,
+            signals: VecDeque::new(),
+            is_interrupted: false,
         });
         (world.threads.len() - 1, baton)
     }
@@ -474,6 +577,8 @@ impl Machine {
             world.give_up_entries_of(id);
         }
         world.threads[id].state = State::Ended;
+        let signals = core::mem::take(&mut world.threads[id].signals);
+        signals.into_iter().for_each(|signal| world.send_signal(signal));
         world.wake(Key::End(id), usize::MAX);
         match world.choose() {
             Some(next) => {
@@ -487,59 +592,57 @@ impl Machine {
         }
     }
 
-    /// Lets another thread go on, perhaps: this one is about to take a lock.
-    pub(crate) fn pause(&self, id: usize) {
-        const LOCKS_MAX: u32 = 100_000;
+    /// Has the running thread, in the kernel, do `work`.
+    fn at<T>(&self, id: usize, work: impl FnOnce(&mut Cpu<'_>) -> T) -> T {
         let _outside = interpose::Outside::enter();
         let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
-        cpu.threads[id].locks += 1;
-        if cpu.threads[id].locks > LOCKS_MAX {
-            cpu.fail("runs in circles: too many locks without a system call".to_owned());
-            cpu.stop();
-        }
-        let rate = cpu.rates.lock;
-        if rate > 0 && cpu.prng.chance(rate) {
-            cpu.threads[id].call = "a lock";
-            if cpu.prng.chance(500_000) {
-                cpu.yield_now();
-            } else {
-                // As long as a transfer may take, for others to do much meanwhile.
-                let until = cpu.now + cpu.drawn_time();
-                cpu.sleep(Key::Time, Some(until));
-            }
-            cpu.threads[id].call = "user code";
+        let value = work(&mut cpu);
+        drop(cpu);
+        value
+    }
+
+    /// Runs the handlers of the signals that have come for the running thread.
+    fn run_handlers(&self, id: usize) {
+        while let Some(signal) = self.at(id, |cpu| cpu.threads[id].signals.pop_front()) {
+            signals::raise(&signal);
         }
     }
 
-    /// Does `work` as the running thread, in the kernel: others may go on before it.
+    /// Lets another thread go on, perhaps: this one is about to take a lock.
+    pub(crate) fn pause(&self, id: usize) {
+        let has_signal = self.at(id, |cpu| {
+            cpu.pause();
+            cpu.has_signal()
+        });
+        if has_signal {
+            self.run_handlers(id);
+        }
+    }
+
+    /// Does `work` as the running thread, in the kernel: others may go on before it, and handlers
+    /// run before and after it.
     pub(crate) fn call<T>(
         &self,
         id: usize,
         name: &'static str,
         work: impl FnOnce(&mut Cpu<'_>) -> T,
     ) -> T {
-        const CALLS_MAX: u64 = 200_000;
-        let _outside = interpose::Outside::enter();
-        let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
-        if cpu.is_over() {
-            cpu.stop();
+        let has_signal = self.at(id, |cpu| {
+            cpu.begin_call(name);
+            cpu.has_signal()
+        });
+        if has_signal {
+            self.run_handlers(id);
         }
-        cpu.report.calls += 1;
-        let cost = cpu.prng.range(50..=1_000);
-        cpu.now += cost;
-        (cpu.threads[id].call, cpu.threads[id].locks) = (name, 0);
-        if cpu.report.calls > CALLS_MAX {
-            let sleepers = cpu.sleepers();
-            cpu.fail(format!("runs in circles: too many system calls; these sleep\n{sleepers}"));
-            cpu.stop();
+        let (value, has_signal) = self.at(id, |cpu| {
+            cpu.threads[id].call = name;
+            let value = work(cpu);
+            cpu.threads[id].call = "user code";
+            (value, cpu.has_signal())
+        });
+        if has_signal {
+            self.run_handlers(id);
         }
-        let switch = cpu.rates.switch;
-        if cpu.prng.chance(switch) {
-            cpu.yield_now();
-        }
-        let value = work(&mut cpu);
-        cpu.threads[id].call = "user code";
-        drop(cpu);
         value
     }
 }

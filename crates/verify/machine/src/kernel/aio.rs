@@ -7,7 +7,7 @@ use super::{
     device::Part,
     file::Wanted,
 };
-use crate::schedule::{Cpu, Key, World};
+use crate::schedule::{Cpu, Key, Slept, World};
 use nowait_sys::aio::{IoEvent, Iocb, RingHeader, cmd};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -195,7 +195,9 @@ pub(super) unsafe fn getevents(cpu: &mut Cpu<'_>, args: [usize; 6]) -> Answer {
         if taken >= min || until.is_some_and(|until| cpu.now >= until) {
             return Ok(taken);
         }
-        cpu.sleep(Key::Readiness, until);
+        if cpu.sleep(Key::Readiness, until) == Slept::Interrupted {
+            return if taken > 0 { Ok(taken) } else { Err(libc::EINTR) };
+        }
     }
 }
 

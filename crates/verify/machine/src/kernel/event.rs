@@ -5,7 +5,7 @@ use super::{
     descriptor::{OpenId, What},
     file::Wanted,
 };
-use crate::schedule::{Cpu, Key, World};
+use crate::schedule::{Cpu, Key, Slept, World};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug, Default)]
@@ -217,7 +217,9 @@ pub(super) unsafe fn ppoll(cpu: &mut Cpu<'_>, [fds, count, time, ..]: [usize; 6]
         if ready > 0 || until.is_some_and(|until| cpu.now >= until) {
             return Ok(ready);
         }
-        cpu.sleep(Key::Readiness, until);
+        if cpu.sleep(Key::Readiness, until) == Slept::Interrupted {
+            return Err(libc::EINTR);
+        }
     }
 }
 
@@ -278,6 +280,8 @@ pub(super) unsafe fn epoll_pwait(
             }
             return Ok(ready.len().min(count));
         }
-        cpu.sleep(Key::Readiness, until);
+        if cpu.sleep(Key::Readiness, until) == Slept::Interrupted {
+            return Err(libc::EINTR);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Sleeping on a word of memory. Source: futex(2).
 
 use super::Answer;
-use crate::schedule::{Cpu, Key};
+use crate::schedule::{Cpu, Key, Slept};
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 pub(super) unsafe fn futex(
@@ -23,8 +23,9 @@ pub(super) unsafe fn futex(
                 return Err(libc::EAGAIN);
             }
             match cpu.sleep(Key::Futex(address), until) {
-                true => Ok(0),
-                false => Err(libc::ETIMEDOUT),
+                Slept::Woken => Ok(0),
+                Slept::TimeIsUp => Err(libc::ETIMEDOUT),
+                Slept::Interrupted => Err(libc::EINTR),
             }
         }
         libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {

@@ -10,7 +10,7 @@ use super::{
     event,
     file::{self, Wanted},
 };
-use crate::schedule::{Cpu, Key, World};
+use crate::schedule::{Cpu, Key, Slept, World};
 use core::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Release, SeqCst},
@@ -456,7 +456,9 @@ fn await_completions(
         if until.is_some_and(|until| cpu.now >= until) {
             return Err(libc::ETIME);
         }
-        cpu.sleep(Key::Readiness, until);
+        if cpu.sleep(Key::Readiness, until) == Slept::Interrupted {
+            return Err(libc::EINTR);
+        }
     }
 }
 

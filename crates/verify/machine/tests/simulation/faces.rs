@@ -5,7 +5,7 @@
 //! `_exit`, or by exec; then all that was accepted is done, whatever the other threads are about.
 //! If the power fails, then or before, what syncs and synchronous writes have promised is left.
 
-use crate::{accepted::Accepted, libaio, model::PAGE, posix, swarm};
+use crate::{accepted::Accepted, libaio, model::PAGE, posix, signals, swarm};
 use nowait_libaio::exports;
 use nowait_machine::{note, process, step};
 use nowait_sim::{Faults, Prng};
@@ -38,6 +38,9 @@ const O_DIRECT: i32 = 0o40000;
 pub(crate) struct Setup {
     pub(crate) model: Accepted,
     pub(crate) pages: u64,
+    pub(crate) actors: u64,
+    /// Signals come, whose handlers make calls.
+    pub(crate) signals: bool,
     /// A thread ends the process whatever the others wait for.
     pub(crate) ends: bool,
     /// There is not room for all requests.
@@ -117,6 +120,14 @@ impl Setup {
         process::exit()
     }
 
+    /// Ends the process by `_exit`, in a handler of the calling thread.
+    pub(crate) fn end_in_handler(&self) -> ! {
+        note(|| "ends the process in a handler".to_owned());
+        waits("_exit", || simulated_leave());
+        self.judge_end();
+        process::exit()
+    }
+
     /// Judges what is done, and what would be left, while no other thread goes on.
     fn judge_end(&self) {
         let path = PATH.to_str().expect("plain letters");
@@ -164,7 +175,10 @@ pub(crate) fn program(seed: u64) {
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];
     set_environment(&mut prng, requests_max);
     let actors = prng.range(1..=3);
-    let pages = actors * OWN_PAGES;
+    // Drawn apart: all else is as in a run without.
+    let mut of_signals = Prng::new(seed ^ 0x519);
+    let signals = of_signals.chance(300_000);
+    let pages = actors * OWN_PAGES + if signals { actors + 1 } else { 0 };
     let file = inspect::open(PATH, O_RDWR | O_CREAT, 0o600).unwrap();
     nowait_sys::file::set_len(file.raw(), pages * PAGE).unwrap();
     drop(file);
@@ -177,6 +191,8 @@ pub(crate) fn program(seed: u64) {
         ends,
         model: Accepted::new(pages),
         pages,
+        actors,
+        signals,
         is_limited: !requests_max.is_empty(),
         exits: AtomicBool::new(false),
         direct_ppm,
@@ -184,7 +200,11 @@ pub(crate) fn program(seed: u64) {
         libaio_weights: swarm(&libaio::KINDS, &mut prng),
         power: Faults::swarm(&mut prng),
     });
-    let threads: Vec<_> = (0..actors)
+    if signals {
+        signals::install();
+        signals::take(&setup, of_signals.fork(), actors);
+    }
+    let mut threads: Vec<_> = (0..actors)
         .map(|number| {
             let (setup, fork) = (setup.clone(), prng.fork());
             let (name, act): (_, Act) = match prng.index(3) {
@@ -192,9 +212,17 @@ pub(crate) fn program(seed: u64) {
                 _ => ("posix", posix::act),
             };
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
-            thread.spawn(move || act(setup, fork, number)).unwrap()
+            let of_signals = signals.then(|| of_signals.fork());
+            let work = move || {
+                if let Some(prng) = of_signals {
+                    signals::take(&setup, prng, number);
+                }
+                act(setup, fork, number);
+            };
+            thread.spawn(work).unwrap()
         })
         .collect();
+    threads.extend(signals.then(|| signals::spawn_sender(of_signals)));
     if ends {
         std::thread::park_timeout(after);
         setup.end_process(&mut prng);

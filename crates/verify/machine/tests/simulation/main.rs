@@ -13,6 +13,7 @@ mod mistakes;
 mod model;
 mod nbd;
 mod posix;
+mod signals;
 
 use nowait_machine::{Failure, Report, explain, process};
 use nowait_sim::Prng;

@@ -31,7 +31,7 @@ const BY_CONTEXTS: [Mistake; 3] =
     [Mistake::RegisterTooLate, Mistake::CommitForOthers, Mistake::LeaveGivenUp];
 
 /// Those that the program with C calls finds.
-const BY_FACES: [Mistake; 8] = [
+const BY_FACES: [Mistake; 9] = [
     Mistake::TellTooEarly,
     Mistake::SleepTooLate,
     Mistake::CancelDone,
@@ -40,6 +40,7 @@ const BY_FACES: [Mistake; 8] = [
     Mistake::LeaveToSleepers,
     Mistake::SyncAtOnce,
     Mistake::SyncPasses,
+    Mistake::HandleAtOnce,
 ];
 
 /// Those that the program with a server finds.

@@ -5,6 +5,7 @@ use crate::{
     accepted::{Known, Legal, Promise, Version},
     faces::{OWN_PAGES, Opened, Setup, waits},
     model::PAGE,
+    signals,
 };
 use libc::{aiocb, c_int, sigevent, sigval, timespec};
 use nowait_libaio::exports as libaio;
@@ -23,9 +24,13 @@ unsafe extern "C" {
     fn aio_write(block: *mut aiocb) -> c_int;
     fn aio_fsync(operation: c_int, block: *mut aiocb) -> c_int;
     fn aio_error(block: *const aiocb) -> c_int;
-    fn aio_return(block: *mut aiocb) -> isize;
+    pub(crate) fn aio_return(block: *mut aiocb) -> isize;
     fn aio_cancel(number: c_int, block: *mut aiocb) -> c_int;
-    fn aio_suspend(list: *const *const aiocb, len: c_int, timeout: *const timespec) -> c_int;
+    pub(crate) fn aio_suspend(
+        list: *const *const aiocb,
+        len: c_int,
+        timeout: *const timespec,
+    ) -> c_int;
     fn lio_listio(mode: c_int, list: *const *mut aiocb, len: c_int, event: *mut sigevent) -> c_int;
 }
 
@@ -54,11 +59,15 @@ impl Notice {
         Arc::new(Notice { blocks, came: Mutex::new(0), news: Condvar::new() })
     }
 
-    /// Asks for it: the reference is that of the call.
-    fn event(self: &Arc<Notice>) -> sigevent {
+    /// Asks for it, by a signal or a thread: the reference is that of the call.
+    fn event(self: &Arc<Notice>, by_signal: bool) -> sigevent {
         // SAFETY: plain data, for which zeroes are valid.
         let mut event: sigevent = unsafe { core::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD;
+        if by_signal {
+            event.sigev_notify = libc::SIGEV_SIGNAL;
+            event.sigev_signo = signals::of_notices();
+        }
         event.sigev_value = sigval { sival_ptr: Arc::into_raw(self.clone()).cast_mut().cast() };
         let function = (&raw mut event).cast::<usize>();
         // SAFETY: the function's address is behind value, number and way.
@@ -75,7 +84,7 @@ impl Notice {
 }
 
 /// The program's function.
-extern "C" fn comes(value: sigval) {
+pub(crate) extern "C" fn comes(value: sigval) {
     // SAFETY: counted by `event`; it comes once, or the second is a failure that is seen below.
     let notice = unsafe { Arc::from_raw(value.sival_ptr.cast::<Notice>()) };
     for block in &notice.blocks {
@@ -88,6 +97,12 @@ extern "C" fn comes(value: sigval) {
     *came += 1;
     assert_eq!(*came, 1, "a notice comes once");
     notice.news.notify_all();
+}
+
+/// Returns what aio_error says of a block that is there.
+pub(crate) fn error_of(block: usize) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { aio_error(block as *const aiocb) }
 }
 
 #[derive(Debug)]
@@ -171,6 +186,8 @@ struct Actor {
     in_flight: Vec<Request>,
     /// Those for which there was no room, until the others of their list have ended.
     refused: Vec<Request>,
+    /// Notices that were asked for.
+    notices: u32,
 }
 
 /// Runs the thread with this number.
@@ -188,7 +205,7 @@ impl Actor {
         let own = number * OWN_PAGES..(number + 1) * OWN_PAGES;
         let pipe = nowait_sys::pipe::packets().unwrap();
         let (source, in_flight, refused) = (prng.fork(), Vec::new(), Vec::new());
-        Actor { setup, source, prng, file, pipe, own, in_flight, refused }
+        Actor { setup, source, prng, file, pipe, own, in_flight, refused, notices: 0 }
     }
 
     fn step(&mut self) {
@@ -274,6 +291,12 @@ impl Actor {
         }
     }
 
+    /// Tells whether the next notice comes by a signal.
+    fn by_signal(&mut self) -> bool {
+        self.notices += 1;
+        self.setup.signals && !self.notices.is_multiple_of(3)
+    }
+
     /// Draws a request, and makes its block.
     fn draw(&mut self, drawn: &[Request], in_list: bool) -> Request {
         let (what, memory, pages) = self.draw_what(drawn, in_list);
@@ -293,7 +316,7 @@ impl Actor {
         request.block.aio_buf = request.memory.as_mut_ptr().cast();
         if self.prng.chance(300_000) {
             let notice = Notice::new(vec![request.address()]);
-            request.block.aio_sigevent = notice.event();
+            request.block.aio_sigevent = notice.event(self.by_signal());
             request.notices.push(notice);
         }
         request
@@ -306,6 +329,7 @@ impl Actor {
             self.setup.model.learn(version, Known::Accepted);
         }
         self.in_flight.push(request);
+        self.tell_handlers();
     }
 
     fn start(&mut self) {
@@ -349,19 +373,22 @@ impl Actor {
         blocks.insert(place, [null_mut(), &raw mut nothing][self.prng.index(2)]);
         let group = (mode == LIO_NOWAIT && self.prng.chance(600_000))
             .then(|| Notice::new(requests.iter().map(Request::address).collect()));
-        let mut event = group.as_ref().map(Notice::event);
+        let by_signal = self.by_signal();
+        let mut event = group.as_ref().map(|group| group.event(by_signal));
         let event = event.as_mut().map_or(null_mut(), |it| &raw mut *it);
         let setup = self.setup.clone();
         // SAFETY: as in `start`.
         let list = || unsafe { lio_listio(mode, blocks.as_ptr(), blocks.len() as c_int, event) };
         let listed = waits("lio_listio", list);
-        if listed != 0 {
-            let errno = std::io::Error::last_os_error().raw_os_error();
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        if listed != 0 && !self.is_interrupted(errno) {
             let some = setup.may_refuse() && requests.iter().any(Request::is_refused);
             assert!(errno == Some(libc::EAGAIN) && some, "lio_listio: {errno:?}");
         }
         for mut request in requests {
-            assert!(mode == LIO_NOWAIT || request.is_over(), "lio_listio waits for all");
+            // Interrupted, it says so, or that there was no room for some.
+            let may_go_on = mode == LIO_NOWAIT || listed != 0 && self.setup.signals;
+            assert!(may_go_on || request.is_over(), "lio_listio waits for all");
             if request.is_refused() {
                 request.notices = group.iter().cloned().collect();
                 self.refused.push(request);
@@ -403,8 +430,18 @@ impl Actor {
             assert!(chosen.is_empty() || chosen.iter().any(is_over), "aio_suspend returns early");
         } else {
             let errno = std::io::Error::last_os_error().raw_os_error();
-            assert!(errno == Some(libc::EAGAIN) && !timeout.is_null(), "aio_suspend: {errno:?}");
+            let late = errno == Some(libc::EAGAIN) && !timeout.is_null();
+            assert!(late || self.is_interrupted(errno), "aio_suspend: {errno:?}");
         }
+    }
+
+    fn is_interrupted(&self, errno: Option<c_int>) -> bool {
+        self.setup.signals && errno == Some(libc::EINTR)
+    }
+
+    /// Tells handlers what is in flight.
+    fn tell_handlers(&self) {
+        signals::in_flight(self.in_flight.iter().map(Request::address));
     }
 
     fn doubt(&mut self, index: usize) {
@@ -460,6 +497,7 @@ impl Actor {
             match self.in_flight[index].is_over() {
                 true => {
                     let request = self.in_flight.remove(index);
+                    self.tell_handlers();
                     self.end(request);
                 }
                 false => index += 1,
@@ -518,11 +556,14 @@ impl Actor {
             assert!(said == AIO_CANCELED || said == AIO_ALLDONE, "{said}");
         }
         while let Some(request) = self.in_flight.pop() {
+            self.tell_handlers();
             while !request.is_over() {
                 let block = &raw const *request.block;
                 // SAFETY: the block is there.
                 let suspend = || unsafe { aio_suspend(&raw const block, 1, null()) };
-                assert_eq!(waits("aio_suspend", suspend), 0);
+                let failed = waits("aio_suspend", suspend) != 0;
+                let errno = std::io::Error::last_os_error().raw_os_error();
+                assert!(!failed || self.is_interrupted(errno), "aio_suspend: {errno:?}");
             }
             self.end(request);
         }

@@ -1,0 +1,32 @@
+//! Signals for the process. One of the threads that take them gets each, where it makes its next
+//! system call, takes its next lock, or sleeps: by a real signal that it sends to itself.
+//!
+//! So a handler runs on top of whatever the thread is about there, and what a program does about
+//! that is real: masks, and signals that it queues again.
+
+use crate::{interpose::with_machine, schedule::World};
+use nowait_sys::raw;
+
+/// What the kernel tells a handler: `siginfo_t`, which begins with the number.
+pub(crate) type SigInfo = [u64; 16];
+
+/// The calling thread takes the signals of its process from now on; those that have not said so do
+/// not.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn take_signals() {
+    with_machine(World::takes_signals);
+}
+
+/// Has the kernel run the handler on the calling thread, unless that blocks the signal.
+pub(crate) fn raise(signal: &SigInfo) {
+    // SAFETY: no memory is involved.
+    let (process, thread) =
+        unsafe { (raw::kernel6(libc::SYS_getpid, [0; 6]), raw::kernel6(libc::SYS_gettid, [0; 6])) };
+    let number = signal[0] as u32 as usize;
+    let args = [process as usize, thread as usize, number, signal.as_ptr() as usize, 0, 0];
+    // SAFETY: the kernel reads a live siginfo_t.
+    let queued = unsafe { raw::kernel6(libc::SYS_rt_tgsigqueueinfo, args) };
+    assert_eq!(queued, 0, "a signal can be queued");
+}
