@@ -44,8 +44,10 @@ def test_an_unknown_backend_is_told_and_another_is_used(disk: pathlib.Path) -> N
 
 
 FORK = """
-import asyncio, errno, os, sys, nowait
+import asyncio, errno, os, sys, warnings, nowait
 path = sys.argv[1]
+# Python 3.12 and later say so of every process with threads, also of those that a child replaces.
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
 async def read():
     async with nowait.open(path) as file:
