@@ -42,6 +42,15 @@ for_each_subject!(
     |subject| holds(subject, "children", &[]),
     [libaio, preload]
 );
+for_each_subject!(
+    a_child_that_has_cleared_its_environment_is_served_as_asked_and_reports,
+    |subject: Subject| {
+        let scratch = Scratch::new("cleared");
+        let file = scratch.file("file");
+        holds(subject, "cleared", &[file.to_str().expect("a path")]);
+    },
+    [libaio, preload]
+);
 // libaio.so.1 alone does not see that the process ends; docs/limits.md says so.
 for_each_subject!(
     becoming_a_daemon_loses_nothing,

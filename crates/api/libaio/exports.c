@@ -18,6 +18,7 @@ extern int nowait_io_cancel(void *ctx, void *iocb, void *event) HIDDEN;
 extern int nowait_io_getevents(void *ctx, long min, long nr, void *events, void *timeout) HIDDEN;
 extern int nowait_io_pgetevents(void *ctx, long min, long nr, void *events, void *timeout,
 				void *sigmask) HIDDEN;
+extern void nowait_at_load(void) HIDDEN;
 extern void nowait_at_exit(void) HIDDEN;
 
 #define VERSIONED(local, name, version) __asm__(".symver " #local "," #name version)
@@ -128,6 +129,8 @@ int io_queue_wait_01(void *ctx, void *timeout)
 	return io_getevents_04(ctx, 0, 0, NULL, timeout);
 }
 VERSIONED(io_queue_wait_01, io_queue_wait, "@LIBAIO_0.1");
+
+__attribute__((constructor)) static void at_load(void) { nowait_at_load(); }
 
 /* After the program's own atexit handlers: those may still use their contexts. */
 __attribute__((destructor)) static void at_exit(void) { nowait_at_exit(); }

@@ -65,6 +65,12 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
     guarded(|| calls::pgetevents(context, min, nr, events, timeout, sigmask)) as i32
 }
 
+/// Runs when the library is loaded.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_at_load() {
+    process::options_at_load();
+}
+
 /// Runs when the library is unloaded at the end of the process.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_at_exit() {

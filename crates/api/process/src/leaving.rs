@@ -14,7 +14,10 @@
 //!   the handler has returned ([`is_settled`]).
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
-use crate::{plain_calls, process::Process};
+use crate::{
+    plain_calls,
+    process::{Process, options_at_load},
+};
 use core::{
     cell::Cell,
     sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst},
@@ -241,7 +244,7 @@ pub fn at_exit() {
             ENDED.store(pid, SeqCst);
             process.stays();
         }
-    } else if std::env::var_os("NOWAIT_REPORT").is_some() {
+    } else if options_at_load().report.is_some() {
         Process::current().report();
     }
 }

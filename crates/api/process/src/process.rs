@@ -30,7 +30,7 @@ use std::{
     any::Any,
     collections::HashMap,
     io::Write,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 /// What belongs to one process; a forked child starts with none.
@@ -110,7 +110,7 @@ impl Process {
     }
 
     fn new() -> Process {
-        let mut options = Options::from_env();
+        let mut options = options_at_load().clone();
         let is_watched = CLOSES_ARE_WATCHED.load(Relaxed);
         options.config.cancelled_polls_are_zero = true;
         if options.user_cache && !is_watched {
@@ -402,10 +402,19 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     Some(result)
 }
 
+/// What the environment asked for when the library was loaded: a program may clear its own, as the
+/// workers of nginx do before their first request.
+static OPTIONS: OnceLock<Options> = OnceLock::new();
+
+/// Reads what the environment asks for, unless that was done: when the library is loaded.
+pub fn options_at_load() -> &'static Options {
+    OPTIONS.get_or_init(Options::from_env)
+}
+
 /// Says that the application's closes are seen in this process, and its plain calls.
 pub fn watches_closes() {
     CLOSES_ARE_WATCHED.store(true, Relaxed);
-    if Options::from_env().user_cache {
+    if options_at_load().user_cache {
         plain_changes::begin();
     }
 }
