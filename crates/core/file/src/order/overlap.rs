@@ -6,9 +6,12 @@
 //! and is kicked by the last of them (a filtered wake-up: no other request is disturbed).
 
 use crate::{Command, Kind};
-use core::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+use core::{
+    ops::ControlFlow,
+    sync::atomic::{
+        AtomicBool, AtomicU64, AtomicUsize,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
 };
 use nowait_block::Lane;
 use nowait_retry::WaitEntry;
@@ -23,7 +26,7 @@ use std::{
 };
 
 /// What a request does to its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
     /// Reads them.
     Read,
@@ -63,7 +66,7 @@ struct Entry {
     access: Access,
     way: Way,
     /// Later requests that wait for this one.
-    blocked: Vec<u64>,
+    blocked: Vec<Place>,
     /// `None`: no earlier request is in the way any more.
     waiting: Option<Waiting>,
 }
@@ -96,11 +99,33 @@ impl Entry {
     }
 }
 
-/// The requests on one inode, by number: the order of submission.
+/// Where a request lies among those on its inode: by what it does, its length, and where it begins.
+/// What overlaps some bytes is so found without a look at all that does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    access: Access,
+    /// How many binary digits its length has.
+    digits: u32,
+    start: u64,
+    /// The order of submission.
+    number: u64,
+}
+
+impl Place {
+    fn of(entry: &Entry, number: u64) -> Place {
+        let (access, Range { start, end }) = (entry.access, entry.range.clone());
+        Place { access, digits: u64::BITS - (end - start).leading_zeros(), start, number }
+    }
+
+    /// The first place of a length.
+    fn first(access: Access, digits: u32) -> Place {
+        Place { access, digits, start: 0, number: 0 }
+    }
+}
+
+/// The requests on one inode.
 struct Inode {
-    writes: BTreeMap<u64, Entry>,
-    /// Reads and syncs: only writes look at them.
-    others: BTreeMap<u64, Entry>,
+    entries: BTreeMap<Place, Entry>,
     /// The last change of the whole inode. It waits for all that came before, so a request that
     /// waits for it need not: ten thousand appends wait for one another, not each for all.
     whole: u64,
@@ -118,33 +143,64 @@ struct Opening {
 
 impl Inode {
     fn new() -> Inode {
-        let (writes, others) = (BTreeMap::new(), BTreeMap::new());
-        Inode { writes, others, whole: 0, opening: None, lane: Lane::new() }
+        Inode { entries: BTreeMap::new(), whole: 0, opening: None, lane: Lane::new() }
     }
 
-    /// Returns the requests that one with this range and access has to wait for, as far as others
-    /// of them do not wait for them already.
+    /// Shows each of the requests that one with this range and access has to wait for, as far as
+    /// others of them do not wait for them already, until told to break.
     fn in_the_way(
         &mut self,
         range: &Range<u64>,
         access: Access,
         way: Way,
-    ) -> impl Iterator<Item = &mut Entry> {
+        mut each: impl FnMut(&mut Entry) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         // One that has begun before an open waits neither for that nor for what waits for it.
         let (from, passed) = match &self.opening {
             Some(opening) if way == Way::Kernel => (opening.whole_before, opening.number),
             _ => (self.whole, u64::MAX),
         };
-        let others = match access {
-            Access::Write => Some(self.others.range_mut(from..)),
-            _ => None,
+        let accesses: &[_] = match access {
+            Access::Write => &[Access::Write, Access::Read],
+            _ => &[Access::Write],
         };
-        let earlier = self.writes.range_mut(from..).chain(others.into_iter().flatten());
-        let earlier = earlier.filter(move |(number, it)| **number < passed || it.way == way);
-        earlier.map(|(_, entry)| entry).filter(move |entry| entry.conflicts(range, access))
+        for earlier in accesses {
+            let mut digits = 0;
+            while let Some(window) = self.window(*earlier, digits, range, from) {
+                digits = window.end.digits + 1;
+                for (place, entry) in self.entries.range_mut(window) {
+                    let is_earlier =
+                        place.number >= from && (place.number < passed || entry.way == way);
+                    if is_earlier && entry.conflicts(range, access) {
+                        each(entry)?;
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
     }
 
-    fn add(&mut self, number: u64, entry: Entry) {
+    /// Returns where those lie that may overlap `range`, of the least length from `digits` on that
+    /// any request has.
+    fn window(
+        &self,
+        access: Access,
+        digits: u32,
+        range: &Range<u64>,
+        from: u64,
+    ) -> Option<Range<Place>> {
+        let next = self.entries.range(Place::first(access, digits)..).next();
+        let digits = next.filter(|(place, _)| place.access == access)?.0.digits;
+        let longest = u64::MAX.checked_shr(u64::BITS - digits).unwrap_or(0);
+        // All of the whole file begin at the same place: those that count are the last of them.
+        let start = range.start.saturating_sub(longest);
+        let first = Place { access, digits, start, number: from };
+        let end = Place { access, digits, start: range.end, number: 0 };
+        Some(first.min(end)..end)
+    }
+
+    fn add(&mut self, place: Place, entry: Entry) {
+        let number = place.number;
         if entry.way == Way::Open {
             self.opening = Some(Opening { number, whole_before: self.whole });
         }
@@ -153,31 +209,23 @@ impl Inode {
         if entry.is_whole() && !has_passed {
             self.whole = number;
         }
-        let side = if entry.access == Access::Write { &mut self.writes } else { &mut self.others };
-        side.insert(number, entry);
+        self.entries.insert(place, entry);
     }
 
-    fn get(&mut self, number: u64) -> Option<&mut Entry> {
-        self.writes.get_mut(&number).or_else(|| self.others.get_mut(&number))
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Entry> {
-        self.writes.remove(&number).or_else(|| self.others.remove(&number))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.others.is_empty()
+    fn has_writer(&self) -> bool {
+        let first = self.entries.range(Place::first(Access::Write, 0)..).next();
+        first.is_some_and(|(place, _)| place.access == Access::Write)
     }
 
     /// Ends a request, and those behind it that have ended before their turn; puts those that are
     /// to be kicked on `kicked`. Returns how many are gone.
-    fn end(&mut self, number: u64, kicked: &mut Vec<WaitEntry>) -> usize {
-        let (mut next, mut more, mut count) = (Some(number), Vec::new(), 0);
-        while let Some(gone) = next.and_then(|number| self.remove(number)) {
+    fn end(&mut self, place: Place, kicked: &mut Vec<WaitEntry>) -> usize {
+        let (mut next, mut more, mut count) = (Some(place), Vec::new(), 0);
+        while let Some(gone) = next.and_then(|place| self.entries.remove(&place)) {
             count += 1;
-            for number in gone.blocked {
+            for place in gone.blocked {
                 // One that waits for nothing may have ended without its turn, and is gone.
-                let Some(entry) = self.get(number) else { continue };
+                let Some(entry) = self.entries.get_mut(&place) else { continue };
                 let Some(mut waiting) = entry.waiting.take() else { continue };
                 waiting.number -= 1;
                 if waiting.number > 0 {
@@ -187,7 +235,7 @@ impl Inode {
                 waiting.free.store(true, Release);
                 match waiting.entry {
                     Some(entry) => kicked.push(entry),
-                    None => more.push(number),
+                    None => more.push(place),
                 }
             }
             next = more.pop();
@@ -200,7 +248,7 @@ impl Inode {
 #[derive(Debug)]
 pub struct Ticket {
     key: InodeKey,
-    number: u64,
+    place: Place,
     /// Whether the earlier requests that were in the way are over; `None`: there never was one.
     free: Option<Arc<AtomicBool>>,
 }
@@ -230,20 +278,19 @@ impl Orders {
     /// Tells whether a request would have to wait now.
     pub fn conflicts(&self, key: InodeKey, range: &Range<u64>, access: Access) -> bool {
         let mut inodes = self.inodes.lock();
-        let inode = inodes.get_mut(&key);
-        inode.is_some_and(|inode| inode.in_the_way(range, access, Way::Cache).next().is_some())
+        let Some(inode) = inodes.get_mut(&key) else { return false };
+        inode.in_the_way(range, access, Way::Cache, |_| ControlFlow::Break(())).is_break()
     }
 
     /// Tells whether a write of ours is in flight on the inode: it may hold the inode's lock.
     pub fn has_writer(&self, key: InodeKey) -> bool {
-        self.inodes.lock().get(&key).is_some_and(|inode| !inode.writes.is_empty())
+        self.inodes.lock().get(&key).is_some_and(Inode::has_writer)
     }
 
     /// Registers a request behind those it conflicts with; `entry` makes what they kick. Also
     /// returns the lane that runs the inode's exclusive writes one after another.
     ///
-    /// It looks at each write of the inode that is in flight, since the last one of the whole inode
-    /// (an append); a write at each other request, too.
+    /// It looks at those only that lie where it goes, and of an append at all since the last one.
     pub fn enter(
         &self,
         key: InodeKey,
@@ -268,18 +315,20 @@ impl Orders {
         let number = self.next_number.fetch_add(1, Relaxed);
         let inode = inodes.entry(key).or_insert_with(Inode::new);
         let mut waits_for = 0;
-        for earlier in inode.in_the_way(&range, access, way) {
-            earlier.blocked.push(number);
+        let mut new = Entry::new(range.clone(), access, way);
+        let place = Place::of(&new, number);
+        let _ = inode.in_the_way(&range, access, way, |earlier| {
+            earlier.blocked.push(place);
             waits_for += 1;
-        }
-        let mut new = Entry::new(range, access, way);
+            ControlFlow::Continue(())
+        });
         let free: Option<Arc<AtomicBool>> = (waits_for > 0).then(Arc::default);
         new.waiting = free.clone().map(|free| {
             let (number, entry) = (waits_for, Some(entry()));
             Waiting { number, entry, free }
         });
-        inode.add(number, new);
-        (Ticket { key, number, free }, inode.lane.clone())
+        inode.add(place, new);
+        (Ticket { key, place, free }, inode.lane.clone())
     }
 
     /// Registers an open of the file in the page cache: what comes later waits until it leaves,
@@ -294,12 +343,13 @@ impl Orders {
     /// for nothing, and what comes later waits for it.
     pub fn enter_if_free(&self, key: InodeKey) -> Option<Ticket> {
         let mut inodes = self.inodes.lock();
-        let Vacant(place) = inodes.entry(key) else { return None };
+        let Vacant(free) = inodes.entry(key) else { return None };
         self.count.fetch_add(1, AcqRel);
         let number = self.next_number.fetch_add(1, Relaxed);
         let whole = Entry::new(0..u64::MAX, Access::Write, Way::Cache);
-        place.insert(Inode::new()).add(number, whole);
-        Some(Ticket { key, number, free: None })
+        let place = Place::of(&whole, number);
+        free.insert(Inode::new()).add(place, whole);
+        Some(Ticket { key, place, free: None })
     }
 
     /// Ends a request's part in the order and kicks those that waited for it alone.
@@ -307,8 +357,8 @@ impl Orders {
         let mut kicked = Vec::new();
         let mut inodes = self.inodes.lock();
         let Some(inode) = inodes.get_mut(&ticket.key) else { return };
-        inode.opening.take_if(|opening| opening.number == ticket.number);
-        let Some(entry) = inode.get(ticket.number) else { return };
+        inode.opening.take_if(|opening| opening.number == ticket.place.number);
+        let Some(entry) = inode.entries.get_mut(&ticket.place) else { return };
         if entry.is_whole()
             && let Some(waiting) = &mut entry.waiting
         {
@@ -318,8 +368,8 @@ impl Orders {
             return drop(ended);
         }
         let unused = entry.waiting.take();
-        let gone = inode.end(ticket.number, &mut kicked);
-        let over = inode.is_empty().then(|| inodes.remove(&ticket.key));
+        let gone = inode.end(ticket.place, &mut kicked);
+        let over = inode.entries.is_empty().then(|| inodes.remove(&ticket.key));
         drop(inodes);
         self.count.fetch_sub(gone, AcqRel);
         // The entry of one that was cancelled is dropped here, not under the lock.
@@ -418,7 +468,7 @@ mod tests {
         let appends: Vec<_> = (0..10_000).map(|_| enter()).collect();
         let noted: usize = {
             let inodes = orders.inodes.lock();
-            inodes[&(1, 1)].writes.values().map(|append| append.blocked.len()).sum()
+            inodes[&(1, 1)].entries.values().map(|append| append.blocked.len()).sum()
         };
         assert_eq!(noted, 9_999);
         for (before, append) in appends.iter().enumerate() {
@@ -427,6 +477,35 @@ mod tests {
             orders.leave(append);
         }
         assert_eq!(kicks.0.load(Relaxed), 9_999);
+        assert!(orders.is_empty());
+    }
+
+    #[test]
+    fn none_looks_at_ten_thousand_that_lie_elsewhere() {
+        let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
+        let blocks: Vec<_> = (0..10_000).map(|block| block * 4096..(block + 1) * 4096).collect();
+        let tickets: Vec<_> = blocks
+            .iter()
+            .flat_map(|block| [Access::Write, Access::Sync].map(|access| (block, access)))
+            .map(|(block, access)| orders.enter((1, 1), block.clone(), access, || entry(&kicks)).0)
+            .collect();
+        let large = orders.enter((1, 1), 1 << 40..1 << 41, Access::Read, || entry(&kicks)).0;
+        {
+            let inodes = orders.inodes.lock();
+            let inode = &inodes[&(1, 1)];
+            let looks = |access, range: &Range<u64>| {
+                let (mut digits, mut looks) = (0, 0);
+                while let Some(window) = inode.window(access, digits, range, 0) {
+                    digits = window.end.digits + 1;
+                    looks += inode.entries.range(window).count();
+                }
+                looks
+            };
+            assert!(blocks.iter().all(|block| looks(Access::Write, block) <= 3));
+            assert!(blocks.iter().all(|block| looks(Access::Read, block) <= 1));
+            assert_eq!(looks(Access::Write, &WHOLE), 10_000, "an append looks at all");
+        }
+        tickets.iter().chain([&large]).for_each(|ticket| orders.leave(ticket));
         assert!(orders.is_empty());
     }
 
@@ -451,9 +530,14 @@ mod tests {
 
     /// A range of bytes and an access; appends reach everything.
     fn request() -> impl Strategy<Value = (Range<u64>, Access)> {
-        let part = (0u64..20, 1u64..8).prop_map(|(start, len)| start..start + len);
+        let part = (0u64..40, length()).prop_map(|(start, len)| start..start + len);
         let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Sync)];
         prop_oneof![3 => (part, access), 1 => Just((WHOLE, Access::Write))]
+    }
+
+    /// From nothing to more than there is.
+    fn length() -> impl Strategy<Value = u64> {
+        prop_oneof![4 => 0u64..8, 1 => 0u64..60]
     }
 
     proptest! {
@@ -493,7 +577,7 @@ mod tests {
         /// ones have ended, and all of them start.
         #[test]
         fn conflicting_requests_start_in_order(
-            requests in prop::collection::vec((0u64..20, 1u64..8, 0..4), 1..40),
+            requests in prop::collection::vec((0u64..40, length(), 0..4), 1..40),
             picks in prop::collection::vec(any::<prop::sample::Index>(), 40),
         ) {
             let orders = Orders::default();
