@@ -60,6 +60,7 @@ pub fn may_be_changed(fd: i32) -> bool {
 }
 
 /// What keeps requests from running beside a plain call that changes their file.
+#[expect(clippy::large_enum_variant, reason = "moved once, to where C finds it")]
 pub enum Excluded {
     /// The file is cached: requests wait until this is dropped.
     Cached(Exclusion),
