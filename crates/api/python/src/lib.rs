@@ -15,7 +15,7 @@
 //! ```
 //!
 //! **What is over at once never suspends.** A request is submitted by the call, not by the
-//! `await`: if it ended within, the [`operation::Operation`] returned is done, and the `await` on
+//! `await`: if it ended within, the `Operation` returned is done, and the `await` on
 //! it goes on without the event loop.
 //!
 //! **Memory stays until the engine is done with it.** The queue owns the buffer, whatever becomes
