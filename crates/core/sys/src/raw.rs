@@ -122,5 +122,9 @@ pub mod number {
     /// io_getevents(2).
     pub const IO_GETEVENTS: i64 = libc::SYS_io_getevents;
     /// io_pgetevents(2).
+    #[cfg(target_arch = "x86_64")]
     pub const IO_PGETEVENTS: i64 = 333;
+    /// io_pgetevents(2).
+    #[cfg(not(target_arch = "x86_64"))]
+    pub const IO_PGETEVENTS: i64 = 292;
 }
