@@ -25,8 +25,16 @@ $(STAMP):
 	@bash xtask/setup.sh
 	@mkdir -p $(@D) && rm -f $(@D)/setup-* && touch $@
 
-dist: setup ## Build dist/: the tool, libaio.so.1, libnowait_preload.so, the C API
-	@$(X) dist
+# arm64 in ARCH or musl in LIBC: what `make dist` builds for, other than this machine.
+ARCH :=
+LIBC :=
+OTHER := $(filter-out glibc,$(ARCH) $(LIBC))
+
+dist: setup ## Build dist/: the tool, the libraries, the C API; ARCH=arm64, LIBC=musl: for another
+ifneq ($(OTHER),)
+	@bash xtask/setup.sh $(OTHER)
+endif
+	@$(X) dist $(OTHER)
 
 # No build of its own: root installs what a user has built.
 install: ## Install what `make dist` has built: DESTDIR=, PREFIX= (/usr/local), LIBDIR= (PREFIX/lib)
@@ -51,6 +59,16 @@ test-packages: packages ## Install, use, upgrade and remove them in fresh system
 .PHONY: wheel
 wheel: setup ## Build the Python package as wheels in dist/wheels
 	@$(X) wheel
+
+.PHONY: test-musl test-kernels
+test-musl: setup ## Run programs of musl's under dist/musl, on every backend
+	@bash xtask/setup.sh musl
+	@$(X) dist musl
+	@bash packaging/musl/run.sh
+
+test-kernels: dist ## Run the tests on other kernels: KERNELS="5.10 6.1" or all (hours)
+	@bash xtask/setup.sh kernels
+	@bash packaging/kernels/run.sh $(KERNELS)
 
 docs: setup ## Build the documentation as a book, with rustdoc beside: dist/docs
 	@$(X) docs

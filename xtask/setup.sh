@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs every system package and toolchain component that the other make targets need.
-# With `packages`: those that the packaging needs. Does nothing when all is there. Exit 2:
-# something is missing and cannot be installed from here.
+# With `packages`, `arm64`, `musl` or `kernels`: what that needs. Does nothing when all is there.
+# Exit 2: something is missing and cannot be installed from here.
 set -euo pipefail
 
 # "a|b": the first that the distribution has (the names of Debian 12, then those of later ones).
@@ -21,6 +21,10 @@ packaging_packages=(
     xz-utils                              # tarball
     mmdebstrap umoci                      # oci, and the fresh systems of the test
 )
+# Only for `make dist ARCH=arm64`, `make dist LIBC=musl` and `make test-kernels`.
+arm64_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+musl_packages=(musl musl-dev musl-tools)
+kernels_packages=(qemu-system-x86 mmdebstrap e2fsprogs kmod cpio xz-utils)
 components=(rustfmt clippy)          # of the default toolchain: required
 nightly_components=(miri rust-src)   # of nightly: for `make miri` and `make sanitize`, optional
 
@@ -174,8 +178,19 @@ CONF
     ) >&2 || say "no kernel with ublk for guests: their test is skipped"
 }
 
-if [ "${1:-}" = packages ]; then
-    packages=("${packaging_packages[@]}")
+# The standard library of another machine; its C compiler is one of the packages.
+setup_target() {
+    rustup target list --installed | grep -qx "$1" && return
+    rustup target add "$1" >&2 || { say "missing: run rustup target add $1"; exit 2; }
+}
+
+case ${1:-} in
+    packages) packages=("${packaging_packages[@]}") ;;
+    arm64) packages=("${arm64_packages[@]}") && setup_target aarch64-unknown-linux-gnu ;;
+    musl) packages=("${musl_packages[@]}") && setup_target x86_64-unknown-linux-musl ;;
+    kernels) packages=("${kernels_packages[@]}") ;;
+esac
+if [ -n "${1:-}" ]; then
     setup_packages
     exit
 fi

@@ -13,12 +13,13 @@ use std::fs;
 use std::path::Path;
 
 use crate::dist::{self, build_archive, create_folder, rename, temporary};
+use crate::machine::Machine;
 use crate::process::{self, Result};
 use crate::symbols::{self, Script};
 
 const SOURCES: &str = "crates/api/capi";
 const PACKAGE: &str = "nowait-capi";
-const ARCHIVE: &str = "release/libnowait_capi.a";
+const ARCHIVE: &str = "libnowait_capi.a";
 
 /// Changes when a program that was linked before could not run any more.
 const SONAME: &str = "libnowait.so.0";
@@ -27,15 +28,16 @@ const SONAME: &str = "libnowait.so.0";
 ///
 /// # Errors
 /// A build failed, or a library does not show exactly what the version script names.
-pub(crate) fn install(dist: &Path) -> Result {
+pub(crate) fn install(machine: Machine) -> Result {
+    let dist = machine.dist();
     let sources = process::root().join(SOURCES);
     let map = sources.join("nowait.map");
     let script = symbols::read_script(&read(&map)?);
-    let natives = build_archive(PACKAGE)?;
+    let natives = build_archive(machine, PACKAGE)?;
     let libraries = dist.join("lib");
     create_folder(&libraries)?;
-    link_shared(&script, &map, &natives, &libraries)?;
-    link_static(&script, &libraries)?;
+    link_shared(machine, (&script, &map), &natives, &libraries)?;
+    link_static(machine, &script, &libraries)?;
     dist::install(&sources.join("include/nowait.h"), &dist.join("include/nowait.h"))?;
     dist::install(&sources.join("nowait.3"), &dist.join("share/man/man3/nowait.3"))?;
     let package = read(&sources.join("nowait.pc.in"))?
@@ -46,15 +48,19 @@ pub(crate) fn install(dist: &Path) -> Result {
     fs::write(&file, package).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn link_shared(script: &Script, map: &Path, natives: &[String], folder: &Path) -> Result {
+fn link_shared(
+    machine: Machine,
+    (script, map): (&Script, &Path),
+    natives: &[String],
+    folder: &Path,
+) -> Result {
     let temporary = temporary(&folder.join(SONAME));
-    let compiler = std::env::var("CC").unwrap_or_else(|_| String::from("cc"));
-    let mut command = process::command(&compiler, dist::LINK_FLAGS);
+    let mut command = machine.compiler(dist::LINK_FLAGS);
     command.arg(format!("-Wl,-soname,{SONAME}"));
     command.arg(format!("-Wl,--version-script={}", map.display()));
     // Nothing else refers to what the archive has.
     command.args(functions(script).map(|name| format!("-Wl,-u,{name}")));
-    command.arg(process::target().join(ARCHIVE)).args(natives).arg("-o").arg(&temporary);
+    command.arg(machine.built(ARCHIVE)).args(natives).arg("-o").arg(&temporary);
     process::stream(command, |line| println!("{line}"))?;
     check_shared(script, &temporary).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     rename(&temporary, &folder.join(SONAME))?;
@@ -72,20 +78,20 @@ fn check_shared(script: &Script, file: &Path) -> Result {
 }
 
 /// Links all of the archive into one object, and hides every symbol of it but ours.
-fn link_static(script: &Script, folder: &Path) -> Result {
+fn link_static(machine: Machine, script: &Script, folder: &Path) -> Result {
     // Its name stands in the library.
-    let object = process::target().join("release/nowait.o");
+    let object = machine.built("nowait.o");
     let library = folder.join("libnowait.a");
     let archive = temporary(&library);
-    let mut link = process::command("ld", &["-r", "--force-group-allocation"]);
+    let mut link = machine.tool("ld", &["-r", "--force-group-allocation"]);
     link.args(functions(script).map(|name| format!("--undefined={name}")));
-    link.arg(process::target().join(ARCHIVE)).arg("-o").arg(&object);
+    link.arg(machine.built(ARCHIVE)).arg("-o").arg(&object);
     // Bitcode of the standard library, which an older LLVM among the tools takes for an error.
     let bitcode = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
-    let mut hide = process::command("objcopy", &["--compress-debug-sections=zlib"]);
+    let mut hide = machine.tool("objcopy", &["--compress-debug-sections=zlib"]);
     hide.args(bitcode);
     hide.args(functions(script).map(|name| format!("--keep-global-symbol={name}"))).arg(&object);
-    let mut pack = process::command("ar", &["crs"]);
+    let mut pack = machine.tool("ar", &["crs"]);
     pack.args([&archive, &object]);
     drop(fs::remove_file(&archive));
     let packed = [link, hide, pack]

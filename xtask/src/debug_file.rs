@@ -8,13 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::dist::{create_folder, rename, temporary};
+use crate::machine::Machine;
 use crate::process::{self, Result};
 
 /// Installs `program` as `to` without its debug information, and that below `debug`.
 ///
 /// # Errors
 /// The program has no build ID, or binutils cannot read it.
-pub(crate) fn install(program: &Path, to: &Path, debug: &Path) -> Result {
+pub(crate) fn install(machine: Machine, program: &Path, to: &Path, debug: &Path) -> Result {
     let notes = process::output(process::command("readelf", &["-n", &program.to_string_lossy()]))?;
     let place = place(&notes)
         .ok_or_else(|| format!("{}: no build ID: link with --build-id", program.display()))?;
@@ -26,7 +27,7 @@ pub(crate) fn install(program: &Path, to: &Path, debug: &Path) -> Result {
     for (options, file) in [(keep, &debug.join(place)), (&["--strip-debug"], &to.to_path_buf())] {
         create_folder(file.parent().unwrap_or(debug))?;
         let temporary = temporary(file);
-        let mut command = process::command("objcopy", options);
+        let mut command = machine.tool("objcopy", options);
         command.arg(program).arg(&temporary);
         process::output(command)?;
         rename(&temporary, file)?;

@@ -17,6 +17,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::machine::Machine;
 use crate::process::{self, Result};
 use crate::{c_api, debug_file, symbols};
 
@@ -49,15 +50,18 @@ pub(crate) const LINK_FLAGS: &[&str] = &[
 struct Library {
     soname: &'static str,
     sources: &'static [&'static str],
+    /// The first so many of `sources` are what it is made of with musl.
+    sources_with_musl: usize,
     version_script: &'static str,
     define: &'static str,
-    check_exports: fn(&str) -> Result,
+    check_exports: fn(Machine, &str) -> Result,
 }
 
 const LIBRARIES: &[Library] = &[
     Library {
         soname: "libaio.so.1",
         sources: &["libaio/exports.c"],
+        sources_with_musl: 1,
         version_script: "libaio/libaio.map",
         define: "-DNOWAIT_LIBAIO=1",
         check_exports: symbols::check_libaio,
@@ -71,6 +75,8 @@ const LIBRARIES: &[Library] = &[
             "libaio/signals.c",
             "posix/posix.c",
         ],
+        // The others stand before functions of glibc: docs/installing.md.
+        sources_with_musl: 2,
         version_script: "libaio/preload.map",
         define: "-DNOWAIT_PRELOAD=1",
         check_exports: symbols::check_preload,
@@ -92,40 +98,53 @@ const UNITS: &[(&str, &str)] = &[
     ("nowait.tmpfiles.conf", "tmpfiles.d/nowait.conf"),
 ];
 
-/// Builds in release mode, links, checks and installs everything into dist/.
+/// Builds in release mode, links, checks and installs everything into dist/, for another machine
+/// into a folder below it.
 ///
 /// # Errors
 /// A build failed, or a shared object does not export exactly what it must.
-pub(crate) fn run() -> Result {
-    let dist = process::root().join("dist");
-    build_tool(&dist)?;
-    let natives = build_archive("nowait-faces")?;
-    for library in LIBRARIES {
-        link(library, &natives, &dist.join("lib"))?;
+pub(crate) fn run(machine: Machine) -> Result {
+    let dist = machine.dist();
+    if machine.is_musl() {
+        return link_libraries(machine);
     }
-    link_alias(&dist.join("lib"), "libaio.so.1t64", "libaio.so.1")?;
-    c_api::install(&dist)?;
-    share(&dist)?;
+    build_tool(machine)?;
+    link_libraries(machine)?;
+    c_api::install(machine)?;
+    // What the tool says of itself is the same on every machine, and only here it can be asked.
+    if machine.is_own() {
+        share(&dist)?;
+    }
     for (from, to) in UNITS {
         install(&process::root().join("contrib/systemd").join(from), &dist.join("lib").join(to))?;
     }
     list(&dist)
 }
 
-fn build_tool(dist: &Path) -> Result {
-    let args = ["build", "--release", "-p", "nowait-cli"];
-    process::stream(process::command("cargo", &args), |line| println!("{line}"))?;
-    let built = process::target().join("release/nowait");
-    debug_file::install(&built, &dist.join("bin/nowait"), &dist.join("lib/debug"))
+/// Makes the two libraries that programs of others are run with.
+fn link_libraries(machine: Machine) -> Result {
+    let natives = build_archive(machine, "nowait-faces")?;
+    for library in LIBRARIES {
+        link(machine, library, &natives)?;
+    }
+    link_alias(&machine.dist().join("lib"), "libaio.so.1t64", "libaio.so.1")
+}
+
+fn build_tool(machine: Machine) -> Result {
+    let command = machine.cargo(&["build", "--release", "-p", "nowait-cli"]);
+    process::stream(command, |line| println!("{line}"))?;
+    let dist = machine.dist();
+    let built = machine.built("nowait");
+    debug_file::install(machine, &built, &dist.join("bin/nowait"), &dist.join("lib/debug"))
 }
 
 /// Builds the static archive of a package; returns the system libraries that it says it needs.
-pub(crate) fn build_archive(package: &str) -> Result<Vec<String>> {
+pub(crate) fn build_archive(machine: Machine, package: &str) -> Result<Vec<String>> {
     const NATIVES: &str = "native-static-libs: ";
     let mut args = vec!["rustc", "--release", "-p", package, "--lib"];
     args.extend(["--crate-type", "staticlib", "--", "--print", "native-static-libs"]);
     let mut natives = None;
-    process::stream(process::command("cargo", &args), |line| {
+    process::stream(machine.cargo(&args), |line| {
         if let Some((_, libraries)) = line.split_once(NATIVES) {
             natives = Some(libraries.split_whitespace().map(str::to_owned).collect());
         } else if !line.contains("native artifacts") && !line.is_empty() {
@@ -135,33 +154,37 @@ pub(crate) fn build_archive(package: &str) -> Result<Vec<String>> {
     natives.ok_or_else(|| String::from("cargo did not say which native-static-libs are needed"))
 }
 
-fn link(library: &Library, natives: &[String], folder: &Path) -> Result {
+fn link(machine: Machine, library: &Library, natives: &[String]) -> Result {
     let sources = process::root().join(SOURCES);
     let script = sources.join(library.version_script);
-    let archive = process::target().join("release/libnowait_faces.a");
-    create_folder(folder)?;
+    let folder = machine.dist().join("lib");
+    create_folder(&folder)?;
     let temporary = temporary(&folder.join(library.soname));
-    let compiler = std::env::var("CC").unwrap_or_else(|_| String::from("cc"));
-    let mut command = process::command(&compiler, LINK_FLAGS);
+    let mut command = machine.compiler(LINK_FLAGS);
     // The archive is private: only the C files export.
     command
         .args([library.define, "-Wl,--exclude-libs,ALL"])
         .arg(format!("-Wl,-soname,{}", library.soname));
     command.arg(format!("-Wl,--version-script={}", script.display()));
-    command.args(library.sources.iter().map(|name| sources.join(name)));
-    command.arg(archive).args(natives).arg("-o").arg(&temporary);
+    let parts = if machine.is_musl() { library.sources_with_musl } else { library.sources.len() };
+    command.args(library.sources[..parts].iter().map(|name| sources.join(name)));
+    command.arg(machine.built("libnowait_faces.a"));
+    for name in natives {
+        command.arg(machine.native(name)?);
+    }
+    command.arg("-o").arg(&temporary);
     process::stream(command, |line| println!("{line}"))?;
-    check(library, &temporary).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    check(machine, library, &temporary).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     rename(&temporary, &folder.join(library.soname))
 }
 
-fn check(library: &Library, file: &Path) -> Result {
+fn check(machine: Machine, library: &Library, file: &Path) -> Result {
     let readelf = |option: &[&str]| {
         let mut command = process::command("readelf", option);
         command.arg("-W").arg(file);
         process::output(command)
     };
-    (library.check_exports)(&readelf(&["--dyn-syms"])?)?;
+    (library.check_exports)(machine, &readelf(&["--dyn-syms"])?)?;
     symbols::check_dynamic(&readelf(&["-d"])?, library.soname)
 }
 
@@ -228,7 +251,8 @@ fn list(dist: &Path) -> Result {
     for file in libraries.iter().map(String::as_str).chain(["bin/nowait"]) {
         let path = dist.join(file);
         let length = fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        println!("dist/{file:<26} {:>6} KiB", length.len().div_ceil(1024));
+        let shown = path.strip_prefix(process::root()).unwrap_or(&path).display().to_string();
+        println!("{shown:<32} {:>6} KiB", length.len().div_ceil(1024));
     }
     Ok(())
 }

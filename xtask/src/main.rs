@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   make test ── cargo x ci ──┬─ fmt, clippy, tidy, doc     (tidy.rs, tidy/)
-//!                             ├─ dist                       (dist.rs, c_api.rs, symbols.rs)
+//!                             ├─ dist                       (dist.rs, machine.rs, c_api.rs …)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs, tutorials.rs)
 //!                             ├─ python                     (python.rs)
@@ -21,6 +21,7 @@ mod docs;
 mod examples;
 mod install;
 mod log;
+mod machine;
 mod outcome;
 mod package;
 mod process;
@@ -39,6 +40,7 @@ Usage: cargo x COMMAND
   ci [--quick] [JOB...]
                 run these jobs, or the quick form of all; `cargo x ci --list` names them
   dist [c-api]  fill dist/, or only what a C program needs, and check what was linked
+  dist NAME     the same for another machine, into dist/NAME: arm64 or musl
   install [--destdir=DIR] [--prefix=DIR] [--libdir=DIR]
                 install what dist/ holds; below /usr/local, if no prefix is given
   uninstall     remove what `install` with the same options has installed
@@ -54,8 +56,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["ci", jobs @ ..] => ci::run(jobs),
-        ["dist"] => dist::run(),
-        ["dist", "c-api"] => c_api::install(&process::root().join("dist")),
+        ["dist"] => dist::run(machine::OWN),
+        ["dist", "c-api"] => c_api::install(machine::OWN),
+        ["dist", name] => machine::Machine::named(name).and_then(dist::run),
         ["docs"] => docs::run(),
         ["install", options @ ..] => install::run(options),
         ["package", kind] => package::run(kind),

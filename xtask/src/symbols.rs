@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::machine::Machine;
 use crate::process::Result;
 
 /// A dynamic symbol as `readelf` writes it: `name@@VERSION` is the default, `name@VERSION` a
@@ -42,6 +43,13 @@ const PRELOAD: &[&str] = &[
     "dup3",
     "close_range",
     "closefrom",
+    "_exit",
+    "execve",
+    "syscall",
+];
+
+/// And with glibc.
+const PRELOAD_OF_GLIBC: &[&str] = &[
     "read",
     "write",
     "fsync",
@@ -79,7 +87,7 @@ const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "no
 ///
 /// # Errors
 /// A symbol is missing, or one too many is exported: a program might bind to it by accident.
-pub(crate) fn check_libaio(readelf: &str) -> Result {
+pub(crate) fn check_libaio(_: Machine, readelf: &str) -> Result {
     let found = exports(readelf);
     let expected: Exports =
         LIBAIO.iter().chain(LIBAIO_NODES).map(|&name| name.to_owned()).collect();
@@ -92,11 +100,13 @@ pub(crate) fn check_libaio(readelf: &str) -> Result {
 ///
 /// # Errors
 /// A symbol is missing, or an internal one is exported.
-pub(crate) fn check_preload(readelf: &str) -> Result {
+pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result {
     let found = exports(readelf);
     let names: BTreeSet<&str> = found.iter().map(|symbol| name(symbol)).collect();
+    let of_glibc = if machine.is_musl() { &[] } else { PRELOAD_OF_GLIBC };
     let missing: Vec<_> = PRELOAD
         .iter()
+        .chain(of_glibc)
         .filter(|&wanted| !names.contains(wanted))
         .map(|&wanted| wanted.to_owned())
         .collect();
@@ -204,6 +214,7 @@ fn report(library: &str, missing: &[String], surplus: &[String]) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine;
 
     fn table(symbols: &[&str]) -> String {
         let mut text = String::from("   Num:    Value  Size Type Bind Vis Ndx Name\n");
@@ -221,14 +232,14 @@ mod tests {
 
     #[test]
     fn the_exact_list_passes() {
-        assert_eq!(check_libaio(&table(&libaio())), Ok(()));
+        assert_eq!(check_libaio(machine::OWN, &table(&libaio())), Ok(()));
     }
 
     #[test]
     fn a_missing_version_is_caught() {
         let mut symbols = libaio();
         symbols.retain(|&symbol| symbol != "io_getevents@@LIBAIO_0.4");
-        let message = check_libaio(&table(&symbols)).unwrap_err();
+        let message = check_libaio(machine::OWN, &table(&symbols)).unwrap_err();
         assert!(message.contains("missing: io_getevents@@LIBAIO_0.4"), "{message}");
     }
 
@@ -236,12 +247,15 @@ mod tests {
     fn a_leaked_symbol_is_caught() {
         let mut symbols = libaio();
         symbols.push("nowait_io_submit");
-        assert!(check_libaio(&table(&symbols)).is_err());
-        let mut symbols = PRELOAD.to_vec();
-        assert_eq!(check_preload(&table(&symbols)), Ok(()));
+        assert!(check_libaio(machine::OWN, &table(&symbols)).is_err());
+        let mut symbols = [PRELOAD, PRELOAD_OF_GLIBC].concat();
+        let check = |symbols: &[&str]| check_preload(machine::OWN, &table(symbols));
+        assert_eq!(check(&symbols), Ok(()));
+        assert!(check(&symbols[1..]).is_err());
         symbols.push("_ZN3std2io5stdio6_print");
-        assert!(check_preload(&table(&symbols)).is_err());
-        assert!(check_preload(&table(&PRELOAD[1..])).is_err());
+        assert!(check(&symbols).is_err());
+        assert!(check(PRELOAD).is_err());
+        assert_eq!(check_preload(Machine::named("musl").unwrap(), &table(PRELOAD)), Ok(()));
     }
 
     #[test]

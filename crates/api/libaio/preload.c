@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,19 @@ extern int nowait_closing(int fd) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
+#ifndef __GLIBC__
+/* With glibc signals.c has it. */
+pid_t nowait_owner;
+
+static void forked(void) { nowait_owner = (pid_t)raw(SYS_getpid, (long[6]){ 0 }); }
+
+__attribute__((constructor)) static void own(void)
+{
+	pthread_atfork(NULL, NULL, forked);
+	forked();
+}
+#endif
+
 static void leave(void) { settled(nowait_leave); }
 
 /* What is registered first runs last, before the C library's own _exit, which is not seen. */
@@ -39,8 +53,19 @@ __attribute__((constructor)) static void begin(void)
 
 static int closing(int fd) { return is_watched() ? UNCANCELLED(nowait_closing(fd)) : 0; }
 
+#ifdef __GLIBC__
 /* The C library's own: a cancellation point, as close is. */
 extern int __close(int fd);
+#else
+static int __close(int fd)
+{
+	static int (*next)(int);
+
+	if (!next)
+		next = (int (*)(int))dlsym(RTLD_NEXT, "close");
+	return next(fd);
+}
+#endif
 
 int close(int fd)
 {

@@ -64,6 +64,8 @@ struct Ids {
 
 /// The application's closes are seen: the preload library is in the process.
 static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
+/// The preload library has the plain calls of the C library by names that only glibc has.
+const PLAIN_CALLS_ARE_SEEN: bool = cfg!(target_env = "gnu");
 /// Null before the first use: then plain calls are not looked at.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
@@ -113,11 +115,16 @@ impl Process {
         let mut options = options_at_load().clone();
         let is_watched = CLOSES_ARE_WATCHED.load(Relaxed);
         options.config.cancelled_polls_are_zero = true;
-        if options.user_cache && !is_watched {
-            let line = "NOWAIT_CACHE=user: needs the preload library (nowait run): host is used";
-            options.complaints.push(line.to_owned());
+        let lacking = match (is_watched, PLAIN_CALLS_ARE_SEEN) {
+            (false, _) => Some("the preload library (nowait run)"),
+            (true, false) => Some("glibc"),
+            (true, true) => None,
+        };
+        if let Some(lacking) = lacking.filter(|_| options.user_cache) {
+            let line = format!("NOWAIT_CACHE=user: needs {lacking}: host is used");
+            options.complaints.push(line);
         }
-        let cached = options.user_cache && is_watched && !IS_FORKED.load(Relaxed);
+        let cached = options.user_cache && lacking.is_none() && !IS_FORKED.load(Relaxed);
         Process {
             cached: cached.then(CachedDescriptors::default),
             options,
@@ -411,10 +418,10 @@ pub fn options_at_load() -> &'static Options {
     OPTIONS.get_or_init(Options::from_env)
 }
 
-/// Says that the application's closes are seen in this process, and its plain calls.
+/// Says that the application's closes are seen in this process, and with glibc its plain calls.
 pub fn watches_closes() {
     CLOSES_ARE_WATCHED.store(true, Relaxed);
-    if options_at_load().user_cache {
+    if PLAIN_CALLS_ARE_SEEN && options_at_load().user_cache {
         plain_changes::begin();
     }
 }

@@ -110,8 +110,15 @@ pub fn file_size_is_free() -> bool {
     rlimit(libc::RLIMIT_FSIZE).0 == u64::MAX
 }
 
+/// The number of a limit, as the C library's header has it.
+#[cfg(target_env = "gnu")]
+pub type Resource = libc::__rlimit_resource_t;
+/// The number of a limit, as the C library's header has it.
+#[cfg(not(target_env = "gnu"))]
+pub type Resource = core::ffi::c_int;
+
 /// Returns the soft and hard limit of `resource`; `u64::MAX` stands for no limit.
-pub fn rlimit(resource: libc::__rlimit_resource_t) -> (u64, u64) {
+pub fn rlimit(resource: Resource) -> (u64, u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a live local of the type the call fills.
     let _ = unsafe { sys!(libc::SYS_prlimit64, 0, resource, 0, core::ptr::from_mut(&mut limit)) };

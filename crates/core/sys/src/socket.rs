@@ -6,7 +6,8 @@ fn message(iov: &[IoVec]) -> libc::msghdr {
     // SAFETY: a message header is plain data; all zeroes name no address and no control data.
     let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
     header.msg_iov = iov.as_ptr().cast_mut().cast();
-    header.msg_iovlen = iov.len();
+    // Another width with musl.
+    header.msg_iovlen = iov.len() as _;
     header
 }
 
