@@ -14,5 +14,6 @@ pub mod mem;
 pub mod null;
 pub mod threads;
 pub mod uring;
+mod uring_counter;
 mod uring_entry;
 mod uring_requests;

@@ -8,6 +8,7 @@
 //! kernel reads the submission queue under its own lock, so any number of threads may enter.
 
 use super::{
+    uring_counter::Counter,
     uring_entry as entry,
     uring_requests::{Request, Requests},
 };
@@ -20,14 +21,12 @@ use nowait_sys::mutex::{Mutex, MutexGuard};
 use nowait_sys::{
     Errno,
     eventfd::EventFd,
-    fdtable,
     thread::{self, this_thread},
     time::Deadline,
     uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
 };
 
-/// How long a wait lasts at most where wake-ups cannot be trusted, or after the kernel was short
-/// of memory. In nanoseconds.
+/// How long a wait lasts at most where wake-ups may not come; after a shortage of memory.
 const SLICE_NS: u64 = 10_000_000;
 const RETRY_NS: u64 = 1_000_000;
 
@@ -74,9 +73,7 @@ struct Alarm {
     /// Neither works on this kernel: waits are cut into slices.
     deaf: AtomicBool,
     /// `None`: the ring waits on the gate's word, which needs no descriptor.
-    counter: Option<EventFd>,
-    /// Of which descriptor table the counter's number is.
-    in_private_table: bool,
+    counter: Option<Counter>,
 }
 
 enum WaitEnd {
@@ -130,8 +127,7 @@ impl Uring {
                 gate: Box::default(),
                 armed: AtomicBool::new(false),
                 deaf: AtomicBool::new(false),
-                counter,
-                in_private_table: fdtable::is_private(),
+                counter: counter.map(Counter::new),
             },
             issuer,
             issuer_thread: this_thread(),
@@ -315,6 +311,10 @@ impl Uring {
 
     /// Enters once and sleeps there until an entry completes, the alarm or the deadline.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<WaitEnd, Errno> {
+        // Before the gate says that a thread waits: one that finds it so finds the relay, too.
+        if let Some(counter) = &self.alarm.counter {
+            counter.prepare();
+        }
         let Some(seen) = self.alarm.gate.begin() else { return Ok(WaitEnd::Enough) };
         self.push_cancels();
         self.arm(seen);
@@ -438,7 +438,7 @@ impl BlockBackend for Uring {
     }
 
     fn descriptors(&self) -> Vec<i32> {
-        let counter = self.alarm.counter.as_ref().map(EventFd::raw);
+        let counter = self.alarm.counter.as_ref().map(Counter::raw);
         core::iter::once(self.ring.raw_fd()).chain(counter).collect()
     }
 
@@ -486,10 +486,7 @@ impl Alarm {
     fn rouse(&self) {
         match &self.counter {
             None => self.gate.rouse(),
-            // With the other table the number is another file, which would be written to: there
-            // the end of the slice is the alarm.
-            Some(counter) if fdtable::is_private() == self.in_private_table => counter.signal(),
-            Some(_) => {}
+            Some(counter) => counter.signal(),
         }
     }
 
@@ -508,10 +505,15 @@ impl Alarm {
     /// Cuts a wait short where the alarm may stay silent: it cannot be armed, or its counter is
     /// not in the descriptor table of the thread that wakes.
     fn slice(&self, deadline: Deadline) -> Deadline {
-        if self.counter.is_none() && self.armed.load(Relaxed) {
+        if self.is_heard() && self.armed.load(Relaxed) {
             return deadline;
         }
         deadline.min(Deadline::after_ns(SLICE_NS))
+    }
+
+    /// Tells whether threads of both descriptor tables can rouse a sleeper.
+    fn is_heard(&self) -> bool {
+        self.counter.as_ref().is_none_or(Counter::is_heard)
     }
 }
 
@@ -530,7 +532,7 @@ mod tests {
     use super::*;
     use crate::bio::BioOp;
     use core::sync::atomic::Ordering::SeqCst;
-    use nowait_sys::fd;
+    use nowait_sys::{fd, fdtable};
     use std::os::fd::AsRawFd;
 
     /// As on kernels before 6.7, which cannot wait on a word of memory.
@@ -637,33 +639,38 @@ mod tests {
 
     /// There the counter's number belongs to another file.
     #[test]
-    fn wake_by_a_thread_with_another_table_writes_to_no_file() {
-        let test = "wake_by_a_thread_with_another_table_writes_to_no_file";
-        let Some(uring) = with_a_counter(Issuer::Any, test) else { return };
+    fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
+        let Some(uring) = with_a_counter(Issuer::Any, "wake_of_another_table") else { return };
         let number = uring.alarm.counter.as_ref().unwrap().raw();
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let (returned, has_moved) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (ask, asked) = std::sync::mpsc::channel();
+        let has_moved = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let (uring, writer, has_moved) = (&uring, &writer, &has_moved);
+            scope.spawn(move || {
                 fdtable::make_private(writer.as_raw_fd()).unwrap();
                 fdtable::mark_private(true);
                 let there = fd::duplicate(writer.as_raw_fd(), number).unwrap();
                 has_moved.store(there.raw() == number, SeqCst);
-                while !returned.load(SeqCst) {
+                uring.alarm.rouse();
+                for () in asked {
+                    while !uring.alarm.gate.nudge() {
+                        std::thread::yield_now();
+                    }
+                    uring.alarm.rouse();
                     uring.wake();
-                    std::thread::yield_now();
                 }
             });
-            for _ in 0..20 {
+            for _ in 0..100 {
+                ask.send(()).unwrap();
                 while uring.reap(&mut Vec::new(), 1, Deadline::NEVER) == Err(Errno::INTR) {}
             }
-            returned.store(true, SeqCst);
+            drop(ask);
+            assert!(uring.alarm.is_heard());
         });
         assert!(has_moved.load(SeqCst), "the number was taken");
-        drop(writer);
-        let mut written = Vec::new();
-        std::io::Read::read_to_end(&mut reader, &mut written).unwrap();
-        assert_eq!(written, [0; 0]);
+        drop(writer); // in this table
+        assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
     }
 
     #[test]
