@@ -1,6 +1,10 @@
 //! Bios that run one after another.
 
 use crate::{bio::Bio, line::Line};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Release},
+};
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
@@ -9,6 +13,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Lane {
     queue: Mutex<Queue>,
+    /// All numbers below it have left. Written under the lock.
+    first: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +43,7 @@ impl Lane {
         let mut queue = self.queue.lock();
         let next = queue.waiting.pop();
         queue.scheduled = next.is_some();
-        next
+        self.left(next)
     }
 
     /// Releases the lane if it is empty; true: it is not, and must go to a worker again.
@@ -47,13 +53,27 @@ impl Lane {
         queue.scheduled
     }
 
-    /// Takes a waiting bio out by its number.
+    /// Takes a waiting bio out by its number. For one that a worker has had, which is asked for
+    /// where a later request has got its token, no lock is taken: whether that happens depends on
+    /// addresses, and a simulated run must not.
     pub(crate) fn take(&self, number: u64) -> Option<Bio> {
+        if number < self.first.load(Acquire) {
+            return None;
+        }
         self.queue.lock().waiting.take(number)
     }
 
     /// Takes the next bio, and does not release the lane.
     pub(crate) fn take_first(&self) -> Option<Bio> {
-        self.queue.lock().waiting.pop().map(|(bio, _)| bio)
+        let mut queue = self.queue.lock();
+        let next = queue.waiting.pop();
+        self.left(next).map(|(bio, _)| bio)
+    }
+
+    fn left(&self, next: Option<(Bio, u64)>) -> Option<(Bio, u64)> {
+        if let Some((_, number)) = &next {
+            self.first.store(number + 1, Release);
+        }
+        next
     }
 }
