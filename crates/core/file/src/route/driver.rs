@@ -171,7 +171,9 @@ impl Driver {
     /// other files have the numbers of its descriptors.
     pub(crate) fn give_up(&self, run: Run) {
         let queue = run.queue.clone();
-        drop((run, self.queue.lock().take()));
+        // Not under the lock: what goes with the loop may wake the driver.
+        let shared = self.queue.lock().take();
+        drop((run, shared));
         while Arc::strong_count(&queue) > 1 {
             std::thread::yield_now(); // another thread is just waking it
         }
