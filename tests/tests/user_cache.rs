@@ -35,6 +35,7 @@ claims! {
     requests_to_a_file_that_was_mapped_before_are_coherent = "mapped";
     a_child_sees_what_was_written_before_the_fork = "fork";
     the_size_and_the_end_are_those_of_the_cache = "size";
+    a_submission_does_not_wait_for_the_open_of_another_file = "opening";
 }
 
 claims! {

@@ -1,7 +1,7 @@
 //! Programs about a cache in the process: what it and others see of a file, and when.
 //!
 //! `user-cache CASE FILE`; exits 0 when the claim holds, else panics with what it saw. Every claim
-//! holds with the kernel's cache too.
+//! but that about opens holds with the kernel's cache too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -30,6 +30,7 @@ fn main() {
         ["fork", file] => a_child_sees_what_was_written(Path::new(file)),
         ["size", file] => the_size_is_that_of_the_cache(Path::new(file)),
         ["advice", file] => advice_is_for_the_cache_that_has_the_file(Path::new(file)),
+        ["opening", file] => a_submission_does_not_wait_for_an_open(Path::new(file)),
         _ => panic!("unknown case {args:?}"),
     }
 }
@@ -278,6 +279,50 @@ fn advice_is_for_the_cache_that_has_the_file(path: &Path) {
     }
     assert_eq!(advise(&file, 77), libc::EINVAL);
     assert_eq!(read(&context, &file, BLOCK, 0), [5; BLOCK]);
+}
+
+/// A request has its file opened in the cache, which waits in open(2) until a lease is given back.
+/// Requests to other files do not wait for that, whether they are cached or not.
+fn a_submission_does_not_wait_for_an_open(path: &Path) {
+    const F_SETSIG: i32 = 10;
+    let context = Context::new(64).expect("io_setup");
+    let cached = open(path);
+    write(&context, &cached, &[1; BLOCK], 0);
+    let path_of = |name| path.with_extension(name);
+    drop(open(&path_of("direct")));
+    let direct = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(path_of("direct"))
+        .unwrap();
+    let leased = open(&path_of("leased"));
+    // Says what the kernel wants to have back; the other signal would end the process.
+    fcntl(&leased, F_SETSIG, libc::SIGURG);
+    fcntl(&leased, libc::F_SETLEASE, libc::F_WRLCK);
+    std::thread::scope(|scope| {
+        let opener = scope.spawn(|| {
+            let context = Context::new(8).expect("io_setup");
+            read(&context, &leased, BLOCK, 0)
+        });
+        while fcntl(&leased, libc::F_GETLEASE, 0) == libc::F_WRLCK {
+            assert!(!opener.is_finished(), "the file was not opened");
+            std::thread::yield_now();
+        }
+        for _ in 0..10 {
+            write(&context, &direct, &[2; BLOCK], 0);
+            write(&context, &cached, &[2; BLOCK], 0);
+            assert_eq!(read(&context, &cached, BLOCK, 0), [2; BLOCK]);
+        }
+        assert!(!opener.is_finished(), "requests waited until the other file was open");
+        fcntl(&leased, libc::F_SETLEASE, libc::F_UNLCK);
+    });
+}
+
+fn fcntl(file: &File, command: i32, argument: i32) -> i32 {
+    // SAFETY: these commands take no memory.
+    let said = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
+    assert!(said >= 0, "fcntl {command}: {}", std::io::Error::last_os_error());
+    said
 }
 
 fn advise(file: &File, advice: i32) -> i32 {

@@ -6,6 +6,7 @@
 //! * `file`: one for each inode: the cached file, and its own two descriptors
 //! * `operation`: a read, write or sync of it
 //! * `open`: an open, which waits for the writes in flight past the cache (`kernel_writes`)
+//! * `opening`: opens that are not over, for which other threads wait, or not
 //! * [`exclusion`]: what changes a file past its cache
 //! * `dirty`: files with something to write
 //! * `inode_marks`: which inodes may be cached, told without a lock
@@ -16,6 +17,7 @@ mod file;
 mod inode_marks;
 pub(crate) mod kernel_writes;
 mod open;
+mod opening;
 mod operation;
 
 use crate::{Context, order::InodeKey};
@@ -27,17 +29,37 @@ use inode_marks::InodeMarks;
 use kernel_writes::{KernelWrite, KernelWrites, UnknownWrite};
 use nowait_sys::file::stat;
 use nowait_sys::mutex::{Mutex, MutexGuard};
+use opening::Opening;
 pub use operation::UserOperation;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 
 /// The user files by inode, locked.
-type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Weak<UserFile>>>;
+type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Entry>>;
+
+/// What there is of an inode.
+#[derive(Debug)]
+enum Entry {
+    /// A file that was open, and perhaps is.
+    Open(Weak<UserFile>),
+    /// A thread opens it.
+    Opening(Arc<Opening>),
+}
+
+impl Entry {
+    fn file(&self) -> Option<Arc<UserFile>> {
+        match self {
+            Entry::Open(file) => file.upgrade(),
+            Entry::Opening(_) => None,
+        }
+    }
+}
 
 /// The user files of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct CachedFiles {
-    files: Mutex<FxHashMap<InodeKey, Weak<UserFile>>>,
+    /// Submitters take this lock: it is held across no call that may wait.
+    files: Mutex<FxHashMap<InodeKey, Entry>>,
     /// Whether there ever was one: most programs never look further.
     any: AtomicBool,
     marks: Arc<InodeMarks>,
@@ -90,7 +112,7 @@ impl CachedFiles {
     /// The user file of the inode, which has the write instead.
     pub(crate) fn begin_write(&self, key: InodeKey) -> Result<KernelWrite<'_>, Arc<UserFile>> {
         let write = self.writes.enter(key);
-        let open = if self.may_have(key) { self.with_key(key) } else { None };
+        let open = if self.may_have(key) { self.for_write(key) } else { None };
         match open.filter(|file| !file.is_given_up()) {
             Some(file) => Err(file),
             None => Ok(write),
@@ -106,11 +128,22 @@ impl CachedFiles {
 
     /// Returns all that are open.
     pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
-        self.files.lock().values().filter_map(Weak::upgrade).collect()
+        self.files.lock().values().filter_map(Entry::file).collect()
     }
 
     /// Returns the one with this identity, if it is open.
-    pub(crate) fn with_key(&self, key: InodeKey) -> Option<Arc<UserFile>> {
-        self.files.lock().get(&key).and_then(Weak::upgrade)
+    fn with_key(&self, key: InodeKey) -> Option<Arc<UserFile>> {
+        self.files.lock().get(&key).and_then(Entry::file)
+    }
+
+    /// The same for a write, which otherwise goes to the kernel, and is counted.
+    fn for_write(&self, key: InodeKey) -> Option<Arc<UserFile>> {
+        match self.files.lock().get(&key)? {
+            Entry::Open(file) => file.upgrade(),
+            Entry::Opening(opening) => {
+                opening.pass();
+                None
+            }
+        }
     }
 }

@@ -351,9 +351,10 @@ impl Engine {
         &self.cached_files
     }
 
-    /// Returns the user file of the inode behind a `stat`, if one is open.
+    /// Returns the user file of the inode behind a `stat`, if one is open; waits for a thread that
+    /// just opens it.
     pub fn user_file(&self, stat: &Stat) -> Option<Arc<UserFile>> {
-        self.cached_files.with_key((stat.dev, stat.ino))
+        self.cached_files.when_open((stat.dev, stat.ino))
     }
 
     /// Returns the flags of a transfer. A write appends, or does not, as it was to when it was
@@ -406,7 +407,8 @@ impl Engine {
     }
 
     /// Returns the user file of the inode behind `fd`, in whatever mode that was opened: while it
-    /// is cached here, every request of the engine on it goes through the cache (M6).
+    /// is cached here, every request of the engine on it goes through the cache (M6). Does not
+    /// wait: there is none for a file that another thread just opens.
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
         self.cached_files.find(fd)
     }

@@ -1,7 +1,7 @@
 //! The open of a file in the engine's page cache.
 
 use super::{
-    Files, UserFile,
+    Entry, Files, UserFile,
     exclusion::{leave, run_change, wait_for_turn},
     inode_marks::Mark,
 };
@@ -9,7 +9,7 @@ use crate::{
     Engine,
     engine::parker::Parker,
     hold::BothTables,
-    order::{Access, InodeKey},
+    order::{Access, InodeKey, Ticket},
 };
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -22,10 +22,7 @@ use nowait_sys::{
     file::{self, O_DIRECT, O_RDONLY, O_RDWR, Version},
     mistake::{self, Mistake},
 };
-use std::{
-    sync::{Arc, Weak},
-    task::Waker,
-};
+use std::{sync::Arc, task::Waker};
 
 /// Alignment of direct requests: that of frames suits every device.
 const BLOCK_BYTES: u32 = 4096;
@@ -39,7 +36,7 @@ impl UserFile {
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Those of open(2),
     /// and `EAGAIN`: too many files are in flight to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
-        UserFile::open_or(engine, fd, |_| true, UserFile::open_after_writes)
+        UserFile::open_or(engine, fd, |_| true, true)
     }
 
     /// The same on a thread that submits, and may not wait for what it has submitted. `is_idle`
@@ -52,15 +49,15 @@ impl UserFile {
         fd: i32,
         is_idle: impl FnOnce(InodeKey) -> bool,
     ) -> Result<Arc<UserFile>, Errno> {
-        UserFile::open_or(engine, fd, is_idle, |_, _, _| Err(Errno::BUSY))
+        UserFile::open_or(engine, fd, is_idle, false)
     }
 
-    /// Opens it; `busy` decides where writes past the cache are in flight.
+    /// Opens it; `waits` for writes past the cache that are in flight.
     fn open_or(
         engine: &Arc<Engine>,
         fd: i32,
         is_idle: impl FnOnce(InodeKey) -> bool,
-        busy: impl FnOnce(Arc<UserFile>, &Arc<Engine>, Files<'_>) -> Result<Arc<UserFile>, Errno>,
+        waits: bool,
     ) -> Result<Arc<UserFile>, Errno> {
         engine.drop_deferred();
         let stat = file::stat(fd)?;
@@ -68,51 +65,65 @@ impl UserFile {
             return Err(Errno::INVAL);
         }
         let key = (stat.dev, stat.ino);
-        // Held to the end: two opens at once must not make two caches of one file.
-        let mut files = engine.cached_files().files.lock();
-        if let Some(open) = files.get(&key).and_then(Weak::upgrade) {
-            drop(files);
-            open.wait_until_open(engine);
-            open.look_again(engine);
-            return Ok(open);
-        }
+        let cached = engine.cached_files();
+        // Two opens at once must not make two caches of one file.
+        let turn = match cached.begin_open(key) {
+            Ok(turn) => turn,
+            Err(open) => {
+                open.wait_until_open(engine);
+                open.look_again(engine);
+                return Ok(open);
+            }
+        };
         engine.start_cleaner()?;
         // From here on a write past the cache finds the mark, or is found in flight.
-        let mark = engine.cached_files().marks.mark(key);
-        let is_idle = engine.cached_files().writes.none_at_all(key) && is_idle(key)
-            || mistake::makes(Mistake::OpenAtOnce);
-        let made = Arc::new(UserFile::make(engine, fd, key, mark)?);
-        if !is_idle {
-            return busy(made, engine, files);
+        let mark = cached.marks.mark(key);
+        let is_idle = cached.writes.none_at_all(key) && is_idle(key);
+        let at_once = mistake::makes(Mistake::OpenAtOnce);
+        if !(is_idle || waits || at_once) {
+            return Err(Errno::BUSY);
         }
+        let made = Arc::new(UserFile::make(engine, fd, key, mark)?);
+        let mut files = cached.files.lock();
+        // A write that comes from now on finds the file.
+        if is_idle && !turn.opening.is_passed() || at_once {
+            made.publish(engine, &mut files);
+            return Ok(made);
+        }
+        if !waits {
+            drop(files);
+            return Err(Errno::BUSY);
+        }
+        made.is_opening.store(true, Release);
+        let ticket = engine.orders().enter_open(key);
         made.publish(engine, &mut files);
-        Ok(made)
+        drop((files, turn));
+        made.wait_for_writes(engine, &ticket)
     }
 
     /// Waits for the writes in flight past the cache; requests that come now wait for that, too.
-    fn open_after_writes(
+    fn wait_for_writes(
         self: Arc<Self>,
         engine: &Arc<Engine>,
-        mut files: Files<'_>,
+        ticket: &Ticket,
     ) -> Result<Arc<UserFile>, Errno> {
-        self.is_opening.store(true, Release);
-        let ticket = engine.orders().enter_open(self.key);
-        self.publish(engine, &mut files);
-        drop(files);
         let parker = Parker::new();
         let waker = Waker::from(parker.clone());
         engine.cached_files().writes.wait_for_none(self.key, &waker, || parker.sleep(engine));
         let mut look = Change::outside(&self.cached);
         let looked = run_change(engine, &mut look).map(|()| self.take_as_it_is(look));
         self.is_opening.store(false, Release);
-        leave(engine, &ticket);
+        leave(engine, ticket);
         looked.map(|()| self)
     }
 
     /// Lets others find it.
     fn publish(self: &Arc<Self>, engine: &Engine, files: &mut Files<'_>) {
-        files.retain(|_, file| file.strong_count() > 0);
-        files.insert(self.key, Arc::downgrade(self));
+        files.retain(|_, entry| match entry {
+            Entry::Open(file) => file.strong_count() > 0,
+            Entry::Opening(_) => true,
+        });
+        files.insert(self.key, Entry::Open(Arc::downgrade(self)));
         engine.cached_files().any.store(true, Release);
     }
 

@@ -1,0 +1,122 @@
+//! Opens that are not over: each by one thread, for which others that open the file wait.
+//!
+//! The lock of the user files is given up meanwhile, because submitters take it: they would wait
+//! for an open(2) that they have nothing to do with. They go past a file that is not open yet; a
+//! write that does leaves word of it, and the open waits for its end.
+
+use super::{CachedFiles, Entry, UserFile};
+use crate::order::InodeKey;
+use core::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use nowait_sys::{futex, time::Deadline};
+use std::sync::Arc;
+
+/// An open in the page cache that is not over.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    /// 0: it is not over.
+    over: AtomicU32,
+    /// A write has begun past the cache meanwhile. Changed and read under the lock of the files.
+    is_passed: AtomicBool,
+}
+
+impl Opening {
+    /// Says that a write begins which the file does not get.
+    pub(super) fn pass(&self) {
+        self.is_passed.store(true, Relaxed);
+    }
+
+    /// Tells whether a write has begun past the cache.
+    pub(super) fn is_passed(&self) -> bool {
+        self.is_passed.load(Relaxed)
+    }
+
+    /// Waits until it is over.
+    pub(super) fn wait(&self) {
+        while self.over.load(Acquire) == 0 {
+            let _ = futex::wait(&self.over, 0, Deadline::NEVER);
+        }
+    }
+}
+
+/// The right of one thread to open a file; it is over when this goes, whether the file is open or
+/// not.
+pub(super) struct Turn<'a> {
+    files: &'a CachedFiles,
+    key: InodeKey,
+    pub(super) opening: Arc<Opening>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut files = self.files.files.lock();
+        if let Some(Entry::Opening(_)) = files.get(&self.key) {
+            files.remove(&self.key); // it could not be opened
+        }
+        drop(files);
+        self.opening.over.store(1, Release);
+        futex::wake(&self.opening.over, u32::MAX);
+    }
+}
+
+impl CachedFiles {
+    /// Begins to open a file, after the threads that do so already.
+    ///
+    /// # Errors
+    /// The file, if it is open.
+    pub(super) fn begin_open(&self, key: InodeKey) -> Result<Turn<'_>, Arc<UserFile>> {
+        loop {
+            let mut files = self.files.lock();
+            let entry = files.get(&key);
+            if let Some(open) = entry.and_then(Entry::file) {
+                return Err(open);
+            }
+            let Some(Entry::Opening(other)) = entry else {
+                let opening = Arc::<Opening>::default();
+                files.insert(key, Entry::Opening(opening.clone()));
+                return Ok(Turn { files: self, key, opening });
+            };
+            let other = other.clone();
+            drop(files);
+            other.wait();
+        }
+    }
+
+    /// Returns the file with this identity, if it is open, or when a thread that opens it has done
+    /// so.
+    pub(crate) fn when_open(&self, key: InodeKey) -> Option<Arc<UserFile>> {
+        loop {
+            let other = match self.files.lock().get(&key)? {
+                Entry::Open(file) => return file.upgrade(),
+                Entry::Opening(other) => other.clone(),
+            };
+            other.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_open_waits_for_the_first_and_lookups_do_not() {
+        let files = Arc::<CachedFiles>::default();
+        let (key, other_key) = ((1, 2), (1, 3));
+        let turn = files.begin_open(key).ok().unwrap();
+        assert!(files.with_key(key).is_none() && files.for_write(other_key).is_none());
+        assert!(!turn.opening.is_passed());
+        assert!(files.for_write(key).is_none() && turn.opening.is_passed());
+        let (second, finder) = (files.clone(), files.clone());
+        let second = std::thread::spawn(move || {
+            second.begin_open(key).is_ok_and(|turn| !turn.opening.is_passed())
+        });
+        let finder = std::thread::spawn(move || finder.when_open(key).is_none());
+        // As an open that fails.
+        drop(turn);
+        assert!(second.join().unwrap() && finder.join().unwrap());
+        assert!(files.files.lock().is_empty());
+    }
+}
