@@ -51,7 +51,6 @@ claims! {
     the_mask_lets_each_wait_have_one_of_a_number = "mask-one-each";
     the_mask_keeps_a_signal_out = "mask-keeps-out";
     helper_threads_block_signals = "threads-block" with "file";
-    helper_threads_are_scheduled_as_the_program_is = "threads-class" with "file";
 }
 
 for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]);

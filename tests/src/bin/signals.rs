@@ -33,7 +33,6 @@ fn main() {
         ["mask-one-each"] => the_mask_lets_in_one_of_a_number(),
         ["mask-keeps-out"] => the_mask_keeps_a_signal_out(),
         ["threads-block", file] => helpers_do_not_take_signals(Path::new(file)),
-        ["threads-class", file] => helpers_are_scheduled_as_the_program(Path::new(file)),
         _ => panic!("unknown case {args:?}"),
     }
 }
@@ -194,26 +193,6 @@ fn the_mask_keeps_a_signal_out() {
     assert_eq!(HANDLED.load(Ordering::SeqCst), 1, "handled after the call");
     let timeout = context.reap_masked(1, 1, Some(Duration::from_millis(1)), Some(&only_usr1()));
     assert_eq!(timeout.map(|done| done.len()), Ok(0));
-}
-
-/// Returns the scheduling class of a thread; see `policy` in proc(5).
-fn policy_of(task: &Path) -> Option<String> {
-    let stat = std::fs::read_to_string(task.join("stat")).ok()?;
-    let (_, behind_the_name) = stat.rsplit_once(") ")?;
-    behind_the_name.split(' ').nth(38).map(str::to_owned)
-}
-
-/// Had they another class, the device would idle while they wait for a busy processor.
-fn helpers_are_scheduled_as_the_program(path: &Path) {
-    let file = File::create(path).unwrap();
-    let context = Context::new(8).expect("io_setup");
-    context.run((0..8).map(|at| Request::write(file.as_fd(), &[1; 512], at * 512)).collect());
-    let own = policy_of(Path::new("/proc/thread-self"));
-    assert!(own.is_some());
-    for task in std::fs::read_dir("/proc/self/task").unwrap() {
-        let policy = policy_of(&task.unwrap().path());
-        assert!(policy.is_none() || policy == own, "{policy:?}, and the program {own:?}");
-    }
 }
 
 /// A signal for the process reaches one of its own threads, never a helper of the library.

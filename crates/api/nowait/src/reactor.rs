@@ -13,7 +13,12 @@ use nowait_file::{
     turn::{Loop, Next},
 };
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, aio::IoEvent, thread::block_signals, time::Deadline};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    thread::{block_signals, never_preempt_on_wakeup},
+    time::Deadline,
+};
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -119,6 +124,7 @@ impl Reactor {
         let mut serving = ReactorLoop { context: of, in_flight: on, calls, events, next };
         let spawned = thread::Builder::new().name("nowait-reactor".to_owned()).spawn(move || {
             block_signals();
+            never_preempt_on_wakeup();
             serving.run();
         });
         let failed = spawned.is_err();

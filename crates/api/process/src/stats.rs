@@ -25,6 +25,7 @@ pub(crate) fn begin(process: &Process) -> Option<String> {
     let named = std::thread::Builder::new().name("nowait-stats".to_owned());
     let started = named.stack_size(STACK_BYTES).spawn(move || {
         thread::block_signals();
+        thread::never_preempt_on_wakeup();
         // There is nothing to say it with: `nowait top` shows no figures of this process.
         let _ = write(&path, pid);
     });

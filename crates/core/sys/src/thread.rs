@@ -169,3 +169,22 @@ pub fn at_fork(before: extern "C" fn(), child: extern "C" fn()) {
 fn as_unsafe(f: extern "C" fn()) -> unsafe extern "C" fn() {
     f
 }
+
+/// Makes the calling thread one that does not interrupt others when it wakes up: a submitter
+/// that wakes a helper goes on, the helper takes an idle processor or its turn.
+/// Source: sched_setscheduler(2), SCHED_BATCH.
+pub fn never_preempt_on_wakeup() {
+    set_policy(libc::SCHED_BATCH);
+}
+
+/// Takes that back: for a thread that another one waits for by spinning.
+pub fn preempt_on_wakeup() {
+    set_policy(libc::SCHED_OTHER);
+}
+
+fn set_policy(policy: i32) {
+    let priority = 0i32;
+    let priority = core::ptr::from_ref(&priority);
+    // SAFETY: `sched_param` is one int, in a live local.
+    let _ = unsafe { sys!(libc::SYS_sched_setscheduler, 0, policy, priority) };
+}

@@ -230,6 +230,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
         .stack_size(256 << 10)
         .spawn(move || {
             thread::block_signals();
+            thread::never_preempt_on_wakeup();
             hold::enter_engine_table();
             let Some(driver) = engine.driver() else { return };
             match new_loop(&engine, driver) {

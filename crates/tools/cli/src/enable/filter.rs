@@ -37,6 +37,7 @@ pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
     ("process_vm_writev", Part::All, &["@ipc", "@system-service"]),
     ("pwritev2", Part::All, &["@basic-io", "@system-service"]),
     ("recvmsg", Part::All, &["@network-io", "@system-service"]),
+    ("sched_setscheduler", Part::All, &["@resources", "@system-service"]),
     ("sendmsg", Part::All, &["@network-io", "@system-service"]),
     ("setfsgid", Part::All, &["@system-service"]),
     ("setfsuid", Part::All, &["@privileged", "@system-service"]),

@@ -291,6 +291,7 @@ impl Pool {
     /// The life of one worker.
     fn work(self: &Arc<Pool>, first: Option<FirstTask>) {
         sys_thread::block_signals();
+        sys_thread::never_preempt_on_wakeup();
         if let Some(first) = first {
             first();
         }
@@ -401,6 +402,7 @@ impl Pool {
         let pool = self.clone();
         let started = self.spawn(format!("{}-poll", self.name), move || {
             sys_thread::block_signals();
+            sys_thread::never_preempt_on_wakeup();
             (pool.each)();
             let watch = || pool.watches.watch(&poll_set, |done| pool.deliver(done));
             if let Err(cause) = catch_unwind(AssertUnwindSafe(watch)) {
