@@ -280,18 +280,15 @@ fn what_a_submission_gives_back_does_not_make_the_descriptor_readable() {
             queue.read(&file, filled(BLOCK, 0), 0, round).unwrap();
             let mut given = Vec::new();
             assert_eq!(queue.submit_and_pop(|done| given.push(done)), 1);
-            match given.pop() {
-                Some(done) => {
-                    assert_eq!((done.tag, done.result.unwrap()), (round, BLOCK));
-                    assert!(!is_readable(&mut queue, false), "{nowait:?}, {mode:?}");
-                }
-                None => {
-                    // It was in flight, and tells of its end as ever.
-                    assert!(is_readable(&mut queue, true));
-                    queue.reap(1, None, |done| assert_eq!(done.tag, round)).unwrap();
-                    while is_readable(&mut queue, false) {
-                        queue.wait(0, Some(Duration::ZERO)).unwrap();
-                    }
+            if let Some(done) = given.pop() {
+                assert_eq!((done.tag, done.result.unwrap()), (round, BLOCK));
+                assert!(!is_readable(&mut queue, false), "{nowait:?}, {mode:?}");
+            } else {
+                // It was in flight, and tells of its end as ever.
+                assert!(is_readable(&mut queue, true));
+                queue.reap(1, None, |done| assert_eq!(done.tag, round)).unwrap();
+                while is_readable(&mut queue, false) {
+                    queue.wait(0, Some(Duration::ZERO)).unwrap();
                 }
             }
             assert!(queue.is_empty());
