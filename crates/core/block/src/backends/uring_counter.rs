@@ -9,7 +9,11 @@ use core::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
-use nowait_sys::{eventfd::EventFd, fdtable, thread, time::Deadline};
+use nowait_sys::{
+    eventfd::{self, EventFd},
+    fdtable, thread,
+    time::Deadline,
+};
 use std::{
     sync::{Arc, OnceLock},
     thread::JoinHandle,
@@ -92,11 +96,14 @@ impl Relay {
         let (shared, is_private) = (Arc::<Shared>::default(), fdtable::is_private());
         let of_thread = shared.clone();
         let named = std::thread::Builder::new().name("nowait-relay".to_owned());
+        // No handler of the application runs on it before it blocks them.
+        let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
         let started = named.stack_size(STACK_BYTES).spawn(move || {
             thread::block_signals();
             fdtable::mark_private(is_private);
             of_thread.pass_on(counter);
         });
+        thread::swap_signal_mask(mask);
         Some(Relay { shared, handle: Some(started.ok()?), process: thread::process_id() })
     }
 }
@@ -120,7 +127,7 @@ impl Shared {
             if self.stop.load(Acquire) {
                 return;
             }
-            nowait_sys::eventfd::signal(counter);
+            eventfd::signal(counter);
         }
     }
 }
