@@ -5,11 +5,16 @@ without a thread. ::
 
     import nowait
 
+    async with nowait.open("notes.txt", "r") as file:
+        async for line in file:
+            print(line, end="")
+
     async with nowait.open("data.bin") as file:
         head = await file.read_at(4096, 0)
         parts = await file.read_many([(0, 512), (8192, 512)])
 
-``open`` and ``File`` are described there. ``backend()`` says which way requests go, and why.
+``open``, ``File`` and ``TextFile`` are described there. ``backend()`` says which way requests go,
+and why.
 """
 
 from __future__ import annotations
@@ -20,8 +25,11 @@ from typing import NamedTuple
 
 from . import _nowait
 from ._buffer import AlignedBuffer
-from ._file import CacheMode, File, open
+from ._file import CacheMode, File
 from ._nowait import Operation
+from ._open import open
+from ._stream import forget_all, save_all
+from ._text import TextFile
 from ._whole import copy, read_bytes, read_text, write_bytes, write_text
 
 __all__ = [
@@ -30,6 +38,7 @@ __all__ = [
     "CacheMode",
     "File",
     "Operation",
+    "TextFile",
     "backend",
     "copy",
     "open",
@@ -57,4 +66,6 @@ def backend() -> Backend:
 
 
 os.register_at_fork(after_in_child=_nowait.after_fork)
+os.register_at_fork(after_in_child=forget_all)
 atexit.register(_nowait.shut_down)
+atexit.register(save_all)  # which is called first

@@ -1,9 +1,9 @@
 """The extension module, crates/api/python."""
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextvars import Context
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, AnyStr, Generic, Literal, TypeVar
 
 from typing_extensions import Buffer, Self
 
@@ -42,13 +42,14 @@ class RawFile:
         """
     def write_at(self, data: Buffer, offset: int) -> Operation[int]:
         """Write all of ``data`` at ``offset``; return how many bytes. Leave it as it is meanwhile."""
+    def write_now(self, data: bytes, offset: int) -> None: ...
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> Operation[list[bytes]]:
         """Read many ranges, offset and length each, in one submission."""
-    def sync(self) -> Operation[None]:
+    def sync(self) -> Awaitable[None]:
         """Make data and metadata durable: fsync(2)."""
-    def datasync(self) -> Operation[None]:
+    def datasync(self) -> Awaitable[None]:
         """Make the data durable, and what is needed to read them: fdatasync(2)."""
-    def sync_range(self, offset: int, length: int = 0) -> Operation[None]:
+    def sync_range(self, offset: int, length: int = 0) -> Awaitable[None]:
         """Make ``length`` bytes from ``offset`` on durable; 0: all from there on."""
     def advise(self, advice: Advice, offset: int = 0, length: int = 0) -> Operation[None]:
         """Say how a part of the file will be used; length 0: to the end. A hint."""
@@ -65,6 +66,21 @@ class RawFile:
     @property
     def alignment(self) -> tuple[int, int] | None:
         """What divides offset and length, and the address, of direct requests."""
+
+class Lines(Generic[AnyStr]):
+    def __init__(self, empty: AnyStr, ending: str) -> None: ...
+    def fill(self, data: AnyStr) -> None: ...
+    def take(self, count: int) -> AnyStr: ...
+    def line(self, limit: int = -1) -> AnyStr | None: ...
+    def peek(self) -> AnyStr: ...
+    def clear(self) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def taken(self) -> int: ...
+
+class LineIterator(AsyncIterator[AnyStr]):
+    def __init__(self, lines: Lines[AnyStr], more: Callable[[], Awaitable[AnyStr]]) -> None: ...
+    def __anext__(self) -> Awaitable[AnyStr]: ...
 
 def read_whole(path: str) -> Operation[bytes]: ...
 def write_whole(path: str, data: Buffer, atomic: bool) -> Operation[int]: ...

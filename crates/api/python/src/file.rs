@@ -8,7 +8,7 @@ use crate::{
     thread_queue::{Action, ThreadQueue},
 };
 use nowait::{Advice, CacheMode, File, OpenOptions};
-use nowait_sys::mutex::Mutex;
+use nowait_sys::{file::O_APPEND, mutex::Mutex};
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
 use std::{os::fd::AsFd, os::fd::AsRawFd, path::PathBuf, sync::Arc, sync::OnceLock};
 
@@ -122,6 +122,13 @@ impl RawFile {
         let file = self.file()?;
         let memory = Memory::for_write(data, file.alignment())?;
         ThreadQueue::submit(data.py(), &file, Action::Write(memory, offset))
+    }
+
+    /// Writes all of `data` at `offset`, and waits for it: for what no task can await any more.
+    fn write_now(&self, py: Python<'_>, data: &[u8], offset: u64) -> PyResult<()> {
+        let file = self.file()?;
+        let written = py.detach(|| file.write_all_at(data, offset));
+        written.map_err(|error| Failure::from(error).exception())
     }
 
     /// Reads many ranges, offset and length each, in one submission; returns the list of bytes.
@@ -264,6 +271,7 @@ fn options(how: &str, cache: CacheMode) -> OpenOptions {
         .create(has('w') || has('a'))
         .create_new(has('x'))
         .truncate(has('w'))
+        .flags(if has('a') { O_APPEND } else { 0 })
         .sync(has('s'))
         .cache(cache)
 }

@@ -10,6 +10,7 @@
 //!                       │ memory.rs                    │ operation.rs
 //!                     what the engine may touch       what Python awaits
 //!                       │
+//!  lines.rs           what a stream has read ahead, line by line
 //!  whole.rs           whole files by path, on helper threads
 //!  process.rs         one engine for the process, and its end
 //! ```
@@ -26,6 +27,7 @@
 
 mod error;
 mod file;
+mod lines;
 mod memory;
 mod operation;
 mod process;
@@ -39,6 +41,8 @@ use pyo3::prelude::*;
 mod _nowait {
     #[pymodule_export]
     use super::file::RawFile;
+    #[pymodule_export]
+    use super::lines::{LineIterator, Lines};
     #[pymodule_export]
     use super::operation::Operation;
     #[pymodule_export]

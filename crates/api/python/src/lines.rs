@@ -1,0 +1,252 @@
+//! What was read ahead of a stream, and its lines for `async for`: what is done for each line of
+//! a file is here, and all else of streams is Python.
+
+use pyo3::{exceptions, ffi, prelude::*, types::PyBytes, types::PyString};
+
+/// Bytes or text that was read ahead, taken from the front: by count, or a line at a time.
+#[pyclass(module = "nowait._nowait")]
+pub struct Lines {
+    /// A `bytes` or a `str`, and what of it was not taken.
+    data: Py<PyAny>,
+    at: isize,
+    len: isize,
+    is_text: bool,
+    ending: Ending,
+    /// Where the next carriage return is, if that is known: looked for once, not for each line.
+    next_return: Option<isize>,
+}
+
+/// What ends a line.
+#[derive(Clone, Copy)]
+enum Ending {
+    Char(u8),
+    /// A carriage return with a line feed.
+    Both,
+    /// Each of them, and both.
+    Any,
+}
+
+impl Lines {
+    /// Returns where the line ends that begins at the front, if it is whole.
+    #[inline]
+    fn end_of_line(&mut self, py: Python<'_>) -> Option<isize> {
+        match self.ending {
+            Ending::Char(ending) => self.find(py, ending, self.at, self.len).map(|at| at + 1),
+            Ending::Both => {
+                let mut from = self.at;
+                loop {
+                    from = self.find(py, b'\r', from, self.len)? + 1;
+                    if self.is_line_feed(py, from) {
+                        return Some(from + 1);
+                    }
+                }
+            }
+            Ending::Any => {
+                let known = self.next_return.filter(|at| *at >= self.at);
+                let found = || self.find(py, b'\r', self.at, self.len).unwrap_or(self.len);
+                let next_return = known.unwrap_or_else(found);
+                self.next_return = Some(next_return);
+                if let Some(at) = self.find(py, b'\n', self.at, next_return) {
+                    return Some(at + 1);
+                }
+                let after = next_return + 1;
+                let both = self.is_line_feed(py, after);
+                (next_return < self.len).then_some(after + isize::from(both))
+            }
+        }
+    }
+
+    fn find(&self, py: Python<'_>, what: u8, from: isize, to: isize) -> Option<isize> {
+        if let Some(bytes) = self.bytes(py) {
+            let found = bytes[from as usize..to as usize].iter().position(|it| *it == what);
+            return found.map(|at| from + at as isize);
+        }
+        let text = self.data.as_ptr();
+        // SAFETY: it is a live `str`; the range is inside of it.
+        let at = unsafe { ffi::PyUnicode_FindChar(text, what.into(), from, to, 1) };
+        (at >= 0).then_some(at)
+    }
+
+    fn is_line_feed(&self, py: Python<'_>, at: isize) -> bool {
+        at < self.len && self.find(py, b'\n', at, at + 1).is_some()
+    }
+
+    fn bytes<'a>(&'a self, py: Python<'a>) -> Option<&'a [u8]> {
+        // SAFETY: `new` and `fill` take exact `bytes` where they take no `str`.
+        let bytes = || unsafe { self.data.bind(py).cast_unchecked::<PyBytes>() };
+        (!self.is_text).then(|| bytes().as_bytes())
+    }
+
+    /// Takes everything before `end`.
+    #[inline]
+    fn take_to(&mut self, py: Python<'_>, end: isize) -> PyResult<Py<PyAny>> {
+        let from = std::mem::replace(&mut self.at, end);
+        if from == 0 && end == self.len {
+            return Ok(self.data.clone_ref(py));
+        }
+        if let Some(bytes) = self.bytes(py) {
+            return Ok(PyBytes::new(py, &bytes[from as usize..end as usize]).into_any().unbind());
+        }
+        // SAFETY: it is a live `str`; what is returned is a new reference, or NULL with an
+        // exception set.
+        unsafe {
+            let part = ffi::PyUnicode_Substring(self.data.as_ptr(), from, end);
+            Bound::from_owned_ptr_or_err(py, part).map(Bound::unbind)
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.end_of_line(py).map(|end| self.take_to(py, end)).transpose()
+    }
+
+    fn set(&mut self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let fits = match self.is_text {
+            true => data.cast_exact::<PyString>().is_ok(),
+            false => data.cast_exact::<PyBytes>().is_ok(),
+        };
+        if !fits {
+            return Err(exceptions::PyTypeError::new_err("of the other kind: bytes, or text"));
+        }
+        (self.at, self.len, self.next_return) = (0, data.len()? as isize, None);
+        self.data = data.clone().unbind();
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Lines {
+    /// Makes one of bytes or of text, as `empty` is. `ending` is what ends lines: "\n", "\r",
+    /// "\r\n", or "" for each of them.
+    #[new]
+    fn new(empty: &Bound<'_, PyAny>, ending: &str) -> PyResult<Lines> {
+        let ending = match ending {
+            "\n" => Ending::Char(b'\n'),
+            "\r" => Ending::Char(b'\r'),
+            "\r\n" => Ending::Both,
+            "" => Ending::Any,
+            _ => return Err(exceptions::PyValueError::new_err("no ending of a line")),
+        };
+        let is_text = empty.is_exact_instance_of::<PyString>();
+        let data = empty.clone().unbind();
+        let mut lines = Lines { data, at: 0, len: 0, is_text, ending, next_return: None };
+        lines.set(empty)?;
+        Ok(lines)
+    }
+
+    /// Appends what was read.
+    fn fill(&mut self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = data.py();
+        if self.at == self.len {
+            return self.set(data);
+        }
+        let rest = self.take_to(py, self.len)?;
+        self.set(&rest.bind(py).add(data)?)
+    }
+
+    /// Takes `count` bytes or characters, or all that there are; a negative count: all.
+    fn take(&mut self, py: Python<'_>, count: isize) -> PyResult<Py<PyAny>> {
+        let rest = self.len - self.at;
+        let count = if (0..rest).contains(&count) { count } else { rest };
+        self.take_to(py, self.at + count)
+    }
+
+    /// Takes a line, or `limit` of it; `None`: it is not whole yet. A negative limit: none.
+    #[pyo3(signature = (limit = -1))]
+    fn line(&mut self, py: Python<'_>, limit: isize) -> PyResult<Option<Py<PyAny>>> {
+        let whole = self.end_of_line(py);
+        let limited = (0..=self.len - self.at).contains(&limit).then(|| self.at + limit);
+        let end = match (whole, limited) {
+            (Some(whole), Some(limited)) => Some(whole.min(limited)),
+            (whole, limited) => whole.or(limited),
+        };
+        end.map(|end| self.take_to(py, end)).transpose()
+    }
+
+    /// Returns everything, and takes nothing.
+    fn peek(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let at = self.at;
+        let rest = self.take_to(py, self.len);
+        self.at = at;
+        rest
+    }
+
+    /// Forgets everything.
+    fn clear(&mut self, py: Python<'_>) -> PyResult<()> {
+        let empty = match self.is_text {
+            true => PyString::new(py, "").into_any(),
+            false => PyBytes::new(py, b"").into_any(),
+        };
+        self.set(&empty)
+    }
+
+    fn __len__(&self) -> usize {
+        (self.len - self.at) as usize
+    }
+
+    /// How much was taken since it was filled.
+    #[getter]
+    fn taken(&self) -> isize {
+        self.at
+    }
+}
+
+/// The lines of a stream for `async for`. A line that was read ahead is awaited without a
+/// coroutine, and without the event loop; the other ones are those of `more`, a coroutine function.
+#[pyclass(module = "nowait._nowait")]
+pub struct LineIterator {
+    lines: Py<Lines>,
+    more: Py<PyAny>,
+    /// What was awaited last, for the next line if the program has let go of it.
+    ready: Py<Ready>,
+}
+
+#[pymethods]
+impl LineIterator {
+    #[new]
+    fn new(py: Python<'_>, lines: Py<Lines>, more: Py<PyAny>) -> PyResult<LineIterator> {
+        Ok(LineIterator { lines, more, ready: Py::new(py, Ready(None))? })
+    }
+
+    fn __aiter__(slf: Py<LineIterator>) -> Py<LineIterator> {
+        slf
+    }
+
+    fn __anext__(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let Some(line) = self.lines.try_borrow_mut(py)?.next(py)? else {
+            return self.more.call0(py);
+        };
+        // SAFETY: a live object.
+        match unsafe { ffi::Py_REFCNT(self.ready.as_ptr()) } {
+            1 => self.ready.try_borrow_mut(py)?.0 = Some(line),
+            _ => self.ready = Py::new(py, Ready(Some(line)))?,
+        }
+        Ok(self.ready.clone_ref(py).into_any())
+    }
+}
+
+/// What gives its value when it is awaited, at once.
+#[pyclass(module = "nowait._nowait")]
+pub struct Ready(Option<Py<PyAny>>);
+
+#[pymethods]
+impl Ready {
+    fn __await__(slf: Py<Ready>) -> Py<Ready> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Ready>) -> Py<Ready> {
+        slf
+    }
+
+    fn __next__(&mut self) -> PyResult<Option<Py<PyAny>>> {
+        let Some(line) = self.0.take() else {
+            return Err(exceptions::PyRuntimeError::new_err("the line was awaited already"));
+        };
+        // SAFETY: both are live objects. The line is no tuple and no exception, which would be
+        // taken for the arguments. NULL with this exception set is what an iterator that has
+        // returned a value returns.
+        unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, line.as_ptr()) };
+        Ok(None)
+    }
+}

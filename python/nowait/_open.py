@@ -1,0 +1,139 @@
+"""The function that opens files."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from ._file import CacheMode, File
+from ._text import TextFile
+
+if TYPE_CHECKING:
+    from ._file import StrOrBytesPath
+
+F = TypeVar("F", File, TextFile)
+
+BinaryMode = Literal[
+    "rb", "br", "rb+", "r+b", "+rb", "br+", "b+r", "+br",
+    "wb", "bw", "wb+", "w+b", "+wb", "bw+", "b+w", "+bw",
+    "xb", "bx", "xb+", "x+b", "+xb", "bx+", "b+x", "+bx",
+    "ab", "ba", "ab+", "a+b", "+ab", "ba+", "b+a", "+ba",
+]  # fmt: skip
+TextMode = Literal[
+    "r", "r+", "+r", "rt", "tr", "rt+", "r+t", "+rt", "tr+", "t+r", "+tr",
+    "w", "w+", "+w", "wt", "tw", "wt+", "w+t", "+wt", "tw+", "t+w", "+tw",
+    "x", "x+", "+x", "xt", "tx", "xt+", "x+t", "+xt", "tx+", "t+x", "+tx",
+    "a", "a+", "+a", "at", "ta", "at+", "a+t", "+at", "ta+", "t+a", "+ta",
+]  # fmt: skip
+
+
+class Opening(Generic[F]):
+    """A file about to be opened: ``await`` it, or use it in ``async with``."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: F) -> None:
+        self._file: F = file
+
+    def __await__(self) -> Generator[Any, None, F]:
+        return self._file._open().__await__()
+
+    async def __aenter__(self) -> F:
+        return await self._file._open()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._file.close()
+
+
+@overload
+def open(
+    path: StrOrBytesPath,
+    mode: BinaryMode = "rb",
+    buffering: int = -1,
+    *,
+    cache: CacheMode | None = None,
+    durable: bool = False,
+    permissions: int = 0o666,
+) -> Opening[File]: ...
+@overload
+def open(
+    path: StrOrBytesPath,
+    mode: TextMode,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    *,
+    cache: CacheMode | None = None,
+    durable: bool = False,
+    permissions: int = 0o666,
+) -> Opening[TextFile]: ...
+@overload
+def open(
+    path: StrOrBytesPath,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    *,
+    cache: CacheMode | None = None,
+    durable: bool = False,
+    permissions: int = 0o666,
+) -> Opening[Any]: ...
+def open(
+    path: StrOrBytesPath,
+    mode: str = "rb",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    *,
+    cache: CacheMode | None = None,
+    durable: bool = False,
+    permissions: int = 0o666,
+) -> Opening[Any]:
+    """Open a file, as a context manager or to be awaited.
+
+    ``mode`` is that of the built-in ``open``: ``r``, ``w``, ``x`` or ``a``, perhaps with ``+``.
+    With ``b`` it is a `File` of bytes, which takes requests that name their offset, too; without
+    it, a `TextFile`. Only the default is another one: ``rb``.
+
+    ``encoding``, ``errors`` and ``newline`` are those of the built-in ``open``; the encoding is
+    utf-8 if none is named. ``buffering`` is how many bytes are gathered before they are written:
+    0, none; 1, a line of text; -1, what is sensible.
+
+    ``cache`` says which cache the file is read and written by: ``host``, the kernel's, shared with
+    all programs; ``user``, that of nowait, in the process, for files that no other program changes
+    meanwhile; ``direct``, none: offsets and lengths are multiples of ``File.alignment``. Without
+    it that is ``host``, or what the environment variable ``NOWAIT_CACHE`` says.
+
+    ``durable`` makes every write durable before it ends; a new file gets ``permissions``, less the
+    umask. Failures are those of ``open``, an ``OSError`` each.
+    """
+    if "b" not in mode:
+        return Opening(
+            TextFile(
+                path,
+                mode,
+                buffering,
+                encoding,
+                errors,
+                newline,
+                cache=cache,
+                durable=durable,
+                permissions=permissions,
+            )
+        )
+    for name, value in (("encoding", encoding), ("errors", errors), ("newline", newline)):
+        if value is not None:
+            raise ValueError(f"binary mode doesn't take an argument {name!r}")
+    return Opening(
+        File(path, mode, buffering, cache=cache, durable=durable, permissions=permissions)
+    )

@@ -1,0 +1,409 @@
+"""Streams of bytes: a position, what is read ahead, and what is written behind."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from ._nowait import LineIterator, Lines, Operation, RawFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+T = TypeVar("T")
+
+# How much is read ahead: twice as much each time, as long as no seek comes between.
+AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 16 << 10, 256 << 10
+# As much of a line is looked for at a time where nothing is read ahead.
+LINE_BYTES = 8 << 10
+# As much is gathered before it is written.
+BEHIND_BYTES = 64 << 10
+
+# Streams that may have gathered something when the program ends.
+_writers: weakref.WeakSet[Stream] = weakref.WeakSet()
+
+
+class Stream(RawFile):
+    """The methods of a file that has a position, as those of `io.BufferedRandom`.
+
+    The stream either reads or writes. Reading, `_ahead` has what follows the position, and `_end`
+    is the offset behind it. Writing, `_behind` is what was written and is not on its way yet, and
+    `_end` the offset where it goes; `_late` is the write that is on its way.
+
+    What changes `_end` or turns from one to the other holds the lock. What is there is taken, or
+    gathered, without it: at once, so that each result is of one piece.
+    """
+
+    mode: str
+    _appends: bool
+    _can_read: bool
+    _can_write: bool
+
+    def _set_up(self, kind: str, buffering: int, durable: bool) -> None:
+        self._can_read = kind[0] == "r" or "+" in kind
+        self._can_write = kind[0] != "r" or "+" in kind
+        self._appends = kind[0] == "a"
+        self._ahead: Lines[bytes] = Lines(b"", "\n")
+        self._ahead_bytes = AHEAD_BYTES_MIN if buffering else 0
+        self._behind: bytearray | None = None
+        # One is a line in text files, and has no meaning here.
+        self._behind_bytes = BEHIND_BYTES if buffering < 0 or buffering == 1 else buffering
+        if durable:
+            self._behind_bytes = 0
+        self._late: Operation[int] | None = None
+        self._end = 0
+        self._lock = asyncio.Lock()
+        if self._appends:
+            self._behind = bytearray()
+            _writers.add(self)
+
+    # Reading.
+
+    async def read(self, size: int | None = -1, /) -> bytes:
+        """Read ``size`` bytes; fewer at the end of the file only. Without a size: all."""
+        if size is not None and 0 < size <= len(self._ahead):
+            return self._ahead.take(size)
+        async with self._lock:
+            await self._turn_to_reading()
+            if size is None or size < 0:
+                wanted = 0
+                while await self._fill(wanted or LINE_BYTES):
+                    wanted = 1 << 62
+                return self._ahead.take(-1)
+            while len(self._ahead) < size and await self._fill(size - len(self._ahead)):
+                pass
+            return self._ahead.take(size)
+
+    async def read1(self, size: int = -1, /) -> bytes:
+        """Read what was read ahead, at most ``size`` bytes; if nothing was, ask the file once."""
+        async with self._lock:
+            await self._turn_to_reading()
+            if not len(self._ahead) and size:
+                await self._fill(max(size, LINE_BYTES))
+            return self._ahead.take(size)
+
+    async def readall(self) -> bytes:
+        """Read all that follows."""
+        return await self.read()
+
+    async def readinto(self, buffer: Buffer, /) -> int:
+        """Read into the whole of a buffer; fewer bytes at the end of the file only."""
+        with memoryview(buffer) as view, view.cast("B") as octets:
+            if octets.readonly:
+                raise TypeError("readinto() argument must be read-write bytes-like object")
+            data = await self.read(len(octets))
+            octets[: len(data)] = data
+            return len(data)
+
+    async def peek(self, size: int = 0, /) -> bytes:
+        """Return what was read ahead, and stay there; if nothing was, ask the file once."""
+        async with self._lock:
+            await self._turn_to_reading()
+            if not len(self._ahead):
+                await self._fill(max(size, LINE_BYTES))
+            return self._ahead.peek()
+
+    async def readline(self, size: int | None = -1, /) -> bytes:
+        """Read a line, or at most ``size`` bytes of it; ``b""`` at the end of the file."""
+        limit = -1 if size is None else size
+        line = self._ahead.line(limit)
+        if line is not None and line:
+            return line
+        async with self._lock:
+            await self._turn_to_reading()
+            while True:
+                line = self._ahead.line(limit)
+                if line is not None:
+                    return line
+                # As much again as there is: to find the end of a long line takes linear time.
+                if not await self._fill(max(len(self._ahead), LINE_BYTES)):
+                    line = self._ahead.line(limit)
+                    return self._ahead.take(-1) if line is None else line
+
+    async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
+        """Read all lines, or lines until they have ``hint`` bytes."""
+        if hint is None or hint <= 0:
+            return io.BytesIO(await self.read()).readlines()
+        lines: list[bytes] = []
+        while hint >= 0 and (line := await self.readline()):
+            lines.append(line)
+            hint -= len(line)
+        return lines
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return LineIterator(self._ahead, self.__anext__)
+
+    async def __anext__(self) -> bytes:
+        # A part of the file at a time, and then it is the turn of other tasks.
+        await asyncio.sleep(0)
+        if line := await self.readline():
+            return line
+        raise StopAsyncIteration
+
+    async def _fill(self, wanted: int) -> bool:
+        """Read ahead ``wanted`` bytes or more; tell whether there may be more behind them."""
+        wanted = max(wanted, self._ahead_bytes)
+        self._ahead_bytes = min(2 * self._ahead_bytes, AHEAD_BYTES_MAX)
+        if wanted > AHEAD_BYTES_MAX:
+            # The memory is there at once: not more of it than the file has.
+            wanted = min(wanted, max(await self.size() - self._end, AHEAD_BYTES_MAX))
+        alignment, _ = self.alignment or (1, 1)
+        before = self._end % alignment
+        wanted += -(before + wanted) % alignment
+        data = await self.read_at(before + wanted, self._end - before)
+        if before:
+            data = data[before:]
+        self._ahead.fill(data)
+        self._end += len(data)
+        return len(data) == wanted
+
+    async def _turn_to_reading(self) -> None:
+        self._check_open()
+        if not self._can_read:
+            raise io.UnsupportedOperation("not readable")
+        while self._behind is not None:
+            await self._write_out()
+            if self._appends:
+                self._end = await self.size()
+            if not self._behind:
+                self._behind = None
+
+    # Writing.
+
+    async def write(self, data: Buffer, /) -> int:
+        """Write all of ``data`` at the position; return how many bytes.
+
+        It is gathered, and on its way when there is enough of it, at a `flush`, `seek`, `sync`, or
+        `close`. What goes wrong on the way is told by one of the next calls.
+        """
+        count = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
+        behind = self._behind
+        if behind is not None and len(behind) + count <= self._behind_bytes:
+            behind += data
+            return count
+        async with self._lock:
+            self._check_open()
+            self._turn_to_writing()
+            behind = self._gathered()
+            if len(behind) + count <= self._behind_bytes:
+                behind += data
+            else:
+                # The program may change any other memory once this has returned.
+                await self._hand_over(data if isinstance(data, bytes) else bytes(data))
+            if not self._behind_bytes:
+                await self._settle()
+        return count
+
+    async def writelines(self, lines: Iterable[Buffer], /) -> None:
+        """Write one after another. They have their ends already."""
+        for line in lines:
+            await self.write(line)
+
+    async def flush(self) -> None:
+        """Have everything that was written in the file. That is not to have it durable: `sync`."""
+        self._check_open()
+        if self._is_unwritten():
+            async with self._lock:
+                await self._write_out()
+
+    async def _hand_over(self, more: bytes = b"") -> None:
+        """Have what is gathered on its way to the file, when what was before is there."""
+        await self._settle()
+        behind = self._gathered()
+        if behind:
+            behind += more
+        self._late = self.write_at(behind or more, self._end)
+        self._end += len(behind or more)
+        self._behind = bytearray()
+
+    async def _settle(self) -> None:
+        """Wait for the write that is on its way. To cancel the wait does not cancel the write."""
+        if self._late is not None:
+            late = self._late
+            try:
+                await asyncio.shield(late)
+            finally:
+                if late.done():
+                    self._late = None
+
+    async def _write_out(self) -> None:
+        # Again, if more was gathered meanwhile.
+        while self._is_unwritten():
+            if self._behind:
+                await self._hand_over()
+            await self._settle()
+
+    def _is_unwritten(self) -> bool:
+        return bool(self._behind) or self._late is not None
+
+    def _gathered(self) -> bytearray:
+        assert self._behind is not None
+        return self._behind
+
+    def _turn_to_writing(self) -> None:
+        if not self._can_write:
+            raise io.UnsupportedOperation("not writable")
+        if self.alignment is not None:
+            raise io.UnsupportedOperation("a direct file is written by write_at")
+        if self._behind is None:
+            self._end -= len(self._ahead)
+            self._ahead.clear()
+            self._behind = bytearray()
+            _writers.add(self)
+
+    def _save(self) -> None:
+        """Write what is gathered, and wait: no task is left to do it."""
+        if self._behind and self.is_open:
+            behind, self._behind = self._behind, None
+            self.write_now(bytes(behind), self._end)
+
+    # The position.
+
+    async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Go to an offset from the begin, the position, or the end; return the new position."""
+        async with self._lock:
+            self._check_open()
+            if whence == os.SEEK_CUR:
+                offset += await self._position()
+            elif whence == os.SEEK_END:
+                await self._write_out()
+                offset += await self.size()
+            elif whence != os.SEEK_SET:
+                raise ValueError(f"whence value {whence} unsupported")
+            await self._write_out()
+            if offset < 0:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            skipped = offset - (self._end - len(self._ahead))
+            if self._behind is None and 0 <= skipped <= len(self._ahead):
+                self._ahead.take(skipped)
+            else:
+                self._behind = None
+                self._ahead.clear()
+                self._ahead_bytes = min(self._ahead_bytes, AHEAD_BYTES_MIN)
+                self._end = offset
+            return offset
+
+    async def tell(self) -> int:
+        """Return the position: the offset of the next byte."""
+        self._check_open()
+        async with self._lock:
+            return await self._position()
+
+    async def _position(self) -> int:
+        if self._behind is None:
+            return self._end - len(self._ahead)
+        if not self._appends:
+            return self._end + len(self._behind)
+        # Behind what others have appended, too.
+        await self._write_out()
+        return await self.size()
+
+    def truncate(self, size: int | None = None, /) -> Awaitable[int]:
+        """Cut the file off at ``size`` bytes, or extend it with zeroes; return the size.
+
+        Without a size it is the position, which stays where it is.
+        """
+        self._check_open()
+        if not self._can_write:
+            raise io.UnsupportedOperation("truncate")
+        if size is not None and size < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if size is not None and not self._is_unwritten() and not len(self._ahead):
+            return self.resize(size)
+        return asyncio.ensure_future(self._truncate(size))
+
+    async def _truncate(self, size: int | None) -> int:
+        async with self._lock:
+            self._check_open()
+            await self._write_out()
+            position = await self._position()
+            if self._behind is None:
+                self._ahead.clear()
+                self._end = position
+            return await self.resize(position if size is None else size)
+
+    # What is not a stream's, but has to know of what is gathered.
+
+    def sync(self) -> Awaitable[None]:
+        """Make everything that was written durable, and the metadata: fsync(2)."""
+        return self._after_writing(super().sync)
+
+    def datasync(self) -> Awaitable[None]:
+        """Make what was written durable, and what is needed to read it: fdatasync(2)."""
+        return self._after_writing(super().datasync)
+
+    def sync_range(self, offset: int, length: int = 0) -> Awaitable[None]:
+        """Make ``length`` bytes from ``offset`` on durable; 0: all from there on."""
+        sync = super().sync_range
+        return self._after_writing(lambda: sync(offset, length))
+
+    def close(self) -> Awaitable[None]:
+        """Close the file, once what was written is in it.
+
+        Requests in flight go on. Of what nowait itself has cached of the file, only `sync` tells
+        whether it could be written.
+        """
+        if self._is_unwritten():
+            return asyncio.ensure_future(self._close())
+        self._ahead.clear()
+        self._behind = None
+        return self.close_at()
+
+    async def _close(self) -> None:
+        try:
+            await self.flush()
+        finally:
+            self._behind = None
+            await self.close_at()
+
+    def _after_writing(self, request: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        async def write_first() -> T:
+            await self.flush()
+            return await request()
+
+        return asyncio.ensure_future(write_first()) if self._is_unwritten() else request()
+
+    # Facts.
+
+    def readable(self) -> bool:
+        """Tell whether the file was opened for reading."""
+        self._check_open()
+        return self._can_read
+
+    def writable(self) -> bool:
+        """Tell whether the file was opened for writing."""
+        self._check_open()
+        return self._can_write
+
+    def seekable(self) -> bool:
+        """Tell whether there is a position, which is so of every file here."""
+        self._check_open()
+        return True
+
+    def isatty(self) -> bool:
+        """Tell whether it is a terminal."""
+        return os.isatty(self.fileno())
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+
+def save_all() -> None:
+    """Write what streams that were not closed have gathered: for the exit."""
+    for stream in list(_writers):
+        stream._save()
+
+
+
+
+def forget_all() -> None:
+    """Leave to the parent process what streams have gathered: for a forked child."""
+    for stream in list(_writers):
+        stream._behind = None
+    _writers.clear()

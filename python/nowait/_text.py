@@ -1,0 +1,406 @@
+"""Files of text: what is decoded from a stream of bytes, and encoded into it."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import io
+import locale
+import os
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+from ._file import CacheMode, File, kind
+from ._nowait import LineIterator, Lines
+from ._stream import AHEAD_BYTES_MAX
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._file import StrOrBytesPath
+
+Decoder = Union[codecs.IncrementalDecoder, io.IncrementalNewlineDecoder]
+
+# A position of text is one of bytes; then, if the decoder does not begin afresh there, how many
+# characters are skipped, and the decoder's state.
+OFFSET_BITS, SKIP_BITS = 64, 64
+
+
+class Mark(NamedTuple):
+    """From where a piece of text can be decoded again."""
+
+    offset: int
+    state: int
+    """Of the decoder, apart from bytes that it kept: the offset is before those."""
+    data: bytes
+
+
+class TextFile:
+    """An open file of text, made by `open`: the methods of `io.TextIOWrapper`, to be awaited.
+
+    `buffer` is the file of bytes below; what names its offset there sees what was written here
+    after `flush`. A file of text belongs to one event loop at a time.
+    """
+
+    def __init__(
+        self,
+        path: StrOrBytesPath,
+        mode: str,
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        cache: CacheMode | None = None,
+        durable: bool = False,
+        permissions: int = 0o666,
+    ) -> None:
+        how = kind(mode)
+        if buffering == 0:
+            raise ValueError("can't have unbuffered text I/O")
+        if encoding == "locale":
+            encoding = locale.getencoding()
+        # Refuses what the built-in `open` refuses, and knows the names.
+        model = io.TextIOWrapper(io.BytesIO(), encoding or "utf-8", errors, newline)
+        self.mode = mode
+        self.encoding: str = model.encoding
+        self.errors: str = model.errors or "strict"
+        self.line_buffering = buffering == 1
+        self._newline = newline
+        self._line_end = os.linesep if newline is None else newline or "\n"
+        self._decoder = self._new_decoder() if how[0] == "r" or "+" in how else None
+        self._encoder: codecs.IncrementalEncoder | None = None
+        # What is decoded and was not taken; where it can be decoded again, each mark with its
+        # place in that.
+        self._ahead: Lines[str] = Lines("", "\n" if newline is None else newline)
+        self._marks: list[tuple[int, Mark]] = []
+        self._lock = asyncio.Lock()
+        self.buffer = File(
+            path, how + "b", buffering, cache=cache, durable=durable, permissions=permissions
+        )
+
+    def _new_decoder(self) -> Decoder:
+        decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
+        if self._newline:
+            return decoder
+        return io.IncrementalNewlineDecoder(decoder, translate=self._newline is None)
+
+    async def _open(self) -> Self:
+        await self.buffer._open()
+        return self
+
+    # Reading.
+
+    async def read(self, size: int | None = -1, /) -> str:
+        """Read ``size`` characters; fewer at the end of the file only. Without a size: all."""
+        if size is not None and 0 < size <= len(self._ahead):
+            return self._ahead.take(size)
+        async with self._lock:
+            decoder = await self._turn_to_reading()
+            if size is None or size < 0:
+                text = decoder.decode(await self.buffer.read(), True)
+                text = self._ahead.take(-1) + text
+                self._ahead.clear()
+                self._marks = [(0, await self._mark())]
+                return text
+            while len(self._ahead) < size and await self._fill(size - len(self._ahead)):
+                pass
+            return self._ahead.take(size)
+
+    async def readline(self, size: int | None = -1, /) -> str:
+        """Read a line, or at most ``size`` characters of it; ``""`` at the end of the file."""
+        limit = -1 if size is None else size
+        line = self._ahead.line(limit)
+        if line is not None and line:
+            return line
+        async with self._lock:
+            await self._turn_to_reading()
+            while True:
+                line = self._ahead.line(limit)
+                if line is not None:
+                    return line
+                # As much again as there is: to find the end of a long line takes linear time.
+                if not await self._fill(len(self._ahead)):
+                    line = self._ahead.line(limit)
+                    return self._ahead.take(-1) if line is None else line
+
+    async def readlines(self, hint: int | None = -1, /) -> list[str]:
+        """Read all lines, or lines until they have ``hint`` characters."""
+        lines: list[str] = []
+        if hint is None or hint <= 0:
+            rest = Lines("", "\n" if self._newline is None else self._newline)
+            rest.fill(await self.read())
+            while (line := rest.line()) is not None:
+                lines.append(line)
+            return lines + [rest.take(-1)] if len(rest) else lines
+        while hint >= 0 and (line := await self.readline()):
+            lines.append(line)
+            hint -= len(line)
+        return lines
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return LineIterator(self._ahead, self.__anext__)
+
+    async def __anext__(self) -> str:
+        # A part of the file at a time, and then it is the turn of other tasks.
+        await asyncio.sleep(0)
+        if line := await self.readline():
+            return line
+        raise StopAsyncIteration
+
+    async def _fill(self, wanted: int) -> bool:
+        """Decode some more, about ``wanted`` characters; tell whether there was more."""
+        decoder = await self._turn_to_reading()
+        mark = await self._mark()
+        kept, _ = decoder.getstate()
+        if wanted > AHEAD_BYTES_MAX:
+            data = await self.buffer.read(wanted)
+        else:
+            data = await self.buffer.read1()
+        taken, rest = self._ahead.taken, len(self._ahead)
+        self._ahead.fill(decoder.decode(data, not data))
+        # Those that what is left was decoded from, and the new one.
+        marks = [(place - taken, known) for place, known in self._marks] if rest else []
+        while len(marks) > 1 and marks[1][0] <= 0:
+            del marks[0]
+        self._marks = [*marks, (rest, mark._replace(data=kept + data))]
+        return bool(data)
+
+    async def _turn_to_reading(self) -> Decoder:
+        self._check_open()
+        if self._decoder is None:
+            raise io.UnsupportedOperation("not readable")
+        return self._decoder
+
+    # Writing.
+
+    async def write(self, text: str, /) -> int:
+        """Write all of ``text`` at the position; return how many characters.
+
+        It is gathered, and on its way when there is enough of it, at a `flush`, `seek`, `sync`, or
+        `close`. What goes wrong on the way is told by one of the next calls.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        encoder = self._encoder
+        if encoder is None or self._marks:
+            async with self._lock:
+                encoder = await self._turn_to_writing()
+        translated = text
+        if self._line_end != "\n" and "\n" in text:
+            translated = text.replace("\n", self._line_end)
+        await self.buffer.write(encoder.encode(translated))
+        if self.line_buffering and ("\n" in text or "\r" in text):
+            await self.flush()
+        return len(text)
+
+    async def writelines(self, lines: Iterable[str], /) -> None:
+        """Write one after another. They have their ends already."""
+        for line in lines:
+            await self.write(line)
+
+    async def flush(self) -> None:
+        """Have everything that was written in the file. That is not to have it durable: `sync`."""
+        await self.buffer.flush()
+
+    async def _turn_to_writing(self) -> codecs.IncrementalEncoder:
+        self._check_open()
+        if not self.buffer.writable():
+            raise io.UnsupportedOperation("not writable")
+        if self._marks:
+            await self.buffer.seek(await self._offset())
+            self._forget()
+            assert self._decoder is not None
+            self._decoder.reset()
+        if self._encoder is None:
+            self._encoder = codecs.getincrementalencoder(self.encoding)(self.errors)
+            # A byte order mark is at the begin only.
+            if await self.buffer.tell():
+                self._encoder.setstate(0)
+        return self._encoder
+
+    # The position.
+
+    async def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
+        """Go to the begin, the end, or a position that `tell` has returned; return it."""
+        async with self._lock:
+            self._check_open()
+            if whence == os.SEEK_CUR:
+                if position:
+                    raise io.UnsupportedOperation("can't do nonzero cur-relative seeks")
+                position = await self._position()
+            elif whence == os.SEEK_END:
+                if position:
+                    raise io.UnsupportedOperation("can't do nonzero end-relative seeks")
+                position = await self.buffer.seek(0, os.SEEK_END)
+            elif whence != os.SEEK_SET:
+                raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+            if position < 0:
+                raise ValueError(f"negative seek position {position!r}")
+            offset = position & ((1 << OFFSET_BITS) - 1)
+            skip = position >> OFFSET_BITS & ((1 << SKIP_BITS) - 1)
+            state = position >> (OFFSET_BITS + SKIP_BITS)
+            await self._go(offset, state)
+            await self._skip(skip)
+            return position
+
+    async def _go(self, offset: int, state: int) -> None:
+        await self.buffer.seek(offset)
+        self._forget()
+        self._encoder = None
+        if self._decoder is not None:
+            self._decoder.reset()
+            if offset:
+                self._decoder.setstate((b"", state))
+            self._marks = [(0, Mark(offset, state, b""))] if state else []
+
+    async def _skip(self, count: int) -> None:
+        while len(self._ahead) < count:
+            if not await self._fill(count - len(self._ahead)) and len(self._ahead) < count:
+                raise OSError("can't restore logical file position")
+        if count:
+            self._ahead.take(count)
+
+    async def tell(self) -> int:
+        """Return the position, for `seek`: a number that says nothing but that.
+
+        Where the decoder begins afresh and lines are not translated, it is the offset of the next
+        byte.
+        """
+        self._check_open()
+        async with self._lock:
+            return await self._position()
+
+    async def _position(self) -> int:
+        if not self._marks:
+            return await self.buffer.tell()
+        place, mark = 0, await self._mark()
+        if len(self._ahead):
+            taken = self._ahead.taken
+            place, mark = [known for known in self._marks if known[0] <= taken][-1]
+            place = taken - place
+        if place:
+            exact = self._exact(mark, place)
+            if exact is not None:
+                return exact
+        elif not mark.offset:
+            return 0
+        return mark.offset | place << OFFSET_BITS | mark.state << (OFFSET_BITS + SKIP_BITS)
+
+    def _exact(self, mark: Mark, count: int) -> int | None:
+        """Return the offset of the byte after ``count`` characters, if decoding begins afresh."""
+        plain = codecs.getincrementaldecoder(self.encoding)(self.errors)
+        plain.setstate((b"", mark.state if self._newline else mark.state >> 1))
+        text, size = plain.decode(mark.data), count
+        if self._newline is None:
+            # Both of a pair have become one character.
+            while (more := count + text.count("\r\n", 0, size + 1)) != size:
+                size = more
+        # The guess is that to encode is the reverse; it is proved.
+        size = len(text[:size].encode(self.encoding, "replace"))
+        decoder = self._new_decoder()
+        decoder.setstate((b"", mark.state))
+        if len(decoder.decode(mark.data[:size])) == count and decoder.getstate() == (b"", 0):
+            return mark.offset + size
+        return None
+
+    async def _offset(self) -> int:
+        """Return the position in bytes, of the next character if some are decoded already."""
+        position = await self._position() if len(self._ahead) else await self.buffer.tell()
+        if position >> OFFSET_BITS:
+            raise io.UnsupportedOperation("where the next character is in bytes is not known: seek")
+        return position
+
+    async def _mark(self) -> Mark:
+        assert self._decoder is not None
+        kept, state = self._decoder.getstate()
+        return Mark(await self.buffer.tell() - len(kept), state, b"")
+
+    def _forget(self) -> None:
+        self._ahead.clear()
+        self._marks = []
+
+    async def truncate(self, size: int | None = None, /) -> int:
+        """Cut the file off at ``size`` bytes, or extend it with zeroes; return the size.
+
+        Without a size it is the position, which stays where it is.
+        """
+        async with self._lock:
+            self._check_open()
+            if size is None:
+                size = await self._offset()
+                await self._go(size, 0)
+            return await self.buffer.truncate(size)
+
+    # What is that of the bytes.
+
+    async def sync(self) -> None:
+        """Make everything that was written durable, and the metadata: fsync(2)."""
+        await self.buffer.sync()
+
+    async def datasync(self) -> None:
+        """Make what was written durable, and what is needed to read it: fdatasync(2)."""
+        await self.buffer.datasync()
+
+    async def close(self) -> None:
+        """Close the file, once what was written is in it."""
+        self._forget()
+        await self.buffer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def name(self) -> str:
+        """The path that it was opened by."""
+        return self.buffer.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was closed."""
+        return self.buffer.closed
+
+    @property
+    def newlines(self) -> str | tuple[str, ...] | None:
+        """What has ended lines so far, where they are translated, or any of them ends a line."""
+        found: str | tuple[str, ...] | None = getattr(self._decoder, "newlines", None)
+        return found
+
+    def fileno(self) -> int:
+        """Return the number of the descriptor, which is open as long as the file is."""
+        return self.buffer.fileno()
+
+    def readable(self) -> bool:
+        """Tell whether the file was opened for reading."""
+        return self.buffer.readable()
+
+    def writable(self) -> bool:
+        """Tell whether the file was opened for writing."""
+        return self.buffer.writable()
+
+    def seekable(self) -> bool:
+        """Tell whether there is a position, which is so of every file here."""
+        return self.buffer.seekable()
+
+    def isatty(self) -> bool:
+        """Tell whether it is a terminal."""
+        return self.buffer.isatty()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def __repr__(self) -> str:
+        closed = " closed" if self.closed else ""
+        return (
+            f"<nowait.TextFile {self.name!r} mode={self.mode!r} encoding={self.encoding!r}{closed}>"
+        )
