@@ -1,6 +1,10 @@
 //! What was read ahead of a stream, and its lines for `async for`: what is done for each line of
 //! a file is here, and all else of streams is Python.
 
+use core::{
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering::AcqRel},
+};
 use pyo3::{exceptions, ffi, prelude::*, types::PyBytes, types::PyString};
 
 /// Bytes or text that was read ahead, taken from the front: by count, or a line at a time.
@@ -14,6 +18,8 @@ pub struct Lines {
     ending: Ending,
     /// Where the next carriage return is, if that is known: looked for once, not for each line.
     next_return: Option<isize>,
+    /// What was awaited last, for the next line if the program has let go of it.
+    ready: Py<Ready>,
 }
 
 /// What ends a line.
@@ -95,9 +101,16 @@ impl Lines {
         }
     }
 
-    #[inline]
-    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.end_of_line(py).map(|end| self.take_to(py, end)).transpose()
+    /// Takes a line that is whole, as what is awaited for it.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<Ready>>> {
+        let Some(end) = self.end_of_line(py) else { return Ok(None) };
+        let line = self.take_to(py, end)?;
+        // SAFETY: a live object.
+        if unsafe { ffi::Py_REFCNT(self.ready.as_ptr()) } != 1 {
+            self.ready = Ready::new(py)?;
+        }
+        self.ready.get().put(py, line);
+        Ok(Some(self.ready.clone_ref(py)))
     }
 
     fn set(&mut self, data: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -128,8 +141,8 @@ impl Lines {
             _ => return Err(exceptions::PyValueError::new_err("no ending of a line")),
         };
         let is_text = empty.is_exact_instance_of::<PyString>();
-        let data = empty.clone().unbind();
-        let mut lines = Lines { data, at: 0, len: 0, is_text, ending, next_return: None };
+        let (data, ready) = (empty.clone().unbind(), Ready::new(empty.py())?);
+        let mut lines = Lines { data, at: 0, len: 0, is_text, ending, next_return: None, ready };
         lines.set(empty)?;
         Ok(lines)
     }
@@ -193,41 +206,58 @@ impl Lines {
 
 /// The lines of a stream for `async for`. A line that was read ahead is awaited without a
 /// coroutine, and without the event loop; the other ones are those of `more`, a coroutine function.
-#[pyclass(module = "nowait._nowait")]
+#[pyclass(module = "nowait._nowait", frozen)]
 pub struct LineIterator {
     lines: Py<Lines>,
     more: Py<PyAny>,
-    /// What was awaited last, for the next line if the program has let go of it.
-    ready: Py<Ready>,
 }
 
 #[pymethods]
 impl LineIterator {
     #[new]
-    fn new(py: Python<'_>, lines: Py<Lines>, more: Py<PyAny>) -> PyResult<LineIterator> {
-        Ok(LineIterator { lines, more, ready: Py::new(py, Ready(None))? })
+    fn new(lines: Py<Lines>, more: Py<PyAny>) -> LineIterator {
+        LineIterator { lines, more }
     }
 
     fn __aiter__(slf: Py<LineIterator>) -> Py<LineIterator> {
         slf
     }
 
-    fn __anext__(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let Some(line) = self.lines.try_borrow_mut(py)?.next(py)? else {
-            return self.more.call0(py);
-        };
-        // SAFETY: a live object.
-        match unsafe { ffi::Py_REFCNT(self.ready.as_ptr()) } {
-            1 => self.ready.try_borrow_mut(py)?.0 = Some(line),
-            _ => self.ready = Py::new(py, Ready(Some(line)))?,
+    fn __anext__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.lines.try_borrow_mut(py)?.next(py)? {
+            Some(ready) => Ok(ready.into_any()),
+            None => self.more.call0(py),
         }
-        Ok(self.ready.clone_ref(py).into_any())
     }
 }
 
-/// What gives its value when it is awaited, at once.
-#[pyclass(module = "nowait._nowait")]
-pub struct Ready(Option<Py<PyAny>>);
+/// What gives its line when it is awaited, at once: a `bytes`, a `str`, or null.
+#[pyclass(module = "nowait._nowait", frozen)]
+pub struct Ready(AtomicPtr<ffi::PyObject>);
+
+impl Ready {
+    fn new(py: Python<'_>) -> PyResult<Py<Ready>> {
+        Py::new(py, Ready(AtomicPtr::default()))
+    }
+
+    fn put(&self, py: Python<'_>, line: Py<PyAny>) {
+        let old = self.0.swap(line.into_ptr(), AcqRel);
+        // SAFETY: a reference that was put here, or null; the swap has made it ours.
+        drop(unsafe { Bound::from_owned_ptr_or_opt(py, old) });
+    }
+
+    fn take<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let line = self.0.swap(ptr::null_mut(), AcqRel);
+        // SAFETY: as above.
+        unsafe { Bound::from_owned_ptr_or_opt(py, line) }
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        Python::attach(|py| drop(self.take(py)));
+    }
+}
 
 #[pymethods]
 impl Ready {
@@ -239,8 +269,8 @@ impl Ready {
         slf
     }
 
-    fn __next__(&mut self) -> PyResult<Option<Py<PyAny>>> {
-        let Some(line) = self.0.take() else {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(line) = self.take(py) else {
             return Err(exceptions::PyRuntimeError::new_err("the line was awaited already"));
         };
         // SAFETY: both are live objects. The line is no tuple and no exception, which would be
