@@ -3,6 +3,7 @@
 //! ```text
 //!  target/python/package    python/nowait and the extension module, as a wheel would install them
 //!  target/python/NAME       a virtual environment with what python/requirements-NAME.txt lists
+//!  target/python/sources    the sources of packages whose own tests run here
 //! ```
 
 use std::env;
@@ -25,14 +26,17 @@ pub(crate) fn tests(cargo: impl Fn(&[&str]) -> Command) -> Result<Command> {
     process::stream(cargo(&["build", "-p", "nowait-tests", "--bin", "seccomp-run"]), print)?;
     let built = process::target().join("debug");
     let package = assemble(&built)?;
-    let python = environment("test")?.display().to_string();
-    let mut command = process::command(&python, &["-m", "pytest", "--durations=5"]);
+    let python = environment("test")?;
+    let aiofiles = sources(&python, "aiofiles", "25.1.0")?;
+    let tests = ["-m", "pytest", "--durations=5"];
+    let mut command = process::command(&python.display().to_string(), &tests);
     command
         .current_dir(process::root().join("python"))
         .env("PYTHONPATH", package)
         // Not the sources in this folder, which have no extension module.
         .env("PYTHONSAFEPATH", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NOWAIT_AIOFILES_SOURCES", aiofiles)
         .env("NOWAIT_SECCOMP_RUN", built.join("seccomp-run"));
     Ok(command)
 }
@@ -43,17 +47,24 @@ fn assemble(built: &Path) -> Result<PathBuf> {
     let package = folder.join("nowait");
     drop(fs::remove_dir_all(&package));
     let failed = |error: std::io::Error| format!("{}: {error}", package.display());
-    fs::create_dir_all(&package).map_err(failed)?;
-    for entry in fs::read_dir(process::root().join("python/nowait")).map_err(failed)?.flatten() {
-        let path = entry.path();
-        let wanted = ["py", "pyi", "typed"].map(Some);
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if wanted.contains(&extension) {
-            fs::copy(&path, package.join(entry.file_name())).map_err(failed)?;
-        }
-    }
+    copy_sources(&process::root().join("python/nowait"), &package).map_err(failed)?;
     fs::copy(built.join("lib_nowait.so"), package.join(MODULE)).map_err(failed)?;
     Ok(folder)
+}
+
+/// Copies the sources of a package, and of those in it.
+fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)?.flatten() {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if path.is_dir() && entry.file_name() != "__pycache__" {
+            copy_sources(&path, &to)?;
+        } else if ["py", "pyi", "typed"].map(Some).contains(&extension) {
+            fs::copy(&path, &to)?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes a virtual environment with what its list of requirements names, unless it is there;
@@ -78,6 +89,23 @@ fn environment(name: &str) -> Result<PathBuf> {
     process::stream(process::command(&python.display().to_string(), &install), print)?;
     fs::write(&stamp, made_of).map_err(|error| format!("{}: {error}", stamp.display()))?;
     Ok(python)
+}
+
+/// Fetches the sources of a package of Python, unless they are there; returns their folder.
+fn sources(python: &Path, name: &str, version: &str) -> Result<PathBuf> {
+    let folders = process::target().join("python/sources");
+    let folder = folders.join(format!("{name}-{version}"));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let (to, package) = (folders.display().to_string(), format!("{name}=={version}"));
+    let pip = ["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"];
+    let fetch = [&pip[..], &["--no-binary", name, "--dest", &to, &package]].concat();
+    let print = |line: &str| println!("{line}");
+    process::stream(process::command(&python.display().to_string(), &fetch), print)?;
+    let archive = format!("{to}/{name}-{version}.tar.gz");
+    process::stream(process::command("tar", &["-xzf", &archive, "-C", &to]), print)?;
+    Ok(folder)
 }
 
 /// Builds the wheels into `dist/wheels`, and uses each where its interpreter is here.
