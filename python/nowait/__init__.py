@@ -28,6 +28,7 @@ from ._buffer import AlignedBuffer
 from ._file import CacheMode, File
 from ._nowait import Operation
 from ._open import open
+from ._path import Path
 from ._stream import forget_all, save_all
 from ._text import TextFile
 from ._whole import copy, read_bytes, read_text, write_bytes, write_text
@@ -38,6 +39,7 @@ __all__ = [
     "CacheMode",
     "File",
     "Operation",
+    "Path",
     "TextFile",
     "backend",
     "copy",

@@ -1,0 +1,88 @@
+"""Paths whose methods that touch the file system are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import pathlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from ._open import Opening, open
+from ._whole import read_bytes, read_text, write_bytes, write_text
+
+# Results of these are paths, or have paths in them.
+PATHS = "absolute cwd expanduser home readlink rename replace resolve"
+OTHERS = (
+    "chmod exists group hardlink_to is_block_device is_char_device is_dir is_fifo is_file "
+    "is_junction is_mount is_socket is_symlink lchmod lstat mkdir owner rmdir samefile stat "
+    "symlink_to touch unlink"
+)
+ITERATORS = "glob iterdir rglob walk"
+
+# So many entries of a folder are asked for at a time.
+BATCH = 256
+
+
+class Path(pathlib.PurePosixPath):
+    """A path, as `pathlib.Path`: what asks the file system is awaited, each call on a thread.
+
+    `iterdir`, `glob`, `rglob` and `walk` are for ``async for``. `open`, `read_bytes`, `read_text`,
+    `write_bytes` and `write_text` are those of nowait.
+    """
+
+    __slots__ = ()
+
+    def open(self, mode: str = "r", *args: Any, **options: Any) -> Opening[Any]:
+        return open(self, mode, *args, **options)
+
+    read_bytes = read_bytes
+    read_text = read_text
+    write_bytes = write_bytes
+    write_text = write_text
+
+
+def _plain(value: Any) -> Any:
+    return pathlib.Path(value) if isinstance(value, Path) else value
+
+
+async def _on_thread(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    call = functools.partial(function, *map(_plain, arguments), **options)
+    return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+def _method(name: str, gives_paths: bool) -> Any:
+    function = getattr(pathlib.Path, name)
+
+    async def method(self: Any, *arguments: Any, **options: Any) -> Any:
+        # Of a method of the class, `self` is that.
+        if isinstance(self, type):
+            result, kind = await _on_thread(function, *arguments, **options), self
+        else:
+            result, kind = await _on_thread(function, self, *arguments, **options), type(self)
+        return kind(result) if gives_paths else result
+
+    described = functools.wraps(function)(method)
+    return classmethod(described) if name in ("cwd", "home") else described
+
+
+def _iterator(name: str) -> Any:
+    function = getattr(pathlib.Path, name)
+
+    async def method(self: Path, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        kind = type(self)
+        found: Iterator[Any] = iter(await _on_thread(function, self, *arguments, **options))
+        # What is done between two folders of a walk decides where it goes on.
+        count = 1 if name == "walk" else BATCH
+        while batch := await _on_thread(list, itertools.islice(found, count)):
+            for one in batch:
+                yield (kind(one[0]), *one[1:]) if name == "walk" else kind(one)
+
+    return functools.wraps(function)(method)
+
+
+for _name in (PATHS + " " + OTHERS + " " + ITERATORS).split():
+    if hasattr(pathlib.Path, _name):
+        _made = _iterator(_name) if _name in ITERATORS.split() else None
+        setattr(Path, _name, _made or _method(_name, _name in PATHS.split()))
