@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import json
 import os
 import platform
@@ -151,7 +152,76 @@ ENGINES: dict[str, Callable[[str, AsyncExitStack], Awaitable[Engine]]] = {
     "ayafileio": ayafileio_engine,
 }
 
-CASES = ("cached-one", "cached-64", "uncached-64")
+CASES = ("cached-one", "cached-64", "uncached-64", "lines")
+
+
+# Ways to read a file of text line by line; each returns how many lines it has read.
+
+
+def nowait_lines(cache: nowait.CacheMode) -> Callable[[str], Awaitable[int]]:
+    async def read(path: str) -> int:
+        count = 0
+        async with nowait.open(path, "r", cache=cache) as file:
+            async for _ in file:
+                count += 1
+        return count
+
+    return read
+
+
+async def open_lines(path: str) -> int:
+    count = 0
+    with open(path, encoding="utf-8") as file:
+        for _ in file:
+            count += 1
+    return count
+
+
+async def aiofiles_lines(path: str) -> int:
+    import aiofiles
+
+    count = 0
+    async with aiofiles.open(path, encoding="utf-8") as file:
+        async for _ in file:
+            count += 1
+            if count == SLOW_LINES:
+                break
+    return count
+
+
+async def anyio_lines(path: str) -> int:
+    import anyio
+
+    count = 0
+    async with await anyio.open_file(path, encoding="utf-8") as file:
+        async for _ in file:
+            count += 1
+            if count == SLOW_LINES:
+                break
+    return count
+
+
+# A thread for each line takes a minute for 100 MB: these stop early, and the rates are compared.
+SLOW_LINES = 20_000
+
+LINES: dict[str, Callable[[str], Awaitable[int]]] = {
+    "nowait-host": nowait_lines("host"),
+    "nowait-user": nowait_lines("user"),
+    "open": open_lines,
+    "aiofiles": aiofiles_lines,
+    "anyio": anyio_lines,
+}
+
+
+async def measure_lines(name: str, path: str) -> tuple[float, float]:
+    """Return lines a second, and the longest hold-up of the loop in seconds."""
+    await nowait.read_bytes(path)
+    watch = Watch()
+    await asyncio.sleep(0)
+    begin = time.perf_counter()
+    count = await LINES[name](path)
+    took = time.perf_counter() - begin
+    return count / took, watch.stop()
 
 
 class Watch:
@@ -232,16 +302,16 @@ def available() -> list[str]:
 
     def is_there(name: str) -> bool:
         package = name.split("-")[0]
-        needed = {"nowait": None, "os.pread": None, "to_thread": None}.get(package, package)
-        return needed is None or importlib.util.find_spec(needed) is not None
+        ours = package in ("nowait", "open", "os.pread", "to_thread")
+        return ours or importlib.util.find_spec(package) is not None
 
-    return [name for name in ENGINES if is_there(name)]
+    return [name for name in ENGINES | LINES if is_there(name)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m nowait.bench", description=__doc__)
     parser.add_argument("--case", choices=CASES, action="append", help="one of them only")
-    parser.add_argument("--engine", choices=list(ENGINES), action="append")
+    parser.add_argument("--engine", choices=list(ENGINES | LINES), action="append")
     parser.add_argument("--folder", default="/var/tmp", help="where the file is made")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller rounds")
     parser.add_argument("--json", help="a file for the figures")
@@ -254,7 +324,10 @@ def main() -> int:
         count = {"uncached-64": 512 if options.quick else 4096}.get(
             case, 2048 if options.quick else 8192
         )
-        rows += compare(case, engines, options.folder, size, count, rounds)
+        if case == "lines":
+            size = (10 if options.quick else 100) * 10**6
+        of = [name for name in engines if name in (LINES if case == "lines" else ENGINES)]
+        rows += compare(case, of, options.folder, size, count, rounds)
     if options.json:
         result = {
             "schema": 1,
@@ -275,18 +348,26 @@ def compare(
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     with tempfile.NamedTemporaryFile(dir=folder, prefix="nowait-bench-") as made:
         for _ in range(size >> 20):
-            made.write(random.randbytes(1 << 20))
+            part = random.randbytes(1 << 20)
+            made.write(part if case != "lines" else base64.encodebytes(part)[: 1 << 20])
         made.flush()
         os.fsync(made.fileno())
         for seed in range(rounds):
             for name in engines:
                 try:
-                    got = asyncio.run(measure(case, name, made.name, size, count, seed))
+                    measured = (
+                        measure_lines(name, made.name)
+                        if case == "lines"
+                        else measure(case, name, made.name, size, count, seed)
+                    )
+                    got = asyncio.run(measured)
                     figures[name].append(got)
                 except Exception as error:
                     print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-    print(f"\n{case}: {count} reads, median of {rounds} rounds by turns")
-    print(f"{'engine':14} {'reads/s':>12} {'µs each':>9} {'loop held up, ms':>17}")
+    what = "lines" if case == "lines" else "reads"
+    much = f"{size >> 20} MiB of text" if case == "lines" else f"{count} reads"
+    print(f"\n{case}: {much}, median of {rounds} rounds by turns")
+    print(f"{'engine':14} {what + '/s':>12} {'µs each':>9} {'loop held up, ms':>17}")
     rows = []
     for name, runs in figures.items():
         if not runs:
@@ -295,7 +376,7 @@ def compare(
         rate, delay = statistics.median(rates), statistics.median(delays)
         print(f"{name:14} {rate:12,.0f} {1e6 / rate:9.2f} {delay:17.2f}")
         for metric, unit, values in (
-            ("iops", "1/s", rates),
+            ("iops" if case != "lines" else "lines_per_s", "1/s", rates),
             ("loop_held_up_ms_max", "ms", delays),
         ):
             rows.append(
