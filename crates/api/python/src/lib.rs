@@ -11,6 +11,7 @@
 //!                     what the engine may touch       what Python awaits
 //!                       │
 //!  lines.rs           what a stream has read ahead, line by line
+//!  ready.rs           what is awaited for a line
 //!  whole.rs           whole files by path, on helper threads
 //!  process.rs         one engine for the process, and its end
 //! ```
@@ -31,6 +32,7 @@ mod lines;
 mod memory;
 mod operation;
 mod process;
+mod ready;
 mod thread_queue;
 mod whole;
 

@@ -1,10 +1,7 @@
 //! What was read ahead of a stream, and its lines for `async for`: what is done for each line of
 //! a file is here, and all else of streams is Python.
 
-use core::{
-    ptr,
-    sync::atomic::{AtomicPtr, Ordering::AcqRel},
-};
+use crate::ready::Ready;
 use pyo3::{exceptions, ffi, prelude::*, types::PyBytes, types::PyString};
 
 /// Bytes or text that was read ahead, taken from the front: by count, or a line at a time.
@@ -18,8 +15,7 @@ pub struct Lines {
     ending: Ending,
     /// Where the next carriage return is, if that is known: looked for once, not for each line.
     next_return: Option<isize>,
-    /// What was awaited last, for the next line if the program has let go of it.
-    ready: Py<Ready>,
+    ready: Ready,
 }
 
 /// What ends a line.
@@ -102,15 +98,11 @@ impl Lines {
     }
 
     /// Takes a line that is whole, as what is awaited for it.
-    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<Ready>>> {
+    #[inline]
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(end) = self.end_of_line(py) else { return Ok(None) };
         let line = self.take_to(py, end)?;
-        // SAFETY: a live object.
-        if unsafe { ffi::Py_REFCNT(self.ready.as_ptr()) } != 1 {
-            self.ready = Ready::new(py)?;
-        }
-        self.ready.get().put(py, line);
-        Ok(Some(self.ready.clone_ref(py)))
+        self.ready.with(py, line).map(Some)
     }
 
     fn set(&mut self, data: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -225,58 +217,8 @@ impl LineIterator {
 
     fn __anext__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.lines.try_borrow_mut(py)?.next(py)? {
-            Some(ready) => Ok(ready.into_any()),
+            Some(ready) => Ok(ready),
             None => self.more.call0(py),
         }
-    }
-}
-
-/// What gives its line when it is awaited, at once: a `bytes`, a `str`, or null.
-#[pyclass(module = "nowait._nowait", frozen)]
-pub struct Ready(AtomicPtr<ffi::PyObject>);
-
-impl Ready {
-    fn new(py: Python<'_>) -> PyResult<Py<Ready>> {
-        Py::new(py, Ready(AtomicPtr::default()))
-    }
-
-    fn put(&self, py: Python<'_>, line: Py<PyAny>) {
-        let old = self.0.swap(line.into_ptr(), AcqRel);
-        // SAFETY: a reference that was put here, or null; the swap has made it ours.
-        drop(unsafe { Bound::from_owned_ptr_or_opt(py, old) });
-    }
-
-    fn take<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let line = self.0.swap(ptr::null_mut(), AcqRel);
-        // SAFETY: as above.
-        unsafe { Bound::from_owned_ptr_or_opt(py, line) }
-    }
-}
-
-impl Drop for Ready {
-    fn drop(&mut self) {
-        Python::attach(|py| drop(self.take(py)));
-    }
-}
-
-#[pymethods]
-impl Ready {
-    fn __await__(slf: Py<Ready>) -> Py<Ready> {
-        slf
-    }
-
-    fn __iter__(slf: Py<Ready>) -> Py<Ready> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let Some(line) = self.take(py) else {
-            return Err(exceptions::PyRuntimeError::new_err("the line was awaited already"));
-        };
-        // SAFETY: both are live objects. The line is no tuple and no exception, which would be
-        // taken for the arguments. NULL with this exception set is what an iterator that has
-        // returned a value returns.
-        unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, line.as_ptr()) };
-        Ok(None)
     }
 }

@@ -1,0 +1,141 @@
+//! What is awaited for a line that is there: an object that ends the `await` at once.
+//!
+//! It is a type of C's, because what it does is done for each line: a method of a class would take
+//! as long as all the rest. CPython 3.11 asks `am_send`, which spares the exception that an
+//! iterator ends with; later ones ask the iterator.
+
+use core::{
+    ffi::{c_int, c_uint, c_void},
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering::AcqRel},
+};
+use pyo3::{ffi, prelude::*, sync::PyOnceLock};
+
+/// The memory of one.
+#[repr(C)]
+struct Object {
+    head: ffi::PyObject,
+    /// A `bytes`, a `str`, or null: none yet, or it was awaited.
+    line: AtomicPtr<ffi::PyObject>,
+}
+
+/// An object that gives its line when it is awaited, the next one as soon as the program has let go
+/// of it.
+pub(crate) struct Ready(Py<PyAny>);
+
+impl Ready {
+    /// Makes one without a line.
+    pub(crate) fn new(py: Python<'_>) -> PyResult<Ready> {
+        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let class = CLASS.get_or_try_init(py, || make_class(py))?;
+        // SAFETY: a type, made for objects of this size. They begin as zeroes: with a null pointer.
+        // What is returned is a new reference, or NULL with an exception set.
+        let object = unsafe {
+            let object = ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0);
+            Bound::from_owned_ptr_or_err(py, object)
+        };
+        Ok(Ready(object?.unbind()))
+    }
+
+    /// Returns what is to be awaited for `line`, a `bytes` or a `str`.
+    pub(crate) fn with(&mut self, py: Python<'_>, line: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        // SAFETY: a live object.
+        if unsafe { ffi::Py_REFCNT(self.0.as_ptr()) } != 1 {
+            *self = Ready::new(py)?;
+        }
+        // SAFETY: only `new` makes these objects, with this memory.
+        let object = unsafe { &*self.0.as_ptr().cast::<Object>() };
+        let old = object.line.swap(line.into_ptr(), AcqRel);
+        // SAFETY: a reference that the object held, or null.
+        drop(unsafe { Bound::from_owned_ptr_or_opt(py, old) });
+        Ok(self.0.clone_ref(py))
+    }
+}
+
+fn make_class(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let slot = |slot: c_int, function: *mut c_void| ffi::PyType_Slot { slot, pfunc: function };
+    let mut slots = [
+        slot(ffi::Py_am_await, itself as *mut c_void),
+        slot(ffi::Py_am_send, send as *mut c_void),
+        slot(ffi::Py_tp_iter, itself as *mut c_void),
+        slot(ffi::Py_tp_iternext, next as *mut c_void),
+        slot(ffi::Py_tp_dealloc, dealloc as *mut c_void),
+        slot(0, ptr::null_mut()),
+    ];
+    let mut spec = ffi::PyType_Spec {
+        name: c"nowait._nowait.Ready".as_ptr(),
+        basicsize: size_of::<Object>() as c_int,
+        itemsize: 0,
+        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as c_uint,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: the slots end with a zero, and each function is of its slot's type; the name lives as
+    // long as the program. What is returned is a new reference, or NULL with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec)) }
+        .map(Bound::unbind)
+}
+
+/// Takes the line out of an object: a reference of the caller's, or null with an exception set.
+///
+/// # Safety
+/// It is one that [`Ready::new`] has made, and the caller holds the interpreter.
+unsafe fn take(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: see above.
+    let line = unsafe { &*object.cast::<Object>() }.line.swap(ptr::null_mut(), AcqRel);
+    if line.is_null() {
+        let text = c"the line was awaited already";
+        // SAFETY: the caller holds the interpreter.
+        unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
+    }
+    line
+}
+
+/// `am_await` and `tp_iter`.
+unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: CPython gives a live object of this type.
+    unsafe { ffi::Py_INCREF(object) };
+    object
+}
+
+/// `am_send`.
+unsafe extern "C" fn send(
+    object: *mut ffi::PyObject,
+    _value: *mut ffi::PyObject,
+    result: *mut *mut ffi::PyObject,
+) -> ffi::PySendResult {
+    // SAFETY: CPython gives a live object of this type, and a place for the result, whose reference
+    // it takes over.
+    unsafe { *result = take(object) };
+    // SAFETY: as above.
+    match unsafe { *result }.is_null() {
+        true => ffi::PySendResult::PYGEN_ERROR,
+        false => ffi::PySendResult::PYGEN_RETURN,
+    }
+}
+
+/// `tp_iternext`: the line is the value of a `StopIteration`.
+unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: CPython gives a live object of this type. The line is no tuple and no exception,
+    // which would be taken for the arguments; its reference is given up.
+    unsafe {
+        let line = take(object);
+        if !line.is_null() {
+            ffi::PyErr_SetObject(ffi::PyExc_StopIteration, line);
+            ffi::Py_DECREF(line);
+        }
+    }
+    ptr::null_mut()
+}
+
+/// `tp_dealloc`.
+unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
+    // SAFETY: CPython gives an object of this type that nothing refers to. It holds a reference to
+    // its line and, as every object of a type made at run time, to its type.
+    unsafe {
+        let class = ffi::Py_TYPE(object);
+        let line = (*object.cast::<Object>()).line.swap(ptr::null_mut(), AcqRel);
+        ffi::Py_XDECREF(line);
+        ffi::PyObject_Free(object.cast());
+        ffi::Py_DECREF(class.cast());
+    }
+}
