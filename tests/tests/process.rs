@@ -51,6 +51,17 @@ for_each_subject!(
     },
     [libaio, preload]
 );
+// The C library asks the program for the name: it is exported (-E).
+for_each_subject!(
+    handlers_of_fork_stay_while_the_process_exits,
+    |subject: Subject| {
+        let scratch = Scratch::new("forks");
+        let Some(program) = compiled(&scratch, "forks", &["-Wl,-E"]) else { return };
+        let program = subject.disturb(None).launch(program).arg(scratch.file("file"));
+        subject.assert_served(&program.succeed());
+    },
+    [libaio, preload]
+);
 // libaio.so.1 alone does not see that the process ends; docs/limits.md says so.
 for_each_subject!(
     becoming_a_daemon_loses_nothing,

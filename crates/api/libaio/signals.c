@@ -43,12 +43,17 @@ static pid_t process(void) { return (pid_t)raw(SYS_getpid, (long[6]){ 0 }); }
 
 static void forked(void) { nowait_owner = process(); }
 
+/* What pthread_atfork calls. Without a library: exit removes the handlers of libraries, and where
+ * there are more than one, a fork of another thread that runs them right then aborts. */
+extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void),
+			     void *library);
+
 static void await_abort(void);
 
 __attribute__((constructor)) static void begin(void)
 {
 	if (!nowait_owner)
-		pthread_atfork(NULL, NULL, forked);
+		__register_atfork(NULL, NULL, forked, NULL);
 	nowait_owner = process();
 	await_abort();
 }

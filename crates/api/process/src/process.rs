@@ -71,6 +71,8 @@ const PLAIN_CALLS_ARE_SEEN: bool = cfg!(target_env = "gnu");
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context goes away: what a thread remembered may be wrong.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
+/// The handlers of fork(2) are registered; a child has its parent's.
+static FORKS_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
 /// This process was forked from one that had an engine, and may use its files with it.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -87,10 +89,10 @@ impl Process {
         if let Some(process) = Process::existing() {
             return process;
         }
+        watch_forks();
         let new = Box::into_raw(Box::new(Process::new()));
         match CURRENT.compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => {
-                nowait_sys::thread::at_fork(settle_files, forget_parent);
                 // SAFETY: it was just made and is never freed: threads may use it to the end.
                 let process = unsafe { &*new };
                 process.complain();
@@ -423,6 +425,15 @@ pub fn watches_closes() {
     CLOSES_ARE_WATCHED.store(true, Relaxed);
     if PLAIN_CALLS_ARE_SEEN && options_at_load().user_cache {
         plain_changes::begin();
+    }
+}
+
+/// Has forks watched from now on. Two threads that begin at a time may do it twice, which does no
+/// harm; a thread that waited for the other one would wait for ever in a child.
+fn watch_forks() {
+    if !FORKS_ARE_WATCHED.load(Acquire) {
+        nowait_sys::thread::at_fork(settle_files, forget_parent);
+        FORKS_ARE_WATCHED.store(true, Release);
     }
 }
 

@@ -159,11 +159,32 @@ pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
 }
 
 /// Runs `before` before every fork(2) from now on, on the thread that forks, and `child` in every
-/// child. Source: pthread_atfork(3).
+/// child, also while the process ends: the calling library must never be unmapped.
+/// Source: pthread_atfork(3).
 pub fn at_fork(before: extern "C" fn(), child: extern "C" fn()) {
     let (before, child) = (Some(as_unsafe(before)), Some(as_unsafe(child)));
     // SAFETY: the handlers are plain functions that live as long as the library.
-    let _ = unsafe { libc::pthread_atfork(before, None, child) };
+    let _ = unsafe { register_at_fork(before, None, child) };
+}
+
+type AtFork = Option<unsafe extern "C" fn()>;
+
+/// As pthread_atfork(3), but for no library: exit(3) removes a library's handlers, and where they
+/// are more than one, a fork of another thread that runs them right then aborts the process
+/// ("Fatal glibc error: array index 0 not less than array length 0"; glibc since 2.36).
+#[cfg(target_env = "gnu")]
+unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
+    unsafe extern "C" {
+        fn __register_atfork(_: AtFork, _: AtFork, _: AtFork, library: *const u8) -> i32;
+    }
+    // SAFETY: handlers as the caller says; null names no library.
+    unsafe { __register_atfork(before, parent, child, core::ptr::null()) }
+}
+
+#[cfg(not(target_env = "gnu"))]
+unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
+    // SAFETY: handlers as the caller says.
+    unsafe { libc::pthread_atfork(before, parent, child) }
 }
 
 fn as_unsafe(f: extern "C" fn()) -> unsafe extern "C" fn() {
