@@ -4,9 +4,9 @@
 //! it may take, and the function that does it.
 //!
 //! ```text
-//!   main lane   fmt ── tidy ── dist (links on one processor) ── test (waits for disks) ── examples
-//!               ── python
+//!   main lane   fmt ── tidy ── dist (links on one processor) ── test (waits for disks)
 //!   beside it   loom ── simulated ── miri ── clippy ── doc ── random (waits for disks too)
+//!               ── examples ── python
 //!   then        skips
 //! ```
 //!
@@ -58,6 +58,8 @@ enum End {
 struct Context {
     /// Run the short form: fewer interleavings, smaller files.
     quick: bool,
+    /// One of all jobs: what the tests are made of is built, or will be.
+    is_one_of_all: bool,
     minutes_max: u32,
     log: Log,
 }
@@ -75,14 +77,14 @@ const JOBS: &[Job] = &[
     Job { name: "tidy", lane: Lane::Main, minutes_max: 2, run: tidy_job },
     Job { name: "dist", lane: Lane::Main, minutes_max: 20, run: dist_job },
     Job { name: "test", lane: Lane::Main, minutes_max: 40, run: test },
-    Job { name: "examples", lane: Lane::Main, minutes_max: 10, run: examples_job },
-    Job { name: "python", lane: Lane::Main, minutes_max: 10, run: python_job },
     Job { name: "loom", lane: Lane::Beside, minutes_max: 40, run: loom },
     Job { name: "simulated", lane: Lane::Beside, minutes_max: 40, run: simulated },
     Job { name: "miri", lane: Lane::Beside, minutes_max: 40, run: miri },
     Job { name: "clippy", lane: Lane::Beside, minutes_max: 40, run: clippy },
     Job { name: "doc", lane: Lane::Beside, minutes_max: 40, run: doc },
     Job { name: "random", lane: Lane::Beside, minutes_max: 40, run: random },
+    Job { name: "examples", lane: Lane::Beside, minutes_max: 40, run: examples_job },
+    Job { name: "python", lane: Lane::Beside, minutes_max: 40, run: python_job },
     Job { name: "skips", lane: Lane::End, minutes_max: 1, run: skips_job },
     Job { name: "asan", lane: Lane::Named, minutes_max: 60, run: asan },
     Job { name: "tsan", lane: Lane::Named, minutes_max: 60, run: tsan },
@@ -105,26 +107,32 @@ pub(crate) fn run(names: &[&str]) -> Result {
     let chosen = choose(names.strip_prefix(&["--quick"]).unwrap_or(names))?;
     take_own_mounts()?;
     let rows = if chosen.is_empty() {
-        let beside = thread::spawn(|| run_lane(&lane(Lane::Beside), true, Log::later));
-        let mut rows = run_lane(&lane(Lane::Main), true, || Log::Now);
+        let beside = thread::spawn(|| run_all(Lane::Beside, Log::later));
+        let mut rows = run_all(Lane::Main, || Log::Now);
         rows.extend(beside.join().map_err(|_| "the jobs of the lane beside panicked")?);
-        rows.extend(run_lane(&lane(Lane::End), true, || Log::Now));
+        rows.extend(run_all(Lane::End, || Log::Now));
         rows
     } else {
-        run_lane(&chosen, names[0] == "--quick", || Log::Now)
+        run_jobs(&chosen, names[0] == "--quick", false, || Log::Now)
     };
     close(&rows)
 }
 
-fn lane(lane: Lane) -> Vec<&'static Job> {
+/// Runs the jobs of a lane in their quick form.
+fn run_all(lane: Lane, log: fn() -> Log) -> Vec<Row> {
+    run_jobs(&jobs_of(lane), true, true, log)
+}
+
+fn jobs_of(lane: Lane) -> Vec<&'static Job> {
     JOBS.iter().filter(|job| job.lane == lane).collect()
 }
 
 /// Runs jobs one after the other.
-fn run_lane(jobs: &[&'static Job], quick: bool, log: fn() -> Log) -> Vec<Row> {
+fn run_jobs(jobs: &[&Job], quick: bool, is_one_of_all: bool, log: fn() -> Log) -> Vec<Row> {
     let mut rows = Vec::new();
     for job in jobs {
-        let context = Context { quick, minutes_max: job.minutes_max, log: log() };
+        let log = log();
+        let context = Context { quick, is_one_of_all, minutes_max: job.minutes_max, log };
         context.log.line(&format!("\n== {}", job.name));
         let start = Instant::now();
         let (word, outcome) = judge(job, &context.log, (job.run)(&context));
@@ -190,9 +198,11 @@ fn clippy(context: &Context) -> Result<End> {
     context.plain(context.cargo(&[&args[..], &["--", "-D", "warnings"]].concat()))
 }
 
-/// Only libraries: the tool's name is that of the facade, and its files would collide.
+/// Not the programs: the tool's name is that of the facade, and its files would collide. With the
+/// examples, because then dependencies have the features with which clippy has checked them.
 fn doc(context: &Context) -> Result<End> {
-    let args = ["doc", "--workspace", "--no-deps", "--lib", "--features", examples::FEATURES];
+    let what = ["--no-deps", "--lib", "--examples", "--features", examples::FEATURES];
+    let args = [&["doc", "--workspace"], &what[..]].concat();
     let mut command = context.cargo(&args);
     command.env("RUSTDOCFLAGS", "-D warnings");
     context.plain(command)
@@ -219,13 +229,17 @@ fn random(context: &Context) -> Result<End> {
 }
 
 fn examples_job(context: &Context) -> Result<End> {
-    examples::run(|args| context.cargo(args))?;
-    tutorials::run().map(|()| End::Passed)
+    context.build(&["-p", "nowait", "--examples"])?;
+    let line = |line: &str| context.log.line(line);
+    examples::run(line)?;
+    tutorials::run(line).map(|()| End::Passed)
 }
 
 /// The tests of the Python package, in an environment of their own.
 fn python_job(context: &Context) -> Result<End> {
-    let mut command = python::tests(|args| context.cargo(args))?;
+    context.build(&["-p", "nowait-python"])?;
+    context.build(&["-p", "nowait-tests", "--bin", "seccomp-run"])?;
+    let mut command = python::tests(|line| context.log.line(line))?;
     if !context.quick {
         command.env("NOWAIT_FULL", "1");
     }
@@ -238,13 +252,12 @@ fn skips_job(_: &Context) -> Result<End> {
 
 fn loom(context: &Context) -> Result<End> {
     let packages = ["-p", "nowait-retry", "-p", "nowait-block", "-p", "nowait-cache"];
-    let args = [&["test"], &packages[..], &["--release", "--lib", "loom_"]].concat();
+    let args = [&["test"], &packages[..], &["--lib", "loom_"]].concat();
     let mut command = context.cargo(&args);
     command
+        .args(["--config", "xtask/loom.toml"])
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", own_target("loom"))
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("LOOM_MAX_PREEMPTIONS", if context.quick { "2" } else { "3" });
     context.tests(command)
 }
@@ -454,6 +467,14 @@ impl Context {
         self.limited("rustup", &["run", "nightly", "cargo"], args)
     }
 
+    /// Builds a part of the workspace; with all jobs, all of it, as the tests have built it: alone
+    /// a part has other features, and its dependencies would be built once more.
+    fn build(&self, part: &[&str]) -> Result {
+        let part = if self.is_one_of_all { &["--workspace", "--all-targets"] } else { part };
+        let args = [&["build", "--features", examples::FEATURES], part].concat();
+        self.plain(self.cargo(&args)).map(drop)
+    }
+
     /// Runs a command that has no tests to count.
     fn plain(&self, command: Command) -> Result<End> {
         process::stream(command, |line| self.log.line(line))?;
@@ -585,10 +606,10 @@ mod tests {
     fn the_quick_check_has_the_quick_jobs_and_names_choose_others() {
         let names = |jobs: Vec<&Job>| jobs.iter().map(|job| job.name).collect::<Vec<_>>();
         assert_eq!(
-            names(lane(Lane::Beside)),
-            ["loom", "simulated", "miri", "clippy", "doc", "random"]
+            names(jobs_of(Lane::Beside)),
+            ["loom", "simulated", "miri", "clippy", "doc", "random", "examples", "python"]
         );
-        assert!(!names(lane(Lane::Main)).contains(&"asan"));
+        assert!(!names(jobs_of(Lane::Main)).contains(&"asan"));
         assert_eq!(names(choose(&["tsan", "fmt"]).unwrap()), ["tsan", "fmt"]);
         assert!(choose(&["nothing"]).is_err());
     }

@@ -3,7 +3,6 @@
 use std::env;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use crate::process::{self, Result};
 
@@ -13,31 +12,29 @@ const FILE_BYTES: usize = (9 << 20) + 123;
 /// What some of them need; the same for all, so that the library is built once.
 pub(crate) const FEATURES: &str = "nowait/futures-io,nowait/tokio";
 
-/// Runs each example with the command `cargo`, checks what it said and did.
+/// Runs each example, which is built, and checks what it said and did; `line` gets what it says.
 ///
 /// # Errors
 /// An example failed, or did something else.
-pub(crate) fn run(cargo: impl Fn(&[&str]) -> Command) -> Result {
+pub(crate) fn run(line: impl Fn(&str)) -> Result {
     let folder = env::temp_dir().join(format!("nowait-examples-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let outcome = run_in(&folder, cargo);
+    let outcome = run_in(&folder, line);
     drop(fs::remove_dir_all(&folder));
     outcome
 }
 
-fn run_in(folder: &Path, cargo: impl Fn(&[&str]) -> Command) -> Result {
+fn run_in(folder: &Path, line: impl Fn(&str)) -> Result {
     let [from, to] = ["from", "to"].map(|name| folder.join(name).display().to_string());
     let bytes: Vec<u8> = (0..FILE_BYTES).map(|n| (n / 512 % 251) as u8).collect();
     let lines = bytes.split(|byte| *byte == b'\n').count() - 1;
     fs::write(&from, &bytes).map_err(|error| format!("{from}: {error}"))?;
     let example = |name: &str, args: &[&str], said: &str| -> Result {
-        let mut words = vec!["run", "-q", "-p", "nowait", "--features", FEATURES];
-        words.extend(["--example", name, "--"]);
-        words.extend(args);
+        let program = process::target().join("debug/examples").join(name);
         let mut found = false;
-        process::stream(cargo(&words), |line| {
-            println!("{name}: {line}");
-            found |= line.contains(said);
+        process::stream(process::command(&program.display().to_string(), args), |text| {
+            line(&format!("{name}: {text}"));
+            found |= text.contains(said);
         })?;
         if found { Ok(()) } else { Err(format!("example {name} did not say `{said}`")) }
     };

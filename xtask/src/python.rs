@@ -16,18 +16,16 @@ use crate::process::{self, Result};
 /// The name that CPython gives to a module for all its versions from the one it was built for.
 const MODULE: &str = "_nowait.abi3.so";
 
-/// Builds the package and returns the command that tests it.
+/// Puts the package together, whose extension module is built, and returns the command that tests
+/// it; `line` gets what the environment's making says.
 ///
 /// # Errors
-/// The build failed, or the environment could not be made.
-pub(crate) fn tests(cargo: impl Fn(&[&str]) -> Command) -> Result<Command> {
-    let print = |line: &str| println!("{line}");
-    process::stream(cargo(&["build", "-p", "nowait-python"]), print)?;
-    process::stream(cargo(&["build", "-p", "nowait-tests", "--bin", "seccomp-run"]), print)?;
+/// The environment could not be made.
+pub(crate) fn tests(line: impl Fn(&str)) -> Result<Command> {
     let built = process::target().join("debug");
     let package = assemble(&built)?;
-    let python = environment("test")?;
-    let aiofiles = sources(&python, "aiofiles", "25.1.0")?;
+    let python = environment("test", &line)?;
+    let aiofiles = sources(&python, "aiofiles", "25.1.0", &line)?;
     let tests = ["-m", "pytest", "--durations=5"];
     let mut command = process::command(&python.display().to_string(), &tests);
     command
@@ -69,7 +67,7 @@ fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// Makes a virtual environment with what its list of requirements names, unless it is there;
 /// returns its interpreter. `NOWAIT_PYTHON` is the one it is made with.
-fn environment(name: &str) -> Result<PathBuf> {
+fn environment(name: &str, line: impl Fn(&str)) -> Result<PathBuf> {
     let list = process::root().join(format!("python/requirements-{name}.txt"));
     let wanted =
         fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
@@ -83,16 +81,15 @@ fn environment(name: &str) -> Result<PathBuf> {
     }
     drop(fs::remove_dir_all(&folder));
     let (place, list) = (folder.display().to_string(), list.display().to_string());
-    let print = |line: &str| println!("{line}");
-    process::stream(process::command(&base, &["-m", "venv", &place]), print)?;
+    process::stream(process::command(&base, &["-m", "venv", &place]), &line)?;
     let install = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", &list];
-    process::stream(process::command(&python.display().to_string(), &install), print)?;
+    process::stream(process::command(&python.display().to_string(), &install), line)?;
     fs::write(&stamp, made_of).map_err(|error| format!("{}: {error}", stamp.display()))?;
     Ok(python)
 }
 
 /// Fetches the sources of a package of Python, unless they are there; returns their folder.
-fn sources(python: &Path, name: &str, version: &str) -> Result<PathBuf> {
+fn sources(python: &Path, name: &str, version: &str, line: impl Fn(&str)) -> Result<PathBuf> {
     let folders = process::target().join("python/sources");
     let folder = folders.join(format!("{name}-{version}"));
     if folder.is_dir() {
@@ -101,10 +98,9 @@ fn sources(python: &Path, name: &str, version: &str) -> Result<PathBuf> {
     let (to, package) = (folders.display().to_string(), format!("{name}=={version}"));
     let pip = ["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"];
     let fetch = [&pip[..], &["--no-binary", name, "--dest", &to, &package]].concat();
-    let print = |line: &str| println!("{line}");
-    process::stream(process::command(&python.display().to_string(), &fetch), print)?;
+    process::stream(process::command(&python.display().to_string(), &fetch), &line)?;
     let archive = format!("{to}/{name}-{version}.tar.gz");
-    process::stream(process::command("tar", &["-xzf", &archive, "-C", &to]), print)?;
+    process::stream(process::command("tar", &["-xzf", &archive, "-C", &to]), line)?;
     Ok(folder)
 }
 
@@ -116,7 +112,7 @@ fn sources(python: &Path, name: &str, version: &str) -> Result<PathBuf> {
 /// A build failed, or a wheel does not work.
 pub(crate) fn wheels() -> Result {
     let print = |line: &str| println!("{line}");
-    let tools = environment("wheel")?;
+    let tools = environment("wheel", print)?;
     let wheels = process::root().join("dist/wheels");
     drop(fs::remove_dir_all(&wheels));
     let out = wheels.display().to_string();

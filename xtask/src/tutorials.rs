@@ -15,11 +15,11 @@ const MINUTES_MAX: &str = "5m";
 /// A page that fails leaves no server behind.
 const CLEANUP: &str = "trap 'jobs -p | xargs -r kill' EXIT";
 
-/// Runs all of them.
+/// Runs all of them; `line` gets what they say.
 ///
 /// # Errors
 /// A command of one fails.
-pub(crate) fn run() -> Result {
+pub(crate) fn run(line: impl Fn(&str)) -> Result {
     let folder = process::root().join("docs/tutorials");
     let entries = fs::read_dir(&folder).map_err(|error| describe(&folder, &error))?;
     let mut pages: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -30,14 +30,14 @@ pub(crate) fn run() -> Result {
         let fresh = Path::new("/var/tmp"); // on a disk, unlike /tmp
         let fresh = fresh.join(format!("nowait-tutorial-{}-{name}", std::process::id()));
         fs::create_dir_all(&fresh).map_err(|error| describe(&fresh, &error))?;
-        let outcome = run_in(&fresh, &name, &script(&text));
+        let outcome = run_in(&fresh, &name, &script(&text), &line);
         drop(fs::remove_dir_all(&fresh));
         outcome.map_err(|error| format!("tutorial {name}: {error}"))?;
     }
     Ok(())
 }
 
-fn run_in(folder: &Path, name: &str, script: &str) -> Result {
+fn run_in(folder: &Path, name: &str, script: &str, line: impl Fn(&str)) -> Result {
     let (root, path) = (process::root(), env::var_os("PATH").unwrap_or_default());
     let mut paths = vec![root.join("dist/bin")];
     paths.extend(env::split_paths(&path));
@@ -50,7 +50,7 @@ fn run_in(folder: &Path, name: &str, script: &str) -> Result {
         .env("NOWAIT", &root)
         .env("CARGO_NET_OFFLINE", "true")
         .env("CARGO_TARGET_DIR", process::target().join("tutorials"));
-    process::stream(command, |line| println!("{name}: {line}"))
+    process::stream(command, |text| line(&format!("{name}: {text}")))
 }
 
 /// Returns the commands of a page.
