@@ -2,14 +2,15 @@
 //!
 //! It is a type of C's, because what it does is done for each line: a method of a class would take
 //! as long as all the rest. CPython 3.11 asks `am_send`, which spares the exception that an
-//! iterator ends with; later ones ask the iterator.
+//! iterator ends with; later ones ask the iterator, and would make an exception for each line:
+//! there it is one for all.
 
 use core::{
     ffi::{c_int, c_uint, c_void},
     ptr,
     sync::atomic::{AtomicPtr, Ordering::AcqRel},
 };
-use pyo3::{ffi, prelude::*, sync::PyOnceLock};
+use pyo3::{ffi, intern, prelude::*, sync::PyOnceLock};
 
 /// The memory of one.
 #[repr(C)]
@@ -17,6 +18,8 @@ struct Object {
     head: ffi::PyObject,
     /// A `bytes`, a `str`, or null: none yet, or it was awaited.
     line: AtomicPtr<ffi::PyObject>,
+    /// The `StopIteration` of the last line, or null.
+    stop: AtomicPtr<ffi::PyObject>,
 }
 
 /// An object that gives its line when it is awaited, the next one as soon as the program has let go
@@ -28,7 +31,7 @@ impl Ready {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Ready> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let class = CLASS.get_or_try_init(py, || make_class(py))?;
-        // SAFETY: a type, made for objects of this size. They begin as zeroes: with a null pointer.
+        // SAFETY: a type, made for objects of this size. They begin as zeroes: with null pointers.
         // What is returned is a new reference, or NULL with an exception set.
         let object = unsafe {
             let object = ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0);
@@ -115,26 +118,53 @@ unsafe extern "C" fn send(
 
 /// `tp_iternext`: the line is the value of a `StopIteration`.
 unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: CPython gives a live object of this type. The line is no tuple and no exception,
-    // which would be taken for the arguments; its reference is given up.
+    // SAFETY: CPython gives a live object of this type, and holds the interpreter. References: that
+    // to the line is given up, that to the exception stays with the object, and a second one goes
+    // with its type to `PyErr_Restore`.
     unsafe {
         let line = take(object);
-        if !line.is_null() {
-            ffi::PyErr_SetObject(ffi::PyExc_StopIteration, line);
-            ffi::Py_DECREF(line);
+        if line.is_null() {
+            return ptr::null_mut();
         }
+        let kept = &(*object.cast::<Object>()).stop;
+        let stop = exception(kept.swap(ptr::null_mut(), AcqRel));
+        let name = intern!(Python::assume_attached(), "value");
+        if !stop.is_null() && ffi::PyObject_SetAttr(stop, name.as_ptr(), line) == 0 {
+            ffi::Py_INCREF(ffi::PyExc_StopIteration);
+            ffi::Py_INCREF(stop);
+            ffi::PyErr_Restore(ffi::PyExc_StopIteration, stop, ptr::null_mut());
+        }
+        ffi::Py_DECREF(line);
+        ffi::Py_XDECREF(kept.swap(stop, AcqRel));
     }
     ptr::null_mut()
 }
 
+/// Returns a `StopIteration` that nothing else refers to, or null with an exception set: `known`,
+/// which may be null, or a new one. Takes over the reference.
+///
+/// # Safety
+/// The caller holds the interpreter.
+unsafe fn exception(known: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live object or null, and a type.
+    unsafe {
+        if !known.is_null() && ffi::Py_REFCNT(known) == 1 {
+            return known;
+        }
+        ffi::Py_XDECREF(known);
+        ffi::PyObject_CallNoArgs(ffi::PyExc_StopIteration)
+    }
+}
+
 /// `tp_dealloc`.
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: CPython gives an object of this type that nothing refers to. It holds a reference to
-    // its line and, as every object of a type made at run time, to its type.
+    // SAFETY: CPython gives an object of this type that nothing refers to. It holds references to
+    // its line, its exception and, as every object of a type made at run time, to its type.
     unsafe {
         let class = ffi::Py_TYPE(object);
-        let line = (*object.cast::<Object>()).line.swap(ptr::null_mut(), AcqRel);
-        ffi::Py_XDECREF(line);
+        let memory = &*object.cast::<Object>();
+        ffi::Py_XDECREF(memory.line.swap(ptr::null_mut(), AcqRel));
+        ffi::Py_XDECREF(memory.stop.swap(ptr::null_mut(), AcqRel));
         ffi::PyObject_Free(object.cast());
         ffi::Py_DECREF(class.cast());
     }
