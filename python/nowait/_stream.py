@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # How much is read ahead: twice as much each time, as long as no seek comes between.
-AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 16 << 10, 256 << 10
+# More is no faster: it does not fit into the processor's caches with the lines made of it.
+AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 16 << 10, 64 << 10
+# For a read of more, no more memory is taken than the file has bytes.
+SURE_BYTES = 1 << 20
 # As much of a line is looked for at a time where nothing is read ahead.
 LINE_BYTES = 8 << 10
 # As much is gathered before it is written.
@@ -149,8 +152,7 @@ class Stream(RawFile):
         """Read ahead ``wanted`` bytes or more; tell whether there may be more behind them."""
         wanted = max(wanted, self._ahead_bytes)
         self._ahead_bytes = min(2 * self._ahead_bytes, AHEAD_BYTES_MAX)
-        if wanted > AHEAD_BYTES_MAX:
-            # The memory is there at once: not more of it than the file has.
+        if wanted > SURE_BYTES:
             wanted = min(wanted, max(await self.size() - self._end, AHEAD_BYTES_MAX))
         alignment, _ = self.alignment or (1, 1)
         before = self._end % alignment
