@@ -7,6 +7,8 @@ use libc::{sock_filter, sock_fprog};
 /// Offsets into `struct seccomp_data` (linux/seccomp.h).
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
+/// The lower half of the second argument.
+const SECOND_AT: u32 = 24;
 
 /// `AUDIT_ARCH_*` of linux/audit.h: ELF machine, 64-bit, little-endian.
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +28,9 @@ const AIO: &[libc::c_long] = &[
     libc::SYS_io_cancel,
 ];
 const RWF: &[libc::c_long] = &[libc::SYS_preadv2, libc::SYS_pwritev2];
+const REGISTER: &[libc::c_long] = &[libc::SYS_io_uring_register];
+/// Asks which operations io_uring knows.
+const IORING_REGISTER_PROBE: u32 = 8;
 
 #[cfg(target_arch = "x86_64")]
 const SYS_IO_PGETEVENTS: libc::c_long = 333;
@@ -36,6 +41,8 @@ const SYS_IO_PGETEVENTS: libc::c_long = 292;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Denial {
     calls: &'static [libc::c_long],
+    /// Only with this second argument.
+    second: Option<u32>,
     errno: i32,
 }
 
@@ -54,19 +61,24 @@ impl Denial {
             "ENOSYS" => libc::ENOSYS,
             other => return Err(format!("unknown errno {other}: EPERM or ENOSYS")),
         };
-        Ok(Self { calls, errno })
+        Ok(Self { calls, second: None, errno })
     }
 
     /// `docker`: its default profile forbids `io_uring`. `bare`: neither `io_uring` nor native
-    /// AIO exists, as in gVisor-like sandboxes.
+    /// AIO exists, as in gVisor-like sandboxes. `words`: `io_uring` says of no operation that it is
+    /// known, so that its rings are not asked to wait on words of memory, as before Linux 6.7.
     pub fn profile(name: &str) -> Result<Vec<Self>, String> {
         match name {
-            "docker" => Ok(vec![Self { calls: IO_URING, errno: libc::EPERM }]),
+            "docker" => Ok(vec![Self { calls: IO_URING, second: None, errno: libc::EPERM }]),
             "bare" => Ok(vec![
-                Self { calls: IO_URING, errno: libc::ENOSYS },
-                Self { calls: AIO, errno: libc::ENOSYS },
+                Self { calls: IO_URING, second: None, errno: libc::ENOSYS },
+                Self { calls: AIO, second: None, errno: libc::ENOSYS },
             ]),
-            other => Err(format!("unknown profile {other}: docker or bare")),
+            "words" => {
+                let second = Some(IORING_REGISTER_PROBE);
+                Ok(vec![Self { calls: REGISTER, second, errno: libc::EINVAL }])
+            }
+            other => Err(format!("unknown profile {other}: docker, bare or words")),
         }
     }
 }
@@ -88,7 +100,8 @@ pub fn install(denials: &[Denial]) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Another architecture's calls pass; then one comparison and one return for each call.
+/// Another architecture's calls pass; then one comparison and one return for each call, between
+/// them another comparison where only one argument is denied.
 fn compile(denials: &[Denial]) -> Vec<sock_filter> {
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -102,8 +115,17 @@ fn compile(denials: &[Denial]) -> Vec<sock_filter> {
     ];
     for denial in denials {
         for call in denial.calls {
-            filter.push(step(equal, *call as u32, 0, 1));
-            filter.push(step(answer, libc::SECCOMP_RET_ERRNO | denial.errno as u32, 0, 0));
+            let denied = step(answer, libc::SECCOMP_RET_ERRNO | denial.errno as u32, 0, 0);
+            match denial.second {
+                None => filter.extend([step(equal, *call as u32, 0, 1), denied]),
+                Some(second) => filter.extend([
+                    step(equal, *call as u32, 0, 4),
+                    step(load, SECOND_AT, 0, 0),
+                    step(equal, second, 0, 1),
+                    denied,
+                    step(load, NUMBER_AT, 0, 0),
+                ]),
+            }
         }
     }
     filter.push(step(answer, libc::SECCOMP_RET_ALLOW, 0, 0));

@@ -32,6 +32,8 @@ claims! {
     requests_outlive_the_submitting_thread = "thread-exit" with "file";
     fork_leaves_the_context_to_the_parent = "fork" with "file";
     eventfd_counts_completions = "eventfd" with "file";
+    an_idle_wait_is_one_sleep = "idle";
+    the_descriptors_of_a_thread_end_with_it = "own-table" with "file";
     poll_reports_readiness = "poll";
     cancelled_polls_still_complete = "poll-cancel";
     cancelled_reads_of_streams_complete_once = "stream-cancel";

@@ -34,6 +34,8 @@ fn main() {
         ["exec", file] => exec_right_after_submit(Path::new(file)),
         ["executed", file] => executed(Path::new(file)),
         ["eventfd", file] => eventfd_counts_completions(Path::new(file)),
+        ["idle"] => an_idle_wait_is_one_sleep(),
+        ["own-table", file] => a_table_of_descriptors_ends_with_its_thread(Path::new(file)),
         ["poll"] => poll_reports_readiness(),
         ["poll-cancel"] => cancelled_polls_still_complete(),
         ["stream-cancel"] => cancelled_reads_of_streams_complete_once(),
@@ -272,6 +274,54 @@ fn eventfd_counts_completions(path: &Path) {
     // Announced means there: no waiting allowed.
     let done = context.reap(32, 32, Some(Duration::ZERO)).unwrap();
     assert_eq!(done.len(), 32);
+}
+
+/// Waits for a poll that never fires, with nothing to look after meanwhile.
+fn an_idle_wait_is_one_sleep() {
+    const LOOKS_MAX: u64 = 10;
+    let sleeps = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|it| it.strip_prefix("voluntary_ctxt_switches:"));
+        line.expect("a count").trim().parse::<u64>().expect("a number")
+    };
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let context = Context::new(8).expect("io_setup");
+    assert_eq!(context.submit(vec![Request::poll(reader.as_fd(), libc::POLLIN)]), 1);
+    let before = sleeps();
+    let taken = context.reap(1, 1, Some(Duration::from_millis(500)));
+    assert_eq!(taken.map(|it| it.len()), Ok(0));
+    let slept = sleeps() - before;
+    assert!(slept < LOOKS_MAX, "woken {slept} times for nothing");
+}
+
+/// A thread leaves the table of its process, waits for what the engine's threads bring, and ends:
+/// what it alone had open is closed.
+fn a_table_of_descriptors_ends_with_its_thread(path: &Path) {
+    const ROUNDS: usize = 10;
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let (silent, _keeps) = std::io::pipe().unwrap();
+    let (file, context) = (open(path), Arc::new(Context::new(8).expect("io_setup")));
+    let (left, has_left) = std::sync::mpsc::channel();
+    let (taken, has_taken) = std::sync::mpsc::channel();
+    let waiter = context.clone();
+    let thread = thread::spawn(move || {
+        // SAFETY: plain numbers; only this thread's table changes.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+        left.send(()).unwrap();
+        assert_eq!(waiter.submit(vec![Request::poll(silent.as_fd(), libc::POLLIN)]), 1);
+        for _ in 0..ROUNDS {
+            assert_eq!(waiter.reap_all(1).len(), 1);
+            taken.send(()).unwrap();
+        }
+    });
+    has_left.recv().unwrap();
+    drop(writer); // in the table of the process
+    for _ in 0..ROUNDS {
+        assert_eq!(context.submit(vec![Request::fsync(file.as_fd())]), 1);
+        has_taken.recv().unwrap();
+    }
+    thread.join().unwrap();
+    assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the end of the stream");
 }
 
 /// The result of a poll is the mask; it fires at once, later, and on hang-up.

@@ -1,5 +1,5 @@
 //! Runs a program under a seccomp filter:
-//! `seccomp-run [--profile docker|bare] [--deny GROUP=ERRNO]... -- PROGRAM ARGS...`
+//! `seccomp-run [--profile docker|bare|words] [--deny GROUP=ERRNO]... -- PROGRAM ARGS...`
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};

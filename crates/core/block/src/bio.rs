@@ -1,7 +1,7 @@
 //! One request to a backend, and its completion.
 
 use crate::lane::Lane;
-use nowait_sys::{Errno, cred::Credentials, file::IoVec};
+use nowait_sys::{Errno, cred::Credentials, eventfd::EventFd, file::IoVec};
 use std::sync::Arc;
 
 /// What a bio asks for.
@@ -109,6 +109,13 @@ pub trait Descriptor: Send + Sync + core::fmt::Debug {
     /// # Errors
     /// `EMFILE` and the like: the file could not be brought into the table.
     fn number(&self) -> Result<i32, Errno>;
+}
+
+/// For threads that all have the table in which it was made.
+impl Descriptor for EventFd {
+    fn number(&self) -> Result<i32, Errno> {
+        Ok(self.raw())
+    }
 }
 
 /// One request. The segments' memory belongs to the maker of the bio and must live until its

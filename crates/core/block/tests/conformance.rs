@@ -20,17 +20,20 @@ use nowait_block::{
         trace::Trace,
     },
 };
-use nowait_sys::{Errno, inspect::O_DIRECT, uring::Issuer};
+use nowait_sys::{Errno, eventfd::EventFd, inspect::O_DIRECT, uring::Issuer};
 use std::{
     fs::{File, OpenOptions},
     io::Write,
     os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    sync::Arc,
 };
 
 conformance! {
     uring_any => on_file(ring(Issuer::Any, 64));
     uring_single => on_file(ring(Issuer::Single, 64));
     uring_of_depth_one => on_file(ring(Issuer::Any, 1));
+    uring_any_by_a_counter => on_file(ring_by_a_counter(Issuer::Any));
+    uring_single_by_a_counter => on_file(ring_by_a_counter(Issuer::Single));
     kaio => on_file(Kaio::new(64));
     kaio_of_depth_one => on_file(Kaio::new(1));
     threads => on_file(pool(8));
@@ -67,7 +70,12 @@ fn claims_hold_while_signals_interrupt_the_waits() {
 }
 
 fn ring(issuer: Issuer, depth: u32) -> Result<Uring, Errno> {
-    Uring::new(depth, issuer)
+    Uring::new(depth, issuer, None)
+}
+
+/// As on kernels before 6.7.
+fn ring_by_a_counter(issuer: Issuer) -> Result<Uring, Errno> {
+    Uring::new(64, issuer, Some(Arc::new(EventFd::new()?)))
 }
 
 fn pool(max_workers: usize) -> Result<Threads, Errno> {

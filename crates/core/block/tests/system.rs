@@ -33,7 +33,7 @@ fn usable<B>(test: &str, backend: Result<B, Errno>) -> Option<B> {
 #[test]
 fn read_of_a_silent_pipe_can_be_cancelled() {
     for issuer in [Issuer::Any, Issuer::Single] {
-        let uring = usable("read_of_a_silent_pipe_can_be_cancelled", Uring::new(8, issuer));
+        let uring = usable("read_of_a_silent_pipe_can_be_cancelled", Uring::new(8, issuer, None));
         let (Some(uring), (reader, _writer)) = (uring, pipe().unwrap()) else { return };
         let mut buffer = [0u8; 8];
         assert!(uring.queue(bio(BioOp::Read, &reader, one(&mut buffer), -1, 3)).is_ok());
@@ -49,7 +49,7 @@ fn read_of_a_silent_pipe_can_be_cancelled() {
 #[test]
 fn dropping_a_ring_ends_what_is_in_flight() {
     for issuer in [Issuer::Any, Issuer::Single] {
-        let uring = usable("dropping_a_ring_ends_what_is_in_flight", Uring::new(8, issuer));
+        let uring = usable("dropping_a_ring_ends_what_is_in_flight", Uring::new(8, issuer, None));
         let (Some(uring), (reader, _writer)) = (uring, pipe().unwrap()) else { return };
         let mut buffer = [0u8; 8];
         assert!(uring.queue(bio(BioOp::Read, &reader, one(&mut buffer), -1, 1)).is_ok());
@@ -63,7 +63,7 @@ fn dropping_a_ring_ends_what_is_in_flight() {
 fn completions_show_without_a_system_call() {
     let file = tempfile::tempfile().unwrap();
     for issuer in [Issuer::Any, Issuer::Single] {
-        let uring = usable("completions_show_without_a_system_call", Uring::new(8, issuer));
+        let uring = usable("completions_show_without_a_system_call", Uring::new(8, issuer, None));
         let Some(uring) = uring else { return };
         assert!(uring.queue(bio(BioOp::Fsync, &file, Segments::NONE, 0, 1)).is_ok());
         uring.commit();
@@ -79,7 +79,7 @@ fn completions_show_without_a_system_call() {
 
 #[test]
 fn what_others_commit_reaches_a_sleeping_issuer() {
-    let uring = usable("what_others_commit", Uring::new(8, Issuer::Single));
+    let uring = usable("what_others_commit", Uring::new(8, Issuer::Single, None));
     let (Some(uring), file) = (uring, tempfile::tempfile().unwrap()) else { return };
     for token in 0..200 {
         let mut done = Vec::new();

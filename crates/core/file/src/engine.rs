@@ -1,6 +1,7 @@
 //! The engine: backends, threads, held files and the order of requests, once a process.
 
 pub(crate) mod cleaner;
+mod counters;
 pub mod owner;
 pub(crate) mod parker;
 pub(crate) mod section;
@@ -13,7 +14,7 @@ use crate::{
     hold::{self, BothTables, Deferred, HeldFd, Holds},
     limits::Throttle,
     order::{Orders, StreamQueues},
-    parts::{Backends, Clock, Executor, Workers},
+    parts::{Backends, Clock, Counter, Executor, Workers},
     request::FileOperation,
     route::{
         Place, Plug, Route,
@@ -141,7 +142,10 @@ impl Engine {
             config,
         });
         let started = match executor {
-            Executor::Threads => engine.start_threads(remote.raw())?,
+            Executor::Threads => {
+                let counter = engine.new_counter()?;
+                engine.start_threads(remote.raw(), counter)?
+            }
             Executor::Owner => {
                 engine.start_workers(None)?;
                 engine.start_owned()
@@ -160,10 +164,18 @@ impl Engine {
     }
 
     /// Starts the workers, and on the first of them the driver. The outer error: there are none.
-    fn start_threads(self: &Arc<Self>, remote: i32) -> Result<Result<(), Errno>, Errno> {
+    fn start_threads(
+        self: &Arc<Self>,
+        remote: i32,
+        counter: Option<Arc<BothTables>>,
+    ) -> Result<Result<(), Errno>, Errno> {
+        if let (Some(driver), Some(counter)) = (&self.driver, &counter) {
+            counter.here().into_iter().for_each(|number| driver.note_counter(number));
+        }
         let (ready, started) = mpsc::channel();
         let first = self.clone();
-        self.start_workers(Some(Box::new(move || first.first_thread(remote, &ready))))?;
+        let work = move || first.first_thread(remote, counter, &ready);
+        self.start_workers(Some(Box::new(work)))?;
         // The hook ends by sending, or drops the sender.
         Ok(started.recv().unwrap_or(Err(Errno::AGAIN)))
     }
@@ -186,28 +198,36 @@ impl Engine {
 
     /// Runs on the first worker: makes the engine's descriptor table and starts the driver,
     /// which shares it.
-    fn first_thread(self: Arc<Self>, number: i32, ready: &mpsc::Sender<Result<(), Errno>>) {
+    fn first_thread(
+        self: Arc<Self>,
+        number: i32,
+        counter: Option<Arc<BothTables>>,
+        ready: &mpsc::Sender<Result<(), Errno>>,
+    ) {
         if fdtable::make_private(number).is_err() {
             self.holds.share_table();
         }
         hold::enter_engine_table();
         self.knows_rights.store(Credentials::current().is_ok(), Relaxed);
         match self.driver.is_some() {
-            true => driver::spawn(self, ready.clone()),
+            true => driver::spawn(self, counter, ready.clone()),
             false => drop(ready.send(Ok(()))),
         }
     }
 
     /// Makes the driver's queue, on the driver's thread.
-    pub(crate) fn new_driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
-        self.backends.driver_queue()
+    pub(crate) fn new_driver_queue(
+        &self,
+        counter: Option<Arc<BothTables>>,
+    ) -> Result<Arc<dyn BlockBackend>, Errno> {
+        self.backends.driver_queue(counter.map(|it| it as Counter))
     }
 
     /// Makes a queue for a context, if there may be another.
     pub(crate) fn own_queue(&self) -> Option<Arc<dyn BlockBackend>> {
         self.driver.as_ref()?;
         if self.own_queues.fetch_add(1, Relaxed) < OWN_QUEUES_MAX
-            && let Ok(queue) = self.backends.own_queue()
+            && let Ok(queue) = self.new_own_queue()
         {
             return Some(queue);
         }
@@ -265,6 +285,7 @@ impl Engine {
     /// Returns the descriptors the engine has in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut ours = vec![self.holds.local_fd()];
+        ours.extend(self.driver.as_ref().and_then(Driver::counter));
         self.cached_files.all().iter().for_each(|file| ours.extend(file.descriptors()));
         ours
     }
@@ -436,33 +457,44 @@ impl Engine {
         self.cache.get()
     }
 
-    /// Holds a file of our own in the engine's table.
+    /// Holds a file of our own in the engine's table; waits a second at most for room on the way.
     pub(crate) fn hold_for_good(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
         const MOMENTS: usize = 100;
-        self.with_room(MOMENTS, || self.holds.hold_afresh(number))
+        self.with_room_in(MOMENTS, || self.holds.hold_afresh(number))
     }
 
-    /// Has `hold` send a file to the engine's threads. There is room for some hundred on the way:
-    /// with more, the driver or a worker takes them in, for which it waits so many moments, of ten
-    /// milliseconds at most.
+    /// Has `hold` send the file of a request to the engine's threads. There is room for some
+    /// hundred on the way: with more, the driver or a worker takes them in, for which it waits a
+    /// tenth of a second at most.
     ///
     /// # Errors
     /// Those of [`Holds::hold`].
-    pub(crate) fn with_room<T>(
+    pub(crate) fn with_room<T>(&self, hold: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+        const MOMENTS: usize = 10;
+        self.with_room_in(MOMENTS, hold)
+    }
+
+    /// The same, for so many moments of ten milliseconds at most.
+    fn with_room_in<T>(
         &self,
         moments: usize,
         mut hold: impl FnMut() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         for _ in 0..moments {
             match hold() {
-                Err(Errno::AGAIN) => self.holds.wait_for_room(|| match &self.driver {
-                    Some(driver) => driver.wake(),
-                    None => self.workers().wake(),
-                }),
+                Err(Errno::AGAIN) => self.await_receiver(),
                 held => return held,
             }
         }
         hold()
+    }
+
+    /// Waits for a moment until the engine's threads have taken in files in flight.
+    fn await_receiver(&self) {
+        self.holds.wait_for_room(|| match &self.driver {
+            Some(driver) => driver.wake(),
+            None => self.workers().wake(),
+        });
     }
 
     /// Brings a descriptor of the application's table into the engine's, too.

@@ -8,6 +8,7 @@ use nowait_block::{
         threads::{Threads, ThreadsConfig},
         uring::Uring,
     },
+    bio::Descriptor,
     stacked::delay::VirtualClock,
 };
 use nowait_sys::{
@@ -82,11 +83,17 @@ impl Parts {
     /// Is the machine with this backend, which must be usable; `Auto` is threads only.
     pub fn of_machine(choice: BackendChoice, reason: String) -> Parts {
         let backends: Box<dyn Backends> = match choice {
-            BackendChoice::Uring => Box::new(Rings),
+            BackendChoice::Uring => Box::new(Rings { by_counter: !Uring::waits_on_words() }),
             BackendChoice::Kaio => Box::new(NativeAio),
             BackendChoice::Auto | BackendChoice::Threads => Box::new(ThreadsOnly),
         };
         Parts::of_backends(backends, reason)
+    }
+
+    /// Is the machine with io_uring as it is before Linux 6.7, also on a newer kernel: a ring
+    /// cannot wait on a word of memory, and waits on an event counter.
+    pub fn with_event_counters(reason: String) -> Parts {
+        Parts::of_backends(Box::new(Rings { by_counter: true }), reason)
     }
 
     /// Is these backends with the machine's clock, and threads.
@@ -94,6 +101,9 @@ impl Parts {
         Parts { backends, reason, clock: Clock::Machine, executor: Executor::Threads }
     }
 }
+
+/// An event counter of the engine.
+pub type Counter = Arc<dyn Descriptor>;
 
 /// Makes the backends of an engine.
 pub trait Backends: Send + Sync {
@@ -104,17 +114,24 @@ pub trait Backends: Send + Sync {
     /// all bios.
     fn limits(&self) -> Option<Limits>;
 
+    /// Tells whether a thread that waits in a queue is roused by an event counter, which each queue
+    /// then gets.
+    fn need_counters(&self) -> bool {
+        false
+    }
+
     /// Makes the driver's queue; on the driver's thread, the only one that commits and reaps.
+    /// `counter` has a number in the descriptor tables of all threads, if counters are needed.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptor, no memory.
-    fn driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno>;
+    fn driver_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno>;
 
     /// Makes a context's own queue; on a thread of the application, any of which may commit.
     ///
     /// # Errors
     /// Those of [`Backends::driver_queue`].
-    fn own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno>;
+    fn own_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno>;
 
     /// Makes what carries bios that can only be carried by a blocking call.
     ///
@@ -151,7 +168,10 @@ impl Workers for Threads {
 }
 
 /// The machine's io_uring.
-struct Rings;
+struct Rings {
+    /// Its rings cannot wait on a word of memory.
+    by_counter: bool,
+}
 
 impl Backends for Rings {
     fn name(&self) -> &'static str {
@@ -162,12 +182,16 @@ impl Backends for Rings {
         Some(Uring::limits_of(DEPTH as usize))
     }
 
-    fn driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Ok(Arc::new(Uring::new(DEPTH, Issuer::Single)?))
+    fn need_counters(&self) -> bool {
+        self.by_counter
     }
 
-    fn own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Ok(Arc::new(Uring::new(DEPTH, Issuer::Any)?))
+    fn driver_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Ok(Arc::new(Uring::new(DEPTH, Issuer::Single, counter)?))
+    }
+
+    fn own_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Ok(Arc::new(Uring::new(DEPTH, Issuer::Any, counter)?))
     }
 }
 
@@ -183,11 +207,11 @@ impl Backends for NativeAio {
         Some(Kaio::limits_of(DEPTH as usize))
     }
 
-    fn driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
-        self.own_queue()
+    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Ok(Arc::new(Kaio::new(DEPTH)?))
     }
 
-    fn own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
         Ok(Arc::new(Kaio::new(DEPTH)?))
     }
 }
@@ -204,11 +228,11 @@ impl Backends for ThreadsOnly {
         None
     }
 
-    fn driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
         Err(Errno::NOSYS)
     }
 
-    fn own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
         Err(Errno::NOSYS)
     }
 }
@@ -221,7 +245,7 @@ mod tests {
     fn queues_of_the_machine_are_what_was_said_of_them() {
         for choice in [BackendChoice::Uring, BackendChoice::Kaio] {
             let Parts { backends, .. } = Parts::of_machine(choice, String::new());
-            for queue in [backends.driver_queue(), backends.own_queue()] {
+            for queue in [backends.driver_queue(None), backends.own_queue(None)] {
                 let Ok(queue) = queue else {
                     println!("skipped: {choice:?} is not usable here");
                     continue;

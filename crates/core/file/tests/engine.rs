@@ -282,11 +282,18 @@ fn engines_that_end_close_no_other_descriptors() {
         files.iter().map(stat).collect()
     };
     let before = inodes();
+    let on = |backend| {
+        let config = Config { backend, ..Config::default() };
+        Engine::on_machine(config, "test".to_owned())
+    };
+    let starts: [&dyn Fn() -> Result<Arc<Engine>, Errno>; 3] =
+        [&|| on(BackendChoice::Kaio), &|| on(BackendChoice::Uring), &common::with_event_counters];
     for _ in 0..60 {
-        let config = Config { backend: BackendChoice::Kaio, ..Config::default() };
-        let uring = Config { backend: BackendChoice::Uring, ..Config::default() };
-        for config in [config, uring] {
-            let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else { continue };
+        for start in starts {
+            let Ok(engine) = start() else { continue };
+            let context = Context::new(&engine, 0, 1).unwrap();
+            context.destroy().unwrap();
+            drop(context);
             engine.shutdown();
             assert_eq!(inodes(), before);
         }

@@ -15,7 +15,7 @@ use nowait_block::{
     backends::threads::{Carry, Threads, ThreadsConfig},
 };
 use nowait_export::{Cache, Chores, Disk, Image, ImageOptions, Mailbox, Medium};
-use nowait_file::parts::{Backends, Parts, Workers};
+use nowait_file::parts::{Backends, Counter, Parts, Workers};
 use nowait_serve::nbd::{Limits, Security, Session};
 use nowait_sim::{Config, Cut, Faults, Lies, Oracle, Prng, SimDevice};
 use nowait_sys::{
@@ -43,11 +43,11 @@ impl Backends for OnDevice {
         None
     }
 
-    fn driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
         Err(Errno::NOSYS)
     }
 
-    fn own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
         Err(Errno::NOSYS)
     }
 

@@ -20,6 +20,14 @@ pub fn give_up_with_threads() {
     with_machine(|world| world.gives_up = true);
 }
 
+/// Has rings wait on no words of memory, as before Linux 6.7.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn wait_on_no_words() {
+    with_machine(|world| world.waits_on_words = false);
+}
+
 /// Has each call that zeroes a range take so long at least, as on a device that must write zeroes.
 ///
 /// # Panics

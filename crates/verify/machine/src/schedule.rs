@@ -145,6 +145,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     /// Rings give up what waits in them for a thread that ends.
     pub(crate) gives_up: bool,
+    /// Rings can wait on words of memory.
+    pub(crate) waits_on_words: bool,
     /// How long zeroing takes at least, in nanoseconds.
     pub(crate) zeroing_ns: u64,
     pub(crate) steps: Steps,
@@ -511,6 +513,7 @@ impl Machine {
             kernel: Kernel::default(),
             faults: Faults::none(),
             gives_up: false,
+            waits_on_words: true,
             zeroing_ns: 0,
             steps,
             threads: Vec::new(),

@@ -14,6 +14,5 @@ pub mod mem;
 pub mod null;
 pub mod threads;
 pub mod uring;
-mod uring_counter;
 mod uring_entry;
 mod uring_requests;

@@ -8,25 +8,28 @@
 //! kernel reads the submission queue under its own lock, so any number of threads may enter.
 
 use super::{
-    uring_counter::Counter,
     uring_entry as entry,
     uring_requests::{Request, Requests},
 };
-use crate::{BlockBackend, Completion, Limits, bio::Bio, gate::Gate};
+use crate::{
+    BlockBackend, Completion, Limits,
+    bio::{Bio, Descriptor},
+    gate::Gate,
+};
 use core::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use nowait_sys::mutex::{Mutex, MutexGuard};
 use nowait_sys::{
-    Errno,
-    eventfd::EventFd,
+    Errno, eventfd,
     thread::{self, this_thread},
     time::Deadline,
     uring::{Completion as RingCompletion, Entry, Issuer, Ring, opcode},
 };
+use std::sync::Arc;
 
-/// How long a wait lasts at most where wake-ups may not come; after a shortage of memory.
+/// How long a wait lasts at most where wake-ups do not come; after a shortage of memory.
 const SLICE_NS: u64 = 10_000_000;
 const RETRY_NS: u64 = 1_000_000;
 
@@ -73,7 +76,7 @@ struct Alarm {
     /// Neither works on this kernel: waits are cut into slices.
     deaf: AtomicBool,
     /// `None`: the ring waits on the gate's word, which needs no descriptor.
-    counter: Option<Counter>,
+    counter: Option<Arc<dyn Descriptor>>,
 }
 
 enum WaitEnd {
@@ -92,28 +95,33 @@ impl Uring {
         Limits::of_all_kinds(depth)
     }
 
-    /// Creates a ring for up to `depth` bios in flight (1 to 8192).
+    /// Tells whether the kernel's rings can wait on a word of memory (Linux 6.7): by making one.
+    pub fn waits_on_words() -> bool {
+        Ring::new(1, Issuer::Any).is_ok_and(|ring| ring.supports(opcode::FutexWait::CODE))
+    }
+
+    /// Creates a ring for up to `depth` bios in flight (1 to 8192), which a wake-up reaches by a
+    /// word of memory, or by an event counter: one that has a number in the descriptor table of
+    /// each thread that calls. Where neither works, waits are cut into slices of ten milliseconds.
     ///
     /// # Errors
     /// `ENOSYS`, `EPERM`: refused by kernel, sysctl or seccomp. `ENOMEM`: RLIMIT_MEMLOCK.
-    /// `EMFILE`: no descriptors left.
-    pub fn new(depth: u32, issuer: Issuer) -> Result<Uring, Errno> {
+    /// `EMFILE`: no descriptors left. Those of [`Descriptor::number`].
+    pub fn new(
+        depth: u32,
+        issuer: Issuer,
+        counter: Option<Arc<dyn Descriptor>>,
+    ) -> Result<Uring, Errno> {
+        if let Some(counter) = &counter {
+            counter.number()?;
+        }
         let depth = depth.clamp(1, 8192);
         let mut ring = Ring::new(depth.next_power_of_two().max(4), issuer)?;
         if issuer == Issuer::Any {
             ring = ring.moved_high();
         }
-        let counter = if ring.supports(opcode::FutexWait::CODE) {
-            None
-        } else {
-            let counter = EventFd::new()?;
-            Some(if issuer == Issuer::Any { counter.moved_high() } else { counter })
-        };
-        Ok(Uring::over(ring, depth as usize, issuer, counter))
-    }
-
-    fn over(ring: Ring, depth: usize, issuer: Issuer, counter: Option<EventFd>) -> Uring {
-        Uring {
+        let depth = depth as usize;
+        Ok(Uring {
             ring,
             completion: Mutex::new(()),
             in_flight: AtomicUsize::new(0),
@@ -127,13 +135,13 @@ impl Uring {
                 gate: Box::default(),
                 armed: AtomicBool::new(false),
                 deaf: AtomicBool::new(false),
-                counter: counter.map(Counter::new),
+                counter,
             },
             issuer,
             issuer_thread: this_thread(),
             process: thread::process_id(),
             depth,
-        }
+        })
     }
 
     /// Tells, without a system call, whether `reap` would find something.
@@ -311,10 +319,6 @@ impl Uring {
 
     /// Enters once and sleeps there until an entry completes, the alarm or the deadline.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<WaitEnd, Errno> {
-        // Before the gate says that a thread waits: one that finds it so finds the relay, too.
-        if let Some(counter) = &self.alarm.counter {
-            counter.prepare();
-        }
         let Some(seen) = self.alarm.gate.begin() else { return Ok(WaitEnd::Enough) };
         self.push_cancels();
         self.arm(seen);
@@ -349,9 +353,9 @@ impl Uring {
         if alarm.armed.load(Relaxed) || alarm.deaf.load(Relaxed) {
             return;
         }
-        let entry = match &alarm.counter {
+        let entry = match alarm.number() {
             None => entry::wait_on_word(alarm.gate.address(), seen),
-            Some(counter) => entry::wait_on_counter(counter.raw()),
+            Some(number) => entry::wait_on_counter(number),
         };
         // Not pushed: cannot be, after `submit`. Then the wait is merely cut short.
         alarm.armed.store(self.push(&entry), Relaxed);
@@ -438,8 +442,7 @@ impl BlockBackend for Uring {
     }
 
     fn descriptors(&self) -> Vec<i32> {
-        let counter = self.alarm.counter.as_ref().map(Counter::raw);
-        core::iter::once(self.ring.raw_fd()).chain(counter).collect()
+        core::iter::once(self.ring.raw_fd()).chain(self.alarm.number()).collect()
     }
 
     fn readable(&self) -> Option<i32> {
@@ -483,18 +486,24 @@ impl Drop for Alarm {
 }
 
 impl Alarm {
+    /// Returns the counter's number for the calling thread. It has one: `Uring::new` has seen it in
+    /// one table, and its maker in the other.
+    fn number(&self) -> Option<i32> {
+        self.counter.as_ref().and_then(|counter| counter.number().ok())
+    }
+
     fn rouse(&self) {
-        match &self.counter {
+        match self.number() {
             None => self.gate.rouse(),
-            Some(counter) => counter.signal(),
+            Some(number) => eventfd::signal(number),
         }
     }
 
     /// The entry that waits for us has completed.
     fn gone_off(&self, result: i32) {
         self.armed.store(false, Relaxed);
-        if let Some(counter) = &self.counter {
-            counter.drain();
+        if let Some(number) = self.number() {
+            eventfd::drain(number);
         }
         // EAGAIN: the word had changed before the kernel looked at it.
         if result < 0 && result != -Errno::AGAIN.raw() {
@@ -502,18 +511,12 @@ impl Alarm {
         }
     }
 
-    /// Cuts a wait short where the alarm may stay silent: it cannot be armed, or its counter is
-    /// not in the descriptor table of the thread that wakes.
+    /// Cuts a wait short where the alarm stays silent: it cannot be armed.
     fn slice(&self, deadline: Deadline) -> Deadline {
-        if self.is_heard() && self.armed.load(Relaxed) {
-            return deadline;
+        match self.armed.load(Relaxed) {
+            true => deadline,
+            false => deadline.min(Deadline::after_ns(SLICE_NS)),
         }
-        deadline.min(Deadline::after_ns(SLICE_NS))
-    }
-
-    /// Tells whether threads of both descriptor tables can rouse a sleeper.
-    fn is_heard(&self) -> bool {
-        self.counter.as_ref().is_none_or(Counter::is_heard)
     }
 }
 
@@ -528,173 +531,4 @@ fn finish(request: &Request, completion: RingCompletion) -> Completion {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bio::BioOp;
-    use core::sync::atomic::Ordering::SeqCst;
-    use nowait_sys::{fd, fdtable};
-    use std::os::fd::AsRawFd;
-
-    /// As on kernels before 6.7, which cannot wait on a word of memory.
-    fn with_a_counter(issuer: Issuer, test: &str) -> Option<Uring> {
-        match Ring::new(8, issuer) {
-            Ok(ring) => Some(Uring::over(ring, 8, issuer, Some(EventFd::new().unwrap()))),
-            Err(errno) => {
-                crate::conformance::note_skip(test, &errno.to_string());
-                None
-            }
-        }
-    }
-
-    /// What a ring leaves at an address would take the wake-up of a thread that sleeps there next.
-    #[test]
-    fn a_ring_that_has_gone_waits_for_no_word_any_more() {
-        for _ in 0..300 {
-            let uring = match Uring::new(8, Issuer::Any) {
-                Ok(uring) => uring,
-                Err(errno) => {
-                    let test = "a_ring_that_has_gone_waits_for_no_word_any_more";
-                    return crate::conformance::note_skip(test, &errno.to_string());
-                }
-            };
-            uring.reap(&mut Vec::new(), 1, Deadline::after_ns(50_000)).unwrap();
-            let address = uring.alarm.gate.address();
-            drop(uring);
-            let gates: Vec<_> = (0..64).map(|_| Box::new(Gate::default())).collect();
-            let Some(gate) = gates.iter().find(|gate| gate.address() == address) else { continue };
-            let seen = gate.begin().unwrap();
-            std::thread::scope(|scope| {
-                let sleeper = scope.spawn(|| gate.sleep(seen, Deadline::after_ns(5_000_000_000)));
-                // Most times it sleeps by then.
-                (0..100).for_each(|_| std::thread::yield_now());
-                assert!(gate.wake());
-                gate.rouse();
-                assert_ne!(sleeper.join().unwrap(), Err(Errno::TIMEDOUT), "the wake-up was lost");
-            });
-        }
-    }
-
-    /// The kernel shows what did not fit only to a thread that enters: a caller that never waits,
-    /// too.
-    #[test]
-    fn completions_that_do_not_fit_are_seen_without_a_wait() {
-        const POLLS: u64 = 1000;
-        let Some(uring) = with_a_counter(Issuer::Any, "completions_that_do_not_fit") else {
-            return;
-        };
-        assert!(uring.ring.completions_max() < POLLS as usize / 10);
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        let mut done = Vec::new();
-        for round in 1..3 {
-            for token in 0..POLLS {
-                let (events, none) = (BioOp::Poll(1), crate::bio::Segments::NONE);
-                // SAFETY: a poll names no memory.
-                let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, token) };
-                uring.queue(poll).unwrap();
-            }
-            uring.commit();
-            std::io::Write::write_all(&mut writer, b"x").unwrap();
-            let limit = Deadline::after_ns(20_000_000_000);
-            while done.len() < POLLS as usize * round && !limit.has_passed() {
-                uring.reap(&mut done, 0, Deadline::NOW).unwrap();
-            }
-            assert_eq!(done.len(), POLLS as usize * round);
-            assert_eq!(uring.in_flight(), 0);
-        }
-    }
-
-    /// What is queued and not committed names a file of the thread that will commit it.
-    #[test]
-    fn to_collect_starts_nothing() {
-        let Some(uring) = with_a_counter(Issuer::Any, "to_collect_starts_nothing") else { return };
-        let (reader, _writer) = std::io::pipe().unwrap();
-        let (events, none) = (BioOp::Poll(1), crate::bio::Segments::NONE);
-        // SAFETY: a poll names no memory.
-        let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, 1) };
-        uring.queue(poll).unwrap();
-        // Another thread cancels something, and has not entered yet.
-        uring.cancels.lock().push(u64::MAX >> 1);
-        uring.cancels_wait.store(true, Relaxed);
-        let mut done = Vec::new();
-        uring.collect(&mut done);
-        assert_eq!((uring.pending(), done.len()), (1, 0));
-        uring.reap(&mut done, 0, Deadline::NOW).unwrap();
-        assert_eq!(uring.pending(), 0);
-    }
-
-    /// The first enter of such a wait hands the alarm over too: what it returns at the end of its
-    /// slice is what it returns after a signal.
-    #[test]
-    fn the_end_of_a_slice_is_no_signal() {
-        // What is blocked interrupts nothing.
-        thread::block_signals();
-        for _ in 0..3 {
-            let uring = with_a_counter(Issuer::Any, "the_end_of_a_slice_is_no_signal");
-            let Some(uring) = uring else { return };
-            let until = Deadline::after_ns(2 * SLICE_NS);
-            assert_eq!(uring.reap(&mut Vec::new(), 1, until), Ok(()));
-            assert!(until.has_passed(), "the end of a slice ended the wait");
-        }
-    }
-
-    /// There the counter's number belongs to another file.
-    #[test]
-    fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
-        let Some(uring) = with_a_counter(Issuer::Any, "wake_of_another_table") else { return };
-        let number = uring.alarm.counter.as_ref().unwrap().raw();
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        let (ask, asked) = std::sync::mpsc::channel();
-        let has_moved = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let (uring, writer, has_moved) = (&uring, &writer, &has_moved);
-            scope.spawn(move || {
-                fdtable::make_private(writer.as_raw_fd()).unwrap();
-                fdtable::mark_private(true);
-                let there = fd::duplicate(writer.as_raw_fd(), number).unwrap();
-                has_moved.store(there.raw() == number, SeqCst);
-                uring.alarm.rouse();
-                for () in asked {
-                    while !uring.alarm.gate.nudge() {
-                        std::thread::yield_now();
-                    }
-                    uring.alarm.rouse();
-                    uring.wake();
-                }
-            });
-            for _ in 0..100 {
-                ask.send(()).unwrap();
-                while uring.reap(&mut Vec::new(), 1, Deadline::NEVER) == Err(Errno::INTR) {}
-            }
-            drop(ask);
-            assert!(uring.alarm.is_heard());
-        });
-        assert!(has_moved.load(SeqCst), "the number was taken");
-        drop(writer); // in this table
-        assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
-    }
-
-    #[test]
-    fn wake_by_a_counter_ends_the_wait() {
-        for issuer in [Issuer::Any, Issuer::Single] {
-            let Some(uring) = with_a_counter(issuer, "wake_by_a_counter") else { return };
-            for _ in 0..20 {
-                let returned = AtomicBool::new(false);
-                std::thread::scope(|scope| {
-                    scope.spawn(|| {
-                        while !returned.load(SeqCst) {
-                            uring.wake();
-                            std::thread::yield_now();
-                        }
-                    });
-                    let mut done = Vec::new();
-                    // A debugger or a freezer interrupts it.
-                    let mut reap = || uring.reap(&mut done, 1, Deadline::NEVER);
-                    let reaped =
-                        core::iter::repeat_with(&mut reap).find(|it| *it != Err(Errno::INTR));
-                    returned.store(true, SeqCst); // before a panic: the other thread is waited for
-                    assert_eq!((reaped, done.len()), (Some(Ok(())), 0));
-                });
-            }
-        }
-    }
-}
+mod tests;

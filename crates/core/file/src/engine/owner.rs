@@ -64,7 +64,7 @@ impl Engine {
     pub(crate) fn start_owned(self: &Arc<Self>) -> Result<(), Errno> {
         self.holds().share_table();
         let owned = match (self.driver(), &self.cleaner) {
-            (Some(driver), _) => OwnedLoop::Driver(Box::new(driver::new_loop(self, driver)?)),
+            (Some(driver), _) => OwnedLoop::Driver(Box::new(driver::new_loop(self, driver, None)?)),
             (None, Some(cleaner)) => OwnedLoop::Cleaner(cleaner.new_loop(self)),
             (None, None) => return Ok(()),
         };

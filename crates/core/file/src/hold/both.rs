@@ -40,6 +40,11 @@ impl BothTables {
         BothTables { here: Some(here), there, deferred }
     }
 
+    /// Returns what the engine's table has of it.
+    pub(crate) fn there(&self) -> &HeldFd {
+        &self.there
+    }
+
     /// Returns its number in the application's table.
     pub(crate) fn here(&self) -> Option<i32> {
         self.here.as_ref().map(Fd::raw)

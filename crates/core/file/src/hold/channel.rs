@@ -108,6 +108,13 @@ impl FdChannel {
         }
     }
 
+    /// Tells, on any thread, that a file has come and no request has asked for it yet, or that
+    /// there was no number for it.
+    pub(super) fn arrival(&self, tag: u64) -> Option<Result<(), Errno>> {
+        let arrived = self.arrived.lock();
+        arrived.files.get(&tag).map(|number| number.map(drop).ok_or(Errno::MFILE))
+    }
+
     /// Closes a file that no request has asked for; on a thread outside, that is left to the next
     /// thread of the engine that tidies.
     pub(super) fn give_up(&self, tag: u64) {

@@ -48,6 +48,16 @@ impl Descriptor for HeldFd {
 }
 
 impl HeldFd {
+    /// Tells, on any thread, whether the file is in the engine's table. `None`: it is in flight.
+    ///
+    /// # Errors
+    /// `EMFILE`: there was no number for it.
+    pub(crate) fn arrival(&self) -> Option<Result<(), Errno>> {
+        // In this order: it is known before it is taken out.
+        let arrival = self.channel.arrival(self.tag);
+        arrival.or_else(|| self.known().map(|number| number.map(drop)))
+    }
+
     /// Returns the number, or that there was none; `None`: no request has asked yet.
     fn known(&self) -> Option<Result<i32, Errno>> {
         match self.fd.load(Acquire) {

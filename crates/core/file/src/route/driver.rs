@@ -8,7 +8,7 @@ use super::{Place, Plug};
 use crate::{
     Context, Engine,
     engine::section::Section,
-    hold,
+    hold::{self, BothTables},
     request::FileOperation,
     turn::{Loop, Next},
 };
@@ -18,7 +18,7 @@ use nowait_retry::{Request, RunList};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, thread, time::Deadline};
 use std::{
-    sync::{Arc, Weak, mpsc},
+    sync::{Arc, OnceLock, Weak, mpsc},
     thread::JoinHandle,
 };
 
@@ -57,6 +57,8 @@ pub struct Driver {
     knows_dirt: AtomicBool,
     /// Taken out before the driver drops it: its descriptors are that thread's to close.
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
+    /// The number, in the application's table, of the event counter that rouses the queue's thread.
+    counter: OnceLock<i32>,
     watched: Mutex<Vec<(Weak<Context>, Option<u64>)>>,
     /// The process waits for all that is in flight.
     hurries: AtomicBool,
@@ -67,6 +69,16 @@ pub struct Driver {
 impl Driver {
     pub(crate) fn queue(&self) -> Option<Arc<dyn BlockBackend>> {
         self.queue.lock().clone()
+    }
+
+    /// Notes the number of the queue's event counter in the application's table.
+    pub(crate) fn note_counter(&self, number: i32) {
+        let _ = self.counter.set(number);
+    }
+
+    /// Returns that number, if the queue has a counter.
+    pub(crate) fn counter(&self) -> Option<i32> {
+        self.counter.get().copied()
     }
 
     /// Hands a batch over in one step and wakes the driver if it sleeps.
@@ -207,20 +219,29 @@ impl Driver {
     }
 }
 
-/// Makes the driver's queue and its loop, on the thread that will make its turns.
+/// Makes the driver's queue, with a counter that rouses its thread if it needs one, and its loop,
+/// on the thread that will make its turns.
 ///
 /// # Errors
 /// Those of [`Backends::driver_queue`].
 ///
 /// [`Backends::driver_queue`]: crate::parts::Backends::driver_queue
-pub(crate) fn new_loop(engine: &Arc<Engine>, driver: &Driver) -> Result<Run, Errno> {
-    let queue = engine.new_driver_queue()?;
+pub(crate) fn new_loop(
+    engine: &Arc<Engine>,
+    driver: &Driver,
+    counter: Option<Arc<BothTables>>,
+) -> Result<Run, Errno> {
+    let queue = engine.new_driver_queue(counter)?;
     *driver.queue.lock() = Some(queue.clone());
     Ok(Run::new(engine.clone(), queue))
 }
 
 /// Starts the driver's thread; called on a thread with the engine's descriptor table.
-pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>) {
+pub(crate) fn spawn(
+    engine: Arc<Engine>,
+    counter: Option<Arc<BothTables>>,
+    ready: mpsc::Sender<Result<(), Errno>>,
+) {
     let (failed, owner) = (ready.clone(), engine.clone());
     let Some(driver) = owner.driver() else { return };
     // Held until the handle is in: `stop` may come as soon as the thread says that it is ready.
@@ -233,7 +254,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, ready: mpsc::Sender<Result<(), Errno>>)
             thread::never_preempt_on_wakeup();
             hold::enter_engine_table();
             let Some(driver) = engine.driver() else { return };
-            match new_loop(&engine, driver) {
+            match new_loop(&engine, driver, counter) {
                 Ok(mut run) => {
                     let _ = ready.send(Ok(()));
                     // Of all its turns: it does not sleep while the list has something.

@@ -14,11 +14,6 @@ use nowait_retry::{Request, wait::Wait};
 use nowait_sys::{Errno, file::Stat};
 use std::sync::Arc;
 
-/// How long a submitter waits for room on the way to the engine, see [`Engine::with_room`].
-///
-/// [`Engine::with_room`]: crate::Engine::with_room
-const MOMENTS: usize = 10;
-
 impl Submission<'_> {
     pub(super) fn async_route(&self, target: &EventTarget) -> Route {
         let own = self.context.is_caller_driven()
@@ -65,7 +60,7 @@ impl Submission<'_> {
         let is_own = body.carrier().is_some_and(|carrier| carrier.route == Route::Own);
         if let Some(carrier) = body.carrier().filter(|_| !is_own) {
             let engine = context.engine();
-            engine.with_room(MOMENTS, || carrier.hold(engine, command, stat))?;
+            engine.with_room(|| carrier.hold(engine, command, stat))?;
         }
         let (endless, copied, registers) = (body.is_endless(), body.is_copied(), body.registers());
         let operation = FileOperation::new(command.clone(), context, &target, eventfd, body);
@@ -101,7 +96,7 @@ impl Submission<'_> {
             return Ok(Some(held.clone()));
         }
         let engine = self.context.engine();
-        let held = engine.with_room(MOMENTS, || engine.holds().hold_afresh(number))?;
+        let held = engine.with_room(|| engine.holds().hold_afresh(number))?;
         self.event_counter = Some((number, held.clone()));
         Ok(Some(held))
     }
@@ -136,6 +131,6 @@ fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<()
     let engine = context.engine();
     carrier.route = engine.route_off_own_queue(endless);
     let command = &operation.command;
-    let held = engine.with_room(MOMENTS, || carrier.hold(engine, command, stat));
+    let held = engine.with_room(|| carrier.hold(engine, command, stat));
     held.inspect_err(|_| operation.leave_place(engine))
 }

@@ -5,6 +5,7 @@ use nowait_block::{Segments, conformance::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
     command::{Flags, open_for},
+    parts::Parts,
     submit::{EventTarget, Submission},
 };
 use nowait_sys::{Errno, aio::IoEvent, file::IoVec, time::Deadline};
@@ -24,14 +25,26 @@ pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
     for backend in BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
             let config = Config { backend, submit, stats: true, ..Config::default() };
-            match Engine::on_machine(config, "test".to_owned()) {
-                Ok(engine) => {
-                    claim(&engine);
-                    engine.shutdown();
-                }
-                Err(errno) => note_skip_here(&format!("{backend:?} cannot start: {errno}")),
-            }
+            let engine = Engine::on_machine(config, "test".to_owned());
+            on_engine(engine, &format!("{backend:?}"), &claim);
         }
+    }
+    on_engine(with_event_counters(), "io_uring with event counters", &claim);
+}
+
+/// Starts an engine on io_uring as it is before Linux 6.7.
+pub(crate) fn with_event_counters() -> Result<Arc<Engine>, Errno> {
+    let config = Config { backend: BackendChoice::Uring, stats: true, ..Config::default() };
+    Engine::start(config, Parts::with_event_counters("test".to_owned()))
+}
+
+fn on_engine(engine: Result<Arc<Engine>, Errno>, name: &str, claim: &impl Fn(&Arc<Engine>)) {
+    match engine {
+        Ok(engine) => {
+            claim(&engine);
+            engine.shutdown();
+        }
+        Err(errno) => note_skip_here(&format!("{name} cannot start: {errno}")),
     }
 }
 

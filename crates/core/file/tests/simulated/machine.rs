@@ -8,7 +8,7 @@ use nowait_block::{
     backends::threads::{Deliver, Receiver, ThreadsConfig},
 };
 use nowait_file::{
-    parts::{Backends, Workers},
+    parts::{Backends, Counter, Workers},
     turn::Next,
 };
 use nowait_sim::SimDevice;
@@ -81,12 +81,12 @@ impl Backends for Machine {
         Some(self.limits)
     }
 
-    fn driver_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
         Ok(Arc::new(self.queue(self.limits.depth)))
     }
 
-    fn own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
-        self.driver_queue()
+    fn own_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+        self.driver_queue(None)
     }
 
     fn workers(&self, config: ThreadsConfig) -> Result<Box<dyn Workers>, Errno> {

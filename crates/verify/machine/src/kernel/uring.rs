@@ -402,7 +402,10 @@ pub(super) unsafe fn register(
         let room = room as *mut u8;
         room.write(last);
         room.add(1).write(last + 1);
-        for code in op::KNOWN.into_iter().filter(|code| usize::from(*code) < count) {
+        let is_known = |code: &u8| cpu.waits_on_words || *code != op::FUTEX_WAIT;
+        for code in
+            op::KNOWN.into_iter().filter(|code| usize::from(*code) < count && is_known(code))
+        {
             let place = room.add(16 + 8 * usize::from(code));
             place.write(code);
             place.add(2).cast::<u16>().write_unaligned(1);
@@ -479,7 +482,7 @@ fn begin(cpu: &mut Cpu<'_>, ring: usize, sqe: &Sqe) {
             let answer = cpu.cancel_entry(ring, sqe.address);
             cpu.complete_entry(request, answer);
         }
-        (op::FUTEX_WAIT, _) => {
+        (op::FUTEX_WAIT, _) if cpu.waits_on_words => {
             let address = sqe.address as usize;
             // SAFETY: the program's word.
             let value = unsafe { &*(address as *const AtomicU32) }.load(SeqCst);

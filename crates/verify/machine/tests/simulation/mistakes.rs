@@ -1,6 +1,6 @@
 //! Mistakes made on purpose in the engine: a simulation that does not find them has a hole.
 
-use crate::{Program, alone, contexts, faces, files, nbd, number, run};
+use crate::{Program, alone, begin, contexts, faces, files, nbd, number, run};
 use nowait_cache::mistake::{self as in_cache, Mistake as InCache};
 use nowait_machine::explain;
 use nowait_sys::mistake::{self, Mistake};
@@ -99,7 +99,8 @@ fn a_run_that_fails_is_made_smaller() {
     for planted in one_of_each_program {
         planted.make();
         let program = finder(planted);
-        let smallest = (0..SEEDS_MAX).find_map(|seed| explain(seed, move || program(seed)).err());
+        let smallest =
+            (0..SEEDS_MAX).find_map(|seed| explain(seed, move || begin(program, seed)).err());
         mistake::make(None);
         in_cache::make(None);
         let smallest = smallest.expect("a seed finds it");

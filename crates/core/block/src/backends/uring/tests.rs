@@ -1,0 +1,182 @@
+//! Tests of a ring: its alarm, and completions that do not fit.
+
+use super::*;
+use crate::bio::BioOp;
+use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
+use nowait_sys::{eventfd::EventFd, fd, fdtable};
+use std::os::fd::AsRawFd;
+
+/// As on kernels before 6.7, which cannot wait on a word of memory.
+fn with_a_counter(issuer: Issuer, test: &str) -> Option<Uring> {
+    with(issuer, Some(Arc::new(EventFd::new().unwrap())), test)
+}
+
+fn with(issuer: Issuer, counter: Option<Arc<dyn Descriptor>>, test: &str) -> Option<Uring> {
+    let made = Uring::new(8, issuer, counter);
+    made.map_err(|errno| crate::conformance::note_skip(test, &errno.to_string())).ok()
+}
+
+/// What a ring leaves at an address would take the wake-up of a thread that sleeps there next.
+#[test]
+fn a_ring_that_has_gone_waits_for_no_word_any_more() {
+    for _ in 0..300 {
+        let test = "a_ring_that_has_gone_waits_for_no_word_any_more";
+        let Some(uring) = with(Issuer::Any, None, test) else { return };
+        uring.reap(&mut Vec::new(), 1, Deadline::after_ns(50_000)).unwrap();
+        let address = uring.alarm.gate.address();
+        drop(uring);
+        let gates: Vec<_> = (0..64).map(|_| Box::new(Gate::default())).collect();
+        let Some(gate) = gates.iter().find(|gate| gate.address() == address) else { continue };
+        let seen = gate.begin().unwrap();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| gate.sleep(seen, Deadline::after_ns(5_000_000_000)));
+            // Most times it sleeps by then.
+            (0..100).for_each(|_| std::thread::yield_now());
+            assert!(gate.wake());
+            gate.rouse();
+            assert_ne!(sleeper.join().unwrap(), Err(Errno::TIMEDOUT), "the wake-up was lost");
+        });
+    }
+}
+
+/// The kernel shows what did not fit only to a thread that enters: a caller that never waits,
+/// too.
+#[test]
+fn completions_that_do_not_fit_are_seen_without_a_wait() {
+    const POLLS: u64 = 1000;
+    let Some(uring) = with_a_counter(Issuer::Any, "completions_that_do_not_fit") else {
+        return;
+    };
+    assert!(uring.ring.completions_max() < POLLS as usize / 10);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut done = Vec::new();
+    for round in 1..3 {
+        for token in 0..POLLS {
+            let (events, none) = (BioOp::Poll(1), crate::bio::Segments::NONE);
+            // SAFETY: a poll names no memory.
+            let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, token) };
+            uring.queue(poll).unwrap();
+        }
+        uring.commit();
+        std::io::Write::write_all(&mut writer, b"x").unwrap();
+        let limit = Deadline::after_ns(20_000_000_000);
+        while done.len() < POLLS as usize * round && !limit.has_passed() {
+            uring.reap(&mut done, 0, Deadline::NOW).unwrap();
+        }
+        assert_eq!(done.len(), POLLS as usize * round);
+        assert_eq!(uring.in_flight(), 0);
+    }
+}
+
+/// What is queued and not committed names a file of the thread that will commit it.
+#[test]
+fn to_collect_starts_nothing() {
+    let Some(uring) = with_a_counter(Issuer::Any, "to_collect_starts_nothing") else { return };
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let (events, none) = (BioOp::Poll(1), crate::bio::Segments::NONE);
+    // SAFETY: a poll names no memory.
+    let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, 1) };
+    uring.queue(poll).unwrap();
+    // Another thread cancels something, and has not entered yet.
+    uring.cancels.lock().push(u64::MAX >> 1);
+    uring.cancels_wait.store(true, Relaxed);
+    let mut done = Vec::new();
+    uring.collect(&mut done);
+    assert_eq!((uring.pending(), done.len()), (1, 0));
+    uring.reap(&mut done, 0, Deadline::NOW).unwrap();
+    assert_eq!(uring.pending(), 0);
+}
+
+/// The first enter of such a wait hands the alarm over too: what it returns at the end of its
+/// slice is what it returns after a signal.
+#[test]
+fn the_end_of_a_slice_is_no_signal() {
+    // What is blocked interrupts nothing.
+    thread::block_signals();
+    for _ in 0..3 {
+        let uring = with_a_counter(Issuer::Any, "the_end_of_a_slice_is_no_signal");
+        let Some(uring) = uring else { return };
+        let until = Deadline::after_ns(2 * SLICE_NS);
+        assert_eq!(uring.reap(&mut Vec::new(), 1, until), Ok(()));
+        assert!(until.has_passed(), "the end of a slice ended the wait");
+    }
+}
+
+/// A counter with a number in each of two descriptor tables.
+#[derive(Debug)]
+struct InBoth {
+    here: EventFd,
+    there: AtomicI32,
+}
+
+impl Descriptor for InBoth {
+    fn number(&self) -> Result<i32, Errno> {
+        Ok(if fdtable::is_private() { self.there.load(SeqCst) } else { self.here.raw() })
+    }
+}
+
+/// There the number that the counter has here belongs to another file.
+#[test]
+fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
+    let here = EventFd::new().unwrap().moved_high();
+    let (number, counter) = (here.raw(), Arc::new(InBoth { here, there: AtomicI32::new(-1) }));
+    let Some(uring) = with(Issuer::Any, Some(counter.clone()), "wake_of_another_table") else {
+        return;
+    };
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let (near, far) = fdtable::channel().unwrap();
+    fdtable::send(near.raw(), number, 0).unwrap();
+    fdtable::send(near.raw(), writer.as_raw_fd(), 1).unwrap();
+    let (ask, asked) = std::sync::mpsc::channel();
+    let has_moved = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (uring, far, has_moved) = (&uring, &far, &has_moved);
+        scope.spawn(move || {
+            fdtable::make_private(far.raw()).unwrap();
+            fdtable::mark_private(true);
+            let receive = || fdtable::receive(far.raw()).unwrap().1.unwrap();
+            counter.there.store(receive().into_raw(), SeqCst);
+            let other = fd::duplicate(receive().raw(), number).unwrap();
+            has_moved.store(other.raw() == number, SeqCst);
+            for () in asked {
+                while !uring.alarm.gate.nudge() {
+                    std::thread::yield_now();
+                }
+                uring.alarm.rouse();
+                uring.wake();
+            }
+        });
+        for _ in 0..100 {
+            ask.send(()).unwrap();
+            while uring.reap(&mut Vec::new(), 1, Deadline::NEVER) == Err(Errno::INTR) {}
+        }
+        drop(ask);
+    });
+    assert!(has_moved.load(SeqCst), "the number was taken");
+    drop(writer); // in this table
+    assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn wake_by_a_counter_ends_the_wait() {
+    for issuer in [Issuer::Any, Issuer::Single] {
+        let Some(uring) = with_a_counter(issuer, "wake_by_a_counter") else { return };
+        for _ in 0..20 {
+            let returned = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !returned.load(SeqCst) {
+                        uring.wake();
+                        std::thread::yield_now();
+                    }
+                });
+                let mut done = Vec::new();
+                // A debugger or a freezer interrupts it.
+                let mut reap = || uring.reap(&mut done, 1, Deadline::NEVER);
+                let reaped = core::iter::repeat_with(&mut reap).find(|it| *it != Err(Errno::INTR));
+                returned.store(true, SeqCst); // before a panic: the other thread is waited for
+                assert_eq!((reaped, done.len()), (Some(Ok(())), 0));
+            });
+        }
+    }
+}

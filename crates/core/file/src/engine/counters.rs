@@ -1,0 +1,48 @@
+//! The event counters by which threads that wait in queues are roused, where the queues need them.
+//!
+//! A number means a counter in one descriptor table only, and threads with either rouse: so it is
+//! in both, and there is no thread between them.
+
+use super::Engine;
+use crate::{
+    hold::{BothTables, HeldFd},
+    parts::Counter,
+};
+use nowait_block::BlockBackend;
+use nowait_sys::{Errno, Fd, eventfd::EventFd};
+use std::sync::Arc;
+
+impl Engine {
+    /// Makes a counter, if queues need one, and sends it to the engine's threads.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.
+    pub(super) fn new_counter(&self) -> Result<Option<Arc<BothTables>>, Errno> {
+        let new = || {
+            let counter = EventFd::new()?.moved_high();
+            self.in_both_tables(Fd::from_raw(counter.into_raw()))
+        };
+        self.backends.need_counters().then(new).transpose()
+    }
+
+    /// Makes a queue for a context, which the engine's threads can rouse when this returns.
+    pub(super) fn new_own_queue(&self) -> Result<Arc<dyn BlockBackend>, Errno> {
+        let counter = self.new_counter()?;
+        if let Some(counter) = &counter {
+            self.await_arrival(counter.there())?;
+        }
+        self.backends.own_queue(counter.map(|it| it as Counter))
+    }
+
+    /// Waits until a file is in the engine's table, a second at most.
+    fn await_arrival(&self, held: &HeldFd) -> Result<(), Errno> {
+        const MOMENTS: usize = 100;
+        for _ in 0..MOMENTS {
+            if let Some(arrival) = held.arrival() {
+                return arrival;
+            }
+            self.await_receiver();
+        }
+        held.arrival().unwrap_or(Err(Errno::AGAIN))
+    }
+}

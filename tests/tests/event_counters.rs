@@ -1,0 +1,118 @@
+//! io_uring as it is before Linux 6.7, by a filter on a newer kernel: its rings cannot wait on a
+//! word of memory, so threads that wait there are roused by event counters, which have a number in
+//! the program's table of descriptors and another in the engine's.
+
+use nowait_tests::program::Program;
+use nowait_tests::scratch::Scratch;
+use nowait_tests::skip;
+use nowait_tests::subject::{Backend, Library, Subject, Submit, built};
+
+const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
+const BORDERS: &str = env!("CARGO_BIN_EXE_borders");
+const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
+const SETXID: &str = env!("CARGO_BIN_EXE_setxid");
+
+/// Cases, and whether they want a file.
+const CONTEXTS: &[(&str, bool)] = &[
+    ("destroy-in-flight", true),
+    ("destroy-poll", false),
+    ("destroy-wakes", false),
+    ("thread-exit", true),
+    ("fork", true),
+    ("eventfd", true),
+    ("poll", false),
+    ("stream-turns", false),
+    ("shared", true),
+    ("waiters", true),
+];
+
+/// Ways to end, how often, and whether only the preload library sees them.
+const ENDINGS: &[(&str, u32, bool)] = &[
+    ("exit", 6, false),
+    ("destroy", 10, false),
+    ("thread-exit", 6, false),
+    ("_exit", 6, true),
+    ("exec", 6, true),
+    ("exec-fails", 6, true),
+    ("handler-exit", 10, true),
+    ("handler-calls", 6, true),
+];
+
+fn subjects() -> impl Iterator<Item = Subject> {
+    let libraries = [Library::Libaio, Library::Preload].into_iter();
+    let chosen = libraries.filter_map(|library| Subject::chosen(library, Backend::Uring));
+    chosen.filter(|subject| !subject.is_system())
+}
+
+fn filtered(subject: Subject, program: &str) -> Program {
+    subject.launch(SECCOMP_RUN).args(["--profile", "words", "--", program])
+}
+
+fn lifecycle(subject: Subject, case: &str, wants_file: bool) {
+    let scratch = Scratch::new("counters");
+    let program = filtered(subject, LIFECYCLE).arg(case);
+    let program = if wants_file { program.arg(scratch.file("file")) } else { program };
+    subject.assert_loaded(&program.succeed());
+}
+
+#[test]
+fn the_filter_hides_what_rings_can_wait_on() {
+    for _ in subjects().take(1) {
+        let doctor = Program::new(SECCOMP_RUN).args(["--profile", "words", "--"]);
+        let output = doctor.arg(built("bin/nowait")).arg("doctor").run();
+        assert!(output.stdout.contains("without read, write"), "{output}{}", output.stdout);
+    }
+}
+
+#[test]
+fn contexts_live_and_die_as_ever() {
+    for subject in subjects() {
+        for (case, wants_file) in CONTEXTS {
+            lifecycle(subject, case, *wants_file);
+        }
+    }
+}
+
+#[test]
+fn contexts_live_and_die_as_ever_beside_forks_signals_and_changes_of_groups() {
+    for subject in subjects() {
+        for (seed, (case, wants_file)) in (1..).zip(CONTEXTS) {
+            lifecycle(subject.disturb(Some(seed)), case, *wants_file);
+        }
+    }
+}
+
+#[test]
+fn setuid_changes_every_thread() {
+    let Some(()) = skip::unless(skip::missing_root()) else { return };
+    for subject in subjects() {
+        for submit in [Submit::Auto, Submit::Offload] {
+            let (scratch, subject) = (Scratch::new("counters"), subject.submit(submit));
+            let program = filtered(subject, SETXID).arg("in-flight").arg(scratch.path());
+            subject.assert_loaded(&program.succeed());
+        }
+    }
+}
+
+#[test]
+fn what_ends_loses_nothing() {
+    for subject in subjects() {
+        let seen = |it: &&(&str, u32, bool)| !it.2 || subject.library == Library::Preload;
+        for (case, rounds, _) in ENDINGS.iter().filter(seen) {
+            let scratch = Scratch::new("counters");
+            let program = filtered(subject, BORDERS).arg(case).arg(scratch.path());
+            program.arg(rounds.to_string()).succeed();
+        }
+    }
+}
+
+#[test]
+fn a_wait_with_nothing_to_do_is_not_cut_into_slices() {
+    subjects().for_each(|subject| lifecycle(subject, "idle", false));
+}
+
+/// No thread of the library has the table of a thread of the program.
+#[test]
+fn a_table_of_descriptors_ends_with_its_thread() {
+    subjects().for_each(|subject| lifecycle(subject, "own-table", true));
+}
