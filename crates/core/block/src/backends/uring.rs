@@ -505,8 +505,10 @@ impl Alarm {
         if let Some(number) = self.number() {
             eventfd::drain(number);
         }
-        // EAGAIN: the word had changed before the kernel looked at it.
-        if result < 0 && result != -Errno::AGAIN.raw() {
+        // EAGAIN: the word had changed before the kernel looked at it. ECANCELED: the thread that
+        // had entered the ring with it has ended.
+        let fails = result < 0;
+        if fails && ![Errno::AGAIN, Errno::CANCELED].contains(&Errno::new(-result)) {
             self.deaf.store(true, Relaxed);
         }
     }

@@ -157,6 +157,32 @@ fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
     assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
 }
 
+/// What a thread has left in a ring is given up when it would be over: the alarm, too.
+#[test]
+fn the_alarm_of_a_thread_that_has_ended_goes_off_and_is_set_again() {
+    let counter: Arc<dyn Descriptor> = Arc::new(EventFd::new().unwrap());
+    for counter in [None, Some(counter)] {
+        let test = "the_alarm_of_a_thread_that_has_ended";
+        let is_known = counter.is_some() || Uring::waits_on_words();
+        let made = with(Issuer::Any, counter, test).filter(|_| is_known);
+        let Some(uring) = made else { continue };
+        let reap = |until| while uring.reap(&mut Vec::new(), 1, until) == Err(Errno::INTR) {};
+        std::thread::scope(|scope| {
+            scope.spawn(|| reap(Deadline::after_ns(50_000))).join().unwrap();
+            assert!(uring.alarm.armed.load(SeqCst));
+            scope.spawn(|| {
+                while !uring.alarm.gate.wake() {
+                    std::thread::yield_now();
+                }
+                uring.alarm.rouse();
+            });
+            reap(Deadline::NEVER);
+        });
+        reap(Deadline::after_ns(50_000));
+        assert!(uring.alarm.armed.load(SeqCst), "waits are cut into slices");
+    }
+}
+
 #[test]
 fn wake_by_a_counter_ends_the_wait() {
     for issuer in [Issuer::Any, Issuer::Single] {
