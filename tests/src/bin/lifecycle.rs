@@ -34,6 +34,7 @@ fn main() {
         ["exec", file] => exec_right_after_submit(Path::new(file)),
         ["executed", file] => executed(Path::new(file)),
         ["eventfd", file] => eventfd_counts_completions(Path::new(file)),
+        ["eventfd-destroy", file] => all_is_counted_when_the_context_is_destroyed(Path::new(file)),
         ["idle"] => an_idle_wait_is_one_sleep(),
         ["own-table", file] => a_table_of_descriptors_ends_with_its_thread(Path::new(file)),
         ["poll"] => poll_reports_readiness(),
@@ -274,6 +275,24 @@ fn eventfd_counts_completions(path: &Path) {
     // Announced means there: no waiting allowed.
     let done = context.reap(32, 32, Some(Duration::ZERO)).unwrap();
     assert_eq!(done.len(), 32);
+}
+
+/// `io_destroy` waits for the counts, too.
+fn all_is_counted_when_the_context_is_destroyed(path: &Path) {
+    let file = uncached(path, 8);
+    for round in 0..200 {
+        // SAFETY: plain numbers; the new descriptor is owned here alone.
+        let counter = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        // SAFETY: as above.
+        let mut counter = unsafe { File::from_raw_fd(counter) };
+        let context = Context::new(8).expect("io_setup");
+        let announced = |block| read_block(&file, block).eventfd(counter.as_fd());
+        assert_eq!(context.submit((0..8).map(announced).collect()), 8);
+        assert_eq!(context.destroy(), 0);
+        let mut count = [0; 8];
+        counter.read_exact(&mut count).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert_eq!(u64::from_ne_bytes(count), 8, "round {round}");
+    }
 }
 
 /// Waits for a poll that never fires, with nothing to look after meanwhile.

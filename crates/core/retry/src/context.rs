@@ -221,15 +221,17 @@ impl IoContext {
 
     /// Delivers the event of a request that holds a slot.
     pub fn complete(&self, event: IoEvent) {
-        self.complete_quietly(event);
+        self.complete_quietly(event, || {});
         self.notify();
     }
 
     /// Delivers an event without waking a waiter: the caller calls [`IoContext::notify`] after the
-    /// last of a batch.
-    pub fn complete_quietly(&self, event: IoEvent) {
+    /// last of a batch. `announce` tells of it in another way, as long as the slot is held: nothing
+    /// that waits for the end of all requests is over before.
+    pub fn complete_quietly(&self, event: IoEvent, announce: impl FnOnce()) {
         self.stats.add(|c| &c.completions, 1);
         self.publish(&[event]);
+        announce();
         self.release(1);
     }
 

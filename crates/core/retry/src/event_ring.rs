@@ -67,8 +67,8 @@ impl EventRing {
 
     /// Takes up to `max` events, oldest first, giving each to `sink`; returns how many.
     ///
-    /// # Errors/// The error that `sink` returned; the event it refused and those after it stay in
-    /// the ring.
+    /// # Errors
+    /// The error that `sink` returned; the event it refused and those after it stay in the ring.
     pub fn consume(
         &self,
         max: usize,

@@ -36,7 +36,8 @@ fn outcome(world: &World, iocb: Iocb) -> String {
     let Some(event) = context.reap() else { return "no event".to_owned() };
     let right = event.data == iocb.data && event.iocb == iocbs.as_ptr() as u64;
     let length = world.both.metadata().expect("its size").len();
-    let (res, res2, counted) = (name(event.res), event.res2, world.counted());
+    let counted = world.counted(iocb.flags & aio::FLAG_RESFD != 0);
+    let (res, res2) = (name(event.res), event.res2);
     format!("event {res} {res2} named {right} counted {counted} file {length}")
 }
 

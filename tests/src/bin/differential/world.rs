@@ -84,8 +84,13 @@ impl World {
         self.both.write_all_at(&[b'f'; FILE_BYTES], 0).expect("its bytes");
     }
 
-    /// Takes what the eventfd counted.
-    pub(crate) fn counted(&self) -> u64 {
+    /// Takes what the eventfd counted. The kernel shows an event first, and counts it then: one
+    /// that `is_announced` is waited for.
+    pub(crate) fn counted(&self, is_announced: bool) -> u64 {
+        let (fd, events) = (self.eventfd.as_raw_fd(), libc::POLLIN);
+        let mut poll = libc::pollfd { fd, events, revents: 0 };
+        // SAFETY: one live pollfd.
+        unsafe { libc::poll(&raw mut poll, 1, if is_announced { 2000 } else { 0 }) };
         let mut count = [0; 8];
         let read = (&self.eventfd).read(&mut count);
         if read.is_ok() { u64::from_ne_bytes(count) } else { 0 }

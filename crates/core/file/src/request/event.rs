@@ -33,11 +33,13 @@ pub struct Target {
 impl Target {
     /// Delivers the result and wakes the threads that wait for it.
     pub fn deliver(&self, result: Result<u32, Errno>) {
-        self.context.io().complete_quietly(self.event(result));
-        // After the event is visible: a thread that is woken by the counter finds it.
-        if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
-            eventfd::signal(number);
-        }
+        // After the event is visible: a thread that is woken by the counter finds it. With the slot
+        // still held: when the context or the process ends, all is counted.
+        self.context.io().complete_quietly(self.event(result), || {
+            if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
+                eventfd::signal(number);
+            }
+        });
         self.context.io().notify();
     }
 
@@ -52,10 +54,9 @@ impl Target {
         target: &EventTarget,
         result: Result<u32, Errno>,
     ) {
-        context.io().complete_quietly(event(target.data, target.obj, result));
-        if let Some(number) = target.eventfd {
-            eventfd::signal(number);
-        }
+        context.io().complete_quietly(event(target.data, target.obj, result), || {
+            target.eventfd.into_iter().for_each(eventfd::signal);
+        });
     }
 }
 
@@ -65,4 +66,45 @@ fn event(data: u64, obj: u64, result: Result<u32, Errno>) -> IoEvent {
         Err(errno) => -i64::from(errno.raw()),
     };
     IoEvent { data, obj, res, res2: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BackendChoice, Config, Engine};
+    use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    /// A counter that notes, where it is about to be signalled, how many events can be seen and how
+    /// many slots are held.
+    #[derive(Debug)]
+    struct Looks {
+        context: Arc<Context>,
+        unread: AtomicUsize,
+        outstanding: AtomicUsize,
+    }
+
+    impl Descriptor for Looks {
+        fn number(&self) -> Result<i32, Errno> {
+            self.unread.store(self.context.io().ring().unread(), Relaxed);
+            self.outstanding.store(self.context.io().outstanding(), Relaxed);
+            Err(Errno::BADF)
+        }
+    }
+
+    /// io_destroy waits for the slot, and so does the end of the process.
+    #[test]
+    fn an_event_is_there_and_its_slot_is_held_until_it_is_counted() {
+        let config = Config { backend: BackendChoice::Threads, ..Config::default() };
+        let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
+        let context = Context::new(&engine, 0, 1).unwrap();
+        let (unread, outstanding) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let looks = Arc::new(Looks { context: context.clone(), unread, outstanding });
+        context.io().reserve(1).unwrap();
+        let eventfd = Some(looks.clone() as Arc<dyn Descriptor>);
+        Target { context: context.clone(), data: 1, obj: 1, eventfd }.deliver(Ok(0));
+        assert_eq!((looks.unread.load(Relaxed), looks.outstanding.load(Relaxed)), (1, 1));
+        assert_eq!(context.io().outstanding(), 0);
+        context.destroy().unwrap();
+        engine.shutdown();
+    }
 }
