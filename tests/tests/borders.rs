@@ -3,6 +3,11 @@
 //!
 //! `NOWAIT_FULL=1` runs 10,000 rounds of each case, `NOWAIT_ROUNDS` as many as it says.
 
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +16,7 @@ use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip::{self, Skip};
 use nowait_tests::subject::Subject;
+use nowait_tests::thread_state::wait_until;
 
 const BORDERS: &str = env!("CARGO_BIN_EXE_borders");
 
@@ -61,6 +67,65 @@ for_each_subject!(
     |subject| runs(subject, "stuck"),
     [libaio, preload]
 );
+
+for_each_subject!(
+    a_handler_that_comes_during_the_end_runs_no_more_and_the_report_is_written_once,
+    |subject| reports_once(subject, "report"),
+    [preload]
+);
+for_each_subject!(
+    two_threads_that_end_the_process_write_one_report,
+    |subject| reports_once(subject, "report-both"),
+    [preload]
+);
+
+/// The report goes to a FIFO, whose opening waits for a reader: until then the process is ending.
+fn reports_once(subject: Subject, case: &str) {
+    if subject.is_system() {
+        return;
+    }
+    let scratch = Scratch::new("reports");
+    let fifo = scratch.file("report.json");
+    let name = CString::new(fifo.as_os_str().as_bytes()).expect("a path");
+    // SAFETY: a terminated path.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let program = subject.launch(BORDERS).args([case, scratch.path().to_str().expect("a path")]);
+    let running = program.arg("1").env("NOWAIT_REPORT", &fifo).spawn();
+    let pid = running.pid();
+    let threads = usize::from(case == "report-both") + 1;
+    wait_until(|| scratch.file("leaves").exists() && asleep_in_the_end(pid) >= threads);
+    if threads == 1 {
+        // SAFETY: plain numbers; a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGUSR1) }, 0);
+    }
+    // Also for writing, so that no reader sees an end between two reports.
+    let mut options = OpenOptions::new();
+    let fifo = options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(fifo);
+    let mut fifo = fifo.expect("the FIFO");
+    let output = running.wait(Duration::from_mins(1));
+    assert!(output.status.success(), "{output}");
+    let mut reports = Vec::new();
+    let _ = fifo.read_to_end(&mut reports); // EAGAIN: that was all
+    let reports = String::from_utf8(reports).expect("text");
+    assert_eq!(reports.matches("\"schema\"").count(), 1, "{reports}");
+    assert!(reports.ends_with("}\n"), "{reports}");
+}
+
+/// Counts the threads of the program that sleep, if one of them does so as it opens the FIFO.
+fn asleep_in_the_end(pid: i32) -> usize {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let reads = |task: &Path, name: &str| std::fs::read_to_string(task.join(name));
+    let calls: Vec<_> = tasks
+        .flatten()
+        .filter(|task| reads(&task.path(), "comm").is_ok_and(|name| name.trim() == "borders"))
+        .filter_map(|task| reads(&task.path(), "syscall").ok())
+        .collect();
+    let opens = format!("{} ", libc::SYS_openat);
+    match calls.iter().any(|call| call.starts_with(&opens)) {
+        true => calls.iter().filter(|call| call.trim() != "running").count(),
+        false => 0,
+    }
+}
 
 fn runs(subject: Subject, case: &str) {
     let scratch = Scratch::new("borders");

@@ -42,8 +42,6 @@ __attribute__((constructor)) static void own(void)
 }
 #endif
 
-static void leave(void) { settled(nowait_leave); }
-
 /* What is registered first runs last, before the C library's own _exit, which is not seen. */
 __attribute__((constructor)) static void begin(void)
 {

@@ -8,7 +8,7 @@
 extern bool nowait_is_interrupted(void) HIDDEN;
 extern void nowait_settle(bool is_interrupted) HIDDEN;
 extern bool nowait_is_settled(void) HIDDEN;
-/* As the process ends: with a report. */
+/* With a report. */
 extern void nowait_leave(bool is_interrupted) HIDDEN;
 /* It did not become another program: what completed meanwhile is announced now. */
 extern void nowait_stays(void) HIDDEN;
@@ -25,6 +25,19 @@ static inline bool settled(void (*settle)(bool is_interrupted))
 		UNCANCELLED((settle(is_interrupted), true));
 	while (!nowait_is_settled());
 	return true;
+}
+
+/* As the process ends. What comes from here on finds no handler any more, as in exit_group(2): what
+ * one would submit behind the last look would not be done.
+ */
+static inline void leave(void)
+{
+	bool is_interrupted = nowait_is_interrupted();
+
+	if (!is_watched())
+		return;
+	nowait_begin();
+	UNCANCELLED((nowait_leave(is_interrupted), true));
 }
 
 static inline void stays(bool was_settled)

@@ -78,7 +78,7 @@ static void aborts(bool ends)
 		stays(settled(nowait_settle));
 		return;
 	}
-	settled(nowait_leave);
+	leave();
 	__sigaction(SIGABRT, &usual, NULL);
 	raw(SYS_tgkill, (long[6]){ process(), raw(SYS_gettid, (long[6]){ 0 }), SIGABRT });
 }

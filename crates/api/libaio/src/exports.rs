@@ -273,7 +273,7 @@ pub extern "C-unwind" fn nowait_is_settled() -> bool {
     leaving::is_settled()
 }
 
-/// As [`nowait_settle`], and reports: before `_exit`.
+/// As [`nowait_settle`], and reports: before `_exit`. Handlers of the program wait for good.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {
     guarded(|| {

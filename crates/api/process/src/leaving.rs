@@ -1,7 +1,7 @@
 //! The end of the process, or its becoming another program: what was accepted is done first, as if
 //! the kernel had it in hand.
 //!
-//! - **What waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler
+//! - *What waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler
 //!   that has interrupted malloc. It takes no lock and no memory, and runs no request; the engine's
 //!   memory has nothing to do with malloc (`nowait_sys::allocator`).
 //! - *For what:* for all that is accepted and ends by itself (`IoContext::owed`), reads too; not
@@ -9,9 +9,9 @@
 //! - **What brings it:* the engine's threads, and callers in io_getevents.
 //! - *Others that submit* wait when they have reserved their slots: they see that the process is
 //!   leaving, or they are seen.
-//! - *Handlers on the waiting thread* may run when it has waited, before it ends the process. One
-//!   that submits would wait for its own thread: so that thread stays for now, and waits anew when
-//!   the handler has returned ([`is_settled`]).
+//! - *Handlers on the waiting thread* may run when it has waited, before exec. One that submits would
+//!   wait for its own thread: so that thread stays for now, and waits anew when the handler has
+//!   returned ([`is_settled`]). In `_exit` none runs any more.
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
 use crate::{
@@ -45,7 +45,14 @@ pub(crate) struct ProcessEnd {
     threads: AtomicU32,
     /// By exit(3): its main function may have returned.
     is_ending: AtomicBool,
+    /// How far its report is.
+    report: AtomicU32,
 }
+
+/// A thread writes the report.
+const WRITING: u32 = 1;
+/// It is written, and says what was done until then: nothing is reported twice.
+const WRITTEN: u32 = 2;
 
 /// The number of the process that has ended by exit(3), perhaps before its first request: it
 /// accepts nothing any more. A forked child has another.
@@ -200,6 +207,26 @@ impl Process {
     fn has_ended(&self) -> bool {
         ENDED.load(SeqCst) == self.pid()
     }
+
+    /// Reports on what the process did, unless that was done. Where another thread is about it,
+    /// waits until it is: the end of the process would cut it off.
+    fn report_once(&self) {
+        let report = &self.leaving.report;
+        if report.compare_exchange(0, WRITING, SeqCst, SeqCst).is_err() {
+            return self.await_report(PATIENCE_NS);
+        }
+        self.report();
+        report.store(WRITTEN, SeqCst);
+        futex::wake(report, u32::MAX);
+    }
+
+    /// Waits for another thread's report, but not for ever; takes no lock and no memory.
+    fn await_report(&self, patience_ns: u64) {
+        let until = Deadline::after_ns(patience_ns);
+        while self.leaving.report.load(SeqCst) == WRITING && !until.has_passed() {
+            let _ = futex::wait(&self.leaving.report, WRITING, until);
+        }
+    }
 }
 
 /// Waits until what was submitted is done: before exec, which may fail ([`Process::stays`]).
@@ -214,16 +241,18 @@ pub fn settle(is_interrupted: bool) {
     }
 }
 
-/// Settles, and reports on what the process did if a report was asked for: before `_exit`, which
-/// the children of many programs end by. A handler does not report, because it may have interrupted
-/// the holder of the memory or the lock for that.
+/// Settles, and reports on what the process did if a report was asked for, and none was written:
+/// before `_exit`, which the children of many programs end by. A handler does not report, because
+/// it may have interrupted the holder of the memory or the lock for that; it only lets another
+/// thread finish its report.
 pub fn leave(is_interrupted: bool) {
     settle(is_interrupted);
     let silent = is_interrupted || inside::is_in_handler();
-    if let Some(process) = Process::of_caller().filter(|it| !silent && !it.is_ending())
-        && process.existing_engine().is_some()
-    {
-        process.report();
+    let Some(process) = Process::of_caller() else { return };
+    match silent {
+        true => process.await_report(LITTLE_PATIENCE_NS),
+        false if process.existing_engine().is_some() => process.report_once(),
+        false => {}
     }
 }
 
@@ -240,11 +269,11 @@ pub fn at_exit() {
             process.leaves();
             process.settle(false);
             plain_calls::settle_all();
-            process.report();
+            process.report_once();
             ENDED.store(pid, SeqCst);
             process.stays();
         }
     } else if options_at_load().report.is_some() {
-        Process::current().report();
+        Process::current().report_once();
     }
 }

@@ -16,13 +16,13 @@ extern "C" fn ends_the_process(_signal: i32) {
     unsafe { libc::_exit(0) };
 }
 
-fn install(handler: extern "C" fn(i32), flags: i32) {
+pub(crate) fn install(signal: i32, handler: extern "C" fn(i32), flags: i32) {
     // SAFETY: an all-zero sigaction is a valid one: default action, empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = flags;
     // SAFETY: a live sigaction, whose handler makes async-signal-safe calls.
-    assert_eq!(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, ptr::null_mut()) }, 0);
+    assert_eq!(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) }, 0);
 }
 
 fn start_timer(first_us: u64, again_us: u64) {
@@ -45,7 +45,7 @@ pub(crate) fn a_handler_ends_the_process(folder: &Path, rounds: u32, posix: bool
         let what = format!("round {round}, {kind:?}");
         let status = in_child(&what, || {
             const FLAGS: [i32; 3] = [0, libc::SA_RESTART, libc::SA_NODEFER];
-            install(ends_the_process, FLAGS[dice.roll(3) as usize]);
+            install(libc::SIGALRM, ends_the_process, FLAGS[dice.roll(3) as usize]);
             let delay = 1 + dice.roll(1500);
             if posix {
                 start_timer(delay + 500, 0);
@@ -177,7 +177,7 @@ pub(crate) fn a_handler_makes_calls(folder: &Path, rounds: u32) {
     let what = "a fast timer";
     let status = rounds_in_child(what, rounds, || {
         let (blocks, context) = (control_blocks(), setup(BLOCKS as i32));
-        install(makes_calls, libc::SA_RESTART);
+        install(libc::SIGALRM, makes_calls, libc::SA_RESTART);
         start_timer(50, 50);
         for round in 0..rounds {
             let file = target.begin(Kind::of(round));

@@ -6,6 +6,7 @@
 
 mod endings;
 mod handlers;
+mod reports;
 mod rounds;
 
 use std::path::Path;
@@ -31,6 +32,8 @@ fn main() {
         "abort" => endings::the_process_ends(folder, rounds, endings::Way::Abort),
         "thread-exit" => endings::the_thread_ends(folder, rounds),
         "destroy" => endings::the_context_ends(folder, rounds),
+        "report" => reports::the_process_ends(folder, false),
+        "report-both" => reports::the_process_ends(folder, true),
         _ => panic!("unknown case {case}"),
     }
 }

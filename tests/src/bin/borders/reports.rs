@@ -1,0 +1,49 @@
+//! The end of a process that reports to a FIFO, which holds it up for as long as a test wants.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::SeqCst};
+
+use nowait_tests::aio;
+
+use crate::handlers::install;
+use crate::rounds::{BLOCKS, setup};
+
+static CONTEXT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+static FD: AtomicI32 = AtomicI32::new(-1);
+static BYTES: [u8; 4] = *b"some";
+
+extern "C" fn submits(_signal: i32) {
+    let mut write = aio::Iocb {
+        opcode: aio::PWRITE,
+        fd: FD.load(SeqCst),
+        buffer: BYTES.as_ptr() as u64,
+        bytes: BYTES.len() as u64,
+        ..aio::Iocb::default()
+    };
+    let iocbs = [&raw mut write];
+    // SAFETY: the iocb is read in the call, the bytes are a static that is never written.
+    unsafe { aio::io_submit(CONTEXT.load(SeqCst).cast(), 1, iocbs.as_ptr()) };
+}
+
+/// The handler of a signal that comes at any time submits; another thread is to end the process,
+/// too, if `both`.
+pub(crate) fn the_process_ends(folder: &Path, both: bool) {
+    let file = File::create(folder.join("file")).unwrap();
+    FD.store(file.as_raw_fd(), SeqCst);
+    CONTEXT.store(setup(BLOCKS as i32).cast(), SeqCst);
+    install(libc::SIGUSR1, submits, 0);
+    submits(0);
+    File::create(folder.join("leaves")).unwrap();
+    std::thread::scope(|scope| {
+        if both {
+            scope.spawn(|| {
+                // SAFETY: ends the process.
+                unsafe { libc::_exit(0) }
+            });
+        }
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) };
+    });
+}
