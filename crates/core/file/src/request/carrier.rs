@@ -87,7 +87,8 @@ impl Carrier {
     }
 
     /// Holds the file of a request on the own queue, which had only needed the number, to continue
-    /// it elsewhere. False: the application has closed or reused the number meanwhile, or may have,
+    /// it elsewhere; waits for room on the way to the engine as a submitter does. False: the
+    /// application has closed or reused the number meanwhile, or may have, or there was no room,
     /// and the result so far is the result.
     pub(super) fn hold_late(&mut self, command: &mut Command, context: &Context) -> bool {
         let (engine, stays) = (context.engine(), context.files_stay_open);
@@ -100,7 +101,7 @@ impl Carrier {
             })
         } else {
             let stat = self.recognize(command.fd, command, stays);
-            stat.and_then(|stat| self.hold(engine, command, &stat))
+            stat.and_then(|stat| engine.with_room(|| self.hold(engine, command, &stat)))
         };
         held.is_ok()
     }

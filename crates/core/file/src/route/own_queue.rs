@@ -182,6 +182,13 @@ mod tests {
         ended_early(kind, known, Err(Errno::CANCELED), Context::new)
     }
 
+    /// Sends so many files to the engine that there is no room for another.
+    fn fill_the_way(engine: &Arc<Engine>) {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let send = || engine.holds().hold_afresh(file.as_raw_fd()).ok();
+        assert!(core::iter::from_fn(send).count() > 1);
+    }
+
     type MakeContext = fn(&Arc<Engine>, u32, u32) -> Result<Arc<Context>, Errno>;
 
     /// The same for any first result.
@@ -246,6 +253,17 @@ mod tests {
     fn what_a_ring_gave_up_is_asked_again_unseen() {
         assert_eq!(given_up(Kind::Write, true), (4096, vec![0; 4096]));
         assert_eq!(given_up(Kind::Read, true), (4096, vec![1; 4096]));
+    }
+
+    #[test]
+    fn what_a_ring_gave_up_is_asked_again_when_there_is_room_on_the_way() {
+        let make: MakeContext = |engine, id, nr| {
+            fill_the_way(engine);
+            Context::new(engine, id, nr)
+        };
+        for first in [Err(Errno::CANCELED), Ok(2048)] {
+            assert_eq!(ended_early(Kind::Write, true, first, make).0, 4096);
+        }
     }
 
     #[test]
