@@ -1,6 +1,7 @@
 //! Each call of libaio, with the kernel's order of errors.
 
 use crate::decode::{DecodedIocb, decode};
+use core::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use nowait::{Context, Kind, Submission};
 use nowait_process::{
     leaving,
@@ -14,7 +15,7 @@ use nowait_sys::{
     inside,
     time::{self, Deadline},
 };
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A timeout as the application passes it.
 #[repr(C)]
@@ -53,11 +54,16 @@ pub fn setup(nr: i64, context_address: usize) -> Result<i64, Errno> {
 }
 
 fn aio_max_nr() -> i64 {
-    static MAX: OnceLock<i64> = OnceLock::new();
-    *MAX.get_or_init(|| {
-        let text = std::fs::read_to_string("/proc/sys/fs/aio-max-nr").unwrap_or_default();
-        text.trim().parse().unwrap_or(65_536)
-    })
+    // Without a lock, which a child forked meanwhile would find taken for ever. 0: not looked up.
+    static MAX: AtomicI64 = AtomicI64::new(0);
+    let known = MAX.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let text = std::fs::read_to_string("/proc/sys/fs/aio-max-nr").unwrap_or_default();
+    let max = text.trim().parse().unwrap_or(65_536);
+    MAX.store(max, Relaxed);
+    max
 }
 
 /// io_destroy(2): waits for what is in flight; waiters get EINVAL.
