@@ -188,6 +188,9 @@ class Stream(RawFile):
         if behind is not None and len(behind) + count <= self._behind_bytes:
             behind += data
             return count
+        if not count and self._can_write:
+            self._check_open()
+            return 0  # and stay: to append nothing does not go to the end
         async with self._lock:
             self._check_open()
             self._turn_to_writing()
