@@ -62,7 +62,8 @@ async def perform(file: nowait.File, what: str, value: Any, seed: int) -> Any:
         buffer = bytearray(value)
         return await file.readinto(buffer), buffer
     if what == "write":
-        return await file.write(content(value, seed))
+        count = await file.write(content(value, seed))
+        return count, await file.seek(0, os.SEEK_END) if file.mode == "ab+" else None
     if what == "seek":
         return await file.seek(*value)
     if "a" in file.mode and what == "tell":
@@ -82,7 +83,9 @@ def model(file: Any, what: str, value: Any, seed: int) -> Any:
         buffer = bytearray(value)
         return file.readinto(buffer), buffer
     if what == "write":
-        return file.write(content(value, seed))
+        count = file.write(content(value, seed))
+        # Where an append has gone `io` learns only so.
+        return count, file.seek(0, os.SEEK_END) if "a" in file.mode and file.readable() else None
     if what == "seek":
         return file.seek(*value)
     if "a" in file.mode and what == "tell":

@@ -55,6 +55,7 @@ class Model:
     async def step(self, what: str, value: Any) -> tuple[Any, Any]:
         """Return what both say."""
         theirs, ours = self.theirs, self.ours
+        theirs.flush()  # `io` reads what is still to be overwritten otherwise
         if what in ("read", "readline", "readlines"):
             self.has_read = True
             return getattr(theirs, what)(value), await getattr(ours, what)(value)
@@ -112,6 +113,9 @@ def test_a_text_is_as_one_of_io(
                 for what, value in steps:
                     try:
                         result, ours_result = await both.step(what, value)
+                    except UnicodeError:
+                        assert encoding == "utf-16", "there a byte order mark may be missing"
+                        return
                     except io.UnsupportedOperation:
                         if what in ("read", "readline", "readlines", "lines"):
                             assert not file.readable()
