@@ -222,6 +222,18 @@ fn links_counts_what_is_written_and_nothing_after_a_failure() {
 }
 
 #[test]
+fn the_code_on_the_page_about_the_c_api_runs() {
+    let needed = ["cc", "c++", "pkg-config"];
+    let Some(()) = skip::unless(skip::missing_program(&needed)) else { return };
+    for build in [C, CPP] {
+        let scratch = Scratch::new("c-api");
+        let (path, _) = numbered(&scratch, 4);
+        let program = build.program(&scratch, "tests/c_api/pages.c");
+        assert_eq!(program.arg(path).succeed().stdout, "done\n");
+    }
+}
+
+#[test]
 fn handles_outlive_what_they_were_made_from_and_fork_leaves_them_alone() {
     each_build("tests/c_api/lifetime.c", |scratch, program| {
         let (path, _) = numbered(scratch, 32);

@@ -1,7 +1,9 @@
 //! Quotations: the text that a document quotes from a file is in the file.
 //!
 //! A line `<!-- from crates/x/y.rs -->` in a document says that the block of code below it is
-//! lines of that file, as they stand there: so it is compiled and tested, and cannot age.
+//! lines of that file, as they stand there but for how far they are indented: so it is compiled
+//! and tested, and cannot age. Each block of Rust and C has such a line, and names a file that the
+//! tests compile.
 
 use super::Finding;
 use super::source::Source;
@@ -10,15 +12,29 @@ use std::fs;
 
 const MARK: &str = "<!-- from ";
 
-/// Checks the blocks of code that name a file.
+/// How a block begins that must be a quotation.
+const QUOTED: &[&str] = &["```rust", "```c"];
+
+/// Where files lie that the tests compile.
+const COMPILED: &[&str] = &["/tests/", "/examples/", "/src/", "tests/"];
+
+/// Checks the blocks of code that name a file, and those that ought to.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     if source.extension() != "md" {
         return;
     }
     let mut lines = source.text.lines().enumerate();
     while let Some((index, line)) = lines.next() {
+        if QUOTED.contains(&line) {
+            let advice = "compile this: put it into a test or an example, and quote it from there";
+            findings.push(source.finding_on(index + 1, advice));
+        }
         let Some(rest) = line.strip_prefix(MARK) else { continue };
         let path = rest.trim_end_matches("-->").trim();
+        if !COMPILED.iter().any(|folder| path.starts_with(folder) || path.contains(folder)) {
+            let advice = format!("{path} is compiled by no test: quote from one that is");
+            findings.push(source.finding_on(index + 1, advice));
+        }
         let block: Vec<&str> = lines
             .by_ref()
             .map(|(_, line)| line)
@@ -34,10 +50,20 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the lines follow each other in the text.
+/// Whether the lines follow each other in the text, all indented by the same there.
 fn contains(text: &str, block: &[&str]) -> bool {
     let lines: Vec<&str> = text.lines().collect();
-    !block.concat().is_empty() && lines.windows(block.len()).any(|window| window == block)
+    let Some(first) = block.first() else { return false };
+    let mut windows = lines.windows(block.len());
+    !block.concat().is_empty()
+        && windows.any(|window| {
+            let Some(indent) = window[0].strip_suffix(first) else { return false };
+            let is_same = |(line, quoted): (&&str, &&str)| match quoted.is_empty() {
+                true => line.is_empty(),
+                false => line.strip_prefix(indent) == Some(*quoted),
+            };
+            indent.trim().is_empty() && window.iter().zip(block).all(is_same)
+        })
 }
 
 #[cfg(test)]
@@ -56,5 +82,26 @@ mod tests {
         assert_eq!(findings_in("use super::source::Source;\nuse crate::process;"), 0);
         assert_eq!(findings_in("use super::source::Source;\nuse std::fs;"), 1);
         assert_eq!(findings_in(""), 1);
+    }
+
+    #[test]
+    fn a_quote_may_be_indented_less_but_only_as_a_whole() {
+        let text = "fn a() {\n    if b {\n\n        c();\n    }\n}\n";
+        assert!(contains(text, &["if b {", "", "    c();", "}"]));
+        assert!(contains(text, &["    if b {", "", "        c();"]));
+        assert!(!contains(text, &["if b {", "", "c();"]));
+        assert!(!contains(text, &["b {", "", "    c();"]));
+    }
+
+    #[test]
+    fn code_that_no_test_compiles_is_caught() {
+        for (canary, found) in [
+            ("```rust\nlet a = 1;\n```\n", 1),
+            ("```c\nint a;\n```\n", 1),
+            ("<!-- from docs/c.md -->\n```c\n#include <nowait.h>\n```\n", 2),
+            ("```python\na = 1\n```\n\n```\nplain\n```\n", 0),
+        ] {
+            assert_eq!(check_text(check, "docs/a.md", canary).len(), found, "{canary}");
+        }
     }
 }

@@ -159,18 +159,7 @@ fn as_text(engine: Option<&Engine>, contexts: &[Summary]) -> String {
 mod tests {
     use super::as_json;
     use crate::{File, Nowait, Queue};
-    use std::{collections::BTreeSet, process::Command};
-
-    /// The words in backticks in a column of the tables that explain a report: the first where that
-    /// is the reason of a punt, else the second.
-    fn explained(column: usize) -> BTreeSet<&'static str> {
-        let text = include_str!("../../../../docs/running.md");
-        let (_, text) = text.split_once("## Reading a report").unwrap();
-        let (text, _) = text.split_once("\n## ").unwrap();
-        let rows = text.lines().filter(|line| line.starts_with("| `") == (column == 0));
-        let cells = rows.filter_map(|line| line.strip_prefix('|')?.split('|').nth(column));
-        cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
-    }
+    use std::process::Command;
 
     /// Has threads of engines fail, and uses these.
     fn fail() {
@@ -217,18 +206,5 @@ mod tests {
         let said: Vec<_> = said.map(|line| line.split(": its request").next().unwrap()).collect();
         let failed = |way: &str| format!("nowait: a thread failed {way}: first");
         assert_eq!(said, [&failed("queue"), "over", &failed("future"), &failed("end")]);
-    }
-
-    #[test]
-    fn the_documents_explain_each_counter_and_no_other() {
-        let counters = nowait_retry::stats::Counters::default().all();
-        let (punts, others): (BTreeSet<_>, BTreeSet<_>) =
-            counters.iter().map(|(name, _)| *name).partition(|name| name.starts_with("punt_"));
-        assert_eq!(explained(0), punts);
-        let mut figures = explained(1);
-        for of_the_engine in ["backend_reason", "failed_threads"] {
-            assert!(figures.remove(of_the_engine), "{of_the_engine}");
-        }
-        assert_eq!(figures, others);
     }
 }
