@@ -49,7 +49,11 @@ $(PACKAGES): dist ## Pack what dist/ holds into dist/packages
 	@bash xtask/setup.sh packages
 	@$(X) package $@
 
-packages: $(PACKAGES) ## All of these, an image with what the deb packages hold
+.PHONY: crates
+crates: setup ## Pack the crates that are published, each built from its package
+	@$(X) package crates
+
+packages: $(PACKAGES) crates ## All of these, an image with what the deb packages hold
 
 oci: deb
 
@@ -83,8 +87,8 @@ test: setup ## Run every test in its quick form, and the checks
 test-full: dist ## Run every test at full length (hours)
 	@$(X) ci test random
 
-lint: setup ## Check format, clippy, tidy and documentation
-	@$(X) ci fmt tidy clippy doc
+lint: setup ## Check format, clippy, tidy, packages of crates and documentation
+	@$(X) ci fmt tidy crates clippy doc
 
 fmt: setup ## Format the code
 	@$(CARGO) fmt --all

@@ -4,7 +4,7 @@
 //! it may take, and the function that does it.
 //!
 //! ```text
-//!   main lane   fmt ── tidy ── dist (links on one processor) ── test (waits for disks)
+//!   main lane   fmt ── tidy ── crates ── dist (links on one processor) ── test (waits for disks)
 //!   beside it   loom ── simulated ── miri ── clippy ── doc ── random (waits for disks too)
 //!               ── examples ── python
 //!   then        skips
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use crate::log::Log;
 use crate::outcome::Outcome;
 use crate::process::{self, Result};
-use crate::{dist, examples, machine, python, skips, tidy, tutorials};
+use crate::{crates, dist, examples, machine, python, skips, tidy, tutorials};
 
 struct Job {
     name: &'static str,
@@ -75,6 +75,7 @@ struct Row {
 const JOBS: &[Job] = &[
     Job { name: "fmt", lane: Lane::Main, minutes_max: 2, run: fmt },
     Job { name: "tidy", lane: Lane::Main, minutes_max: 2, run: tidy_job },
+    Job { name: "crates", lane: Lane::Main, minutes_max: 2, run: crates_job },
     Job { name: "dist", lane: Lane::Main, minutes_max: 20, run: dist_job },
     Job { name: "test", lane: Lane::Main, minutes_max: 40, run: test },
     Job { name: "loom", lane: Lane::Beside, minutes_max: 40, run: loom },
@@ -187,6 +188,10 @@ fn fmt(context: &Context) -> Result<End> {
 
 fn tidy_job(_: &Context) -> Result<End> {
     tidy::run().map(|()| End::Passed)
+}
+
+fn crates_job(_: &Context) -> Result<End> {
+    crates::check().map(|()| End::Passed)
 }
 
 fn dist_job(_: &Context) -> Result<End> {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   make test ── cargo x ci ──┬─ fmt, clippy, tidy, doc     (tidy.rs, tidy/)
+//!                             ├─ crates                     (crates.rs)
 //!                             ├─ dist                       (dist.rs, machine.rs, c_api.rs …)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs, tutorials.rs)
@@ -11,10 +12,12 @@
 //!   make docs ── cargo x docs                                (docs.rs)
 //!   make install ── cargo x install                          (install.rs)
 //!   make deb rpm tarball oci sbom ── cargo x package KIND         (package.rs, packaging/)
+//!   make crates ── cargo x package crates                        (crates.rs)
 //! ```
 
 mod c_api;
 mod ci;
+mod crates;
 mod debug_file;
 mod dist;
 mod docs;
@@ -44,7 +47,8 @@ Usage: cargo x COMMAND
   install [--destdir=DIR] [--prefix=DIR] [--libdir=DIR]
                 install what dist/ holds; below /usr/local, if no prefix is given
   uninstall     remove what `install` with the same options has installed
-  package KIND  pack what dist/ holds into dist/packages: deb, rpm, tarball, oci or sbom
+  package KIND  pack what dist/ holds into dist/packages: deb, rpm, tarball, oci or sbom;
+                crates: those that are published, each built from its package
   wheel         the Python package as wheels in dist/wheels
   docs          the documentation as a book, with rustdoc beside, in dist/docs
   tidy          the rules that no other tool checks
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
         ["dist", name] => machine::Machine::named(name).and_then(dist::run),
         ["docs"] => docs::run(),
         ["install", options @ ..] => install::run(options),
+        ["package", "crates"] => crates::run(),
         ["package", kind] => package::run(kind),
         ["uninstall", options @ ..] => install::remove(options),
         ["wheel"] => python::wheels(),
