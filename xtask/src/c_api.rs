@@ -22,7 +22,7 @@ const PACKAGE: &str = "nowait-capi";
 const ARCHIVE: &str = "libnowait_capi.a";
 
 /// Changes when a program that was linked before could not run any more.
-const SONAME: &str = "libnowait.so.0";
+pub(crate) const SONAME: &str = "libnowait.so.0";
 
 /// Builds in release mode, links, checks and installs.
 ///

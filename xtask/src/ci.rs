@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use crate::log::Log;
 use crate::outcome::Outcome;
 use crate::process::{self, Result};
-use crate::{crates, dist, examples, machine, python, skips, tidy, tutorials};
+use crate::{api, crates, dist, examples, machine, python, skips, tidy, tutorials};
 
 struct Job {
     name: &'static str,
@@ -205,12 +205,14 @@ fn clippy(context: &Context) -> Result<End> {
 
 /// Not the programs: the tool's name is that of the facade, and its files would collide. With the
 /// examples, because then dependencies have the features with which clippy has checked them.
+/// What the pages show of the API is compared with its list.
 fn doc(context: &Context) -> Result<End> {
     let what = ["--no-deps", "--lib", "--examples", "--features", examples::FEATURES];
     let args = [&["doc", "--workspace"], &what[..]].concat();
     let mut command = context.cargo(&args);
     command.env("RUSTDOCFLAGS", "-D warnings");
-    context.plain(command)
+    context.plain(command)?;
+    api::check(&context.log).map(|()| End::Passed)
 }
 
 fn test(context: &Context) -> Result<End> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   make test ── cargo x ci ──┬─ fmt, clippy, tidy, doc     (tidy.rs, tidy/)
-//!                             ├─ crates                     (crates.rs)
+//!                             ├─ crates, the API            (crates.rs, api.rs)
 //!                             ├─ dist                       (dist.rs, machine.rs, c_api.rs …)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs, tutorials.rs)
@@ -15,6 +15,7 @@
 //!   make crates ── cargo x package crates                        (crates.rs)
 //! ```
 
+mod api;
 mod c_api;
 mod ci;
 mod crates;
@@ -51,6 +52,7 @@ Usage: cargo x COMMAND
                 crates: those that are published, each built from its package
   wheel         the Python package as wheels in dist/wheels
   docs          the documentation as a book, with rustdoc beside, in dist/docs
+  api           write the list of the Rust API anew: crates/api/nowait/api.txt
   tidy          the rules that no other tool checks
   skips         fail when more tests were skipped than tests/skips.allowed permits
 ";
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         ["package", "crates"] => crates::run(),
         ["package", kind] => package::run(kind),
         ["uninstall", options @ ..] => install::remove(options),
+        ["api"] => api::write(),
         ["wheel"] => python::wheels(),
         ["tidy"] => tidy::run(),
         ["skips"] => skips::run(),

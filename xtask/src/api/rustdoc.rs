@@ -1,0 +1,188 @@
+//! The public API of a crate, read from the pages that rustdoc makes of it.
+//!
+//! A line for each declaration, public method and implemented trait: what stands in the pages as
+//! code, without the words. Methods that come with a trait are the trait's business, and those of
+//! the standard library (by `Deref`, for every type) change with its version.
+
+use std::fs;
+use std::path::Path;
+
+use crate::process::Result;
+
+/// Traits that the compiler implements, and that programs depend on.
+const AUTOMATIC: &[&str] = &["Send", "Sync", "Unpin"];
+
+/// Traits that programs cannot use.
+const INTERNAL: &[&str] = &["Drop", "StructuralPartialEq"];
+
+/// Returns the sorted lines of the crate whose pages lie in `folder`.
+///
+/// # Errors
+/// rustdoc has made no such pages, or they are laid out in another way.
+pub(super) fn list(folder: &Path) -> Result<Vec<String>> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    let crate_name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut found = Vec::new();
+    for page in all_items(&read("all.html")?) {
+        let item = format!("{crate_name}::{}", item(&page));
+        let lines = lines(&page, &read(&page)?)
+            .ok_or_else(|| format!("{page}: rustdoc lays its pages out in another way"))?;
+        found.extend(lines.into_iter().map(|line| format!("{item}: {line}")));
+    }
+    found.sort();
+    match found.is_empty() {
+        true => Err(format!("{}: rustdoc names no items", folder.display())),
+        false => Ok(found),
+    }
+}
+
+/// Returns the pages of all items, relative to the crate's folder.
+fn all_items(index: &str) -> Vec<String> {
+    let links = index.split("<li><a href=\"").skip(1);
+    links
+        .filter_map(|link| link.split('"').next())
+        .filter(|page| page.contains(".html") && !page.starts_with("../"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Returns the path of an item in its crate: `choice/fn.parse.html` is `choice::parse`.
+fn item(page: &str) -> String {
+    let (modules, file) = page.rsplit_once('/').unwrap_or(("", page));
+    let name = file.trim_end_matches(".html").split_once('.').map_or(file, |(_, name)| name);
+    match modules {
+        "" => name.to_owned(),
+        modules => format!("{}::{name}", modules.replace('/', "::")),
+    }
+}
+
+/// Returns the lines of one page, first the declaration.
+fn lines(page: &str, html: &str) -> Option<Vec<String>> {
+    let (_, rest) = html.split_once("<pre class=\"rust item-decl\"><code>")?;
+    let (declaration, mut rest) = rest.split_once("</code></pre>")?;
+    let mut found = vec![text(declaration)];
+    // Another name has what the type has that it is for.
+    if page.rsplit('/').next()?.starts_with("type.") {
+        return Some(found);
+    }
+    let (mut section, mut implementation) = ("", String::new());
+    while let Some(at) = rest.find("<h") {
+        rest = &rest[at..];
+        let (tag, after) = rest.split_once('>')?;
+        if let Some(id) = tag.strip_prefix("<h2 id=\"") {
+            section = id.split('"').next()?;
+        } else if tag.ends_with("class=\"code-header\"") {
+            let (code, _) = after.split_once(&format!("</{}>", &tag[1..3]))?;
+            let code = text(code);
+            let is_method = !tag.starts_with("<h3");
+            if !is_method {
+                implementation.clone_from(&code);
+            }
+            match (section, is_method) {
+                ("implementations", true) => found.push(format!("{implementation}: {code}")),
+                ("trait-implementations" | "foreign-impls", false)
+                    if !implements(&code, INTERNAL) =>
+                {
+                    found.push(code);
+                }
+                ("trait-implementations", true) if code.starts_with("type ") => {
+                    found.push(format!("{implementation}: {code}"));
+                }
+                ("synthetic-implementations", false) if implements(&code, AUTOMATIC) => {
+                    found.push(code);
+                }
+                _ => {}
+            }
+        }
+        rest = after;
+    }
+    Some(found)
+}
+
+/// Whether an implementation is of one of these traits.
+fn implements(implementation: &str, traits: &[&str]) -> bool {
+    let before = implementation.split(" for ").next().unwrap_or_default();
+    traits.contains(&before.rsplit([' ', '!']).next().unwrap_or_default())
+}
+
+/// Returns what a reader sees of some HTML, in one line.
+fn text(html: &str) -> String {
+    let mut seen = String::new();
+    let mut rest = html;
+    while let Some((before, after)) = rest.split_once('<') {
+        seen.push_str(before);
+        // What unfolds a long declaration, and what begins a line of its own.
+        if after.starts_with("summary") {
+            rest = after.split_once("</summary>").map_or("", |(_, rest)| rest);
+            continue;
+        }
+        if after.starts_with("div") {
+            seen.push(' ');
+        }
+        rest = after.split_once('>').map_or("", |(_, rest)| rest);
+    }
+    seen.push_str(rest);
+    let signs = [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&#39;", "'"),
+        ("&nbsp;", " "),
+        ("&amp;", "&"),
+    ];
+    for (written, meant) in signs {
+        seen = seen.replace(written, meant);
+    }
+    // A mark of "notable" traits, which is no code.
+    seen.replace('ⓘ', "").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "<h1>Struct</h1><pre class=\"rust item-decl\"><code>pub struct \
+        Q&lt;T, B = <a href=\"x\">Vec</a>&lt;u8&gt;&gt; { <span>/* private fields */</span> }\
+        </code></pre><h2 id=\"safety\"><a>§</a>Safety</h2>\
+        <h2 id=\"implementations\" class=\"section-header\">I</h2>\
+        <h3 class=\"code-header\">impl&lt;T&gt; Q&lt;T&gt;</h3>\
+        <h4 class=\"code-header\">pub fn <a>get</a>&lt;I&gt;(&amp;self) -&gt; \
+        <a>I</a><div class=\"where\">where\n    I: <a>Copy</a>,</div></h4>\
+        <h5 id=\"errors\">Errors</h5>\
+        <h2 id=\"deref-methods-%5BT%5D\">D</h2><h4 class=\"code-header\">pub fn len()</h4>\
+        <h2 id=\"trait-implementations\">T</h2><h3 class=\"code-header\">impl Drop for Q</h3>\
+        <h4 class=\"code-header\">fn drop(&amp;mut self)</h4>\
+        <h3 class=\"code-header\">impl Deref for Q</h3>\
+        <h4 class=\"code-header\">type Target = [u8]</h4>\
+        <h2 id=\"synthetic-implementations\">A</h2>\
+        <h3 class=\"code-header\">impl !Sync for Q</h3>\
+        <h3 class=\"code-header\">impl Freeze for Q</h3>\
+        <h2 id=\"blanket-implementations\">B</h2><h3 class=\"code-header\">impl Any for T</h3>";
+
+    #[test]
+    fn a_page_gives_what_a_program_can_use() {
+        let expected = [
+            "pub struct Q<T, B = Vec<u8>> { /* private fields */ }",
+            "impl<T> Q<T>: pub fn get<I>(&self) -> I where I: Copy,",
+            "impl Deref for Q",
+            "impl Deref for Q: type Target = [u8]",
+            "impl !Sync for Q",
+        ];
+        assert_eq!(lines("struct.Q.html", PAGE).unwrap(), expected);
+        assert_eq!(lines("a/type.Q.html", PAGE).unwrap(), expected[..1]);
+        assert_eq!(lines("struct.Q.html", "<h1>Struct</h1>"), None);
+    }
+
+    #[test]
+    fn pages_are_named_by_the_index_and_items_by_their_pages() {
+        let index = "<ul><li><a href=\"struct.Q.html\">Q</a></li>\
+            <li><a href=\"choice/fn.parse.html\">choice::parse</a></li></ul>";
+        let pages = all_items(index);
+        assert_eq!(pages, ["struct.Q.html", "choice/fn.parse.html"]);
+        assert_eq!(item(&pages[0]), "Q");
+        assert_eq!(item(&pages[1]), "choice::parse");
+    }
+}
