@@ -9,9 +9,9 @@
 //! - **What brings it:* the engine's threads, and callers in io_getevents.
 //! - *Others that submit* wait when they have reserved their slots: they see that the process is
 //!   leaving, or they are seen.
-//! - *Handlers on the waiting thread* may run when it has waited, before exec. One that submits would
-//!   wait for its own thread: so that thread stays for now, and waits anew when the handler has
-//!   returned ([`is_settled`]). In `_exit` none runs any more.
+//! - *Handlers on the waiting thread* may run when it has waited, before exec. One that submits
+//!   would wait for its own thread: so that thread stays for now, and waits anew when the handler
+//!   has returned ([`is_settled`]). In `_exit` none runs any more.
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
 use crate::{
