@@ -171,7 +171,7 @@ type AtFork = Option<unsafe extern "C" fn()>;
 
 /// As pthread_atfork(3), but for no library: exit(3) removes a library's handlers, and where they
 /// are more than one, a fork of another thread that runs them right then aborts the process
-/// ("Fatal glibc error: array index 0 not less than array length 0"; glibc since 2.36).
+/// ("Fatal glibc error: array index 0 not less than array length 0"; seen with glibc 2.36).
 #[cfg(target_env = "gnu")]
 unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
     unsafe extern "C" {
