@@ -1,146 +1,201 @@
-//! Locks of code that no model runs: those of parking_lot. What models run is in
-//! [`crate::primitives`].
+//! Locks of code that no model runs. What models run is in [`crate::primitives`].
 //!
-//! A simulation has those of std: parking_lot's table of sleepers goes by addresses and by the
-//! clock, is the process's, and a run would depend on the runs before it. There another thread may
-//! go on wherever one takes a lock.
+//! They are std's, without poison. A thread that sleeps for one of them sleeps on the lock's own
+//! word (futex(2)): there is nothing beside it that all locks share, and that a forked child would
+//! find as another thread of its parent was about to change it
+//! (docs/decisions/0035-locks-of-std.md). In a simulation another thread may go on wherever one
+//! takes a lock.
+
+use core::ptr;
+use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
+use std::time::{Duration, Instant};
+
+#[cfg(simulated)]
+use crate::raw::pause;
+pub use sync::MutexGuard;
 
 #[cfg(not(simulated))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-#[cfg(simulated)]
-pub use simulated::{Condvar, Mutex, MutexGuard, RwLock};
+#[inline]
+fn pause() {}
 
-/// std's, without poison.
-#[cfg(simulated)]
-mod simulated {
-    use crate::raw::pause;
-    use core::ptr;
-    use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
-    use std::time::{Duration, Instant};
+/// A lock that one thread has at a time.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(sync::Mutex<T>);
 
-    pub use sync::MutexGuard;
+impl<T> Mutex<T> {
+    /// Makes an unlocked mutex.
+    #[inline]
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex(sync::Mutex::new(value))
+    }
 
-    /// As parking_lot's.
-    #[derive(Debug, Default)]
-    pub struct Mutex<T>(sync::Mutex<T>);
+    /// Locks it.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        pause();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-    impl<T> Mutex<T> {
-        /// Makes an unlocked mutex.
-        pub const fn new(value: T) -> Mutex<T> {
-            Mutex(sync::Mutex::new(value))
-        }
-
-        /// Locks it.
-        pub fn lock(&self) -> MutexGuard<'_, T> {
-            pause();
-            self.0.lock().unwrap_or_else(PoisonError::into_inner)
-        }
-
-        /// Locks it if it is not locked.
-        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            pause();
-            match self.0.try_lock() {
-                Ok(guard) => Some(guard),
-                Err(sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(sync::TryLockError::WouldBlock) => None,
-            }
-        }
-
-        /// Returns the value: nothing else can have it.
-        pub fn get_mut(&mut self) -> &mut T {
-            self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
-        }
-
-        /// Returns the value.
-        pub fn into_inner(self) -> T {
-            self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Locks it if it is not locked.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        pause();
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(sync::TryLockError::WouldBlock) => None,
         }
     }
 
-    /// As parking_lot's.
-    #[derive(Debug, Default)]
-    pub struct RwLock<T>(sync::RwLock<T>);
+    /// Returns the value: nothing else can have it.
+    #[inline]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
 
-    impl<T> RwLock<T> {
-        /// Makes an unlocked lock.
-        pub const fn new(value: T) -> RwLock<T> {
-            RwLock(sync::RwLock::new(value))
-        }
+    /// Returns the value.
+    #[inline]
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
-        /// Locks it, with other readers.
-        pub fn read(&self) -> RwLockReadGuard<'_, T> {
-            pause();
-            self.0.read().unwrap_or_else(PoisonError::into_inner)
-        }
+/// A lock that one thread has alone, or any number together.
+#[derive(Debug, Default)]
+pub struct RwLock<T>(sync::RwLock<T>);
 
-        /// Locks it, with other readers, if none has it alone.
-        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-            match self.0.try_read() {
-                Ok(guard) => Some(guard),
-                Err(sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(sync::TryLockError::WouldBlock) => None,
-            }
-        }
+impl<T> RwLock<T> {
+    /// Makes an unlocked lock.
+    #[inline]
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock(sync::RwLock::new(value))
+    }
 
-        /// Locks it alone.
-        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-            pause();
-            self.0.write().unwrap_or_else(PoisonError::into_inner)
+    /// Locks it, with other readers.
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        pause();
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks it, with other readers, if none has it alone.
+    #[inline]
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        match self.0.try_read() {
+            Ok(guard) => Some(guard),
+            Err(sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(sync::TryLockError::WouldBlock) => None,
         }
     }
 
-    /// As parking_lot's.
-    #[derive(Debug, Default)]
-    pub struct Condvar(sync::Condvar);
+    /// Locks it alone.
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        pause();
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
-    impl Condvar {
-        /// Makes one.
-        pub const fn new() -> Condvar {
-            Condvar(sync::Condvar::new())
+/// What threads wait for that have a lock.
+#[derive(Debug, Default)]
+pub struct Condvar(sync::Condvar);
+
+impl Condvar {
+    /// Makes one.
+    #[inline]
+    pub const fn new() -> Condvar {
+        Condvar(sync::Condvar::new())
+    }
+
+    /// Wakes one thread that waits.
+    #[inline]
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all threads that wait.
+    #[inline]
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    /// Unlocks the mutex, waits, and locks it again.
+    #[inline]
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        // SAFETY: the guard that is read is replaced before it could be dropped again: std's
+        // wait does not panic with one mutex.
+        unsafe {
+            let waited = self.0.wait(ptr::read(guard));
+            ptr::write(guard, waited.unwrap_or_else(PoisonError::into_inner));
         }
+    }
 
-        /// Wakes one thread that waits.
-        pub fn notify_one(&self) {
-            self.0.notify_one();
+    /// The same, for so long at most.
+    #[inline]
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> WaitTimeoutResult {
+        // SAFETY: as above.
+        unsafe {
+            let waited = self.0.wait_timeout(ptr::read(guard), time);
+            let (waited, result) = waited.unwrap_or_else(PoisonError::into_inner);
+            ptr::write(guard, waited);
+            result
         }
+    }
 
-        /// Wakes all threads that wait.
-        pub fn notify_all(&self) {
-            self.0.notify_all();
+    /// The same, until then at most.
+    #[inline]
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, end: Instant) -> WaitTimeoutResult {
+        self.wait_for(guard, end.saturating_duration_since(Instant::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::{thread, time::Duration};
+
+    /// Ends the process by a signal if some lock keeps it for ever.
+    fn waits_at_many_places() -> ! {
+        // SAFETY: plain numbers.
+        unsafe { libc::alarm(60) };
+        let (mutex, places) = (Mutex::new(()), [const { Condvar::new() }; 128]);
+        for place in &places {
+            place.wait_for(&mut mutex.lock(), Duration::from_nanos(1));
         }
+        // SAFETY: ends the process, without what its parent has to do at its end.
+        unsafe { libc::_exit(0) }
+    }
 
-        /// Unlocks the mutex, waits, and locks it again.
-        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            // SAFETY: the guard that is read is replaced before it could be dropped again: std's
-            // wait does not panic with one mutex.
-            unsafe {
-                let waited = self.0.wait(ptr::read(guard));
-                ptr::write(guard, waited.unwrap_or_else(PoisonError::into_inner));
+    /// The parent's threads are in the middle of waiting and waking; none of them is in the child.
+    #[test]
+    #[cfg_attr(miri, ignore = "forks")]
+    fn a_child_waits_with_its_own_locks_whatever_its_parents_threads_were_at() {
+        const FORKS: usize = 100;
+        let (mutex, changed, is_over) = (Mutex::new(()), Condvar::new(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !is_over.load(Relaxed) {
+                        changed.notify_all();
+                        changed.wait_for(&mut mutex.lock(), Duration::from_nanos(1));
+                    }
+                });
             }
-        }
-
-        /// The same, for so long at most.
-        pub fn wait_for<T>(
-            &self,
-            guard: &mut MutexGuard<'_, T>,
-            time: Duration,
-        ) -> WaitTimeoutResult {
-            // SAFETY: as above.
-            unsafe {
-                let waited = self.0.wait_timeout(ptr::read(guard), time);
-                let (waited, result) = waited.unwrap_or_else(PoisonError::into_inner);
-                ptr::write(guard, waited);
-                result
-            }
-        }
-
-        /// The same, until then at most.
-        pub fn wait_until<T>(
-            &self,
-            guard: &mut MutexGuard<'_, T>,
-            end: Instant,
-        ) -> WaitTimeoutResult {
-            self.wait_for(guard, end.saturating_duration_since(Instant::now()))
-        }
+            let ends = (0..FORKS).map(|_| {
+                // SAFETY: the child uses what is its own, and ends.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    waits_at_many_places();
+                }
+                let mut status = 0;
+                // SAFETY: a live local; a child that was not waited for.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                status
+            });
+            let failed = ends.filter(|status| *status != 0).count();
+            is_over.store(true, Relaxed);
+            assert_eq!(failed, 0);
+        });
     }
 }

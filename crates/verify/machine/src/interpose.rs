@@ -1,5 +1,5 @@
-//! Where code meets the kernel: the functions of the C library by which std and parking_lot do, and
-//! what `nowait_sys::raw` is answered by.
+//! Where code meets the kernel: the functions of the C library by which std does, and what
+//! `nowait_sys::raw` is answered by.
 //!
 //! They take the place of the C library's in a test program. A thread of a simulated machine is
 //! known by a thread-local value; all others get what they asked for.
@@ -128,7 +128,7 @@ pub(crate) unsafe fn answer(nr: i64, args: [usize; 6]) -> isize {
     }
 }
 
-/// syscall(2), by which std and parking_lot sleep.
+/// syscall(2), by which std sleeps.
 #[unsafe(no_mangle)]
 #[allow(clippy::many_single_char_names)] // as the manual pages call them
 unsafe extern "C" fn syscall(

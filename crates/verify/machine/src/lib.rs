@@ -23,7 +23,7 @@
 //!
 //! Threads are real ones, with stacks and thread-local values of their own, but only the one that
 //! was chosen runs; another is chosen wherever a thread makes a system call. So nothing of the code
-//! above the system calls is replaced, not its locks either: those of std and parking_lot sleep by
+//! above the system calls is replaced, not its locks either: those of std sleep by
 //! futex(2). The time stands still while code runs, and goes on by what a call costs, or to the
 //! next event when all sleep. If there is none, that is a hang, and the run has failed.
 //!
