@@ -1,4 +1,4 @@
-"""Files for asyncio that do not hold the event loop up.
+"""Files for asyncio and trio that do not hold the event loop up.
 
 A read of what is cached is over before the ``await`` suspends; of what is not, the kernel is asked
 without a thread. ::

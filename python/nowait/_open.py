@@ -37,10 +37,15 @@ class Opening(Generic[F]):
         self._file: F = file
 
     def __await__(self) -> Generator[Any, None, F]:
-        return self._file._open().__await__()
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> F:
-        return await self._file._open()
+        try:
+            return await self._file._open()
+        except BaseException:
+            # Cancelled, perhaps when it was open already: no program will close it.
+            self._file.abandon()
+            raise
 
     async def __aexit__(
         self,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import itertools
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+from ._loop import on_thread
 from ._open import Opening, open
 from ._whole import read_bytes, read_text, write_bytes, write_text
 
@@ -48,8 +48,7 @@ def _plain(value: Any) -> Any:
 
 
 async def _on_thread(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    call = functools.partial(function, *map(_plain, arguments), **options)
-    return await asyncio.get_running_loop().run_in_executor(None, call)
+    return await on_thread(functools.partial(function, *map(_plain, arguments), **options))
 
 
 def _method(name: str, gives_paths: bool) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import io
 import os
@@ -10,6 +9,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from ._loop import Lock, begun, end_of, let_others_run, to_its_end
 from ._nowait import LineIterator, Lines, Operation, RawFile
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Stream(RawFile):
             self._behind_bytes = 0
         self._late: Operation[int] | None = None
         self._end = 0
-        self._lock = asyncio.Lock()
+        self._lock = Lock()
         if self._appends:
             self._behind = bytearray()
             _writers.add(self)
@@ -143,7 +143,7 @@ class Stream(RawFile):
 
     async def __anext__(self) -> bytes:
         # A part of the file at a time, and then it is the turn of other tasks.
-        await asyncio.sleep(0)
+        await let_others_run()
         if line := await self.readline():
             return line
         raise StopAsyncIteration
@@ -231,7 +231,7 @@ class Stream(RawFile):
         if self._late is not None:
             late = self._late
             try:
-                await asyncio.shield(late)
+                await end_of(late)
             finally:
                 if late.done():
                     self._late = None
@@ -320,7 +320,7 @@ class Stream(RawFile):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         if size is not None and not self._is_unwritten() and not len(self._ahead):
             return self.resize(size)
-        return asyncio.ensure_future(self._truncate(size))
+        return begun(self._truncate(size))
 
     async def _truncate(self, size: int | None) -> int:
         async with self._lock:
@@ -354,7 +354,7 @@ class Stream(RawFile):
         whether it could be written.
         """
         if self._is_unwritten():
-            return asyncio.ensure_future(self._close())
+            return begun(to_its_end(self._close()))
         self._ahead.clear()
         self._behind = None
         return self.close_at()
@@ -371,7 +371,7 @@ class Stream(RawFile):
             await self.flush()
             return await request()
 
-        return asyncio.ensure_future(write_first()) if self._is_unwritten() else request()
+        return begun(write_first()) if self._is_unwritten() else request()
 
     # Facts.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import io
 import locale
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from ._file import CacheMode, File, kind
+from ._loop import Lock, let_others_run
 from ._nowait import LineIterator, Lines
 from ._stream import AHEAD_BYTES_MAX
 
@@ -75,7 +75,7 @@ class TextFile:
         # place in that.
         self._ahead: Lines[str] = Lines("", "\n" if newline is None else newline)
         self._marks: list[tuple[int, Mark]] = []
-        self._lock = asyncio.Lock()
+        self._lock = Lock()
         self.buffer = File(
             path, how + "b", buffering, cache=cache, durable=durable, permissions=permissions
         )
@@ -89,6 +89,9 @@ class TextFile:
     async def _open(self) -> Self:
         await self.buffer._open()
         return self
+
+    def abandon(self) -> None:
+        self.buffer.abandon()
 
     # Reading.
 
@@ -144,7 +147,7 @@ class TextFile:
 
     async def __anext__(self) -> str:
         # A part of the file at a time, and then it is the turn of other tasks.
-        await asyncio.sleep(0)
+        await let_others_run()
         if line := await self.readline():
             return line
         raise StopAsyncIteration

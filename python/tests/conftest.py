@@ -9,10 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
+import anyio
 import pytest
+import sniffio
+import trio
 import uvloop
 
 FULL = os.environ.get("NOWAIT_FULL") == "1"
@@ -37,11 +40,7 @@ def disk() -> Iterator[pathlib.Path]:
     shutil.rmtree(made)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Run a coroutine in a new event loop of either kind, within a generous limit."""
-    make = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
-
+def run_asyncio_loop(make: Callable[[], asyncio.AbstractEventLoop]) -> Run:
     def run_in(coroutine: Coroutine[Any, Any, Any]) -> Any:
         loop = make()
         try:
@@ -51,6 +50,49 @@ def run(request: pytest.FixtureRequest) -> Run:
             loop.close()
 
     return run_in
+
+
+def run_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    async def limited() -> Any:
+        with trio.fail_after(120):
+            return await coroutine
+
+    return trio.run(limited)
+
+
+# Each runs a coroutine in a new event loop, within a generous limit.
+ASYNCIO: dict[str, Run] = {
+    "asyncio": run_asyncio_loop(asyncio.new_event_loop),
+    "uvloop": run_asyncio_loop(uvloop.new_event_loop),
+}
+RUNS = ASYNCIO | {"trio": run_trio}
+
+
+@pytest.fixture(params=list(RUNS))
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine, whichever event loop it is."""
+    return RUNS[request.param]
+
+
+@pytest.fixture(params=list(ASYNCIO))
+def run_asyncio(request: pytest.FixtureRequest) -> Run:
+    """Run a coroutine that is about asyncio: its futures and tasks."""
+    return ASYNCIO[request.param]
+
+
+async def gather(*awaitables: Awaitable[Any]) -> list[Any]:
+    """Await several side by side, as `asyncio.gather`, in any event loop."""
+    if sniffio.current_async_library() == "asyncio":
+        return await asyncio.gather(*awaitables)
+    results: list[Any] = [None] * len(awaitables)
+
+    async def take(index: int, awaitable: Awaitable[Any]) -> None:
+        results[index] = await awaitable
+
+    async with anyio.create_task_group() as group:
+        for index, awaitable in enumerate(awaitables):
+            group.start_soon(take, index, awaitable)
+    return results
 
 
 def python(script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

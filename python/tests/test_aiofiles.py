@@ -40,7 +40,7 @@ def test_the_tests_of_aiofiles_pass() -> None:
     assert passed > 150, ended.stdout
 
 
-def test_files_are_those_of_nowait(disk: pathlib.Path, run: Run) -> None:
+def test_files_are_those_of_nowait(disk: pathlib.Path, run_asyncio: Run) -> None:
     async def main() -> None:
         async with aiofiles.open(disk / "file", "w") as file:
             assert isinstance(file, nowait.TextFile)
@@ -58,10 +58,12 @@ def test_files_are_those_of_nowait(disk: pathlib.Path, run: Run) -> None:
         with pytest.raises(ValueError, match="binary mode"):
             await aiofiles.open(disk / "file", "rb", encoding="utf-8")
 
-    run(main())
+    run_asyncio(main())
 
 
-def test_descriptors_pipes_and_openers_are_for_threads(disk: pathlib.Path, run: Run) -> None:
+def test_descriptors_pipes_and_openers_are_for_threads(
+    disk: pathlib.Path, run_asyncio: Run
+) -> None:
     os.mkfifo(disk / "pipe")
 
     async def main() -> None:
@@ -78,10 +80,10 @@ def test_descriptors_pipes_and_openers_are_for_threads(disk: pathlib.Path, run: 
         async with aiofiles.open(disk / "file", "rb", opener=os.open) as file:
             assert await file.read() == b"abc"
 
-    run(main())
+    run_asyncio(main())
 
 
-def test_the_rest_is_there(disk: pathlib.Path, run: Run) -> None:
+def test_the_rest_is_there(disk: pathlib.Path, run_asyncio: Run) -> None:
     async def main() -> None:
         async with aiofiles.tempfile.TemporaryDirectory(dir=disk) as folder:
             async with aiofiles.tempfile.NamedTemporaryFile("w+", dir=folder) as file:
@@ -92,4 +94,4 @@ def test_the_rest_is_there(disk: pathlib.Path, run: Run) -> None:
         assert not await aiofiles.os.path.exists(folder)
         await aiofiles.stdout.write("")
 
-    run(main())
+    run_asyncio(main())

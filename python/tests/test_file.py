@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import pathlib
 
 import nowait
 import pytest
-from conftest import Run, drop_cache
+from conftest import Run, drop_cache, gather
 
 BLOCK = 4096
 
@@ -52,7 +51,9 @@ def test_a_buffer_is_filled(folder: pathlib.Path, run: Run, cache: nowait.CacheM
     run(main())
 
 
-def test_cached_reads_do_not_suspend(disk: pathlib.Path, cache: nowait.CacheMode) -> None:
+def test_cached_reads_do_not_suspend(
+    disk: pathlib.Path, run: Run, cache: nowait.CacheMode
+) -> None:
     (disk / "file").write_bytes(bytes(range(256)) * 1024)
 
     async def main() -> None:
@@ -66,7 +67,7 @@ def test_cached_reads_do_not_suspend(disk: pathlib.Path, cache: nowait.CacheMode
             operation = file.read_many([(0, 2), (BLOCK, 3)])
             assert operation.done() and operation.result() == [b"\0\1", b"\0\1\2"]
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_what_is_not_cached_comes_all_the_same(disk: pathlib.Path, run: Run) -> None:
@@ -79,7 +80,7 @@ def test_what_is_not_cached_comes_all_the_same(disk: pathlib.Path, run: Run) -> 
             await file.advise("random")
             for _ in range(3):
                 drop_cache(disk / "file")
-                read = await asyncio.gather(*(file.read_at(BLOCK, at) for at in offsets))
+                read = await gather(*(file.read_at(BLOCK, at) for at in offsets))
                 assert read == [expected[at : at + BLOCK] for at in offsets]
             drop_cache(disk / "file")
             read = await file.read_many([(at, BLOCK) for at in offsets])
@@ -99,7 +100,7 @@ def test_more_reads_than_a_queue_has_places_all_end(disk: pathlib.Path, run: Run
             assert await file.read_many([(at, 1) for at in range(10_000)]) == [b"\0"] * 10_000
             drop_cache(disk / "file")
             many = [file.read_at(2, at) for at in range(10_000)]
-            assert await asyncio.gather(*many) == [b"\0\0"] * 10_000
+            assert await gather(*many) == [b"\0\0"] * 10_000
             assert await file.read_many([]) == []
 
     run(main())
@@ -110,7 +111,7 @@ def test_syncs_cover_the_writes_before_them(folder: pathlib.Path, run: Run) -> N
         for durable in (False, True):
             async with nowait.open(folder / "file", "wb+", durable=durable) as file:
                 writes = [file.write_at(b"x" * 1000, at * 1000) for at in range(20)]
-                await asyncio.gather(*writes, file.sync(), file.datasync())
+                await gather(*writes, file.sync(), file.datasync())
                 await file.sync_range(500, 1000)
                 await file.sync_range(0)
                 assert await file.read_at(30_000, 0) == b"x" * 20_000

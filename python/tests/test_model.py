@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import pathlib
@@ -11,7 +10,7 @@ from typing import Any
 
 import nowait
 import pytest
-from conftest import FULL
+from conftest import FULL, RUNS
 from hypothesis import HealthCheck, given, settings, strategies
 
 POSITIONS = strategies.one_of(
@@ -68,9 +67,9 @@ def model(file: io.FileIO, what: str, value: int, at: int, fill: int) -> Any:
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(steps=strategies.lists(STEPS, max_size=20))
+@given(kind=strategies.sampled_from(list(RUNS)), steps=strategies.lists(STEPS, max_size=20))
 def test_a_file_is_as_a_file_of_io(
-    cache: nowait.CacheMode, steps: list[tuple[str, int, int]]
+    cache: nowait.CacheMode, kind: str, steps: list[tuple[str, int, int]]
 ) -> None:
     async def main(folder: str) -> None:
         ours, theirs = os.path.join(folder, "ours"), os.path.join(folder, "theirs")
@@ -82,4 +81,4 @@ def test_a_file_is_as_a_file_of_io(
         assert pathlib.Path(ours).read_bytes() == pathlib.Path(theirs).read_bytes()
 
     with tempfile.TemporaryDirectory(prefix="nowait-python-", dir="/var/tmp") as folder:
-        asyncio.run(main(folder))
+        RUNS[kind](main(folder))

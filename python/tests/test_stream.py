@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gc
 import io
@@ -13,9 +12,10 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import nowait
 import pytest
-from conftest import FULL, Run, drop_cache, python
+from conftest import FULL, RUNS, Run, drop_cache, gather, python
 from hypothesis import HealthCheck, given, settings, strategies
 
 MODES = ["rb", "rb+", "wb", "wb+", "ab", "ab+", "xb", "xb+"]
@@ -107,6 +107,7 @@ def model(file: Any, what: str, value: Any, seed: int) -> Any:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
+    kind=strategies.sampled_from(list(RUNS)),
     mode=strategies.sampled_from(MODES),
     cache=strategies.sampled_from(["host", "user"]),
     buffering=strategies.sampled_from([-1, -1, 100]),
@@ -114,6 +115,7 @@ def model(file: Any, what: str, value: Any, seed: int) -> Any:
     steps=strategies.lists(STEPS, max_size=15),
 )
 def test_a_stream_is_as_one_of_io(
+    kind: str,
     mode: str,
     cache: nowait.CacheMode,
     buffering: int,
@@ -141,7 +143,7 @@ def test_a_stream_is_as_one_of_io(
         assert pathlib.Path(ours).read_bytes() == pathlib.Path(theirs).read_bytes()
 
     with tempfile.TemporaryDirectory(prefix="nowait-python-", dir="/dev/shm") as folder:
-        asyncio.run(main(folder))
+        RUNS[kind](main(folder))
 
 
 def test_a_line_that_is_there_is_awaited_without_the_loop(disk: pathlib.Path, run: Run) -> None:
@@ -174,13 +176,14 @@ def test_other_tasks_have_their_turn_while_lines_are_read(disk: pathlib.Path, ru
         nonlocal turns
         while True:
             turns += 1
-            await asyncio.sleep(0)
+            await anyio.lowlevel.checkpoint()
 
     async def main() -> None:
-        other = asyncio.create_task(count())
-        async with nowait.open(disk / "file") as file:
-            assert len([line async for line in file]) == 200_000
-        other.cancel()
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            async with nowait.open(disk / "file") as file:
+                assert len([line async for line in file]) == 200_000
+            group.cancel_scope.cancel()
         assert turns > 10
 
     run(main())
@@ -199,10 +202,10 @@ def test_tasks_share_a_stream_line_by_line(disk: pathlib.Path, run: Run) -> None
 
         async with nowait.open(disk / "file") as file:
             drop_cache(disk / "file")
-            await asyncio.gather(*(take(file) for _ in range(5)))
+            await gather(*(take(file) for _ in range(5)))
         assert sorted(read) == sorted(written)
         async with nowait.open(disk / "copy", "wb") as file:
-            await asyncio.gather(*(file.write(line) for line in written))
+            await gather(*(file.write(line) for line in written))
         assert sorted((disk / "copy").read_bytes().splitlines(True)) == sorted(written)
 
     run(main())
@@ -236,11 +239,10 @@ def test_a_cancelled_write_is_neither_lost_nor_done_twice(disk: pathlib.Path, ru
         async with nowait.open(disk / "file", "ab") as file:
             for number in range(100):
                 await file.write(b"%06d" % number * 10_000)
-                with pytest.raises(asyncio.CancelledError):
-                    task = asyncio.ensure_future(file.flush())
-                    asyncio.get_running_loop().call_soon(task.cancel)
-                    await task
-                    raise asyncio.CancelledError  # it was over before
+                async with anyio.create_task_group() as group:
+                    group.start_soon(file.flush)
+                    await anyio.lowlevel.checkpoint()
+                    group.cancel_scope.cancel()
         expected = b"".join(b"%06d" % number * 10_000 for number in range(100))
         assert (disk / "file").read_bytes() == expected
 
@@ -281,7 +283,7 @@ def test_syncs_and_closing_cover_what_is_gathered(
         await file.sync()
         assert path.read_bytes() == b"one"
         await file.write(b"two")
-        await asyncio.gather(file.datasync(), file.sync_range(0))
+        await gather(file.datasync(), file.sync_range(0))
         assert path.read_bytes() == b"onetwo"
         await file.write(b"three")
         assert await file.truncate(8) == 8
@@ -301,7 +303,7 @@ def test_what_was_not_flushed_is_written_at_the_end(disk: pathlib.Path, run: Run
     async def main() -> None:
         file = await nowait.open(disk / "file", "wb")
         await file.write(b"saved")
-        await asyncio.sleep(0)  # as long as its step runs, the loop holds what woke the task
+        await anyio.lowlevel.checkpoint()  # the loop holds what woke this step
         with pytest.warns(ResourceWarning, match="unclosed file"):
             del file
             gc.collect()

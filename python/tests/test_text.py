@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import itertools
 import os
@@ -12,7 +11,7 @@ from typing import Any
 
 import nowait
 import pytest
-from conftest import FULL, Run, drop_cache
+from conftest import FULL, RUNS, Run, drop_cache
 from hypothesis import HealthCheck, given, settings, strategies
 
 ENCODINGS = ["utf-8", "utf-16", "latin-1", "shift_jis", "utf-8-sig", "utf-16-be"]
@@ -94,6 +93,7 @@ class Model:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
+    kind=strategies.sampled_from(list(RUNS)),
     mode=strategies.sampled_from(["r", "r+", "w", "w+", "a", "a+"]),
     encoding=strategies.sampled_from(ENCODINGS),
     newline=strategies.sampled_from(NEWLINES),
@@ -101,7 +101,12 @@ class Model:
     steps=strategies.lists(STEPS, max_size=12),
 )
 def test_a_text_is_as_one_of_io(
-    mode: str, encoding: str, newline: str | None, begin: str, steps: list[tuple[str, Any]]
+    kind: str,
+    mode: str,
+    encoding: str,
+    newline: str | None,
+    begin: str,
+    steps: list[tuple[str, Any]],
 ) -> None:
     async def main(folder: str) -> None:
         ours, theirs = os.path.join(folder, "ours"), os.path.join(folder, "theirs")
@@ -130,18 +135,19 @@ def test_a_text_is_as_one_of_io(
         assert pathlib.Path(ours).read_bytes() == pathlib.Path(theirs).read_bytes()
 
     with tempfile.TemporaryDirectory(prefix="nowait-python-", dir="/dev/shm") as folder:
-        asyncio.run(main(folder))
+        RUNS[kind](main(folder))
 
 
 @settings(max_examples=1000 if FULL else 100, deadline=None, derandomize=not FULL, database=None)
 @given(
+    kind=strategies.sampled_from(list(RUNS)),
     encoding=strategies.sampled_from(ENCODINGS),
     newline=strategies.sampled_from(NEWLINES),
     text=PIECES,
     sizes=strategies.lists(strategies.integers(1, 20_000), max_size=5),
 )
 def test_every_position_leads_back(
-    encoding: str, newline: str | None, text: str, sizes: list[int]
+    kind: str, encoding: str, newline: str | None, text: str, sizes: list[int]
 ) -> None:
     async def main() -> None:
         with tempfile.NamedTemporaryFile(dir="/dev/shm") as made:
@@ -160,7 +166,7 @@ def test_every_position_leads_back(
                     await file.seek(position)
                     assert await file.read() == whole[at:]
 
-    asyncio.run(main())
+    RUNS[kind](main())
 
 
 @pytest.mark.parametrize("newline", NEWLINES)

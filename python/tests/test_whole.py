@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pathlib
 
 import nowait
 import pytest
-from conftest import Run
+from conftest import Run, gather
 
 
 def test_what_is_written_whole_is_read_whole(folder: pathlib.Path, run: Run) -> None:
@@ -110,7 +109,7 @@ def test_many_small_files_are_read_side_by_side(disk: pathlib.Path, run: Run) ->
         (disk / str(number)).write_bytes(b"%d" % number)
 
     async def main() -> None:
-        read = await asyncio.gather(*(nowait.read_bytes(disk / str(at)) for at in range(300)))
+        read = await gather(*(nowait.read_bytes(disk / str(at)) for at in range(300)))
         assert read == [b"%d" % number for number in range(300)]
 
     run(main())

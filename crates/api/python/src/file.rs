@@ -89,16 +89,14 @@ impl RawFile {
         let options = options(how, cache_mode(cache, process)?).mode(permissions);
         let (nowait, shared) = (process.nowait.clone(), slf.get().0.clone());
         ThreadQueue::call(py, move || {
-            let opened = options.open(&nowait, &path).map(|file| {
+            let opened = options.open(&nowait, &path);
+            // Not called if the operation was cancelled: then the file is closed with it.
+            move |_: Python<'_>| -> Outcome {
+                let file = opened.map_err(|error| Failure::of_path(&error, path))?;
                 process.opened(&shared);
                 let _ = shared.process.set(process);
                 *shared.state.lock() = State::Open(file);
-            });
-            move |_: Python<'_>| -> Outcome {
-                match opened {
-                    Ok(()) => Ok(slf.into_any()),
-                    Err(error) => Err(Failure::of_path(&error, path)),
-                }
+                Ok(slf.into_any())
             }
         })
     }
@@ -215,6 +213,15 @@ impl RawFile {
         })
     }
 
+    /// Has the file closed on a helper thread, which nothing waits for.
+    fn abandon(&self) {
+        let Some(file) = self.0.take() else { return };
+        match self.0.process.get() {
+            Some(process) if process.is_here() => process.run_aside(move || drop(file)),
+            _ => drop(file),
+        }
+    }
+
     /// Returns the number of the descriptor.
     fn fileno(&self) -> PyResult<i32> {
         Ok(self.file()?.as_fd().as_raw_fd())
@@ -243,11 +250,7 @@ impl RawFile {
 impl Drop for RawFile {
     /// Closing may block: it is done elsewhere.
     fn drop(&mut self) {
-        let Some(file) = self.0.take() else { return };
-        match self.0.process.get() {
-            Some(process) if process.is_here() => process.run_aside(move || drop(file)),
-            _ => drop(file),
-        }
+        self.abandon();
     }
 }
 

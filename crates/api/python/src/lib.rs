@@ -10,6 +10,8 @@
 //!                       │ memory.rs                    │ operation.rs
 //!                     what the engine may touch       what Python awaits
 //!                       │
+//!  event_loop.rs      whether that is a loop of asyncio or a run of trio
+//!                       │
 //!  lines.rs           what a stream has read ahead, line by line
 //!  ready.rs           what is awaited for a line
 //!  whole.rs           whole files by path, on helper threads
@@ -27,6 +29,7 @@
 //! **No Python code runs under a lock**: it could switch to a thread that wants the lock.
 
 mod error;
+mod event_loop;
 mod file;
 mod lines;
 mod memory;
@@ -46,7 +49,7 @@ mod _nowait {
     #[pymodule_export]
     use super::lines::{LineIterator, Lines};
     #[pymodule_export]
-    use super::operation::Operation;
+    use super::operation::{Operation, turn};
     #[pymodule_export]
     use super::process::{after_fork, backend, shut_down};
     #[pymodule_export]

@@ -3,15 +3,20 @@
 //! A task of asyncio or uvloop waits for whatever has `_asyncio_future_blocking`: it asks for a
 //! callback and takes the result when that runs. An operation that is done when it is awaited
 //! gives its result to the first step, and the task never gets to know of it.
+//!
+//! Under trio what is awaited is a coroutine of `nowait/_trio.py`, which has a callback resume the
+//! task.
 
-use crate::{error::Failure, thread_queue::ThreadQueue};
+use crate::{
+    error::Failure,
+    event_loop::{Running, running},
+    thread_queue::ThreadQueue,
+};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use nowait_sys::mutex::Mutex;
 use pyo3::{
-    exceptions::PyRuntimeError,
-    ffi,
+    ffi, intern,
     prelude::*,
-    sync::PyOnceLock,
     types::{PyDict, PyTuple, PyType},
 };
 use std::{mem, ops::Range, sync::Arc};
@@ -23,6 +28,8 @@ pub struct Operation {
     state: Mutex<State>,
     /// Of asyncio's protocol: set by an `await` that suspends, reset by the task.
     blocking: AtomicBool,
+    /// Its event loop is a run of trio.
+    is_trio: bool,
 }
 
 struct State {
@@ -64,14 +71,21 @@ impl Operation {
         Operation::new(py, outcome.into(), None)
     }
 
-    /// Makes one that a task of `event_loop` waits for.
-    pub(crate) fn pending(py: Python<'_>, event_loop: Bound<'_, PyAny>) -> PyResult<Py<Operation>> {
-        Operation::new(py, Phase::Pending, Some(event_loop.unbind()))
+    /// Makes one that a task of the event loop waits for.
+    pub(crate) fn pending(py: Python<'_>, running: Running<'_>) -> PyResult<Py<Operation>> {
+        Operation::new(py, Phase::Pending, Some(running))
     }
 
-    fn new(py: Python<'_>, phase: Phase, event_loop: Option<Py<PyAny>>) -> PyResult<Py<Operation>> {
+    fn new(py: Python<'_>, phase: Phase, running: Option<Running<'_>>) -> PyResult<Py<Operation>> {
+        let is_trio = running.as_ref().is_some_and(|running| running.is_trio);
+        let event_loop = running.map(|running| running.event_loop.unbind());
         let state = State { phase, callbacks: Vec::new(), event_loop, request: None };
-        Py::new(py, Operation { state: Mutex::new(state), blocking: AtomicBool::new(false) })
+        let (state, blocking) = (Mutex::new(state), AtomicBool::new(false));
+        Py::new(py, Operation { state, blocking, is_trio })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        !matches!(self.state.lock().phase, Phase::Pending)
     }
 
     /// Says what `cancel` stops.
@@ -126,12 +140,18 @@ impl Operation {
 
 #[pymethods]
 impl Operation {
-    fn __await__(slf: Py<Operation>) -> Py<Operation> {
-        slf
+    fn __await__(slf: Bound<'_, Operation>) -> PyResult<Bound<'_, PyAny>> {
+        if !slf.get().is_trio {
+            return Ok(slf.into_any());
+        }
+        let py = slf.py();
+        let run = slf.get().get_loop(py)?;
+        let waits = run.bind(py).call_method1(intern!(py, "wait"), (slf,))?;
+        waits.call_method0(intern!(py, "__await__"))
     }
 
-    fn __iter__(slf: Py<Operation>) -> Py<Operation> {
-        slf
+    fn __iter__(slf: Bound<'_, Operation>) -> PyResult<Bound<'_, PyAny>> {
+        Operation::__await__(slf)
     }
 
     fn __next__(slf: &Bound<'_, Operation>) -> PyResult<Option<Py<Operation>>> {
@@ -167,13 +187,13 @@ impl Operation {
         let known = self.state.lock().event_loop.as_ref().map(|it| it.clone_ref(py));
         match known {
             Some(event_loop) => Ok(event_loop),
-            None => Ok(running_loop(py)?.unbind()),
+            None => Ok(running(py)?.event_loop.unbind()),
         }
     }
 
     /// Tells whether it is over.
     fn done(&self) -> bool {
-        !matches!(self.state.lock().phase, Phase::Pending)
+        self.is_over()
     }
 
     /// Tells whether it was cancelled.
@@ -235,6 +255,22 @@ impl Operation {
         Ok(removed)
     }
 
+    /// Ends one that [`turn`] has made; tells whether it was still awaited, and not cancelled.
+    fn grant(slf: &Bound<'_, Operation>) -> bool {
+        let awaited = !slf.get().done();
+        Operation::end(slf, Ok(slf.py().None()));
+        awaited
+    }
+
+    /// Forgets a callback, and cancels the operation if it was the last: nothing waits any more.
+    fn leave(slf: &Bound<'_, Operation>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
+        slf.get().remove_done_callback(callback)?;
+        if slf.get().state.lock().callbacks.is_empty() {
+            Operation::cancel(slf, None);
+        }
+        Ok(())
+    }
+
     /// Ends the wait with `CancelledError`, and asks the engine to end the request early. The
     /// buffer stays with the engine until it has; a write may have happened, in part or whole.
     #[pyo3(signature = (msg = None))]
@@ -294,22 +330,10 @@ impl Drop for Operation {
     }
 }
 
-/// Returns the event loop that runs in this thread.
-///
-/// # Errors
-/// `RuntimeError`: none does.
-#[inline]
-pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let function = FUNCTION.get_or_try_init(py, || {
-        let asyncio = py.import("asyncio.events")?;
-        asyncio.getattr("_get_running_loop").map(Bound::unbind)
-    })?;
-    let running = function.bind(py).call0()?;
-    if running.is_none() {
-        return Err(PyRuntimeError::new_err("no running event loop"));
-    }
-    Ok(running)
+/// Returns what ends when [`Operation::grant`] is called: for the lock of a stream.
+#[pyfunction]
+pub(crate) fn turn(py: Python<'_>) -> PyResult<Py<Operation>> {
+    Operation::pending(py, running(py)?)
 }
 
 fn call_soon(

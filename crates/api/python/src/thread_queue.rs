@@ -7,8 +7,9 @@
 
 use crate::{
     error::Failure,
+    event_loop::{Running, running},
     memory::{Memory, number},
-    operation::{Operation, Outcome, running_loop},
+    operation::{Operation, Outcome},
     process::ProcessEngine,
 };
 use core::{
@@ -208,7 +209,7 @@ impl ThreadQueue {
         // To ask costs a system call before Python 3.12: reads ask when they have to wait.
         let known = match action {
             Action::Read(..) => None,
-            _ => Some(running_loop(py)?),
+            _ => Some(running(py)?),
         };
         let own = ThreadQueue::of_this_thread()?;
         let mut over = None;
@@ -223,9 +224,9 @@ impl ThreadQueue {
         if let Some(ended) = over {
             return Operation::over(py, outcome(py, ended));
         }
-        let event_loop = known.map_or_else(|| running_loop(py), Ok)?;
-        own.watch(&event_loop)?;
-        let operation = Operation::pending(py, event_loop)?;
+        let running = known.map_or_else(|| running(py), Ok)?;
+        own.watch(&running)?;
+        let operation = Operation::pending(py, running)?;
         operation.get().set_request(&own, key..key + 1);
         let target = Target::One(operation.clone_ref(py));
         own.core.lock().pending.insert(key, target);
@@ -265,9 +266,9 @@ impl ThreadQueue {
         if results.left == 0 {
             return Operation::over(py, results.outcome(py));
         }
-        let event_loop = running_loop(py)?;
-        own.watch(&event_loop)?;
-        let operation = Operation::pending(py, event_loop)?;
+        let running = running(py)?;
+        own.watch(&running)?;
+        let operation = Operation::pending(py, running)?;
         operation.get().set_request(&own, keys.clone());
         let (of, results) = (operation.clone_ref(py), Mutex::new(results));
         let batch = Arc::new(Batch { operation: of, results });
@@ -291,10 +292,10 @@ impl ThreadQueue {
     where
         F: FnOnce(Python<'_>) -> Outcome + Send + 'static,
     {
-        let event_loop = running_loop(py)?;
+        let running = running(py)?;
         let own = ThreadQueue::of_this_thread()?;
-        own.watch(&event_loop)?;
-        let operation = Operation::pending(py, event_loop)?;
+        own.watch(&running)?;
+        let operation = Operation::pending(py, running)?;
         let (of, process) = (operation.clone_ref(py), own.process);
         process.run_aside(move || {
             let finish = catch_unwind(AssertUnwindSafe(work));
@@ -333,8 +334,9 @@ impl ThreadQueue {
         drop((left, targets));
     }
 
-    /// Has `event_loop` call [`ThreadQueue::reap`] when requests have ended.
-    fn watch(self: &Arc<ThreadQueue>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Has the event loop call [`ThreadQueue::reap`] when requests have ended.
+    fn watch(self: &Arc<ThreadQueue>, running: &Running<'_>) -> PyResult<()> {
+        let event_loop = &running.event_loop;
         let py = event_loop.py();
         let mut core = self.core.lock();
         if core.loops.iter().any(|known| known.is(event_loop)) {
@@ -388,7 +390,11 @@ impl ThreadQueue {
             self.rung.store(false, SeqCst);
             let landed = mem::take(&mut *self.landed.lock());
             for (operation, finish) in landed {
-                Operation::end(operation.bind(py), finish(py));
+                match operation.get().is_over() {
+                    // Cancelled. What there is to drop may be a file, whose closing may block.
+                    true => self.process.run_aside(move || drop(finish)),
+                    false => Operation::end(operation.bind(py), finish(py)),
+                }
             }
         }
         Ok(())

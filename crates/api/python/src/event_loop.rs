@@ -1,0 +1,56 @@
+//! Which event loop runs in a thread: one of asyncio, or a run of trio, which `nowait/_trio.py`
+//! gives the methods that are asked of those.
+
+use pyo3::{exceptions::PyRuntimeError, intern, prelude::*, sync::PyOnceLock, types::PyDict};
+
+/// The event loop that runs in this thread.
+pub(crate) struct Running<'py> {
+    pub(crate) event_loop: Bound<'py, PyAny>,
+    /// What is awaited there follows the rules of trio, not asyncio's.
+    pub(crate) is_trio: bool,
+}
+
+/// Returns the event loop that runs in this thread.
+///
+/// # Errors
+/// `RuntimeError`: none does.
+#[inline]
+pub(crate) fn running(py: Python<'_>) -> PyResult<Running<'_>> {
+    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    if let Some(event_loop) = running_trio(py)? {
+        return Ok(Running { event_loop, is_trio: true });
+    }
+    let function = FUNCTION.get_or_try_init(py, || {
+        let asyncio = py.import("asyncio.events")?;
+        asyncio.getattr("_get_running_loop").map(Bound::unbind)
+    })?;
+    let event_loop = function.bind(py).call0()?;
+    if event_loop.is_none() {
+        return Err(PyRuntimeError::new_err("no running event loop"));
+    }
+    Ok(Running { event_loop, is_trio: false })
+}
+
+/// Returns the run of trio in this thread, if there is one. trio says so by sniffio, also where it
+/// is the guest of a loop of asyncio, or its host; a program without them pays for one look into
+/// the dictionary of modules.
+fn running_trio(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    static SAYS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let modules = MODULES.get_or_try_init(py, || {
+        let modules = py.import("sys")?.getattr("modules")?;
+        Ok::<_, PyErr>(modules.cast_into::<PyDict>()?.unbind())
+    })?;
+    if !modules.bind(py).contains(intern!(py, "sniffio"))? {
+        return Ok(None);
+    }
+    let says = SAYS
+        .get_or_try_init(py, || py.import("sniffio")?.getattr("thread_local").map(Bound::unbind))?;
+    if !says.bind(py).getattr(intern!(py, "name"))?.eq(intern!(py, "trio"))? {
+        return Ok(None);
+    }
+    let function = FUNCTION
+        .get_or_try_init(py, || py.import("nowait._trio")?.getattr("running").map(Bound::unbind))?;
+    function.bind(py).call0().map(Some)
+}
