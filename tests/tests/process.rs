@@ -62,6 +62,34 @@ for_each_subject!(
     },
     [libaio, preload]
 );
+for_each_subject!(
+    a_process_ends_when_its_last_thread_does,
+    |subject| {
+        ends_with_its_last_thread(subject, "alone", "goodbye\n");
+        ends_with_its_last_thread(subject, "before", "goodbye\n");
+        ends_with_its_last_thread(subject, "both", "goodbye\n");
+        ends_with_its_last_thread(subject, "fork", "goodbye\ngoodbye\n");
+    },
+    [libaio, preload]
+);
+for_each_subject!(
+    a_process_without_threads_is_told_what_it_waits_for,
+    |subject| ends_with_its_last_thread(subject, "told", "told\ngoodbye\n"),
+    [preload]
+);
+
+fn ends_with_its_last_thread(subject: Subject, case: &str, says: &str) {
+    let scratch = Scratch::new("last-thread");
+    let Some(program) = compiled(&scratch, "last_thread", &[]) else { return };
+    let both = subject.library == Library::Preload && case != "told";
+    for cache in [Cache::Host, Cache::User].into_iter().take(1 + usize::from(both)) {
+        let subject = subject.disturb(None).cache(cache);
+        let output = subject.launch(&program).arg(scratch.file("file")).arg(case).succeed();
+        assert_eq!(output.stdout, says, "{case}, {cache:?}");
+        subject.assert_served(&output);
+    }
+}
+
 // libaio.so.1 alone does not see that the process ends; docs/limits.md says so.
 for_each_subject!(
     becoming_a_daemon_loses_nothing,

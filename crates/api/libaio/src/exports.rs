@@ -6,7 +6,7 @@ use crate::{
 };
 use nowait::Exclusion;
 use nowait_process::{
-    guarded, leaving,
+    guarded, last_thread, leaving,
     plain_calls::{self, Excluded},
     plain_changes::{self, Change},
     process,
@@ -69,6 +69,7 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_at_load() {
     process::options_at_load();
+    last_thread::watch_main_thread();
 }
 
 /// Runs when the library is unloaded at the end of the process.

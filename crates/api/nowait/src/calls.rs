@@ -11,7 +11,7 @@ use core::{
     time::Duration,
 };
 use nowait_sys::mutex::{Condvar, Mutex};
-use nowait_sys::thread::block_signals;
+use nowait_sys::own_thread::OwnThread;
 use std::{
     any::Any,
     collections::VecDeque,
@@ -106,7 +106,7 @@ impl Shared {
         let shared = self.clone();
         let builder = std::thread::Builder::new().name("nowait-calls".to_owned());
         let spawned = builder.stack_size(256 << 10).spawn(move || {
-            block_signals();
+            let _own = OwnThread::begin();
             shared.run();
         });
         spawned.is_ok()

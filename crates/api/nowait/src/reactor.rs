@@ -14,10 +14,7 @@ use nowait_file::{
 };
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
-    Errno,
-    aio::IoEvent,
-    thread::{block_signals, never_preempt_on_wakeup},
-    time::Deadline,
+    Errno, aio::IoEvent, own_thread::OwnThread, thread::never_preempt_on_wakeup, time::Deadline,
 };
 use std::{
     collections::BTreeMap,
@@ -123,7 +120,7 @@ impl Reactor {
         let (of, on) = (context.clone(), in_flight.clone());
         let mut serving = ReactorLoop { context: of, in_flight: on, calls, events, next };
         let spawned = thread::Builder::new().name("nowait-reactor".to_owned()).spawn(move || {
-            block_signals();
+            let _own = OwnThread::begin();
             never_preempt_on_wakeup();
             serving.run();
         });

@@ -11,7 +11,7 @@ use nowait_file::{
 use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::{
     Errno,
-    thread::block_signals,
+    own_thread::OwnThread,
     time::{self, Deadline},
 };
 use std::{
@@ -119,7 +119,7 @@ impl Timer {
             let shared = self.shared.clone();
             let builder = thread::Builder::new().name("nowait-timer".to_owned());
             let spawned = builder.stack_size(256 << 10).spawn(move || {
-                block_signals();
+                let _own = OwnThread::begin();
                 Run(shared).run();
             });
             *thread = Some(spawned.map_err(|_| Errno::AGAIN)?);

@@ -8,7 +8,10 @@
 use crate::notice::Call;
 use core::time::Duration;
 use nowait::Engine;
-use nowait_sys::mutex::{Condvar, Mutex, MutexGuard};
+use nowait_sys::{
+    mutex::{Condvar, Mutex, MutexGuard},
+    own_thread::OwnThread,
+};
 use std::{collections::VecDeque, thread};
 
 /// Threads that stand by at most; more go away when they come back.
@@ -28,6 +31,8 @@ pub struct Notifiers {
 struct Book {
     calls: VecDeque<Call>,
     standing_by: usize,
+    /// Of these, the threads that have no call to make: the process does not go on for them.
+    idle: Vec<OwnThread>,
     /// A thread has been promised, and has not come yet.
     is_coming: bool,
 }
@@ -35,9 +40,19 @@ struct Book {
 /// A thread that stands by, until it is dropped.
 struct StandbyGuard<'a>(MutexGuard<'a, Book>);
 
+impl Book {
+    /// After every change: a call that waits is the program's, and so is the thread that will
+    /// take it.
+    fn count_idle(&mut self) {
+        let idle = self.standing_by.saturating_sub(self.calls.len());
+        self.idle.resize_with(idle, OwnThread::standing_by);
+    }
+}
+
 impl<'a> StandbyGuard<'a> {
     fn begin(mut book: MutexGuard<'a, Book>) -> StandbyGuard<'a> {
         book.standing_by += 1;
+        book.count_idle();
         StandbyGuard(book)
     }
 }
@@ -45,6 +60,7 @@ impl<'a> StandbyGuard<'a> {
 impl Drop for StandbyGuard<'_> {
     fn drop(&mut self) {
         self.0.standing_by -= 1;
+        self.0.count_idle();
     }
 }
 
@@ -61,7 +77,10 @@ pub struct TakenCall {
 impl Notifiers {
     /// Adds a call, on any thread.
     pub fn push(&self, call: Call) {
-        self.book.lock().calls.push_back(call);
+        let mut book = self.book.lock();
+        book.calls.push_back(call);
+        book.count_idle();
+        drop(book);
         self.news.notify_one();
     }
 

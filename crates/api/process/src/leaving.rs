@@ -164,7 +164,7 @@ impl Process {
     }
 
     /// Returns how much is missing; `None`: the contexts cannot be looked at just now.
-    fn owed(&self) -> Option<usize> {
+    pub(crate) fn owed(&self) -> Option<usize> {
         // In this order, in which they go from one to the other.
         let (contexts, going) = (self.contexts().try_read()?, self.going().try_read()?);
         Some(contexts.values().chain(&*going).map(|context| context.io().owed()).sum())

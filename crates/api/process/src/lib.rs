@@ -1,6 +1,7 @@
 //! The part that the C faces of a process (libaio's, POSIX AIO's) share: one engine.
 //!
 //! * [`process`]: the one engine of the process, its contexts, fork and exit
+//! * [`last_thread`]: the end of a process whose last thread ends
 //! * [`leaving`]: exit, `_exit` and exec: what was accepted is done first
 //! * [`looks`]: what one submission has found behind its descriptors
 //! * [`cached`]: descriptors that go through the cache of the engine
@@ -11,6 +12,7 @@
 
 pub mod cached;
 pub mod guard;
+pub mod last_thread;
 pub mod leaving;
 pub mod looks;
 pub mod memory;

@@ -2,6 +2,7 @@
 
 use crate::{
     cached::{self, CachedDescriptors},
+    last_thread,
     leaving::{self, ProcessEnd},
     plain_calls, plain_changes, stats,
 };
@@ -154,7 +155,7 @@ impl Process {
         }
     }
 
-    fn say(&self, level: LogLevel, line: &str) {
+    pub(crate) fn say(&self, level: LogLevel, line: &str) {
         if self.options.log >= level {
             let _ = std::io::stderr().write_all(format!("nowait: {line}\n").as_bytes());
         }
@@ -180,7 +181,7 @@ impl Process {
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads for it now.
-    pub fn engine(&self) -> Result<Arc<Engine>, Errno> {
+    pub fn engine(&'static self) -> Result<Arc<Engine>, Errno> {
         let start = || {
             let (engine, complaint) = start_engine(&self.options.config)?;
             if let Some(complaint) = complaint {
@@ -193,14 +194,18 @@ impl Process {
             }
             Ok(engine)
         };
-        self.engine.get_or_make(start).cloned()
+        let engine = self.engine.get_or_make(start).cloned();
+        if engine.is_ok() {
+            last_thread::engine_is_there(self);
+        }
+        engine
     }
 
     /// Makes a context for `nr` requests and returns its address.
     ///
     /// # Errors
     /// `ENOMEM`, and those of [`Process::engine`].
-    pub fn new_context(&self, nr: u32) -> Result<usize, Errno> {
+    pub fn new_context(&'static self, nr: u32) -> Result<usize, Errno> {
         self.enter_context(|engine, id| Context::new(engine, id, nr)).map(|it| it.address())
     }
 
@@ -208,12 +213,12 @@ impl Process {
     ///
     /// # Errors
     /// Those of [`Process::new_context`].
-    pub fn new_sink_context(&self, sink: Sink) -> Result<Arc<Context>, Errno> {
+    pub fn new_sink_context(&'static self, sink: Sink) -> Result<Arc<Context>, Errno> {
         self.enter_context(|engine, id| Context::with_sink(engine, id, sink))
     }
 
     fn enter_context(
-        &self,
+        &'static self,
         make: impl FnOnce(&Arc<Engine>, u32) -> Result<Arc<Context>, Errno>,
     ) -> Result<Arc<Context>, Errno> {
         let engine = self.engine()?;
@@ -443,6 +448,7 @@ extern "C" fn forget_parent() {
     IS_FORKED.store(true, Relaxed);
     cached::forget_all();
     leaving::forget_parent();
+    last_thread::forget_parent();
     CURRENT.store(core::ptr::null_mut(), Release);
     GENERATION.fetch_add(1, AcqRel);
 }

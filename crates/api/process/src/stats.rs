@@ -7,7 +7,7 @@
 
 use crate::process::Process;
 use nowait::{Errno, report};
-use nowait_sys::{fd, fdtable, inspect, thread};
+use nowait_sys::{fd, fdtable, inspect, own_thread::OwnThread, thread};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) fn begin(process: &Process) -> Option<String> {
     let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
     let named = std::thread::Builder::new().name("nowait-stats".to_owned());
     let started = named.stack_size(STACK_BYTES).spawn(move || {
-        thread::block_signals();
+        let _own = OwnThread::begin();
         thread::never_preempt_on_wakeup();
         // There is nothing to say it with: `nowait top` shows no figures of this process.
         let _ = write(&path, pid);

@@ -100,7 +100,7 @@ const CONTENT: &[u8; 16] = b"nowait-probe-16b";
 /// Opens a small file that can be read anywhere: in memory, or else our own program.
 fn test_file() -> Result<Fd, Refusal> {
     let file = inspect::memory_file(CONTENT).or_else(|refused| {
-        inspect::open(c"/proc/self/exe", inspect::O_RDONLY, 0).map_err(|_| refused)
+        inspect::open(c"/proc/thread-self/exe", inspect::O_RDONLY, 0).map_err(|_| refused)
     });
     file.map_err(|errno| Refusal::diagnose("memfd_create", errno))
 }

@@ -87,7 +87,7 @@ pub fn looks_like_eventfd(fd: i32) -> bool {
 /// `EBADF`: not open, or only as a name (O_PATH).
 pub fn is_eventfd(fd: i32) -> Result<bool, Errno> {
     const NAME: &[u8] = b"anon_inode:[eventfd]";
-    let path = format!("/proc/self/fd/{fd}\0");
+    let path = format!("/proc/thread-self/fd/{fd}\0");
     // One byte more than the name, so that a longer one is not taken for it.
     let mut link = [0u8; NAME.len() + 1];
     let (at, len) = (libc::AT_FDCWD, link.len());

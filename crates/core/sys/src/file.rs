@@ -306,9 +306,10 @@ pub fn version(fd: i32) -> Result<Version, Errno> {
 /// # Errors
 /// Those of open(2): `EACCES`, `EROFS`, `ETXTBSY`: not for writing. `EINVAL`: no direct I/O.
 /// `ENOENT`: no /proc here.
-/// Source: proc(5), /proc/pid/fd.
+/// Source: proc(5), /proc/pid/fd, of the thread: that of the process is empty when its main thread
+/// has ended.
 pub fn reopen(fd: i32, flags: i32) -> Result<Fd, Errno> {
-    let path = format!("/proc/self/fd/{fd}\0");
+    let path = format!("/proc/thread-self/fd/{fd}\0");
     let flags = flags | libc::O_CLOEXEC;
     // SAFETY: the path ends with a zero byte and lives to the end of the call.
     let new = unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) }?;

@@ -60,6 +60,35 @@ pub fn read_text(path: &CStr) -> Result<String, Errno> {
     }
 }
 
+/// Returns the names in the folder `path`, without `.` and `..`; made for /proc.
+///
+/// # Errors
+/// Those of open(2) and getdents64(2).
+pub fn names_in(path: &CStr) -> Result<Vec<String>, Errno> {
+    const LENGTH_AT: usize = 16;
+    const NAME_AT: usize = 19;
+    let folder = open(path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+    let (mut names, mut bytes) = (Vec::new(), [0u8; 4096]);
+    loop {
+        let (fd, buffer) = (folder.raw(), bytes.as_mut_ptr());
+        // SAFETY: a live local with its length.
+        let filled = unsafe { sys!(libc::SYS_getdents64, fd, buffer, bytes.len()) }?;
+        let mut entries = &bytes[..filled];
+        if entries.is_empty() {
+            return Ok(names);
+        }
+        while entries.len() > NAME_AT {
+            let length = u16::from_ne_bytes([entries[LENGTH_AT], entries[LENGTH_AT + 1]]).into();
+            let (entry, rest) = entries.split_at(length);
+            let name = entry[NAME_AT..].split(|byte| *byte == 0).next().unwrap_or_default();
+            if name != b"." && name != b".." {
+                names.push(String::from_utf8_lossy(name).into_owned());
+            }
+            entries = rest;
+        }
+    }
+}
+
 /// Makes `text` the whole content of the file behind `fd`. Made for small files of ours: a reader
 /// may find the old end behind a new beginning. Source: pwrite(2), ftruncate(2).
 ///
@@ -80,7 +109,7 @@ pub fn replace_content(fd: i32, text: &[u8]) -> Result<(), Errno> {
 /// # Errors
 /// Those of open(2) and read(2): there is no /proc. Source: proc_pid_maps(5).
 pub fn may_be_mapped(inode: u64) -> Result<bool, Errno> {
-    let maps = read_text(c"/proc/self/maps")?;
+    let maps = read_text(c"/proc/thread-self/maps")?;
     let is_it = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(1);
         let is_shared = words.next().is_some_and(|rights| rights.ends_with('s'));
@@ -165,6 +194,8 @@ pub fn group_ids() -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread;
+    use std::ffi::CString;
 
     #[test]
     fn a_memory_file_holds_its_bytes() {
@@ -189,6 +220,22 @@ mod tests {
             // SAFETY: the mapping just made, which nothing uses.
             unsafe { sys!(libc::SYS_munmap, mapped.unwrap(), 6) }.unwrap();
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no getdents64")]
+    fn a_folder_is_listed_whole() {
+        let folder = std::env::temp_dir().join(format!("nowait-names-{}", thread::process_id()));
+        std::fs::create_dir(&folder).unwrap();
+        let mut made: Vec<_> = (0..500).map(|number| format!("file-{number:03}")).collect();
+        made.iter().for_each(|name| drop(std::fs::File::create(folder.join(name)).unwrap()));
+        let path = CString::new(folder.as_os_str().as_encoded_bytes()).unwrap();
+        let mut found = names_in(&path).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        found.sort();
+        made.sort();
+        assert_eq!(found, made);
+        assert_eq!(names_in(&path), Err(Errno::NOENT));
     }
 
     #[test]

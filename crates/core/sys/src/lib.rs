@@ -8,8 +8,8 @@
 //! uring    one io_uring                       eventfd, futex, poll: how threads wait
 //! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
 //! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
-//! thread   signals, names, identities     signal   what tells a process of a completion
-//! inside   when handlers of the program run
+//! thread   signals, identities, priority    own_thread  threads that the program does not know
+//! signal   what tells a process of a completion    inside   when handlers of the program run
 //! allocator   memory that has nothing to do with malloc
 //! timer, tty, pipe, socket: files without offsets
 //! primitives  atomics, a mutex and a futex that models replace by loom's
@@ -45,6 +45,7 @@ pub mod lock;
 pub mod memory;
 pub mod mistake;
 pub mod mutex;
+pub mod own_thread;
 pub mod pipe;
 pub mod poll;
 pub mod primitives;

@@ -269,9 +269,11 @@ pub fn write_checked(address: usize, bytes: &[u8]) -> Result<(), Errno> {
 }
 
 fn copy_across(nr: i64, local: &IoVec, remote: &IoVec) -> Result<usize, Errno> {
-    let pid = crate::thread::process_id();
+    // By the thread's number: by that of the process the kernel finds its main thread, which has no
+    // memory any more if it has ended (pthread_exit).
+    let thread = crate::thread::thread_id();
     // SAFETY: the local segment is a live slice; the kernel checks the remote one.
-    unsafe { sys!(nr, pid, core::ptr::from_ref(local), 1, core::ptr::from_ref(remote), 1, 0) }
+    unsafe { sys!(nr, thread, core::ptr::from_ref(local), 1, core::ptr::from_ref(remote), 1, 0) }
 }
 
 fn require_mapped(address: usize, len: usize) -> Result<(), Errno> {

@@ -1,6 +1,6 @@
-//! Support for a library's own threads: no signals of the application, a name, an identity.
+//! What a thread is to the kernel: its signals, its identity, its priority; and fork.
 
-use crate::{Errno, errno, inside::Inside, sys};
+use crate::{Errno, errno, sys};
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -21,15 +21,6 @@ pub const ALL_SIGNALS: u64 = !OF_THE_C_LIBRARY;
 pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
     & !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))
     & !(bit(libc::SIGTRAP) | bit(libc::SIGSYS) | bit(libc::SIGABRT));
-
-/// Blocks every signal of the application on this thread: its handlers belong on its own threads.
-///
-/// Calls that wait may still be interrupted (`EINTR`), by the C library. Such a thread is in a call
-/// of the library for good: when it aborts, it is not waited for.
-pub fn block_signals() {
-    core::mem::forget(Inside::enter());
-    swap_signal_mask(ALL_SIGNALS);
-}
 
 /// Runs `work` while this thread's user, groups and capabilities stay what they are: a thread that
 /// calls setuid(2) or one of its kin meanwhile waits until `work` is over.

@@ -11,7 +11,7 @@ use core::{
     time::Duration,
 };
 use nowait_sys::mutex::{Condvar, Mutex};
-use nowait_sys::{Errno, thread, time::Deadline};
+use nowait_sys::{Errno, own_thread::OwnThread, time::Deadline};
 use std::{
     sync::{Arc, Weak},
     thread::JoinHandle,
@@ -43,7 +43,7 @@ impl Cleaner {
             let mut run = self.new_loop(engine);
             let named = std::thread::Builder::new().name("nowait-cleaner".to_owned());
             let spawned = named.stack_size(256 << 10).spawn(move || {
-                thread::block_signals();
+                let _own = OwnThread::begin();
                 run.run();
             });
             state.thread = Some(spawned.map_err(|_| Errno::AGAIN)?);

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_block::{Bio, BlockBackend, Completion, Fair};
 use nowait_retry::{Request, RunList};
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, thread, time::Deadline};
+use nowait_sys::{Errno, own_thread::OwnThread, thread, time::Deadline};
 use std::{
     sync::{Arc, OnceLock, Weak, mpsc},
     thread::JoinHandle,
@@ -250,7 +250,7 @@ pub(crate) fn spawn(
         .name("nowait-driver".to_owned())
         .stack_size(256 << 10)
         .spawn(move || {
-            thread::block_signals();
+            let _own = OwnThread::begin();
             thread::never_preempt_on_wakeup();
             hold::enter_engine_table();
             let Some(driver) = engine.driver() else { return };

@@ -145,7 +145,7 @@ pub(super) unsafe fn openat(cpu: &mut Cpu<'_>, [_, path, flags, ..]: [usize; 6])
     let path = unsafe { core::ffi::CStr::from_ptr(path as *const core::ffi::c_char) };
     let path = path.to_str().expect("a path");
     let flags = flags as i32;
-    if let Some(number) = path.strip_prefix("/proc/self/fd/") {
+    if let Some(number) = path.strip_prefix("/proc/thread-self/fd/") {
         let (_, ino) = cpu.file(number.parse().map_err(|_| libc::ENOENT)?)?;
         return cpu.open(What::File(ino), flags & !libc::O_CLOEXEC, 0);
     }

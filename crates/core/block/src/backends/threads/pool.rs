@@ -16,7 +16,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use nowait_sys::mutex::Mutex;
-use nowait_sys::{Errno, futex, thread as sys_thread, time::Deadline};
+use nowait_sys::{Errno, futex, own_thread::OwnThread, thread as sys_thread, time::Deadline};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -290,7 +290,7 @@ impl Pool {
 
     /// The life of one worker.
     fn work(self: &Arc<Pool>, first: Option<FirstTask>) {
-        sys_thread::block_signals();
+        let _own = OwnThread::begin();
         sys_thread::never_preempt_on_wakeup();
         if let Some(first) = first {
             first();
@@ -401,7 +401,7 @@ impl Pool {
     fn start_watcher(self: &Arc<Pool>, poll_set: Arc<PollSet>, batch: &mut Vec<Completion>) {
         let pool = self.clone();
         let started = self.spawn(format!("{}-poll", self.name), move || {
-            sys_thread::block_signals();
+            let _own = OwnThread::begin();
             sys_thread::never_preempt_on_wakeup();
             (pool.each)();
             let watch = || pool.watches.watch(&poll_set, |done| pool.deliver(done));

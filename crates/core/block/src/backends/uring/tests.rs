@@ -3,7 +3,7 @@
 use super::*;
 use crate::bio::BioOp;
 use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
-use nowait_sys::{eventfd::EventFd, fd, fdtable};
+use nowait_sys::{eventfd::EventFd, fd, fdtable, own_thread::OwnThread};
 use std::os::fd::AsRawFd;
 
 /// As on kernels before 6.7, which cannot wait on a word of memory.
@@ -92,7 +92,7 @@ fn to_collect_starts_nothing() {
 #[test]
 fn the_end_of_a_slice_is_no_signal() {
     // What is blocked interrupts nothing.
-    thread::block_signals();
+    let _own = OwnThread::begin();
     for _ in 0..3 {
         let uring = with_a_counter(Issuer::Any, "the_end_of_a_slice_is_no_signal");
         let Some(uring) = uring else { return };

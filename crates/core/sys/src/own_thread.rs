@@ -1,0 +1,131 @@
+//! The library's own threads, which the program does not know.
+
+use crate::{Errno, inside::Inside, inspect, thread};
+use core::{
+    ffi::c_void,
+    sync::atomic::{AtomicU32, Ordering::SeqCst},
+};
+use std::{ffi::CString, sync::OnceLock};
+
+/// How many threads of the library live. One number for the process: it is told from what the
+/// kernel counts, which knows no libraries.
+static OWN: AtomicU32 = AtomicU32::new(0);
+
+/// A thread that the program has not made, for as long as this lives: it is none that the process
+/// goes on for ([`lives_for_itself`]).
+#[must_use]
+#[derive(Debug)]
+pub struct OwnThread(());
+
+impl OwnThread {
+    /// Makes the calling thread one of the library's, and blocks every signal of the application
+    /// on it: its handlers belong on its own threads.
+    ///
+    /// Calls that wait may still be interrupted (`EINTR`), by the C library. Such a thread is in a
+    /// call of the library for good: when it aborts, it is not waited for.
+    pub fn begin() -> OwnThread {
+        core::mem::forget(Inside::enter());
+        thread::swap_signal_mask(thread::ALL_SIGNALS);
+        OwnThread::standing_by()
+    }
+
+    /// Counts a thread that has nothing of the program to run just now.
+    pub fn standing_by() -> OwnThread {
+        OWN.fetch_add(1, SeqCst);
+        OwnThread(())
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        OWN.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Says in a forked child that the library's threads are not there.
+pub fn forget_own_threads() {
+    OWN.store(0, SeqCst);
+}
+
+/// Tells whether none but the library's threads is left of this process.
+///
+/// A thread that has just begun or is just ending counts as the program's, as do those that it has
+/// made past the C library: "no" may be too careful, "yes" is true for good, as the library's
+/// threads make none of the program's.
+///
+/// # Errors
+/// Those of open(2) and getdents64(2): there is no /proc, or no descriptor for it now.
+pub fn lives_for_itself() -> Result<bool, Errno> {
+    let own = OWN.load(SeqCst);
+    let mut others = 0;
+    for name in inspect::names_in(c"/proc/self/task")? {
+        let stat = CString::new(format!("/proc/self/task/{name}/stat")).unwrap_or_default();
+        match inspect::read_text(&stat) {
+            Ok(stat) => others += u32::from(is_a_thread_of_the_c_library(&stat)),
+            Err(Errno::NOENT | Errno::SRCH) => {} // it has ended meanwhile
+            Err(errno) => return Err(errno),
+        }
+        if others > own {
+            return Ok(false);
+        }
+    }
+    Ok(others == own)
+}
+
+/// Tells by what the kernel says of a thread (proc_pid_stat(5)) whether it runs, and is none that
+/// io_uring has made in the process (iou-wrk, iou-sqp).
+fn is_a_thread_of_the_c_library(stat: &str) -> bool {
+    let Some((before, after)) = stat.rsplit_once(')') else { return true };
+    let name = before.split_once('(').map_or("", |(_, name)| name);
+    let has_ended = after.trim_start().starts_with(['Z', 'X']);
+    !has_ended && !name.starts_with("iou-")
+}
+
+/// Has `ends` run when the calling thread ends (pthread_exit, pthread_cancel), and not when the
+/// process does; again, where it was said before. The calling library must never be unmapped.
+/// Source: pthread_key_create(3).
+///
+/// # Errors
+/// `EAGAIN`, `ENOMEM`: there are too many such keys, or no memory.
+pub fn at_end_of_this_thread(ends: extern "C" fn(*mut c_void)) -> Result<(), Errno> {
+    static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+    if KEY.get().is_none() {
+        let mut key = 0;
+        let ends: unsafe extern "C" fn(*mut c_void) = ends;
+        // SAFETY: `key` is a live local; the function lives as long as the library.
+        check(unsafe { libc::pthread_key_create(&raw mut key, Some(ends)) })?;
+        let _ = KEY.set(key); // of two at a time one is not used
+    }
+    KEY.get().map_or(Ok(()), |key| {
+        // SAFETY: a key that is never deleted; its value is only told from null.
+        check(unsafe { libc::pthread_setspecific(*key, core::ptr::without_provenance(1)) })
+    })
+}
+
+/// The C library's functions for threads return the error itself.
+fn check(err: i32) -> Result<(), Errno> {
+    if err == 0 { Ok(()) } else { Err(Errno::new(err)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_have_ended_or_are_the_kernels_are_not_counted() {
+        let counted = |stat| is_a_thread_of_the_c_library(stat);
+        assert!(counted("7 (fio) S 1 7 7 0"));
+        assert!(counted("7 (a) Z (b) R 1 7 7 0"), "the name may have anything in it");
+        assert!(!counted("7 (fio) Z 1 7 7 0") && !counted("7 (fio) X 1 7 7 0"));
+        assert!(!counted("9 (iou-wrk-7) S 1 7 7 0") && !counted("9 (iou-sqp-7) S 1 7 7 0"));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no /proc")]
+    fn a_process_with_threads_of_the_program_does_not_live_for_itself() {
+        let own = OwnThread::standing_by();
+        // Those of the tests' runner are the program's; this one is said to be the library's.
+        assert_eq!(lives_for_itself(), Ok(false));
+        drop(own);
+    }
+}
