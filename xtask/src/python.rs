@@ -26,6 +26,7 @@ pub(crate) fn tests(line: impl Fn(&str)) -> Result<Command> {
     let package = assemble(&built)?;
     let python = environment("test", &line)?;
     let aiofiles = sources(&python, "aiofiles", "25.1.0", &line)?;
+    let aiofile = sources(&python, "aiofile", "3.12.3", &line)?;
     let tests = ["-m", "pytest", "--durations=5"];
     let mut command = process::command(&python.display().to_string(), &tests);
     command
@@ -35,6 +36,7 @@ pub(crate) fn tests(line: impl Fn(&str)) -> Result<Command> {
         .env("PYTHONSAFEPATH", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("NOWAIT_AIOFILES_SOURCES", aiofiles)
+        .env("NOWAIT_AIOFILE_SOURCES", aiofile)
         .env("NOWAIT_SECCOMP_RUN", built.join("seccomp-run"));
     Ok(command)
 }
