@@ -71,7 +71,7 @@ pub(crate) fn engine_is_there(process: &'static Process) {
     }
 }
 
-/// Starts the thread that ends the process when none of the program's is left: it has the descriptor
+/// Starts the thread that ends the process when none of the program is left: it has the descriptor
 /// table and the signal mask of the calling one, as the last thread would have.
 fn watch_the_rest(process: &'static Process) {
     if MAIN.compare_exchange(ENDED, WATCHED, SeqCst, SeqCst).is_err() {
