@@ -53,6 +53,7 @@ cases! {
     [preload] quick_exit_loses_nothing = "quick_exit", 10 rounds;
     [preload] abort_in_another_thread_loses_nothing = "abort", 10 rounds;
     [preload] exec_beside_threads_that_submit_loses_nothing = "exec", 20 rounds;
+    [preload] what_a_handler_submits_right_before_exec_is_done = "exec-handler", 1 rounds;
     [preload] after_an_exec_that_fails_all_goes_on = "exec-fails", 20 rounds;
 }
 

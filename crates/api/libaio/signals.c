@@ -109,6 +109,7 @@ static void arrives(int signal, siginfo_t *info, void *context)
 {
 	sigset_t *mask = &((ucontext_t *)context)->uc_sigmask;
 	long depth = nowait_signal_arrives(signal, info, mask);
+	unsigned settlements = nowait_settlements();
 
 	if (depth < 0)
 		return;
@@ -123,6 +124,7 @@ static void arrives(int signal, siginfo_t *info, void *context)
 		handler_of(signal)(signal, info, context);
 	else if (handler_of(signal))
 		handle(handler_of(signal), signal, info, context);
+	settled_again(settlements);
 	if (signal == SIGABRT)
 		aborts(!handler_of(signal));
 	nowait_signal_handled(depth, mask);

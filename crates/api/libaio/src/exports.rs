@@ -274,6 +274,12 @@ pub extern "C-unwind" fn nowait_is_settled() -> bool {
     leaving::is_settled()
 }
 
+/// Returns how many calls of this thread have settled and are not over.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_settlements() -> u32 {
+    leaving::settlements()
+}
+
 /// As [`nowait_settle`], and reports: before `_exit`. Handlers of the program wait for good.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {

@@ -10,8 +10,9 @@
 //! - *Others that submit* wait when they have reserved their slots: they see that the process is
 //!   leaving, or they are seen.
 //! - *Handlers on the waiting thread* may run when it has waited, before exec. One that submits
-//!   would wait for its own thread: so that thread stays for now, and waits anew when the handler
-//!   has returned ([`is_settled`]). In `_exit` none runs any more.
+//!   would wait for its own thread: so that thread stays for now, and waits anew before the handler
+//!   returns ([`settlements`]), or after it where handlers are not watched ([`is_settled`]). In
+//!   `_exit` none runs any more.
 //! - *How long:* as long as anything ends; then for a time that is bounded.
 
 use crate::{
@@ -73,6 +74,12 @@ pub(crate) fn forget_parent() {
 /// afterwards has submitted anything.
 pub fn is_settled() -> bool {
     LEAVES.get() > 0 || Process::of_caller().is_none()
+}
+
+/// Returns how many calls of the calling thread are about to end the process, or to make it another
+/// program: none any more when a handler on top of them has submitted.
+pub fn settlements() -> u32 {
+    LEAVES.get()
 }
 
 impl Process {

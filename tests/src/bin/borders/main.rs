@@ -4,6 +4,7 @@
 //! io_submit has accepted; whatever becomes of it, every byte of that must be in the file, and
 //! nothing may hang. Exits 0 when that holds, else panics with what it saw.
 
+mod behind;
 mod endings;
 mod handlers;
 mod reports;
@@ -28,6 +29,7 @@ fn main() {
         "stuck" => endings::a_thread_stays_inside(folder, rounds),
         "return" => endings::the_process_ends(folder, rounds, endings::Way::Return),
         "exec" => endings::the_process_ends(folder, rounds, endings::Way::Exec),
+        "exec-handler" => behind::a_handler_comes_right_before_exec(folder),
         "exec-fails" => endings::the_process_ends(folder, rounds, endings::Way::ExecFails),
         "abort" => endings::the_process_ends(folder, rounds, endings::Way::Abort),
         "thread-exit" => endings::the_thread_ends(folder, rounds),
