@@ -3,6 +3,7 @@
 //!
 //! `NOWAIT_FULL=1` runs 10,000 rounds of each case, `NOWAIT_ROUNDS` as many as it says.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -94,7 +95,13 @@ fn reports_once(subject: Subject, case: &str) {
     let running = program.arg("1").env("NOWAIT_REPORT", &fifo).spawn();
     let pid = running.pid();
     let threads = usize::from(case == "report-both") + 1;
-    wait_until(|| scratch.file("leaves").exists() && asleep_in_the_end(pid) >= threads);
+    let opens = Cell::new(0);
+    wait_until(|| {
+        let end = in_the_end(pid);
+        opens.set(end.opens);
+        scratch.file("leaves").exists() && end.opens + end.waits == threads
+    });
+    assert_eq!(opens.get(), 1, "threads that write a report");
     if threads == 1 {
         // SAFETY: plain numbers; a child that was not waited for.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGUSR1) }, 0);
@@ -112,20 +119,29 @@ fn reports_once(subject: Subject, case: &str) {
     assert!(reports.ends_with("}\n"), "{reports}");
 }
 
-/// Counts the threads of the program that sleep, if one of them does so as it opens the FIFO.
-fn asleep_in_the_end(pid: i32) -> usize {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+/// Threads of a program that ends.
+struct End {
+    /// Open the FIFO, to write the report.
+    opens: usize,
+    /// Wait until it is written: a word that is 1 until then.
+    waits: usize,
+}
+
+fn in_the_end(pid: i32) -> End {
+    let mut end = End { opens: 0, waits: 0 };
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return end };
     let reads = |task: &Path, name: &str| std::fs::read_to_string(task.join(name));
-    let calls: Vec<_> = tasks
-        .flatten()
-        .filter(|task| reads(&task.path(), "comm").is_ok_and(|name| name.trim() == "borders"))
-        .filter_map(|task| reads(&task.path(), "syscall").ok())
-        .collect();
-    let opens = format!("{} ", libc::SYS_openat);
-    match calls.iter().any(|call| call.starts_with(&opens)) {
-        true => calls.iter().filter(|call| call.trim() != "running").count(),
-        false => 0,
+    for task in tasks.flatten().map(|task| task.path()) {
+        if reads(&task, "comm").is_ok_and(|name| name.trim() == "borders")
+            && let Ok(call) = reads(&task, "syscall")
+        {
+            let call: Vec<_> = call.split_whitespace().collect();
+            let is = |number: libc::c_long| call[0] == number.to_string();
+            end.opens += usize::from(is(libc::SYS_openat));
+            end.waits += usize::from(is(libc::SYS_futex) && call[3] == "0x1");
+        }
     }
+    end
 }
 
 fn runs(subject: Subject, case: &str) {
