@@ -7,6 +7,7 @@ import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Union
 
+from ._lend import Loan
 from ._nowait import Operation
 from ._stream import Stream
 
@@ -58,6 +59,19 @@ class File(Stream):
 
     def _open(self) -> Operation[Self]:
         return self.open_at(self.name, self._how, self._cache, self._permissions)
+
+    def lend(self, length: int, offset: int) -> Loan:
+        """Lend ``length`` bytes at ``offset``, fewer at the end of the file: for ``async with``.
+
+        What it gives is a list of read-only ``memoryview``, in order. Of a file with the cache
+        ``user`` they are pages of the cache, not copies, each 4 to 256 KiB but for the ends; what
+        is not cached is read first. Of other files there is one, of a copy.
+
+        At the end of the block the views are released. Until then writes to these pages wait: do
+        not wait for one inside. A part of a view, or an array made of one, that is used longer
+        keeps the pages, and is told of by ``BufferError``.
+        """
+        return Loan(self, length, offset)
 
     async def __aenter__(self) -> Self:
         return self

@@ -47,6 +47,7 @@ class RawFile:
     def write_now(self, data: bytes, offset: int) -> None: ...
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> Operation[list[bytes]]:
         """Read many ranges, offset and length each, in one submission."""
+    def lend_at(self, length: int, offset: int) -> list[LentPart] | None: ...
     def sync(self) -> Awaitable[None]:
         """Make data and metadata durable: fsync(2)."""
     def datasync(self) -> Awaitable[None]:
@@ -69,6 +70,13 @@ class RawFile:
     @property
     def alignment(self) -> tuple[int, int] | None:
         """What divides offset and length, and the address, of direct requests."""
+
+class LentPart:
+    """A piece of the cache, which stays as it is while there are views of it."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    @property
+    def is_viewed(self) -> bool: ...
 
 class Lines(Generic[AnyStr]):
     def __init__(self, empty: AnyStr, ending: str) -> None: ...

@@ -2,6 +2,7 @@
 
 use crate::{
     error::{Failure, INVAL},
+    lent::{self, LentPart},
     memory::{Memory, number},
     operation::{Operation, Outcome},
     process::ProcessEngine,
@@ -139,6 +140,15 @@ impl RawFile {
             reads.push((Memory::for_read(py, length, alignment)?, offset));
         }
         ThreadQueue::submit_many(py, &file, reads)
+    }
+
+    /// Lends `length` bytes at `offset`, fewer at the end of the file, if they are in the cache of
+    /// nowait: objects for `memoryview`, in order. `None`: they are not, or are being changed.
+    fn lend_at(&self, length: usize, offset: u64) -> PyResult<Option<Vec<LentPart>>> {
+        let file = self.file()?;
+        let lent = file.lend(offset, length).map_err(|error| Failure::from(error).exception())?;
+        let process = self.0.process.get().copied();
+        Ok(lent.zip(process).map(|(lent, process)| lent::parts(lent, process)))
     }
 
     /// Makes data and metadata durable.

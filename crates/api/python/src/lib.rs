@@ -12,6 +12,7 @@
 //!                       │
 //!  event_loop.rs      whether that is a loop of asyncio or a run of trio
 //!                       │
+//!  lent.rs            cached pages that Python sees in place
 //!  lines.rs           what a stream has read ahead, line by line
 //!  ready.rs           what is awaited for a line
 //!  whole.rs           whole files by path, on helper threads
@@ -31,6 +32,7 @@
 mod error;
 mod event_loop;
 mod file;
+mod lent;
 mod lines;
 mod memory;
 mod operation;
@@ -46,6 +48,8 @@ use pyo3::prelude::*;
 mod _nowait {
     #[pymodule_export]
     use super::file::RawFile;
+    #[pymodule_export]
+    use super::lent::LentPart;
     #[pymodule_export]
     use super::lines::{LineIterator, Lines};
     #[pymodule_export]
