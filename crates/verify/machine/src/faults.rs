@@ -28,6 +28,15 @@ pub fn wait_on_no_words() {
     with_machine(|world| world.waits_on_words = false);
 }
 
+/// Has reads with RWF_NOWAIT end before some cached pages, with nothing at the first one, as before
+/// Linux 5.11 at a page that is marked for read-ahead.
+///
+/// # Panics
+/// The thread is on no machine.
+pub fn mark_pages() {
+    with_machine(|world| world.marks_pages = true);
+}
+
 /// Has each call that zeroes a range take so long at least, as on a device that must write zeroes.
 ///
 /// # Panics

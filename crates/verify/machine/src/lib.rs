@@ -39,7 +39,9 @@ mod shrink;
 mod signals;
 mod steps;
 
-pub use faults::{give_up_with_threads, left_after_cut, set_faults, wait_on_no_words, zero_slowly};
+pub use faults::{
+    give_up_with_threads, left_after_cut, mark_pages, set_faults, wait_on_no_words, zero_slowly,
+};
 pub use interpose::note;
 pub use nowait_sim::Failure;
 pub use schedule::{Machine, Report};

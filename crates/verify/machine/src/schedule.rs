@@ -147,6 +147,8 @@ pub(crate) struct World {
     pub(crate) gives_up: bool,
     /// Rings can wait on words of memory.
     pub(crate) waits_on_words: bool,
+    /// Pages may be marked for read-ahead, which ends an attempt with RWF_NOWAIT.
+    pub(crate) marks_pages: bool,
     /// How long zeroing takes at least, in nanoseconds.
     pub(crate) zeroing_ns: u64,
     pub(crate) steps: Steps,
@@ -514,6 +516,7 @@ impl Machine {
             faults: Faults::none(),
             gives_up: false,
             waits_on_words: true,
+            marks_pages: false,
             zeroing_ns: 0,
             steps,
             threads: Vec::new(),

@@ -139,6 +139,10 @@ impl Submission<'_> {
                 return Attempt::Rest(|c| &c.punt_large);
             }
             match transfer_part(command, limit, flags) {
+                Ok(0) if flags & rwf::NOWAIT != 0 && !seems_over(command) => {
+                    self.context.history.miss(command.fd);
+                    return Attempt::Rest(|c| &c.punt_miss);
+                }
                 Ok(bytes) => {
                     command.done += bytes as u64;
                     self.inline_left -= bytes.min(self.inline_left);
@@ -166,6 +170,17 @@ impl Submission<'_> {
             }
         }
     }
+}
+
+/// Tells whether a transfer of nothing that must not wait is to be believed. Before Linux 5.11 such
+/// a read ends at a page that is marked for read-ahead as it does at the end of the file.
+fn seems_over(command: &Command) -> bool {
+    if command.kind != Kind::Read || command.is_complete() || command.wants_nowait() {
+        return true;
+    }
+    let Ok(stat) = file::stat(command.fd) else { return true };
+    let offset = command.offset.saturating_add_unsigned(command.done);
+    !stat.has_offsets() || stat.is_regular() && offset >= stat.size
 }
 
 /// Moves at most `limit` bytes of what is left.

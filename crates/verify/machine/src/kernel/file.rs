@@ -22,6 +22,8 @@ const MOUNT: u64 = 42;
 const EXT4: i64 = 0xef53;
 const TMPFS: i64 = 0x0102_1994;
 const PIPEFS: i64 = 0x5049_5045;
+/// Share of the cached pages at which a read with RWF_NOWAIT ends, if any are marked.
+const MARKED_PPM: u32 = 100_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
@@ -489,6 +491,10 @@ fn decide(
     }
     let mut first_missing = None;
     for page in Inode::pages(offset, offset + len) {
+        // Drawn only on such a kernel: on others a run is what it was.
+        if !waits && world.marks_pages && world.prng.chance(MARKED_PPM) {
+            return Ok((offset, (page * PAGE_BYTES).saturating_sub(offset), true));
+        }
         let is_cached = world.inode(ino).cached.contains(&page) || in_memory;
         if !is_cached && !world.prng.chance(cached_rate) {
             first_missing = Some(page);

@@ -36,11 +36,15 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
     process::run(seed, move || begin(program, seed))
 }
 
-/// Runs a program on the machine that calls this, in some runs with a kernel before Linux 6.7.
+/// Runs a program on the machine that calls this, in some runs with a kernel before Linux 6.7, in
+/// some of those with one before 5.11.
 fn begin(program: Program, seed: u64) {
     // Drawn apart: all else is as in a run without.
     if Prng::new(seed ^ 0x67).chance(250_000) {
         nowait_machine::wait_on_no_words();
+        if Prng::new(seed ^ 0x510).chance(500_000) {
+            nowait_machine::mark_pages();
+        }
     }
     program(seed);
 }
