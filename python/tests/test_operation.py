@@ -122,6 +122,20 @@ def test_a_task_of_asyncio_is_cancelled_with_its_message(
     run_asyncio(main())
 
 
+def test_gather_returns_what_was_cancelled(path: pathlib.Path, run_asyncio: Run) -> None:
+    async def main() -> None:
+        async with nowait.open(path) as file:
+            for message in (None, "enough"):
+                cancelled = await pending(file, path)
+                cancelled.cancel(message)
+                many = asyncio.gather(cancelled, file.read_at(2, 1), return_exceptions=True)
+                error, data = await asyncio.wait_for(many, 60)
+                assert isinstance(error, asyncio.CancelledError) and data == b"\1\2"
+                assert error.args == (message or "",)
+
+    run_asyncio(main())
+
+
 def test_a_time_limit_cancels(path: pathlib.Path, run: Run) -> None:
     async def main() -> None:
         async with nowait.open(path) as file:

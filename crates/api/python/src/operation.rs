@@ -290,11 +290,16 @@ impl Operation {
 
     /// For asyncio: makes the exception of a cancelled operation.
     fn _make_cancelled_error(&self, py: Python<'_>) -> Py<PyAny> {
-        let message = match &self.state.lock().phase {
+        cancelled(py, self.cancel_message(py)).into_value(py).into_any()
+    }
+
+    /// For asyncio's `gather`: what `cancel` was called with.
+    #[getter(_cancel_message)]
+    fn cancel_message(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        match &self.state.lock().phase {
             Phase::Cancelled(message) => message.as_ref().map(|message| message.clone_ref(py)),
             _ => None,
-        };
-        cancelled(py, message).into_value(py).into_any()
+        }
     }
 
     fn __repr__(&self) -> String {
