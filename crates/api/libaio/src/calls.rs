@@ -251,3 +251,58 @@ pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
         _ => Err(Errno::INVAL),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr;
+    use nowait_sys::{
+        aio::{FLAG_RESFD, cmd},
+        eventfd::{self, EventFd},
+        fd,
+    };
+    use std::{fs::File, os::fd::AsRawFd};
+
+    /// Another thread may do that inside io_submit. The kernel, too, has the counter in hand then.
+    #[test]
+    fn a_counter_whose_number_becomes_another_file_is_counted_and_the_file_is_not_written() {
+        let path = std::env::temp_dir().join(format!("nowait-resfd-{}", std::process::id()));
+        let (source, mut bytes) = (File::open("/proc/self/exe").unwrap(), [0u8; 512]);
+        std::os::unix::fs::FileExt::read_exact_at(&source, &mut bytes, 0).unwrap();
+        let address = Process::current().new_context(1).unwrap();
+        let counter = EventFd::new().unwrap();
+        let (number, other) = (counter.raw(), fd::duplicate(counter.raw(), 0).unwrap());
+        // SAFETY: an iocb is plain data.
+        let empty: Iocb = unsafe { core::mem::zeroed() };
+        let mut iocb = Iocb {
+            opcode: cmd::PREAD,
+            fildes: source.as_raw_fd() as u32,
+            buf: bytes.as_mut_ptr() as u64,
+            nbytes: bytes.len() as u64,
+            flags: FLAG_RESFD,
+            resfd: number as u32,
+            ..empty
+        };
+        with_context(address, |context| {
+            assert_eq!(leaving::reserve(context, 1), Ok(1));
+            let mut looks = Looks::new(context);
+            let mut submission = Submission::new(context);
+            let found = decode(&mut looks, ptr::from_mut(&mut iocb).addr()).unwrap();
+            drop(counter);
+            let open = || File::create(&path).unwrap();
+            let files: Vec<_> = core::iter::repeat_with(open)
+                .scan(false, |is_taken, file| {
+                    let goes_on = !*is_taken;
+                    *is_taken = file.as_raw_fd() == number;
+                    goes_on.then_some(file)
+                })
+                .collect();
+            submission.submit(found.command, found.target).unwrap();
+            submission.finish();
+            assert_eq!(files[0].metadata().unwrap().len(), 0);
+        })
+        .unwrap();
+        assert_eq!(eventfd::drain(other.raw()), 1);
+        std::fs::remove_file(path).unwrap();
+    }
+}

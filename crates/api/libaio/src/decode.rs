@@ -54,8 +54,7 @@ fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errn
     if iocb.flags & FLAG_RESFD == 0 {
         return Ok(None);
     }
-    let number = iocb.resfd as i32;
-    looks.check_event_counter(number).map(|()| Some(number))
+    looks.event_counter(iocb.resfd as i32).map(Some)
 }
 
 /// A descriptor and its status flags.

@@ -9,7 +9,7 @@ use nowait::{
     Command, Context, Engine, Kind, UserFile,
     command::{Flags, open_for},
 };
-use nowait_sys::Errno;
+use nowait_sys::{Errno, Fd};
 use std::sync::Arc;
 
 /// Nothing is written from this byte on by way of the cache.
@@ -23,6 +23,9 @@ pub struct Looks<'a> {
     last: Option<Look>,
     /// The last descriptor whose status flags were read, where files are not cached.
     read: Option<(i32, Flags)>,
+    /// Event counters by the application's numbers, which may mean other files by the time that a
+    /// request has ended.
+    counters: Vec<(i32, Fd)>,
 }
 
 #[derive(Clone)]
@@ -37,7 +40,7 @@ impl<'a> Looks<'a> {
     pub fn new(context: &'a Arc<Context>) -> Looks<'a> {
         let files = Process::existing().and_then(Process::cached_descriptors);
         let cached = files.map(|files| (files, context.engine()));
-        Looks { context, cached, seen: Vec::new(), last: None, read: None }
+        Looks { context, cached, seen: Vec::new(), last: None, read: None, counters: Vec::new() }
     }
 
     /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
@@ -62,12 +65,25 @@ impl<'a> Looks<'a> {
         self.look(fd).map(|look| look.flags)
     }
 
-    /// Checks that `number` is an event counter.
+    /// Holds the event counter that is behind `number` now, as the kernel does, whatever becomes of
+    /// the number; returns one that is good as long as this lives. Once for each io_submit.
     ///
     /// # Errors
     /// `EBADF`: not open. `EINVAL`: something else.
-    pub fn check_event_counter(&self, number: i32) -> Result<(), Errno> {
-        self.context.check_event_counter(number)
+    pub fn event_counter(&mut self, number: i32) -> Result<i32, Errno> {
+        if let Some((_, held)) = self.counters.iter().find(|(known, _)| *known == number) {
+            return Ok(held.raw());
+        }
+        let held = match self.context.duplicate_high(number) {
+            Err(Errno::BADF) => return Err(Errno::BADF),
+            // The program has all descriptors that it may have: the number is all there is.
+            Err(_) => return self.context.check_event_counter(number, number).map(|()| number),
+            Ok(held) => held,
+        };
+        self.context.check_event_counter(number, held.raw())?;
+        let raw = held.raw();
+        self.counters.push((number, held));
+        Ok(raw)
     }
 
     /// Returns the file through which a request goes, if that is cached.

@@ -26,9 +26,10 @@ use nowait_retry::{
     watch::Watch,
 };
 use nowait_sys::{
-    Errno,
+    Errno, Fd,
     aio::IoEvent,
     eventfd::{self, EventFd},
+    fd,
     file::{self, O_DIRECT},
     mistake::{self, Mistake},
     thread,
@@ -195,17 +196,25 @@ impl Context {
         Ok(flags)
     }
 
-    /// Checks that `number` is an event counter.
+    /// Duplicates the application's `number` to where our own descriptors are.
     ///
     /// # Errors
-    /// `EBADF`: not open. `EINVAL`: something else.
-    pub fn check_event_counter(&self, number: i32) -> Result<(), Errno> {
+    /// `EBADF`: not open. `EMFILE`, `EINVAL`: there is no number for it.
+    pub fn duplicate_high(&self, number: i32) -> Result<Fd, Errno> {
+        fd::duplicate(number, self.engine.holds().local_fd())
+    }
+
+    /// Checks that `held`, a duplicate of the application's `number`, is an event counter.
+    ///
+    /// # Errors
+    /// `EBADF`: only open as a name. `EINVAL`: something else.
+    pub fn check_event_counter(&self, number: i32, held: i32) -> Result<(), Errno> {
         // A stream without a file type is an anonymous inode; which kind takes longer to find out.
-        let is_anonymous = file::stat(number)?.file_type() == 0;
+        let is_anonymous = file::stat(held)?.file_type() == 0;
         let is_known =
-            || self.history.is_known_counter(number) && eventfd::looks_like_eventfd(number);
+            || self.history.is_known_counter(number) && eventfd::looks_like_eventfd(held);
         if is_anonymous && !is_known() {
-            if !eventfd::is_eventfd(number)? {
+            if !eventfd::is_eventfd(held)? {
                 return Err(Errno::INVAL);
             }
             self.history.remember_counter(number);
@@ -213,7 +222,7 @@ impl Context {
         match is_anonymous {
             true => Ok(()),
             // Only a name, of whatever kind, is not open.
-            false => open_for(number).and(Err(Errno::INVAL)),
+            false => open_for(held).and(Err(Errno::INVAL)),
         }
     }
 

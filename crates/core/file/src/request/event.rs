@@ -12,7 +12,7 @@ pub struct EventTarget {
     pub data: u64,
     /// Address of the iocb; what [`Context::cancel`] finds the request by.
     pub obj: u64,
-    /// The application's event counter to signal.
+    /// The event counter to signal, by a number that means it until the submission is finished.
     pub eventfd: Option<i32>,
 }
 
