@@ -60,6 +60,11 @@ oci: deb
 test-packages: packages ## Install, use, upgrade and remove them in fresh systems (5 minutes)
 	@bash packaging/test/run.sh
 
+.PHONY: test-reproducible
+test-reproducible: setup ## Build dist/ and packages twice, elsewhere, and compare all bytes
+	@bash xtask/setup.sh packages
+	@bash packaging/test/reproducible.sh
+
 .PHONY: wheel
 wheel: setup ## Build the Python package as wheels in dist/wheels
 	@$(X) wheel

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use crate::dist::{self, build_archive, create_folder, rename, temporary};
 use crate::machine::Machine;
+use crate::places;
 use crate::process::{self, Result};
 use crate::symbols::{self, Script};
 
@@ -33,6 +34,7 @@ pub(crate) fn install(machine: Machine) -> Result {
     let sources = process::root().join(SOURCES);
     let map = sources.join("nowait.map");
     let script = symbols::read_script(&read(&map)?);
+    places::unpack(machine);
     let natives = build_archive(machine, PACKAGE)?;
     let libraries = dist.join("lib");
     create_folder(&libraries)?;
@@ -91,7 +93,7 @@ fn link_static(machine: Machine, script: &Script, folder: &Path) -> Result {
     let mut hide = machine.tool("objcopy", &["--compress-debug-sections=zlib"]);
     hide.args(bitcode);
     hide.args(functions(script).map(|name| format!("--keep-global-symbol={name}"))).arg(&object);
-    let mut pack = machine.tool("ar", &["crs"]);
+    let mut pack = machine.tool("ar", &["crsD"]);
     pack.args([&archive, &object]);
     drop(fs::remove_file(&archive));
     let packed = [link, hide, pack]

@@ -12,14 +12,15 @@
 //!
 //! The C compiler links because rustc cannot: two versions of one symbol need `symver` directives
 //! together with a version script. Each file is checked under a temporary name and then renamed:
-//! a failed build leaves the last good one, and a running program keeps what it has mapped.
+//! a failed build leaves the last good one, and a running program keeps what it has mapped. The
+//! same sources give the same bytes (places.rs), which packaging/test/reproducible.sh checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::machine::Machine;
 use crate::process::{self, Result};
-use crate::{c_api, debug_file, symbols};
+use crate::{c_api, debug_file, places, symbols};
 
 /// Where the C files and the version scripts lie.
 const SOURCES: &str = "crates/api";
@@ -104,6 +105,7 @@ const UNITS: &[(&str, &str)] = &[
 /// # Errors
 /// A build failed, or a shared object does not export exactly what it must.
 pub(crate) fn run(machine: Machine) -> Result {
+    places::unpack(machine);
     let dist = machine.dist();
     if machine.is_musl() {
         return link_libraries(machine);
@@ -131,7 +133,7 @@ fn link_libraries(machine: Machine) -> Result {
 }
 
 fn build_tool(machine: Machine) -> Result {
-    let command = machine.cargo(&["build", "--release", "-p", "nowait-cli"]);
+    let command = machine.cargo(&["build", "--release", "-p", "nowait-cli"])?;
     process::stream(command, |line| println!("{line}"))?;
     let dist = machine.dist();
     let built = machine.built("nowait");
@@ -144,7 +146,7 @@ pub(crate) fn build_archive(machine: Machine, package: &str) -> Result<Vec<Strin
     let mut args = vec!["rustc", "--release", "-p", package, "--lib"];
     args.extend(["--crate-type", "staticlib", "--", "--print", "native-static-libs"]);
     let mut natives = None;
-    process::stream(machine.cargo(&args), |line| {
+    process::stream(machine.cargo(&args)?, |line| {
         if let Some((_, libraries)) = line.split_once(NATIVES) {
             natives = Some(libraries.split_whitespace().map(str::to_owned).collect());
         } else if !line.contains("native artifacts") && !line.is_empty() {

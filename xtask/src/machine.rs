@@ -10,6 +10,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::places;
 use crate::process::{self, Result};
 
 /// One kind of machine, and the tools that make programs for it.
@@ -48,6 +49,11 @@ impl Machine {
         found.copied().ok_or_else(|| format!("dist: {name}: nothing is built for that here"))
     }
 
+    /// Returns what rustc calls it; nothing for this machine.
+    pub(crate) fn triple(self) -> &'static str {
+        self.triple
+    }
+
     /// Whether programs for it run here as they are.
     pub(crate) fn is_own(self) -> bool {
         self == OWN
@@ -68,8 +74,11 @@ impl Machine {
         process::target().join(self.triple).join("release").join(file)
     }
 
-    /// Prepares cargo to build for it.
-    pub(crate) fn cargo(self, args: &[&str]) -> Command {
+    /// Prepares cargo to build what goes into dist/ for it.
+    ///
+    /// # Errors
+    /// As for [`places::of_cargo`].
+    pub(crate) fn cargo(self, args: &[&str]) -> Result<Command> {
         let (subcommand, rest) = args.split_first().expect("a subcommand of cargo");
         let mut words = vec![*subcommand];
         if !self.triple.is_empty() {
@@ -81,17 +90,18 @@ impl Machine {
             let triple = self.triple.to_uppercase().replace('-', "_");
             command.env(format!("CARGO_TARGET_{triple}_LINKER"), self.compiler);
         }
-        if self.is_musl() {
-            // Programs that load our libraries have a musl of their own.
-            command.env("RUSTFLAGS", "-Ctarget-feature=-crt-static");
-        }
-        command
+        // Programs that load our libraries have a musl of their own.
+        let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
+        places::of_cargo(&mut command, flags)?;
+        Ok(command)
     }
 
     /// Prepares its C compiler; for this machine `CC` may name another one.
     pub(crate) fn compiler(self, args: &[&str]) -> Command {
         let own = env::var("CC").ok().filter(|_| self.is_own());
-        process::command(own.as_deref().unwrap_or(self.compiler), args)
+        let mut command = process::command(own.as_deref().unwrap_or(self.compiler), args);
+        command.arg(places::of_c_compiler());
+        command
     }
 
     /// Returns what a native library of Rust's is linked as.
@@ -125,7 +135,7 @@ mod tests {
         let arm = Machine::named("arm64").unwrap();
         assert!(arm.dist().ends_with("dist/arm64"));
         assert!(arm.built("nowait").ends_with("aarch64-unknown-linux-gnu/release/nowait"));
-        let cargo = arm.cargo(&["build", "--release"]);
+        let cargo = arm.cargo(&["build", "--release"]).unwrap();
         let words: Vec<_> = cargo.get_args().collect();
         assert_eq!(words, ["build", "--target", "aarch64-unknown-linux-gnu", "--release"]);
         let linker = std::ffi::OsStr::new("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER");
@@ -137,6 +147,6 @@ mod tests {
     fn this_machine_needs_no_options() {
         assert!(OWN.dist().ends_with("dist"));
         assert!(OWN.built("nowait").ends_with("release/nowait"));
-        assert_eq!(OWN.cargo(&["build"]).get_args().count(), 1);
+        assert_eq!(OWN.cargo(&["build"]).unwrap().get_args().count(), 1);
     }
 }

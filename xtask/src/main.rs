@@ -28,6 +28,7 @@ mod log;
 mod machine;
 mod outcome;
 mod package;
+mod places;
 mod process;
 mod python;
 mod skips;

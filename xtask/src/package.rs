@@ -87,6 +87,11 @@ impl Job<'_> {
             &self.root.join("packaging/debian/changelog"),
             &format!("nowait ({VERSION})"),
         )?;
+        // Where a file is older than the time of all, its own would go into the package.
+        let time = format!("--date=@{}", self.epoch);
+        let debian = source.join("debian").display().to_string();
+        let args = [&debian, "-exec", "touch", &time, "{}", "+"];
+        process::output(self.command("find", &args))?;
         // Rust is not one of Debian's packages here: its own check would miss it.
         let args = ["--build=binary", "--no-sign", "--no-check-builddeps"];
         let mut build = self.command("dpkg-buildpackage", &args);
@@ -142,6 +147,8 @@ impl Job<'_> {
         let time = format!("--mtime=@{}", self.epoch);
         let options = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"];
         let mut tar = self.command("tar", &["--create", "--xz", &time]);
+        // With several threads xz(1) cuts the archive into blocks.
+        tar.env("XZ_OPT", "--threads=1");
         tar.args(options).arg("--mode=u=rwX,go=rX").arg("--file").arg(&file);
         run_quietly({
             tar.arg("--directory").arg(&self.staged).args(what);
