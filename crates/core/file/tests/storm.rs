@@ -197,9 +197,19 @@ struct Storm {
 }
 
 impl Storm {
+    /// Submits from a thread that lives until all requests have ended: io_uring gives up what a
+    /// thread began when that ends.
     fn submit(&self, prng: &mut Prng) {
         (0..REQUESTS).for_each(|_| self.submit_one(prng));
         self.submitters.fetch_sub(1, AcqRel);
+        while !self.is_over() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let all = || self.ended.load(Acquire) == self.accepted.load(Acquire);
+        self.submitters.load(Acquire) == 0 && all()
     }
 
     /// Submits from threads that end while their requests are in flight.
@@ -279,8 +289,7 @@ impl Storm {
             if over {
                 (0..SLOTS as u64).for_each(|name| self.cancel_named(name));
             }
-            let all = |storm: &Storm| storm.ended.load(Acquire) == storm.accepted.load(Acquire);
-            if over && all(self) {
+            if self.is_over() {
                 return;
             }
             // A limit, because another thread may take the last event.
