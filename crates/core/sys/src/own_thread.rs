@@ -3,13 +3,15 @@
 use crate::{Errno, inside::Inside, inspect, thread};
 use core::{
     ffi::c_void,
-    sync::atomic::{AtomicU32, Ordering::SeqCst},
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
 };
 use std::{ffi::CString, sync::OnceLock};
 
-/// How many threads of the library live. One number for the process: it is told from what the
-/// kernel counts, which knows no libraries.
-static OWN: AtomicU32 = AtomicU32::new(0);
+/// How many threads of the library live, and above that how often one has begun or ended. One
+/// number for the process: it is told from what the kernel counts, which knows no libraries.
+static OWN: AtomicU64 = AtomicU64::new(0);
+const COUNT: u64 = u32::MAX as u64;
+const CHANGE: u64 = COUNT + 1;
 
 /// A thread that the program has not made, for as long as this lives: it is none that the process
 /// goes on for ([`lives_for_itself`]).
@@ -31,14 +33,14 @@ impl OwnThread {
 
     /// Counts a thread that has nothing of the program to run just now.
     pub fn standing_by() -> OwnThread {
-        OWN.fetch_add(1, SeqCst);
+        OWN.fetch_add(CHANGE + 1, SeqCst);
         OwnThread(())
     }
 }
 
 impl Drop for OwnThread {
     fn drop(&mut self) {
-        OWN.fetch_sub(1, SeqCst);
+        OWN.fetch_add(CHANGE - 1, SeqCst);
     }
 }
 
@@ -51,25 +53,34 @@ pub fn forget_own_threads() {
 ///
 /// A thread that has just begun or is just ending counts as the program's, as do those that it has
 /// made past the C library: "no" may be too careful, "yes" is true for good, as the library's
-/// threads make none of the program's.
+/// threads make none of the program's. It is said only of a look in which no thread came or went.
 ///
 /// # Errors
 /// Those of open(2) and getdents64(2): there is no /proc, or no descriptor for it now.
 pub fn lives_for_itself() -> Result<bool, Errno> {
     let own = OWN.load(SeqCst);
     let mut others = 0;
-    for name in inspect::names_in(c"/proc/self/task")? {
+    let names = inspect::names_in(c"/proc/self/task")?;
+    for name in &names {
         let stat = CString::new(format!("/proc/self/task/{name}/stat")).unwrap_or_default();
         match inspect::read_text(&stat) {
-            Ok(stat) => others += u32::from(is_a_thread_of_the_c_library(&stat)),
-            Err(Errno::NOENT | Errno::SRCH) => {} // it has ended meanwhile
+            Ok(stat) => others += u64::from(is_a_thread_of_the_c_library(&stat)),
+            Err(Errno::NOENT | Errno::SRCH) => return Ok(false), // it has ended meanwhile
             Err(errno) => return Err(errno),
         }
-        if others > own {
+        if others > own & COUNT {
             return Ok(false);
         }
     }
-    Ok(others == own)
+    // Where a thread ends just then, the kernel may leave out those that come after it.
+    let is_whole = thread_count(&inspect::read_text(c"/proc/self/stat")?) == Some(names.len());
+    Ok(others == own & COUNT && is_whole && OWN.load(SeqCst) == own)
+}
+
+/// Returns how many threads the process has, those included that have ended and are still known.
+fn thread_count(stat: &str) -> Option<usize> {
+    const AFTER_NAME: usize = 17; // the 20th field, of which two are before
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(AFTER_NAME)?.parse().ok()
 }
 
 /// Tells by what the kernel says of a thread (proc_pid_stat(5)) whether it runs, and is none that
@@ -118,6 +129,15 @@ mod tests {
         assert!(counted("7 (a) Z (b) R 1 7 7 0"), "the name may have anything in it");
         assert!(!counted("7 (fio) Z 1 7 7 0") && !counted("7 (fio) X 1 7 7 0"));
         assert!(!counted("9 (iou-wrk-7) S 1 7 7 0") && !counted("9 (iou-sqp-7) S 1 7 7 0"));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no /proc")]
+    fn the_kernels_count_of_threads_is_found() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4 1 0 0 0 1 2 0 0 20 0 12 0 99 4096 1";
+        assert_eq!(thread_count(stat), Some(12));
+        assert!(thread_count(&inspect::read_text(c"/proc/self/stat").unwrap()) >= Some(1));
+        assert_eq!(thread_count("7 (a"), None);
     }
 
     #[test]
