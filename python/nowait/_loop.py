@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -29,28 +30,43 @@ async def let_others_run() -> None:
         await asyncio.sleep(0)
 
 
-async def end_of(operation: Operation[T]) -> T:
-    """Wait for the end of an operation, which goes on if the wait is cancelled."""
+async def end_of(operation: Operation[Any]) -> None:
+    """Wait until an operation is over, however it ends. It goes on if the wait is cancelled."""
+    # It may have begun in another event loop, which is closed by now.
+    operation.adopt()
+    if operation.done():
+        return
     if not is_trio():
-        return await asyncio.shield(operation)
+        await asyncio.wait([operation])  # type: ignore[type-var]
+        return
     from . import _trio
 
-    return await _trio.running().wait(operation, cancels=False)
+    await _trio.running().wait_for_end(operation, cancels=False)
 
 
-def begun(coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
-    """Have a coroutine begin before it is awaited, where a task can be made: not under trio."""
-    return coroutine if is_trio() else asyncio.ensure_future(coroutine)
+def begun(
+    coroutine: Coroutine[Any, Any, T], at_end: Callable[[], object] | None = None
+) -> Awaitable[T]:
+    """Have a coroutine begin before it is awaited, where a task can be made: not under trio.
+
+    `at_end` is called when that task is over, also if its coroutine never began.
+    """
+    if is_trio():
+        return coroutine
+    task = asyncio.ensure_future(coroutine)
+    if at_end is not None:
+        task.add_done_callback(lambda _: at_end())
+    return task
 
 
-async def to_its_end(coroutine: Coroutine[Any, Any, T]) -> T:
+async def to_its_end(call: Callable[[], Awaitable[T]]) -> T:
     """Await what trio must not cancel in the middle, as it would each step of it again."""
     if not is_trio():
-        return await coroutine
+        return await call()
     import trio
 
     with trio.CancelScope(shield=True):
-        result = await coroutine
+        result = await call()
     return result
 
 
@@ -66,23 +82,29 @@ async def on_thread(call: Callable[[], T]) -> T:
 class Lock:
     """A lock of tasks, in the order in which they come. To take one that is free never suspends."""
 
-    __slots__ = ("_is_held", "_turns")
+    __slots__ = ("_holder", "_turns")
 
     def __init__(self) -> None:
-        self._is_held = False
-        self._turns: deque[Operation[None]] = deque()
+        # The number of the process whose task holds it.
+        self._holder: int | None = None
+        self._turns: OrderedDict[Operation[None], None] = OrderedDict()
 
     async def __aenter__(self) -> None:
-        if not self._is_held:
-            self._is_held = True
+        if self._holder is None:
+            self._holder = _process
+            return
+        if self._holder != _process:
+            # A task of the parent's, which is not here.
+            self._holder = _process
+            self._turns.clear()
             return
         mine = turn()
-        self._turns.append(mine)
+        self._turns[mine] = None
         try:
             await mine
         except BaseException:
             if mine in self._turns:
-                self._turns.remove(mine)
+                del self._turns[mine]
             elif not mine.cancelled():
                 self._pass_on()  # it was this task's turn already
             raise
@@ -92,6 +114,19 @@ class Lock:
 
     def _pass_on(self) -> None:
         while self._turns:
-            if self._turns.popleft().grant():
+            mine, _ = self._turns.popitem(last=False)
+            if mine.grant():
                 return
-        self._is_held = False
+        self._holder = None
+
+
+_process = os.getpid()
+
+
+def after_fork() -> None:
+    """Learn the number of a forked child."""
+    global _process
+    _process = os.getpid()
+
+
+os.register_at_fork(after_in_child=after_fork)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
@@ -219,6 +220,7 @@ class Stream(RawFile):
     async def _hand_over(self, more: bytes = b"") -> None:
         """Have what is gathered on its way to the file, when what was before is there."""
         await self._settle()
+        self._check_open()
         behind = self._gathered()
         if behind:
             behind += more
@@ -230,11 +232,10 @@ class Stream(RawFile):
         """Wait for the write that is on its way. To cancel the wait does not cancel the write."""
         if self._late is not None:
             late = self._late
-            try:
-                await end_of(late)
-            finally:
-                if late.done():
-                    self._late = None
+            await end_of(late)
+            # Not before: of a wait that was cancelled no task has learned how the write ended.
+            self._late = None
+            late.result()
 
     async def _write_out(self) -> None:
         # Again, if more was gathered meanwhile.
@@ -263,8 +264,10 @@ class Stream(RawFile):
 
     def _save(self) -> None:
         """Write what is gathered, and wait: no task is left to do it."""
-        if self._behind and self.is_open:
-            behind, self._behind = self._behind, None
+        behind, self._behind = self._behind, None
+        if behind and self.is_open:
+            if self._late is not None:
+                self._late.finish()  # an append comes behind the one before
             self.write_now(bytes(behind), self._end)
 
     # The position.
@@ -351,20 +354,33 @@ class Stream(RawFile):
         """Close the file, once what was written is in it.
 
         Requests in flight go on. Of what nowait itself has cached of the file, only `sync` tells
-        whether it could be written.
+        whether it could be written. To cancel the wait loses nothing: what was written is on its
+        way then, and the file is closed behind it.
         """
         if self._is_unwritten():
-            return begun(to_its_end(self._close()))
-        self._ahead.clear()
-        self._behind = None
-        return self.close_at()
+            # Also if that is cancelled before its first step.
+            return begun(to_its_end(self._close), at_end=self._close_now)
+        return self._close_now()
 
     async def _close(self) -> None:
         try:
             await self.flush()
-        finally:
-            self._behind = None
-            await self.close_at()
+        except Exception:
+            self._behind = None  # lost, as with `io`
+            await self._close_now()
+            raise
+        except BaseException:
+            self._close_now()
+            raise
+        await self._close_now()
+
+    def _close_now(self) -> Operation[None]:
+        """Close the file; what is still gathered is on its way then, and no task waits for it."""
+        behind, self._behind = self._behind, None
+        self._ahead.clear()
+        if behind and self.is_open:
+            self.write_at(behind, self._end)
+        return self.close_at()
 
     def _after_writing(self, request: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         async def write_first() -> T:
@@ -402,7 +418,10 @@ class Stream(RawFile):
 def save_all() -> None:
     """Write what streams that were not closed have gathered: for the exit."""
     for stream in list(_writers):
-        stream._save()
+        try:
+            stream._save()
+        except OSError:
+            sys.excepthook(*sys.exc_info())  # and go on: others can be written
 
 
 
@@ -410,5 +429,5 @@ def save_all() -> None:
 def forget_all() -> None:
     """Leave to the parent process what streams have gathered: for a forked child."""
     for stream in list(_writers):
-        stream._behind = None
+        stream._behind = stream._late = None
     _writers.clear()

@@ -75,23 +75,27 @@ class Run:
         """Log what no task was told of: trio has no place for it."""
         logging.getLogger("nowait").error(told["message"], exc_info=told["exception"])
 
-    async def wait(self, operation: Operation[T], *, cancels: bool = True) -> T:
-        """Wait for the end. A wait that is cancelled cancels the operation, if it is the last."""
+    async def wait(self, operation: Operation[T]) -> T:
+        """Wait for the result. To cancel that cancels the operation, if no other task waits."""
         if not operation.done():
-            task = trio.lowlevel.current_task()
-            waiter = Waiter(task)
-            operation.add_done_callback(waiter, context=task.context)
-
-            def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-                waiter.forget()
-                if cancels:
-                    operation.leave(waiter)
-                else:
-                    operation.remove_done_callback(waiter)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abort)
+            await self.wait_for_end(operation, cancels=True)
         return operation.result()
+
+    async def wait_for_end(self, operation: Operation[Any], *, cancels: bool) -> None:
+        """Wait until an operation is over that is not yet, however it ends."""
+        task = trio.lowlevel.current_task()
+        waiter = Waiter(task)
+        operation.add_done_callback(waiter, context=task.context)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            waiter.forget()
+            if cancels:
+                operation.leave(waiter)
+            else:
+                operation.remove_done_callback(waiter)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
 
 _run: trio.lowlevel.RunVar[Run] = trio.lowlevel.RunVar("nowait")

@@ -61,6 +61,31 @@ def test_a_pending_operation_is_a_future(path: pathlib.Path, run_asyncio: Run) -
     run_asyncio(main())
 
 
+def test_callbacks_outlive_one_that_cannot_be_compared(
+    path: pathlib.Path, run_asyncio: Run
+) -> None:
+    class Incomparable:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("which one?")
+
+        def __call__(self, operation: object) -> None:
+            told.append(operation)
+
+    told: list[object] = []
+
+    async def main() -> None:
+        async with nowait.open(path) as file:
+            operation = await pending(file, path)
+            operation.add_done_callback(told.append)
+            operation.add_done_callback(Incomparable())
+            with pytest.raises(ValueError, match="which one"):
+                operation.remove_done_callback(print)  # type: ignore[arg-type]
+            await operation
+            assert told == [operation, operation]
+
+    run_asyncio(main())
+
+
 def test_several_tasks_await_one_operation(path: pathlib.Path, run: Run) -> None:
     async def length(operation: nowait.Operation[bytes]) -> int:
         return len(await operation)

@@ -94,6 +94,49 @@ def test_a_forked_child_has_an_engine_of_its_own(disk: pathlib.Path, backend: st
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "forked\n", "")
 
 
+FORKED_STREAM = """
+import asyncio, errno, os, sys, warnings, nowait
+warnings.simplefilter("ignore")
+
+async def refused(file):
+    for call in (lambda: file.write(bytes(1 << 20)), lambda: file.read(1), lambda: file.seek(0, 2)):
+        try:
+            await call()
+        except OSError as error:
+            assert error.errno == errno.EINVAL, error
+        else:
+            return 3
+    await file.flush()
+    await file.close()
+    return 0
+
+async def main():
+    file = await nowait.open(sys.argv[1], "wb+")
+    await file.write(b"1" * (32 << 20))
+    flushing = asyncio.ensure_future(file.flush())
+    await asyncio.sleep(0)
+    assert not file._late.done()
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(asyncio.run(asyncio.wait_for(refused(file), 60)))
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(4)
+    await flushing
+    await file.close()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+sys.exit(asyncio.run(main()))
+"""
+
+
+def test_a_child_waits_for_nothing_that_its_parent_has_begun(disk: pathlib.Path) -> None:
+    ended = python(FORKED_STREAM, str(disk / "file"))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (disk / "file").read_bytes() == b"1" * (32 << 20)
+
+
 EXIT = """
 import asyncio, sys, nowait
 
@@ -122,6 +165,55 @@ def test_nothing_is_lost_at_exit(disk: pathlib.Path, backend: str, cache: str, e
     ended = python(EXIT, str(path), cache, end, NOWAIT_BACKEND=backend)
     assert ended.returncode == (3 if end == "raise" else 0), ended.stderr
     assert path.read_bytes() == b"".join(b"%04095d\n" % at for at in range(100))
+
+
+FULL_DISK = """
+import asyncio, sys, nowait
+
+async def main():
+    for path in sys.argv[1:] + ["/dev/full"] * 8:
+        files.append(await nowait.open(path, "rb+"))
+        await files[-1].write(b"kept")
+
+files = []
+asyncio.run(main())
+"""
+
+
+def test_at_exit_a_stream_that_cannot_be_written_does_not_stop_the_others(
+    disk: pathlib.Path,
+) -> None:
+    paths = [disk / f"file{at}" for at in range(8)]
+    for path in paths:
+        path.touch()
+    ended = python(FULL_DISK, *map(str, paths))
+    assert ended.stderr.count("No space left on device") == 8
+    assert [path.read_bytes() for path in paths] == [b"kept"] * 8
+
+
+APPEND = """
+import asyncio, sys, nowait
+
+async def main():
+    global file
+    other = await nowait.open(sys.argv[1] + ".other", "wb")
+    # The one worker has this to do first.
+    other.write_at(bytes(128 << 20), 0)
+    other.sync()
+    file = await nowait.open(sys.argv[1], "ab")
+    await file.write(b"1" * 100_000)
+    await file.write(b"2")
+    assert not file._late.done()
+
+asyncio.run(main())
+"""
+
+
+def test_at_exit_appends_keep_their_order(disk: pathlib.Path) -> None:
+    workers = {"NOWAIT_BACKEND": "threads", "NOWAIT_WORKERS": "1"}
+    ended = python(APPEND, str(disk / "file"), **workers)
+    assert ended.returncode == 0, ended.stderr
+    assert (disk / "file").read_bytes() == b"1" * 100_000 + b"2"
 
 
 CONTAINER = os.environ.get("NOWAIT_SECCOMP_RUN")

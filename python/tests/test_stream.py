@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import io
@@ -247,6 +248,116 @@ def test_a_cancelled_write_is_neither_lost_nor_done_twice(disk: pathlib.Path, ru
         assert (disk / "file").read_bytes() == expected
 
     run(main())
+
+
+def test_a_cancelled_close_loses_nothing(disk: pathlib.Path, run: Run) -> None:
+    async def main() -> None:
+        for steps in range(6):
+            path = disk / f"file{steps}"
+            file = await nowait.open(path, "ab")
+            await file.write(b"1" * 100_000)  # on its way
+            await file.write(b"2" * 1000)  # gathered
+            async with anyio.create_task_group() as group:
+                group.start_soon(closed, file)
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+            while not file.closed:
+                await anyio.lowlevel.checkpoint()
+            async with nowait.open(path) as written:
+                # It comes after the writes that are in flight.
+                assert await written.read_at(200_000, 0) == b"1" * 100_000 + b"2" * 1000
+
+    async def closed(file: nowait.File) -> None:
+        await file.close()
+
+    run(main())
+
+
+def test_a_close_that_is_cancelled_before_its_first_step_closes(
+    disk: pathlib.Path, run_asyncio: Run
+) -> None:
+    async def main() -> None:
+        file = await nowait.open(disk / "file", "wb")
+        await file.write(b"gathered")
+        closing = asyncio.ensure_future(file.close())
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert file.closed
+        assert await read_behind(disk / "file") == b"gathered"
+
+    run_asyncio(main())
+
+
+async def read_behind(path: pathlib.Path) -> bytes:
+    """Read all, behind what is written by requests in flight."""
+    async with nowait.open(path) as file:
+        return await file.read_at(64 << 20, 0)
+
+
+def test_a_write_that_waits_for_a_stream_that_is_closed_is_refused(
+    disk: pathlib.Path, run_asyncio: Run
+) -> None:
+    async def main() -> None:
+        file = await nowait.open(disk / "file", "wb")
+        await file.write(b"1" * (32 << 20))
+        await file.write(b"2")
+        writing = asyncio.ensure_future(file.write(b"3" * 100_000))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(file.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(ValueError, match="closed"):
+            await writing
+        assert await read_behind(disk / "file") == b"1" * (32 << 20) + b"2"
+
+    run_asyncio(main())
+
+
+def test_a_failure_is_told_after_a_wait_that_is_cancelled_with_it(run_asyncio: Run) -> None:
+    async def fail(file: nowait.File) -> asyncio.Task[None]:
+        """Return a flush that is cancelled in the step in which the write has failed."""
+        await file.write(b"x" * 100_000)
+        late, flushing = file._late, asyncio.ensure_future(file.flush())
+        assert late is not None
+        late.add_done_callback(lambda _: flushing.cancel())
+        await asyncio.wait([flushing])
+        return flushing
+
+    async def main() -> None:
+        file = await nowait.open("/dev/full", "rb+")
+        cancelled = 0
+        for _ in range(20):
+            flushing = await fail(file)
+            cancelled += flushing.cancelled()
+            # Else the write had failed before the flush began.
+            with pytest.raises(OSError, match="[Nn]o space"):
+                await (file.flush() if flushing.cancelled() else flushing)
+        assert cancelled
+        await file.close()
+
+    run_asyncio(main())
+
+
+def test_what_one_loop_has_begun_to_write_the_next_one_waits_for(disk: pathlib.Path) -> None:
+    async def begin(path: pathlib.Path) -> nowait.File:
+        file = await nowait.open(path, "wb")
+        await file.write(b"1" * (32 << 20))
+        assert file._late is not None and not file._late.done()
+        return file
+
+    async def go_on(file: nowait.File) -> None:
+        await file.write(b"2" * 100_000)
+        await file.flush()
+        await file.close()
+
+    for kind, again in itertools.product(RUNS.values(), repeat=2):
+        file = kind(begin(disk / "file"))
+        again(go_on(file))
+        assert (disk / "file").read_bytes() == b"1" * (32 << 20) + b"2" * 100_000
 
 
 def test_a_failed_write_is_told(run: Run) -> None:

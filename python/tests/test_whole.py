@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 
@@ -102,6 +103,21 @@ def test_a_copy_is_the_same(folder: pathlib.Path, run: Run) -> None:
         assert missing.value.filename == str(folder / "missing")
 
     run(main())
+
+
+def test_a_copy_onto_itself_is_refused(disk: pathlib.Path, run: Run) -> None:
+    (disk / "file").write_bytes(b"content")
+    (disk / "link").symlink_to("file")
+    os.link(disk / "file", disk / "other")
+
+    async def main() -> None:
+        for name in ("file", "link", "other"):
+            with pytest.raises(OSError) as same:
+                await nowait.copy(disk / "file", disk / name)
+            assert same.value.errno == errno.EINVAL
+
+    run(main())
+    assert (disk / "file").read_bytes() == b"content"
 
 
 def test_many_small_files_are_read_side_by_side(disk: pathlib.Path, run: Run) -> None:

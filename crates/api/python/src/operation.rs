@@ -17,7 +17,7 @@ use nowait_sys::mutex::Mutex;
 use pyo3::{
     ffi, intern,
     prelude::*,
-    types::{PyDict, PyTuple, PyType},
+    types::{PyDict, PyString, PyTuple, PyType},
 };
 use std::{mem, ops::Range, sync::Arc};
 
@@ -34,13 +34,16 @@ pub struct Operation {
 
 struct State {
     phase: Phase,
-    /// The functions to be called at the end, each with its context.
-    callbacks: Vec<(Py<PyAny>, Option<Py<PyAny>>)>,
+    /// The functions to be called at the end.
+    callbacks: Vec<Callback>,
     /// In which the callbacks are called; `None` for what was over at once.
     event_loop: Option<Py<PyAny>>,
     /// What is in flight, to be cancelled.
     request: Option<(Arc<ThreadQueue>, Range<u64>)>,
 }
+
+/// A function, and the context to call it in.
+type Callback = (Py<PyAny>, Option<Py<PyAny>>);
 
 enum Phase {
     Pending,
@@ -93,20 +96,40 @@ impl Operation {
         self.state.lock().request = Some((queue.clone(), keys));
     }
 
-    /// Ends it, unless it was cancelled before: then the outcome is dropped.
-    pub(crate) fn end(slf: &Bound<'_, Operation>, outcome: Outcome) {
+    /// Ends it, unless it was cancelled before: then the outcome is dropped. `here` is the event
+    /// loop that runs in this thread.
+    pub(crate) fn end(
+        slf: &Bound<'_, Operation>,
+        outcome: Outcome,
+        here: Option<&Bound<'_, PyAny>>,
+    ) {
         let mut state = slf.get().state.lock();
         if !matches!(state.phase, Phase::Pending) {
             drop(state);
             return; // `outcome` goes here, without the lock
         }
         state.phase = outcome.into();
-        Operation::call_back(slf, state);
+        let is_here = match (&state.event_loop, here) {
+            (Some(event_loop), Some(here)) => event_loop.is(here),
+            _ => false,
+        };
+        Operation::call_back(slf, state, is_here);
     }
 
-    /// Has what waits called by its event loop. Takes the lock, to give it up before.
-    fn call_back(slf: &Bound<'_, Operation>, mut state: nowait_sys::mutex::MutexGuard<'_, State>) {
+    /// Has what waits called by its event loop, which runs in this thread or not. Takes the lock,
+    /// to give it up before.
+    fn call_back(
+        slf: &Bound<'_, Operation>,
+        mut state: nowait_sys::mutex::MutexGuard<'_, State>,
+        is_here: bool,
+    ) {
         let py = slf.py();
+        // A run of trio finds that out by itself.
+        let call = if is_here || slf.get().is_trio {
+            intern!(py, "call_soon")
+        } else {
+            intern!(py, "call_soon_threadsafe")
+        };
         let callbacks = mem::take(&mut state.callbacks);
         let request = state.request.take();
         let event_loop = state.event_loop.as_ref().map(|event_loop| event_loop.clone_ref(py));
@@ -115,7 +138,7 @@ impl Operation {
         let Some(event_loop) = event_loop else { return };
         for (callback, context) in callbacks {
             // The one error is that the loop was closed: then nothing waits.
-            let _ = call_soon(event_loop.bind(py), slf, &callback, context.as_ref());
+            let _ = call_soon(event_loop.bind(py), call, slf, &callback, context.as_ref());
         }
     }
 
@@ -237,29 +260,62 @@ impl Operation {
         }
         drop(state);
         let event_loop = slf.get().get_loop(py)?;
-        call_soon(event_loop.bind(py), slf, &callback, context.as_ref())
+        let call = intern!(py, "call_soon");
+        call_soon(event_loop.bind(py), call, slf, &callback, context.as_ref())
     }
 
     /// Forgets a callback; returns how often it was to be called.
     fn remove_done_callback(&self, callback: &Bound<'_, PyAny>) -> PyResult<usize> {
         let py = callback.py();
-        let callbacks = mem::take(&mut self.state.lock().callbacks);
-        let (mut kept, mut removed) = (Vec::new(), 0);
-        for (other, context) in callbacks {
-            match other.bind(py).eq(callback)? {
-                true => removed += 1,
-                false => kept.push((other, context)),
+        let known = |state: &State| {
+            let callbacks = state.callbacks.iter();
+            callbacks.map(|(other, _)| other.clone_ref(py)).collect::<Vec<_>>()
+        };
+        // To compare is code of the program's: it runs without the lock, and may fail.
+        let others = known(&self.state.lock());
+        let mut gone = Vec::new();
+        for other in others {
+            if other.bind(py).eq(callback)? {
+                gone.push(other);
             }
         }
-        self.state.lock().callbacks = kept;
-        Ok(removed)
+        let mut state = self.state.lock();
+        let is_gone = |(other, _): &mut Callback| gone.iter().any(|it| it.is(&*other));
+        let removed: Vec<_> = state.callbacks.extract_if(.., is_gone).collect();
+        drop(state);
+        Ok(removed.len())
     }
 
     /// Ends one that [`turn`] has made; tells whether it was still awaited, and not cancelled.
     fn grant(slf: &Bound<'_, Operation>) -> bool {
-        let awaited = !slf.get().done();
-        Operation::end(slf, Ok(slf.py().None()));
+        let mut state = slf.get().state.lock();
+        let awaited = matches!(state.phase, Phase::Pending);
+        if awaited {
+            state.phase = Phase::Done(slf.py().None());
+            Operation::call_back(slf, state, true);
+        }
         awaited
+    }
+
+    /// Belongs to the event loop that runs here from now on: its own has ended before it.
+    fn adopt(&self, py: Python<'_>) -> PyResult<()> {
+        let running = running(py)?;
+        let state = self.state.lock();
+        let is_ours = state.event_loop.as_ref().is_none_or(|it| it.is(&running.event_loop));
+        let queue = state.request.as_ref().map(|(queue, _)| queue.clone());
+        drop(state);
+        let Some(queue) = queue.filter(|_| !is_ours) else { return Ok(()) };
+        queue.watch(&running)?;
+        let event_loop = Some(running.event_loop.unbind());
+        let before = mem::replace(&mut self.state.lock().event_loop, event_loop);
+        drop(before);
+        Ok(())
+    }
+
+    /// Waits for the end, and for that of all else in its queue: where no event loop does.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let queue = self.state.lock().request.as_ref().map(|(queue, _)| queue.clone());
+        queue.map_or(Ok(()), |queue| queue.drain(py))
     }
 
     /// Forgets a callback, and cancels the operation if it was the last: nothing waits any more.
@@ -281,7 +337,7 @@ impl Operation {
         }
         state.phase = Phase::Cancelled(msg);
         let request = state.request.take();
-        Operation::call_back(slf, state);
+        Operation::call_back(slf, state, true);
         if let Some((queue, keys)) = request {
             queue.cancel(keys);
         }
@@ -343,6 +399,7 @@ pub(crate) fn turn(py: Python<'_>) -> PyResult<Py<Operation>> {
 
 fn call_soon(
     event_loop: &Bound<'_, PyAny>,
+    call: &Bound<'_, PyString>,
     operation: &Bound<'_, Operation>,
     callback: &Py<PyAny>,
     context: Option<&Py<PyAny>>,
@@ -351,7 +408,7 @@ fn call_soon(
     let options = PyDict::new(py);
     options.set_item("context", context)?;
     let arguments = PyTuple::new(py, [callback.bind(py), operation.as_any()])?;
-    event_loop.call_method("call_soon", arguments, Some(&options)).map(drop)
+    event_loop.call_method(call, arguments, Some(&options)).map(drop)
 }
 
 fn copied_context(py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -335,7 +335,7 @@ impl ThreadQueue {
     }
 
     /// Has the event loop call [`ThreadQueue::reap`] when requests have ended.
-    fn watch(self: &Arc<ThreadQueue>, running: &Running<'_>) -> PyResult<()> {
+    pub(crate) fn watch(self: &Arc<ThreadQueue>, running: &Running<'_>) -> PyResult<()> {
         let event_loop = &running.event_loop;
         let py = event_loop.py();
         let mut core = self.core.lock();
@@ -374,14 +374,19 @@ impl ThreadQueue {
             core.submit(&mut |ended| over.push(ended));
             over.iter().map(|ended| core.pending.remove(&ended.tag)).collect()
         };
+        // That of what has ended may be another one, in another thread.
+        let here = running(py).ok().map(|running| running.event_loop);
+        let here = here.as_ref();
         for (ended, target) in over.into_iter().zip(targets) {
             match target {
                 // Cancelled before it could be told: nothing waits.
                 None => {}
                 Some(Target::One(operation)) => {
-                    Operation::end(operation.bind(py), outcome(py, ended));
+                    Operation::end(operation.bind(py), outcome(py, ended), here);
                 }
-                Some(Target::Part(batch, index)) => batch.take(py, index, outcome(py, ended)),
+                Some(Target::Part(batch, index)) => {
+                    batch.take(py, index, outcome(py, ended), here);
+                }
             }
         }
         if self.rung.load(SeqCst) {
@@ -393,7 +398,7 @@ impl ThreadQueue {
                 match operation.get().is_over() {
                     // Cancelled. What there is to drop may be a file, whose closing may block.
                     true => self.process.run_aside(move || drop(finish)),
-                    false => Operation::end(operation.bind(py), finish(py)),
+                    false => Operation::end(operation.bind(py), finish(py), here),
                 }
             }
         }
@@ -445,7 +450,13 @@ impl Results {
 
 impl Batch {
     /// Takes the end of one part; that of the last is the end of all.
-    fn take(&self, py: Python<'_>, index: usize, outcome: Outcome) {
+    fn take(
+        &self,
+        py: Python<'_>,
+        index: usize,
+        outcome: Outcome,
+        here: Option<&Bound<'_, PyAny>>,
+    ) {
         let results = {
             let mut results = self.results.lock();
             results.take(index, outcome);
@@ -454,7 +465,7 @@ impl Batch {
             }
             mem::replace(&mut *results, Results::of(0))
         };
-        Operation::end(self.operation.bind(py), results.outcome(py));
+        Operation::end(self.operation.bind(py), results.outcome(py), here);
     }
 }
 

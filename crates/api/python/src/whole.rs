@@ -4,7 +4,7 @@
 //! not written yet, is not in them.
 
 use crate::{
-    error::Failure,
+    error::{Failure, INVAL},
     memory::{Memory, number},
     operation::{Operation, Outcome},
     thread_queue::ThreadQueue,
@@ -15,7 +15,7 @@ use pyo3::{prelude::*, types::PyBytes};
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     slice,
 };
@@ -63,7 +63,10 @@ pub(crate) fn write_whole(
 #[pyfunction]
 pub(crate) fn copy_whole(py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult<Py<Operation>> {
     ThreadQueue::call(py, move || {
-        let copied = fs::copy(&from, &to);
+        let copied = match is_same(&from, &to) {
+            true => Err(io::Error::from_raw_os_error(INVAL)), // it would be emptied first
+            false => fs::copy(&from, &to),
+        };
         // The standard library does not say which of the two it is.
         let of = if from.exists() { to } else { from };
         move |py: Python<'_>| -> Outcome {
@@ -71,6 +74,12 @@ pub(crate) fn copy_whole(py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult
             Ok(number(py, count as usize))
         }
     })
+}
+
+/// Tells whether two names are those of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let inode = |path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+    inode(one).is_ok_and(|one| inode(other).is_ok_and(|other| one == other))
 }
 
 /// Writes `bytes` to a file beside `path`, makes it durable, and gives it the name.
