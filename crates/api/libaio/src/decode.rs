@@ -12,8 +12,12 @@ use nowait_sys::{
     file::{IOV_MAX, IoVec, rwf},
 };
 
-/// First address that no user memory has (x86-64 and arm64 with 47- or 48-bit addresses).
+/// First address that no user memory has: on x86-64 the last page of 47 bits is one of them.
+#[cfg(target_arch = "x86_64")]
 const USER_END: u64 = 0x7fff_ffff_f000;
+/// First address that no user memory has: on arm64, whose memory has 48 bits, or 52.
+#[cfg(target_arch = "aarch64")]
+const USER_END: u64 = 1 << 52;
 
 /// A checked iocb.
 pub struct DecodedIocb {
