@@ -74,6 +74,8 @@ pub const FLAG_RESFD: u32 = 1;
 pub const FLAG_IOPRIO: u32 = 2;
 /// `RWF_APPEND`.
 pub const RWF_APPEND: u32 = 0x10;
+/// `RWF_NOAPPEND`.
+pub const RWF_NOAPPEND: u32 = 0x20;
 
 #[link(name = "aio")]
 unsafe extern "C" {

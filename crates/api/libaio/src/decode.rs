@@ -48,7 +48,7 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errn
     // SAFETY: the kernel stores its mark (zero) in the application's iocb at this point too.
     unsafe { memory::write(address + core::mem::offset_of!(Iocb, key), 0u32) }?;
     let priority = priority(&iocb)?;
-    let mut command = command(&iocb, file)?;
+    let mut command = command(looks, &iocb, file)?;
     command.priority = priority;
     let target = EventTarget { data: iocb.data, obj: address as u64, eventfd };
     Ok(DecodedIocb { command, target })
@@ -64,12 +64,12 @@ fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errn
 /// A descriptor and its status flags.
 type File = (i32, Flags);
 
-fn command(iocb: &Iocb, file: File) -> Result<Command, Errno> {
+fn command(looks: &Looks<'_>, iocb: &Iocb, file: File) -> Result<Command, Errno> {
     match iocb.opcode {
-        cmd::PREAD => transfer(iocb, file, Kind::Read, one_segment),
-        cmd::PWRITE => transfer(iocb, file, Kind::Write, one_segment),
-        cmd::PREADV => transfer(iocb, file, Kind::Read, many_segments),
-        cmd::PWRITEV => transfer(iocb, file, Kind::Write, many_segments),
+        cmd::PREAD => transfer(looks, iocb, file, Kind::Read, one_segment),
+        cmd::PWRITE => transfer(looks, iocb, file, Kind::Write, one_segment),
+        cmd::PREADV => transfer(looks, iocb, file, Kind::Read, many_segments),
+        cmd::PWRITEV => transfer(looks, iocb, file, Kind::Write, many_segments),
         cmd::FSYNC => sync(iocb, file, Kind::Fsync),
         cmd::FDSYNC => sync(iocb, file, Kind::Fdatasync),
         cmd::POLL => poll(iocb, file),
@@ -78,18 +78,13 @@ fn command(iocb: &Iocb, file: File) -> Result<Command, Errno> {
 }
 
 fn transfer(
+    looks: &Looks<'_>,
     iocb: &Iocb,
     file: File,
     kind: Kind,
     segments: fn(&Iocb) -> Result<Segments, Errno>,
 ) -> Result<Command, Errno> {
-    const BOTH: u32 = rwf::APPEND | rwf::NOAPPEND;
-    if iocb.rw_flags & !rwf::KNOWN != 0 {
-        return Err(Errno::OPNOTSUPP);
-    }
-    if iocb.rw_flags & BOTH == BOTH {
-        return Err(Errno::INVAL);
-    }
+    check_flags(looks, iocb.rw_flags)?;
     file.1.check(kind)?;
     let segments = segments(iocb)?;
     let len = (segments.len() as u64).min(LEN_MAX) as i64;
@@ -101,6 +96,17 @@ fn transfer(
     let mut command = unsafe { Command::new(kind, file, segments, iocb.offset) };
     command.rw_flags = iocb.rw_flags;
     Ok(command)
+}
+
+/// Checks the flags of one request as `kiocb_set_rw_flags` (include/linux/fs.h) does: what a kernel
+/// does not know contradicts nothing.
+fn check_flags(looks: &Looks<'_>, flags: u32) -> Result<(), Errno> {
+    const BOTH: u32 = rwf::APPEND | rwf::NOAPPEND;
+    let is_unknown = flags & rwf::NOAPPEND != 0 && !looks.chooses_append();
+    if flags & !rwf::KNOWN != 0 || is_unknown {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if flags & BOTH == BOTH { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 fn one_segment(iocb: &Iocb) -> Result<Segments, Errno> {

@@ -382,13 +382,17 @@ impl Engine {
     /// submitted: the flags of the open file may have changed when it begins, on a worker or on one
     /// of io_uring. Kernels before 6.9 have no way to say so.
     pub(crate) fn rw_flags(&self, command: &Command) -> u32 {
-        let says = || *self.chooses_append.get_or_init(file::can_choose_append);
         let append = match command.kind {
-            Kind::Write if says() && command.is_append() => rwf::APPEND,
-            Kind::Write if says() => rwf::NOAPPEND,
+            Kind::Write if self.chooses_append() && command.is_append() => rwf::APPEND,
+            Kind::Write if self.chooses_append() => rwf::NOAPPEND,
             _ => 0,
         };
         command.rw_flags | append
+    }
+
+    /// Tells whether a write can say that it does not append (RWF_NOAPPEND).
+    pub fn chooses_append(&self) -> bool {
+        *self.chooses_append.get_or_init(file::can_choose_append)
     }
 
     /// Tells, without a lock, whether there is a user file.

@@ -188,7 +188,13 @@ fn flags(world: &World) -> Vec<Case> {
         ("RWF_SYNC write", rw(aio::PWRITE, 4)),
         ("RWF_NOWAIT read of cached bytes", rw(aio::PREAD, 8)),
         ("RWF_APPEND write", rw(aio::PWRITE, aio::RWF_APPEND)),
-        ("RWF_APPEND and RWF_NOAPPEND", rw(aio::PWRITE, 0x30)),
+        ("RWF_NOAPPEND write", rw(aio::PWRITE, aio::RWF_NOAPPEND)),
+        ("RWF_NOAPPEND read", rw(aio::PREAD, aio::RWF_NOAPPEND)),
+        ("RWF_NOAPPEND write to an appending file", {
+            let flags = aio::RWF_NOAPPEND;
+            Iocb { rw_flags: flags, ..world.iocb(aio::PWRITE, &world.appending) }
+        }),
+        ("RWF_APPEND and RWF_NOAPPEND", rw(aio::PWRITE, aio::RWF_APPEND | aio::RWF_NOAPPEND)),
         ("eventfd", eventfd(read, &world.eventfd)),
         ("eventfd of a read at the end", {
             eventfd(Iocb { offset: FILE_BYTES as i64, ..read }, &world.eventfd)
