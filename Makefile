@@ -75,8 +75,12 @@ test-musl: setup ## Run programs of musl's under dist/musl, on every backend
 	@$(X) dist musl
 	@bash packaging/musl/run.sh
 
-test-kernels: dist ## Run the tests on other kernels: KERNELS="5.10 6.1" or all (hours)
+test-kernels: dist ## Run the tests on other kernels: KERNELS="5.10 arm64", or all of amd64 (hours)
 	@bash xtask/setup.sh kernels
+ifneq ($(filter arm64,$(KERNELS)),)
+	@bash xtask/setup.sh kernels-arm64
+	@$(MAKE) dist ARCH=arm64
+endif
 	@bash packaging/kernels/run.sh $(KERNELS)
 
 docs: setup ## Build the documentation as a book, with rustdoc beside: dist/docs

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs every system package and toolchain component that the other make targets need.
-# With `packages`, `arm64`, `musl` or `kernels`: what that needs. Does nothing when all is there.
+# With `packages`, `arm64`, `musl`, `kernels` or `kernels-arm64`: what that needs. Does nothing when
+# all is there.
 # Exit 2: something is missing and cannot be installed from here.
 set -euo pipefail
 
@@ -25,6 +26,7 @@ packaging_packages=(
 arm64_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 musl_packages=(musl musl-dev musl-tools)
 kernels_packages=(qemu-system-x86 mmdebstrap e2fsprogs kmod cpio xz-utils)
+kernels_arm64_packages=(qemu-system-arm)
 components=(rustfmt clippy)          # of the default toolchain: required
 nightly_components=(miri rust-src)   # of nightly: for `make miri` and `make sanitize`, optional
 
@@ -189,6 +191,7 @@ case ${1:-} in
     arm64) packages=("${arm64_packages[@]}") && setup_target aarch64-unknown-linux-gnu ;;
     musl) packages=("${musl_packages[@]}") && setup_target x86_64-unknown-linux-musl ;;
     kernels) packages=("${kernels_packages[@]}") ;;
+    kernels-arm64) packages=("${kernels_arm64_packages[@]}") ;;
 esac
 if [ -n "${1:-}" ]; then
     setup_packages

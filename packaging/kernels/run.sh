@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests of the engine and of its faces on other kernels, in QEMU's interpreter.
 # Usage: run.sh [KERNEL...]        needs root, for the file systems of the guests
+#   PROGRAMS="borders queue"       only these test programs, by the names that the guest prints
+#   REUSE=1                        what was built by the run before, as it is
 #
 #   kernels          packages of Debian: unpacked, not installed
 #   root file system Debian 12's programs, a C compiler among them; one for each architecture
@@ -36,8 +38,8 @@ tests=(
 )
 
 guest_packages=bash,coreutils,util-linux,mount,dash,sed,grep,findutils,mawk,diffutils,procps,kmod
-guest_packages+=,busybox-static,gcc,libc6-dev,make,libaio-dev,libaio1,fio,strace,gdb,iproute2
-guest_packages+=,e2fsprogs,xfsprogs,btrfs-progs,libcap2-bin,perl-base
+guest_packages+=,busybox-static,gcc,libc6-dev,make,libaio-dev,libaio1,fio,stress-ng,strace,gdb
+guest_packages+=,iproute2,e2fsprogs,xfsprogs,btrfs-progs,libcap2-bin,perl-base
 
 work=$PWD/target/kernels
 # The processor may have to wait for this machine's: no timer is taken for broken because of that.
@@ -49,6 +51,20 @@ say() { printf 'test-kernels: %s\n' "$*" >&2; }
 give_up() { say "$*"; exit 2; }
 
 target_of() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; esac; }
+is_own() { [ "$1" = "$(dpkg --print-architecture)" ]; }
+
+# What cargo needs to build for another architecture: a linker, and the one library of the guest
+# that the tests' programs are linked with.
+cross_environment() { # ARCHITECTURE
+    local target library folder=$work/link-$1
+    target=$(target_of "$1")
+    library=$work/root-$1/usr/lib/$target-linux-gnu/libaio.so.1
+    mkdir -p "$folder"
+    ln -sf "$library" "$folder/libaio.so"
+    target=CARGO_TARGET_${target^^}_UNKNOWN_LINUX_GNU
+    export "${target}_LINKER=$(target_of "$1")-linux-gnu-gcc"
+    export "${target}_RUSTFLAGS=-Lnative=$folder"
+}
 
 # Where this machine takes its packages from, and the security updates.
 mirror_of() { # CODENAME
@@ -126,8 +142,9 @@ fetch_root() { # ARCHITECTURE
 # Builds the test programs of an architecture, and lists them: name, path.
 build_tests() { # ARCHITECTURE
     local list=$work/programs-$1 options=() name path
-    if [ "$1" != "$(dpkg --print-architecture)" ]; then
+    if ! is_own "$1"; then
         options=(--target "$(target_of "$1")-unknown-linux-gnu")
+        cross_environment "$1"
     fi
     for name in "${crates[@]}"; do options+=(-p "$name"); done
     for name in "${tests[@]}"; do options+=(--test "$name"); done
@@ -142,9 +159,9 @@ build_tests() { # ARCHITECTURE
 # Puts into the root what the tests read: programs, sources, what `make dist` has built.
 fill_root() { # ARCHITECTURE
     local root=$work/root-$1 own=$work/root-$1$PWD profile=target/debug dist=dist strip=strip path
-    if [ "$1" != "$(dpkg --print-architecture)" ]; then
+    if ! is_own "$1"; then
         profile=target/$(target_of "$1")-unknown-linux-gnu/debug
-        dist=dist/$(target_of "$1")
+        dist=dist/$1
         strip=$(target_of "$1")-linux-gnu-strip
     fi
     rm -rf "$root/tests" "$own"
@@ -160,9 +177,18 @@ fill_root() { # ARCHITECTURE
     find "$profile" -maxdepth 1 -type f -executable -not -name '*.so' -not -name '*.a' |
         while read -r path; do "$strip" --strip-debug -o "$own/$path" "$path"; done
     copy_harness "$1" "$profile" "$own"
-    cp packaging/kernels/guest.sh "$root/tests/"
-    sed "s| | $PWD/|" "$work/programs-$1" >"$root/tests/programs"
     ln -sfn "$PWD" "$root/project"
+}
+
+# What the guest runs: all that was built, or what PROGRAMS names.
+choose_programs() { # ARCHITECTURE
+    local tests=$work/root-$1/tests
+    awk -v "wanted= ${PROGRAMS:-} " -v "folder=$PWD/" '
+        wanted ~ /^ *$/ || index(wanted, " " $1 " ") { print $1, folder $2 }
+    ' "$work/programs-$1" >"$work/chosen"
+    [ -s "$work/chosen" ] || give_up "no such programs: ${PROGRAMS:-}"
+    cmp -s "$work/chosen" "$tests/programs" || cp "$work/chosen" "$tests/programs"
+    cmp -s packaging/kernels/guest.sh "$tests/guest.sh" || cp packaging/kernels/guest.sh "$tests/"
 }
 
 # libaio's own tests, which the test of that name has fetched and built on this machine.
@@ -173,26 +199,25 @@ copy_harness() { # ARCHITECTURE PROFILE OWN
     fi
     [ -e target/debug/libaio-harness.version ] || { say "libaio's tests are not here"; return; }
     cp -a target/debug/libaio-harness target/debug/libaio-harness.version "$3/$2/"
-    [ "$1" != "$(dpkg --print-architecture)" ] || return 0
+    is_own "$1" && return
     local machine harness name include=$work/root-$1/usr/include
     machine=$(target_of "$1")-linux-gnu
     harness=$(echo "$3/$2"/libaio-harness/src/*/harness)
     for name in "$harness"/cases/*.t; do
         "$machine-gcc" -g -O2 -w -DTEST_NAME="\"$name\"" -idirafter "$include" \
-            -o "${name%.t}.p" "$harness/main.c" -L"$work/root-$1/usr/lib/$machine" -laio -lpthread
+            -o "${name%.t}.p" "$harness/main.c" -L"$work/link-$1" -laio -lpthread
     done
 }
 
 # The file system of a guest, its modules, and the first programs that it runs.
 make_disks() { # NAME ARCHITECTURE
-    local folder=$work/$1 version first=$work/$1/first module
+    local folder=$work/$1 version first=$work/$1/first module image=$work/root-$2.ext4
     version=$(basename "$folder"/tree/lib/modules/*)
-    if [ ! -e "$work/root-$2.ext4" ] || [ "$work/root-$2/tests/programs" -nt "$work/root-$2.ext4" ]
-    then
-        rm -f "$work/root-$2.ext4"
-        mke2fs -q -t ext4 -d "$work/root-$2" "$work/root-$2.ext4" 8G
+    if [ ! -e "$image" ] || [ -n "$(find "$work/root-$2/tests" -newer "$image")" ]; then
+        rm -f "$image"
+        mke2fs -q -t ext4 -d "$work/root-$2" "$image" 8G
     fi
-    cp --sparse=always "$work/root-$2.ext4" "$folder/disk"
+    cp --sparse=always "$image" "$folder/disk"
     rm -f "$folder/modules"
     mke2fs -q -t ext4 -d "$folder/tree/lib/modules" "$folder/modules" 2G
     rm -rf "$first"
@@ -257,6 +282,7 @@ main() {
             build_tests "$arch"
             fill_root "$arch"
         fi
+        choose_programs "$arch"
         make_disks "$name" "$arch"
         run_guest "$name" "$arch"
     done

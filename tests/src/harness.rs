@@ -134,8 +134,8 @@ impl Harness {
     }
 
     fn build() -> Result<Self, Skip> {
-        skip::missing_program(&["apt-get", "dpkg-source", "make", "cc"])?;
         let cache = cache::folder("libaio-harness", "1", |cache| {
+            skip::missing_program(&["apt-get", "dpkg-source", "make", "cc"])?;
             fetch(cache)?;
             compile(&sources(cache)?);
             Ok(())
