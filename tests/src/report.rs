@@ -25,6 +25,12 @@ impl Report {
         self.0["backend_reason"].as_str().unwrap_or_default()
     }
 
+    /// Whether another backend was started first, and found too few descriptors.
+    pub fn lacked_descriptors(&self) -> bool {
+        let reason = self.backend_reason();
+        reason.contains("starting it failed") && reason.contains("EMFILE")
+    }
+
     /// Pages that a cache of nowait's own read and wrote.
     pub fn cached_pages(&self) -> u64 {
         let count = |name: &str| self.0["cache"][name].as_u64().unwrap_or(0);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use nowait_tests::differences::differences;
+use nowait_tests::differences::{differences, with_timers_read};
 use nowait_tests::for_each_subject;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::scratch::Scratch;
@@ -58,7 +58,7 @@ fn compare(subject: Subject) {
 fn reference(kind: Kind, mode: &str) -> &'static str {
     static REFERENCES: [OnceLock<String>; 4] = [const { OnceLock::new() }; 4];
     let index = usize::from(kind == Kind::Tmpfs) * 2 + usize::from(mode == "direct");
-    REFERENCES[index].get_or_init(|| table(Subject::SYSTEM, kind, mode))
+    REFERENCES[index].get_or_init(|| with_timers_read(&table(Subject::SYSTEM, kind, mode)))
 }
 
 fn table(subject: Subject, kind: Kind, mode: &str) -> String {
@@ -78,7 +78,7 @@ fn run(subject: Subject, folder: &Path, mode: &str) -> String {
 fn the_table_itself_is_deterministic() {
     for kind in KINDS {
         for mode in MODES {
-            let again = table(Subject::SYSTEM, kind, mode);
+            let again = with_timers_read(&table(Subject::SYSTEM, kind, mode));
             assert_eq!(differences(reference(kind, mode), &again, &[]), "");
             assert!(again.lines().count() > 50, "{again}");
         }

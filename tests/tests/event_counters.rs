@@ -3,6 +3,7 @@
 //! the program's table of descriptors and another in the engine's.
 
 use nowait_tests::program::Program;
+use nowait_tests::report::Report;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject, Submit, built};
@@ -10,6 +11,7 @@ use nowait_tests::subject::{Backend, Library, Subject, Submit, built};
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 const BORDERS: &str = env!("CARGO_BIN_EXE_borders");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
+const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SETXID: &str = env!("CARGO_BIN_EXE_setxid");
 
 /// Cases, and whether they want a file.
@@ -115,4 +117,24 @@ fn a_wait_with_nothing_to_do_is_not_cut_into_slices() {
 #[test]
 fn a_table_of_descriptors_ends_with_its_thread() {
     subjects().for_each(|subject| lifecycle(subject, "own-table", true));
+}
+
+/// As `a_start_that_failed_is_not_for_ever` in `lifecycle.rs`, with one more descriptor that may be
+/// lacking.
+#[test]
+fn a_start_that_lacks_the_counter_alone_is_served_by_threads() {
+    for subject in subjects() {
+        let served_by = |left: u32| {
+            let scratch = Scratch::new("counters");
+            let program = filtered(subject, SCARCE).arg(left.to_string());
+            let output = program.arg(scratch.file("file")).succeed();
+            let lacked = output.reports.iter().any(Report::lacked_descriptors);
+            let backend = if lacked { Backend::Threads } else { Backend::Uring };
+            Subject { backend, ..subject }.assert_served(&output);
+            backend
+        };
+        let backends: Vec<Backend> = (0..8).map(served_by).collect();
+        let by_threads = backends.iter().filter(|it| **it == Backend::Threads).count();
+        assert!((1..4).contains(&by_threads), "{backends:?}");
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use nowait_tests::direct;
 use nowait_tests::disturber;
 use nowait_tests::fio::{Job, Mode};
 use nowait_tests::mount::{Kind, Mount};
@@ -49,7 +50,11 @@ fn tmpfs_gives_back_what_was_written() {
 fn verify_on(kind: Kind) {
     let ready = skip::missing_program(&["fio"]).and_then(|()| Mount::new(kind));
     let Some(mount) = skip::unless(ready) else { return };
+    let knows_direct = direct::is_known_in(mount.path());
     for (number, (subject, job)) in combinations_on(kind).into_iter().enumerate() {
+        // In memory not every kernel can.
+        let is_possible = job.mode != Mode::Direct || knows_direct;
+        let job = if is_possible { job } else { Job { mode: Mode::Buffered, ..job } };
         let folder = mount.folder(&number.to_string());
         let output = job.arguments(subject.launch("fio"), &folder).run();
         let what = format!("{subject} on {} {job:?}", kind.name());

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use nowait_tests::aio::{self, ContextPointer, Event, Iocb};
-use nowait_tests::hang;
+use nowait_tests::{direct, hang};
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: usize = 64;
@@ -87,6 +87,8 @@ impl Accepted {
 /// The file of all rounds, and the memory that is written to it.
 pub(crate) struct Target {
     path: PathBuf,
+    /// `O_DIRECT`, or nothing where files cannot be opened so.
+    direct: i32,
     memory: *const u8,
     pub(crate) accepted: Accepted,
 }
@@ -103,7 +105,8 @@ impl Target {
             // SAFETY: within the memory.
             unsafe { memory.add(block * BLOCK).write_bytes(block as u8 + 1, BLOCK) };
         }
-        Self { path: folder.join("file"), memory, accepted: Accepted::new() }
+        let direct = if direct::is_known_in(folder) { libc::O_DIRECT } else { 0 };
+        Self { path: folder.join("file"), direct, memory, accepted: Accepted::new() }
     }
 
     /// Makes the file as a round of this kind finds it, and opens it.
@@ -121,7 +124,7 @@ impl Target {
         let flags = match kind {
             Kind::Buffered => 0,
             Kind::Durable => libc::O_DSYNC,
-            Kind::Holes | Kind::Extends | Kind::Overwrites => libc::O_DIRECT,
+            Kind::Holes | Kind::Extends | Kind::Overwrites => self.direct,
         };
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(flags).open(&self.path).expect("the file")

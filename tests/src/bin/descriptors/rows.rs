@@ -140,7 +140,7 @@ fn reopened(stage: &mut Stage<'_>) {
 }
 
 fn unnamed(stage: &mut Stage<'_>) {
-    let fd = stage.open(".", libc::O_RDWR | libc::O_TMPFILE);
+    let Some(fd) = stage.open_unnamed() else { return };
     stage.write(fd, b'+', LARGE, 0);
     stage.read(fd, 2 * BLOCK, (LARGE - BLOCK) as u64);
     stage.note("fsync", Request::fsync(borrow(fd)));

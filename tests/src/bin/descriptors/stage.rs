@@ -74,6 +74,19 @@ impl<'a> Stage<'a> {
         self.keep(fd)
     }
 
+    /// Opens a file without a name; notes it where the file system has none such: an overlay does
+    /// not on each kernel.
+    pub(crate) fn open_unnamed(&mut self) -> Option<RawFd> {
+        let (path, flags) = (self.path("."), libc::O_RDWR | libc::O_TMPFILE | libc::O_CLOEXEC);
+        // SAFETY: a live string, and numbers.
+        let fd = unsafe { libc::open(path.as_ptr(), flags | self.mode, 0o600) };
+        if fd < 0 && Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP) {
+            self.outcome.push("there are none".to_owned());
+            return None;
+        }
+        Some(self.keep(fd))
+    }
+
     /// Takes a number to be closed at the end.
     pub(crate) fn keep(&mut self, fd: RawFd) -> RawFd {
         assert!(fd >= 0, "{}", Error::last_os_error());
