@@ -66,8 +66,9 @@ test-reproducible: setup ## Build dist/ and packages twice, elsewhere, and compa
 	@bash packaging/test/reproducible.sh
 
 .PHONY: wheel
-wheel: setup ## Build the Python package as wheels in dist/wheels
-	@$(X) wheel
+wheel: setup ## Build the Python package as wheels in dist/wheels; TARGETS=TRIPLE: some of them
+	@bash xtask/setup.sh wheel $(TARGETS)
+	@$(X) wheel $(TARGETS)
 
 .PHONY: test-musl test-kernels
 test-musl: setup ## Run programs of musl's under dist/musl, on every backend

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs every system package and toolchain component that the other make targets need.
-# With `packages`, `arm64`, `musl`, `kernels` or `kernels-arm64`: what that needs. Does nothing when
-# all is there.
+# With `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel TARGET...`: what that needs.
+# Does nothing when all is there.
 # Exit 2: something is missing and cannot be installed from here.
 set -euo pipefail
 
@@ -18,6 +18,7 @@ packages=(
 # Only for `make deb rpm tarball oci` and `make test-packages`.
 packaging_packages=(
     debhelper elfutils lintian binutils   # deb; elfutils puts the tool's debug information back
+    dh-python python3
     rpm rpmlint                           # rpm
     xz-utils                              # tarball
     mmdebstrap umoci                      # oci, and the fresh systems of the test
@@ -186,12 +187,22 @@ setup_target() {
     rustup target add "$1" >&2 || { say "missing: run rustup target add $1"; exit 2; }
 }
 
+# Where wheels of the Python package run: the same as in xtask/src/wheels.rs.
+wheel_targets=({x86_64,aarch64}-unknown-linux-{gnu,musl})
+
+setup_wheels() {
+    local target
+    [ $# -gt 0 ] || set -- "${wheel_targets[@]}"
+    for target in "$@"; do setup_target "$target"; done
+}
+
 case ${1:-} in
     packages) packages=("${packaging_packages[@]}") ;;
     arm64) packages=("${arm64_packages[@]}") && setup_target aarch64-unknown-linux-gnu ;;
     musl) packages=("${musl_packages[@]}") && setup_target x86_64-unknown-linux-musl ;;
     kernels) packages=("${kernels_packages[@]}") ;;
     kernels-arm64) packages=("${kernels_arm64_packages[@]}") ;;
+    wheel) packages=() && setup_wheels "${@:2}" ;;
 esac
 if [ -n "${1:-}" ]; then
     setup_packages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import pathlib
 import shutil
@@ -16,7 +17,6 @@ import anyio
 import pytest
 import sniffio
 import trio
-import uvloop
 
 FULL = os.environ.get("NOWAIT_FULL") == "1"
 
@@ -63,7 +63,7 @@ def run_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
 # Each runs a coroutine in a new event loop, within a generous limit.
 ASYNCIO: dict[str, Run] = {
     "asyncio": run_asyncio_loop(asyncio.new_event_loop),
-    "uvloop": run_asyncio_loop(uvloop.new_event_loop),
+    "uvloop": run_asyncio_loop(lambda: importlib.import_module("uvloop").new_event_loop()),
 }
 RUNS = ASYNCIO | {"trio": run_trio}
 
@@ -71,12 +71,14 @@ RUNS = ASYNCIO | {"trio": run_trio}
 @pytest.fixture(params=list(RUNS))
 def run(request: pytest.FixtureRequest) -> Run:
     """Run a coroutine, whichever event loop it is."""
+    pytest.importorskip(request.param)  # not every interpreter has uvloop
     return RUNS[request.param]
 
 
 @pytest.fixture(params=list(ASYNCIO))
 def run_asyncio(request: pytest.FixtureRequest) -> Run:
     """Run a coroutine that is about asyncio: its futures and tasks."""
+    pytest.importorskip(request.param)
     return ASYNCIO[request.param]
 
 

@@ -8,7 +8,7 @@
 //!                             ├─ examples                   (examples.rs, tutorials.rs)
 //!                             ├─ python                     (python.rs)
 //!                             └─ loom, simulated, miri      (ci.rs, log.rs)
-//!   make wheel ── cargo x wheel                               (python.rs)
+//!   make wheel ── cargo x wheel                               (wheels.rs)
 //!   make docs ── cargo x docs                                (docs.rs)
 //!   make install ── cargo x install                          (install.rs)
 //!   make deb rpm tarball oci sbom ── cargo x package KIND         (package.rs, packaging/)
@@ -36,6 +36,7 @@ mod symbols;
 mod tidy;
 mod tool;
 mod tutorials;
+mod wheels;
 
 use std::process::ExitCode;
 
@@ -51,7 +52,8 @@ Usage: cargo x COMMAND
   uninstall     remove what `install` with the same options has installed
   package KIND  pack what dist/ holds into dist/packages: deb, rpm, tarball, oci or sbom;
                 crates: those that are published, each built from its package
-  wheel         the Python package as wheels in dist/wheels
+  wheel [TARGET...]
+                the Python package as wheels in dist/wheels, for these targets or all
   docs          the documentation as a book, with rustdoc beside, in dist/docs
   api           write the list of the Rust API anew: crates/api/nowait/api.txt
   tidy          the rules that no other tool checks
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
         ["package", kind] => package::run(kind),
         ["uninstall", options @ ..] => install::remove(options),
         ["api"] => api::write(),
-        ["wheel"] => python::wheels(),
+        ["wheel", targets @ ..] => wheels::run(targets),
         ["tidy"] => tidy::run(),
         ["skips"] => skips::run(),
         [] | ["help" | "--help" | "-h"] => {

@@ -1,4 +1,4 @@
-//! The Python package: built, put together in a folder, and tested there; its wheels.
+//! The Python package: built, put together in a folder, and tested there.
 //!
 //! ```text
 //!  target/python/package    python/nowait and the extension module, as a wheel would install them
@@ -23,7 +23,8 @@ const MODULE: &str = "_nowait.abi3.so";
 /// The environment could not be made.
 pub(crate) fn tests(line: impl Fn(&str)) -> Result<Command> {
     let built = process::target().join("debug");
-    let package = assemble(&built)?;
+    let package = process::target().join("python/package");
+    assemble(&built, &package)?;
     let python = environment("test", &line)?;
     let aiofiles = sources(&python, "aiofiles", "25.1.0", &line)?;
     let aiofile = sources(&python, "aiofile", "3.12.3", &line)?;
@@ -41,15 +42,13 @@ pub(crate) fn tests(line: impl Fn(&str)) -> Result<Command> {
     Ok(command)
 }
 
-/// Puts the package together from the module in `built`; returns the folder for `PYTHONPATH`.
-fn assemble(built: &Path) -> Result<PathBuf> {
-    let folder = process::target().join("python/package");
+/// Puts the package together from the module in `built`, for `PYTHONPATH` to name `folder`.
+fn assemble(built: &Path, folder: &Path) -> Result {
     let package = folder.join("nowait");
     drop(fs::remove_dir_all(&package));
     let failed = |error: std::io::Error| format!("{}: {error}", package.display());
     copy_sources(&process::root().join("python/nowait"), &package).map_err(failed)?;
-    fs::copy(built.join("lib_nowait.so"), package.join(MODULE)).map_err(failed)?;
-    Ok(folder)
+    fs::copy(built.join("lib_nowait.so"), package.join(MODULE)).map(drop).map_err(failed)
 }
 
 /// Copies the sources of a package, and of those in it.
@@ -69,7 +68,7 @@ fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// Makes a virtual environment with what its list of requirements names, unless it is there;
 /// returns its interpreter. `NOWAIT_PYTHON` is the one it is made with.
-fn environment(name: &str, line: impl Fn(&str)) -> Result<PathBuf> {
+pub(crate) fn environment(name: &str, line: impl Fn(&str)) -> Result<PathBuf> {
     let list = process::root().join(format!("python/requirements-{name}.txt"));
     let wanted =
         fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
@@ -104,60 +103,4 @@ fn sources(python: &Path, name: &str, version: &str, line: impl Fn(&str)) -> Res
     let archive = format!("{to}/{name}-{version}.tar.gz");
     process::stream(process::command("tar", &["-xzf", &archive, "-C", &to]), line)?;
     Ok(folder)
-}
-
-/// Builds the wheels into `dist/wheels`, and uses each where its interpreter is here.
-///
-/// One serves CPython 3.11 and later. zig links it against an old C library, which the tag of the
-/// wheel names.
-/// # Errors
-/// A build failed, or a wheel does not work.
-pub(crate) fn wheels() -> Result {
-    let print = |line: &str| println!("{line}");
-    let tools = environment("wheel", print)?;
-    let wheels = process::root().join("dist/wheels");
-    drop(fs::remove_dir_all(&wheels));
-    let out = wheels.display().to_string();
-    let build = ["-m", "maturin", "build", "--release", "--zig", "--compatibility"];
-    let to = [TAG, "--interpreter", "python3", "--out", &out];
-    let mut command =
-        process::command(&tools.display().to_string(), &[&build[..], &to[..]].concat());
-    command.current_dir(process::root().join("python"));
-    // maturin finds zig as a module of the environment's interpreter.
-    let bin = tools.parent().map(Path::to_path_buf);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let paths = bin.into_iter().chain(env::split_paths(&path));
-    command.env("PATH", env::join_paths(paths).map_err(|error| error.to_string())?);
-    process::stream(command, print)?;
-    for wheel in fs::read_dir(&wheels).map_err(|error| format!("{out}: {error}"))?.flatten() {
-        use_wheel(&wheel.path())?;
-    }
-    Ok(())
-}
-
-/// The oldest C library that Rust's own supports.
-const TAG: &str = "manylinux2014";
-
-/// What a wheel must be able to do.
-const USE: &str = "
-import asyncio, nowait, sys
-async def main():
-    async with nowait.open(sys.executable) as file:
-        assert (await file.read_at(4, 0)) == b'\\x7fELF'
-    print('read by', nowait.backend().name)
-asyncio.run(main())
-";
-
-/// Installs a wheel into a fresh environment, and reads a file there.
-fn use_wheel(wheel: &Path) -> Result {
-    let print = |line: &str| println!("{line}");
-    let folder = process::target().join("python/wheel-used");
-    drop(fs::remove_dir_all(&folder));
-    let (place, wheel) = (folder.display().to_string(), wheel.display().to_string());
-    println!("{wheel}");
-    process::stream(process::command("python3", &["-m", "venv", &place]), print)?;
-    let python = folder.join("bin/python").display().to_string();
-    let install = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", &wheel];
-    process::stream(process::command(&python, &install), print)?;
-    process::stream(process::command(&python, &["-c", USE]), print)
 }

@@ -117,6 +117,8 @@ unsafe extern "C" fn send(
 }
 
 /// `tp_iternext`: the line is the value of a `StopIteration`.
+// What takes the place of `PyErr_Restore` is not in CPython 3.11.
+#[allow(deprecated)]
 unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: CPython gives a live object of this type, and holds the interpreter. References: that
     // to the line is given up, that to the exception stays with the object, and a second one goes
