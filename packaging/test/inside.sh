@@ -81,6 +81,27 @@ left=$(find / -xdev -name '*nowait*' -not -path '/packages/*' -not -path '/upgra
 [ -z "$left" ] || fail "left behind: $left"
 job >/dev/null
 
+step "the Python package"
+install /packages/python3-nowait_*.deb python3-fsspec
+seq 100000 >/tmp/numbers
+python3 -W error - <<'PYTHON'
+import asyncio, fsspec, nowait
+
+async def main():
+    async with nowait.open("/tmp/numbers", "r") as file:
+        assert sum([int(line) async for line in file]) == 5000050000
+    async with nowait.open("/tmp/numbers", cache="user") as file:
+        assert await file.read_many([(0, 4), (4, 4)]) == [b"1\n2\n", b"3\n4\n"]
+    print("read by", nowait.backend().name)
+
+asyncio.run(main())
+assert fsspec.filesystem("nowait").cat_file("/tmp/numbers", 0, 4) == b"1\n2\n"
+PYTHON
+install /upgrade/python3-nowait_*.deb
+apt-get purge -y -qq python3-nowait >/dev/null
+left=$(find /usr -xdev -path '*dist-packages/nowait*')
+[ -z "$left" ] || fail "left behind: $left"
+
 step "the C API"
 install /packages/libnowait0_*.deb /packages/libnowait-dev_*.deb gcc libc6-dev pkg-config
 for static in "" --static; do

@@ -1,7 +1,8 @@
 //! Packs what dist/ holds, by the tools of the distributions, into dist/packages/.
 //!
 //! ```text
-//!   dist/ ─ cargo x install ─┬─ packaging/debian ───── dpkg-buildpackage ─► *.deb
+//!   python/nowait, its module ─┐
+//!   dist/ ─ cargo x install ─┬─┴ packaging/debian ──── dpkg-buildpackage ─► *.deb
 //!                            ├─ packaging/nowait.spec ─ rpmbuild ─────────► *.rpm
 //!                            └─────────────────────────  tar ─────────────► *.tar.xz
 //!   *.deb and what they depend on ─ mmdebstrap, umoci ────────────────────► *.oci.tar
@@ -17,6 +18,7 @@ use std::process::Command;
 
 use crate::dist::create_folder;
 use crate::process::{self, Result};
+use crate::python;
 use crate::tool::Tool;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -87,6 +89,7 @@ impl Job<'_> {
             &self.root.join("packaging/debian/changelog"),
             &format!("nowait ({VERSION})"),
         )?;
+        python::install(&source.join("python"))?;
         // Where a file is older than the time of all, its own would go into the package.
         let time = format!("--date=@{}", self.epoch);
         let debian = source.join("debian").display().to_string();

@@ -11,7 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::machine;
 use crate::process::{self, Result};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The name that CPython gives to a module for all its versions from the one it was built for.
 const MODULE: &str = "_nowait.abi3.so";
@@ -49,6 +52,41 @@ fn assemble(built: &Path, folder: &Path) -> Result {
     let failed = |error: std::io::Error| format!("{}: {error}", package.display());
     copy_sources(&process::root().join("python/nowait"), &package).map_err(failed)?;
     fs::copy(built.join("lib_nowait.so"), package.join(MODULE)).map(drop).map_err(failed)
+}
+
+/// Puts the package into `folder` as a distribution installs it: the module is built for release,
+/// and what says which package that is lies beside.
+///
+/// # Errors
+/// The module cannot be built, or a file not be written.
+pub(crate) fn install(folder: &Path) -> Result {
+    let cargo = machine::OWN.cargo(&["build", "--release", "-p", "nowait-python"])?;
+    process::stream(cargo, |line| println!("{line}"))?;
+    let built = machine::OWN.built("lib_nowait.so");
+    assemble(built.parent().unwrap_or(&built), folder)?;
+    let project = process::root().join("python/pyproject.toml");
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let project = fs::read_to_string(project).map_err(failed)?;
+    let about = folder.join(format!("nowait-{VERSION}.dist-info"));
+    fs::create_dir_all(&about).map_err(failed)?;
+    fs::write(about.join("METADATA"), metadata(&project)).map_err(failed)?;
+    fs::write(about.join("entry_points.txt"), entry_points(&project)).map_err(failed)
+}
+
+/// Returns what of a project's description every installed package has.
+fn metadata(project: &str) -> String {
+    let summary = project.lines().find_map(|line| line.strip_prefix("description = "));
+    let summary = summary.unwrap_or_default().trim_matches('"');
+    format!("Metadata-Version: 2.1\nName: nowait\nVersion: {VERSION}\nSummary: {summary}\n")
+}
+
+/// Returns by which names other packages find what is in this one.
+fn entry_points(project: &str) -> String {
+    const SECTION: &str = "[project.entry-points.";
+    let lines = project.lines().skip_while(|line| !line.starts_with(SECTION));
+    let lines = lines.take_while(|line| line.starts_with(SECTION) || line.contains(" = "));
+    let lines = lines.map(|line| line.replace(SECTION, "[").replace('"', "") + "\n");
+    lines.collect()
 }
 
 /// Copies the sources of a package, and of those in it.
@@ -103,4 +141,18 @@ fn sources(python: &Path, name: &str, version: &str, line: impl Fn(&str)) -> Res
     let archive = format!("{to}/{name}-{version}.tar.gz");
     process::stream(process::command("tar", &["-xzf", &archive, "-C", &to]), line)?;
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_installed_says_what_the_project_does() {
+        let project = "[project]\nname = \"nowait\"\ndescription = \"Files\"\n\n\
+            [project.entry-points.\"fsspec.specs\"]\nnowait = \"nowait.fsspec.F\"\n\n\
+            [tool.x]\ny = 1\n";
+        assert_eq!(entry_points(project), "[fsspec.specs]\nnowait = nowait.fsspec.F\n");
+        assert!(metadata(project).ends_with("\nSummary: Files\n"));
+    }
 }
