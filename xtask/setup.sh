@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs every system package and toolchain component that the other make targets need.
-# With `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel TARGET...`: what that needs.
-# Does nothing when all is there.
+# With `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel TARGET...`: what that
+# needs. Does nothing when all is there.
 # Exit 2: something is missing and cannot be installed from here.
 set -euo pipefail
 
