@@ -9,7 +9,8 @@ import sys
 
 import nowait
 
-EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "count.py"
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+EXAMPLE = EXAMPLES / "count.py"
 
 PROGRAM = """
 import nowait
@@ -62,7 +63,7 @@ def check(*words: str) -> subprocess.CompletedProcess[str]:
 def test_a_strict_checker_has_no_complaint() -> None:
     checked = check("-p", "nowait")
     assert checked.returncode == 0, checked.stdout
-    checked = check(str(EXAMPLE))
+    checked = check(*map(str, EXAMPLES.glob("*.py")))
     assert checked.returncode == 0, checked.stdout
 
 
