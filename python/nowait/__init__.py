@@ -26,6 +26,7 @@ from typing import NamedTuple
 from . import _nowait
 from ._buffer import AlignedBuffer
 from ._file import CacheMode, File
+from ._limits import InFlight, Limits, in_flight, limits
 from ._nowait import Operation
 from ._open import open
 from ._path import Path
@@ -38,11 +39,15 @@ __all__ = [
     "Backend",
     "CacheMode",
     "File",
+    "InFlight",
+    "Limits",
     "Operation",
     "Path",
     "TextFile",
     "backend",
     "copy",
+    "in_flight",
+    "limits",
     "open",
     "read_bytes",
     "read_text",

@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     System { errno: i32, text: String, path: Option<PathBuf> },
     /// A `RuntimeError`.
     Runtime(&'static str),
+    /// A `MemoryError`.
+    Memory,
 }
 
 impl Failure {
@@ -41,6 +43,7 @@ impl Failure {
                 exceptions::PyOSError::new_err((*errno, text.clone()))
             }
             Failure::Runtime(text) => exceptions::PyRuntimeError::new_err(*text),
+            Failure::Memory => exceptions::PyMemoryError::new_err(()),
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::{
     memory::{Memory, number},
     operation::{Operation, Outcome},
     process::ProcessEngine,
-    thread_queue::{Action, ThreadQueue},
+    requests::{Action, Destination},
+    thread_queue::ThreadQueue,
 };
 use nowait::{Advice, CacheMode, File, OpenOptions};
 use nowait_sys::{file::O_APPEND, mutex::Mutex};
@@ -105,15 +106,15 @@ impl RawFile {
     /// Reads `length` bytes at `offset`; fewer at the end of the file only.
     fn read_at(&self, py: Python<'_>, length: usize, offset: u64) -> PyResult<Py<Operation>> {
         let file = self.file()?;
-        let memory = Memory::for_read(py, length, file.alignment())?;
-        ThreadQueue::submit(py, &file, Action::Read(memory, offset))
+        ThreadQueue::submit(py, &file, Action::Read(Destination::New(length), offset))
     }
 
     /// Reads at `offset` into the whole of `buffer`; returns how many bytes.
     fn readinto_at(&self, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
         let file = self.file()?;
         let memory = Memory::for_filling(buffer, file.alignment())?;
-        ThreadQueue::submit(buffer.py(), &file, Action::Read(memory, offset))
+        let read = Action::Read(Destination::Given(memory), offset);
+        ThreadQueue::submit(buffer.py(), &file, read)
     }
 
     /// Writes all of `data` at `offset`; returns how many bytes.
@@ -133,13 +134,12 @@ impl RawFile {
     /// Reads many ranges, offset and length each, in one submission; returns the list of bytes.
     fn read_many(&self, ranges: &Bound<'_, PyAny>) -> PyResult<Py<Operation>> {
         let file = self.file()?;
-        let (py, alignment) = (ranges.py(), file.alignment());
         let mut reads = Vec::with_capacity(ranges.len().unwrap_or(0));
         for range in ranges.try_iter()? {
             let (offset, length): (u64, usize) = range?.extract()?;
-            reads.push((Memory::for_read(py, length, alignment)?, offset));
+            reads.push((length, offset));
         }
-        ThreadQueue::submit_many(py, &file, reads)
+        ThreadQueue::submit_many(ranges.py(), &file, reads)
     }
 
     /// Lends `length` bytes at `offset`, fewer at the end of the file, if they are in the cache of

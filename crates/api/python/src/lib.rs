@@ -7,8 +7,11 @@
 //!  file.rs            RawFile: positional requests on an open file
 //!                       │
 //!  thread_queue.rs    the queue of a thread: submits, and reaps in its event loop
-//!                       │ memory.rs                    │ operation.rs
-//!                     what the engine may touch       what Python awaits
+//!                       │                              │ operation.rs
+//!                       │                              what Python awaits
+//!  requests.rs        those in flight, and in line for a place
+//!                       │ limits.rs                    │ transfer.rs, memory.rs
+//!                     how many places there are       what the engine may touch
 //!                       │
 //!  event_loop.rs      whether that is a loop of asyncio or a run of trio
 //!                       │
@@ -33,12 +36,15 @@ mod error;
 mod event_loop;
 mod file;
 mod lent;
+mod limits;
 mod lines;
 mod memory;
 mod operation;
 mod process;
 mod ready;
+mod requests;
 mod thread_queue;
+mod transfer;
 mod whole;
 
 use pyo3::prelude::*;
@@ -55,7 +61,7 @@ mod _nowait {
     #[pymodule_export]
     use super::operation::{Operation, turn};
     #[pymodule_export]
-    use super::process::{after_fork, backend, shut_down};
+    use super::process::{after_fork, backend, in_flight, limits, set_limits, shut_down};
     #[pymodule_export]
     use super::whole::{copy_whole, read_whole, write_whole};
 }

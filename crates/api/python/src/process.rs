@@ -1,15 +1,20 @@
 //! One engine for the process: made when it is needed, anew in a forked child, and left at exit
 //! with nothing unwritten.
 
-use crate::{error::Failure, file::Handle, thread_queue::ThreadQueue};
+use crate::{
+    error::Failure,
+    file::Handle,
+    limits::{Amount, Load},
+    thread_queue::ThreadQueue,
+};
 use core::{
-    ptr,
+    mem, ptr,
     sync::atomic::{
         AtomicPtr,
-        Ordering::{AcqRel, Acquire},
+        Ordering::{AcqRel, Acquire, Release},
     },
 };
-use nowait::{BackendChoice, Nowait, Options};
+use nowait::{BackendChoice, Limits, Nowait, Options};
 use nowait_sys::mutex::{Condvar, Mutex};
 use pyo3::prelude::*;
 use std::sync::{Arc, Weak};
@@ -18,6 +23,7 @@ use std::sync::{Arc, Weak};
 /// a forked child cannot.
 pub(crate) struct ProcessEngine {
     pub(crate) nowait: Nowait,
+    pub(crate) load: Load,
     /// Files are cached by nowait unless the program says otherwise.
     user_cache: bool,
     queues: Mutex<Queues>,
@@ -35,6 +41,8 @@ struct Queues {
 }
 
 static PROCESS: AtomicPtr<ProcessEngine> = AtomicPtr::new(ptr::null_mut());
+/// Of a forked child: that of the process it was forked from.
+static PARENT: AtomicPtr<ProcessEngine> = AtomicPtr::new(ptr::null_mut());
 
 impl ProcessEngine {
     /// Returns that of this process, which is made by the first call.
@@ -57,10 +65,17 @@ impl ProcessEngine {
 
     #[cold]
     fn make() -> PyResult<&'static ProcessEngine> {
-        let options = Options::from_env();
+        let mut options = Options::from_env();
         options.complaints.iter().for_each(|line| eprintln!("nowait: {line}"));
+        // What is too much waits here: the engine would refuse it.
+        let process = mem::replace(&mut options.config.limits, Limits::NONE);
+        let each = mem::replace(&mut options.config.context_limits, Limits::NONE);
+        // SAFETY: null, or a process that is never dropped.
+        let parent = unsafe { PARENT.load(Acquire).as_ref() };
+        let limits = parent.map_or((process.into(), each.into()), |it| it.load.limits());
         let made = Box::into_raw(Box::new(ProcessEngine {
             nowait: start(&options).map_err(|error| Failure::from(error).exception())?,
+            load: Load::new(limits),
             user_cache: options.user_cache,
             queues: Mutex::default(),
             files: Mutex::default(),
@@ -163,7 +178,39 @@ fn start(options: &Options) -> Result<Nowait, nowait::Error> {
 /// In a forked child: forgets the parent's engine, whose threads are not here.
 #[pyfunction]
 pub(crate) fn after_fork() {
-    PROCESS.store(ptr::null_mut(), core::sync::atomic::Ordering::Release);
+    let parent = PROCESS.swap(ptr::null_mut(), AcqRel);
+    if !parent.is_null() {
+        PARENT.store(parent, Release);
+    }
+}
+
+/// Requests and bytes, of the process and of each loop.
+type LimitNumbers = (usize, u64, usize, u64);
+
+/// Returns what may be in flight.
+#[pyfunction]
+pub(crate) fn limits() -> PyResult<LimitNumbers> {
+    let (process, each) = ProcessEngine::get()?.load.limits();
+    Ok((process.requests, process.bytes, each.requests, each.bytes))
+}
+
+/// Says what may be in flight.
+#[pyfunction]
+pub(crate) fn set_limits(numbers: LimitNumbers) -> PyResult<()> {
+    let (requests, bytes, loop_requests, loop_bytes) = numbers;
+    let process = ProcessEngine::get()?;
+    let each = Amount { requests: loop_requests, bytes: loop_bytes };
+    process.load.set_limits((Amount { requests, bytes }, each));
+    // What waits may have a place now.
+    process.queues.lock().all.iter().for_each(|queue| queue.ring());
+    Ok(())
+}
+
+/// Returns what of this thread's event loop is in flight, requests and bytes, and how many more
+/// wait for their turn.
+#[pyfunction]
+pub(crate) fn in_flight(py: Python<'_>) -> PyResult<(usize, u64, usize)> {
+    ThreadQueue::load(py)
 }
 
 /// Waits for everything in flight, and writes back what open files have cached: for the exit.

@@ -8,62 +8,35 @@
 use crate::{
     error::Failure,
     event_loop::{Running, running},
-    memory::{Memory, number},
     operation::{Operation, Outcome},
     process::ProcessEngine,
+    requests::{Action, DEPTH, Destination, Ended, Requests},
 };
 use core::{
     cell::RefCell,
     mem, ptr,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
-    time::Duration,
 };
-use nowait::{Buffers, Completion, File, Queue, Refused};
+use nowait::File;
 use nowait_sys::{eventfd::EventFd, mutex::Mutex};
 use pyo3::{prelude::*, types::PyList};
 use std::{
-    collections::{HashMap, VecDeque},
     ops::Range,
-    os::fd::AsRawFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
-/// Requests of a thread that are in flight; more wait for a place, in order.
-const DEPTH: usize = 4096;
-
-/// A request, to be submitted.
-pub(crate) enum Action {
-    Read(Memory, u64),
-    Write(Memory, u64),
-    SyncAll,
-    SyncData,
-    /// Offset and length; 0: to the end.
-    SyncRange(u64, u64),
-}
-
-type Ended = Completion<u64, Memory>;
-
 /// The requests of a thread.
 pub(crate) struct ThreadQueue {
-    core: Mutex<Core>,
+    requests: Mutex<Requests<Target>>,
+    /// The loops that watch the descriptors.
+    loops: Mutex<Vec<Py<PyAny>>>,
     /// What helper threads have done.
     landed: Mutex<Vec<Landed>>,
     bell: EventFd,
     /// The bell is readable, or about to be.
     rung: AtomicBool,
     process: &'static ProcessEngine,
-}
-
-struct Core {
-    queue: Queue<u64, Memory>,
-    /// By their tags: requests that Python knows of.
-    pending: HashMap<u64, Target>,
-    /// Requests without a place in the queue.
-    waiting: VecDeque<(u64, File, Action)>,
-    next_key: u64,
-    /// The loops that watch the descriptors.
-    loops: Vec<Py<PyAny>>,
 }
 
 /// What waits for the end of a request.
@@ -105,64 +78,6 @@ impl Drop for Mine {
     }
 }
 
-impl Core {
-    /// Prepares a request, or lets it wait for a place; one that is refused goes to `ended`.
-    fn take(&mut self, key: u64, file: &File, action: Action, ended: &mut impl FnMut(Ended)) {
-        match self.queue.is_full() || !self.waiting.is_empty() {
-            true => self.waiting.push_back((key, file.clone(), action)),
-            false => self.prepare(key, file, action, ended),
-        }
-    }
-
-    fn prepare(&mut self, key: u64, file: &File, action: Action, ended: &mut impl FnMut(Ended)) {
-        let prepared = match action {
-            Action::Read(memory, offset) => self.queue.read(file, memory, offset, key),
-            Action::Write(memory, offset) => self.queue.write(file, memory, offset, key),
-            Action::SyncAll => self.queue.sync_all(file, key),
-            Action::SyncData => self.queue.sync_data(file, key),
-            Action::SyncRange(offset, len) => self.queue.sync_range(file, offset, len, key),
-        };
-        if let Err(Refused { error, tag, buffers }) = prepared {
-            ended(Completion { tag, buffers, result: Err(error) });
-        }
-    }
-
-    /// Submits what is prepared, and what then finds a place; what is over goes to `ended`.
-    fn submit(&mut self, ended: &mut impl FnMut(Ended)) {
-        self.queue.submit_and_pop(&mut *ended);
-        while !self.waiting.is_empty() && !self.queue.is_full() {
-            while !self.queue.is_full()
-                && let Some((key, file, action)) = self.waiting.pop_front()
-            {
-                self.prepare(key, &file, action, ended);
-            }
-            self.queue.submit_and_pop(&mut *ended);
-        }
-    }
-
-    fn new_keys(&mut self, count: usize) -> Range<u64> {
-        let first = self.next_key;
-        self.next_key += count as u64;
-        first..self.next_key
-    }
-
-    /// Asks for an early end; what had not begun goes to `ended`.
-    fn cancel(&mut self, key: u64, ended: &mut impl FnMut(Ended)) {
-        if let Some(place) = self.waiting.iter().position(|(other, ..)| *other == key) {
-            if let Some((tag, file, action)) = self.waiting.remove(place) {
-                let buffers = match action {
-                    Action::Read(memory, _) | Action::Write(memory, _) => Buffers::One(memory),
-                    _ => Buffers::None,
-                };
-                drop(file); // the program has another handle, or has closed the file
-                ended(Completion { tag, buffers, result: Ok(0) });
-            }
-        } else if let Some(id) = self.queue.find(|tag| *tag == key) {
-            self.queue.cancel(id);
-        }
-    }
-}
-
 impl ThreadQueue {
     pub(crate) fn new(process: &'static ProcessEngine) -> PyResult<ThreadQueue> {
         let raise = |error| Failure::from(error).exception();
@@ -172,15 +87,9 @@ impl ThreadQueue {
             let text = format!("event loop: {errno}");
             Failure::System { errno: errno.raw(), text, path: None }.exception()
         })?;
-        let core = Core {
-            queue,
-            pending: HashMap::new(),
-            waiting: VecDeque::new(),
-            next_key: 0,
-            loops: Vec::new(),
-        };
-        let (core, landed, rung) = (Mutex::new(core), Mutex::default(), AtomicBool::new(false));
-        Ok(ThreadQueue { core, landed, bell, rung, process })
+        let (requests, loops) = (Mutex::new(Requests::new(queue)), Mutex::default());
+        let (landed, rung) = (Mutex::default(), AtomicBool::new(false));
+        Ok(ThreadQueue { requests, loops, landed, bell, rung, process })
     }
 
     /// Returns the own of this thread, which is made by the first call.
@@ -214,11 +123,11 @@ impl ThreadQueue {
         let own = ThreadQueue::of_this_thread()?;
         let mut over = None;
         let key = {
-            let mut core = own.core.lock();
-            let key = core.new_keys(1).start;
+            let (mut requests, load) = (own.requests.lock(), &own.process.load);
+            let key = requests.new_keys(1).start;
             let ended = &mut |ended: Ended| over = Some(ended);
-            core.take(key, file, action, ended);
-            core.submit(ended);
+            requests.take(py, load, key, (file, action), ended);
+            requests.submit(load, ended);
             key
         };
         if let Some(ended) = over {
@@ -229,7 +138,7 @@ impl ThreadQueue {
         let operation = Operation::pending(py, running)?;
         operation.get().set_request(&own, key..key + 1);
         let target = Target::One(operation.clone_ref(py));
-        own.core.lock().pending.insert(key, target);
+        own.requests.lock().expect(key, target);
         Ok(operation)
     }
 
@@ -241,25 +150,26 @@ impl ThreadQueue {
     pub(crate) fn submit_many(
         py: Python<'_>,
         file: &File,
-        reads: Vec<(Memory, u64)>,
+        reads: Vec<(usize, u64)>,
     ) -> PyResult<Py<Operation>> {
         let own = ThreadQueue::of_this_thread()?;
         let count = reads.len();
         let mut over = Vec::with_capacity(count);
         let keys = {
-            let mut core = own.core.lock();
-            let keys = core.new_keys(count);
+            let (mut requests, load) = (own.requests.lock(), &own.process.load);
+            let keys = requests.new_keys(count);
             let ended = &mut |ended: Ended| over.push(ended);
-            for (key, (memory, offset)) in keys.clone().zip(reads) {
-                core.take(key, file, Action::Read(memory, offset), ended);
+            for (key, (len, offset)) in keys.clone().zip(reads) {
+                let read = Action::Read(Destination::New(len), offset);
+                requests.take(py, load, key, (file, read), ended);
             }
-            core.submit(ended);
+            requests.submit(load, ended);
             keys
         };
         let mut results = Results::of(count);
         let mut in_flight = vec![true; if over.len() < count { count } else { 0 }];
         for ended in over {
-            let index = (ended.tag - keys.start) as usize;
+            let index = (ended.key - keys.start) as usize;
             in_flight.get_mut(index).into_iter().for_each(|it| *it = false);
             results.take(index, outcome(py, ended));
         }
@@ -272,11 +182,11 @@ impl ThreadQueue {
         operation.get().set_request(&own, keys.clone());
         let (of, results) = (operation.clone_ref(py), Mutex::new(results));
         let batch = Arc::new(Batch { operation: of, results });
-        let mut core = own.core.lock();
+        let mut requests = own.requests.lock();
         for (index, key) in keys.enumerate().filter(|(index, _)| in_flight[*index]) {
-            core.pending.insert(key, Target::Part(batch.clone(), index));
+            requests.expect(key, Target::Part(batch.clone(), index));
         }
-        drop(core);
+        drop(requests);
         Ok(operation)
     }
 
@@ -298,6 +208,9 @@ impl ThreadQueue {
         let operation = Operation::pending(py, running)?;
         let (of, process) = (operation.clone_ref(py), own.process);
         process.run_aside(move || {
+            if of.get().is_over() {
+                return; // cancelled before its turn: what it holds is dropped here
+            }
             let finish = catch_unwind(AssertUnwindSafe(work));
             own.land(
                 of,
@@ -316,35 +229,47 @@ impl ThreadQueue {
         finish: Box<dyn FnOnce(Python<'_>) -> Outcome + Send>,
     ) {
         self.landed.lock().push((operation, finish));
+        self.ring();
+    }
+
+    /// Has the loop call [`ThreadQueue::reap`].
+    pub(crate) fn ring(&self) {
         if !self.rung.swap(true, SeqCst) {
             self.bell.signal();
         }
+    }
+
+    /// Returns what is in flight, and how many requests wait for a place.
+    pub(crate) fn load(py: Python<'_>) -> PyResult<(usize, u64, usize)> {
+        let _ = py;
+        let own = ThreadQueue::of_this_thread()?;
+        let (in_flight, in_line) = own.requests.lock().load();
+        Ok((in_flight.requests, in_flight.bytes, in_line))
     }
 
     /// Asks for an early end of requests whose operation was cancelled. What they leave behind is
     /// dropped without the lock: buffers may have code of the program's.
     pub(crate) fn cancel(&self, keys: Range<u64>) {
         let mut left = Vec::new();
-        let mut core = self.core.lock();
+        let mut requests = self.requests.lock();
         for key in keys {
-            core.cancel(key, &mut |ended| left.push(ended));
+            requests.cancel(&self.process.load, key, &mut |gone| left.push(gone));
         }
-        let targets: Vec<_> = left.iter().map(|ended| core.pending.remove(&ended.tag)).collect();
-        drop(core);
-        drop((left, targets));
+        drop(requests);
+        drop(left);
     }
 
     /// Has the event loop call [`ThreadQueue::reap`] when requests have ended.
     pub(crate) fn watch(self: &Arc<ThreadQueue>, running: &Running<'_>) -> PyResult<()> {
         let event_loop = &running.event_loop;
         let py = event_loop.py();
-        let mut core = self.core.lock();
-        if core.loops.iter().any(|known| known.is(event_loop)) {
+        let mut loops = self.loops.lock();
+        if loops.iter().any(|known| known.is(event_loop)) {
             return Ok(());
         }
-        let known = mem::take(&mut core.loops);
-        let queue = core.queue.event_fd().map(|fd| fd.as_raw_fd());
-        drop(core);
+        let known = mem::take(&mut *loops);
+        drop(loops);
+        let queue = self.requests.lock().descriptor();
         let queue = queue.map_err(|error| Failure::from(error).exception())?;
         let mut loops = Vec::with_capacity(known.len() + 1);
         for other in known {
@@ -357,22 +282,26 @@ impl ThreadQueue {
             event_loop.call_method1("add_reader", (number, &reaper))?;
         }
         loops.push(event_loop.clone().unbind());
-        self.core.lock().loops = loops;
+        *self.loops.lock() = loops;
         Ok(())
     }
 
     /// Takes everything that has ended, and ends the operations.
     fn reap(&self, py: Python<'_>) -> PyResult<()> {
+        // In this order: what rings after the second line rings again.
+        let is_rung = self.rung.load(SeqCst);
+        if is_rung {
+            self.bell.drain();
+            self.rung.store(false, SeqCst);
+        }
         let mut over = Vec::new();
         let targets: Vec<_> = {
-            let mut core = self.core.lock();
-            let waited = core.queue.wait(0, Some(Duration::ZERO));
-            waited.map_err(|error| Failure::from(error).exception())?;
-            while let Some(ended) = core.queue.pop() {
-                over.push(ended);
+            let mut requests = self.requests.lock();
+            let more = requests.reap(py, &self.process.load, &mut |ended| over.push(ended));
+            if more.map_err(|error| Failure::from(error).exception())? {
+                self.ring();
             }
-            core.submit(&mut |ended| over.push(ended));
-            over.iter().map(|ended| core.pending.remove(&ended.tag)).collect()
+            over.iter().map(|ended| requests.known(ended.key)).collect()
         };
         // That of what has ended may be another one, in another thread.
         let here = running(py).ok().map(|running| running.event_loop);
@@ -389,10 +318,7 @@ impl ThreadQueue {
                 }
             }
         }
-        if self.rung.load(SeqCst) {
-            // In this order: what lands after the last line rings again.
-            self.bell.drain();
-            self.rung.store(false, SeqCst);
+        if is_rung {
             let landed = mem::take(&mut *self.landed.lock());
             for (operation, finish) in landed {
                 match operation.get().is_over() {
@@ -409,13 +335,12 @@ impl ThreadQueue {
     pub(crate) fn drain(&self, py: Python<'_>) -> PyResult<()> {
         loop {
             let waited = py.detach(|| {
-                let mut core = self.core.lock();
-                core.queue.wait(usize::MAX, None)
+                let mut requests = self.requests.lock();
+                requests.wait_for_all()
             });
             waited.map_err(|error| Failure::from(error).exception())?;
             self.reap(py)?;
-            let core = self.core.lock();
-            if core.queue.is_empty() && core.waiting.is_empty() {
+            if self.requests.lock().is_empty() {
                 return Ok(());
             }
         }
@@ -471,12 +396,8 @@ impl Batch {
 
 /// Makes the result of a request.
 fn outcome(py: Python<'_>, ended: Ended) -> Outcome {
-    let count = ended.result?;
-    Ok(match ended.buffers {
-        Buffers::One(memory) => memory.into_result(py, count),
-        Buffers::Many(_) => number(py, count),
-        Buffers::None => py.None(),
-    })
+    ended.result?;
+    ended.transfer.map_or_else(|| Ok(py.None()), |transfer| transfer.into_result(py))
 }
 
 /// What an event loop calls when a descriptor is readable.

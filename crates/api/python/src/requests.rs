@@ -1,0 +1,278 @@
+//! The requests of a thread: in flight, or in line for a place.
+
+use crate::{
+    error::Failure,
+    limits::{Amount, Load},
+    memory::Memory,
+    transfer::Transfer,
+};
+use core::{ops::Range, time::Duration};
+use nowait::{Completion, Error, File, IoBuffer, Queue, Refused, RequestId};
+use pyo3::prelude::*;
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::AsRawFd,
+};
+
+/// Most requests of a thread that are in flight, whatever its limit.
+pub(crate) const DEPTH: usize = 4096;
+
+/// A request, to be submitted.
+pub(crate) enum Action {
+    Read(Destination, u64),
+    Write(Memory, u64),
+    SyncAll,
+    SyncData,
+    /// Offset and length; 0: to the end.
+    SyncRange(u64, u64),
+}
+
+/// Where bytes that are read go.
+pub(crate) enum Destination {
+    /// Memory of this length, which is made when the request begins: in line it has none.
+    New(usize),
+    Given(Memory),
+}
+
+impl Action {
+    fn bytes(&self) -> u64 {
+        match self {
+            Action::Read(Destination::New(len), _) => *len as u64,
+            Action::Read(Destination::Given(memory), _) | Action::Write(memory, _) => {
+                memory.len() as u64
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// The end of a request. What it holds is dropped without the lock: buffers may have code of the
+/// program's, and the last handle of a file closes it.
+pub(crate) struct Ended {
+    pub(crate) key: u64,
+    /// `None`: it moves no bytes.
+    pub(crate) transfer: Option<Transfer>,
+    pub(crate) result: Result<(), Failure>,
+}
+
+/// The requests of a thread; `T` is what is known of one until its end.
+pub(crate) struct Requests<T> {
+    queue: Queue<u64, Transfer>,
+    /// By their keys: those that Python waits for, and their names in the queue.
+    known: HashMap<u64, (T, Option<RequestId>)>,
+    /// What waits for a place, in order.
+    line: BTreeMap<u64, (File, Action)>,
+    in_flight: Amount,
+    next_key: u64,
+}
+
+impl<T> Requests<T> {
+    pub(crate) fn new(queue: Queue<u64, Transfer>) -> Requests<T> {
+        let (known, line) = (HashMap::new(), BTreeMap::new());
+        Requests { queue, known, line, in_flight: Amount::default(), next_key: 0 }
+    }
+
+    pub(crate) fn new_keys(&mut self, count: usize) -> Range<u64> {
+        let first = self.next_key;
+        self.next_key += count as u64;
+        first..self.next_key
+    }
+
+    /// Remembers what waits for a request.
+    pub(crate) fn expect(&mut self, key: u64, target: T) {
+        self.known.insert(key, (target, None));
+    }
+
+    /// Returns what waits for a request that has ended.
+    pub(crate) fn known(&mut self, key: u64) -> Option<T> {
+        self.known.remove(&key).map(|(target, _)| target)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.line.is_empty()
+    }
+
+    /// Returns what is in flight, and how many requests are in line.
+    pub(crate) fn load(&self) -> (Amount, usize) {
+        (self.in_flight, self.line.len())
+    }
+
+    pub(crate) fn descriptor(&mut self) -> Result<i32, Error> {
+        self.queue.event_fd().map(|fd| fd.as_raw_fd())
+    }
+
+    /// Waits until nothing is in flight.
+    pub(crate) fn wait_for_all(&mut self) -> Result<usize, Error> {
+        self.queue.wait(usize::MAX, None)
+    }
+
+    /// Prepares a request, or puts it in line; what is over goes to `ended`.
+    pub(crate) fn take(
+        &mut self,
+        py: Python<'_>,
+        load: &Load,
+        key: u64,
+        (file, action): (&File, Action),
+        ended: &mut impl FnMut(Ended),
+    ) {
+        if self.line.is_empty() && self.may_begin(load, action.bytes()) {
+            return self.begin(py, load, key, (file, action), ended);
+        }
+        if self.line.is_empty() {
+            load.has_line(true);
+        }
+        self.line.insert(key, (file.clone(), action));
+    }
+
+    /// Submits what is prepared; what is over goes to `ended`.
+    pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended)) {
+        loop {
+            let (in_flight, mut rests) = (&mut self.in_flight, Vec::new());
+            self.queue.submit_and_pop(|completion| {
+                let Completion { tag: key, buffers, result } = completion;
+                let mut transfer = buffers.one();
+                let goes_on = match (&mut transfer, &result) {
+                    (Some(transfer), Ok(count)) => transfer.moved(*count),
+                    _ => false,
+                };
+                if goes_on {
+                    return rests.extend(transfer.map(|rest| (key, rest)));
+                }
+                load.leave(in_flight, size(transfer.as_ref()));
+                ended(Ended { key, transfer, result: result.map(drop).map_err(Failure::from) });
+            });
+            if rests.is_empty() {
+                return;
+            }
+            for (key, rest) in rests {
+                self.prepare_transfer(load, key, rest, ended);
+            }
+        }
+    }
+
+    /// Takes what has ended, and begins what then has a place. Tells whether more of the line may
+    /// begin, because some of that was over at once: it is the turn of the loop before.
+    pub(crate) fn reap(
+        &mut self,
+        py: Python<'_>,
+        load: &Load,
+        ended: &mut impl FnMut(Ended),
+    ) -> Result<bool, Error> {
+        self.queue.wait(0, Some(Duration::ZERO))?;
+        self.submit(load, ended);
+        if self.line.is_empty() {
+            return Ok(false);
+        }
+        while let Some((_, (_, action))) = self.line.first_key_value() {
+            let bytes = action.bytes();
+            if !self.may_begin(load, bytes) {
+                break;
+            }
+            if let Some((key, (file, action))) = self.line.pop_first() {
+                self.begin(py, load, key, (&file, action), ended);
+            }
+        }
+        let begun = self.in_flight.requests;
+        self.submit(load, ended);
+        if self.line.is_empty() {
+            load.has_line(false);
+        }
+        Ok(!self.line.is_empty() && self.in_flight.requests < begun)
+    }
+
+    /// Asks for an early end; what was in line goes to `left`, with what waited for it.
+    pub(crate) fn cancel(
+        &mut self,
+        load: &Load,
+        key: u64,
+        left: &mut impl FnMut((File, Action, Option<T>)),
+    ) {
+        if let Some((file, action)) = self.line.remove(&key) {
+            if self.line.is_empty() {
+                load.has_line(false);
+            }
+            left((file, action, self.known(key)));
+        } else if let Some((_, Some(id))) = self.known.get(&key) {
+            self.queue.cancel(*id);
+        }
+    }
+
+    fn may_begin(&mut self, load: &Load, bytes: u64) -> bool {
+        let is_in_line = !self.line.is_empty();
+        !self.queue.is_full() && load.enter(&mut self.in_flight, bytes, is_in_line)
+    }
+
+    fn begin(
+        &mut self,
+        py: Python<'_>,
+        load: &Load,
+        key: u64,
+        (file, action): (&File, Action),
+        ended: &mut impl FnMut(Ended),
+    ) {
+        let bytes = action.bytes();
+        let transfer =
+            |memory, offset, is_write| Transfer::new(memory, file.clone(), offset, is_write);
+        let prepared = match action {
+            Action::Read(destination, offset) => {
+                let memory = match destination {
+                    Destination::Given(memory) => Ok(memory),
+                    Destination::New(len) => Memory::for_read(py, len, file.alignment()),
+                };
+                let Ok(memory) = memory else {
+                    load.leave(&mut self.in_flight, bytes);
+                    return ended(Ended { key, transfer: None, result: Err(Failure::Memory) });
+                };
+                return self.prepare_transfer(load, key, transfer(memory, offset, false), ended);
+            }
+            Action::Write(memory, offset) => {
+                return self.prepare_transfer(load, key, transfer(memory, offset, true), ended);
+            }
+            Action::SyncAll => self.queue.sync_all(file, key),
+            Action::SyncData => self.queue.sync_data(file, key),
+            Action::SyncRange(offset, len) => self.queue.sync_range(file, offset, len, key),
+        };
+        self.prepared(load, key, prepared, ended);
+    }
+
+    fn prepare_transfer(
+        &mut self,
+        load: &Load,
+        key: u64,
+        transfer: Transfer,
+        ended: &mut impl FnMut(Ended),
+    ) {
+        let (file, offset) = (transfer.file.clone(), transfer.offset());
+        let prepared = match transfer.is_write {
+            true => self.queue.write(&file, transfer, offset, key),
+            false => self.queue.read(&file, transfer, offset, key),
+        };
+        self.prepared(load, key, prepared, ended);
+    }
+
+    fn prepared(
+        &mut self,
+        load: &Load,
+        key: u64,
+        prepared: Result<RequestId, Refused<u64, Transfer>>,
+        ended: &mut impl FnMut(Ended),
+    ) {
+        match prepared {
+            Ok(id) => {
+                if let Some((_, known)) = self.known.get_mut(&key) {
+                    *known = Some(id);
+                }
+            }
+            Err(Refused { error, tag, buffers }) => {
+                let transfer = buffers.one();
+                load.leave(&mut self.in_flight, size(transfer.as_ref()));
+                ended(Ended { key: tag, transfer, result: Err(error.into()) });
+            }
+        }
+    }
+}
+
+/// Returns how many bytes of a request were counted.
+fn size(transfer: Option<&Transfer>) -> u64 {
+    transfer.map_or(0, |transfer| transfer.size() as u64)
+}

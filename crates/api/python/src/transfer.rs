@@ -1,0 +1,79 @@
+//! A read or write of some memory, which goes on until all is done: the kernel may do a part of
+//! what it was asked for, of a write for example up to where the disk is full.
+
+use crate::{error::Failure, memory::Memory, operation::Outcome};
+use nowait::{File, IoBuffer, IoBufferMut};
+use pyo3::Python;
+
+/// As much the kernel moves in one request at most.
+const REQUEST_BYTES_MAX: usize = 0x7fff_f000;
+
+/// What a queue has of a transfer while a request of it is in flight.
+pub(crate) struct Transfer {
+    memory: Memory,
+    /// Bytes that earlier requests have moved.
+    done: usize,
+    pub(crate) file: File,
+    /// Where the file's part begins.
+    offset: u64,
+    pub(crate) is_write: bool,
+}
+
+impl Transfer {
+    pub(crate) fn new(memory: Memory, file: File, offset: u64, is_write: bool) -> Transfer {
+        Transfer { memory, done: 0, file, offset, is_write }
+    }
+
+    /// Returns the offset of what is left.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset.saturating_add(self.done as u64)
+    }
+
+    /// Returns the size of the whole.
+    pub(crate) fn size(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Takes the end of a request that has moved `count` bytes; tells whether there is more to do.
+    /// A read ends where the file does.
+    pub(crate) fn moved(&mut self, count: usize) -> bool {
+        let asked = self.len();
+        self.done += count;
+        let goes_on = self.is_write || count == REQUEST_BYTES_MAX;
+        goes_on && 0 < count && count < asked
+    }
+
+    /// Makes the result of one that is over.
+    pub(crate) fn into_result(self, py: Python<'_>) -> Outcome {
+        let is_whole = self.len() == 0;
+        match self.is_write && !is_whole {
+            true => Err(Failure::System {
+                errno: IO,
+                text: "nothing of the rest could be written".to_owned(),
+                path: Some(self.file.path().to_owned()),
+            }),
+            false => Ok(self.memory.into_result(py, self.done)),
+        }
+    }
+}
+
+/// EIO.
+const IO: i32 = 5;
+
+// SAFETY: the memory stays alive, at its place; what is left of it begins inside of it.
+unsafe impl IoBuffer for Transfer {
+    fn as_ptr(&self) -> *const u8 {
+        self.memory.as_ptr().wrapping_add(self.done)
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len() - self.done
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufferMut for Transfer {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.memory.as_mut_ptr().wrapping_add(self.done)
+    }
+}
