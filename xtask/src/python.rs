@@ -41,7 +41,8 @@ pub(crate) fn tests(line: impl Fn(&str)) -> Result<Command> {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("NOWAIT_AIOFILES_SOURCES", aiofiles)
         .env("NOWAIT_AIOFILE_SOURCES", aiofile)
-        .env("NOWAIT_SECCOMP_RUN", built.join("seccomp-run"));
+        .env("NOWAIT_SECCOMP_RUN", built.join("seccomp-run"))
+        .env("NOWAIT_DIST", process::root().join("dist"));
     Ok(command)
 }
 

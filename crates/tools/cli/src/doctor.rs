@@ -1,5 +1,6 @@
 //! `nowait doctor`: collects what the probes find. `text` prints it for people.
 
+mod engines;
 mod text;
 
 use crate::args::{DoctorArgs, Via};
@@ -26,6 +27,8 @@ struct Report {
     /// NOWAIT_* variables in force.
     environment: BTreeMap<String, String>,
     program: Option<ProgramReport>,
+    /// Processes with more than one engine of nowait's.
+    several_engines: Vec<engines::Engines>,
     /// What keeps nowait from working at all; empty when all is well.
     problems: Vec<String>,
     notes: Vec<&'static str>,
@@ -164,6 +167,7 @@ impl Report {
             libraries,
             environment: environment(),
             program,
+            several_engines: engines::several(Path::new("/proc")),
             problems,
             notes: NOTES.to_vec(),
         }
