@@ -17,6 +17,7 @@ for_each_subject!(a_reused_descriptor_never_reaches_the_other_file, reuse, [liba
 for_each_subject!(posix_locks_survive_requests, posix_lock, [libaio, preload]);
 for_each_subject!(flock_is_released_by_close, flock, [libaio, preload]);
 for_each_subject!(reserved_blocks_are_refused_to_the_submitter, reserved, [libaio, preload]);
+for_each_subject!(a_program_may_close_everything_and_go_on, close_all, [preload]);
 for_each_subject!(appends_land_in_submission_order, append, [libaio, preload]);
 for_each_subject!(overlapping_requests_take_effect_in_order, overlap, [libaio, preload]);
 for_each_subject!(fsync_covers_the_writes_before_it, fsync, [libaio, preload]);
@@ -33,6 +34,10 @@ fn reuse(subject: Subject) {
 
 fn posix_lock(subject: Subject) {
     in_every_mode(subject, "posix-lock");
+}
+
+fn close_all(subject: Subject) {
+    in_every_mode(subject, "close-all");
 }
 
 /// Never disturbed: a forked child has the open file too, and with it the lock, until it ends; a

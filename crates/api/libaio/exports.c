@@ -18,7 +18,8 @@ extern int nowait_io_cancel(void *ctx, void *iocb, void *event) HIDDEN;
 extern int nowait_io_getevents(void *ctx, long min, long nr, void *events, void *timeout) HIDDEN;
 extern int nowait_io_pgetevents(void *ctx, long min, long nr, void *events, void *timeout,
 				void *sigmask) HIDDEN;
-extern void nowait_at_load(void) HIDDEN;
+extern void nowait_at_load(bool is_alone) HIDDEN;
+extern char __libc_single_threaded __attribute__((weak));
 extern void nowait_at_exit(void) HIDDEN;
 
 #define VERSIONED(local, name, version) __asm__(".symver " #local "," #name version)
@@ -130,7 +131,11 @@ int io_queue_wait_01(void *ctx, void *timeout)
 }
 VERSIONED(io_queue_wait_01, io_queue_wait, "@LIBAIO_0.1");
 
-__attribute__((constructor)) static void at_load(void) { nowait_at_load(); }
+__attribute__((constructor)) static void at_load(void)
+{
+	/* glibc's, from 2.32 on. */
+	nowait_at_load(&__libc_single_threaded && __libc_single_threaded);
+}
 
 /* After the program's own atexit handlers: those may still use their contexts. */
 __attribute__((destructor)) static void at_exit(void) { nowait_at_exit(); }

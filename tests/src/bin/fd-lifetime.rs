@@ -26,6 +26,7 @@ fn main() {
         ["append", file] => appends_land_in_order(Path::new(file)),
         ["overlap", file] => overlaps_take_effect_in_order(Path::new(file)),
         ["fsync", file, image] => fsync_covers_earlier_writes(Path::new(file), Path::new(image)),
+        ["close-all", file] => closing_everything_leaves_aio_alone(Path::new(file)),
         ["umount", folder, device] => umount_is_not_busy(folder, device),
         _ => panic!("unknown case {args:?}"),
     }
@@ -119,6 +120,41 @@ fn drop_pages(file: &File) {
     file.sync_data().unwrap();
     // SAFETY: plain numbers.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// A daemon raises its limit of descriptors after its first context, and closes all it finds.
+fn closing_everything_leaves_aio_alone(path: &Path) {
+    const LOW: u64 = 256;
+    let hard = limit_descriptors(|hard| hard.min(LOW));
+    let file = open(path);
+    file.write_all_at(&[b'd'; BLOCK], 0).unwrap();
+    let context = Context::new(8).expect("io_setup");
+    let round = |file: &File| {
+        drop_pages(file);
+        let done = context.run(vec![Request::read(file.as_fd(), BLOCK, 0)]);
+        assert_eq!((done[0].res, done[0].request.bytes()), (BLOCK as i64, &[b'd'; BLOCK][..]));
+    };
+    round(&file);
+    let raised = limit_descriptors(|hard| hard);
+    assert_eq!(raised, hard);
+    let (kept, first) = (file.as_raw_fd(), 3);
+    for fd in (first..hard.min(1 << 16) as RawFd).filter(|fd| *fd != kept) {
+        // SAFETY: nothing else of this program is open but the standard streams and the file.
+        unsafe { libc::close(fd) };
+    }
+    round(&file);
+    round(&file);
+}
+
+/// Sets the soft limit of descriptors by the hard one, which it returns.
+fn limit_descriptors(soft: impl FnOnce(u64) -> u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a live limit.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    limit.rlim_cur = soft(limit.rlim_max);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    limit.rlim_max
 }
 
 /// A write lock of this process is still there after requests of every kind.

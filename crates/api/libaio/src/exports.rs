@@ -12,7 +12,7 @@ use nowait_process::{
     process,
 };
 use nowait_sys::{
-    Errno,
+    Errno, fd,
     inside::{self, Arrival, Inside},
 };
 
@@ -65,10 +65,13 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
     guarded(|| calls::pgetevents(context, min, nr, events, timeout, sigmask)) as i32
 }
 
-/// Runs when the library is loaded.
+/// Runs when the library is loaded; `is_alone`: by a process of one thread.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_at_load() {
+pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
     process::options_at_load();
+    if is_alone {
+        fd::make_room();
+    }
     last_thread::watch_main_thread();
 }
 

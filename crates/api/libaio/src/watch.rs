@@ -25,7 +25,7 @@ pub fn closing(fd: i32) -> CloseOutcome {
     let Some(process) = Process::existing() else { return CloseOutcome::Free };
     process.forget_descriptor(fd);
     // Ours are at high numbers: an ordinary close does not look further.
-    if fd >= fd::high_floor() && descriptors().binary_search(&fd).is_ok() {
+    if fd::may_be_ours(fd) && descriptors().binary_search(&fd).is_ok() {
         return CloseOutcome::Ours;
     }
     match process.close_cached(fd..=fd) {

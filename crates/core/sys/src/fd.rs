@@ -1,6 +1,7 @@
 //! Owned descriptors, kept out of the application's way.
 
 use crate::{Errno, sys};
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// A descriptor closed on drop by the system call itself: an interposed `close` never sees it.
 #[derive(Debug)]
@@ -30,10 +31,10 @@ impl Fd {
     /// limit leaves no room.
     #[must_use]
     pub fn moved_high(self) -> Fd {
-        match duplicate(self.0, high_floor()) {
-            Ok(high) => high,
-            Err(_) => self,
-        }
+        duplicate_high(self.0).unwrap_or_else(|_| {
+            is_ours(self.0);
+            self
+        })
     }
 }
 
@@ -65,10 +66,46 @@ pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) }.map(|fd| Fd(fd as i32))
 }
 
-/// Returns the number from which our own descriptors are placed: the top quarter of the limit.
-pub fn high_floor() -> i32 {
+/// Where our own descriptors are placed in the program's table, if its limit reaches so far: above
+/// those of most programs. The kernel's table reaches to the highest number, and fork(2) copies it.
+const FLOOR_MAX: u64 = 4096;
+
+/// The lowest number at which a descriptor of ours has been in this process. The limit may change
+/// afterwards, so that it does not tell.
+static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
+
+/// Notes the number of a descriptor of ours in the program's table.
+pub(crate) fn is_ours(fd: i32) {
+    LOWEST.fetch_min(fd, Relaxed);
+}
+
+/// Tells whether a descriptor with this number may be one of ours.
+pub fn may_be_ours(fd: i32) -> bool {
+    fd >= LOWEST.load(Relaxed)
+}
+
+/// Duplicates `fd` to where our own descriptors are: the top quarter of the limit, or above
+/// `FLOOR_MAX`.
+///
+/// # Errors
+/// Those of [`duplicate`].
+pub fn duplicate_high(fd: i32) -> Result<Fd, Errno> {
+    let high = duplicate(fd, floor())?;
+    is_ours(high.raw());
+    Ok(high)
+}
+
+/// Has the kernel make room for our numbers in the table now. It takes microseconds in a process of
+/// one thread, and 8 to 16 ms where others have the table, too.
+pub fn make_room() {
+    const STANDARD: core::ops::Range<i32> = 0..3;
+    let duplicate = |fd| duplicate(fd, floor()).ok();
+    drop(STANDARD.into_iter().find_map(duplicate));
+}
+
+fn floor() -> i32 {
     let soft = nofile_limit();
-    i32::try_from(soft - soft / 4).unwrap_or(1 << 19).min(1 << 19)
+    (soft - soft / 4).min(FLOOR_MAX) as i32
 }
 
 /// Returns the soft limit of open descriptors (RLIMIT_NOFILE).

@@ -58,9 +58,12 @@ impl Ring {
     #[must_use]
     pub fn moved_high(self) -> Ring {
         let low = fd::Fd::from_raw(self.inner.as_raw_fd());
-        let duplicate = fd::duplicate(low.raw(), (fd::nofile_limit() / 4 * 3).min(1 << 19) as i32);
+        let duplicate = fd::duplicate_high(low.raw());
         let _ = low.into_raw(); // still owned by `inner`
-        let Ok(high) = duplicate else { return self };
+        let Ok(high) = duplicate else {
+            fd::is_ours(self.inner.as_raw_fd());
+            return self;
+        };
         let params = self.inner.params().clone();
         // SAFETY: `high` is a descriptor of the very ring that `params` describes.
         match unsafe { IoUring::from_fd(high.raw(), params) } {

@@ -152,7 +152,7 @@ impl Submission<'_> {
         }
         let engine = self.context.engine();
         engine.drop_deferred();
-        let both = engine.in_both_tables(fd::duplicate(number, fd::high_floor())?)?;
+        let both = engine.in_both_tables(fd::duplicate_high(number)?)?;
         self.counter_everywhere = Some((number, both.clone()));
         Ok(Some(both))
     }
