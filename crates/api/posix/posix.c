@@ -42,6 +42,7 @@ extern bool nowait_waiter_arm(const struct aiocb *const *list, size_t len, unsig
 extern int nowait_notifier_must_come(void) HIDDEN;
 extern void nowait_notifier_comes_not(void) HIDDEN;
 extern int nowait_notifier_take(bool is_new, struct call *call) HIDDEN;
+extern bool nowait_asked HIDDEN;
 extern long nowait_aio_max(void) HIDDEN;
 extern long nowait_aio_prio_delta_max(void) HIDDEN;
 
@@ -206,13 +207,26 @@ void aio_init(const struct aioinit *init) { (void)init; }
 
 /* --- looking and waiting: no lock, no memory, for signal handlers too --------------------- */
 
+/* The program looks how its requests are: what it submits next may be done on the spot again. */
+static void asks(void)
+{
+	if (!__atomic_load_n(&nowait_asked, __ATOMIC_RELAXED))
+		__atomic_store_n(&nowait_asked, true, __ATOMIC_RELAXED);
+}
+
 static int error_of(const struct aiocb *block)
 {
+	asks();
 	return __atomic_load_n(&block->__error_code, __ATOMIC_ACQUIRE);
 }
 
 int aio_error(const struct aiocb *block) { return error_of(block); }
-ssize_t aio_return(struct aiocb *block) { return block->__return_value; }
+
+ssize_t aio_return(struct aiocb *block)
+{
+	asks();
+	return block->__return_value;
+}
 
 static void give_back(void *slot) { nowait_waiter_give_back(*(unsigned *)slot); }
 
@@ -368,7 +382,7 @@ int aio_write64(struct aiocb64 *block) { return aio_write((struct aiocb *)block)
 int aio_fsync64(int op, struct aiocb64 *block) { return aio_fsync(op, (struct aiocb *)block); }
 int aio_cancel64(int fd, struct aiocb64 *block) { return aio_cancel(fd, (struct aiocb *)block); }
 int aio_error64(const struct aiocb64 *block) { return error_of((const struct aiocb *)block); }
-ssize_t aio_return64(struct aiocb64 *block) { return block->__return_value; }
+ssize_t aio_return64(struct aiocb64 *block) { return aio_return((struct aiocb *)block); }
 
 int aio_suspend64(const struct aiocb64 *const list[], int len, const struct timespec *timeout)
 {

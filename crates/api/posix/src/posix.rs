@@ -7,7 +7,7 @@ use crate::{
 };
 use core::{
     cmp::Reverse,
-    sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release},
 };
 use nowait::{Context, Sink, outcome::Sleepers};
 use nowait_process::{Process, process::Face};
@@ -31,6 +31,11 @@ pub const PRIO_DELTA_MAX: i32 = 20;
 /// The threads that wait in aio_suspend and lio_listio; one static, because a signal handler may be
 /// one of them.
 pub static SLEEPERS: Sleepers = Sleepers::new();
+
+/// The program has looked how its requests are since the last one: a static, because aio_error(3)
+/// is for signal handlers, too.
+#[unsafe(export_name = "nowait_asked")]
+pub static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// POSIX AIO in one process. A forked child starts with none.
 pub struct Posix {

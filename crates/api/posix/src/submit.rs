@@ -3,8 +3,9 @@
 use crate::{
     aiocb::Block,
     notice::{Ending, Group, Notice},
-    posix::{PRIO_DELTA_MAX, Posix},
+    posix::{ASKED, PRIO_DELTA_MAX, Posix},
 };
+use core::sync::atomic::Ordering::Relaxed;
 use nowait::{Command, EventTarget, Kind, Segments, Submission, command::open_for};
 use nowait_process::{leaving, looks::Looks, memory};
 use nowait_sys::{
@@ -53,6 +54,10 @@ pub(crate) fn submit(
     let io = posix.context.io();
     let before = if io.stats().enabled() { time::now_ns() } else { 0 };
     let slots = leaving::reserve(&posix.context, orders.len()).unwrap_or(0);
+    if ASKED.load(Relaxed) {
+        ASKED.store(false, Relaxed);
+        posix.context.looked_for_events();
+    }
     let mut submission = Submission::new(&posix.context);
     let mut looks = Looks::new(&posix.context);
     let mut started = 0;

@@ -6,7 +6,7 @@ use crate::{
     Command, Engine, Kind, SubmitMode,
     command::{Flags, open_for},
     engine::section::Section,
-    hints::{Depth, DescriptorHints},
+    hints::{Burst, Depth, DescriptorHints},
     hold,
     limits::Throttle,
     request::{
@@ -52,6 +52,7 @@ pub struct Context {
     pub(crate) direct: DirectRequests,
     pub(crate) history: DescriptorHints,
     depth: Depth,
+    pub(crate) burst: Burst,
     pub(crate) mode: SubmitMode,
     /// The number of a request in flight means its file.
     pub(crate) files_stay_open: bool,
@@ -138,6 +139,7 @@ impl Context {
             direct: DirectRequests::default(),
             history: DescriptorHints::default(),
             depth: Depth::default(),
+            burst: Burst::default(),
             mode: engine.config().submit,
             files_stay_open,
             in_flight: InFlight::default(),
@@ -264,6 +266,19 @@ impl Context {
         self.depth.look(self.io.outstanding())
     }
 
+    /// Says that the program looks for the ends of its requests; where they have a sink, the face
+    /// says so.
+    pub fn looked_for_events(&self) {
+        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Returns how many bytes submit may still copy itself before the program looks for events.
+    pub(crate) fn inline_left(&self) -> usize {
+        // A ring that is read directly is emptied without a call.
+        let is_idle = self.io.face().is_none() && self.io.ring().unread() == 0;
+        self.burst.left(self.waits.load(Relaxed), is_idle)
+    }
+
     /// Tells whether the own queue should be used: some caller will come for its completions.
     pub(crate) fn is_caller_driven(&self) -> bool {
         let leads = !self.engine_driven.load(Relaxed) && !self.own_is_silent.load(Relaxed);
@@ -327,7 +342,7 @@ impl Context {
         sigmask: Option<u64>,
         sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
-        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+        self.looked_for_events();
         // A caller with a mask sleeps in ppoll(2) and cannot serve the own queue.
         if self.engine_driven.load(Relaxed) != sigmask.is_some() {
             self.engine_driven.store(sigmask.is_some(), Relaxed);
@@ -413,7 +428,7 @@ impl Context {
         deadline: Deadline,
         sink: impl FnMut(usize, IoEvent) -> Result<(), Errno>,
     ) -> Result<usize, Errno> {
-        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+        self.looked_for_events();
         self.engine_driven.store(false, Relaxed);
         let wanted = WaitOptions { dedicated: true, ..WaitOptions::new(1, usize::MAX, deadline) };
         self.io.wait_events(&wanted, sink)
@@ -445,7 +460,7 @@ impl Context {
         if self.unrun.load(Relaxed) > 0 {
             return; // taken from the own queue, which is not readable for them any more
         }
-        self.waits.store(self.waits.load(Relaxed).wrapping_add(1), Relaxed);
+        self.looked_for_events();
         self.io.sleep_outside(notifier, sleep);
         notifier.drain();
     }

@@ -23,11 +23,13 @@
 //! A wrong hint costs time: of a number that has come to mean another file, at most `BELIEVED`
 //! requests wait for a device inside submit.
 
+mod burst;
 mod depth;
 mod descriptor;
 pub mod filesystem;
 mod stream;
 
+pub(crate) use burst::Burst;
 pub(crate) use depth::Depth;
 pub(crate) use descriptor::DescriptorHints;
 pub(crate) use stream::StreamHints;

@@ -25,10 +25,6 @@ use std::sync::Arc;
 
 pub use crate::request::event::EventTarget;
 
-/// Most bytes that one submit copies itself, of all its requests together: a huge hit must not
-/// stall the caller either.
-pub const INLINE_BYTES_MAX: usize = 256 << 10;
-
 /// What has come of a command that was started.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +52,7 @@ pub struct Submission<'a> {
     pub(crate) plug: Option<Box<Plug>>,
     /// Since there is a plug.
     pub(crate) section: Option<Section<'a>>,
+    /// Bytes that may still be copied inside submit.
     pub(crate) inline_left: usize,
     /// What the requests to user files on the plug move.
     pub(crate) plugged_bytes: usize,
@@ -90,7 +87,7 @@ impl<'a> Submission<'a> {
             context,
             plug: None,
             section: None,
-            inline_left: INLINE_BYTES_MAX,
+            inline_left: context.inline_left(),
             plugged_bytes: 0,
             joined: false,
             event_counter: None,
@@ -189,6 +186,12 @@ impl<'a> Submission<'a> {
         stats.add(|c| &c.iterations, 1);
         stats.add(|c| &c.completed_inline, 1);
         Started::Completed(result)
+    }
+
+    /// Counts bytes that were copied inside submit.
+    pub(crate) fn copied(&mut self, bytes: usize) {
+        self.inline_left = self.inline_left.saturating_sub(bytes);
+        self.context.burst.copied(bytes);
     }
 
     /// Hands over what was started since the last time.

@@ -190,7 +190,6 @@ impl Submission<'_> {
             plug.hand_to_driver(request);
             return Ok(());
         }
-        self.inline_left = self.inline_left.saturating_sub(cost);
         self.joined = plug.run_joining(&request);
         // The device works while the next ones are made; but those that adjoin are one bio.
         self.plugged_bytes += cost;
@@ -198,6 +197,7 @@ impl Submission<'_> {
             self.plugged_bytes = 0;
             plug.flush(Some(context));
         }
+        self.copied(cost);
         Ok(())
     }
 }

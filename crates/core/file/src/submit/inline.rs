@@ -145,7 +145,7 @@ impl Submission<'_> {
                 }
                 Ok(bytes) => {
                     command.done += bytes as u64;
-                    self.inline_left -= bytes.min(self.inline_left);
+                    self.copied(bytes);
                     if bytes == 0 || command.is_complete() {
                         self.context.history.hit(command.fd);
                         return Attempt::Done(Ok(command.transferred()));
