@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -27,6 +28,8 @@ extern void nowait_watches(void) HIDDEN;
 /* Negative: it is ours, with the errno to answer; positive: the errno for close, once closed. */
 extern int nowait_closing(int fd) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
+extern void nowait_confines(const void *filter) HIDDEN;
+extern void nowait_confines_not(void) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
 #ifndef __GLIBC__
@@ -250,6 +253,20 @@ static long in_its_place(long nr, const long a[6])
 	return NOT_OURS;
 }
 
+/* A filter that the program puts on itself: what it kills for must not be called any more. */
+static long confined(long nr, const long args[6])
+{
+	long ret;
+
+	nowait_confines((const void *)args[2]);
+	ret = raw(nr, args);
+	/* A thread that could not be confined with the others is named by its number. */
+	if (ret < 0 || (ret > 0 && args[1] & SECCOMP_FILTER_FLAG_TSYNC &&
+			!(args[1] & SECCOMP_FILTER_FLAG_NEW_LISTENER)))
+		nowait_confines_not();
+	return ret;
+}
+
 /* Callers pass as many arguments as the call has; reading six is what the C library does too. */
 long syscall(long nr, ...)
 {
@@ -264,6 +281,8 @@ long syscall(long nr, ...)
 		return checked(-EBADF);
 	if (nr == SYS_close_range)
 		return checked(close_all((unsigned)args[0], (unsigned)args[1], (unsigned)args[2]));
+	if (nr == SYS_seccomp && args[0] == SECCOMP_SET_MODE_FILTER)
+		return checked(confined(nr, args));
 	result = in_its_place(nr, args);
 	return checked(result == NOT_OURS ? raw(nr, args) : result);
 }

@@ -12,7 +12,7 @@ use nowait_process::{
     process,
 };
 use nowait_sys::{
-    Errno, fd,
+    Errno, confined, fd,
     inside::{self, Arrival, Inside},
 };
 
@@ -69,6 +69,7 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
     process::options_at_load();
+    confined::note_at_load();
     if is_alone {
         fd::make_room();
     }
@@ -100,6 +101,21 @@ pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut
         None => return false,
     }
     true
+}
+
+/// Says that the program is about to put the filter behind the `sock_fprog` at `address` on itself.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_confines(address: usize) {
+    guarded(|| {
+        confined::sees(address);
+        Ok(0)
+    });
+}
+
+/// Says that the kernel did not take it.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nowait_confines_not() {
+    confined::was_refused();
 }
 
 /// Says that this library watches the C library's close and its kin.

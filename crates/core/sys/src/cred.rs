@@ -3,7 +3,11 @@
 //! The kernel checks reserved blocks, quota limits and set-id bits against the thread that
 //! writes. Work that another thread does for a submitter must act with the submitter's rights.
 
-use crate::{Errno, sys, thread};
+use crate::{
+    Errno,
+    confined::{self, Extra},
+    sys, thread,
+};
 
 /// What the kernel looks at when a file is written (credentials(7), capabilities(7)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +39,9 @@ impl Credentials {
     /// Reads those of the calling thread: four system calls, about half a microsecond.
     ///
     /// # Errors
-    /// `ENOSYS`, `EPERM`: a seccomp filter forbids one of the calls.
+    /// `ENOSYS`, `EPERM`: a seccomp filter forbids one of the calls, or kills for it.
     pub fn current() -> Result<Credentials, Errno> {
+        confined::check(Extra::Rights)?;
         let caps = capabilities()?;
         Ok(Credentials {
             fsuid: set_fsuid(u32::MAX),

@@ -5,7 +5,11 @@
 //! the process's POSIX locks on the file (fcntl(2), "Advisory record locking"). Locks belong to
 //! a descriptor *table*: a thread with a table of its own can hold and close files freely.
 
-use crate::{Errno, Fd, sys};
+use crate::{
+    Errno, Fd,
+    confined::{self, Extra},
+    sys,
+};
 use std::cell::Cell;
 
 std::thread_local! {
@@ -28,10 +32,12 @@ pub fn is_private() -> bool {
 /// holds only `keep`, and something that cannot be written as 0 to 2.
 ///
 /// # Errors
-/// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here; the table is
+/// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here, or the program's own
+/// filter kills for them; the table is
 /// still the shared one and nothing was closed.
 pub fn make_private(keep: i32) -> Result<(), Errno> {
     const UNSHARE: usize = 1 << 1; // CLOSE_RANGE_UNSHARE
+    confined::check(Extra::OwnTable)?;
     // SAFETY: no memory is involved. Only this thread's view of the descriptors changes.
     let unshared = unsafe { sys!(libc::SYS_unshare, libc::CLONE_FILES) };
     let above = keep as usize + 1;
@@ -142,6 +148,7 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
 /// `EPERM`: the kernel is older than Linux 5.6, or a filter forbids it.
 /// Source: pidfd_getfd(2).
 pub fn fetch(number: i32) -> Result<Fd, Errno> {
+    confined::check(Extra::Fetch)?;
     // SAFETY: no memory is involved.
     let process = unsafe { sys!(libc::SYS_pidfd_open, crate::thread::process_id(), 0) }?;
     let process = Fd::from_raw(process as i32);

@@ -1,7 +1,11 @@
 //! Looks at what this system allows: small files of /proc, files to try things on, and calls
 //! made only to see how they are refused.
 
-use crate::{Errno, Fd, fd, sys};
+use crate::{
+    Errno, Fd,
+    confined::{self, Extra},
+    fd, sys,
+};
 use core::ffi::CStr;
 
 pub use libc::{
@@ -169,6 +173,9 @@ pub fn has_file_capabilities(path: &CStr) -> bool {
 /// Enters no io_uring at all, to see what answers: the kernel says `EBADF` to the descriptor -1
 /// whatever its sysctl is, and `ENOSYS` when it has no io_uring; only a filter says `EPERM`.
 pub fn uring_enter_nothing() -> Errno {
+    if let Err(errno) = confined::check(Extra::Rings) {
+        return errno;
+    }
     // SAFETY: there is no ring behind -1, and no memory is named.
     unsafe { sys!(libc::SYS_io_uring_enter, -1isize, 0, 0, 0, 0, 0) }.err().unwrap_or(Errno::INVAL)
 }

@@ -28,6 +28,7 @@
 pub mod aio;
 pub mod aligned;
 pub mod allocator;
+pub mod confined;
 pub mod cred;
 pub mod epoll;
 pub mod errno;

@@ -1,6 +1,11 @@
 //! Shared mappings with two views, memory in huge pages, looks at memory that may not be there.
 
-use crate::{Errno, file::IoVec, raw, sys};
+use crate::{
+    Errno,
+    confined::{self, Extra},
+    file::IoVec,
+    raw, sys,
+};
 
 /// Pages mapped twice: one view for us, one whose address the application owns.
 ///
@@ -269,6 +274,7 @@ pub fn write_checked(address: usize, bytes: &[u8]) -> Result<(), Errno> {
 }
 
 fn copy_across(nr: i64, local: &IoVec, remote: &IoVec) -> Result<usize, Errno> {
+    confined::check(Extra::Memory)?;
     // By the thread's number: by that of the process the kernel finds its main thread, which has no
     // memory any more if it has ended (pthread_exit).
     let thread = crate::thread::thread_id();

@@ -1,6 +1,10 @@
 //! What a thread is to the kernel: its signals, its identity, its priority; and fork.
 
-use crate::{Errno, errno, sys};
+use crate::{
+    Errno,
+    confined::{self, Extra},
+    errno, sys,
+};
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -195,6 +199,9 @@ pub fn preempt_on_wakeup() {
 }
 
 fn set_policy(policy: i32) {
+    if confined::forbids(Extra::Policy) {
+        return;
+    }
     let priority = 0i32;
     let priority = core::ptr::from_ref(&priority);
     // SAFETY: `sched_param` is one int, in a live local.

@@ -2,6 +2,7 @@
 
 use super::{Detail, Probe, Refusal, check_read, test_file};
 use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
+use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
 use nowait_sys::{Errno, thread};
 
@@ -19,6 +20,7 @@ pub fn kaio() -> Probe {
 }
 
 fn attempt() -> Result<Vec<Detail>, Refusal> {
+    Refusal::unless_confined("io_setup", Extra::NativeAio)?;
     let file = test_file()?;
     let mut buffer = [0u8; 16];
     let mut read = read_of(file.raw(), &mut buffer);

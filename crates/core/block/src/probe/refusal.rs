@@ -1,7 +1,11 @@
 //! Why a call was refused, as far as the system shows it, and what to change.
 
 use core::fmt;
-use nowait_sys::{Errno, inspect};
+use nowait_sys::{
+    Errno,
+    confined::{self, Extra},
+    inspect,
+};
 use std::ffi::CStr;
 
 /// A call that did not work, and why.
@@ -27,6 +31,8 @@ pub enum Cause {
     Gvisor,
     /// A seccomp filter answers instead of the kernel.
     Seccomp,
+    /// The program has put a filter on itself that may end it for the call, which was not tried.
+    Confined,
     /// `kernel.io_uring_disabled` has this value.
     Sysctl(u8),
     /// Neither filter nor sysctl: a security module (SELinux, AppArmor) or the host.
@@ -115,6 +121,15 @@ fn number(path: &CStr) -> Option<u64> {
 }
 
 impl Refusal {
+    /// Refuses to try `call` where the program's own filter may end it for that.
+    ///
+    /// # Errors
+    /// That refusal.
+    pub(crate) fn unless_confined(call: &'static str, extra: Extra) -> Result<(), Refusal> {
+        let refusal = Refusal { call, errno: Errno::PERM, cause: Cause::Confined };
+        if confined::forbids(extra) { Err(refusal) } else { Ok(()) }
+    }
+
     /// Finds the cause on the running system.
     pub fn diagnose(call: &'static str, errno: Errno) -> Refusal {
         Refusal::classify(call, errno, &Situation::current())
@@ -152,6 +167,7 @@ impl Refusal {
             Cause::OldKernel => "old-kernel",
             Cause::Gvisor => "gvisor",
             Cause::Seccomp => "seccomp",
+            Cause::Confined => "confined",
             Cause::Sysctl(_) => "sysctl",
             Cause::Policy => "policy",
             Cause::Memlock(_) => "memlock",
@@ -175,6 +191,10 @@ impl Refusal {
             Cause::Seccomp => format!(
                 "allow {} in the container's seccomp profile (Docker: --security-opt \
                  seccomp=PROFILE.json; Kubernetes: securityContext.seccompProfile)",
+                family(self.call)
+            ),
+            Cause::Confined => format!(
+                "have the program allow {} where it puts a seccomp filter on itself",
                 family(self.call)
             ),
             Cause::Sysctl(1) => "add the user's group to sysctl kernel.io_uring_group, grant \
@@ -250,6 +270,7 @@ impl fmt::Display for Refusal {
             Cause::OldKernel => f.write_str("this kernel is too old"),
             Cause::Gvisor => f.write_str("gVisor does not offer it"),
             Cause::Seccomp => f.write_str("a seccomp filter refuses it"),
+            Cause::Confined => f.write_str("not tried: the program's own filter may end it for it"),
             Cause::Sysctl(value) => write!(f, "sysctl kernel.io_uring_disabled={value}"),
             Cause::Policy => f.write_str("forbidden, and not by seccomp or sysctl"),
             Cause::Memlock(limit) => write!(f, "RLIMIT_MEMLOCK is {} KiB", limit >> 10),

@@ -2,6 +2,7 @@
 
 use super::{Detail, Probe, Refusal, check_read, test_file};
 use nowait_sys::Errno;
+use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
 use nowait_sys::uring::{Completion, Issuer, Ring, opcode, types};
 
@@ -29,6 +30,7 @@ pub fn uring() -> Probe {
 }
 
 fn attempt() -> Result<Vec<Detail>, Refusal> {
+    Refusal::unless_confined("io_uring_setup", Extra::Rings)?;
     let ring = Ring::new(ENTRIES, Issuer::Any)
         .map_err(|errno| Refusal::diagnose("io_uring_setup", errno))?;
     read_through(&ring)?;
