@@ -21,7 +21,7 @@ use std::{
 };
 
 const BLOCK: usize = 4096;
-const O_DIRECT: i32 = 0o40000;
+const O_DIRECT: i32 = nowait_sys::file::O_DIRECT;
 
 /// Runs a claim on every backend and submit mode.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {

@@ -22,7 +22,7 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-const O_DIRECT: i32 = 0o40000;
+const O_DIRECT: i32 = nowait_sys::file::O_DIRECT;
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
 const O_NONBLOCK: i32 = 0o4000;
