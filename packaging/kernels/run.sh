@@ -255,7 +255,7 @@ run_guest() { # NAME ARCHITECTURE
             ;;
     esac
     rm -rf "$folder/results" "$folder/console"
-    timeout "${GUEST_SECONDS:-10800}" "${machine[@]}" -smp 2 -m 2048 -nodefaults -display none \
+    timeout "${GUEST_SECONDS:-10800}" "${machine[@]}" -smp 2 -m 6144 -nodefaults -display none \
         -no-reboot -serial "file:$folder/console" \
         -kernel "$(echo "$folder"/tree/boot/vmlinu[xz]-*)" -initrd "$folder/first.cpio" \
         -append "console=$console $quiet" \
