@@ -60,6 +60,9 @@ pub(crate) struct Requests<T> {
     queue: Queue<u64, Transfer>,
     /// By their keys: those that Python waits for, and their names in the queue.
     known: HashMap<u64, (T, Option<RequestId>)>,
+    /// By their keys: those that Python is about to wait for. The loop of another thread may find
+    /// that one has ended before that.
+    announced: HashMap<u64, Option<Ended>>,
     /// What waits for a place, in order.
     line: BTreeMap<u64, (File, Action)>,
     in_flight: Amount,
@@ -68,8 +71,8 @@ pub(crate) struct Requests<T> {
 
 impl<T> Requests<T> {
     pub(crate) fn new(queue: Queue<u64, Transfer>) -> Requests<T> {
-        let (known, line) = (HashMap::new(), BTreeMap::new());
-        Requests { queue, known, line, in_flight: Amount::default(), next_key: 0 }
+        let (known, announced, line) = (HashMap::new(), HashMap::new(), BTreeMap::new());
+        Requests { queue, known, announced, line, in_flight: Amount::default(), next_key: 0 }
     }
 
     pub(crate) fn new_keys(&mut self, count: usize) -> Range<u64> {
@@ -78,13 +81,37 @@ impl<T> Requests<T> {
         first..self.next_key
     }
 
-    /// Remembers what waits for a request.
-    pub(crate) fn expect(&mut self, key: u64, target: T) {
-        self.known.insert(key, (target, None));
+    /// Says that [`Requests::expect`] or [`Requests::forget`] follows for a request, which may have
+    /// ended by then.
+    pub(crate) fn announce(&mut self, key: u64) {
+        self.announced.insert(key, None);
     }
 
-    /// Returns what waits for a request that has ended.
-    pub(crate) fn known(&mut self, key: u64) -> Option<T> {
+    /// Takes an announcement back; returns what ended meanwhile, to be dropped without the lock.
+    pub(crate) fn forget(&mut self, key: u64) -> Option<Ended> {
+        self.announced.remove(&key).flatten()
+    }
+
+    /// Remembers what waits for a request; returns both if that has ended.
+    pub(crate) fn expect(&mut self, key: u64, target: T) -> Option<(Ended, T)> {
+        if let Some(ended) = self.forget(key) {
+            return Some((ended, target));
+        }
+        self.known.insert(key, (target, None));
+        None
+    }
+
+    /// Returns what has ended with what waits for it, if anything does; keeps what is announced.
+    pub(crate) fn deliver(&mut self, ended: Ended) -> Option<(Ended, Option<T>)> {
+        if let Some(place) = self.announced.get_mut(&ended.key) {
+            *place = Some(ended);
+            return None;
+        }
+        let target = self.known(ended.key);
+        Some((ended, target))
+    }
+
+    fn known(&mut self, key: u64) -> Option<T> {
         self.known.remove(&key).map(|(target, _)| target)
     }
 

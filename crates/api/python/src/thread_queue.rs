@@ -46,6 +46,18 @@ enum Target {
     Part(Arc<Batch>, usize),
 }
 
+impl Target {
+    /// Tells it of the end, in the thread whose loop is `here`.
+    fn end(self, py: Python<'_>, ended: Ended, here: Option<&Bound<'_, PyAny>>) {
+        match self {
+            Target::One(operation) => {
+                Operation::end(operation.bind(py), outcome(py, ended), here);
+            }
+            Target::Part(batch, index) => batch.take(py, index, outcome(py, ended), here),
+        }
+    }
+}
+
 /// Several reads, with one result.
 struct Batch {
     operation: Py<Operation>,
@@ -128,18 +140,43 @@ impl ThreadQueue {
             let ended = &mut |ended: Ended| over = Some(ended);
             requests.take(py, load, key, (file, action), ended);
             requests.submit(load, ended);
+            if over.is_none() {
+                requests.announce(key);
+            }
             key
         };
         if let Some(ended) = over {
             return Operation::over(py, outcome(py, ended));
         }
-        let running = known.map_or_else(|| running(py), Ok)?;
-        own.watch(&running)?;
-        let operation = Operation::pending(py, running)?;
-        operation.get().set_request(&own, key..key + 1);
+        let operation = own.pending(py, known, key..key + 1)?;
         let target = Target::One(operation.clone_ref(py));
-        own.requests.lock().expect(key, target);
+        let early = own.requests.lock().expect(key, target);
+        early.into_iter().for_each(|(ended, target)| target.end(py, ended, None));
         Ok(operation)
+    }
+
+    /// Makes what is awaited for requests that were announced.
+    fn pending(
+        self: &Arc<ThreadQueue>,
+        py: Python<'_>,
+        known: Option<Running<'_>>,
+        keys: Range<u64>,
+    ) -> PyResult<Py<Operation>> {
+        let make = || {
+            let running = known.map_or_else(|| running(py), Ok)?;
+            self.watch(&running)?;
+            Operation::pending(py, running)
+        };
+        let made = make();
+        if let Ok(operation) = &made {
+            operation.get().set_request(self, keys);
+        } else {
+            let mut requests = self.requests.lock();
+            let early: Vec<_> = keys.map(|key| requests.forget(key)).collect();
+            drop(requests);
+            drop(early);
+        }
+        made
     }
 
     /// Submits reads together, and returns what to wait for: the list of their results, or their
@@ -164,6 +201,10 @@ impl ThreadQueue {
                 requests.take(py, load, key, (file, read), ended);
             }
             requests.submit(load, ended);
+            if over.len() < count {
+                keys.clone().for_each(|key| requests.announce(key));
+                over.iter().for_each(|ended| drop(requests.forget(ended.key)));
+            }
             keys
         };
         let mut results = Results::of(count);
@@ -176,17 +217,16 @@ impl ThreadQueue {
         if results.left == 0 {
             return Operation::over(py, results.outcome(py));
         }
-        let running = running(py)?;
-        own.watch(&running)?;
-        let operation = Operation::pending(py, running)?;
-        operation.get().set_request(&own, keys.clone());
+        let operation = own.pending(py, None, keys.clone())?;
         let (of, results) = (operation.clone_ref(py), Mutex::new(results));
         let batch = Arc::new(Batch { operation: of, results });
         let mut requests = own.requests.lock();
+        let mut early = Vec::new();
         for (index, key) in keys.enumerate().filter(|(index, _)| in_flight[*index]) {
-            requests.expect(key, Target::Part(batch.clone(), index));
+            early.extend(requests.expect(key, Target::Part(batch.clone(), index)));
         }
         drop(requests);
+        early.into_iter().for_each(|(ended, target)| target.end(py, ended, None));
         Ok(operation)
     }
 
@@ -295,27 +335,21 @@ impl ThreadQueue {
             self.rung.store(false, SeqCst);
         }
         let mut over = Vec::new();
-        let targets: Vec<_> = {
+        let over: Vec<_> = {
             let mut requests = self.requests.lock();
             let more = requests.reap(py, &self.process.load, &mut |ended| over.push(ended));
             if more.map_err(|error| Failure::from(error).exception())? {
                 self.ring();
             }
-            over.iter().map(|ended| requests.known(ended.key)).collect()
+            over.into_iter().filter_map(|ended| requests.deliver(ended)).collect()
         };
         // That of what has ended may be another one, in another thread.
         let here = running(py).ok().map(|running| running.event_loop);
         let here = here.as_ref();
-        for (ended, target) in over.into_iter().zip(targets) {
-            match target {
-                // Cancelled before it could be told: nothing waits.
-                None => {}
-                Some(Target::One(operation)) => {
-                    Operation::end(operation.bind(py), outcome(py, ended), here);
-                }
-                Some(Target::Part(batch, index)) => {
-                    batch.take(py, index, outcome(py, ended), here);
-                }
+        for (ended, target) in over {
+            // Without one it was cancelled before it could be told: nothing waits.
+            if let Some(target) = target {
+                target.end(py, ended, here);
             }
         }
         if is_rung {
