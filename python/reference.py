@@ -30,6 +30,7 @@ SECTIONS = [
     ("Paths", "_path.pyi", ["Path"]),
     ("Memory and backends", "_buffer.py", ["AlignedBuffer"]),
     ("", "__init__.py", ["Backend", "backend"]),
+    ("Limits", "_limits.py", ["Limits", "limits", "InFlight", "in_flight"]),
     ("fsspec", "fsspec.py", ["FileSystem"]),
     ("caio", "caio.py", ["install", "AsyncioContext"]),
 ]
