@@ -28,8 +28,8 @@ extern void nowait_watches(void) HIDDEN;
 /* Negative: it is ours, with the errno to answer; positive: the errno for close, once closed. */
 extern int nowait_closing(int fd) HIDDEN;
 extern long nowait_close_range(unsigned first, unsigned last, unsigned flags) HIDDEN;
-extern void nowait_confines(const void *filter) HIDDEN;
-extern void nowait_confines_not(void) HIDDEN;
+extern unsigned nowait_confines(const void *filter) HIDDEN;
+extern void nowait_confines_not(unsigned forbidden) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
 #ifndef __GLIBC__
@@ -256,14 +256,19 @@ static long in_its_place(long nr, const long a[6])
 /* A filter that the program puts on itself: what it kills for must not be called any more. */
 static long confined(long nr, const long args[6])
 {
+	unsigned forbidden;
 	long ret;
 
-	nowait_confines((const void *)args[2]);
+	/* A child of vfork confines itself alone, and has its parent's memory. */
+	if (!is_owner())
+		return raw(nr, args);
+	forbidden = nowait_confines((const void *)args[2]);
 	ret = raw(nr, args);
+
 	/* A thread that could not be confined with the others is named by its number. */
 	if (ret < 0 || (ret > 0 && args[1] & SECCOMP_FILTER_FLAG_TSYNC &&
 			!(args[1] & SECCOMP_FILTER_FLAG_NEW_LISTENER)))
-		nowait_confines_not();
+		nowait_confines_not(forbidden);
 	return ret;
 }
 

@@ -45,7 +45,7 @@ fn main() {
     let context = Context::new(64).expect("io_setup");
     use_both_caches(&context, Path::new(path));
     if moment == "after" {
-        confine(way, &killing);
+        confine_meanwhile(&context, Path::new(path), || confine(way, &killing));
         use_both_caches(&context, Path::new(path));
         let other = Context::new(64).expect("another io_setup");
         use_both_caches(&other, Path::new(path));
@@ -71,6 +71,18 @@ fn use_both_caches(context: &Context, path: &Path) {
             assert_eq!(done.request.bytes(), bytes(index as u64), "read {index}");
         }
     }
+}
+
+/// Has writes in flight, which make the file grow, while the filter comes.
+fn confine_meanwhile(context: &Context, path: &Path, confine: impl FnOnce()) {
+    const WRITES: u64 = 60;
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).open(path).expect("the file");
+    let write = |index| Request::write(file.as_fd(), &[7; BLOCK], index * BLOCK as u64);
+    assert_eq!(context.submit((0..WRITES).map(write).collect()), WRITES as i32);
+    confine();
+    let written = context.reap_all(WRITES as usize);
+    assert!(written.iter().all(|done| done.res == BLOCK as i64), "writes in flight");
 }
 
 /// Puts the filter on all threads (`seccomp`), or on this one and those that it will start.

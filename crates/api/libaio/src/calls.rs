@@ -12,7 +12,8 @@ use nowait_process::{
 use nowait_sys::{
     Errno,
     aio::{IoEvent, Iocb},
-    confined, inside,
+    confined::{self, Extra},
+    inside,
     time::{self, Deadline},
 };
 use std::sync::Arc;
@@ -36,7 +37,9 @@ pub struct SigSet {
 /// io_setup(2). A context costs no slot of `aio-max-nr`, but no more is given than the kernel
 /// would give to one.
 pub fn setup(nr: i64, context_address: usize) -> Result<i64, Errno> {
-    confined::look(); // before memory is asked for, too
+    // Before memory is asked for, too.
+    confined::is_called(Extra::NativeAio);
+    confined::look();
     // SAFETY: a context pointer is plain data.
     let before: usize = unsafe { memory::read(context_address) }?;
     const EVENTS_MAX: i64 = 0x1000_0000 / size_of::<IoEvent>() as i64;

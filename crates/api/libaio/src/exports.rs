@@ -12,7 +12,9 @@ use nowait_process::{
     process,
 };
 use nowait_sys::{
-    Errno, confined, fd,
+    Errno,
+    confined::{self, Program},
+    fd,
     inside::{self, Arrival, Inside},
 };
 
@@ -103,19 +105,21 @@ pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut
     true
 }
 
-/// Says that the program is about to put the filter behind the `sock_fprog` at `address` on itself.
+/// Says that the program is about to put a filter on itself. Returns what that newly forbids.
+///
+/// # Safety
+/// `filter` is null, or what the kernel is about to read.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_confines(address: usize) {
-    guarded(|| {
-        confined::sees(address);
-        Ok(0)
-    });
+pub unsafe extern "C-unwind" fn nowait_confines(filter: *const Program) -> u32 {
+    // SAFETY: promised above.
+    let sees = || Ok(i64::from(unsafe { confined::sees(filter) }));
+    guarded(sees).try_into().unwrap_or(0)
 }
 
-/// Says that the kernel did not take it.
+/// Says that the kernel did not take the filter that `forbidden` this.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn nowait_confines_not() {
-    confined::was_refused();
+pub extern "C-unwind" fn nowait_confines_not(forbidden: u32) {
+    confined::was_refused(forbidden);
 }
 
 /// Says that this library watches the C library's close and its kin.

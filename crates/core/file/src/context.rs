@@ -274,9 +274,12 @@ impl Context {
 
     /// Returns how many bytes submit may still copy itself before the program looks for events.
     pub(crate) fn inline_left(&self) -> usize {
-        // A ring that is read directly is emptied without a call.
-        let is_idle = self.io.face().is_none() && self.io.ring().unread() == 0;
-        self.burst.left(self.waits.load(Relaxed), is_idle)
+        let looks = self.waits.load(Relaxed);
+        match self.io.face() {
+            // A ring that is read directly is emptied without a call.
+            None => self.burst.left(looks, self.io.ring().unread() == 0),
+            Some(_) => self.burst.left_at(looks, self.engine.clock().now_ns()),
+        }
     }
 
     /// Tells whether the own queue should be used: some caller will come for its completions.

@@ -32,7 +32,6 @@ use nowait_retry::{Request, RunList};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     Errno, Fd,
-    confined::{self, Extra},
     cred::Credentials,
     fdtable,
     file::{self, Stat, rwf},
@@ -525,7 +524,7 @@ impl Engine {
 
     /// Tells whether threads may ask what rights they have.
     pub(crate) fn knows_rights(&self) -> bool {
-        self.knows_rights.load(Relaxed) && !confined::forbids(Extra::Rights)
+        self.knows_rights.load(Relaxed)
     }
 
     pub(crate) fn hand_to_driver(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {

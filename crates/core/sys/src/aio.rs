@@ -1,6 +1,11 @@
 //! The kernel's native asynchronous I/O: its structs and its calls.
 
-use crate::{Errno, inside, sys, time::Deadline};
+use crate::{
+    Errno,
+    confined::{self, Extra},
+    inside, sys,
+    time::Deadline,
+};
 
 /// The user's control block, as in `<linux/aio_abi.h>` (little-endian layout).
 #[repr(C)]
@@ -114,6 +119,7 @@ impl AioContext {
     /// `EAGAIN`: `aio-max-nr` is used up. `ENOSYS`/`EPERM`: refused by kernel or seccomp.
     /// Source: io_setup(2).
     pub fn new(nr: u32) -> Result<AioContext, Errno> {
+        confined::check(Extra::NativeAio)?;
         let mut context = 0usize;
         // SAFETY: `context` is a live local that the call fills.
         unsafe { sys!(libc::SYS_io_setup, nr, core::ptr::from_mut(&mut context)) }?;

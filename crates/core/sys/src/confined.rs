@@ -7,7 +7,7 @@
 //! run here for the calls that the engine can do without; those that it kills for are not made.
 //! Where a filter came unseen, none of them is.
 
-use crate::{Errno, inspect, memory, sys};
+use crate::{Errno, inspect, sys};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
 /// What the engine can do without.
@@ -18,7 +18,7 @@ pub enum Extra {
     OwnTable = 1,
     /// A scheduling policy for its threads.
     Policy = 2,
-    /// To act with the rights of the submitter: setfsuid(2) and its kin.
+    /// To ask for a thread's rights, and to take on others, by setfsuid(2) and its kin.
     Rights = 4,
     /// io_uring.
     Rings = 8,
@@ -26,18 +26,20 @@ pub enum Extra {
     Memory = 16,
     /// pidfd_getfd(2).
     Fetch = 32,
-    /// Native AIO. A program that confines itself may well call it, and the filter allow it.
+    /// Native AIO.
     NativeAio = 64,
 }
 
-/// What is not called where a filter came unseen.
-const UNSEEN: u32 = Extra::NativeAio as u32 - 1;
+/// All of these.
+const ALL: u32 = 2 * Extra::NativeAio as u32 - 1;
 
 /// The filters on the process when the library was loaded; -1: there was no look.
 static AT_LOAD: AtomicI32 = AtomicI32::new(-1);
 /// How many were seen since.
 static SEEN: AtomicI32 = AtomicI32::new(0);
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
+/// What the program calls itself, so that a filter of its own allows it.
+static CALLED: AtomicU32 = AtomicU32::new(0);
 
 /// Notes how confined the process is when the library is loaded: what is there then is the
 /// container's or the service manager's.
@@ -50,8 +52,13 @@ pub fn note_at_load() {
 pub fn look() {
     let at_load = AT_LOAD.load(Relaxed);
     if at_load >= 0 && filters() - at_load > SEEN.load(Relaxed) {
-        FORBIDDEN.fetch_or(UNSEEN, Relaxed);
+        FORBIDDEN.fetch_or(ALL & !CALLED.load(Relaxed), Relaxed);
     }
+}
+
+/// Notes that the program makes such calls itself; before [`look`].
+pub fn is_called(extra: Extra) {
+    CALLED.fetch_or(extra as u32, Relaxed);
 }
 
 /// Tells whether a call would end the thread or the process, as far as is known.
@@ -64,17 +71,22 @@ pub(crate) fn check(extra: Extra) -> Result<(), Errno> {
     if forbids(extra) { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Takes a look at the filter behind the `sock_fprog` at `address`, which the program is about to
-/// put on itself.
-pub fn sees(address: usize) {
+/// Takes a look at the filter that the program is about to put on itself. Returns what is newly
+/// forbidden, for [`was_refused`].
+///
+/// # Safety
+/// `program` is null, or a `sock_fprog` that the kernel can read.
+pub unsafe fn sees(program: *const Program) -> u32 {
     SEEN.fetch_add(1, Relaxed);
-    let forbidden = read_filter(address).map_or(0, |filter| forbidden_by(&filter));
-    FORBIDDEN.fetch_or(forbidden, Relaxed);
+    // SAFETY: promised by the caller.
+    let forbidden = unsafe { read_filter(program) }.map_or(0, |filter| forbidden_by(&filter));
+    forbidden & !FORBIDDEN.fetch_or(forbidden, Relaxed)
 }
 
-/// Says that the kernel did not take that filter.
-pub fn was_refused() {
+/// Says that the kernel did not take the filter that would have `forbidden` this.
+pub fn was_refused(forbidden: u32) {
     SEEN.fetch_sub(1, Relaxed);
+    FORBIDDEN.fetch_and(!forbidden, Relaxed);
 }
 
 /// Returns how many filters the calling thread has; before Linux 5.9, 1 if it has any.
@@ -90,33 +102,41 @@ fn filters() -> i32 {
 }
 
 /// `struct sock_filter` of linux/filter.h.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Instruction {
+pub struct Instruction {
     code: u16,
     if_true: u8,
     if_false: u8,
     operand: u32,
 }
 
+/// `struct sock_fprog` of linux/filter.h.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Program {
+    count: u16,
+    filter: *const Instruction,
+}
+
 /// The kernel takes no longer ones (BPF_MAXINSNS).
 const INSTRUCTIONS_MAX: usize = 4096;
 
-/// Reads a filter; `None`: the kernel will refuse it.
-fn read_filter(program: usize) -> Option<Vec<Instruction>> {
-    const SIZE: usize = size_of::<Instruction>();
-    let mut head = [0u8; 16];
-    memory::read_checked(program, &mut head).ok()?;
-    let count = usize::from(u16::from_ne_bytes([head[0], head[1]]));
-    let start = usize::from_ne_bytes(head[8..].try_into().ok()?);
-    let mut bytes = vec![0u8; count.min(INSTRUCTIONS_MAX) * SIZE];
-    memory::read_checked(start, &mut bytes).ok()?;
-    let instruction = |bytes: &[u8]| Instruction {
-        code: u16::from_ne_bytes([bytes[0], bytes[1]]),
-        if_true: bytes[2],
-        if_false: bytes[3],
-        operand: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
-    };
-    Some(bytes.chunks_exact(SIZE).map(instruction).collect())
+/// Reads a filter; `None`: the kernel will refuse it. By plain loads: an earlier filter may end the
+/// process for a call that looks at memory first.
+///
+/// # Safety
+/// As for [`sees`].
+unsafe fn read_filter(program: *const Program) -> Option<Vec<Instruction>> {
+    // SAFETY: promised by the caller.
+    let Program { count, filter } = unsafe { program.as_ref() }?;
+    let count = usize::from(*count);
+    if filter.is_null() || !(1..=INSTRUCTIONS_MAX).contains(&count) {
+        return None;
+    }
+    // SAFETY: as above: so many instructions are there, which are plain data.
+    let read = |index| unsafe { filter.add(index).read_unaligned() };
+    Some((0..count).map(read).collect())
 }
 
 /// A system call with the arguments that tell it from others.
@@ -165,6 +185,7 @@ const CALLS: &[(Extra, &[Call])] = &[
             (libc::SYS_io_setup, [0; 3]),
             (libc::SYS_io_submit, [0; 3]),
             (libc::SYS_io_getevents, [0; 3]),
+            (libc::SYS_io_cancel, [0; 3]),
             (libc::SYS_io_destroy, [0; 3]),
         ],
     ),
@@ -202,10 +223,13 @@ fn data_of((number, args): &Call) -> Data {
 /// Tells whether a filter that returned this ends the thread. Also SIGSYS does: a thread of the
 /// engine has it blocked.
 fn kills(returned: Option<u32>) -> bool {
-    const KILL_PROCESS: u32 = 0x8000_0000;
-    const KILL_THREAD: u32 = 0;
-    const TRAP: u32 = 0x0003_0000;
-    returned.is_none_or(|value| matches!(value & 0xffff_0000, KILL_PROCESS | KILL_THREAD | TRAP))
+    const ERRNO: u32 = 0x0005_0000;
+    const USER_NOTIF: u32 = 0x7fc0_0000;
+    const TRACE: u32 = 0x7ff0_0000;
+    const LOG: u32 = 0x7ffc_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    let lets_live = |value| matches!(value & 0xffff_0000, ERRNO | USER_NOTIF | TRACE | LOG | ALLOW);
+    !returned.is_some_and(lets_live)
 }
 
 /// Runs a filter; `None`: it does what no filter may.
@@ -313,34 +337,35 @@ mod tests {
 
     #[test]
     fn what_is_no_filter_forbids_all() {
-        let all = CALLS.iter().fold(0, |bits, (extra, _)| bits | *extra as u32);
-        assert_eq!(forbidden_by(&[]), all, "it ends without an answer");
-        assert_eq!(forbidden_by(&[step(0xffff, 0, 0, 0)]), all);
-        assert_eq!(forbidden_by(&[step(0x20, 64, 0, 0)]), all, "past the data");
-        assert_eq!(all, UNSEEN | Extra::NativeAio as u32);
+        assert_eq!(forbidden_by(&[]), ALL, "it ends without an answer");
+        assert_eq!(forbidden_by(&[step(0xffff, 0, 0, 0)]), ALL);
+        assert_eq!(forbidden_by(&[step(0x20, 64, 0, 0)]), ALL, "past the data");
+        assert_eq!(forbidden_by(&[step(0x06, 0x0002_0000, 0, 0)]), ALL, "no action there is");
     }
 
     #[test]
-    fn a_filter_is_read_from_where_the_program_says() {
+    fn a_filter_is_read_and_what_the_kernel_refuses_is_none() {
         let filter = answers(libc::SYS_setgroups, 0);
-        #[repr(C)]
-        struct Program {
-            count: u16,
-            filter: *const Instruction,
-        }
-        // Laid out as the kernel's: two numbers of two bytes around a pair of one.
-        let words: Vec<[u8; 8]> = filter
-            .iter()
-            .map(|it| {
-                let mut bytes = [0; 8];
-                bytes[..2].copy_from_slice(&it.code.to_ne_bytes());
-                bytes[2..4].copy_from_slice(&[it.if_true, it.if_false]);
-                bytes[4..].copy_from_slice(&it.operand.to_ne_bytes());
-                bytes
-            })
-            .collect();
-        let program = Program { count: words.len() as u16, filter: words.as_ptr().cast() };
-        assert_eq!(read_filter(core::ptr::from_ref(&program) as usize), Some(filter));
-        assert_eq!(read_filter(8), None);
+        let program = |count, filter| Program { count, filter };
+        // SAFETY: the instructions are there, or the count or the pointer says that they are not.
+        let read = |program: &Program| unsafe { read_filter(program) };
+        assert_eq!(read(&program(4, filter.as_ptr())), Some(filter.clone()));
+        assert_eq!(read(&program(0, filter.as_ptr())), None);
+        assert_eq!(read(&program(4097, filter.as_ptr())), None);
+        assert_eq!(read(&program(4, core::ptr::null())), None);
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { read_filter(core::ptr::null()) }, None);
+    }
+
+    #[test]
+    fn what_the_kernel_did_not_take_forbids_nothing() {
+        let filter = answers(libc::SYS_pidfd_open, 0);
+        let program = Program { count: 4, filter: filter.as_ptr() };
+        // SAFETY: the instructions are there.
+        let forbidden = unsafe { sees(&raw const program) };
+        assert_eq!(forbidden, Extra::Fetch as u32);
+        assert!(forbids(Extra::Fetch));
+        was_refused(forbidden);
+        assert!(!forbids(Extra::Fetch));
     }
 }

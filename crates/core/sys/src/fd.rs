@@ -1,6 +1,6 @@
 //! Owned descriptors, kept out of the application's way.
 
-use crate::{Errno, sys};
+use crate::{Errno, fdtable, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// A descriptor closed on drop by the system call itself: an interposed `close` never sees it.
@@ -74,9 +74,11 @@ const FLOOR_MAX: u64 = 4096;
 /// afterwards, so that it does not tell.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
-/// Notes the number of a descriptor of ours in the program's table.
+/// Notes the number of a descriptor of ours, if it is one in the program's table.
 pub(crate) fn is_ours(fd: i32) {
-    LOWEST.fetch_min(fd, Relaxed);
+    if !fdtable::is_private() {
+        LOWEST.fetch_min(fd, Relaxed);
+    }
 }
 
 /// Tells whether a descriptor with this number may be one of ours.

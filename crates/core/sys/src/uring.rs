@@ -1,6 +1,13 @@
 //! One io_uring: set up, filled, entered, reaped.
 
-use crate::{Errno, fd, file::IoVec, inside, sys, time::Deadline};
+use crate::{
+    Errno,
+    confined::{self, Extra},
+    fd,
+    file::IoVec,
+    inside, sys,
+    time::Deadline,
+};
 use io_uring::IoUring;
 use std::os::fd::AsRawFd;
 
@@ -38,6 +45,7 @@ impl Ring {
     /// `ENOSYS`, `EPERM`: refused by kernel, sysctl or seccomp. `ENOMEM`: RLIMIT_MEMLOCK.
     /// Source: io_uring_setup(2).
     pub fn new(entries: u32, issuer: Issuer) -> Result<Ring, Errno> {
+        confined::check(Extra::Rings)?;
         let mut builder = IoUring::builder();
         builder.setup_clamp().setup_cqsize(entries * 4);
         if issuer == Issuer::Single {
@@ -60,19 +68,17 @@ impl Ring {
         let low = fd::Fd::from_raw(self.inner.as_raw_fd());
         let duplicate = fd::duplicate_high(low.raw());
         let _ = low.into_raw(); // still owned by `inner`
-        let Ok(high) = duplicate else {
-            fd::is_ours(self.inner.as_raw_fd());
-            return self;
-        };
         let params = self.inner.params().clone();
         // SAFETY: `high` is a descriptor of the very ring that `params` describes.
-        match unsafe { IoUring::from_fd(high.raw(), params) } {
-            Ok(inner) => {
-                let _ = high.into_raw(); // owned by the new `inner`
-                Ring { inner }
-            }
-            Err(_) => self,
+        let second = |high: &fd::Fd| unsafe { IoUring::from_fd(high.raw(), params) }.ok();
+        if let Ok(high) = duplicate
+            && let Some(inner) = second(&high)
+        {
+            let _ = high.into_raw(); // owned by the new `inner`
+            return Ring { inner };
         }
+        fd::is_ours(self.inner.as_raw_fd());
+        self
     }
 
     /// Returns the number of completions that the queue holds; the kernel keeps more of them until

@@ -11,6 +11,9 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// either.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
+/// How long a burst lasts at most where the program need not look for events.
+const BURST_NS: u64 = 5_000_000;
+
 /// What was copied inside submit, for one context. A hint: threads that submit at once may each
 /// miss what the other adds.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ pub(crate) struct Burst {
     copied: AtomicUsize,
     /// How often the program had looked for events when the burst began.
     looks: AtomicU64,
+    /// When it is over, where looks alone do not tell; in nanoseconds.
+    ends: AtomicU64,
 }
 
 impl Burst {
@@ -29,6 +34,16 @@ impl Burst {
             self.copied.store(0, Relaxed);
         }
         INLINE_BYTES_MAX.saturating_sub(self.copied.load(Relaxed))
+    }
+
+    /// The same where a program need not look: one that is told of each end, or does not care,
+    /// never does. There a burst lasts `BURST_NS`, at `now`.
+    pub(crate) fn left_at(&self, looks: u64, now: u64) -> usize {
+        let is_over = self.ends.load(Relaxed) <= now;
+        if is_over {
+            self.ends.store(now + BURST_NS, Relaxed);
+        }
+        self.left(looks, is_over)
     }
 
     /// Counts bytes that were copied.
@@ -52,5 +67,17 @@ mod tests {
         assert_eq!(burst.left(1, false), INLINE_BYTES_MAX, "it has looked");
         burst.copied(7);
         assert_eq!(burst.left(1, true), INLINE_BYTES_MAX, "all events are taken");
+    }
+
+    #[test]
+    fn a_program_that_never_looks_has_another_burst_after_a_while() {
+        let burst = Burst::default();
+        let now = 7;
+        assert_eq!(burst.left_at(0, now), INLINE_BYTES_MAX);
+        burst.copied(INLINE_BYTES_MAX);
+        assert_eq!(burst.left_at(0, now + BURST_NS - 1), 0);
+        assert_eq!(burst.left_at(0, now + BURST_NS), INLINE_BYTES_MAX);
+        burst.copied(INLINE_BYTES_MAX);
+        assert_eq!(burst.left_at(1, now + BURST_NS), INLINE_BYTES_MAX, "it has looked");
     }
 }
