@@ -11,8 +11,11 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_differential");
 
 /// Cases whose answers may differ, and why. (A read of an empty *blocking* pipe is not even in
 /// the table: the kernel's `io_submit` would block in it for good, ours waits armed.)
-const MAY_DIFFER: [(&str, &str); 1] =
-    [("setup of -2147483648:", "the kernel doubles it, which overflows to EAGAIN by accident")];
+const MAY_DIFFER: &[(&str, &str)] = &[
+    ("setup of -2147483648:", "the kernel doubles it, which overflows to EAGAIN by accident"),
+    #[cfg(target_arch = "aarch64")]
+    ("bytes of the largest ssize_t:", "memory ends at 48 bits or at 52, and ours does not ask"),
+];
 
 for_each_subject!(answers_are_those_of_the_kernel, check, [libaio, preload]);
 
@@ -20,7 +23,7 @@ fn check(subject: Subject) {
     let reference = reference();
     for submit in [Submit::Inline, Submit::Offload] {
         let subject = subject.submit(submit);
-        let differences = differences(reference, &table(subject), &MAY_DIFFER);
+        let differences = differences(reference, &table(subject), MAY_DIFFER);
         assert!(differences.is_empty(), "{subject}, case: system, ours\n{differences}");
     }
 }
@@ -40,6 +43,6 @@ fn table(subject: Subject) -> String {
 
 #[test]
 fn the_table_itself_is_deterministic() {
-    assert_eq!(differences(reference(), &table(Subject::SYSTEM), &MAY_DIFFER), "");
+    assert_eq!(differences(reference(), &table(Subject::SYSTEM), MAY_DIFFER), "");
     assert!(reference().lines().count() > 150, "{}", reference());
 }
