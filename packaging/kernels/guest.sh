@@ -40,7 +40,7 @@ while read -r name path; do
     while [ -e "$log" ]; do log=${log%.log}+.log; done
     # The allocator is no matter of the kernel, and takes minutes in an interpreter.
     NOWAIT_TEST_BACKENDS=$usable NOWAIT_SKIPS=${log%.log}.skips \
-        timeout --kill-after=10 1200 "$path" --test-threads=2 --skip allocator \
+        timeout --kill-after=10 2400 "$path" --test-threads=2 --skip allocator \
         >"$log" 2>&1 </dev/null
     code=$?
     printf '%s\n' "$code" >"${log%.log}.code"
