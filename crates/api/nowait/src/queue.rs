@@ -28,11 +28,12 @@ use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
 use nowait_file::{
     Ahead, Command, Context, Kind, Lookahead,
+    command::Flags,
     submit::{EventTarget, Started, Submission},
 };
 use nowait_sys::{
     Errno,
-    file::rwf,
+    file::{IoVec, rwf},
     time::{self, Deadline},
 };
 use std::{
@@ -472,6 +473,38 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     pub fn read(&mut self, file: &File, buffer: B, offset: u64, tag: T) -> PrepareResult<T, B> {
         let buffers = Buffers::One(buffer);
         self.prepare(Request::on(file, Kind::Read, buffers, offset, tag), writable)
+    }
+
+    /// Reads at `offset` into `buffer` what is there without waiting: in the page cache, or in
+    /// memory. `None`: not all of it is, or an earlier request has to be waited for; nothing was
+    /// started, prepare a [`Queue::read`]. A part of `buffer` may be overwritten.
+    ///
+    /// It is what submitting that read would do first, at a part of its price: no place in the
+    /// queue is taken. With requests prepared it is `None`.
+    pub fn read_at_once(
+        &mut self,
+        file: &File,
+        buffer: &mut B,
+        offset: u64,
+    ) -> Option<Result<usize, Error>> {
+        let is_counted = self.context.io().stats().enabled();
+        if is_counted || !self.prepared.is_empty() || self.nowait.is_the_parents() {
+            return None;
+        }
+        let segment = IoVec { base: buffer.as_mut_ptr(), len: buffer.len() };
+        let segments = Segments::One(segment);
+        let signed = match file.check(Kind::Read, segments.as_slice(), offset) {
+            Ok(signed) => signed,
+            Err(error) => return Some(Err(error)),
+        };
+        let whole = (file.fd(), Flags::Read(file.status_flags()));
+        // SAFETY: the buffer is borrowed exclusively, and nothing touches it after the attempt.
+        let mut command = unsafe { Command::new(Kind::Read, whole, segments, signed) };
+        let mut submission = Submission::new(&self.context);
+        let result = submission.read_at_once(file.opened_cached(), &mut command);
+        submission.finish();
+        let failed = |errno| file.refused(Kind::Read, errno, buffer.len() as u64, offset);
+        result.map(|result| result.map(|bytes| bytes as usize).map_err(failed))
     }
 
     /// Prepares a read at `offset` into several buffers, one after another.

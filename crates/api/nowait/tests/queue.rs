@@ -521,3 +521,55 @@ fn a_queue_counts_what_it_did_if_asked_to() {
     let report = nowait.report(queue.summary().as_slice());
     assert!(report.contains("\"requests\":1") && report.contains("\"submits\":1"), "{report}");
 }
+
+#[test]
+fn a_read_at_once_sees_what_was_submitted_before_it() {
+    everywhere(|nowait, mode| {
+        let folder = folder();
+        let file = numbered(nowait, mode, &folder);
+        let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(4).unwrap();
+        let mut at_once = 0;
+        for byte in 16..80 {
+            queue.write(&file, filled(BLOCK, byte), 0, byte).unwrap();
+            queue.submit();
+            for _ in 0..2 {
+                let mut buffer = filled(BLOCK, 0);
+                if let Some(read) = queue.read_at_once(&file, &mut buffer, 0) {
+                    assert_eq!(read.unwrap(), BLOCK);
+                    assert_eq!(buffer[..], [byte; BLOCK]);
+                    at_once += 1;
+                }
+                queue.reap(1, None, |done| assert_eq!(done.result.unwrap(), BLOCK)).unwrap();
+            }
+        }
+        match mode {
+            CacheMode::User => assert!(at_once >= 64, "what was written is cached"),
+            CacheMode::Direct => assert_eq!(at_once, 0, "it has to wait for the device"),
+            _ => {}
+        }
+    });
+}
+
+#[test]
+fn a_read_at_once_is_none_where_there_is_something_to_wait_for() {
+    let nowait = Nowait::new().unwrap();
+    let folder = folder();
+    let file = numbered(&nowait, CacheMode::User, &folder);
+    let mut queue: Queue<u8, AlignedBuffer> = nowait.queue(4).unwrap();
+    let mut buffer = filled(BLOCK, 0xff);
+    let mut read = |queue: &mut Queue<_, _>, offset| {
+        let read = queue.read_at_once(&file, &mut buffer, offset);
+        read.map(|count| buffer[..count.unwrap()].to_vec())
+    };
+    assert_eq!(read(&mut queue, 3 * BLOCK as u64), Some(vec![3; BLOCK]));
+    assert_eq!(read(&mut queue, 16 * BLOCK as u64), Some(vec![]));
+    queue.sync_data(&file, 0).unwrap();
+    assert_eq!(read(&mut queue, 0), None, "a request is prepared");
+    queue.submit();
+    queue.reap(1, None, |done| assert!(done.result.is_ok())).unwrap();
+    let mut large = AlignedBuffer::zeroed((256 << 10) + BLOCK);
+    assert!(queue.read_at_once(&file, &mut large, 0).is_none(), "it would hold the caller up");
+    let written = OpenOptions::new().write(true).open(&nowait, folder.path().join("file")).unwrap();
+    let refused = queue.read_at_once(&written, &mut filled(BLOCK, 0), 0).unwrap().unwrap_err();
+    assert_eq!(refused.errno(), Errno::BADF);
+}

@@ -133,6 +133,39 @@ impl<T> Requests<T> {
         self.queue.wait(usize::MAX, None)
     }
 
+    /// Makes a read that finds all it asks for without waiting, and none in line before it; gives
+    /// back what it is not.
+    pub(crate) fn read_at_once(
+        &mut self,
+        py: Python<'_>,
+        file: &File,
+        action: Action,
+    ) -> Result<Ended, Action> {
+        let Action::Read(destination, offset) = action else { return Err(action) };
+        let (memory, len) = match destination {
+            destination if !self.line.is_empty() => return Err(Action::Read(destination, offset)),
+            Destination::Given(memory) => (memory, None),
+            Destination::New(len) => match Memory::for_read(py, len, file.alignment()) {
+                Ok(memory) => (memory, Some(len)),
+                Err(_) => return Err(Action::Read(Destination::New(len), offset)),
+            },
+        };
+        let mut transfer = Transfer::new(memory, file.clone(), offset, false);
+        let result = match self.queue.read_at_once(file, &mut transfer, offset) {
+            Some(Ok(count)) => {
+                transfer.moved(count);
+                Ok(())
+            }
+            Some(Err(error)) => Err(error.into()),
+            None => {
+                let given = || Destination::Given(transfer.into_memory());
+                let destination = len.map_or_else(given, Destination::New);
+                return Err(Action::Read(destination, offset));
+            }
+        };
+        Ok(Ended { key: u64::MAX, transfer: Some(transfer), result })
+    }
+
     /// Prepares a request, or puts it in line; what is over goes to `ended`.
     pub(crate) fn take(
         &mut self,

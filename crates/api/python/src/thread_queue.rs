@@ -137,9 +137,14 @@ impl ThreadQueue {
         let key = {
             let (mut requests, load) = (own.requests.lock(), &own.process.load);
             let key = requests.new_keys(1).start;
-            let ended = &mut |ended: Ended| over = Some(ended);
-            requests.take(py, load, key, (file, action), ended);
-            requests.submit(load, ended);
+            match requests.read_at_once(py, file, action) {
+                Ok(ended) => over = Some(ended),
+                Err(action) => {
+                    let ended = &mut |ended: Ended| over = Some(ended);
+                    requests.take(py, load, key, (file, action), ended);
+                    requests.submit(load, ended);
+                }
+            }
             if over.is_none() {
                 requests.announce(key);
             }

@@ -43,6 +43,11 @@ impl Transfer {
         goes_on && 0 < count && count < asked
     }
 
+    /// Gives the memory back, of one that was not done.
+    pub(crate) fn into_memory(self) -> Memory {
+        self.memory
+    }
+
     /// Makes the result of one that is over.
     pub(crate) fn into_result(self, py: Python<'_>) -> Outcome {
         let is_whole = self.len() == 0;

@@ -15,10 +15,11 @@ mod rights;
 mod stream;
 
 use crate::{
-    Command, Context, Kind, Target, engine::section::Section, hold::BothTables, hold::HeldFd,
-    order::Links, route::Plug,
+    Command, Context, Kind, Opened, Target, engine::section::Section, hold::BothTables,
+    hold::HeldFd, order::Links, route::Plug,
 };
 use core::mem::take;
+use inline::{Attempt, LazyStat};
 use nowait_retry::stats::{Counter, Counters};
 use nowait_sys::{Errno, cred::Credentials};
 use std::sync::Arc;
@@ -125,6 +126,32 @@ impl<'a> Submission<'a> {
             // Bytes already transferred win over a later error, as in read(2).
             Err(_) if command.done > 0 => Ok(self.completed(Ok(command.transferred()))),
             decided => decided,
+        }
+    }
+
+    /// Makes the attempt at a read of a file, as [`Submission::start`] and [`Submission::start_on`]
+    /// do first, and nothing else. `None`: there is something to wait for, or to look at first; it
+    /// is to be started.
+    pub fn read_at_once(
+        &mut self,
+        opened: Option<Opened<'_>>,
+        command: &mut Command,
+    ) -> Option<Result<u32, Errno>> {
+        if command.len > self.inline_left as u64 {
+            return None;
+        }
+        if let Some(opened) = opened {
+            return self.read_cached_at_once(opened, command);
+        }
+        let mut status = LazyStat::new(command.fd);
+        let is_plain = !command.is_direct()
+            && self.context.engine().cached(command.fd).is_none()
+            && self.tries_inline(command).is_ok()
+            && self.is_stream_still(&mut status) == Ok(false)
+            && self.must_wait(command, &mut status) == Ok(false);
+        match is_plain.then(|| self.attempt_read(command, &mut status))? {
+            Ok(Attempt::Done(result)) => Started::result(Ok(self.completed(result))),
+            _ => None,
         }
     }
 
