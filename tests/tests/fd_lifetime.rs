@@ -4,7 +4,7 @@ use nowait_tests::for_each_subject;
 use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
-use nowait_tests::subject::{Subject, Submit};
+use nowait_tests::subject::{Backend, Library, Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fd-lifetime");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
@@ -115,4 +115,28 @@ fn umount(subject: Subject) {
 fn modes(subject: Subject) -> &'static [Submit] {
     let all = &[Submit::Auto, Submit::Inline, Submit::Offload];
     if subject.is_system() { &all[..1] } else { all }
+}
+
+/// The kernel's threads for a ring have the table, too; the first number of ours behind its end
+/// waits for all processors from then on. fork gives a child a small table.
+#[test]
+fn the_table_of_a_child_has_room_before_a_ring_is_tried() {
+    let Some(subject) = Subject::chosen(Library::Preload, Backend::Uring) else { return };
+    let Some(()) = skip::unless(skip::missing_program(&["strace"])) else { return };
+    let scratch = Scratch::new("room");
+    let log = scratch.file("calls");
+    let traced = subject.disturb(None).launch("strace").args(["-f", "-e", "fcntl,io_uring_setup"]);
+    traced.arg("-o").arg(&log).args([PROGRAM, "context-in-child"]).succeed();
+    let calls = std::fs::read_to_string(&log).expect("strace writes what was called");
+    let parent = calls.split(' ').next().expect("the first line begins with a number");
+    let of_child: Vec<&str> = calls.lines().filter(|it| !it.starts_with(parent)).collect();
+    let room = of_child.iter().position(|it| lowest_number(it).is_some_and(|it| it > 255));
+    let ring = of_child.iter().position(|it| it.contains("io_uring_setup("));
+    assert!(room.is_some() && ring.is_some() && room < ring, "{calls}");
+}
+
+/// The number at or above which a traced call wants a duplicate.
+fn lowest_number(call: &str) -> Option<u32> {
+    let (_, floor) = call.split_once("F_DUPFD_CLOEXEC, ")?;
+    floor.split(')').next()?.parse().ok()
 }

@@ -27,9 +27,25 @@ fn main() {
         ["overlap", file] => overlaps_take_effect_in_order(Path::new(file)),
         ["fsync", file, image] => fsync_covers_earlier_writes(Path::new(file), Path::new(image)),
         ["close-all", file] => closing_everything_leaves_aio_alone(Path::new(file)),
+        ["context-in-child"] => a_child_makes_a_context(),
         ["umount", folder, device] => umount_is_not_busy(folder, device),
         _ => panic!("unknown case {args:?}"),
     }
+}
+
+/// As a server does that forks its workers and uses AIO in them only.
+fn a_child_makes_a_context() {
+    // SAFETY: the child has one thread, calls what the parent could, and leaves by _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let made = std::panic::catch_unwind(|| Context::new(1).expect("io_setup")).is_ok();
+        // SAFETY: ends the child without running the parent's destructors.
+        unsafe { libc::_exit(i32::from(!made)) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, a live integer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child could not make a context");
 }
 
 fn open(path: &Path) -> File {

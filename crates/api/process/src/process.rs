@@ -24,6 +24,7 @@ use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::{
     Errno,
     aio::{RING_MAGIC, RingHeader},
+    fd,
     inside::Inside,
     lazy::Lazy,
 };
@@ -183,6 +184,8 @@ impl Process {
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads for it now.
     pub fn engine(&'static self) -> Result<Arc<Engine>, Errno> {
         let start = || {
+            // Before the rings that are tried: the kernel's threads for them have the table, too.
+            fd::make_room();
             let (engine, complaint) = start_engine(&self.options.config)?;
             if let Some(complaint) = complaint {
                 self.say(LogLevel::Warn, &complaint);
