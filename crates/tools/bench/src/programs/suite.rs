@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ use crate::args::Extent;
 use crate::cache;
 use crate::case::{Case, Subject};
 use crate::error::{Context, Result};
+use crate::gap;
 use crate::host::Host;
 use crate::interrupt;
 use crate::layout::TestFile;
@@ -69,6 +71,9 @@ pub(crate) fn measure(plan: &Plan, cases: &[Case<Job>]) -> Result<Measurement> {
     let mut suite = Suite::new(plan, &progress)?;
     let cases = suite.leave_possible(cases);
     let Extent { rounds, runtime, .. } = plan.extent;
+    if !cases.is_empty() {
+        suite.notes.push(gap_note(runtime));
+    }
     runner::expect(&progress, &cases, rounds, |_| runtime.as_secs_f64() + OVERHEAD_S);
     progress.start_runs();
     let mut results = Vec::new();
@@ -232,6 +237,17 @@ impl<'a> Suite<'a> {
             ..Measurement::new("programs", host, params, cases)
         }
     }
+}
+
+/// Says what the machine itself adds to a longest hold-up.
+fn gap_note(period: Duration) -> String {
+    let longest = units::time_us(gap::longest(period).as_secs_f64() * 1e6);
+    let seconds = units::digits(period.as_secs_f64());
+    format!(
+        "before the first run, threads that only looked at the clock, as many as processors, did \
+         not run for up to {longest} within {seconds} s: what the machine adds to a longest \
+         hold-up under a load that fills it"
+    )
 }
 
 /// Returns a path that another working folder does not change.

@@ -1,0 +1,42 @@
+//! How long a machine takes its processors away: the floor of every longest time measured on it.
+//!
+//! In a virtual machine a thread that has a processor for itself is still stopped now and then,
+//! when the host runs something else, and for longer the busier all processors are.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Keeps each processor busy for `period`, and returns the longest time for which one of the
+/// threads that do so did not run.
+pub(crate) fn longest(period: Duration) -> Duration {
+    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let end = Instant::now() + period;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(move || watch(end))).collect();
+        let gaps = threads.into_iter().map(|it| it.join().unwrap_or_default());
+        gaps.max().unwrap_or_default()
+    })
+}
+
+/// Looks at the clock until `end`, and returns the longest time between two looks.
+fn watch(end: Instant) -> Duration {
+    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    while last < end {
+        let now = Instant::now();
+        longest = longest.max(now - last);
+        last = now;
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_part_of_the_time_that_was_watched() {
+        let (begun, period) = (Instant::now(), Duration::from_millis(2));
+        let gap = longest(period);
+        assert!(gap > Duration::ZERO && gap <= begun.elapsed(), "{gap:?}");
+    }
+}
