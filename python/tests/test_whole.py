@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
+import platform
+import threading
 
+import anyio
 import nowait
 import pytest
-from conftest import Run, gather
+from conftest import Run, gather, python
 
 
 def test_what_is_written_whole_is_read_whole(folder: pathlib.Path, run: Run) -> None:
@@ -84,6 +87,7 @@ def test_readers_never_see_half_of_an_atomic_write(disk: pathlib.Path, run: Run)
             while not write.done():
                 read = await nowait.read_bytes(path)
                 assert read == read[:1] * 100_000
+                await anyio.sleep(0)  # what is read at once leaves the loop no turn
             await write
             assert await nowait.read_bytes(path) == new
 
@@ -129,3 +133,84 @@ def test_many_small_files_are_read_side_by_side(disk: pathlib.Path, run: Run) ->
         assert read == [b"%d" % number for number in range(300)]
 
     run(main())
+
+
+def test_a_small_cached_file_is_read_inside_the_call(folder: pathlib.Path, run: Run) -> None:
+    if tuple(map(int, platform.release().split(".")[:2])) < (6, 8):
+        pytest.skip("kernel: mounts have no numbers of their own before Linux 6.8")
+    files = [(folder / str(size), os.urandom(size)) for size in (1, 4096, 256 << 10)]
+    for path, data in files:
+        path.write_bytes(data)
+
+    async def main() -> None:
+        assert await nowait.read_bytes(files[0][0]) == files[0][1], "the mount is known now"
+        for path, data in files:
+            # Among many, because the kernel may be busy with one.
+            reads = [nowait.read_bytes(path) for _ in range(100)]
+            assert any(read.done() for read in reads)
+            assert await gather(*reads) == [data] * 100
+        # What has changed since is seen, and what is longer is read as well.
+        for size in (10, 300_000, 0, 5):
+            data = os.urandom(size)
+            files[0][0].write_bytes(data)
+            assert await nowait.read_bytes(files[0][0]) == data
+
+    run(main())
+
+
+def test_to_read_small_files_leaves_no_descriptor(disk: pathlib.Path, run: Run) -> None:
+    path = disk / "file"
+    path.write_bytes(b"content")
+
+    async def main() -> None:
+        await nowait.read_bytes(path)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(1000):
+            assert await nowait.read_bytes(path) == b"content"
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    run(main())
+
+
+def test_the_call_does_not_wait_for_a_pipe(folder: pathlib.Path, run: Run) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "file").write_bytes(b"known")
+
+    async def main() -> None:
+        await nowait.read_bytes(folder / "file")
+        read = nowait.read_bytes(folder / "pipe")
+        assert not read.done()
+        writer = threading.Thread(target=(folder / "pipe").write_bytes, args=(b"content",))
+        writer.start()
+        assert await read == b"content"
+        writer.join()
+
+    run(main())
+
+
+@pytest.mark.parametrize("denied", ["openat2=ENOSYS", "openat2=EPERM", "rwf=EPERM"])
+def test_small_files_are_read_where_a_filter_refuses_the_calls(
+    disk: pathlib.Path, denied: str
+) -> None:
+    container = os.environ.get("NOWAIT_SECCOMP_RUN")
+    assert container, "NOWAIT_SECCOMP_RUN names the program that installs the filter"
+    (disk / "file").write_bytes(b"content")
+    script = (
+        "import os, sys; os.execv(sys.argv[1], [sys.argv[1], '--deny', sys.argv[2], '--', "
+        "sys.executable, '-c', sys.argv[3], sys.argv[4]])"
+    )
+    ended = python(script, container, denied, SMALL, str(disk / "file"))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "False False False ", "")
+
+
+SMALL = """
+import asyncio, nowait, sys
+
+async def main():
+    for _ in range(3):
+        read = nowait.read_bytes(sys.argv[1])
+        print(read.done(), end=" ")
+        assert await read == b"content"
+
+asyncio.run(main())
+"""

@@ -27,6 +27,7 @@ const AIO: &[libc::c_long] = &[
     libc::SYS_io_destroy,
     libc::SYS_io_cancel,
 ];
+const OPENAT2: &[libc::c_long] = &[libc::SYS_openat2];
 const RWF: &[libc::c_long] = &[libc::SYS_preadv2, libc::SYS_pwritev2];
 const REGISTER: &[libc::c_long] = &[libc::SYS_io_uring_register];
 /// Asks which operations io_uring knows.
@@ -47,14 +48,16 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Reads `GROUP=ERRNO`; groups are `io_uring`, `aio` and `rwf` (preadv2 and pwritev2).
+    /// Reads `GROUP=ERRNO`; groups are `io_uring`, `aio`, `openat2` and `rwf`
+    /// (preadv2 and pwritev2).
     pub fn parse(text: &str) -> Result<Self, String> {
         let (group, errno) = text.split_once('=').ok_or("GROUP=ERRNO expected")?;
         let calls = match group {
             "io_uring" => IO_URING,
             "aio" => AIO,
+            "openat2" => OPENAT2,
             "rwf" => RWF,
-            other => return Err(format!("unknown group {other}: io_uring, aio or rwf")),
+            other => return Err(format!("unknown group {other}: io_uring, aio, openat2 or rwf")),
         };
         let errno = match errno {
             "EPERM" => libc::EPERM,

@@ -19,6 +19,7 @@
 //!  lines.rs           what a stream has read ahead, line by line
 //!  ready.rs           what is awaited for a line
 //!  whole.rs           whole files by path, on helper threads
+//!  small.rs           or, if one is small and cached, inside the call
 //!  process.rs         one engine for the process, and its end
 //! ```
 //!
@@ -43,6 +44,7 @@ mod operation;
 mod process;
 mod ready;
 mod requests;
+mod small;
 mod thread_queue;
 mod transfer;
 mod whole;

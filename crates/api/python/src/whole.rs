@@ -1,4 +1,5 @@
-//! Whole files, by path: one call on a helper thread each, instead of one for each step.
+//! Whole files, by path: one call on a helper thread each, instead of one for each step; and none
+//! for a small file that is cached.
 //!
 //! They are plain files of the kernel: what nowait has cached of a file in the mode `user`, and
 //! not written yet, is not in them.
@@ -7,6 +8,7 @@ use crate::{
     error::{Failure, INVAL},
     memory::{Memory, number},
     operation::{Operation, Outcome},
+    small,
     thread_queue::ThreadQueue,
 };
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,8 +25,11 @@ use std::{
 /// Reads all of a file.
 #[pyfunction]
 pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation>> {
+    if let Some(bytes) = small::read_at_once(py, &path) {
+        return Operation::over(py, Ok(bytes));
+    }
     ThreadQueue::call(py, move || {
-        let read = fs::read(&path);
+        let read = small::read_and_learn(&path);
         move |py: Python<'_>| -> Outcome {
             let bytes = read.map_err(|error| Failure::of_io(&error, path))?;
             Ok(PyBytes::new(py, &bytes).into_any().unbind())

@@ -252,33 +252,60 @@ const NS: i64 = 1_000_000_000;
 /// Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
 #[inline]
 pub fn stat(fd: i32) -> Result<Stat, Errno> {
-    const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+    match extended(fd, libc::AT_EMPTY_PATH) {
+        Ok(st) => Ok(Stat::from(&st)),
+        // Kernels before 4.11, and sandboxes that know no newer call.
+        Err(Errno::NOSYS | Errno::PERM) => version(fd).map(|version| version.stat),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Describes the file behind `fd` by what the kernel knows: another machine, or a process that
+/// serves the file system, is not asked.
+///
+/// # Errors
+/// Those of statx(2).
+pub fn stat_cached(fd: i32) -> Result<Stat, Errno> {
+    extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| Stat::from(&st))
+}
+
+/// Returns how many names the file has, by what the kernel knows.
+///
+/// # Errors
+/// Those of statx(2).
+pub fn links(fd: i32) -> Result<u32, Errno> {
+    extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| st.stx_nlink)
+}
+
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
+fn extended(fd: i32, flags: i32) -> Result<libc::statx, Errno> {
     let mut st = core::mem::MaybeUninit::<libc::statx>::uninit();
-    let (empty, flags) = (c"", libc::AT_EMPTY_PATH);
+    let empty = c"";
     let mask = libc::STATX_TYPE
         | libc::STATX_MODE
+        | libc::STATX_NLINK
         | libc::STATX_INO
         | libc::STATX_SIZE
         | libc::STATX_BLOCKS
         | STATX_MNT_ID_UNIQUE;
     // SAFETY: the path is a live empty string, `st` a live local of the type the call fills.
-    let result = unsafe { sys!(libc::SYS_statx, fd, empty.as_ptr(), flags, mask, st.as_mut_ptr()) };
-    match result {
-        Ok(_) => {}
-        // Kernels before 4.11, and sandboxes that know no newer call.
-        Err(Errno::NOSYS | Errno::PERM) => return version(fd).map(|version| version.stat),
-        Err(errno) => return Err(errno),
-    }
+    unsafe { sys!(libc::SYS_statx, fd, empty.as_ptr(), flags, mask, st.as_mut_ptr()) }?;
     // SAFETY: the call succeeded, so the kernel filled all of it.
-    let st = unsafe { st.assume_init() };
-    Ok(Stat {
-        dev: libc::makedev(st.stx_dev_major, st.stx_dev_minor),
-        ino: st.stx_ino,
-        mode: st.stx_mode.into(),
-        size: st.stx_size as i64,
-        blocks: st.stx_blocks as i64,
-        mount: (st.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(st.stx_mnt_id),
-    })
+    Ok(unsafe { st.assume_init() })
+}
+
+impl From<&libc::statx> for Stat {
+    fn from(st: &libc::statx) -> Stat {
+        Stat {
+            dev: libc::makedev(st.stx_dev_major, st.stx_dev_minor),
+            ino: st.stx_ino,
+            mode: st.stx_mode.into(),
+            size: st.stx_size as i64,
+            blocks: st.stx_blocks as i64,
+            mount: (st.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(st.stx_mnt_id),
+        }
+    }
 }
 
 /// Describes the file behind `fd` with its times. What that costs: see [`stat`]. Source: fstat(2).

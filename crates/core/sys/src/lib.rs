@@ -15,6 +15,7 @@
 //! primitives  atomics, a mutex and a futex that models replace by loom's
 //! inspect  what this system allows        lazy     what is made at first use, unless that fails
 //! epoll, signalfd: waiting on many descriptors, for signals too
+//! named    a file found by its name without waiting
 //! sparse   holes and data of a file         lock     locks on bytes of an open file
 //! fuse     mounting what this process answers for
 //! ublk     block devices that this process answers for
@@ -46,6 +47,7 @@ pub mod lock;
 pub mod memory;
 pub mod mistake;
 pub mod mutex;
+pub mod named;
 pub mod own_thread;
 pub mod pipe;
 pub mod poll;

@@ -1,0 +1,117 @@
+//! A file found by its name without waiting, as a read of all of it inside a call needs it.
+
+use crate::{
+    Errno, Fd,
+    file::{self, Stat},
+    sys,
+};
+use core::ffi::CStr;
+
+/// A regular file whose name and inode were in the kernel's caches. Nothing is opened by that: a
+/// device, or a FIFO, would notice.
+#[derive(Debug)]
+pub struct Named {
+    fd: Fd,
+    /// What the kernel knows of it without asking elsewhere.
+    pub stat: Stat,
+}
+
+impl Named {
+    /// Looks for the file at `path`.
+    ///
+    /// # Errors
+    /// `EAGAIN`: to find it would wait. `EINVAL`: it is no regular file, or the kernel is older
+    /// than 5.12. `ENOSYS`, `EPERM`: so is the kernel, or a seccomp filter does not know the call.
+    /// Those of open(2).
+    /// Source: openat2(2), `RESOLVE_CACHED`.
+    pub fn find(path: &CStr) -> Result<Named, Errno> {
+        let flags = libc::O_PATH | libc::O_CLOEXEC;
+        // `struct open_how`: flags, mode, resolve.
+        let how = [flags as u64, 0, libc::RESOLVE_CACHED];
+        let (path, size) = (path.as_ptr(), size_of_val(&how));
+        // SAFETY: the path ends with a zero byte, and both live to the end of the call.
+        let fd = unsafe { sys!(libc::SYS_openat2, libc::AT_FDCWD, path, how.as_ptr(), size) }?;
+        let fd = Fd::from_raw(fd as i32);
+        let stat = file::stat_cached(fd.raw())?;
+        if !stat.is_regular() {
+            return Err(Errno::INVAL);
+        }
+        Ok(Named { fd, stat })
+    }
+
+    /// Opens it for reading: this file, whatever has its name by now. On a local file system, that
+    /// is without a wait; a lease (fcntl(2), `F_SETLEASE`) is not waited for.
+    ///
+    /// # Errors
+    /// Those of [`file::reopen`]; `EAGAIN`: there is a lease.
+    pub fn open(&self) -> Result<Fd, Errno> {
+        file::reopen(self.fd.raw(), libc::O_RDONLY | libc::O_NONBLOCK)
+    }
+
+    /// Tells whether it has no name any more. Then to close what may be its last descriptor gives
+    /// back its blocks, which may wait.
+    pub fn is_unlinked(&self) -> bool {
+        file::links(self.fd.raw()) == Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{ffi::CString, fs, os::unix::ffi::OsStrExt, path::Path, path::PathBuf};
+
+    fn find(path: &Path) -> Result<Named, Errno> {
+        Named::find(&CString::new(path.as_os_str().as_bytes()).unwrap())
+    }
+
+    /// Tells whether the call is there: it may be too new for the kernel, or refused by a filter.
+    fn is_there() -> bool {
+        let answer = Named::find(c"/");
+        let is_missing = matches!(answer, Err(Errno::NOSYS | Errno::PERM));
+        if is_missing {
+            println!("skipped: openat2: {answer:?}");
+        }
+        !is_missing
+    }
+
+    /// A new folder, which the test removes.
+    fn new_folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("nowait-{name}-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no openat2")]
+    fn what_is_found_is_opened_though_its_name_is_another_files() {
+        if !is_there() {
+            return;
+        }
+        let folder = new_folder("found");
+        let path = folder.join("file");
+        fs::write(&path, b"first").unwrap();
+        let named = find(&path).unwrap();
+        assert_eq!(named.stat.size, 5);
+        assert!(!named.is_unlinked());
+        fs::write(folder.join("other"), b"second file").unwrap();
+        fs::rename(folder.join("other"), &path).unwrap();
+        assert!(named.is_unlinked());
+        let opened = named.open().unwrap();
+        assert_eq!(file::stat(opened.raw()).unwrap().ino, named.stat.ino);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "no openat2")]
+    fn what_is_no_regular_file_is_not_found() {
+        if !is_there() {
+            return;
+        }
+        assert_eq!(Named::find(c"/").unwrap_err(), Errno::INVAL);
+        assert_eq!(Named::find(c"/dev/null").unwrap_err(), Errno::INVAL);
+        let folder = new_folder("none");
+        let missing = find(&folder.join("missing")).unwrap_err();
+        assert!(matches!(missing, Errno::NOENT | Errno::AGAIN), "{missing:?}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
