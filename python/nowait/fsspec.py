@@ -16,7 +16,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]
+from fsspec.asyn import (  # type: ignore[import-untyped]
+    AsyncFileSystem,
+    _run_coros_in_chunks,
+)
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
 from ._loop import on_thread
@@ -72,7 +75,7 @@ class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **_: Any,
     ) -> list[bytes | BaseException]:
-        """Read ranges of many files: those of one file in one submission."""
+        """Read ranges of many files side by side: those of one file in one submission."""
         if max_gap is not None:
             raise NotImplementedError("max_gap")
         if not isinstance(paths, list):
@@ -85,7 +88,8 @@ class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
         for index, path in enumerate(paths):
             indices.setdefault(self._strip_protocol(path), []).append(index)
         results: list[bytes | BaseException] = [b""] * len(paths)
-        for path, wanted in indices.items():
+
+        async def read(path: str, wanted: list[int]) -> None:
             parts: Iterable[bytes | BaseException]
             try:
                 parts = await read_ranges(path, [(firsts[at], lasts[at]) for at in wanted])
@@ -95,6 +99,10 @@ class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
                 parts = [error] * len(wanted)
             for at, part in zip(wanted, parts):
                 results[at] = part
+
+        # Side by side, as many as may be open.
+        reads = [read(path, wanted) for path, wanted in indices.items()]
+        await _run_coros_in_chunks(reads, batch_size)
         return results
 
     async def _pipe_file(

@@ -76,6 +76,31 @@ def test_ranges_are_slices(disk: pathlib.Path) -> None:
     asyncio.run(main())
 
 
+def test_ranges_of_several_files_are_read_side_by_side(
+    disk: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (disk / name).write_bytes(name.encode())
+    read = nowait.fsspec.read_ranges
+
+    async def main() -> None:
+        other_has_begun = asyncio.Event()
+
+        async def read_after(path: str, ranges: list[tuple[int | None, int | None]]) -> list[bytes]:
+            if path.endswith("one"):
+                await other_has_begun.wait()
+            other_has_begun.set()
+            return await read(path, ranges)
+
+        monkeypatch.setattr(nowait.fsspec, "read_ranges", read_after)
+        fs = fsspec.filesystem("nowait", asynchronous=True)
+        paths = [str(disk / name) for name in ("one", "two", "one")]
+        reads = fs._cat_ranges(paths, [0, 0, 1], [2, 3, 3])
+        assert await asyncio.wait_for(reads, 20) == [b"on", b"two", b"ne"]
+
+    asyncio.run(main())
+
+
 def test_what_is_awaited_is_what_is_called(disk: pathlib.Path) -> None:
     async def main() -> None:
         fs: Any = FileSystem(asynchronous=True)
