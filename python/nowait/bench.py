@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import os
+import pathlib
 import platform
 import random
 import statistics
@@ -152,7 +153,7 @@ ENGINES: dict[str, Callable[[str, AsyncExitStack], Awaitable[Engine]]] = {
     "ayafileio": ayafileio_engine,
 }
 
-CASES = ("cached-one", "cached-64", "uncached-64", "lines")
+CASES = ("cached-one", "cached-64", "uncached-64", "lines", "files")
 
 
 # Ways to read a file of text line by line; each returns how many lines it has read.
@@ -222,6 +223,63 @@ async def measure_lines(name: str, path: str) -> tuple[float, float]:
     count = await LINES[name](path)
     took = time.perf_counter() - begin
     return count / took, watch.stop()
+
+
+# Ways to read a small file whole.
+
+
+async def read_by_nowait(path: str) -> Any:
+    return await nowait.read_bytes(path)
+
+
+async def read_by_open(path: str) -> Any:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+async def read_by_thread(path: str) -> Any:
+    return await asyncio.to_thread(pathlib.Path(path).read_bytes)
+
+
+async def read_by_aiofiles(path: str) -> Any:
+    import aiofiles
+
+    async with aiofiles.open(path, "rb") as file:
+        return await file.read()
+
+
+async def read_by_anyio(path: str) -> Any:
+    import anyio
+
+    return await anyio.Path(path).read_bytes()
+
+
+FILES: dict[str, Callable[[str], Awaitable[Any]]] = {
+    "nowait-host": read_by_nowait,
+    "open": read_by_open,
+    "to_thread": read_by_thread,
+    "aiofiles": read_by_aiofiles,
+    "anyio": read_by_anyio,
+}
+
+
+async def measure_files(name: str, path: str, count: int) -> tuple[float, float]:
+    """Return files a second, one after another, and the longest hold-up of the loop."""
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path), prefix="nowait-bench-") as folder:
+        paths = [os.path.join(folder, str(number)) for number in range(count)]
+        for each in paths:
+            pathlib.Path(each).write_bytes(random.randbytes(BLOCK))
+        for each in paths:
+            await FILES[name](each)
+        watch = Watch()
+        await asyncio.sleep(0)
+        begin = time.perf_counter()
+        for at, each in enumerate(paths):
+            await FILES[name](each)
+            if at % 64 == 63:
+                await asyncio.sleep(0)  # the others' turn
+        took = time.perf_counter() - begin
+        return count / took, watch.stop()
 
 
 class Watch:
@@ -305,13 +363,13 @@ def available() -> list[str]:
         ours = package in ("nowait", "open", "os.pread", "to_thread")
         return ours or importlib.util.find_spec(package) is not None
 
-    return [name for name in ENGINES | LINES if is_there(name)]
+    return [name for name in ENGINES | LINES | FILES if is_there(name)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m nowait.bench", description=__doc__)
     parser.add_argument("--case", choices=CASES, action="append", help="one of them only")
-    parser.add_argument("--engine", choices=list(ENGINES | LINES), action="append")
+    parser.add_argument("--engine", choices=list(ENGINES | LINES | FILES), action="append")
     parser.add_argument("--folder", default="/var/tmp", help="where the file is made")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller rounds")
     parser.add_argument("--json", help="a file for the figures")
@@ -326,7 +384,10 @@ def main() -> int:
         )
         if case == "lines":
             size = (10 if options.quick else 100) * 10**6
-        of = [name for name in engines if name in (LINES if case == "lines" else ENGINES)]
+        if case == "files":
+            size, count = 1 << 20, 1000
+        able = {"lines": LINES, "files": FILES}.get(case, ENGINES)
+        of = [name for name in engines if name in able]
         rows += compare(case, of, options.folder, size, count, rounds)
     if options.json:
         result = {
@@ -355,17 +416,18 @@ def compare(
         for seed in range(rounds):
             for name in engines:
                 try:
-                    measured = (
-                        measure_lines(name, made.name)
-                        if case == "lines"
-                        else measure(case, name, made.name, size, count, seed)
-                    )
+                    if case == "lines":
+                        measured = measure_lines(name, made.name)
+                    elif case == "files":
+                        measured = measure_files(name, made.name, count)
+                    else:
+                        measured = measure(case, name, made.name, size, count, seed)
                     got = asyncio.run(measured)
                     figures[name].append(got)
                 except Exception as error:
                     print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-    what = "lines" if case == "lines" else "reads"
-    much = f"{size >> 20} MiB of text" if case == "lines" else f"{count} reads"
+    what = case if case in ("lines", "files") else "reads"
+    much = f"{size >> 20} MiB of text" if case == "lines" else f"{count} {what}"
     print(f"\n{case}: {much}, median of {rounds} rounds by turns")
     print(f"{'engine':14} {what + '/s':>12} {'µs each':>9} {'loop held up, ms':>17}")
     rows = []
@@ -376,7 +438,7 @@ def compare(
         rate, delay = statistics.median(rates), statistics.median(delays)
         print(f"{name:14} {rate:12,.0f} {1e6 / rate:9.2f} {delay:17.2f}")
         for metric, unit, values in (
-            ("iops" if case != "lines" else "lines_per_s", "1/s", rates),
+            ("iops" if what == "reads" else f"{what}_per_s", "1/s", rates),
             ("loop_held_up_ms_max", "ms", delays),
         ):
             rows.append(
