@@ -9,7 +9,13 @@ use nowait_file::{
     submit::{EventTarget, Submission},
 };
 use nowait_retry::Sink;
-use nowait_sys::{Errno, aio::IoEvent, eventfd::EventFd, file, timer::Timer};
+use nowait_sys::{
+    Errno,
+    aio::IoEvent,
+    eventfd::EventFd,
+    file::{self, O_DIRECT, O_NONBLOCK},
+    timer::Timer,
+};
 use std::{
     fs::{File, OpenOptions},
     io::{Read, Write},
@@ -22,10 +28,8 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-const O_DIRECT: i32 = nowait_sys::file::O_DIRECT;
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
-const O_NONBLOCK: i32 = 0o4000;
 
 /// A reading and a writing end of each kind.
 fn pairs(folder: &std::path::Path) -> Vec<(&'static str, OwnedFd, OwnedFd)> {
