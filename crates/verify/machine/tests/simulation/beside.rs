@@ -4,6 +4,7 @@ use crate::{files::Setup, model::PAGE, spawn, swarm};
 use nowait::{Advice, AlignedBuffer, CacheMode, File, OpenOptions};
 use nowait_machine::{process, step};
 use nowait_sim::Prng;
+use nowait_sys::inspect::{self, O_CREAT, O_RDWR};
 use std::{sync::Arc, thread::JoinHandle};
 
 /// What a step of the thread with the file of any size is.
@@ -107,8 +108,6 @@ impl AnySize<'_> {
 }
 
 const TOUCHED: &str = "/touched";
-const O_RDWR: i32 = 2;
-const O_CREAT: i32 = 0o100;
 
 /// Appends to a file that another program touches and others open: what was appended stays.
 fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
@@ -149,7 +148,7 @@ fn open_again(setup: &Setup) {
 
 /// Is another program: it writes to the first page, to which no other does, what is there.
 fn touch(prng: &mut Prng) {
-    let file = nowait_sys::inspect::open(c"/touched", O_RDWR, 0).unwrap();
+    let file = inspect::open(c"/touched", O_RDWR, 0).unwrap();
     let zeroes = AlignedBuffer::zeroed(PAGE as usize);
     let part = nowait_sys::file::IoVec { base: zeroes.as_ptr().cast_mut(), len: zeroes.len() };
     for _ in 0..20 {
@@ -170,7 +169,7 @@ pub(crate) fn spawn_some(setup: &Arc<Setup>, prng: &mut Prng) -> Vec<JoinHandle<
     match setup.beside {
         0 => vec![thread("any size", |setup, prng| _ = AnySize::act(setup, prng))],
         1 => {
-            let file = nowait_sys::inspect::open(c"/touched", O_RDWR | O_CREAT, 0o600).unwrap();
+            let file = inspect::open(c"/touched", O_RDWR | O_CREAT, 0o600).unwrap();
             nowait_sys::file::set_len(file.raw(), PAGE).unwrap();
             vec![
                 thread("append", |setup, prng| _ = append(setup, prng)),

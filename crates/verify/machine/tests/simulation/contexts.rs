@@ -14,7 +14,12 @@ use nowait_file::{
 use nowait_machine::step;
 use nowait_sim::Prng;
 use nowait_sys::{
-    Errno, Fd, aio::IoEvent, aligned::AlignedBuffer, eventfd::EventFd, file::IoVec, inspect,
+    Errno, Fd,
+    aio::IoEvent,
+    aligned::AlignedBuffer,
+    eventfd::EventFd,
+    file::IoVec,
+    inspect::{self, O_CREAT, O_DIRECT, O_RDWR},
     time::Deadline,
 };
 use std::{
@@ -27,9 +32,6 @@ use std::{
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
-const O_RDWR: i32 = 2;
-const O_CREAT: i32 = 0o100;
-const O_DIRECT: i32 = 0o40000;
 const POLLIN: u16 = 1;
 /// More looks for events are a request that does not end.
 const ROUNDS_MAX: u64 = 3_000;

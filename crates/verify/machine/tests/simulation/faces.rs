@@ -9,7 +9,11 @@ use crate::{accepted::Accepted, libaio, model::PAGE, posix, signals, swarm};
 use nowait_libaio::exports;
 use nowait_machine::{note, process, step};
 use nowait_sim::{Faults, Prng};
-use nowait_sys::{Fd, inspect};
+use nowait_sys::{
+    Fd,
+    file::O_DSYNC,
+    inspect::{self, O_CREAT, O_DIRECT, O_RDWR},
+};
 use std::{
     ffi::CStr,
     sync::{
@@ -29,10 +33,6 @@ unsafe extern "C" {
 /// Pages of each thread.
 pub(crate) const OWN_PAGES: u64 = 6;
 const PATH: &CStr = c"/file";
-const O_RDWR: i32 = 2;
-const O_CREAT: i32 = 0o100;
-const O_DSYNC: i32 = 0o10000;
-const O_DIRECT: i32 = 0o40000;
 
 /// What the threads of a run share.
 pub(crate) struct Setup {
