@@ -225,7 +225,7 @@ int statx(int fd, const char *restrict path, int flags, unsigned mask,
 }
 
 /* Programs built with a C library before 2.33. */
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 int __fxstat64(int version, int fd, struct stat64 *stat)
 {
 	return version == 1 || version == 0 ? fstat64(fd, stat) : (int)checked(-EINVAL);
