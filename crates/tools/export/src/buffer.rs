@@ -34,6 +34,17 @@ impl Chunk {
         &mut self.memory[self.skip..self.skip + self.wanted]
     }
 
+    /// Returns all that a device transfers: the bytes asked for, and the blocks around them.
+    pub(crate) fn whole(&self) -> &[u8] {
+        &self.memory[..self.io_len]
+    }
+
+    /// As [`Chunk::whole`], to be filled.
+    pub(crate) fn whole_mut(&mut self) -> &mut [u8] {
+        let len = self.io_len;
+        &mut self.memory[..len]
+    }
+
     /// Returns how much it counts as in its pool.
     pub fn memory_bytes(&self) -> usize {
         self.memory.len()

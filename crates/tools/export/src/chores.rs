@@ -1,14 +1,14 @@
 //! Requests that only a blocking call can do: on threads of their own.
 
 use crate::{
-    Chunk, Image, RequestEnd, Tag,
+    Chunk, Image, RequestEnd, Source, Tag,
     turns::{Asker, Turns},
 };
 use core::{
     ops::Range,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
-use nowait::{AlignedBuffer, Errno, File, Zeroing};
+use nowait::{AlignedBuffer, Errno, Zeroing};
 use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::{eventfd::EventFd, time::now_ns};
 use std::{collections::VecDeque, sync::Arc, thread};
@@ -87,7 +87,7 @@ impl Mailbox {
         self.bell.raw()
     }
 
-    fn put(&self, ended: RequestEnd) {
+    pub(crate) fn put(&self, ended: RequestEnd) {
         let mut letters = self.letters.lock();
         letters.push(ended);
         if letters.len() == 1 {
@@ -132,7 +132,7 @@ struct State {
 
 #[derive(Debug)]
 struct Job {
-    image: Arc<Image<File>>,
+    image: Arc<Image<Source>>,
     chore: Chore,
     tag: Tag,
     mailbox: Arc<Mailbox>,
@@ -150,7 +150,7 @@ impl Chores {
     }
 
     /// Has `chore` done; its end comes into `mailbox`.
-    pub fn push(&self, image: &Arc<Image<File>>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
+    pub fn push(&self, image: &Arc<Image<Source>>, chore: Chore, tag: Tag, mailbox: &Arc<Mailbox>) {
         let asker = Asker { client: client(mailbox, tag.owner), image: Arc::as_ptr(image).addr() };
         let job = Job { image: image.clone(), chore, tag, mailbox: mailbox.clone() };
         let mut state = self.line.state.lock();
@@ -310,8 +310,8 @@ impl Job {
     }
 }
 
-fn settle(image: &Image<File>, durable: bool) -> Done {
-    if durable { image.file().sync_data().map_err(|error| error.errno()) } else { Ok(()) }
+fn settle(image: &Image<Source>, durable: bool) -> Done {
+    if durable { image.file().sync_data() } else { Ok(()) }
 }
 
 /// As much as is done without asking whether to go on: at the worst the device writes it.
@@ -328,19 +328,19 @@ fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Punches the whole blocks of the range out; that it cannot be done is no failure.
-fn discard(image: &Image<File>, range: &Range<u64>, durable: bool, limit: &Limit<'_>) -> Done {
+fn discard(image: &Image<Source>, range: &Range<u64>, durable: bool, limit: &Limit<'_>) -> Done {
     for step in steps(&whole_blocks(image, range)) {
         limit.check()?;
-        match image.file().zero(step, Zeroing::Hole) {
-            Err(error) if error.errno() == Errno::OPNOTSUPP => return Ok(()),
-            outcome => outcome.map_err(|error| error.errno())?,
+        match image.file().discard(step) {
+            Err(Errno::OPNOTSUPP) => return Ok(()),
+            outcome => outcome?,
         }
     }
     settle(image, durable)
 }
 
 fn zero(
-    image: &Image<File>,
+    image: &Image<Source>,
     range: &Range<u64>,
     allocated: bool,
     fast: bool,
@@ -355,13 +355,13 @@ fn zero(
     for step in steps(&inner) {
         limit.check()?;
         let shared = image.stripes.share(&step);
-        match image.file().zero(step.clone(), zeroing) {
-            Err(error) if error.errno() == Errno::OPNOTSUPP && !fast => {
+        match image.file().zero(step.clone(), zeroing, fast) {
+            Err(Errno::OPNOTSUPP) if !fast => {
                 drop(shared);
                 write_zeroes(image, &(step.start - start..inner.end - start), limit)?;
                 break;
             }
-            outcome => outcome.map_err(|error| error.errno())?,
+            outcome => outcome?,
         }
     }
     write_zeroes(image, &(range.start..inner.start - start), limit)?;
@@ -369,7 +369,7 @@ fn zero(
 }
 
 /// Returns the blocks inside a range of the image, as a range of the file.
-fn whole_blocks(image: &Image<File>, range: &Range<u64>) -> Range<u64> {
+fn whole_blocks(image: &Image<Source>, range: &Range<u64>) -> Range<u64> {
     let align = image.alignment();
     let start = image.place(range.start).next_multiple_of(align);
     let end = image.place(range.end) / align * align;
@@ -380,7 +380,7 @@ fn whole_blocks(image: &Image<File>, range: &Range<u64>) -> Range<u64> {
 const PAGE_BYTES: usize = 4096;
 const ZEROES_BYTES: u64 = 256 << 10;
 
-fn write_zeroes(image: &Image<File>, range: &Range<u64>, limit: &Limit<'_>) -> Done {
+fn write_zeroes(image: &Image<Source>, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     if range.is_empty() {
         return Ok(());
     }
@@ -399,14 +399,14 @@ fn write_zeroes(image: &Image<File>, range: &Range<u64>, limit: &Limit<'_>) -> D
 }
 
 /// Writes bytes that need not be of whole blocks: reads the blocks around them, and writes all.
-fn write_parts(image: &Image<File>, bytes: &[u8], offset: u64) -> Done {
+fn write_parts(image: &Image<Source>, bytes: &[u8], offset: u64) -> Done {
     let (align, file) = (image.alignment(), image.file());
     let start = image.place(offset);
     let end = start + bytes.len() as u64;
     let whole = start.is_multiple_of(align) && end.is_multiple_of(align);
     if whole && (bytes.as_ptr() as usize).is_multiple_of(PAGE_BYTES) {
         let _shared = image.stripes.share(&(start..end));
-        return file.write_all_at(bytes, start).map_err(|error| error.errno());
+        return file.write_all_at(bytes, start);
     }
     let (first, behind) = (start / align * align, end.next_multiple_of(align));
     let _alone = image.stripes.alone(&(first..behind));
@@ -422,15 +422,15 @@ fn write_parts(image: &Image<File>, bytes: &[u8], offset: u64) -> Done {
     }
     let from = (start - first) as usize;
     blocks[from..from + bytes.len()].copy_from_slice(bytes);
-    file.write_all_at(&blocks, first).map_err(|error| error.errno())
+    file.write_all_at(&blocks, first)
 }
 
-fn read_block(file: &File, block: &mut [u8], offset: u64) -> Done {
-    file.read_at(block, offset).map(drop).map_err(|error| error.errno())
+fn read_block(file: &Source, block: &mut [u8], offset: u64) -> Done {
+    file.read_at(block, offset).map(drop)
 }
 
 fn extents(
-    image: &Image<File>,
+    image: &Image<Source>,
     range: Range<u64>,
     max: usize,
     limit: &Limit<'_>,
@@ -440,7 +440,7 @@ fn extents(
     let mut at = start;
     while at < end {
         limit.check()?;
-        let next = image.file().extent_at(at).map_err(|error| error.errno())?;
+        let next = image.file().extent_at(at)?;
         let (until, data) = next.unwrap_or((end, false));
         let len = until.min(end) - at;
         at += len;
@@ -458,7 +458,7 @@ fn extents(
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
 /// Reads the beginning of a range into the page cache, whichever it is; returns how much it read.
-fn prefetch(image: &Image<File>, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
+fn prefetch(image: &Image<Source>, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
     let end = range.end.min(at.saturating_add(PREFETCH_BYTES_MAX));
@@ -466,7 +466,7 @@ fn prefetch(image: &Image<File>, range: Range<u64>, limit: &Limit<'_>) -> Result
         limit.check()?;
         let len = (end - at).min(ZEROES_BYTES) as usize;
         let read = image.file().read_at(&mut scratch[..len], image.place(at));
-        if read.map_err(|error| error.errno())? == 0 {
+        if read? == 0 {
             break;
         }
         at += len as u64;
@@ -487,7 +487,7 @@ mod tests {
 
     struct Rig {
         chores: Arc<Chores>,
-        image: Arc<Image<File>>,
+        image: Arc<Image<Source>>,
         mailbox: Arc<Mailbox>,
         epoll: Epoll,
         pool: Pool,

@@ -12,7 +12,7 @@
 //!
 //! Source: QEMU, block/file-posix.c, raw_check_lock_bytes.
 
-use crate::{Image, ImageOptions, image::ImageError};
+use crate::{Image, ImageOptions, Source, backing::NbdAddress, image::ImageError};
 use nowait::{Errno, File};
 use nowait_sys::{
     Fd,
@@ -48,41 +48,62 @@ struct Wish {
     shares: bool,
 }
 
-/// Claims the files of `images`, which `options` describe, each file once.
+/// What two images may have in common.
+#[derive(PartialEq, Eq)]
+enum Place {
+    /// Device and inode.
+    File(u64, u64),
+    Export(NbdAddress),
+}
+
+fn place_of(image: &Image<Source>, path: &Path) -> Result<Place, ImageError> {
+    match image.file() {
+        Source::File(file) => {
+            let stat = file::stat(file.as_fd().as_raw_fd()).map_err(|errno| failed(path, errno))?;
+            Ok(Place::File(stat.dev, stat.ino))
+        }
+        Source::Remote(remote) => Ok(Place::Export(remote.address().clone())),
+    }
+}
+
+/// Claims the files of `images`, which `options` describe, each file once. What a server has, the
+/// server has to guard against others.
 ///
 /// # Errors
 /// Another process uses one, or two of the images would get into each other's way.
-pub(crate) fn take(images: &mut [Image<File>], options: &[ImageOptions]) -> Result<(), ImageError> {
-    let mut files = Vec::new();
-    for (image, options) in images.iter().zip(options) {
-        let stat = file::stat(image.file().as_fd().as_raw_fd());
-        let stat = stat.map_err(|errno| failed(&options.path, errno))?;
-        files.push((stat.dev, stat.ino));
-    }
-    let mut claims: Vec<Arc<Claim>> = Vec::new();
-    for (place, key) in files.iter().enumerate() {
-        let same = |other: &usize| files[*other] == *key;
-        if let Some(earlier) =
-            (0..place).find(|other| same(other) && collide(&options[*other], &options[place]))
-        {
-            let (path, names) = (options[place].path.display(), [earlier, place]);
-            let [one, two] = names.map(|place| &options[place].name);
-            return Err(ImageError::new(format!(
-                "{path}: {one} and {two} overlap, and may not while one of them can be written"
-            )));
-        }
-        let claim = if let Some(first) = (0..place).find(same) {
-            claims[first].clone()
+pub(crate) fn take(
+    images: &mut [Image<Source>],
+    options: &[ImageOptions],
+) -> Result<(), ImageError> {
+    let places = images.iter().zip(options);
+    let places = places.map(|(image, options)| place_of(image, &options.path));
+    let places = places.collect::<Result<Vec<_>, _>>()?;
+    for (number, place) in places.iter().enumerate() {
+        let same = |other: &usize| places[*other] == *place;
+        check_apart((0..number).filter(same).map(|other| &options[other]), &options[number])?;
+        let Source::File(file) = images[number].file().clone() else { continue };
+        let claim = if let Some(first) = (0..number).find(same) {
+            images[first].claim.clone()
         } else {
-            let mut all = (place..files.len()).filter(same).map(|place| &options[place]);
+            let mut all = (number..places.len()).filter(same).map(|other| &options[other]);
             let writes = all.clone().any(|options| !options.read_only);
             let wish = Wish { writes, shares: all.all(|options| options.force_share) };
-            Arc::new(Claim::new(images[place].file(), &options[place].path, wish)?)
+            Some(Arc::new(Claim::new(&file, &options[number].path, wish)?))
         };
-        claims.push(claim);
+        images[number].claim = claim;
     }
-    images.iter_mut().zip(claims).for_each(|(image, claim)| image.claim = Some(claim));
     Ok(())
+}
+
+fn check_apart<'a>(
+    mut earlier: impl Iterator<Item = &'a ImageOptions>,
+    image: &ImageOptions,
+) -> Result<(), ImageError> {
+    let Some(other) = earlier.find(|other| collide(other, image)) else { return Ok(()) };
+    let (path, [one, two]) = (image.path.display(), [&other.name, &image.name]);
+    Err(ImageError::new(format!(
+        "{path}: {one} and {two} overlap, and may not while one of them can be written"
+    )))
 }
 
 /// Tells whether two images of one file have bytes in common that change under one of them.

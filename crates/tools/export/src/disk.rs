@@ -1,7 +1,7 @@
 //! Images on files, by a queue of nowait.
 
 use crate::{
-    Chore, Chores, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool, RequestEnd, Tag,
+    Chore, Chores, Chunk, Image, LentMemory, Loan, Mailbox, Medium, Pool, RequestEnd, Source, Tag,
     burst::Burst, stripes::Shared,
 };
 use nowait::{
@@ -221,6 +221,26 @@ impl Disk {
         self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, needed, blocks });
     }
 
+    /// Writes whole blocks.
+    fn put(
+        &mut self,
+        source: &Source,
+        chunk: Chunk,
+        (at, durable): (u64, bool),
+        tag: Tag,
+        blocks: Option<Shared>,
+    ) {
+        match source {
+            Source::File(file) => {
+                let needed = chunk.data().len();
+                self.add(file, (What::Write(chunk, at, durable), needed), tag, blocks);
+            }
+            Source::Remote(remote) => {
+                remote.write_chunk(chunk, (at, durable), blocks, tag, &self.mailbox);
+            }
+        }
+    }
+
     fn queue_now(&mut self, request: QueuedRequest) {
         let QueuedRequest { file, tag, what, needed, blocks } = request;
         let writes = match &what {
@@ -260,13 +280,13 @@ impl Disk {
 }
 
 impl Medium for Disk {
-    type File = File;
+    type File = Source;
 
     fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
 
-    fn read(&mut self, image: &Arc<Image<File>>, mut chunk: Chunk, offset: u64, tag: Tag) {
+    fn read(&mut self, image: &Arc<Image<Source>>, mut chunk: Chunk, offset: u64, tag: Tag) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let first = at / align * align;
         let last = (at + len).next_multiple_of(align);
@@ -275,12 +295,15 @@ impl Medium for Disk {
             chunk = self.pool.widened(chunk, before, (last - first) as usize);
         }
         let needed = (at + len - first) as usize;
-        self.add(image.file(), (What::Read(chunk, first), needed), tag, None);
+        match image.file() {
+            Source::File(file) => self.add(file, (What::Read(chunk, first), needed), tag, None),
+            Source::Remote(remote) => remote.read_chunk(chunk, first, tag, &self.mailbox),
+        }
     }
 
     fn write(
         &mut self,
-        image: &Arc<Image<File>>,
+        image: &Arc<Image<Source>>,
         chunk: Chunk,
         offset: u64,
         durable: bool,
@@ -290,33 +313,36 @@ impl Medium for Disk {
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
         // While parts of its blocks are written it has to wait, which a chore can.
         let durable = durable && !mistake::makes(Mistake::AnswerEarly);
+        let whole = match image.file() {
+            // Else a flush comes behind the write.
+            Source::Remote(remote) => whole && (!durable || remote.writes_durably()),
+            Source::File(_) => whole,
+        };
         match image.stripes.try_share(&(at..at + len)).filter(|_| whole) {
             None if whole && mistake::makes(Mistake::ShareParts) => {
-                let what = (What::Write(chunk, at, durable), len as usize);
-                self.add(image.file(), what, tag, None);
+                self.put(image.file(), chunk, (at, durable), tag, None);
             }
             None => self.run(image, Chore::WriteParts { chunk, offset, durable }, tag),
-            blocks => {
-                let what = (What::Write(chunk, at, durable), len as usize);
-                self.add(image.file(), what, tag, blocks);
-            }
+            blocks => self.put(image.file(), chunk, (at, durable), tag, blocks),
         }
     }
 
     fn borrow(
         &mut self,
-        image: &Arc<Image<File>>,
+        image: &Arc<Image<Source>>,
         loan: Loan,
         offset: u64,
         tag: Tag,
     ) -> Result<(), Loan> {
+        // What a server is sent goes through memory of ours.
+        let Source::File(file) = image.file() else { return Err(loan) };
         let at = image.place(offset);
         // More is not possible in one request: IOV_MAX.
         const SEGMENTS_MAX: usize = 1024;
         let possible = !loan.segments.is_empty()
             && loan.segments.len() <= SEGMENTS_MAX
             && (!loan.durable || loan.segments.len() == 1)
-            && image.file().alignment().is_none_or(|alignment| {
+            && file.alignment().is_none_or(|alignment| {
                 let whole = |segment: &LentMemory| {
                     segment.len().is_multiple_of(alignment.offset)
                         && segment.as_ptr().addr().is_multiple_of(alignment.memory)
@@ -331,15 +357,18 @@ impl Medium for Disk {
         if let Some(None) = blocks {
             return Err(loan);
         }
-        self.add(image.file(), (What::Lent(loan, at), len as usize), tag, blocks.flatten());
+        self.add(file, (What::Lent(loan, at), len as usize), tag, blocks.flatten());
         Ok(())
     }
 
-    fn flush(&mut self, image: &Arc<Image<File>>, tag: Tag) {
-        self.add(image.file(), (What::Flush, 0), tag, None);
+    fn flush(&mut self, image: &Arc<Image<Source>>, tag: Tag) {
+        match image.file() {
+            Source::File(file) => self.add(file, (What::Flush, 0), tag, None),
+            Source::Remote(remote) => remote.flush(tag, &self.mailbox),
+        }
     }
 
-    fn run(&mut self, image: &Arc<Image<File>>, chore: Chore, tag: Tag) {
+    fn run(&mut self, image: &Arc<Image<Source>>, chore: Chore, tag: Tag) {
         self.chores.push(image, chore, tag, &self.mailbox);
     }
 

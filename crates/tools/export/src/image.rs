@@ -1,8 +1,9 @@
 //! An image: a window of a file or block device.
 
 use crate::{
-    Stats,
+    Backing, Source, Stats,
     claim::{self, Claim},
+    remote::Remote,
     stripes::Stripes,
 };
 use core::{
@@ -10,7 +11,7 @@ use core::{
     ops::Range,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
-use nowait::{CacheMode, Error, File, Nowait, OpenOptions};
+use nowait::{CacheMode, Error, Nowait, OpenOptions};
 use std::{path::PathBuf, sync::Arc};
 
 /// Which page cache stands between the clients and the device.
@@ -158,12 +159,12 @@ impl From<Error> for ImageError {
     }
 }
 
-impl Image<File> {
+impl Image<Source> {
     /// Opens the image that `options` describe. Blocks, as open(2) does.
     ///
     /// # Errors
     /// As for [`Image::open_all`].
-    pub fn open(nowait: &Nowait, options: &ImageOptions) -> Result<Image<File>, ImageError> {
+    pub fn open(nowait: &Nowait, options: &ImageOptions) -> Result<Image<Source>, ImageError> {
         let image = Image::open_all(nowait, core::slice::from_ref(options))?.pop();
         image.ok_or_else(|| ImageError::new("no image".to_owned()))
     }
@@ -175,32 +176,29 @@ impl Image<File> {
     /// # Errors
     /// A file cannot be opened so, or another process uses it; a window outside the file, or not of
     /// whole sectors; two windows that overlap where one can be written.
-    pub fn open_all(nowait: &Nowait, all: &[ImageOptions]) -> Result<Vec<Image<File>>, ImageError> {
+    pub fn open_all(
+        nowait: &Nowait,
+        all: &[ImageOptions],
+    ) -> Result<Vec<Image<Source>>, ImageError> {
         let images = all.iter().map(|options| Image::open_one(nowait, options));
         let mut images = images.collect::<Result<Vec<_>, _>>()?;
         claim::take(&mut images, all)?;
         Ok(images)
     }
 
-    fn open_one(nowait: &Nowait, options: &ImageOptions) -> Result<Image<File>, ImageError> {
+    fn open_one(nowait: &Nowait, options: &ImageOptions) -> Result<Image<Source>, ImageError> {
         if options.force_share && !options.read_only {
             let shown = options.path.display();
             return Err(ImageError(format!("{shown}: --force-share is for --read-only")));
         }
-        let mode = match options.cache {
-            Cache::None => CacheMode::Direct,
-            Cache::User => CacheMode::User,
-            Cache::Host => CacheMode::Host,
-        };
-        let open = OpenOptions::new().read(true).write(!options.read_only).cache(mode);
-        let file = open.open(nowait, &options.path)?;
-        let needed = file.alignment().map_or(1, |alignment| alignment.offset as u32);
+        let file = open_source(nowait, options)?;
+        let needed = file.block_bytes() as u32;
         let sector_bytes = options.sector_bytes.unwrap_or(needed);
         let shown = options.path.display();
         check_sector(sector_bytes, options.sector_bytes.is_some(), needed)
             .map_err(|reason| ImageError(format!("{shown}: {reason}")))?;
         let properties = Properties {
-            read_only: options.read_only,
+            read_only: options.read_only || is_fixed(&file),
             sector_bytes,
             preferred_bytes: PREFERRED_BYTES.max(sector_bytes),
             caches: options.cache != Cache::None,
@@ -221,7 +219,7 @@ impl Image<File> {
             let reason = format!("the window lies outside the file, which ends at {}", range.end);
             return Err(ImageError(format!("{shown}: {reason}")));
         }
-        image.resize()?;
+        image.measure_size()?;
         Ok(image)
     }
 
@@ -229,9 +227,19 @@ impl Image<File> {
     /// With the user-space page cache it waits for the requests in flight.
     ///
     /// # Errors
-    /// The size cannot be found out; it stays as it was.
+    /// The size cannot be found out; it stays as it was. A server tells it only once.
     pub fn resize(&self) -> Result<(u64, u64), ImageError> {
-        self.file.look_again()?;
+        match &self.file {
+            Source::File(file) => file.look_again()?,
+            Source::Remote(remote) => {
+                let reason = "its size stays as it was when the server was connected";
+                return Err(ImageError(format!("{}: {reason}", remote.shown())));
+            }
+        }
+        self.measure_size()
+    }
+
+    fn measure_size(&self) -> Result<(u64, u64), ImageError> {
         let range = self.measure()?;
         let there = range.end.saturating_sub(range.start);
         let bytes = self.length.unwrap_or(there).min(there);
@@ -247,13 +255,49 @@ impl Image<File> {
 
     /// Returns where the window begins and the file ends.
     fn measure(&self) -> Result<Range<u64>, ImageError> {
-        Ok(self.start..self.file.extent()?)
+        let end = match &self.file {
+            Source::File(file) => file.extent()?,
+            Source::Remote(remote) => remote.size(),
+        };
+        Ok(self.start..end)
     }
 
     /// Returns what direct I/O on the file needs offsets and lengths to be a multiple of.
     pub(crate) fn alignment(&self) -> u64 {
-        self.file.alignment().map_or(1, |alignment| alignment.offset as u64)
+        self.file.block_bytes()
     }
+}
+
+/// Opens the file, or connects to the server.
+fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<Source, ImageError> {
+    let address = match Backing::of(&options.path).map_err(ImageError)? {
+        Backing::File(path) => {
+            let mode = match options.cache {
+                Cache::None => CacheMode::Direct,
+                Cache::User => CacheMode::User,
+                Cache::Host => CacheMode::Host,
+            };
+            let open = OpenOptions::new().read(true).write(!options.read_only).cache(mode);
+            return Ok(Source::File(open.open(nowait, &path)?));
+        }
+        Backing::Nbd(address) => address,
+    };
+    let shown = options.path.display();
+    if options.cache != Cache::None {
+        return Err(ImageError(format!("{shown}: --cache is for files, not for an NBD server")));
+    }
+    let remote = Remote::connect(nowait, &address, shown.to_string())
+        .map_err(|error| ImageError(format!("{shown}: {error}")))?;
+    if !(options.read_only || remote.is_read_only() || remote.flushes()) {
+        let reason = "the server has no flush, nothing written would be safe: say read-only";
+        return Err(ImageError(format!("{shown}: {reason}")));
+    }
+    Ok(Source::Remote(Arc::new(remote)))
+}
+
+/// Tells whether the other side lets nothing be changed.
+fn is_fixed(source: &Source) -> bool {
+    matches!(source, Source::Remote(remote) if remote.is_read_only())
 }
 
 fn check_sector(sector: u32, asked: bool, needed: u32) -> Result<(), String> {

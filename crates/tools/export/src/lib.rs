@@ -13,6 +13,8 @@
 //!   (`burst`)
 //! * [`chores`]: requests that only a blocking call can do, in `turns`; `stripes`: their order
 //!   with writes of whole blocks
+//! * [`backing`]: files and servers, as they are named; [`source`]: either, opened; [`remote`]: an
+//!   image on an NBD server
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
@@ -22,6 +24,7 @@
 //! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
 //! durable; a write with `durable` is when it ends.
 
+pub mod backing;
 pub mod buffer;
 mod burst;
 pub mod chores;
@@ -30,14 +33,18 @@ pub mod disk;
 pub mod image;
 pub mod lent;
 pub mod medium;
+pub mod remote;
+pub mod source;
 pub mod stats;
 mod stripes;
 mod turns;
 
+pub use backing::Backing;
 pub use buffer::{Chunk, PIECE_BYTES, Pool, SMALL_BYTES};
 pub use chores::{Chore, Chores, Extent, Mailbox};
 pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
 pub use medium::{Loan, Medium, RequestEnd, Tag};
+pub use source::Source;
 pub use stats::{Kind, Stats};

@@ -1,9 +1,9 @@
 //! Images on real files, against a model in memory: with every cache, aligned and not.
 
-use nowait::{Errno, File, Nowait};
+use nowait::{Errno, Nowait};
 use nowait_export::{
     Cache, Chore, Chores, Disk, Extent, Image, ImageOptions, Mailbox, Medium, PIECE_BYTES,
-    RequestEnd, Tag,
+    RequestEnd, Source, Tag,
 };
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -22,7 +22,7 @@ const CACHES: [Cache; 3] = [Cache::None, Cache::User, Cache::Host];
 struct Rig {
     disk: Disk,
     epoll: Epoll,
-    image: Arc<Image<File>>,
+    image: Arc<Image<Source>>,
     folder: tempfile::TempDir,
 }
 

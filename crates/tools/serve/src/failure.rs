@@ -14,8 +14,8 @@ use crate::{
 };
 use ::vhost::{VhostBackend, vhost_user::Frontend};
 use guest_support::{FEATURES, Guest, counter};
-use nowait::{File, Nowait};
-use nowait_export::{Cache, Image, ImageOptions};
+use nowait::Nowait;
+use nowait_export::{Cache, Image, ImageOptions, Source};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     epoll::{self, Epoll},
@@ -72,7 +72,7 @@ fn want(at: At, image: &str) {
 /// A server with one thread and one image.
 struct Rig {
     server: Server,
-    image: Arc<Image<File>>,
+    image: Arc<Image<Source>>,
     folder: TempDir,
 }
 

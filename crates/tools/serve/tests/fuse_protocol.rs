@@ -5,7 +5,7 @@
 
 use fuser::{Config as SessionConfig, Session, SessionACL};
 use nowait::{Errno, Nowait};
-use nowait_export::{Cache, Image, ImageOptions};
+use nowait_export::{Cache, Image, ImageOptions, Source};
 use nowait_serve::{
     fuse::{Face, Rights},
     server::{Config, Server},
@@ -46,7 +46,7 @@ struct Kernel {
     device: UnixDatagram,
     server: Option<Server>,
     session: Option<JoinHandle<()>>,
-    image: Arc<Image<nowait::File>>,
+    image: Arc<Image<Source>>,
     agreed: Vec<u8>,
     unique: u64,
     _folder: TempDir,

@@ -9,12 +9,12 @@
 //! The threads are real: a seed decides what is asked and what the device does to it, not which of
 //! several requests in flight comes first.
 
-use nowait::{Errno, File, Nowait};
+use nowait::{Errno, Nowait};
 use nowait_block::{
     Bio, BlockBackend,
     backends::threads::{Carry, Threads, ThreadsConfig},
 };
-use nowait_export::{Cache, Chores, Disk, Image, ImageOptions, Mailbox, Medium};
+use nowait_export::{Cache, Chores, Disk, Image, ImageOptions, Mailbox, Medium, Source};
 use nowait_file::parts::{Backends, Counter, Parts, Workers};
 use nowait_serve::nbd::{Limits, Security, Session};
 use nowait_sim::{Config, Cut, Faults, Lies, Oracle, Prng, SimDevice};
@@ -79,14 +79,14 @@ const CACHE_BYTES: u64 = 2 << 20;
 
 /// One connection, and what was said on it.
 struct Connection {
-    session: Session<File>,
+    session: Session<Source>,
     heard: Vec<u8>,
 }
 
 impl Connection {
     /// Chooses the export without a name by the old way; the greeting and the answer are passed
     /// over.
-    fn new(owner: u64, images: &Arc<[Arc<Image<File>>]>, disk: &mut Disk) -> Connection {
+    fn new(owner: u64, images: &Arc<[Arc<Image<Source>>]>, disk: &mut Disk) -> Connection {
         let session = Session::new(owner, images, Security::Plain, Limits::default());
         let mut connection = Connection { session, heard: Vec::new() };
         let mut hello = 3u32.to_be_bytes().to_vec();

@@ -5,8 +5,8 @@ mod guest_support;
 mod support;
 
 use guest_support::{FEATURES, Guest, MEMORY_BYTES, offered};
-use nowait::{File, Nowait};
-use nowait_export::{Cache, Image, ImageOptions};
+use nowait::Nowait;
+use nowait_export::{Cache, Image, ImageOptions, Source};
 use nowait_serve::{
     access::{Access, Rule},
     server::{Config, Server},
@@ -52,7 +52,7 @@ const IOERR: u8 = VIRTIO_BLK_S_IOERR as u8;
 struct Host {
     server: Server,
     front: Front,
-    image: Arc<Image<File>>,
+    image: Arc<Image<Source>>,
     socket: PathBuf,
     file: std::fs::File,
     _folder: TempDir,

@@ -3,13 +3,14 @@
 use crate::{access::Rule, server::Address, vhost::Socket};
 use clap::{Args, ValueEnum};
 use core::str::FromStr;
-use nowait_export::{Cache, ImageOptions};
+use nowait_export::{Backing, Cache, ImageOptions};
 use std::path::PathBuf;
 
 /// The options of `nowait serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Image files or block devices; NAME=PATH gives one a name for clients other than its own.
+    /// Image files or block devices, or nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, an
+    /// image on an NBD server; NAME=PATH gives one a name for clients other than its own.
     /// The first is also the default export. Behind each: `,read-only`, `,force-share`,
     /// `,offset=BYTES` and `,length=BYTES`, for it alone.
     #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]", value_parser = image)]
@@ -189,8 +190,8 @@ impl ServeArgs {
 fn image(text: &str) -> Result<NamedImage, String> {
     let (text, own) = own_options(text)?;
     let (name, path) = named_path(text);
-    let last = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let name = name.map_or_else(last, str::to_owned);
+    let backing = Backing::of(&path)?;
+    let name = name.map_or_else(|| backing.last_name(), str::to_owned);
     const NAME_BYTES_MAX: usize = 4096;
     if name.len() > NAME_BYTES_MAX {
         return Err(format!("a name has at most {NAME_BYTES_MAX} bytes"));
@@ -300,6 +301,11 @@ mod tests {
         assert_eq!(image("/a/disk.img"), named("disk.img", "/a/disk.img"));
         assert_eq!(image("vm=/a/disk.img"), named("vm", "/a/disk.img"));
         assert_eq!(image("./a=b"), named("a=b", "./a=b"));
+        assert_eq!(image("nbd://there/vm"), named("vm", "nbd://there/vm"));
+        let socket = "nbd+unix:///a?socket=/run/b";
+        assert_eq!(image(socket), named("a", socket));
+        assert_eq!(image(&format!("vm={socket}")), named("vm", socket));
+        assert!(image("nbds://there/vm").is_err());
     }
 
     #[test]

@@ -7,8 +7,7 @@ use crate::{
     server::{Config, Server},
     ublk::{Drive, Limits, RemoveOutcome},
 };
-use nowait::File;
-use nowait_export::Image;
+use nowait_export::{Image, Source};
 use nowait_sys::ublk;
 use std::sync::Arc;
 
@@ -42,9 +41,9 @@ pub(super) fn make(
 }
 
 fn choose<'a>(
-    images: &'a [Arc<Image<File>>],
+    images: &'a [Arc<Image<Source>>],
     wanted: &WantedDrive,
-) -> Result<&'a Arc<Image<File>>, ServeError> {
+) -> Result<&'a Arc<Image<Source>>, ServeError> {
     let Some(name) = &wanted.export else { return Ok(&images[0]) };
     let found = images.iter().find(|image| image.name() == name);
     found.ok_or_else(|| ServeError::new(format!("--ublk {name}=…: no image is called {name}")))
@@ -53,7 +52,7 @@ fn choose<'a>(
 fn make_one(
     server: &Server,
     id: Option<u32>,
-    image: &Arc<Image<File>>,
+    image: &Arc<Image<Source>>,
     limits: Limits,
 ) -> Result<Drive, ServeError> {
     let mut drive = Drive::new(id, image, limits)?;

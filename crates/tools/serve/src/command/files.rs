@@ -7,10 +7,9 @@ use crate::{
     say::say,
     server::Server,
 };
-use nowait::File;
-use nowait_export::Image;
+use nowait_export::{Image, Source};
 use nowait_sys::inspect;
-use std::{fs, path::Path, sync::Arc, time::SystemTime};
+use std::{path::Path, sync::Arc, time::SystemTime};
 
 /// Shows what `args` ask for.
 ///
@@ -32,10 +31,10 @@ pub(super) fn show(server: &Server, args: &ServeArgs) -> Result<Vec<Mount>, Serv
     chosen.into_iter().map(|(file, image)| show_one(server, image, &file.path)).collect()
 }
 
-fn show_one(server: &Server, image: &Arc<Image<File>>, path: &Path) -> Result<Mount, ServeError> {
+fn show_one(server: &Server, image: &Arc<Image<Source>>, path: &Path) -> Result<Mount, ServeError> {
     let owner = (inspect::user_ids().1, inspect::group_ids().1);
     // Before the mount, which may hide the image itself.
-    let changed = fs::metadata(image.file().path()).and_then(|about| about.modified());
+    let changed = image.file().metadata().and_then(|about| about.modified());
     let users = server.view().access().users_of(image.name());
     let rights = Rights { user: owner.0, group: owner.1, users };
     let others = !rights.users.is_empty();

@@ -12,8 +12,8 @@ use crate::{
     ublk::Drive,
     vhost::Front,
 };
-use nowait::{File, Nowait};
-use nowait_export::Image;
+use nowait::Nowait;
+use nowait_export::{Image, Source};
 use nowait_sys::{
     epoll::{self, Epoll},
     eventfd::EventFd,
@@ -116,7 +116,7 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
     Some(TlsFiles { certificate, key, client_authority: args.tls_client_ca.clone() })
 }
 
-fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<File>>>, ServeError> {
+fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<Source>>>, ServeError> {
     let options = args.images();
     for (place, image) in options.iter().enumerate() {
         if options[..place].iter().any(|other| other.name == image.name) {

@@ -15,8 +15,7 @@ use fuser::{
     LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use nowait::File;
-use nowait_export::PIECE_BYTES;
+use nowait_export::{PIECE_BYTES, Source};
 use nowait_sys::fuse::{allocation, open, whence};
 use std::{io, sync::Arc, time::SystemTime};
 
@@ -24,7 +23,7 @@ use std::{io, sync::Arc, time::SystemTime};
 /// image, only for memory: more requests than there is memory for stay in the kernel.
 #[derive(Debug)]
 pub struct Front {
-    face: Arc<Face<File>>,
+    face: Arc<Face<Source>>,
     inboxes: Vec<Arc<Inbox<Order>>>,
     buffers: Arc<Buffers>,
     shared: Arc<Shared>,
@@ -40,7 +39,7 @@ const REMEMBERED: Duration = Duration::ZERO;
 
 impl Front {
     pub(crate) fn new(
-        face: Face<File>,
+        face: Face<Source>,
         inboxes: Vec<Arc<Inbox<Order>>>,
         buffers: Arc<Buffers>,
         shared: Arc<Shared>,

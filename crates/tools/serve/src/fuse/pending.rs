@@ -4,8 +4,7 @@ use super::{
     Face,
     request::{FuseRequest, PendingReply},
 };
-use nowait::File;
-use nowait_export::{Chore, Disk, Kind, Medium, RequestEnd, Tag};
+use nowait_export::{Chore, Disk, Kind, Medium, RequestEnd, Source, Tag};
 use std::{collections::VecDeque, sync::Arc};
 
 /// The owner of their tags.
@@ -18,7 +17,7 @@ pub(crate) fn is_file(token: u64) -> bool {
 
 #[derive(Debug)]
 struct Active {
-    face: Arc<Face<File>>,
+    face: Arc<Face<Source>>,
     reply: PendingReply,
     kind: Kind,
     bytes: u64,
@@ -31,7 +30,7 @@ pub(crate) struct RequestTable {
     active: Vec<Option<Active>>,
     free: Vec<u32>,
     /// Reads without memory.
-    waiting: VecDeque<(Arc<Face<File>>, FuseRequest)>,
+    waiting: VecDeque<(Arc<Face<Source>>, FuseRequest)>,
 }
 
 impl RequestTable {
@@ -71,7 +70,7 @@ impl RequestTable {
     /// Begins a request.
     pub(crate) fn ask(
         &mut self,
-        face: Arc<Face<File>>,
+        face: Arc<Face<Source>>,
         request: FuseRequest,
         disk: &mut Disk,
         now_ns: u64,
@@ -83,7 +82,13 @@ impl RequestTable {
         }
     }
 
-    fn begin(&mut self, face: Arc<Face<File>>, request: FuseRequest, disk: &mut Disk, now_ns: u64) {
+    fn begin(
+        &mut self,
+        face: Arc<Face<Source>>,
+        request: FuseRequest,
+        disk: &mut Disk,
+        now_ns: u64,
+    ) {
         let image = face.image().clone();
         match request {
             FuseRequest::Read { reply, offset, len } => {
@@ -117,7 +122,7 @@ impl RequestTable {
 
     fn insert(
         &mut self,
-        face: Arc<Face<File>>,
+        face: Arc<Face<Source>>,
         reply: PendingReply,
         bytes: u64,
         zeroes: bool,

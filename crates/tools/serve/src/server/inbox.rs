@@ -7,7 +7,8 @@ use crate::{
     ublk,
 };
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use nowait::{Errno, File};
+use nowait::Errno;
+use nowait_export::Source;
 use nowait_sys::eventfd::EventFd;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(crate) enum Order {
     /// Serve this client.
     Serve(Socket, Security),
     /// Do what the kernel asks of this file.
-    Ask(Arc<Face<File>>, FuseRequest),
+    Ask(Arc<Face<Source>>, FuseRequest),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
     /// Take no more requests, and end when those in flight are answered; at this time, by our

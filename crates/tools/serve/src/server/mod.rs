@@ -26,8 +26,8 @@ use crate::{
     ublk,
 };
 pub(crate) use inbox::Order;
-use nowait::{CacheCounts, Errno, File, Nowait};
-use nowait_export::{Chores, Image};
+use nowait::{CacheCounts, Errno, Nowait};
+use nowait_export::{Chores, Image, Source};
 use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
 use std::{
@@ -95,7 +95,7 @@ impl View {
     }
 
     /// Returns the images.
-    pub fn images(&self) -> &[Arc<Image<File>>] {
+    pub fn images(&self) -> &[Arc<Image<Source>>] {
         &self.0.exports
     }
 
@@ -110,7 +110,7 @@ impl View {
     }
 
     /// Returns the files that `image` is shown as.
-    pub fn files_of(&self, image: &Arc<Image<File>>) -> Vec<PathBuf> {
+    pub fn files_of(&self, image: &Arc<Image<Source>>) -> Vec<PathBuf> {
         let files = self.0.files.lock();
         let its = files.iter().filter(|(shown, _)| Arc::ptr_eq(shown, image));
         its.map(|(_, path)| path.clone()).collect()
@@ -127,7 +127,7 @@ impl View {
     /// # Errors
     /// It could not be, of one of them at least; of the others it was.
     pub fn sync(&self) -> Result<(), ServeError> {
-        let sync = |image: &Image<File>| image.file().sync_all().map_err(ServeError::from);
+        let sync = |image: &Image<Source>| image.file().sync_all().map_err(ServeError::new);
         thread::scope(|scope| {
             let (mut outcome, mut threads) = (Ok(()), Vec::new());
             for image in self.images().iter().filter(|image| !image.properties().read_only) {
@@ -170,7 +170,7 @@ impl Server {
     /// No descriptors, memory or threads left.
     pub fn start(
         nowait: &Nowait,
-        images: Vec<Arc<Image<File>>>,
+        images: Vec<Arc<Image<Source>>>,
         config: &Config,
     ) -> Result<Server, ServeError> {
         let count = config.threads.max(1);
@@ -242,7 +242,7 @@ impl Server {
     }
 
     /// Returns what answers for a file: it has the requests done by all threads.
-    pub fn front(&self, face: Face<File>) -> Front {
+    pub fn front(&self, face: Face<Source>) -> Front {
         let inboxes = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
         Front::new(face, inboxes, self.buffers.clone(), self.shared.clone())
     }
@@ -253,7 +253,7 @@ impl Server {
     }
 
     /// Notes that `image` is shown as the file at `path`.
-    pub fn mounted(&self, image: &Arc<Image<File>>, path: &Path) {
+    pub fn mounted(&self, image: &Arc<Image<Source>>, path: &Path) {
         self.shared.files.lock().push((image.clone(), path.to_owned()));
     }
 

@@ -1,8 +1,7 @@
 //! A copy of all counters of a server.
 
 use crate::server::View;
-use nowait::File;
-use nowait_export::{Image, Kind};
+use nowait_export::{Image, Kind, Source};
 use serde::{Deserialize, Serialize};
 use std::{process, sync::Arc, time::Instant};
 
@@ -183,7 +182,7 @@ pub fn quantile_ns(latency_ns: &[(u64, u64)], share: f64) -> u64 {
     0
 }
 
-fn export(server: &View, image: &Arc<Image<File>>) -> ExportStatus {
+fn export(server: &View, image: &Arc<Image<Source>>) -> ExportStatus {
     let files = server.files_of(image);
     let counted = |kind: &Kind| {
         let counted = image.stats().of(*kind);

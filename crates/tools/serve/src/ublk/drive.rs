@@ -2,8 +2,8 @@
 
 use super::Setup;
 use crate::{ServeError, say::say};
-use nowait::{Errno, File};
-use nowait_export::{Image, Properties};
+use nowait::Errno;
+use nowait_export::{Image, Properties, Source};
 use nowait_sys::{
     eventfd::EventFd,
     thread,
@@ -38,7 +38,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Drive {
     control: Control,
-    image: Arc<Image<File>>,
+    image: Arc<Image<Source>>,
     info: DeviceInfo,
     /// The end where it is answered, until all queues have it.
     device: Option<Arc<OwnedFd>>,
@@ -83,7 +83,7 @@ impl Drive {
     /// No ublk here, or not for this user; the number is taken; a sector above 4096 bytes.
     pub fn new(
         id: Option<u32>,
-        image: &Arc<Image<File>>,
+        image: &Arc<Image<Source>>,
         limits: Limits,
     ) -> Result<Drive, ServeError> {
         let lost = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
@@ -155,7 +155,7 @@ impl Drive {
     }
 
     /// Returns what is a device.
-    pub fn image(&self) -> &Arc<Image<File>> {
+    pub fn image(&self) -> &Arc<Image<Source>> {
         &self.image
     }
 
@@ -346,14 +346,22 @@ const OURS: u64 = 0x6e77 << 48;
 const OURS_MASK: u64 = 0xffff << 48;
 
 /// Returns what tells a device of this image from others: a device belongs to one image for ever.
-fn mark_of(image: &Image<File>) -> Result<u64, ServeError> {
+fn mark_of(image: &Image<Source>) -> Result<u64, ServeError> {
     let path = image.file().path();
-    let about = fs::metadata(path).map_err(|error| ServeError::io(path.display(), &error))?;
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for number in [about.dev(), about.ino(), about.rdev(), image.place(0)] {
-        for byte in number.to_ne_bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let mut bytes = image.place(0).to_ne_bytes().to_vec();
+    match image.file() {
+        // What it is called is all that is known of an image on a server.
+        Source::Remote(_) => bytes.extend(path.as_os_str().as_encoded_bytes()),
+        Source::File(_) => {
+            let about = image.file().metadata();
+            let about = about.map_err(|error| ServeError::io(path.display(), &error))?;
+            let numbers = [about.dev(), about.ino(), about.rdev()].map(u64::to_ne_bytes);
+            bytes.splice(0..0, numbers.concat());
         }
+    }
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for byte in bytes {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
     Ok(OURS | (hash & !OURS_MASK))
 }

@@ -1,8 +1,8 @@
 //! The queues that one serving thread answers for.
 
 use super::session::{Kernel, Session};
-use nowait::{Errno, File};
-use nowait_export::{Disk, Image, LentMemory, RequestEnd};
+use nowait::Errno;
+use nowait_export::{Disk, Image, LentMemory, RequestEnd, Source};
 use nowait_sys::{
     epoll::{self, Epoll},
     eventfd::EventFd,
@@ -16,7 +16,7 @@ use std::{
 /// A queue that a thread is to serve. It is made there: the kernel wants it so.
 #[derive(Debug)]
 pub(crate) struct Setup {
-    pub(crate) image: Arc<Image<File>>,
+    pub(crate) image: Arc<Image<Source>>,
     pub(crate) device: Arc<OwnedFd>,
     pub(crate) info: DeviceInfo,
     /// Which of the device's.
@@ -31,7 +31,7 @@ pub(crate) struct Setup {
 #[derive(Debug)]
 struct ActiveQueue {
     queue: Queue,
-    session: Session<File>,
+    session: Session<Source>,
     lost: Arc<EventFd>,
 }
 

@@ -10,8 +10,7 @@ use crate::{
     say::say,
     server::{Address, Listener, Shared, Socket as Stream, View},
 };
-use nowait::File;
-use nowait_export::Image;
+use nowait_export::{Image, Source};
 use nowait_sys::{
     epoll::{self, Epoll, Ready},
     eventfd::EventFd,
@@ -101,8 +100,9 @@ impl Front {
         let mut front = Front { shared, workers, listeners: Vec::new() };
         for socket in sockets {
             let Socket { export, path } = socket;
-            let named =
-                |image: &&Arc<Image<File>>| export.as_ref().is_none_or(|name| name == image.name());
+            let named = |image: &&Arc<Image<Source>>| {
+                export.as_ref().is_none_or(|name| name == image.name())
+            };
             let image = view.images().iter().find(named).ok_or_else(|| {
                 let name = export.as_deref().unwrap_or_default();
                 ServeError::new(format!("--vhost-user {name}=…: no image is called {name}"))
@@ -120,7 +120,7 @@ impl Front {
     fn open(
         &mut self,
         shared: &Arc<Shared>,
-        image: &Arc<Image<File>>,
+        image: &Arc<Image<Source>>,
         listener: Listener,
         queues: u16,
     ) -> Result<(), ServeError> {
@@ -183,7 +183,7 @@ const STREAM: u64 = 2;
 struct Acceptor {
     shared: Arc<Shared>,
     workers: Arc<Workers>,
-    image: Arc<Image<File>>,
+    image: Arc<Image<Source>>,
     queues: u16,
     control: Arc<Control>,
     epoll: Epoll,

@@ -8,8 +8,8 @@ use super::{
     memory::{self, Memory},
     worker::{RingHandle, StoppedRing, Workers},
 };
-use nowait::{Errno, File};
-use nowait_export::Image;
+use nowait::Errno;
+use nowait_export::{Image, Source};
 use std::{fs, io, sync::Arc};
 use vhost::{
     VhostUserMemoryRegionBase,
@@ -27,7 +27,7 @@ use vhost::{
 /// What a VMM has said, and what is served because of it.
 #[derive(Debug)]
 pub(super) struct Session {
-    image: Arc<Image<File>>,
+    image: Arc<Image<Source>>,
     workers: Arc<Workers>,
     /// The driver's; those of the transport among them.
     features: u64,
@@ -60,7 +60,7 @@ fn unsupported<T>() -> Result<T> {
 
 impl Session {
     /// Begins one with a device of `queues` queues.
-    pub(super) fn new(image: Arc<Image<File>>, workers: Arc<Workers>, queues: u16) -> Session {
+    pub(super) fn new(image: Arc<Image<Source>>, workers: Arc<Workers>, queues: u16) -> Session {
         image.stats().connect();
         Session {
             image,

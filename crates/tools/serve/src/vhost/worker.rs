@@ -8,9 +8,9 @@ use crate::{
     ServeError,
     server::{Closes, DISK, EventLoop, INBOX, Inbox, Shared},
 };
-use nowait::{Errno, File};
+use nowait::Errno;
 use nowait_block::Slab;
-use nowait_export::Medium;
+use nowait_export::{Medium, Source};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{
     epoll,
@@ -54,7 +54,7 @@ pub(crate) struct StoppedRing {
 
 #[derive(Debug)]
 enum Order {
-    Start(Box<Setup<File>>, Counter, SyncSender<Result<u64, Errno>>),
+    Start(Box<Setup<Source>>, Counter, SyncSender<Result<u64, Errno>>),
     Stop(u64, SyncSender<StoppedRing>),
     Quit,
 }
@@ -92,7 +92,7 @@ impl Workers {
     /// # Errors
     /// `EINVAL`: the ring makes no sense. `EPERM`: its kick cannot be watched. `EIO`: the thread
     /// has failed.
-    pub(crate) fn serve(&self, setup: Setup<File>, kick: Counter) -> Result<RingHandle, Errno> {
+    pub(crate) fn serve(&self, setup: Setup<Source>, kick: Counter) -> Result<RingHandle, Errno> {
         let thread = self.next.fetch_add(1, Relaxed) % self.inboxes.len();
         let (answer, answered) = sync_channel(1);
         self.inboxes[thread].put(Order::Start(Box::new(setup), kick, answer));
@@ -126,7 +126,7 @@ impl Workers {
 /// A ring, and what wakes it.
 #[derive(Debug)]
 struct ActiveRing {
-    ring: Ring<File>,
+    ring: Ring<Source>,
     kick: Counter,
     stopping: Option<SyncSender<StoppedRing>>,
 }
@@ -251,7 +251,7 @@ impl Worker {
         }
     }
 
-    fn welcome(&mut self, setup: Setup<File>, kick: Counter) -> Result<u64, Errno> {
+    fn welcome(&mut self, setup: Setup<Source>, kick: Counter) -> Result<u64, Errno> {
         let raw = kick.raw();
         let mut ring = Ring::new(0, setup)?;
         let place = |key| {

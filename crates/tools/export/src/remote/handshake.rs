@@ -1,0 +1,165 @@
+//! The beginning of a connection: which export, and what it is like.
+//!
+//! Source: doc/proto.md of NetworkBlockDevice/nbd, fixed newstyle negotiation.
+
+use std::io::{self, Read, Write};
+
+/// What the server says of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Export {
+    /// In bytes.
+    pub(super) size: u64,
+    /// As of [`flags`].
+    pub(super) flags: u16,
+    /// What offsets and lengths are a multiple of, in bytes.
+    pub(super) block_bytes: u32,
+    /// Most bytes of one transfer.
+    pub(super) payload_max: u32,
+}
+
+/// What an export can do.
+pub(super) mod flags {
+    pub(crate) const HAS_FLAGS: u16 = 1;
+    pub(crate) const READ_ONLY: u16 = 1 << 1;
+    pub(crate) const FLUSH: u16 = 1 << 2;
+    pub(crate) const FUA: u16 = 1 << 3;
+    pub(crate) const TRIM: u16 = 1 << 5;
+    pub(crate) const WRITE_ZEROES: u16 = 1 << 6;
+    pub(crate) const FAST_ZERO: u16 = 1 << 11;
+}
+
+const GREETING: [u8; 16] = *b"NBDMAGICIHAVEOPT";
+const FIXED_NEWSTYLE: u16 = 1;
+const NO_ZEROES: u16 = 2;
+const OPTION: &[u8; 8] = b"IHAVEOPT";
+const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+const GO: u32 = 7;
+const INFO_EXPORT: u16 = 0;
+const INFO_BLOCK_SIZE: u16 = 3;
+const REPLY_ACK: u32 = 1;
+const REPLY_INFO: u32 = 3;
+const REPLY_ERROR: u32 = 1 << 31;
+/// Longer answers are not of a server that means well.
+const REPLY_BYTES_MAX: u32 = 64 << 10;
+/// Nor more answers than this to one option.
+const REPLIES_MAX: usize = 64;
+/// What every server takes in one request, unless it says otherwise.
+const PAYLOAD_MAX: u32 = 32 << 20;
+
+/// Chooses `name`.
+///
+/// # Errors
+/// The server refuses, the connection ends, or what it says is against the protocol.
+pub(super) fn choose(stream: &mut (impl Read + Write), name: &str) -> io::Result<Export> {
+    let greeting: [u8; 16] = bytes(stream)?;
+    if greeting != GREETING {
+        return Err(against("it does not greet as an NBD server does"));
+    }
+    let offered = u16::from_be_bytes(bytes(stream)?);
+    if offered & FIXED_NEWSTYLE == 0 {
+        return Err(against("it speaks an old version of NBD only"));
+    }
+    let mut said = u32::from(offered & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes().to_vec();
+    said.extend(OPTION);
+    said.extend(GO.to_be_bytes());
+    said.extend((4 + name.len() as u32 + 4).to_be_bytes());
+    said.extend((name.len() as u32).to_be_bytes());
+    said.extend(name.as_bytes());
+    said.extend([0, 1]);
+    said.extend(INFO_BLOCK_SIZE.to_be_bytes());
+    stream.write_all(&said)?;
+    answers(stream)
+}
+
+fn answers(stream: &mut impl Read) -> io::Result<Export> {
+    let mut export = Export { size: 0, flags: 0, block_bytes: 1, payload_max: PAYLOAD_MAX };
+    for _ in 0..REPLIES_MAX {
+        let magic = u64::from_be_bytes(bytes(stream)?);
+        let option = u32::from_be_bytes(bytes(stream)?);
+        let kind = u32::from_be_bytes(bytes(stream)?);
+        let len = u32::from_be_bytes(bytes(stream)?);
+        if magic != OPTION_REPLY || option != GO || len > REPLY_BYTES_MAX {
+            return Err(against("its answer is not one of NBD"));
+        }
+        let mut body = vec![0; len as usize];
+        stream.read_exact(&mut body)?;
+        match kind {
+            REPLY_ACK => return checked(export),
+            REPLY_INFO => note(&mut export, &body)?,
+            kind if kind & REPLY_ERROR != 0 => return Err(refusal(kind, &body)),
+            _ => return Err(against("its answer is of no known kind")),
+        }
+    }
+    Err(against("it has no end of answers"))
+}
+
+fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
+    let short = || against("its answer is too short");
+    let (kind, rest) = body.split_first_chunk().ok_or_else(short)?;
+    match u16::from_be_bytes(*kind) {
+        INFO_EXPORT => {
+            let (size, rest) = rest.split_first_chunk().ok_or_else(short)?;
+            let flags = rest.first_chunk().ok_or_else(short)?;
+            export.size = u64::from_be_bytes(*size);
+            export.flags = u16::from_be_bytes(*flags);
+        }
+        INFO_BLOCK_SIZE => {
+            let (least, rest) = rest.split_first_chunk().ok_or_else(short)?;
+            let most = rest.get(4..).and_then(<[u8]>::first_chunk).ok_or_else(short)?;
+            export.block_bytes = u32::from_be_bytes(*least);
+            export.payload_max = u32::from_be_bytes(*most);
+        }
+        // What was not asked for need not be understood.
+        _ => {}
+    }
+    Ok(())
+}
+
+fn checked(export: Export) -> io::Result<Export> {
+    const BLOCK_BYTES_MAX: u32 = 64 << 10;
+    /// The longest transfer of a chunk.
+    const PAYLOAD_LEAST: u32 = 512 << 10;
+    if export.flags & flags::HAS_FLAGS == 0 {
+        return Err(against("it does not say what the export is like"));
+    }
+    if export.size > i64::MAX as u64 {
+        return Err(against("it says that the export is longer than can be"));
+    }
+    if !export.block_bytes.is_power_of_two() || export.block_bytes > BLOCK_BYTES_MAX {
+        return Err(against(&format!("its blocks have {} bytes", export.block_bytes)));
+    }
+    if export.payload_max < PAYLOAD_LEAST {
+        return Err(against(&format!("it takes {} bytes at once only", export.payload_max)));
+    }
+    Ok(export)
+}
+
+fn refusal(kind: u32, message: &[u8]) -> io::Error {
+    let reason = match kind & !REPLY_ERROR {
+        1 => "it does not know the option NBD_OPT_GO",
+        2 => "it does not permit that",
+        5 => "it wants TLS, which is not supported",
+        6 => "it has no such export",
+        7 => "it is shutting down",
+        _ => "it refuses",
+    };
+    const SHOWN_MAX: usize = 200;
+    let message = String::from_utf8_lossy(message);
+    let shown = message.chars().filter(|sign| !sign.is_control()).take(SHOWN_MAX);
+    let shown: String = shown.collect();
+    io::Error::other(if shown.is_empty() {
+        reason.to_owned()
+    } else {
+        format!("{reason}: {shown}")
+    })
+}
+
+fn against(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+fn bytes<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

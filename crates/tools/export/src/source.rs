@@ -1,0 +1,117 @@
+//! What the bytes of an image are read from and written to: a file, or a server.
+
+use crate::remote::Remote;
+use core::ops::Range;
+use nowait::{Errno, File, Nowait, Zeroing};
+use std::{fs, io, path::Path, sync::Arc};
+
+/// A file, or a connection to a server. Its functions block.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file or block device of this machine.
+    File(File),
+    /// An image on an NBD server.
+    Remote(Arc<Remote>),
+}
+
+type Done = Result<(), Errno>;
+
+impl Source {
+    /// Returns the engine it belongs to.
+    pub fn nowait(&self) -> &Nowait {
+        match self {
+            Source::File(file) => file.nowait(),
+            Source::Remote(remote) => remote.nowait(),
+        }
+    }
+
+    /// Returns its path, or its address.
+    pub fn path(&self) -> &Path {
+        match self {
+            Source::File(file) => file.path(),
+            Source::Remote(remote) => Path::new(remote.shown()),
+        }
+    }
+
+    /// Returns what the system knows of the file.
+    ///
+    /// # Errors
+    /// It cannot be found out; it is no file.
+    pub fn metadata(&self) -> io::Result<fs::Metadata> {
+        match self {
+            Source::File(file) => fs::metadata(file.path()),
+            Source::Remote(_) => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        }
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// It could not be, of some of it.
+    pub fn sync_all(&self) -> Result<(), String> {
+        match self {
+            Source::File(file) => file.sync_all().map_err(|error| error.to_string()),
+            Source::Remote(remote) => {
+                let failed = |errno| format!("{}: flush: {errno}", remote.shown());
+                remote.sync().map_err(failed)
+            }
+        }
+    }
+
+    pub(crate) fn sync_data(&self) -> Done {
+        match self {
+            Source::File(file) => file.sync_data().map_err(|error| error.errno()),
+            Source::Remote(remote) => remote.sync(),
+        }
+    }
+
+    /// Returns what offsets and lengths must be a multiple of.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        match self {
+            Source::File(file) => file.alignment().map_or(1, |alignment| alignment.offset as u64),
+            Source::Remote(remote) => u64::from(remote.block_bytes()),
+        }
+    }
+
+    pub(crate) fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<usize, Errno> {
+        match self {
+            Source::File(file) => file.read_at(bytes, at).map_err(|error| error.errno()),
+            Source::Remote(remote) => remote.read_at(bytes, at).map(|()| bytes.len()),
+        }
+    }
+
+    pub(crate) fn write_all_at(&self, bytes: &[u8], at: u64) -> Done {
+        match self {
+            Source::File(file) => file.write_all_at(bytes, at).map_err(|error| error.errno()),
+            Source::Remote(remote) => remote.write_at(bytes, at),
+        }
+    }
+
+    /// Gives the space of whole blocks back, if that is possible: else `EOPNOTSUPP`.
+    pub(crate) fn discard(&self, range: Range<u64>) -> Done {
+        match self {
+            Source::File(file) => file.zero(range, Zeroing::Hole).map_err(|error| error.errno()),
+            Source::Remote(remote) => remote.trim(&range),
+        }
+    }
+
+    /// Zeroes whole blocks without writing them all, if that is possible: else `EOPNOTSUPP`.
+    pub(crate) fn zero(&self, range: Range<u64>, zeroing: Zeroing, fast: bool) -> Done {
+        match self {
+            Source::File(file) => file.zero(range, zeroing).map_err(|error| error.errno()),
+            Source::Remote(remote) => {
+                remote.zero(&range, matches!(zeroing, Zeroing::Allocated), fast)
+            }
+        }
+    }
+
+    /// Returns where the extent that begins at `at` ends, and whether it has data; `None`: it has
+    /// none up to the end.
+    pub(crate) fn extent_at(&self, at: u64) -> Result<Option<(u64, bool)>, Errno> {
+        match self {
+            Source::File(file) => file.extent_at(at).map_err(|error| error.errno()),
+            // The server is not asked: all of it may be data.
+            Source::Remote(remote) => Ok(Some((remote.size(), true))),
+        }
+    }
+}

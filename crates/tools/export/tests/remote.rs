@@ -1,0 +1,594 @@
+//! Images on NBD servers: those of QEMU and nbdkit against a model in memory, and servers that
+//! break the protocol.
+
+use nowait::{Errno, Nowait};
+use nowait_export::{
+    Chore, Chores, Disk, Image, ImageOptions, Mailbox, Medium, PIECE_BYTES, RequestEnd, Source, Tag,
+};
+use nowait_sys::{
+    epoll::{self, Epoll},
+    time::Deadline,
+};
+use std::{
+    fs::File,
+    io::{Read, Write},
+    ops::Range,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            fs::FileExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    thread,
+};
+
+const SIZE: u64 = 1 << 20;
+const TAG: Tag = Tag { owner: 3, slot: 5, part: 7 };
+/// A server that takes longer hangs.
+const HANG_NS: u64 = 60_000_000_000;
+
+struct Rig {
+    disk: Disk,
+    epoll: Epoll,
+    image: Arc<Image<Source>>,
+}
+
+fn open(socket: &Path, read_only: bool) -> Result<(Nowait, Image<Source>), String> {
+    let path = PathBuf::from(format!("nbd+unix:///vm?socket={}", socket.display()));
+    let nowait = Nowait::new().unwrap();
+    let options = ImageOptions { path, read_only, ..ImageOptions::default() };
+    let image = Image::open(&nowait, &options).map_err(|error| error.to_string())?;
+    Ok((nowait, image))
+}
+
+fn next_end(disk: &mut Disk, epoll: &Epoll) -> RequestEnd {
+    let mut ready = Vec::with_capacity(4);
+    let limit = Deadline::after_ns(HANG_NS);
+    loop {
+        disk.start();
+        if let Some(ended) = disk.pop() {
+            return ended;
+        }
+        assert!(!limit.has_passed(), "nothing ends any more");
+        disk.sleep(|| epoll.wait(&mut ready, limit)).unwrap();
+    }
+}
+
+impl Rig {
+    fn new(socket: &Path) -> Rig {
+        let (nowait, image) = open(socket, false).unwrap();
+        let mailbox = Mailbox::new().unwrap();
+        let epoll = Epoll::new().unwrap();
+        epoll.add(mailbox.raw(), epoll::IN, 0).unwrap();
+        let disk = Disk::new(&nowait, &Chores::new(2), mailbox, 64 << 20).unwrap();
+        for fd in disk.descriptors().unwrap() {
+            epoll.add(fd.as_raw_fd(), epoll::IN, 0).unwrap();
+        }
+        Rig { disk, epoll, image: Arc::new(image) }
+    }
+
+    fn end(&mut self) -> RequestEnd {
+        let ended = next_end(&mut self.disk, &self.epoll);
+        assert_eq!(ended.tag, TAG);
+        ended
+    }
+
+    fn read(&mut self, range: Range<u64>) -> Result<Vec<u8>, Errno> {
+        let chunk = self.disk.pool().take((range.end - range.start) as usize);
+        self.disk.read(&self.image, chunk, range.start, TAG);
+        let ended = self.end();
+        let chunk = ended.chunk.expect("its memory comes back");
+        let bytes = chunk.data().to_vec();
+        self.disk.pool().give_back(chunk);
+        ended.result.map(|()| bytes)
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8], durable: bool) -> Result<(), Errno> {
+        let mut chunk = self.disk.pool().take(bytes.len());
+        chunk.data_mut().copy_from_slice(bytes);
+        self.disk.write(&self.image, chunk, at, durable, TAG);
+        let ended = self.end();
+        self.disk.pool().give_back(ended.chunk.expect("its memory comes back"));
+        ended.result
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        self.disk.flush(&self.image, TAG);
+        self.end().result
+    }
+
+    fn run(&mut self, chore: Chore) -> Result<(), Errno> {
+        self.disk.run(&self.image, chore, TAG);
+        self.end().result
+    }
+}
+
+/// Says that a test was skipped, for want of `program`; `cargo x skips` counts these.
+fn note_skip(program: &str) {
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("unnamed");
+    let line = format!("skipped: {test}: {program} is not installed\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
+    let mut file = File::options().create(true).append(true).open(file).unwrap();
+    file.write_all(line.as_bytes()).unwrap();
+}
+
+/// A server of another project, ended with the test.
+struct Server {
+    process: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    /// Starts `program`, whose words may contain `{image}`, an image of `size` bytes. It takes its
+    /// clients from a socket that is there already, as systemd gives it, so none has to wait for
+    /// it. `None`: it is not installed.
+    fn start(program: &str, words: &[&str], size: u64) -> Option<Server> {
+        if Command::new(program).arg("--version").stdout(Stdio::null()).status().is_err() {
+            note_skip(program);
+            return None;
+        }
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let image = folder.path().join("image");
+        File::create(&image).unwrap().set_len(size).unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let takes_over = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+        let words = words.iter().map(|word| word.replace("{image}", image.to_str().unwrap()));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", takes_over, "sh", program]).args(words);
+        shell.stdin(OwnedFd::from(listener)).stdout(Stdio::null());
+        Some(Server { process: shell.spawn().unwrap(), folder })
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    fn file(&self) -> File {
+        File::options().read(true).write(true).open(self.folder.path().join("image")).unwrap()
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        std::fs::read(self.folder.path().join("image")).unwrap()
+    }
+}
+
+fn qemu(cache: &str) -> Option<Server> {
+    let cache = format!("--cache={cache}");
+    let words = ["-f", "raw", "-x", "vm", "-t", "-e", "8", "--discard=unmap", &cache, "{image}"];
+    Server::start("qemu-nbd", &words, SIZE)
+}
+
+/// With `filter`, and the parameters of that.
+fn nbdkit(filter: &str, parameters: &[&str]) -> Option<Server> {
+    let filter = format!("--filter={filter}");
+    let words = ["-f", "-e", "vm", &filter, "file", "{image}"];
+    Server::start("nbdkit", &[&words[..], parameters].concat(), SIZE)
+}
+
+/// Numbers that follow from a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % bound
+    }
+
+    fn range(&mut self) -> Range<u64> {
+        let unit = [1, 512, 4096][self.below(3) as usize];
+        let start = self.below(SIZE / unit) * unit;
+        let most = [5000, PIECE_BYTES as u64][self.below(2) as usize];
+        let len = (1 + self.below(most)).next_multiple_of(unit).min(PIECE_BYTES as u64);
+        start..(start + len).min(SIZE)
+    }
+}
+
+fn agrees_with_a_model(server: &Server, seed: u64) {
+    let (mut rig, mut numbers) = (Rig::new(&server.socket()), Numbers(seed));
+    assert_eq!(rig.image.size(), SIZE);
+    let mut model = server.contents();
+    let place = |range: &Range<u64>| range.start as usize..range.end as usize;
+    for step in 0..400 {
+        let range = numbers.range();
+        let durable = numbers.below(4) == 0;
+        match numbers.below(10) {
+            0..4 => {
+                let bytes = vec![step as u8; (range.end - range.start) as usize];
+                model[place(&range)].copy_from_slice(&bytes);
+                assert_eq!(rig.write(range.start, &bytes, durable), Ok(()), "seed {seed}");
+            }
+            4 => {
+                model[place(&range)].fill(0);
+                let allocated = numbers.below(2) == 0;
+                let zero = Chore::Zero { range, allocated, fast: false, durable };
+                assert_eq!(rig.run(zero), Ok(()), "seed {seed}");
+            }
+            5 => {
+                let discard = Chore::Discard { range: range.clone(), durable };
+                assert_eq!(rig.run(discard), Ok(()), "seed {seed}");
+                // What it reads as is anything; what it is now is the model's.
+                model[place(&range)].copy_from_slice(&rig.read(range).unwrap());
+            }
+            6 => assert_eq!(rig.flush(), Ok(())),
+            _ => {
+                let read = rig.read(range.clone()).unwrap();
+                assert!(read == model[place(&range)], "seed {seed}, step {step}: {range:?}");
+            }
+        }
+    }
+    assert_eq!(rig.flush(), Ok(()));
+    assert!(server.contents() == model, "seed {seed}: the server's file differs");
+}
+
+#[test]
+fn an_image_on_qemus_server_is_what_was_written() {
+    for seed in 0..4 {
+        let Some(server) = qemu("writeback") else { return };
+        agrees_with_a_model(&server, seed);
+    }
+}
+
+/// Its blocks are larger than what is asked for.
+#[test]
+fn an_image_of_large_blocks_is_what_was_written() {
+    for seed in 0..4 {
+        let policy = ["blocksize-minimum=4096", "blocksize-error-policy=error"];
+        let Some(server) = nbdkit("blocksize-policy", &policy) else { return };
+        agrees_with_a_model(&server, seed);
+    }
+}
+
+/// A write that must be durable is followed by a flush there.
+#[test]
+fn an_image_on_a_server_without_fua_is_what_was_written() {
+    let Some(server) = nbdkit("fua", &[]) else { return };
+    agrees_with_a_model(&server, 3);
+}
+
+/// What nbdkit was asked for, in order, and with which flags.
+fn asked_of(log: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let asked = text.lines().filter_map(|line| line.split(" connection=1 ").nth(1));
+    let asked = asked.filter(|what| what.starts_with("Write") || what.starts_with("Flush"));
+    asked
+        .map(|what| if what.contains("fua=1") { "durable" } else { &what[..5] }.to_owned())
+        .collect()
+}
+
+#[test]
+fn a_durable_write_is_one_for_the_server_or_a_flush_follows() {
+    // Without a mode the filter takes the ability away.
+    for (mode, expected) in [(None, ["Write", "Flush"]), (Some("native"), ["durable", "Flush"])] {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let logged = format!("logfile={}", log.path().display());
+        let fua = mode.map(|mode| format!("fuamode={mode}"));
+        let words = ["-f", "-e", "vm", "--filter=log", "--filter=fua", "file", "{image}", &logged];
+        let words: Vec<&str> = words.into_iter().chain(fua.as_deref()).collect();
+        let Some(server) = Server::start("nbdkit", &words, SIZE) else { return };
+        let mut rig = Rig::new(&server.socket());
+        assert_eq!(rig.write(4096, &[1; 4096], true), Ok(()));
+        if mode.is_some() {
+            assert_eq!(rig.flush(), Ok(()));
+        }
+        assert_eq!(asked_of(log.path()), expected, "{mode:?}");
+    }
+}
+
+/// No request is longer than the protocol can say.
+#[test]
+fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
+    const GIB: u64 = 1 << 30;
+    let words = ["-f", "raw", "-x", "vm", "-t", "--discard=unmap", "{image}"];
+    let Some(server) = Server::start("qemu-nbd", &words, 9 * GIB) else { return };
+    let mut rig = Rig::new(&server.socket());
+    let marks = [100, 4 * GIB - 4096, 4 * GIB + 512, 9 * GIB - 512];
+    let all = 0..9 * GIB;
+    let discard = Chore::Discard { range: all.clone(), durable: false };
+    let zero = Chore::Zero { range: all, allocated: false, fast: false, durable: true };
+    for chore in [zero, discard] {
+        for mark in marks {
+            assert_eq!(rig.write(mark, &[9; 512], false), Ok(()));
+        }
+        assert_eq!(rig.run(chore), Ok(()));
+        for mark in marks {
+            assert_eq!(rig.read(mark..mark + 512), Ok(vec![0; 512]), "{mark}");
+        }
+    }
+}
+
+/// It cannot zero.
+#[test]
+fn an_image_on_a_server_that_can_little_is_what_was_written() {
+    let Some(server) = nbdkit("nozero", &["zeromode=none"]) else { return };
+    agrees_with_a_model(&server, 7);
+}
+
+#[test]
+fn a_server_that_dies_fails_what_follows_and_flushes_above_all() {
+    let Some(mut server) = qemu("writeback") else { return };
+    let mut rig = Rig::new(&server.socket());
+    assert_eq!(rig.write(0, &[1; 4096], false), Ok(()));
+    server.kill();
+    assert_eq!(rig.flush(), Err(Errno::IO), "the write may be lost");
+    assert_eq!(rig.read(0..512), Err(Errno::IO));
+    assert_eq!(rig.write(100, &[1; 10], true), Err(Errno::IO));
+    assert!(rig.image.file().sync_all().is_err());
+}
+
+#[test]
+fn the_server_says_that_nothing_may_be_changed() {
+    let words = ["-f", "raw", "-x", "vm", "-t", "-r", "-e", "8", "{image}"];
+    let Some(server) = Server::start("qemu-nbd", &words, SIZE) else { return };
+    let (_, image) = open(&server.socket(), false).unwrap();
+    assert!(image.properties().read_only);
+    let error = image.resize().unwrap_err().to_string();
+    assert!(error.contains("its size stays"), "{error}");
+}
+
+/// Windows of one export are as those of one file: they may not overlap if one can be written.
+#[test]
+fn two_images_of_one_export_may_lie_side_by_side_only() {
+    let Some(server) = qemu("writeback") else { return };
+    let nowait = Nowait::new().unwrap();
+    let path = PathBuf::from(format!("nbd+unix:///vm?socket={}", server.socket().display()));
+    let window = |offset| ImageOptions {
+        path: path.clone(),
+        offset,
+        length: Some(8192),
+        ..ImageOptions::default()
+    };
+    let images = Image::open_all(&nowait, &[window(0), window(8192)]).unwrap();
+    assert_eq!(images.len(), 2);
+    let error = Image::open_all(&nowait, &[window(0), window(4096)]).unwrap_err().to_string();
+    assert!(error.contains("overlap"), "{error}");
+    let read = |image| ImageOptions { read_only: true, ..image };
+    Image::open_all(&nowait, &[read(window(0)), read(window(4096))]).unwrap();
+}
+
+/// Lets one client in, and goes on as `then` says.
+fn scripted<T: Send + 'static>(
+    then: impl FnOnce(UnixStream) -> T + Send + 'static,
+) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let thread = thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let flags = 0b1101; // it is one, with flush and FUA
+        let hello = [greeting(), export(SIZE, flags), answer(1, &[])].concat();
+        client.write_all(&hello).unwrap();
+        // The flags of the client, and the option with the name `vm`.
+        client.read_exact(&mut [0; 4 + 16 + 12 - 2]).unwrap();
+        then(client)
+    });
+    (folder, socket, thread)
+}
+
+/// Asks for more than a socket holds: reads, writes, durable ones, and a flush; returns how many.
+fn ask_for_much(rig: &mut Rig) -> u32 {
+    const COUNT: u32 = 65;
+    for slot in 0..COUNT {
+        let tag = Tag { slot, ..TAG };
+        let chunk = rig.disk.pool().take(PIECE_BYTES);
+        match slot % 4 {
+            _ if slot == COUNT - 1 => {
+                rig.disk.pool().give_back(chunk);
+                rig.disk.flush(&rig.image, tag);
+            }
+            0 => rig.disk.read(&rig.image, chunk, 0, tag),
+            kind => rig.disk.write(&rig.image, chunk, 0, kind == 1, tag),
+        }
+    }
+    COUNT
+}
+
+/// Demands that each request ends once, with `EIO`, and gives its memory back.
+fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
+    let mut slots: Vec<u32> = (0..count)
+        .map(|_| {
+            let ended = next_end(disk, epoll);
+            assert_eq!(ended.result, Err(Errno::IO));
+            ended.chunk.into_iter().for_each(|chunk| disk.pool().give_back(chunk));
+            ended.tag.slot
+        })
+        .collect();
+    slots.sort_unstable();
+    assert_eq!(slots, (0..count).collect::<Vec<_>>());
+    assert_eq!(disk.pool().used_bytes(), 0);
+    assert!(disk.pop().is_none());
+}
+
+#[test]
+fn all_in_flight_ends_once_when_the_server_goes() {
+    // Before the first request, in the middle of one, and after some.
+    for bytes in [0, 10, 28, 28 + 28 + 1000, 1 << 20] {
+        let (_folder, socket, thread) = scripted(move |mut client| {
+            client.read_exact(&mut vec![0; bytes]).unwrap();
+        });
+        let mut rig = Rig::new(&socket);
+        let count = ask_for_much(&mut rig);
+        all_end(&mut rig.disk, &rig.epoll, count);
+        // None of them has a part of the image any more: a chore can have it alone.
+        assert_eq!(rig.write(100, &[1; 10], false), Err(Errno::IO));
+        thread.join().unwrap();
+    }
+}
+
+/// Reads nothing until the client has gone.
+fn wait_until_left(client: &UnixStream) {
+    let mut events = Vec::with_capacity(1);
+    let epoll = Epoll::new().unwrap();
+    // That it hangs up is told in any case.
+    epoll.add(client.as_raw_fd(), 0, 0).unwrap();
+    epoll.wait(&mut events, Deadline::after_ns(HANG_NS));
+    assert!(!events.is_empty(), "the client does not go");
+}
+
+#[test]
+fn all_in_flight_ends_once_when_the_image_goes() {
+    let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
+    let mut rig = Rig::new(&socket);
+    let count = ask_for_much(&mut rig);
+    let Rig { mut disk, epoll, image } = rig;
+    drop(image);
+    all_end(&mut disk, &epoll, count);
+    thread.join().unwrap();
+}
+
+/// A server that is left says nothing of a client that broke off.
+#[test]
+fn a_server_is_left_with_a_word() {
+    let (_folder, socket, thread) = scripted(|mut client| {
+        let mut heard = Vec::new();
+        client.read_to_end(&mut heard).unwrap();
+        heard
+    });
+    drop(open(&socket, false).unwrap());
+    let heard = thread.join().unwrap();
+    let (magic, command) = (0x2560_9513_u32.to_be_bytes(), [0, 0, 0, 2]);
+    assert_eq!((heard.len(), &heard[..4], &heard[4..8]), (28, &magic[..], &command[..]));
+}
+
+/// Greets as `answers` say, one connection, and keeps it until the client goes.
+fn stranger(answers: Vec<u8>) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<()>) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let thread = thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let _ = client.write_all(&answers);
+        let _ = client.shutdown(std::net::Shutdown::Write);
+        let _ = client.read_to_end(&mut Vec::new());
+    });
+    (folder, socket, thread)
+}
+
+fn greeting() -> Vec<u8> {
+    [&b"NBDMAGICIHAVEOPT"[..], &[0, 3]].concat()
+}
+
+fn answer(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
+    bytes.extend([7, kind, body.len() as u32].map(u32::to_be_bytes).concat());
+    bytes.extend(body);
+    bytes
+}
+
+fn export(size: u64, flags: u16) -> Vec<u8> {
+    let body = [&[0, 0][..], &size.to_be_bytes(), &flags.to_be_bytes()].concat();
+    answer(3, &body)
+}
+
+#[test]
+fn what_a_strange_server_says_ends_in_one_line() {
+    let blocks = |least: u32, most: u32| {
+        let numbers = [least, 4096, most].map(u32::to_be_bytes).concat();
+        answer(3, &[&[0, 3][..], &numbers].concat())
+    };
+    let ack = answer(1, &[]);
+    let endless = greeting().into_iter().chain(export(SIZE, 5).repeat(100)).collect();
+    let mut long = greeting();
+    long.extend(0x0003_e889_0455_65a9_u64.to_be_bytes());
+    long.extend([7, 3, u32::MAX].map(u32::to_be_bytes).concat());
+    let after = |parts: &[Vec<u8>]| [greeting(), parts.concat()].concat();
+    for (said, expected) in [
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n".to_vec(), "does not greet"),
+        (Vec::new(), "failed to fill"),
+        (greeting(), "failed to fill"),
+        (endless, "no end of answers"),
+        (long, "not one of NBD"),
+        (after(&[answer(3, &[0])]), "too short"),
+        (after(&[answer(1 << 31 | 6, b"no\nsuch")]), "no such export: nosuch"),
+        (after(core::slice::from_ref(&ack)), "does not say what"),
+        (after(&[export(u64::MAX, 5), ack.clone()]), "longer than can be"),
+        (after(&[export(SIZE, 5), blocks(3, 1 << 25), ack.clone()]), "blocks have 3 bytes"),
+        (after(&[export(SIZE, 5), blocks(1 << 20, 1 << 25), ack.clone()]), "blocks have"),
+        (after(&[export(SIZE, 5), blocks(1, 4096), ack.clone()]), "4096 bytes at once only"),
+        (after(&[export(SIZE, 1), ack]), "no flush"),
+    ] {
+        let (_folder, socket, thread) = stranger(said);
+        let error = open(&socket, false).map(drop).unwrap_err();
+        assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        thread.join().unwrap();
+    }
+}
+
+/// Answers that belong to nothing, or are none, end the connection.
+#[test]
+fn replies_against_the_protocol_end_all_requests() {
+    let reply = |magic: u32, cookie: u64| {
+        [&magic.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat()
+    };
+    let magic = 0x6744_6698;
+    for said in [
+        reply(magic, 99),
+        reply(0x668e_33ef, 0),
+        reply(magic, 0),
+        [reply(magic, 0), vec![1; 100]].concat(),
+        reply(magic, 0)[..9].to_vec(),
+    ] {
+        let (_folder, socket, thread) = scripted(move |mut client| {
+            client.read_exact(&mut [0; 28]).unwrap();
+            client.write_all(&said).unwrap();
+        });
+        let mut rig = Rig::new(&socket);
+        assert_eq!(rig.read(0..4096), Err(Errno::IO));
+        assert_eq!(rig.flush(), Err(Errno::IO));
+        thread.join().unwrap();
+    }
+}
+
+/// One that is answered before all of it was sent, and then again.
+#[test]
+fn a_request_is_answered_once() {
+    let (_folder, socket, thread) = scripted(|mut client| {
+        client.read_exact(&mut [0; 28]).unwrap();
+        let reply = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 12]].concat();
+        client.write_all(&reply.repeat(2)).unwrap();
+        wait_until_left(&client);
+    });
+    let mut rig = Rig::new(&socket);
+    // More than the socket holds.
+    let chunk = rig.disk.pool().take(2 * PIECE_BYTES);
+    rig.disk.write(&rig.image, chunk, 0, false, TAG);
+    let ended = rig.end();
+    rig.disk.pool().give_back(ended.chunk.unwrap());
+    assert_eq!(rig.flush(), Err(Errno::IO));
+    thread.join().unwrap();
+}
+
+/// What is durable is in the file, whatever became of the server.
+#[test]
+fn what_was_flushed_outlives_the_server() {
+    let Some(mut server) = qemu("none") else { return };
+    let mut rig = Rig::new(&server.socket());
+    for number in 0..64u64 {
+        assert_eq!(rig.write(number * 4096, &[number as u8 + 1; 4096], number % 2 == 0), Ok(()));
+    }
+    assert_eq!(rig.flush(), Ok(()));
+    server.kill();
+    let file = server.file();
+    for number in 0..64u64 {
+        let mut block = [0; 4096];
+        file.read_exact_at(&mut block, number * 4096).unwrap();
+        assert!(block.iter().all(|byte| *byte == number as u8 + 1), "block {number}");
+    }
+}
