@@ -1,15 +1,16 @@
 //! A request as a future.
 //!
 //! ```text
-//!  made ──first poll──▶ over at once (cached)                     no event, no allocation but one
+//!  made ──first poll──▶ over at once (a read of what is cached)   no event, no allocation
 //!             │
 //!             ├──no place──▶ waits for its turn
 //!             └──▶ in flight ──event──▶ reactor: result, wake ──▶ over: buffers given back
 //!                      └──dropped──▶ cancelled; at its end the reactor drops the buffers
 //! ```
 //!
-//! The request is in an [`InFlightRequest`] on the heap, which the reactor's table keeps as long as
-//! the engine may touch its buffers: a future can be dropped or forgotten at any time.
+//! A request that is not over at once moves into an [`InFlightRequest`] on the heap, which the
+//! reactor's table keeps as long as the engine may touch its buffers: a future can be dropped or
+//! forgotten at any time.
 
 use crate::{
     Buffers, Error, File, Nowait,
@@ -21,6 +22,7 @@ use crate::{
 use core::{
     fmt,
     future::Future,
+    mem::take,
     pin::Pin,
     task::{Context, Poll, Waker},
     time::Duration,
@@ -39,12 +41,11 @@ use std::sync::Arc;
 /// get them back, [`cancel`](Operation::cancel) it and go on polling. Polling never blocks.
 #[must_use = "futures do nothing unless polled"]
 pub struct Operation<B: Send + 'static, O> {
-    shared: Arc<InFlightRequest<B>>,
-    stage: Stage,
+    stage: Stage<B>,
     segments: fn(&mut Buffers<B>) -> Segments,
     finish: fn(Result<usize, Error>, Buffers<B>) -> O,
     timeout: Option<DeadlineId>,
-    /// After `shared`: that holds a file of the engine.
+    /// After `stage`: that holds a file of the engine.
     nowait: Nowait,
 }
 
@@ -60,13 +61,15 @@ pub type FileSync = Operation<(), Result<(), Error>>;
 /// A wait for readiness: the events of poll(2) that are there.
 pub type Readiness = Operation<(), Result<u16, Error>>;
 
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    Made,
+#[derive(Default)]
+enum Stage<B> {
+    /// Never locked: a lock makes it `Sync`, whatever the buffers are.
+    Made(Mutex<Request<(), B>>),
     /// There was no place: when its turn comes.
-    Waiting(u64),
+    Waiting(u64, Arc<InFlightRequest<B>>),
     /// Under its key.
-    InFlight(u64),
+    InFlight(u64, Arc<InFlightRequest<B>>),
+    #[default]
     Over,
 }
 
@@ -99,6 +102,26 @@ impl<B: Send + 'static> CompletionTarget for InFlightRequest<B> {
     }
 }
 
+impl<B> InFlightRequest<B> {
+    fn new(request: Request<(), B>) -> InFlightRequest<B> {
+        let state = State { request: Some(request), outcome: None, waker: None, abandoned: false };
+        InFlightRequest(Mutex::new(state))
+    }
+
+    /// Takes the request out, whose command is over or was never taken by the engine.
+    fn take(&self) -> Request<(), B> {
+        // Only an abandoned one is taken elsewhere, and that is not polled.
+        self.0.lock().request.take().expect("a request that has not been given back")
+    }
+
+    /// Notes that an end is asked for.
+    fn cancel(&self) {
+        if let Some(request) = &mut self.0.lock().request {
+            request.is_cancelled = true;
+        }
+    }
+}
+
 impl<B: Send + 'static, O> Operation<B, O> {
     pub(crate) fn new(
         nowait: &Nowait,
@@ -106,27 +129,18 @@ impl<B: Send + 'static, O> Operation<B, O> {
         segments: fn(&mut Buffers<B>) -> Segments,
         finish: fn(Result<usize, Error>, Buffers<B>) -> O,
     ) -> Operation<B, O> {
-        let state = State { request: Some(request), outcome: None, waker: None, abandoned: false };
-        Operation {
-            shared: Arc::new(InFlightRequest(Mutex::new(state))),
-            stage: Stage::Made,
-            segments,
-            finish,
-            timeout: None,
-            nowait: nowait.clone(),
-        }
+        let (stage, nowait) = (Stage::Made(Mutex::new(request)), nowait.clone());
+        Operation { stage, segments, finish, timeout: None, nowait }
     }
 
     /// Has the request cancelled if it is not over `after` this call: it then ends with
     /// `ETIMEDOUT`. What the device is working on ends later, and as it would have ended.
     ///
     /// For a request that has not been polled yet; later calls change nothing.
-    pub fn timeout(self, after: Duration) -> Operation<B, O> {
-        if let Stage::Made = self.stage
-            && let Some(request) = &mut self.shared.0.lock().request
-        {
+    pub fn timeout(mut self, after: Duration) -> Operation<B, O> {
+        if let Stage::Made(request) = &mut self.stage {
             let ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-            request.deadline = Deadline::after_ns(ns);
+            request.get_mut().deadline = Deadline::after_ns(ns);
         }
         self
     }
@@ -134,20 +148,24 @@ impl<B: Send + 'static, O> Operation<B, O> {
     /// Asks for an early end: if the request can still be stopped it ends with `ECANCELED`, else as
     /// it would have. Poll it for the end, and for the buffers.
     pub fn cancel(&mut self) {
-        if let Some(request) = &mut self.shared.0.lock().request {
-            request.is_cancelled = true;
-        }
-        if let Stage::InFlight(key) = self.stage {
-            self.cancel_request(key);
+        match &mut self.stage {
+            Stage::Made(request) => request.get_mut().is_cancelled = true,
+            Stage::Waiting(_, shared) => shared.cancel(),
+            Stage::InFlight(key, shared) => {
+                shared.cancel();
+                cancel_request(&self.nowait, *key);
+            }
+            Stage::Over => {}
         }
     }
 
     /// Lets the request go on without a future; its buffers are dropped at its end.
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     pub(crate) fn detach(mut self) {
-        let mut state = self.shared.0.lock();
+        let Stage::InFlight(_, shared) = &self.stage else { return };
+        let mut state = shared.0.lock();
         // Not over: then the drop finds what is to be dropped.
-        if state.outcome.is_none() && matches!(self.stage, Stage::InFlight(_)) {
+        if state.outcome.is_none() {
             state.abandoned = true;
             drop(state);
             self.forget_timer();
@@ -155,65 +173,85 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    fn cancel_request(&self, key: u64) {
-        if let Ok(reactor) = self.nowait.reactor() {
-            // Its error is that the request is over already.
-            let _ = reactor.context().cancel(key);
-        }
-    }
-
-    /// Starts the request, unless there is no place for it.
-    fn start(&mut self, turn: Option<u64>, waker: &Waker) -> Poll<O> {
+    /// Starts the request, unless it is over at once or there is no place for it.
+    fn begin(&mut self, mut request: Request<(), B>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
-            return self.end(Err(Errno::INVAL));
+            return self.end(request, Err(Errno::INVAL));
         }
-        if let Some(errno) = self.early_end() {
-            self.give_up_turn();
-            return self.end(Err(errno));
+        if let Some(errno) = early_end(&request) {
+            return self.end(request, Err(errno));
         }
         let nowait = self.nowait.clone();
         let reactor = match nowait.reactor() {
             Ok(reactor) => reactor,
-            Err(errno) => return self.end(Err(errno)),
+            Err(errno) => return self.end(request, Err(errno)),
         };
-        let key = match reactor.in_flight().enter(self.shared.clone(), turn, waker) {
+        if let Some(outcome) = request.read_at_once(reactor.context(), self.segments) {
+            return self.end(request, outcome);
+        }
+        self.enter(reactor, Arc::new(InFlightRequest::new(request)), None, waker)
+    }
+
+    /// Starts a request that has waited for its turn.
+    fn go_on(&mut self, turn: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
+        if self.nowait.is_the_parents() {
+            return self.end(shared.take(), Err(Errno::INVAL));
+        }
+        let nowait = self.nowait.clone();
+        let reactor = match nowait.reactor() {
+            Ok(reactor) => reactor,
+            Err(errno) => return self.end(shared.take(), Err(errno)),
+        };
+        let late = shared.0.lock().request.as_ref().and_then(early_end);
+        if let Some(errno) = late {
+            reactor.in_flight().give_up(turn);
+            return self.end(shared.take(), Err(errno));
+        }
+        self.enter(reactor, shared, Some(turn), waker)
+    }
+
+    /// Gives the request a place and hands it over, or has it wait for its turn.
+    fn enter(
+        &mut self,
+        reactor: &Reactor,
+        shared: Arc<InFlightRequest<B>>,
+        turn: Option<u64>,
+        waker: &Waker,
+    ) -> Poll<O> {
+        let key = match reactor.in_flight().enter(shared.clone(), turn, waker) {
             Ok(key) => key,
             Err(turn) => {
-                self.stage = Stage::Waiting(turn);
+                self.stage = Stage::Waiting(turn, shared);
                 return Poll::Pending;
             }
         };
-        match self.submit(reactor, key) {
+        match self.submit(reactor, &shared, key) {
             Ok(None) => {
-                self.stage = Stage::InFlight(key);
-                self.set_timer(reactor, key);
-                self.look(waker)
+                self.set_timer(reactor, &shared, key);
+                self.look(key, shared, waker)
             }
             Ok(Some(outcome)) => {
                 reactor.in_flight().remove(key);
-                self.end(outcome)
+                self.end(shared.take(), outcome)
             }
             Err(error) => {
                 reactor.in_flight().remove(key);
-                self.give_back(Err(error))
+                self.give_back(shared.take(), Err(error))
             }
         }
     }
 
-    /// Returns why the request ends before it begins.
-    fn early_end(&self) -> Option<Errno> {
-        let state = self.shared.0.lock();
-        let request = state.request.as_ref()?;
-        let late = request.deadline.has_passed();
-        (request.is_cancelled || late).then_some(Errno::CANCELED)
-    }
-
     /// Hands the request over. `Some`: it was over at once.
-    fn submit(&self, reactor: &Reactor, key: u64) -> Result<Option<Result<u32, Errno>>, Error> {
-        let mut state = self.shared.0.lock();
+    fn submit(
+        &self,
+        reactor: &Reactor,
+        shared: &InFlightRequest<B>,
+        key: u64,
+    ) -> Result<Option<Result<u32, Errno>>, Error> {
+        let mut state = shared.0.lock();
         let Some(request) = &mut state.request else { return Ok(Some(Err(Errno::INVAL))) };
         // SAFETY: the state is on the heap and in the reactor's table until the event has been
-        // taken; the request leaves it only then, or when the engine has not taken it (below).
+        // taken; the request leaves it only then, or when the engine has not taken it.
         let command = unsafe { request.command(self.segments) }?;
         let file = request.file().cloned();
         // The event may come before the submission returns.
@@ -236,8 +274,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
         Ok(result)
     }
 
-    fn set_timer(&mut self, reactor: &Reactor, key: u64) {
-        let state = self.shared.0.lock();
+    fn set_timer(&mut self, reactor: &Reactor, shared: &InFlightRequest<B>, key: u64) {
+        let state = shared.0.lock();
         let deadline = state.request.as_ref().and_then(|request| request.deadline.ns());
         drop(state);
         if let Some(at_ns) = deadline {
@@ -247,49 +285,48 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 
     /// Takes the result if it is there; else the waker is called when it is.
-    fn look(&mut self, waker: &Waker) -> Poll<O> {
-        let mut state = self.shared.0.lock();
-        let Some(outcome) = state.outcome.take() else {
-            match &mut state.waker {
-                Some(known) if known.will_wake(waker) => {}
-                known => *known = Some(waker.clone()),
-            }
-            return Poll::Pending;
-        };
-        drop(state);
-        self.end(outcome)
-    }
-
-    fn end(&mut self, outcome: Result<u32, Errno>) -> Poll<O> {
-        let state = self.shared.0.lock();
-        let result = state.request.as_ref().map(|request| request.result(outcome));
-        drop(state);
-        match result {
-            Some(result) => self.give_back(result),
-            None => panic!("a request was polled after its end"),
+    fn look(&mut self, key: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
+        let mut state = shared.0.lock();
+        if let Some(outcome) = state.outcome.take() {
+            drop(state);
+            return self.end(shared.take(), outcome);
         }
+        match &mut state.waker {
+            Some(known) if known.will_wake(waker) => {}
+            known => *known = Some(waker.clone()),
+        }
+        drop(state);
+        self.stage = Stage::InFlight(key, shared);
+        Poll::Pending
     }
 
-    fn give_back(&mut self, result: Result<usize, Error>) -> Poll<O> {
-        self.stage = Stage::Over;
+    fn end(&mut self, request: Request<(), B>, outcome: Result<u32, Errno>) -> Poll<O> {
+        let result = request.result(outcome);
+        self.give_back(request, result)
+    }
+
+    fn give_back(&mut self, request: Request<(), B>, result: Result<usize, Error>) -> Poll<O> {
         self.forget_timer();
-        let request = self.shared.0.lock().request.take();
-        let Some(request) = request else { panic!("a request was polled after its end") };
         Poll::Ready((self.finish)(result, request.into_buffers()))
-    }
-
-    fn give_up_turn(&mut self) {
-        if let Stage::Waiting(turn) = self.stage
-            && let Ok(reactor) = self.nowait.reactor()
-        {
-            reactor.in_flight().give_up(turn);
-        }
     }
 
     fn forget_timer(&mut self) {
         if let Some(id) = self.timeout.take() {
             self.nowait.timer().remove(id);
         }
+    }
+}
+
+/// Returns why a request ends before it begins.
+fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
+    let late = request.is_cancelled || request.deadline.has_passed();
+    late.then_some(Errno::CANCELED)
+}
+
+fn cancel_request(nowait: &Nowait, key: u64) {
+    if let Ok(reactor) = nowait.reactor() {
+        // Its error is that the request is over already.
+        let _ = reactor.context().cancel(key);
     }
 }
 
@@ -300,10 +337,10 @@ impl<B: Send + 'static, O> Future for Operation<B, O> {
     /// It was polled after its end.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
         let this = self.get_mut();
-        match this.stage {
-            Stage::Made => this.start(None, cx.waker()),
-            Stage::Waiting(turn) => this.start(Some(turn), cx.waker()),
-            Stage::InFlight(_) => this.look(cx.waker()),
+        match take(&mut this.stage) {
+            Stage::Made(request) => this.begin(request.into_inner(), cx.waker()),
+            Stage::Waiting(turn, shared) => this.go_on(turn, shared, cx.waker()),
+            Stage::InFlight(key, shared) => this.look(key, shared, cx.waker()),
             Stage::Over => panic!("a request was polled after its end"),
         }
     }
@@ -314,30 +351,43 @@ impl<B: Send + 'static, O> Unpin for Operation<B, O> {}
 
 impl<B: Send + 'static, O> Drop for Operation<B, O> {
     fn drop(&mut self) {
-        if matches!(self.stage, Stage::Over) || self.nowait.is_the_parents() {
+        if self.nowait.is_the_parents() {
             return;
         }
         self.forget_timer();
-        self.give_up_turn();
-        let mut state = self.shared.0.lock();
-        match self.stage {
-            Stage::InFlight(key) if state.outcome.is_none() => {
-                state.abandoned = true;
-                drop(state);
-                self.cancel_request(key);
+        match take(&mut self.stage) {
+            Stage::Made(request) => drop(request.into_inner().into_buffers()),
+            Stage::Waiting(turn, shared) => {
+                if let Ok(reactor) = self.nowait.reactor() {
+                    reactor.in_flight().give_up(turn);
+                }
+                drop(shared.take().into_buffers());
             }
-            _ => {
-                let request = state.request.take();
-                drop(state);
-                drop(request.map(Request::into_buffers));
+            Stage::InFlight(key, shared) => {
+                let mut state = shared.0.lock();
+                if state.outcome.is_none() {
+                    state.abandoned = true;
+                    drop(state);
+                    cancel_request(&self.nowait, key);
+                } else {
+                    drop(state);
+                    drop(shared.take().into_buffers());
+                }
             }
+            Stage::Over => {}
         }
     }
 }
 
 impl<B: Send + 'static, O> fmt::Debug for Operation<B, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Operation {:?}", self.stage)
+        let (stage, number) = match self.stage {
+            Stage::Made(_) => ("made", None),
+            Stage::Waiting(turn, _) => ("waiting", Some(turn)),
+            Stage::InFlight(key, _) => ("in flight", Some(key)),
+            Stage::Over => ("over", None),
+        };
+        write!(f, "Operation {stage} {number:?}")
     }
 }
 
@@ -368,8 +418,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let held = OpenHandle::Other(Box::new(Source(std::io::stdin(), sender)));
         let request = Request::on_other(held, Kind::Read, Buffers::One(vec![0; 8]), ());
-        let state = State { request: Some(request), outcome: None, waker: None, abandoned: false };
-        let shared = Arc::new(InFlightRequest(Mutex::new(state)));
+        let shared = Arc::new(InFlightRequest::new(request));
         let mut locked = shared.0.lock();
         let buffers = &mut locked.request.as_mut().unwrap().buffers;
         let address = writable(buffers).as_slice()[0].base.expose_provenance();

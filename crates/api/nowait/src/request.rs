@@ -4,8 +4,9 @@
 use crate::{Error, File, IoBuffer, IoBufferMut};
 use nowait_block::Segments;
 use nowait_file::{
-    Command, Kind, Opened,
+    Command, Context, Kind, Opened,
     command::{Flags, LEN_MAX, open_for},
+    submit::Submission,
 };
 use nowait_sys::{
     Errno,
@@ -141,6 +142,26 @@ impl<T, B> Request<T, B> {
         let mut command = unsafe { Command::new(self.kind, file, segments, offset) };
         (command.rw_flags, command.sync_bytes) = (self.rw_flags, self.sync_bytes);
         Ok(command)
+    }
+
+    /// Reads what is there without waiting, if it is a read of a file. `None`: not all of it is, or
+    /// something is to be looked at first: it is to be started. A part of the buffers may be
+    /// overwritten.
+    pub(crate) fn read_at_once(
+        &mut self,
+        context: &Arc<Context>,
+        segments: impl FnOnce(&mut Buffers<B>) -> Segments,
+    ) -> Option<Result<u32, Errno>> {
+        // Statistics tell how long a request takes: one that is counted is started.
+        if self.kind != Kind::Read || self.file().is_none() || context.io().stats().enabled() {
+            return None;
+        }
+        // SAFETY: the request is borrowed until the attempt, which leaves nothing behind, is over.
+        let mut command = unsafe { self.command(segments) }.ok()?;
+        let mut submission = Submission::new(context);
+        let result = submission.read_at_once(self.cached(), &mut command);
+        submission.finish();
+        result
     }
 
     /// Makes the result from what the engine says.
