@@ -447,7 +447,7 @@ fn fuzz(context: &Context) -> Result<End> {
         -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
     let seconds = env::var("FUZZ_SECONDS").unwrap_or_else(|_| String::from("60"));
     let host = host()?;
-    for target in ["nbd_handshake", "nbd_requests", "vhost_queue"] {
+    for target in ["nbd_handshake", "nbd_requests", "vhost_queue", "log_object"] {
         let (bin, time) = (["--bin", target], format!("-max_total_time={seconds}"));
         let args = ["run", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &host];
         let corpus = format!("fuzz/corpus/{target}");

@@ -12,6 +12,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-cache", 3),
     ("nowait-file", 4),
     ("nowait-paper", 4),
+    ("nowait-log", 4),
     ("nowait", 5),
     ("nowait-process", 6),
     ("nowait-libaio", 7),

@@ -1,0 +1,151 @@
+//! Checkpoints: the map of an image as objects, so that a reader need not read the whole log.
+//!
+//! ```text
+//!   part  stamp │ its number 4 │ segments: 4, then each: place 8, where data begin 4, blocks 4
+//!         │ extents: 4, then each: first block 8, blocks 4, index 4, segment 8 │ checksum 4
+//! ```
+//!
+//! Segments and extents are in ascending order from part to part.
+
+use crate::extents::Extent;
+use crate::geometry::{DATA_BYTES_MAX, Geometry};
+use crate::map::{Map, SegmentUse};
+use crate::segment::HEADER_BYTES_MAX;
+use crate::stamp::{ImageId, Kind, Stamp};
+use crate::wire::{Damage, checked, put_count, seal};
+
+/// Longest part: what is longer is none.
+pub const PART_BYTES_MAX: usize = DATA_BYTES_MAX;
+
+/// Most entries of each kind in a part.
+const ENTRIES_MAX: usize = 200_000;
+
+const SEGMENT_BYTES: usize = 16;
+const EXTENT_BYTES: usize = 24;
+
+/// A segment: its place in the log, where its data begin, blocks of data.
+type SegmentEntry = (u64, u32, u32);
+
+/// A part of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The image.
+    pub image: ImageId,
+    /// The epoch of the writer.
+    pub epoch: u64,
+    /// The first segment of the log that is not in the map.
+    pub position: u64,
+    /// Which part.
+    pub number: u32,
+    segments: Vec<SegmentEntry>,
+    extents: Vec<(u64, Extent)>,
+}
+
+impl Part {
+    /// Returns the parts of a map; an empty one has none.
+    pub fn of(map: &Map, image: ImageId, epoch: u64, position: u64) -> Vec<Part> {
+        let segments: Vec<SegmentEntry> =
+            map.segments().iter().map(|(at, it)| (*at, it.data_start, it.blocks)).collect();
+        let extents: Vec<(u64, Extent)> = map.extents().iter().collect();
+        let (mut segments, mut extents) = (&segments[..], &extents[..]);
+        let mut parts = Vec::new();
+        while !segments.is_empty() || !extents.is_empty() {
+            let number = parts.len() as u32;
+            let (segments, extents) = (take(&mut segments), take(&mut extents));
+            parts.push(Part { image, epoch, position, number, segments, extents });
+        }
+        parts
+    }
+
+    /// Returns the object.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let (image, epoch, number) = (self.image, self.epoch, self.position);
+        Stamp { kind: Kind::Part, image, epoch, number }.put(&mut bytes);
+        bytes.extend(self.number.to_le_bytes());
+        put_count(&mut bytes, self.segments.len());
+        for (sequence, data_start, blocks) in &self.segments {
+            bytes.extend(sequence.to_le_bytes());
+            bytes.extend(data_start.to_le_bytes());
+            bytes.extend(blocks.to_le_bytes());
+        }
+        put_count(&mut bytes, self.extents.len());
+        for (block, extent) in &self.extents {
+            bytes.extend(block.to_le_bytes());
+            bytes.extend(extent.blocks.to_le_bytes());
+            bytes.extend(extent.index.to_le_bytes());
+            bytes.extend(extent.sequence.to_le_bytes());
+        }
+        seal(&mut bytes);
+        bytes
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// It is no part of a checkpoint.
+    pub fn parse(object: &[u8]) -> Result<Part, Damage> {
+        if object.len() > PART_BYTES_MAX {
+            return Err(Damage("longer than a part may be"));
+        }
+        let (stamp, mut fields) = Stamp::begin(checked(object)?, Kind::Part)?;
+        let number = fields.u32()?;
+        let mut segments = Vec::with_capacity(fields.count(SEGMENT_BYTES)?);
+        for _ in 0..segments.capacity() {
+            segments.push((fields.u64()?, fields.u32()?, fields.u32()?));
+        }
+        let mut extents = Vec::with_capacity(fields.count(EXTENT_BYTES)?);
+        for _ in 0..extents.capacity() {
+            let block = fields.u64()?;
+            let (blocks, index, sequence) = (fields.u32()?, fields.u32()?, fields.u64()?);
+            extents.push((block, Extent { blocks, index, sequence }));
+        }
+        fields.end()?;
+        let Stamp { image, epoch, number: position, .. } = stamp;
+        Ok(Part { image, epoch, position, number, segments, extents })
+    }
+}
+
+/// Takes the entries of the next part.
+fn take<T: Copy>(entries: &mut &[T]) -> Vec<T> {
+    let (front, rest) = entries.split_at(entries.len().min(ENTRIES_MAX));
+    *entries = rest;
+    front.to_vec()
+}
+
+/// Makes the map of all parts of a checkpoint, which are in their order.
+///
+/// # Errors
+/// They are no map of such an image.
+pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map, Damage> {
+    let mut map = Map::default();
+    let mut next_segment = 1;
+    for (sequence, data_start, blocks) in parts.iter().flat_map(|part| &part.segments).copied() {
+        let ordered = sequence >= next_segment && sequence < position;
+        if !ordered || blocks > geometry.segment_blocks_max() {
+            return Err(Damage("its segments are in no order"));
+        }
+        if data_start as usize > HEADER_BYTES_MAX {
+            return Err(Damage("a segment's data begin too late"));
+        }
+        map.load_segment(sequence, data_start, blocks);
+        next_segment = sequence + 1;
+    }
+    let mut next_block = 0;
+    for (block, extent) in parts.iter().flat_map(|part| &part.extents).copied() {
+        let end = block.checked_add(u64::from(extent.blocks));
+        let inside = end.is_some_and(|end| end <= geometry.blocks());
+        if block < next_block || extent.blocks == 0 || !inside {
+            return Err(Damage("its extents are in no order"));
+        }
+        let segment = map.segments().get(&extent.sequence);
+        let (data_end, live) = (extent.index.checked_add(extent.blocks), extent.blocks);
+        let fits = |end, of: SegmentUse| end <= of.blocks && live <= of.blocks - of.live;
+        if !segment.zip(data_end).is_some_and(|(of, end)| fits(end, *of)) {
+            return Err(Damage("an extent beyond its segment, or two of the same data"));
+        }
+        map.write(block, extent);
+        next_block = block + u64::from(extent.blocks);
+    }
+    Ok(map)
+}

@@ -1,0 +1,49 @@
+//! The blocks of an image.
+
+use crate::wire::{CHECKSUM_BYTES, Damage};
+
+/// Most bytes of data in one segment, without checksums.
+pub const DATA_BYTES_MAX: usize = 8 << 20;
+
+/// The blocks of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a block, a power of two from 512 to 64 KiB.
+    pub block_bytes: u32,
+    /// Bytes of the image, whole blocks.
+    pub size_bytes: u64,
+}
+
+impl Geometry {
+    /// Makes one that is possible.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn checked(block_bytes: u32, size_bytes: u64) -> Result<Geometry, Damage> {
+        if !block_bytes.is_power_of_two() || !(512..=1 << 16).contains(&block_bytes) {
+            return Err(Damage("no block size"));
+        }
+        if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(block_bytes)) {
+            return Err(Damage("the size is not in whole blocks"));
+        }
+        match size_bytes <= 1 << 60 {
+            true => Ok(Geometry { block_bytes, size_bytes }),
+            false => Err(Damage("larger than any image")),
+        }
+    }
+
+    /// How many blocks the image has.
+    pub fn blocks(&self) -> u64 {
+        self.size_bytes / u64::from(self.block_bytes)
+    }
+
+    /// Bytes of a block in a segment, with its checksum.
+    pub fn stored_bytes(&self) -> usize {
+        self.block_bytes as usize + CHECKSUM_BYTES
+    }
+
+    /// Most blocks of data in one segment.
+    pub fn segment_blocks_max(&self) -> u32 {
+        DATA_BYTES_MAX as u32 / self.block_bytes
+    }
+}

@@ -1,0 +1,166 @@
+//! The head of an image: the object that says which writer it has, and where its map is.
+//!
+//! It is replaced as a whole by a PUT with a condition, and no two revisions are the same bytes.
+
+use crate::geometry::Geometry;
+use crate::stamp::{ImageId, Kind, Stamp};
+use crate::wire::{Damage, Fields, checked, put_count, put_text, seal};
+
+/// Longest head: what is longer is none.
+pub const HEAD_BYTES_MAX: usize = 1 << 20;
+
+/// Longest name of a writer or a snapshot.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Most objects of a checkpoint.
+pub const PARTS_MAX: u32 = 1 << 16;
+
+/// Most snapshots of an image.
+pub const SNAPSHOTS_MAX: usize = 1024;
+
+/// The writer of an image: a number drawn when it opens it, and a name for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// No other has it.
+    pub nonce: [u8; 16],
+    /// A host and a process, say.
+    pub name: String,
+}
+
+/// A map that is durable: the image as all segments before a position have left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The first segment that is not in it.
+    pub position: u64,
+    /// How many objects it has. An empty map has none.
+    pub parts: u32,
+}
+
+/// An image as it once was: its map, and the segments from that on to an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: String,
+    /// Its map.
+    pub checkpoint: Checkpoint,
+    /// The first segment that is not in it.
+    pub end: u64,
+    /// The size of the image then.
+    pub size_bytes: u64,
+}
+
+/// The head of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The image.
+    pub image: ImageId,
+    /// Counts the heads that there were.
+    pub revision: u64,
+    /// Counts the writers that there were.
+    pub epoch: u64,
+    /// The last of them.
+    pub writer: Writer,
+    /// Its blocks.
+    pub geometry: Geometry,
+    /// Its map.
+    pub checkpoint: Checkpoint,
+    /// The map before, whose objects may still be there.
+    pub retired: Option<Checkpoint>,
+    /// Its snapshots.
+    pub snapshots: Vec<Snapshot>,
+}
+
+impl Head {
+    /// Returns the object.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let (image, epoch, number) = (self.image, self.epoch, self.revision);
+        Stamp { kind: Kind::Head, image, epoch, number }.put(&mut bytes);
+        bytes.extend(self.writer.nonce);
+        put_text(&mut bytes, &self.writer.name, NAME_BYTES_MAX);
+        bytes.extend(self.geometry.block_bytes.to_le_bytes());
+        bytes.extend(self.geometry.size_bytes.to_le_bytes());
+        put_checkpoint(&mut bytes, self.checkpoint);
+        put_count(&mut bytes, self.retired.iter().len());
+        self.retired.iter().for_each(|retired| put_checkpoint(&mut bytes, *retired));
+        put_count(&mut bytes, self.snapshots.len());
+        for snapshot in &self.snapshots {
+            put_text(&mut bytes, &snapshot.name, NAME_BYTES_MAX);
+            put_checkpoint(&mut bytes, snapshot.checkpoint);
+            bytes.extend(snapshot.end.to_le_bytes());
+            bytes.extend(snapshot.size_bytes.to_le_bytes());
+        }
+        seal(&mut bytes);
+        bytes
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// It is no head, or one whose numbers do not go together.
+    pub fn parse(object: &[u8]) -> Result<Head, Damage> {
+        if object.len() > HEAD_BYTES_MAX {
+            return Err(Damage("longer than a head may be"));
+        }
+        let (stamp, mut fields) = Stamp::begin(checked(object)?, Kind::Head)?;
+        let writer = Writer { nonce: fields.array()?, name: fields.text(NAME_BYTES_MAX)? };
+        let geometry = Geometry::checked(fields.u32()?, fields.u64()?)?;
+        let checkpoint = read_checkpoint(&mut fields)?;
+        let retired = match fields.u32()? {
+            0 => None,
+            1 => Some(read_checkpoint(&mut fields)?),
+            _ => return Err(Damage("more than one map before")),
+        };
+        let mut snapshots = Vec::new();
+        for _ in 0..fields.count(SNAPSHOT_BYTES_MIN)? {
+            snapshots.push(read_snapshot(&mut fields, geometry)?);
+        }
+        fields.end()?;
+        let Stamp { image, epoch, number: revision, .. } = stamp;
+        let head =
+            Head { image, revision, epoch, writer, geometry, checkpoint, retired, snapshots };
+        head.judge()
+    }
+
+    /// Returns the head if its numbers go together.
+    fn judge(self) -> Result<Head, Damage> {
+        let ordered = |snapshot: &Snapshot| snapshot.checkpoint.position <= snapshot.end;
+        let mut names: Vec<&str> = self.snapshots.iter().map(|it| it.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if self.epoch == 0 {
+            return Err(Damage("the first epoch is 1"));
+        }
+        if self.snapshots.len() > SNAPSHOTS_MAX || names.len() < self.snapshots.len() {
+            return Err(Damage("too many snapshots, or two of a name"));
+        }
+        match self.snapshots.iter().all(ordered) {
+            true => Ok(self),
+            false => Err(Damage("a snapshot ends before its map")),
+        }
+    }
+}
+
+/// A snapshot whose name is empty.
+const SNAPSHOT_BYTES_MIN: usize = 2 + 12 + 8 + 8;
+
+fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {
+    bytes.extend(checkpoint.position.to_le_bytes());
+    bytes.extend(checkpoint.parts.to_le_bytes());
+}
+
+fn read_checkpoint(fields: &mut Fields<'_>) -> Result<Checkpoint, Damage> {
+    let checkpoint = Checkpoint { position: fields.u64()?, parts: fields.u32()? };
+    if checkpoint.position == 0 || checkpoint.parts > PARTS_MAX {
+        return Err(Damage("no position, or too many parts"));
+    }
+    Ok(checkpoint)
+}
+
+fn read_snapshot(fields: &mut Fields<'_>, geometry: Geometry) -> Result<Snapshot, Damage> {
+    let name = fields.text(NAME_BYTES_MAX)?;
+    let checkpoint = read_checkpoint(fields)?;
+    let (end, size_bytes) = (fields.u64()?, fields.u64()?);
+    Geometry::checked(geometry.block_bytes, size_bytes)?;
+    Ok(Snapshot { name, checkpoint, end, size_bytes })
+}

@@ -1,0 +1,197 @@
+//! Segments: the objects of the log.
+//!
+//! ```text
+//!   header  stamp │ its length 4 │ block size 4 │ data blocks 4 │ resume 8 │ writer's name
+//!           │ records: 4, then each: first block 8, blocks 4, kind 4 │ checksum 4
+//!   data    a block │ its checksum 4 │ a block │ its checksum 4 │ …
+//! ```
+//!
+//! The records are in the order of the writes. The checksum of a block is beside it, so that one
+//! request brings both, and is that of its place in the image and in the log, too: a block that
+//! stands elsewhere is damaged. A *fence* is a segment without records: its writer has taken the
+//! image over, and the log goes on at `resume`.
+
+use crate::geometry::Geometry;
+use crate::stamp::{ImageId, Kind, STAMP_BYTES, Stamp};
+use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, put_count, put_text, seal};
+
+/// Most records of one segment.
+pub const RECORDS_MAX: usize = 4096;
+
+/// Bytes of a record.
+const RECORD_BYTES: usize = 16;
+
+/// Longest name of the writer in a fence.
+const NAME_BYTES_MAX: usize = 255;
+
+/// No header is longer: what a reader of the log asks for of each segment.
+pub const HEADER_BYTES_MAX: usize = STAMP_BYTES + 64 + NAME_BYTES_MAX + RECORDS_MAX * RECORD_BYTES;
+
+/// How many segments may be in flight from the first that is not durable on. The next writer
+/// leaves as many places of the log alone, so a change of it makes another version of the format.
+pub const WINDOW: u64 = 16;
+
+/// What happened to blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// They are zeroes now.
+    Zero,
+    /// They are the next blocks of the segment's data.
+    Data,
+}
+
+/// A change of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The first block of the image.
+    pub block: u64,
+    /// How many.
+    pub blocks: u32,
+    /// What happened to them.
+    pub change: Change,
+}
+
+/// What a segment is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Changes of the image.
+    Changes(Vec<Record>),
+    /// The image was taken over.
+    Fence {
+        /// Where the log goes on.
+        resume: u64,
+        /// The name of the writer that did it.
+        writer: String,
+    },
+}
+
+/// The header of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The image.
+    pub image: ImageId,
+    /// The writer.
+    pub epoch: u64,
+    /// The place in the log.
+    pub sequence: u64,
+    /// What it is for.
+    pub content: Content,
+}
+
+impl Header {
+    /// Returns the bytes in front of the data.
+    pub fn encode(&self, geometry: Geometry) -> Vec<u8> {
+        let (resume, writer, records) = match &self.content {
+            Content::Changes(records) => (0, "", &records[..]),
+            Content::Fence { resume, writer } => (*resume, writer.as_str(), &[][..]),
+        };
+        let mut bytes = Vec::new();
+        let (image, epoch, number) = (self.image, self.epoch, self.sequence);
+        Stamp { kind: Kind::Segment, image, epoch, number }.put(&mut bytes);
+        bytes.extend([0; 4]);
+        bytes.extend(geometry.block_bytes.to_le_bytes());
+        bytes.extend(data_blocks(records).to_le_bytes());
+        bytes.extend(resume.to_le_bytes());
+        put_text(&mut bytes, writer, NAME_BYTES_MAX);
+        put_count(&mut bytes, records.len());
+        for record in records {
+            bytes.extend(record.block.to_le_bytes());
+            bytes.extend(record.blocks.to_le_bytes());
+            bytes.extend((record.change as u32).to_le_bytes());
+        }
+        let len = (bytes.len() + CHECKSUM_BYTES) as u32;
+        bytes[STAMP_BYTES..STAMP_BYTES + 4].copy_from_slice(&len.to_le_bytes());
+        seal(&mut bytes);
+        bytes
+    }
+
+    /// Reads the header of an object of `object_bytes`, of which `front` is the front. Returns its
+    /// length, too: there its data begin.
+    ///
+    /// # Errors
+    /// It is no segment of such an image, or not whole.
+    pub fn parse(
+        front: &[u8],
+        object_bytes: u64,
+        geometry: Geometry,
+    ) -> Result<(Header, u32), Damage> {
+        let (stamp, mut fields) = Stamp::begin(front, Kind::Segment)?;
+        let len = fields.u32()?;
+        if !(STAMP_BYTES..=HEADER_BYTES_MAX).contains(&(len as usize)) {
+            return Err(Damage("no length of a header"));
+        }
+        let header = front.get(..len as usize).ok_or(Damage("its header is not whole"))?;
+        let (_, mut fields) = Stamp::begin(checked(header)?, Kind::Segment)?;
+        if fields.u32()? != len || fields.u32()? != geometry.block_bytes {
+            return Err(Damage("it has blocks of another size"));
+        }
+        let (blocks, resume) = (fields.u32()?, fields.u64()?);
+        let writer = fields.text(NAME_BYTES_MAX)?;
+        let records = read_records(&mut fields, geometry)?;
+        fields.end()?;
+        let data_bytes = u64::from(blocks) * geometry.stored_bytes() as u64;
+        if data_blocks(&records) != blocks
+            || blocks > geometry.segment_blocks_max()
+            || object_bytes != u64::from(len) + data_bytes
+        {
+            return Err(Damage("its data are not those of its records"));
+        }
+        let content = match resume {
+            0 => Content::Changes(records),
+            _ if !records.is_empty() => return Err(Damage("a fence with records")),
+            resume if resume <= stamp.number => return Err(Damage("a fence that leads back")),
+            resume => Content::Fence { resume, writer },
+        };
+        let Stamp { image, epoch, number: sequence, .. } = stamp;
+        Ok((Header { image, epoch, sequence, content }, len))
+    }
+}
+
+fn data_blocks(records: &[Record]) -> u32 {
+    let data = records.iter().filter(|record| record.change == Change::Data);
+    data.fold(0, |sum: u32, record| sum.saturating_add(record.blocks))
+}
+
+fn read_records(fields: &mut Fields<'_>, geometry: Geometry) -> Result<Vec<Record>, Damage> {
+    let count = fields.count(RECORD_BYTES)?;
+    if count > RECORDS_MAX {
+        return Err(Damage("too many records"));
+    }
+    let mut records = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (block, blocks) = (fields.u64()?, fields.u32()?);
+        let change = match fields.u32()? {
+            0 => Change::Zero,
+            1 => Change::Data,
+            _ => return Err(Damage("a record of an unknown kind")),
+        };
+        let end = block.checked_add(u64::from(blocks));
+        if blocks == 0 || end.is_none_or(|end| end > geometry.blocks()) {
+            return Err(Damage("a record beyond the image"));
+        }
+        records.push(Record { block, blocks, change });
+    }
+    Ok(records)
+}
+
+/// Appends a block of the image as it is stored in segment `sequence`.
+pub fn put_block(bytes: &mut Vec<u8>, data: &[u8], block: u64, sequence: u64) {
+    bytes.extend(data);
+    bytes.extend(block_sum(data, block, sequence).to_le_bytes());
+}
+
+/// Returns a block that was stored in segment `sequence`.
+///
+/// # Errors
+/// It is another, or damaged.
+pub fn stored_block(stored: &[u8], block: u64, sequence: u64) -> Result<&[u8], Damage> {
+    match stored.split_last_chunk::<CHECKSUM_BYTES>() {
+        Some((data, sum)) if *sum == block_sum(data, block, sequence).to_le_bytes() => Ok(data),
+        _ => Err(Damage("a block has another checksum")),
+    }
+}
+
+fn block_sum(data: &[u8], block: u64, sequence: u64) -> u32 {
+    let place = [block.to_le_bytes(), sequence.to_le_bytes()];
+    crc32c::crc32c_append(crc32c::crc32c(place.as_flattened()), data)
+}

@@ -1,0 +1,96 @@
+//! The first bytes of each object: what it is, and which writer has put it.
+//!
+//! ```text
+//!   magic 8 │ version 2 │ kind 2 │ 0 4 │ image 16 │ epoch 8 │ number 8 │ checksum 4
+//! ```
+//!
+//! They have a checksum of their own, so that a writer whose PUT was refused needs to read no more
+//! of the object that is there to know whether it is its own.
+
+use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, seal};
+
+/// Bytes of a stamp.
+pub const STAMP_BYTES: usize = 48 + CHECKSUM_BYTES;
+
+const MAGIC: &[u8; 8] = b"nowaitim";
+const VERSION: u16 = 1;
+
+/// The number of an image: drawn when it is made, so that objects of another are noticed.
+pub type ImageId = [u8; 16];
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Kind {
+    /// The head of an image.
+    Head = 1,
+    /// A segment of its log.
+    Segment = 2,
+    /// A part of a checkpoint of its map.
+    Part = 3,
+}
+
+/// The first bytes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// What it is.
+    pub kind: Kind,
+    /// The image that it belongs to.
+    pub image: ImageId,
+    /// The epoch of the writer that has put it.
+    pub epoch: u64,
+    /// The revision of a head, the place of a segment in the log, the position of a checkpoint.
+    pub number: u64,
+}
+
+impl Stamp {
+    /// Begins an object.
+    pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
+        let mut stamp = Vec::with_capacity(STAMP_BYTES);
+        stamp.extend(MAGIC);
+        stamp.extend(VERSION.to_le_bytes());
+        stamp.extend((self.kind as u16).to_le_bytes());
+        stamp.extend([0; 4]);
+        stamp.extend(self.image);
+        stamp.extend(self.epoch.to_le_bytes());
+        stamp.extend(self.number.to_le_bytes());
+        seal(&mut stamp);
+        bytes.extend(stamp);
+    }
+
+    /// Reads the stamp of an object of which at least these bytes are there.
+    ///
+    /// # Errors
+    /// It has none, or one of another version.
+    pub fn parse(object: &[u8]) -> Result<Stamp, Damage> {
+        let stamp = object.get(..STAMP_BYTES).ok_or(Damage("shorter than a stamp"))?;
+        let mut fields = Fields::of(checked(stamp)?);
+        if &fields.array()? != MAGIC {
+            return Err(Damage("it is of no image"));
+        }
+        if fields.u16()? != VERSION {
+            return Err(Damage("it is of another version"));
+        }
+        let kind = match fields.u16()? {
+            1 => Kind::Head,
+            2 => Kind::Segment,
+            3 => Kind::Part,
+            _ => return Err(Damage("it is of an unknown kind")),
+        };
+        if fields.u32()? != 0 {
+            return Err(Damage("it has a flag that this version does not know"));
+        }
+        let (image, epoch, number) = (fields.array()?, fields.u64()?, fields.u64()?);
+        fields.end()?;
+        Ok(Stamp { kind, image, epoch, number })
+    }
+
+    /// Reads the stamp of an object of this kind, and the fields behind it.
+    pub(crate) fn begin(object: &[u8], kind: Kind) -> Result<(Stamp, Fields<'_>), Damage> {
+        let stamp = Stamp::parse(object)?;
+        match stamp.kind == kind {
+            true => Ok((stamp, Fields::of(&object[STAMP_BYTES..]))),
+            false => Err(Damage("it is of another kind")),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The format: what is written is read again, and what is damaged is noticed.
+
+#[path = "support/strangers.rs"]
+mod strangers;
+
+use nowait_log::extents::Extent;
+use nowait_log::head::PARTS_MAX;
+use nowait_log::segment::{RECORDS_MAX, WINDOW, put_block, stored_block};
+use nowait_log::stamp::STAMP_BYTES;
+use nowait_log::{
+    Change, Checkpoint, Content, Geometry, Head, Header, Map, Part, Record, Snapshot, Writer,
+    checkpoint,
+};
+use proptest::prelude::*;
+use strangers::geometry;
+
+fn checkpoints() -> impl Strategy<Value = Checkpoint> {
+    (1..u64::MAX, 0..=PARTS_MAX).prop_map(|(position, parts)| Checkpoint { position, parts })
+}
+
+fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
+    let one = (checkpoints(), any::<u64>(), 1..1u64 << 40);
+    prop::collection::vec(one, 0..5).prop_map(|all| {
+        let named = |(number, (checkpoint, after, blocks)): (usize, (Checkpoint, u64, u64))| {
+            let end = checkpoint.position.saturating_add(after);
+            Snapshot { name: format!("é {number}"), checkpoint, end, size_bytes: blocks * 4096 }
+        };
+        all.into_iter().enumerate().map(named).collect()
+    })
+}
+
+fn heads() -> impl Strategy<Value = Head> {
+    let writer = (any::<[u8; 16]>(), "\\PC{0,30}").prop_map(|(nonce, name)| Writer { nonce, name });
+    let counts = (any::<u64>(), 1..u64::MAX);
+    let maps = (checkpoints(), prop::option::of(checkpoints()));
+    (any::<[u8; 16]>(), counts, writer, maps, snapshots()).prop_map(
+        |(image, (revision, epoch), writer, (checkpoint, retired), snapshots)| Head {
+            image,
+            revision,
+            epoch,
+            writer,
+            geometry: geometry(),
+            checkpoint,
+            retired,
+            snapshots,
+        },
+    )
+}
+
+fn contents() -> impl Strategy<Value = Content> {
+    let change = prop_oneof![Just(Change::Zero), Just(Change::Data)];
+    let record = (0..geometry().blocks() - 8, 1..8u32, change)
+        .prop_map(|(block, blocks, change)| Record { block, blocks, change });
+    let fence = (1..u64::MAX, "\\PC{0,30}");
+    prop_oneof![
+        prop::collection::vec(record, 0..50).prop_map(Content::Changes),
+        fence.prop_map(|(resume, writer)| Content::Fence { resume, writer }),
+    ]
+}
+
+fn headers() -> impl Strategy<Value = Header> {
+    (any::<[u8; 16]>(), any::<u64>(), any::<u64>(), contents()).prop_map(
+        |(image, epoch, number, content)| {
+            let sequence = match content {
+                Content::Fence { resume, .. } => number % resume,
+                Content::Changes(_) => number,
+            };
+            Header { image, epoch, sequence, content }
+        },
+    )
+}
+
+fn data_bytes(header: &Header) -> u64 {
+    let Content::Changes(records) = &header.content else { return 0 };
+    let data = records.iter().filter(|record| record.change == Change::Data);
+    data.map(|record| u64::from(record.blocks) * 4100).sum()
+}
+
+/// A map that some segments have made.
+fn maps() -> impl Strategy<Value = Map> {
+    let extent = (0..10_000u64, 1..20u32, 1..9u64);
+    prop::collection::vec(extent, 0..40).prop_map(|writes| {
+        let mut map = Map::default();
+        let mut used = [0; 9];
+        for (block, blocks, sequence) in writes {
+            let index = used[sequence as usize];
+            used[sequence as usize] += blocks;
+            map.add(sequence);
+            map.place_data(sequence, 300 + sequence as u32);
+            map.write(block, Extent { blocks, index, sequence });
+        }
+        map
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_head_is_read_as_it_was_written(head in heads()) {
+        prop_assert_eq!(Head::parse(&head.encode()), Ok(head));
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written(header in headers(), behind in 0..100usize) {
+        let mut bytes = header.encode(geometry());
+        let len = bytes.len() as u32;
+        bytes.resize(bytes.len() + behind, 7);
+        let object_bytes = u64::from(len) + data_bytes(&header);
+        let read = Header::parse(&bytes, object_bytes, geometry());
+        prop_assert_eq!(read, Ok((header, len)));
+        prop_assert!(Header::parse(&bytes, object_bytes + 1, geometry()).is_err());
+    }
+
+    #[test]
+    fn a_map_is_read_as_it_was_written(map in maps()) {
+        let parts = Part::of(&map, [1; 16], 2, 9);
+        let read = parts.iter().map(|part| Part::parse(&part.encode()));
+        let read: Vec<Part> = read.collect::<Result<_, _>>().expect("they are whole");
+        prop_assert_eq!(&read, &parts);
+        prop_assert_eq!(checkpoint::assemble(&read, 9, geometry()), Ok(map));
+    }
+
+    #[test]
+    fn a_changed_bit_is_noticed(
+        head in heads(), header in headers(), map in maps(), at in any::<usize>(), bit in 0..8u8,
+    ) {
+        let spoiled = |mut bytes: Vec<u8>| {
+            let at = at % bytes.len();
+            bytes[at] ^= 1 << bit;
+            bytes
+        };
+        prop_assert!(Head::parse(&spoiled(head.encode())).is_err());
+        let object_bytes = header.encode(geometry()).len() as u64 + data_bytes(&header);
+        let header = spoiled(header.encode(geometry()));
+        prop_assert!(Header::parse(&header, object_bytes, geometry()).is_err());
+        for part in Part::of(&map, [1; 16], 2, 9) {
+            prop_assert!(Part::parse(&spoiled(part.encode())).is_err());
+        }
+    }
+
+    #[test]
+    fn a_cut_object_is_noticed(head in heads(), map in maps(), at in any::<usize>()) {
+        let head = head.encode();
+        prop_assert!(Head::parse(&head[..at % head.len()]).is_err());
+        for part in Part::of(&map, [1; 16], 2, 9) {
+            let part = part.encode();
+            prop_assert!(Part::parse(&part[..at % part.len()]).is_err());
+        }
+    }
+
+    #[test]
+    fn what_a_stranger_sends_does_no_harm(
+        head in heads(), header in headers(), map in maps(), kind in 0..3usize,
+        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..6),
+    ) {
+        let part = Part::of(&map, [1; 16], 2, 9).first().map(Part::encode).unwrap_or_default();
+        let kinds: [Vec<u8>; 3] = [head.encode(), header.encode(geometry()), part];
+        let mut bytes = kinds[kind].clone();
+        for (at, byte) in changes {
+            let len = bytes.len().max(1);
+            if let Some(spoiled) = bytes.get_mut(at % len) {
+                *spoiled = byte;
+            }
+        }
+        strangers::object(&bytes);
+    }
+}
+
+/// Puts a number at `at`, and checksums that fit.
+fn with(object: &[u8], at: usize, number: u32) -> Vec<u8> {
+    let mut bytes = object.to_vec();
+    bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    let end = bytes.len() - 4;
+    strangers::seal(&mut bytes, end);
+    bytes
+}
+
+#[test]
+fn hostile_lengths_are_refused_before_they_are_believed() {
+    let mut map = Map::default();
+    map.replay(1, 300, &[Record { block: 0, blocks: 1, change: Change::Data }]);
+    let part = Part::of(&map, [1; 16], 2, 9).remove(0).encode();
+    assert!(Part::parse(&with(&part, STAMP_BYTES, 0)).is_ok());
+    for (at, what) in [(4, "segments"), (4 + 4 + 16, "extents")] {
+        for count in [2, 1 << 20, u32::MAX] {
+            let damaged = Part::parse(&with(&part, STAMP_BYTES + at, count));
+            assert!(damaged.is_err(), "{count} {what}");
+        }
+    }
+    let content = Content::Changes(vec![Record { block: 0, blocks: 1, change: Change::Zero }]);
+    let header = Header { image: [1; 16], epoch: 1, sequence: 1, content };
+    let bytes = header.encode(geometry());
+    let read = |bytes: &[u8]| Header::parse(bytes, bytes.len() as u64, geometry());
+    assert_eq!(read(&bytes), Ok((header, bytes.len() as u32)));
+    let count_at = STAMP_BYTES + 4 + 4 + 4 + 8 + 2;
+    for count in [2, RECORDS_MAX as u32 + 1, u32::MAX] {
+        assert!(read(&with(&bytes, count_at, count)).is_err(), "{count} records");
+    }
+    for len in [0, STAMP_BYTES as u32, bytes.len() as u32 - 1, 70_000, u32::MAX] {
+        assert!(read(&with(&bytes, STAMP_BYTES, len)).is_err(), "a header of {len} bytes");
+    }
+}
+
+#[test]
+fn two_extents_of_the_same_data_are_damage() {
+    let mut map = Map::default();
+    map.replay(1, 300, &[Record { block: 0, blocks: 2, change: Change::Data }]);
+    map.discard(1..2);
+    map.write(7, Extent { blocks: 1, index: 1, sequence: 1 });
+    let part = Part::of(&map, [1; 16], 2, 9).remove(0).encode();
+    let second_index = STAMP_BYTES + 4 + 4 + 16 + 4 + 24 + 12;
+    let read =
+        |bytes: &[u8]| Part::parse(bytes).and_then(|it| checkpoint::assemble(&[it], 9, geometry()));
+    assert_eq!(read(&part), Ok(map));
+    let beyond = with(&part, second_index, 2);
+    assert!(read(&beyond).is_err());
+    // Two blocks of a segment that has one.
+    let blocks_at = STAMP_BYTES + 4 + 4 + 12;
+    assert!(read(&with(&part, blocks_at, 1)).is_err());
+}
+
+#[test]
+fn a_block_that_stands_elsewhere_is_damage() {
+    let mut stored = Vec::new();
+    put_block(&mut stored, &[7; 4096], 5, 9);
+    assert_eq!(stored_block(&stored, 5, 9), Ok(&[7; 4096][..]));
+    assert!(stored_block(&stored, 6, 9).is_err());
+    assert!(stored_block(&stored, 5, 8).is_err());
+    assert!(stored_block(&stored[1..], 5, 9).is_err());
+    stored[17] ^= 1;
+    assert!(stored_block(&stored, 5, 9).is_err());
+}
+
+#[test]
+fn a_fence_leads_on() {
+    let fence = |sequence, resume| {
+        let content = Content::Fence { resume, writer: String::from("host 1") };
+        let bytes = Header { image: [1; 16], epoch: 2, sequence, content }.encode(geometry());
+        Header::parse(&bytes, bytes.len() as u64, geometry())
+    };
+    assert!(fence(5, 5 + WINDOW).is_ok());
+    assert!(fence(5, 5).is_err());
+}
+
+#[test]
+fn impossible_geometries_are_refused() {
+    for (block_bytes, size_bytes) in
+        [(0, 4096), (4095, 4095), (256, 256), (1 << 17, 1 << 17), (4096, 0), (4096, 4097)]
+    {
+        assert!(Geometry::checked(block_bytes, size_bytes).is_err(), "{block_bytes} {size_bytes}");
+    }
+    assert!(Geometry::checked(4096, 1 << 61).is_err());
+    assert!(Geometry::checked(512, 512).is_ok());
+}

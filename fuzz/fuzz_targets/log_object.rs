@@ -1,0 +1,9 @@
+//! Anything, as an object of an image on a store. `strangers` says what must hold.
+#![no_main]
+
+#[path = "../../crates/tools/log/tests/support/strangers.rs"]
+mod strangers;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| strangers::object(input));
