@@ -6,6 +6,7 @@ use crate::args::{DemoArgs, POSIX_EXAMPLES, SubmitArgs};
 use crate::compare::{CompareArgs, run_compare};
 use crate::error::Result;
 use crate::fairness::{FairnessArgs, run_fairness};
+use crate::futures::{FuturesArgs, run_futures};
 use crate::mixed::{MixedArgs, run_mixed};
 use crate::paper::{PaperArgs, run_paper};
 use crate::programs::{ProgramsArgs, run_programs};
@@ -31,6 +32,8 @@ pub enum Bench {
     Vector(VectorArgs),
     /// Measure what single requests wait for beside a context with thousands.
     Fairness(FairnessArgs),
+    /// Measure reads as futures of Rust, nowait's against those of other crates.
+    Futures(FuturesArgs),
     /// Serve sockets, a file and a timer from one context, against epoll with threads.
     Mixed(MixedArgs),
     /// Measure servers on the same image, by NBD and as a file, and check ours against the targets.
@@ -68,6 +71,7 @@ impl Bench {
             Self::Cached(args) => run_cached(args).map(drop),
             Self::Vector(args) => run_vector(args).map(drop),
             Self::Fairness(args) => run_fairness(args).map(drop),
+            Self::Futures(args) => run_futures(args).map(drop),
             Self::Mixed(args) => run_mixed(args).map(drop),
             Self::Serve(args) => run_serve(args).map(drop),
             Self::Programs(args) => run_programs(args).map(drop),

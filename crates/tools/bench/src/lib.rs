@@ -31,6 +31,7 @@ mod compare;
 mod error;
 mod fairness;
 mod fio;
+mod futures;
 mod gap;
 mod host;
 mod interrupt;

@@ -1,0 +1,257 @@
+//! Which blocks are read, by how many tasks, until when; and what was measured.
+
+use crate::memory::{BLOCK, Block};
+use core::{
+    cell::{Cell, RefCell},
+    future::{Future, poll_fn},
+    task::Poll,
+    time::Duration,
+};
+use hdrhistogram::Histogram;
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, OpenOptionsExt},
+    },
+    path::PathBuf,
+    rc::Rc,
+    thread,
+    time::Instant,
+};
+
+/// What all ways do.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) path: PathBuf,
+    pub(crate) size: u64,
+    pub(crate) direct: bool,
+    /// No block twice.
+    pub(crate) once: bool,
+    /// The time of each read is taken.
+    pub(crate) timed: bool,
+    pub(crate) tasks: usize,
+    pub(crate) seed: u64,
+    pub(crate) runtime: Duration,
+}
+
+/// What was measured, of one thread or of all.
+#[derive(Debug)]
+pub(crate) struct Report {
+    reads: u64,
+    /// Without opening and closing.
+    seconds: f64,
+    /// Of the whole process, the kernel's workers for it included.
+    cpu_seconds: f64,
+    latency_ns: Histogram<u64>,
+}
+
+impl Report {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let us = |quantile| self.latency_ns.value_at_quantile(quantile) as f64 / 1e3;
+        serde_json::json!({
+            "reads": self.reads,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "timed": self.latency_ns.len(),
+            "latency_us_p50": us(0.5),
+            "latency_us_p99": us(0.99),
+            "latency_us_max": self.latency_ns.max() as f64 / 1e3,
+        })
+    }
+}
+
+impl Load {
+    /// Opens the file as standard Rust does.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        OpenOptions::new().read(true).custom_flags(flags).open(&self.path)
+    }
+
+    /// Reads all of the file into the page cache.
+    pub(crate) fn fill_page_cache(&self) -> io::Result<()> {
+        let (file, mut bytes) = (self.open()?, vec![0; 1 << 20]);
+        (0..self.size / bytes.len() as u64)
+            .try_for_each(|index| file.read_exact_at(&mut bytes, index << 20))
+    }
+
+    /// Drops the file from the page cache, and with it what is read ahead.
+    pub(crate) fn empty_page_cache(&self) -> io::Result<()> {
+        let file = self.open()?;
+        file.sync_all()?;
+        // SAFETY: no memory is involved.
+        match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Runs a way on so many threads, each with its part of the blocks.
+    pub(crate) fn on_threads(
+        &self,
+        threads: usize,
+        way: impl Fn(&Load, Rc<Share>) -> io::Result<()> + Copy + Send + Sync,
+    ) -> io::Result<Report> {
+        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let one = |index| {
+            let share = Rc::new(Share::new(self, index, threads));
+            way(self, share.clone()).map(|()| share.end())
+        };
+        let ended: Vec<io::Result<(u64, Histogram<u64>)>> = thread::scope(|scope| {
+            let one = &one;
+            let running: Vec<_> =
+                (0..threads).map(|index| scope.spawn(move || one(index))).collect();
+            running.into_iter().map(|it| it.join().expect("a thread that reads")).collect()
+        });
+        let (seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        let mut report = Report { reads: 0, seconds, cpu_seconds, latency_ns: histogram() };
+        for one in ended {
+            let (reads, latency_ns) = one?;
+            report.reads += reads;
+            report.latency_ns.add(latency_ns).map_err(io::Error::other)?;
+        }
+        Ok(report)
+    }
+}
+
+/// How many reads a task makes before it lets the others have a turn, and between two looks at
+/// whether the time is over.
+const TURN: u64 = 16;
+
+/// The part of one thread.
+pub(crate) struct Share {
+    pub(crate) tasks: usize,
+    timed: bool,
+    end: Instant,
+    /// The blocks of this thread are `first + n * step`.
+    first: u64,
+    step: u64,
+    blocks: u64,
+    once: bool,
+    seed: u64,
+    random: Cell<u64>,
+    begun: Cell<u64>,
+    done: Cell<u64>,
+    over: Cell<bool>,
+    latency_ns: RefCell<Histogram<u64>>,
+}
+
+impl Share {
+    fn new(load: &Load, index: usize, threads: usize) -> Share {
+        let step = threads as u64;
+        // A power of two, for the order without repetition.
+        let blocks = prev_power_of_two(load.size / BLOCK as u64 / step);
+        Share {
+            tasks: load.tasks,
+            timed: load.timed,
+            end: Instant::now() + load.runtime,
+            first: index as u64,
+            step,
+            blocks,
+            once: load.once,
+            seed: load.seed,
+            random: Cell::new(load.seed.wrapping_mul(2) + 1),
+            begun: Cell::new(0),
+            done: Cell::new(0),
+            over: Cell::new(false),
+            latency_ns: RefCell::new(histogram()),
+        }
+    }
+
+    /// Returns where the next read begins; `None`: it is over.
+    fn next(&self) -> Option<u64> {
+        let begun = self.begun.get();
+        if begun.is_multiple_of(TURN) && Instant::now() >= self.end
+            || self.once && begun == self.blocks
+        {
+            self.over.set(true);
+        }
+        if self.over.get() {
+            return None;
+        }
+        self.begun.set(begun + 1);
+        // Odd factors and any summand: each block once in `blocks` steps.
+        let random = self.random.get();
+        let next =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random.set(next);
+        let index = if self.once {
+            (begun + self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.blocks
+        } else {
+            (next >> 33) % self.blocks
+        };
+        Some((self.first + index * self.step) * BLOCK as u64)
+    }
+
+    fn end(&self) -> (u64, Histogram<u64>) {
+        (self.done.get(), self.latency_ns.borrow().clone())
+    }
+}
+
+/// One task: reads until it is over, and checks what was read.
+pub(crate) async fn task<F>(share: Rc<Share>, read: impl Fn(Block, u64) -> F) -> io::Result<()>
+where
+    F: Future<Output = (io::Result<usize>, Block)>,
+{
+    let mut block = Block::new();
+    let mut turn = 0;
+    while let Some(offset) = share.next() {
+        let start = share.timed.then(Instant::now);
+        let (count, filled) = read(block, offset).await;
+        if count? != BLOCK || !is_of(offset, filled.bytes()) {
+            return Err(io::Error::other(format!("a read at byte {offset} gave wrong bytes")));
+        }
+        if let Some(start) = start {
+            share.latency_ns.borrow_mut().saturating_record(start.elapsed().as_nanos() as u64);
+        }
+        share.done.set(share.done.get() + 1);
+        block = filled;
+        turn += 1;
+        if turn % TURN == 0 {
+            let_others().await;
+        }
+    }
+    Ok(())
+}
+
+/// Returns once all other tasks have had a turn, by the means that every executor has.
+async fn let_others() {
+    let mut again = false;
+    poll_fn(|cx| {
+        if again {
+            return Poll::Ready(());
+        }
+        again = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Tells whether a block begins as the benchmark lays its files out (`pattern.rs`).
+fn is_of(offset: u64, bytes: &[u8]) -> bool {
+    let place = (offset / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bytes[..8] == (place ^ (place >> 29)).to_le_bytes()
+}
+
+fn histogram() -> Histogram<u64> {
+    const LONGEST_NS: u64 = 60_000_000_000;
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("three digits")
+}
+
+fn prev_power_of_two(number: u64) -> u64 {
+    1 << number.max(1).ilog2()
+}
+
+/// Processor time of the process.
+fn cpu_seconds() -> f64 {
+    // SAFETY: `used` is a live local that the call fills; zeroes are valid for it.
+    let used = unsafe {
+        let mut used: libc::rusage = core::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut used);
+        used
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
+    seconds(used.ru_utime) + seconds(used.ru_stime)
+}
