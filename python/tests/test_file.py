@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 
 import nowait
 import pytest
-from conftest import Run, drop_cache, gather
+from conftest import RUNS, Run, drop_cache, gather
 
 BLOCK = 4096
 
@@ -229,3 +232,50 @@ def test_the_modes_are_those_of_open(folder: pathlib.Path, run: Run) -> None:
         assert file.closed
 
     run(main())
+
+
+def test_more_is_read_than_the_kernel_moves_at_once(disk: pathlib.Path) -> None:
+    size = (2 << 30) + 12_345
+
+    async def main() -> None:
+        with open(disk / "file", "wb") as made:
+            made.write(b"begin")
+            made.seek(size - 3)
+            made.write(b"end")
+        async with nowait.open(disk / "file") as file:
+            data = await file.read_at(size + 100, 0)
+            assert len(data) == size and data.startswith(b"begin") and data.endswith(b"end")
+
+    RUNS["asyncio"](main())  # once: it takes seconds
+
+
+CACHED_READS = """
+import asyncio, os, sys
+import nowait
+
+async def main():
+    async with nowait.open(sys.argv[1]) as file:
+        for _ in range(3):
+            await file.read_at(4096, 0)
+        os.getppid()
+        for _ in range(100):
+            await file.read_at(4096, 0)
+        os.getppid()
+
+asyncio.run(main())
+"""
+
+
+def test_a_cached_read_is_one_system_call(folder: pathlib.Path) -> None:
+    """In memory as on a disk: what does not change while a file is open is not asked again."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("there is no strace")
+    (folder / "file").write_bytes(bytes(1 << 16))
+    trace = [strace, "-f", "-o", str(folder / "calls"), sys.executable, "-c", CACHED_READS]
+    subprocess.run([*trace, str(folder / "file")], check=True, timeout=120)
+    calls = [line.split(maxsplit=1) for line in (folder / "calls").read_text().splitlines()]
+    begin, end = [at for at, (_, call) in enumerate(calls) if call.startswith("getppid(")]
+    thread = calls[begin][0]
+    names = [call.split("(")[0] for number, call in calls[begin + 1 : end] if number == thread]
+    assert len(names) == 100 and set(names) <= {"pread64", "preadv2"}, names

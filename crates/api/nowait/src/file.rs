@@ -33,7 +33,7 @@ pub struct File(Arc<Open>);
 struct Open {
     file: fs::File,
     path: Box<Path>,
-    status_flags: i32,
+    flags: Flags,
     access: Access,
     /// For direct I/O only.
     alignment: Option<Alignment>,
@@ -66,7 +66,7 @@ impl File {
         nowait: &Nowait,
         file: fs::File,
         path: &Path,
-        (status_flags, key): (i32, InodeKey),
+        (flags, key): (Flags, InodeKey),
         access: Access,
         alignment: Option<Alignment>,
         user: Option<Arc<UserFile>>,
@@ -74,17 +74,7 @@ impl File {
         let (path, nowait, reads) = (path.into(), nowait.clone(), UserFile::new_open());
         user.iter().for_each(|user| user.enter());
         nowait.engine().count_open(key);
-        File(Arc::new(Open {
-            file,
-            path,
-            status_flags,
-            access,
-            alignment,
-            user,
-            key,
-            reads,
-            nowait,
-        }))
+        File(Arc::new(Open { file, path, flags, access, alignment, user, key, reads, nowait }))
     }
 
     /// Returns the path as it was given to open.
@@ -382,7 +372,7 @@ impl File {
             [one] => Segments::One(*one),
             many => Segments::Many(many.into()),
         };
-        let file = (-1, Flags::Read(self.0.status_flags));
+        let file = (-1, self.0.flags);
         // SAFETY: the segments are borrowed by the caller, exclusively if it is a read, and `run`
         // returns when nothing touches them any more.
         let command = unsafe { Command::new(kind, file, segments, offset) };
@@ -479,8 +469,8 @@ impl File {
         Opened { file, reads: &self.0.reads }
     }
 
-    pub(crate) fn status_flags(&self) -> i32 {
-        self.0.status_flags
+    pub(crate) fn flags(&self) -> Flags {
+        self.0.flags
     }
 }
 

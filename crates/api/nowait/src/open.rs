@@ -157,7 +157,8 @@ impl OpenOptions {
         let flags = if behind { flags | O_TRUNC } else { flags & !O_TRUNC };
         let file = std.custom_flags(flags).open(path).map_err(|e| failed(&e))?;
         let fd = file.as_raw_fd();
-        let seen = file::status_flags(fd).and_then(|flags| Ok((flags, file::stat(fd)?)));
+        let seen =
+            file::stat(fd).and_then(|stat| Ok((nowait.engine().flags_of_kept(fd, &stat)?, stat)));
         let (flags, stat) = seen.map_err(|errno| failed(&errno_to_io(errno)))?;
         let alignment = match self.cache {
             CacheMode::Direct => Some(Alignment::of(fd, self.access.read)),

@@ -28,7 +28,6 @@ use core::{fmt, mem, time::Duration};
 use nowait_block::{Segments, Slab};
 use nowait_file::{
     Ahead, Command, Context, Kind, Lookahead,
-    command::Flags,
     submit::{EventTarget, Started, Submission},
 };
 use nowait_sys::{
@@ -497,7 +496,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
             Ok(signed) => signed,
             Err(error) => return Some(Err(error)),
         };
-        let whole = (file.fd(), Flags::Read(file.status_flags()));
+        let whole = (file.fd(), file.flags());
         // SAFETY: the buffer is borrowed exclusively, and nothing touches it after the attempt.
         let mut command = unsafe { Command::new(Kind::Read, whole, segments, signed) };
         let mut submission = Submission::new(&self.context);

@@ -184,7 +184,7 @@ impl<T, B> Request<T, B> {
                     }
                     _ => i64::try_from(self.offset).map_err(|_| self.failed(Errno::INVAL))?,
                 };
-                Ok(((file.fd(), Flags::Read(file.status_flags())), signed))
+                Ok(((file.fd(), file.flags()), signed))
             }
             other => {
                 let fd = other.fd();

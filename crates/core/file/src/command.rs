@@ -30,6 +30,9 @@ pub enum Flags {
     Read(i32),
     /// Read for an earlier one: a hint.
     Remembered(i32),
+    /// Read when the file was opened, by what keeps it open, on a memory file system: they decide,
+    /// and where the file is stays so.
+    InMemory(i32),
 }
 
 impl Flags {
@@ -39,7 +42,7 @@ impl Flags {
     /// # Errors
     /// `EBADF`: it is not.
     pub fn check(self, kind: Kind) -> Result<(), Errno> {
-        let Flags::Read(flags) = self else { return Ok(()) };
+        let (Flags::Read(flags) | Flags::InMemory(flags)) = self else { return Ok(()) };
         let mode = flags & O_ACCMODE;
         let allowed = match kind {
             Kind::Read => mode != O_WRONLY && mode != O_ACCMODE,
@@ -52,7 +55,7 @@ impl Flags {
     /// Returns the flags as fcntl(2) has them.
     pub fn bits(self) -> i32 {
         match self {
-            Flags::Read(flags) | Flags::Remembered(flags) => flags,
+            Flags::Read(flags) | Flags::Remembered(flags) | Flags::InMemory(flags) => flags,
         }
     }
 
@@ -141,6 +144,11 @@ impl Command {
     /// Tells whether the status flags are only remembered: nothing may be decided by them.
     pub(crate) fn is_hinted(&self) -> bool {
         self.flags.are_remembered()
+    }
+
+    /// Tells whether its file is known to be in memory, without a look.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.flags, Flags::InMemory(_))
     }
 
     /// Returns what it comes to if it ends now.

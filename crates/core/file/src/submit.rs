@@ -8,6 +8,7 @@ mod buffered;
 pub mod cached;
 mod direct;
 mod inline;
+mod kept;
 mod linked;
 mod offload;
 mod queue;

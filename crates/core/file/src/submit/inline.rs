@@ -79,9 +79,10 @@ impl Submission<'_> {
         command: &mut Command,
         status: &mut LazyStat,
     ) -> Result<Attempt, Errno> {
-        let in_memory = self.context.history.may_be_in_memory(command.fd) == Some(true)
-            && !command.wants_nowait()
-            && (command.is_hinted() || self.is_in_memory(status)?);
+        let looks_so = self.context.history.may_be_in_memory(command.fd) == Some(true);
+        let in_memory = !command.wants_nowait()
+            && (command.is_in_memory()
+                || looks_so && (command.is_hinted() || self.is_in_memory(status)?));
         let flags = if in_memory { 0 } else { rwf::NOWAIT };
         let attempt = self.transfer(command, flags);
         Ok(match attempt {
