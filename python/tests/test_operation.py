@@ -7,12 +7,14 @@ import gc
 import os
 import pathlib
 import threading
+import weakref
 from typing import Any
 
 import anyio
 import nowait
 import pytest
 from conftest import FULL, Run, drop_cache, gather
+from nowait._nowait import turn
 
 MANY = 1_000_000 if FULL else 20_000
 
@@ -367,3 +369,30 @@ def test_nothing_is_left_behind(path: pathlib.Path, run: Run) -> None:
             assert resident() - before < 16 << 20
 
     run(main())
+
+
+def test_cycles_are_collected(disk: pathlib.Path, run_asyncio: Run) -> None:
+    class Holder:
+        operation: nowait.Operation[None]
+
+        def told(self, _: object) -> None:
+            raise AssertionError("it never ends")
+
+    async def main() -> None:
+        held: list[weakref.ref[Any]] = []
+        for _ in range(100):  # objects that were free come again
+            holder = Holder()
+            holder.operation = turn()
+            holder.operation.add_done_callback(holder.told)
+            held.append(weakref.ref(holder))
+            file: Any = nowait.File(disk / "file", "wb")
+            file.opening = file._open()
+            await file.opening
+            file.lines = aiter(file)
+            await file.close()
+            held.append(weakref.ref(file))
+        del holder, file
+        gc.collect()
+        assert [it for it in held if it() is not None] == []
+
+    run_asyncio(main())

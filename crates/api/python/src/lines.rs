@@ -2,7 +2,11 @@
 //! a file is here, and all else of streams is Python.
 
 use crate::ready::Ready;
-use pyo3::{exceptions, ffi, prelude::*, types::PyBytes, types::PyString};
+use pyo3::{
+    PyTraverseError, PyVisit, exceptions, ffi,
+    prelude::*,
+    types::{PyBytes, PyString},
+};
 
 /// Bytes or text that was read ahead, taken from the front: by count, or a line at a time.
 #[pyclass(module = "nowait._nowait")]
@@ -60,7 +64,7 @@ impl Lines {
 
     fn find(&self, py: Python<'_>, what: u8, from: isize, to: isize) -> Option<isize> {
         if let Some(bytes) = self.bytes(py) {
-            let found = bytes[from as usize..to as usize].iter().position(|it| *it == what);
+            let found = memchr::memchr(what, &bytes[from as usize..to as usize]);
             return found.map(|at| from + at as isize);
         }
         let text = self.data.as_ptr();
@@ -209,6 +213,12 @@ impl LineIterator {
     #[new]
     fn new(lines: Py<Lines>, more: Py<PyAny>) -> LineIterator {
         LineIterator { lines, more }
+    }
+
+    /// For the collector: `more` holds the file, which may hold this.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.lines)?;
+        visit.call(&self.more)
     }
 
     fn __aiter__(slf: Py<LineIterator>) -> Py<LineIterator> {

@@ -15,7 +15,7 @@ use crate::{
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use nowait_sys::mutex::Mutex;
 use pyo3::{
-    ffi, intern,
+    PyTraverseError, PyVisit, ffi, intern,
     prelude::*,
     types::{PyDict, PyString, PyTuple, PyType},
 };
@@ -84,7 +84,16 @@ impl Operation {
         let event_loop = running.map(|running| running.event_loop.unbind());
         let state = State { phase, callbacks: Vec::new(), event_loop, request: None };
         let (state, blocking) = (Mutex::new(state), AtomicBool::new(false));
-        Py::new(py, Operation { state, blocking, is_trio })
+        let operation = Py::new(py, Operation { state, blocking, is_trio })?;
+        let object = operation.as_ptr();
+        // SAFETY: a live object that can be tracked. One that was free is not, which the collector
+        // would never look at.
+        unsafe {
+            if ffi::PyObject_GC_IsTracked(object) == 0 {
+                ffi::PyObject_GC_Track(object.cast());
+            }
+        }
+        Ok(operation)
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -356,6 +365,37 @@ impl Operation {
             Phase::Cancelled(message) => message.as_ref().map(|message| message.clone_ref(py)),
             _ => None,
         }
+    }
+
+    /// For the collector: a callback, or what was opened, may be what holds the operation.
+    ///
+    /// A thread has the lock while it is attached only. So the collector finds it taken if it runs
+    /// within, from the first to the last of its looks: then all that is held stays.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Some(state) = self.state.try_lock() else { return Ok(()) };
+        match &state.phase {
+            Phase::Done(value) => visit.call(value)?,
+            Phase::Cancelled(message) => visit.call(message)?,
+            Phase::Pending | Phase::Failed { .. } => {}
+        }
+        for (callback, context) in &state.callbacks {
+            visit.call(callback)?;
+            visit.call(context)?;
+        }
+        visit.call(&state.event_loop)
+    }
+
+    fn __clear__(slf: &Bound<'_, Operation>) {
+        let mut state = slf.get().state.lock();
+        // A failure that no task was told of needs its loop still, and holds nothing else.
+        let phase = match &state.phase {
+            Phase::Done(_) => mem::replace(&mut state.phase, Phase::Done(slf.py().None())),
+            Phase::Cancelled(_) => mem::replace(&mut state.phase, Phase::Cancelled(None)),
+            Phase::Pending | Phase::Failed { .. } => Phase::Pending,
+        };
+        let callbacks = mem::take(&mut state.callbacks);
+        drop(state);
+        drop((phase, callbacks));
     }
 
     fn __repr__(&self) -> String {
