@@ -185,25 +185,37 @@ class Stream(RawFile):
         `close`. What goes wrong on the way is told by one of the next calls.
         """
         count = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
+        if not self._gather(data, count):
+            # The program may change any other memory once this has returned.
+            whole = data if isinstance(data, bytes) else bytes(data)
+            await self._write_in_turn(lambda: whole)
+        return count
+
+    def _gather(self, data: Buffer, count: int) -> bool:
+        """Gather ``data`` of ``count`` bytes, unless something has to be waited for before."""
         behind = self._behind
         if behind is not None and len(behind) + count <= self._behind_bytes:
             behind += data
-            return count
+            return True
         if not count and self._can_write:
             self._check_open()
-            return 0  # and stay: to append nothing does not go to the end
+            return True  # and stay: to append nothing does not go to the end
+        return False
+
+    async def _write_in_turn(self, make: Callable[[], bytes]) -> None:
+        """Write what ``make`` gives. It is called when nothing is to be waited for any more: what
+        others write, or a cancel, comes before it or behind it.
+        """
         async with self._lock:
             self._check_open()
             self._turn_to_writing()
-            behind = self._gathered()
-            if len(behind) + count <= self._behind_bytes:
-                behind += data
-            else:
-                # The program may change any other memory once this has returned.
-                await self._hand_over(data if isinstance(data, bytes) else bytes(data))
+            await self._settle()
+            self._check_open()
+            data = make()
+            if not self._gather(data, len(data)):
+                self._send(data)
             if not self._behind_bytes:
                 await self._settle()
-        return count
 
     async def writelines(self, lines: Iterable[Buffer], /) -> None:
         """Write one after another. They have their ends already."""
@@ -217,10 +229,14 @@ class Stream(RawFile):
             async with self._lock:
                 await self._write_out()
 
-    async def _hand_over(self, more: bytes = b"") -> None:
+    async def _hand_over(self) -> None:
         """Have what is gathered on its way to the file, when what was before is there."""
         await self._settle()
         self._check_open()
+        self._send()
+
+    def _send(self, more: bytes = b"") -> None:
+        """Have what is gathered on its way, and ``more`` behind it: nothing else is."""
         behind = self._gathered()
         if behind:
             behind += more

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import locale
 import os
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
@@ -59,9 +58,7 @@ class TextFile:
         how = kind(mode)
         if buffering == 0:
             raise ValueError("can't have unbuffered text I/O")
-        if encoding == "locale":
-            encoding = locale.getencoding()
-        # Refuses what the built-in `open` refuses, and knows the names.
+        # Refuses what the built-in `open` refuses, and knows the names, "locale" among them.
         model = io.TextIOWrapper(io.BytesIO(), encoding or "utf-8", errors, newline)
         self.mode = mode
         self.encoding: str = model.encoding
@@ -193,7 +190,16 @@ class TextFile:
         translated = text
         if self._line_end != "\n" and "\n" in text:
             translated = text.replace("\n", self._line_end)
-        await self.buffer.write(encoder.encode(translated))
+        state = encoder.getstate()
+        try:
+            data = encoder.encode(translated)
+        except UnicodeError:
+            encoder.setstate(state)
+            raise
+        if not self.buffer._gather(data, len(data)):
+            # Before its turn others may write, and after a cancel it is not written at all.
+            encoder.setstate(state)
+            await self.buffer._write_in_turn(lambda: encoder.encode(translated))
         if self.line_buffering and ("\n" in text or "\r" in text):
             await self.flush()
         return len(text)

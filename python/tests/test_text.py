@@ -9,6 +9,7 @@ import pathlib
 import tempfile
 from typing import Any
 
+import anyio
 import nowait
 import pytest
 from conftest import FULL, RUNS, Run, drop_cache
@@ -293,5 +294,34 @@ def test_what_cannot_be_is_refused_as_by_open(disk: pathlib.Path, run: Run) -> N
             assert repr(file).startswith("<nowait.TextFile ")
             assert (file.name, file.mode, file.errors) == (path, "r", "ignore")
             assert isinstance(file.buffer, nowait.File)
+
+    run(main())
+
+
+def test_what_is_not_written_does_not_change_how_the_next_is_encoded(
+    disk: pathlib.Path, run: Run
+) -> None:
+    """This encoding has states: a write begins as the one before has ended."""
+
+    async def main() -> None:
+        async with nowait.open(disk / "file", "w", 16, encoding="iso2022_jp") as file:
+            await file.write("a")
+            with pytest.raises(UnicodeEncodeError):
+                await file.write("あ\ud800")
+            lock, cancelled = file.buffer._lock, anyio.CancelScope()
+            await lock.__aenter__()
+            async with anyio.create_task_group() as group:
+                for scope, text in ((cancelled, "い" * 100), (anyio.CancelScope(), "う" * 100)):
+                    group.start_soon(write, scope, file, text)
+                    await anyio.lowlevel.checkpoint()
+                cancelled.cancel()
+                await anyio.lowlevel.checkpoint()
+                await lock.__aexit__()
+            assert cancelled.cancelled_caught
+        assert (disk / "file").read_text("iso2022_jp") == "a" + "う" * 100
+
+    async def write(scope: anyio.CancelScope, file: nowait.TextFile, text: str) -> None:
+        with scope:
+            await file.write(text)
 
     run(main())
