@@ -70,7 +70,10 @@ wheel: setup ## Build the Python package as wheels in dist/wheels; TARGETS=TRIPL
 	@bash xtask/setup.sh wheel $(TARGETS)
 	@$(X) wheel $(TARGETS)
 
-.PHONY: test-musl test-kernels
+.PHONY: test-pythons test-musl test-kernels
+test-pythons: dist ## Test the Python package with each CPython that is here (2 minutes for each)
+	@$(X) ci --quick pythons
+
 test-musl: setup ## Run programs of musl's under dist/musl, on every backend
 	@bash xtask/setup.sh musl
 	@$(X) dist musl

@@ -46,6 +46,7 @@ def test_files_are_those_of_nowait(disk: pathlib.Path, run_asyncio: Run) -> None
             assert isinstance(file, nowait.TextFile)
             assert await file.write("one\ntwo\n") == 8
             assert not await file.isatty() and await file.writable() and await file.seekable()
+            assert not hasattr(file, "detach")
         async with aiofiles.open(disk / "file") as file:
             assert [line async for line in file] == ["one\n", "two\n"]
         file = await aiofiles.open(disk / "file", "rb+", 0)

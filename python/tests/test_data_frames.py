@@ -6,19 +6,24 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import fsspec
+import pytest
+from nowait.fsspec import FileSystem
+
+# Not every interpreter has them.
+for name in ("dask", "numpy", "pandas", "pyarrow"):
+    pytest.importorskip(name)
+
 import dask
 import dask.array
 import dask.bag
 import dask.dataframe
-import fsspec
 import numpy
 import pandas
 import pyarrow
 import pyarrow.dataset
 import pyarrow.fs
 import pyarrow.parquet
-import pytest
-from nowait.fsspec import FileSystem
 
 fsspec.register_implementation("nowait", FileSystem)
 
@@ -98,6 +103,7 @@ def test_pandas_writes_and_reads_by_the_name_of_the_protocol(
 def test_dask_reads_arrays_frames_and_lines(
     disk: pathlib.Path, calls: list[str], scheduler: None
 ) -> None:
+    pytest.importorskip("zarr")  # dask stores arrays by it
     url = f"nowait://{disk}"
     numbers = NUMBERS[:90_000].reshape(300, 300)
     array = dask.array.from_array(numbers, chunks=(50, 70))

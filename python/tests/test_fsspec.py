@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import pathlib
-import tomllib
 from typing import Any
 
 import fsspec
 import nowait
-import numpy
 import pytest
-import zarr
 from fsspec.tests import abstract
 from nowait.fsspec import FileSystem
 
@@ -130,6 +127,7 @@ LOCAL = fsspec.filesystem("file")
 
 def test_zarr_writes_and_reads_arrays(disk: pathlib.Path) -> None:
     """It asks for the chunks of an array side by side, in a loop of its own."""
+    numpy, zarr = pytest.importorskip("numpy"), pytest.importorskip("zarr")
     numbers = numpy.arange(250_000, dtype="int64").reshape(500, 500)
     array = zarr.create_array(
         f"nowait://{disk}/array", shape=(500, 500), chunks=(50, 60), dtype="int64"
@@ -144,6 +142,7 @@ def test_zarr_writes_and_reads_arrays(disk: pathlib.Path) -> None:
 
 
 def test_the_package_says_where_the_protocol_is() -> None:
+    tomllib = pytest.importorskip("tomllib")  # since CPython 3.11
     project = pathlib.Path(__file__).parent.parent / "pyproject.toml"
     with open(project, "rb") as file:
         points = tomllib.load(file)["project"]["entry-points"]["fsspec.specs"]

@@ -8,12 +8,14 @@ import subprocess
 import sys
 
 import nowait
+import pytest
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 EXAMPLE = EXAMPLES / "count.py"
 
 PROGRAM = """
 import nowait
+import pytest
 import nowait.aiofiles as aiofiles
 
 async def main(mode: str) -> None:
@@ -49,6 +51,7 @@ REVEALED = [
 
 
 def check(*words: str) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("mypy")  # not every interpreter has it
     package = pathlib.Path(nowait.__file__).parent
     return subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, *words],

@@ -13,6 +13,8 @@
 //! Clippy comes late because cargo lets it wait as long as the tests are built in the same folder.
 //! The lane beside gives way to the other: its limits are wide.
 
+mod pythons;
+
 use std::env;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -24,7 +26,7 @@ use std::time::{Duration, Instant};
 use crate::log::Log;
 use crate::outcome::Outcome;
 use crate::process::{self, Result};
-use crate::{api, crates, dist, examples, machine, python, skips, tidy, tutorials};
+use crate::{api, crates, dist, examples, machine, skips, tidy, tutorials};
 
 struct Job {
     name: &'static str,
@@ -85,14 +87,21 @@ const JOBS: &[Job] = &[
     Job { name: "doc", lane: Lane::Beside, minutes_max: 40, run: doc },
     Job { name: "random", lane: Lane::Beside, minutes_max: 40, run: random },
     Job { name: "examples", lane: Lane::Beside, minutes_max: 40, run: examples_job },
-    Job { name: "python", lane: Lane::Beside, minutes_max: 40, run: python_job },
+    Job { name: "python", lane: Lane::Beside, minutes_max: 40, run: pythons::python_job },
     Job { name: "skips", lane: Lane::End, minutes_max: 1, run: skips_job },
+    Job { name: "pythons", lane: Lane::Named, minutes_max: 90, run: pythons::pythons },
     Job { name: "asan", lane: Lane::Named, minutes_max: 60, run: asan },
     Job { name: "tsan", lane: Lane::Named, minutes_max: 60, run: tsan },
     Job { name: "fuzz", lane: Lane::Named, minutes_max: 60, run: fuzz },
     Job { name: "futures", lane: Lane::Named, minutes_max: 30, run: futures },
     Job { name: "soak", lane: Lane::Named, minutes_max: 180, run: soak },
 ];
+
+/// What a job needs of the workspace, each built by one call of cargo: one of its packages must
+/// have the features.
+const EXAMPLES: &[&str] = &["-p", "nowait", "--examples"];
+const PYTHON: &[&str] =
+    &["-p", "nowait-python", "-p", "nowait-tests", "--lib", "--bin", "seccomp-run"];
 
 /// Runs the named jobs in full, or in their quick form after `--quick`; without a name, the quick
 /// form of all that have one.
@@ -237,21 +246,10 @@ fn random(context: &Context) -> Result<End> {
 }
 
 fn examples_job(context: &Context) -> Result<End> {
-    context.build(&["-p", "nowait", "--examples"])?;
+    context.build(EXAMPLES)?;
     let line = |line: &str| context.log.line(line);
     examples::run(line)?;
     tutorials::run(line).map(|()| End::Passed)
-}
-
-/// The tests of the Python package, in an environment of their own.
-fn python_job(context: &Context) -> Result<End> {
-    context.build(&["-p", "nowait-python"])?;
-    context.build(&["-p", "nowait-tests", "--bin", "seccomp-run"])?;
-    let mut command = python::tests(|line| context.log.line(line))?;
-    if !context.quick {
-        command.env("NOWAIT_FULL", "1");
-    }
-    context.tests(command)
 }
 
 fn skips_job(_: &Context) -> Result<End> {
@@ -635,6 +633,16 @@ mod tests {
         assert!(!names(jobs_of(Lane::Main)).contains(&"asan"));
         assert_eq!(names(choose(&["tsan", "fmt"]).unwrap()), ["tsan", "fmt"]);
         assert!(choose(&["nothing"]).is_err());
+    }
+
+    #[test]
+    fn what_a_job_builds_alone_has_the_features() {
+        for part in [EXAMPLES, PYTHON] {
+            let packages = part.chunks(2).take_while(|words| words[0] == "-p").flatten();
+            let args = ["tree", "--depth=0", "--features", examples::FEATURES];
+            let args: Vec<&str> = args.iter().chain(packages).copied().collect();
+            process::output(process::command("cargo", &args)).unwrap();
+        }
     }
 
     #[test]

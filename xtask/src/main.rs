@@ -6,7 +6,7 @@
 //!                             ├─ dist                       (dist.rs, machine.rs, c_api.rs …)
 //!                             ├─ test, skips                (outcome.rs, skips.rs)
 //!                             ├─ examples                   (examples.rs, tutorials.rs)
-//!                             ├─ python                     (python.rs)
+//!                             ├─ python                     (python.rs, interpreter.rs)
 //!                             └─ loom, simulated, miri      (ci.rs, log.rs)
 //!   make wheel ── cargo x wheel                               (wheels.rs)
 //!   make docs ── cargo x docs                                (docs.rs)
@@ -24,6 +24,7 @@ mod dist;
 mod docs;
 mod examples;
 mod install;
+mod interpreter;
 mod log;
 mod machine;
 mod outcome;

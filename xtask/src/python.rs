@@ -2,41 +2,41 @@
 //!
 //! ```text
 //!  target/python/package    python/nowait and the extension module, as a wheel would install them
-//!  target/python/NAME       a virtual environment with what python/requirements-NAME.txt lists
+//!  target/python/NAME-3.11  a virtual environment with what python/requirements-NAME.txt lists
 //!  target/python/sources    the sources of packages whose own tests run here
 //! ```
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::interpreter::{ABI3, Interpreter};
 use crate::machine;
 use crate::process::{self, Result};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The name that CPython gives to a module for all its versions from the one it was built for.
-const MODULE: &str = "_nowait.abi3.so";
-
-/// Puts the package together, whose extension module is built, and returns the command that tests
-/// it; `line` gets what the environment's making says.
+/// Puts the package together, whose extension module is built for this interpreter, and returns the
+/// command that tests it; `line` gets what the environment's making says.
 ///
 /// # Errors
 /// The environment could not be made.
-pub(crate) fn tests(line: impl Fn(&str)) -> Result<Command> {
+pub(crate) fn tests(interpreter: &Interpreter, line: impl Fn(&str)) -> Result<Command> {
     let built = process::target().join("debug");
     let package = process::target().join("python/package");
-    assemble(&built, &package)?;
-    let python = environment("test", &line)?;
+    assemble(&built, interpreter.module(), &package)?;
+    let python = environment("test", interpreter, &line)?;
     let aiofiles = sources(&python, "aiofiles", "25.1.0", &line)?;
     let aiofile = sources(&python, "aiofile", "3.12.3", &line)?;
-    let tests = ["-m", "pytest", "--durations=5"];
-    let mut command = process::command(&python.display().to_string(), &tests);
+    let sources = process::root().join("python");
+    let (project, tests) = (sources.join("pyproject.toml"), sources.join("tests"));
+    let [project, tests] = [project, tests].map(|path| path.display().to_string());
+    let args = ["-m", "pytest", "--durations=5", "-rs", "-c", &project, &tests];
+    let mut command = process::command(&python.display().to_string(), &args);
     command
-        .current_dir(process::root().join("python"))
-        .env("PYTHONPATH", package)
-        // Not the sources in this folder, which have no extension module.
+        // CPython 3.10 looks for modules where it runs: the sources have no extension module.
+        .current_dir(&package)
+        .env("PYTHONPATH", &package)
         .env("PYTHONSAFEPATH", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("NOWAIT_AIOFILES_SOURCES", aiofiles)
@@ -47,12 +47,12 @@ pub(crate) fn tests(line: impl Fn(&str)) -> Result<Command> {
 }
 
 /// Puts the package together from the module in `built`, for `PYTHONPATH` to name `folder`.
-fn assemble(built: &Path, folder: &Path) -> Result {
+fn assemble(built: &Path, module: &str, folder: &Path) -> Result {
     let package = folder.join("nowait");
     drop(fs::remove_dir_all(&package));
     let failed = |error: std::io::Error| format!("{}: {error}", package.display());
     copy_sources(&process::root().join("python/nowait"), &package).map_err(failed)?;
-    fs::copy(built.join("lib_nowait.so"), package.join(MODULE)).map(drop).map_err(failed)
+    fs::copy(built.join("lib_nowait.so"), package.join(module)).map(drop).map_err(failed)
 }
 
 /// Puts the package into `folder` as a distribution installs it: the module is built for release,
@@ -64,7 +64,7 @@ pub(crate) fn install(folder: &Path) -> Result {
     let cargo = machine::OWN.cargo(&["build", "--release", "-p", "nowait-python"])?;
     process::stream(cargo, |line| println!("{line}"))?;
     let built = machine::OWN.built("lib_nowait.so");
-    assemble(built.parent().unwrap_or(&built), folder)?;
+    assemble(built.parent().unwrap_or(&built), ABI3, folder)?;
     let project = process::root().join("python/pyproject.toml");
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     let project = fs::read_to_string(project).map_err(failed)?;
@@ -106,26 +106,37 @@ fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Makes a virtual environment with what its list of requirements names, unless it is there;
-/// returns its interpreter. `NOWAIT_PYTHON` is the one it is made with.
-pub(crate) fn environment(name: &str, line: impl Fn(&str)) -> Result<PathBuf> {
-    let list = process::root().join(format!("python/requirements-{name}.txt"));
+/// returns its interpreter.
+pub(crate) fn environment(
+    name: &str,
+    interpreter: &Interpreter,
+    line: impl Fn(&str),
+) -> Result<PathBuf> {
+    let list = list(name, interpreter);
     let wanted =
         fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
-    let base = env::var("NOWAIT_PYTHON").unwrap_or_else(|_| String::from("python3"));
-    let version = process::output(process::command(&base, &["-VV"]))?;
-    let folder = process::target().join("python").join(name);
+    let folder = process::target().join(format!("python/{name}-{}", interpreter.version));
     let (stamp, python) = (folder.join("made-of"), folder.join("bin/python"));
-    let made_of = format!("{base} {version}{wanted}");
+    let made_of = format!("{interpreter}\n{wanted}");
     if fs::read_to_string(&stamp).is_ok_and(|made| made == made_of) {
         return Ok(python);
     }
     drop(fs::remove_dir_all(&folder));
     let (place, list) = (folder.display().to_string(), list.display().to_string());
-    process::stream(process::command(&base, &["-m", "venv", &place]), &line)?;
+    process::stream(process::command(&interpreter.program, &["-m", "venv", &place]), &line)?;
     let install = ["-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", &list];
     process::stream(process::command(&python.display().to_string(), &install), line)?;
     fs::write(&stamp, made_of).map_err(|error| format!("{}: {error}", stamp.display()))?;
     Ok(python)
+}
+
+/// Returns the list of what an environment has; some interpreters have one of their own, because
+/// other versions are for them, or none.
+fn list(name: &str, interpreter: &Interpreter) -> PathBuf {
+    let folder = process::root().join("python");
+    let own = if interpreter.is_free_threaded() { "free-threaded" } else { &interpreter.version };
+    let own = folder.join(format!("requirements-{name}-{own}.txt"));
+    if own.exists() { own } else { folder.join(format!("requirements-{name}.txt")) }
 }
 
 /// Fetches the sources of a package of Python, unless they are there; returns their folder.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process::{self, Result};
-use crate::{places, python};
+use crate::{interpreter::Interpreter, places, python};
 
 /// A processor and a C library.
 struct Target {
@@ -42,7 +42,7 @@ const BUILDS: &[&[&str]] = &[
 /// There is no such target, a build failed, or a wheel is not what its name says.
 pub(crate) fn run(names: &[&str]) -> Result {
     let chosen = choose(names)?;
-    let tools = python::environment("wheel", print)?;
+    let tools = python::environment("wheel", &Interpreter::chosen()?, print)?;
     let wheels = process::root().join("dist/wheels");
     drop(fs::remove_dir_all(&wheels));
     for target in &chosen {
@@ -159,11 +159,16 @@ assert not (free_threaded and sys._is_gil_enabled()), 'the module needs the lock
 /// the wheels that were used. With `all` of them there is one for each.
 fn use_all(wheels: &Path, all: bool) -> Result<BTreeSet<PathBuf>> {
     let mut used = BTreeSet::new();
-    for interpreter in interpreters() {
+    for interpreter in Interpreter::all() {
+        if !interpreter.has_wheel() {
+            println!("{interpreter}: no wheel is for it");
+            continue;
+        }
         let folder = process::target().join("python/wheel-used");
         drop(fs::remove_dir_all(&folder));
         let (place, from) = (folder.display().to_string(), wheels.display().to_string());
-        process::stream(process::command(&interpreter, &["-m", "venv", &place]), print)?;
+        let venv = ["-m", "venv", &place];
+        process::stream(process::command(&interpreter.program, &venv), print)?;
         let python = folder.join("bin/python").display().to_string();
         let install = ["-m", "pip", "install", "--no-deps", "--no-index", "--find-links", &from];
         let said =
@@ -180,21 +185,6 @@ fn use_all(wheels: &Path, all: bool) -> Result<BTreeSet<PathBuf>> {
         used.extend(files(wheels)?.into_iter().filter(|wheel| said.contains(&name(wheel))));
     }
     Ok(used)
-}
-
-/// Returns the interpreters that are here: by their names, and what `NOWAIT_PYTHONS` lists, paths
-/// as in PATH.
-fn interpreters() -> Vec<String> {
-    let named = ["3", "3.10", "3.11", "3.12", "3.13", "3.14", "3.14t"];
-    let named = named.iter().map(|version| format!("python{version}"));
-    let given = env::var_os("NOWAIT_PYTHONS").unwrap_or_default();
-    let given = env::split_paths(&given).map(|path| path.display().to_string());
-    let mut seen = BTreeSet::new();
-    let is_new = |interpreter: &String| {
-        let args = ["-c", "import sys, venv; print(sys.executable, sys.version)"];
-        process::output(process::command(interpreter, &args)).is_ok_and(|it| seen.insert(it))
-    };
-    named.chain(given).filter(|name| !name.is_empty()).filter(is_new).collect()
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {

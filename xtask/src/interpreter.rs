@@ -1,0 +1,162 @@
+//! The interpreters of Python that are here, and what the extension module is for each.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{self, Result};
+
+/// The name that CPython gives to a module for all its versions from the one it was built for.
+pub(crate) const ABI3: &str = "_nowait.abi3.so";
+
+/// What tests and wheels are for. A `t` behind the version is the free-threaded one.
+const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
+
+/// Says what an interpreter is. It must be able to make environments.
+const ASK: &str = "
+import sys, sysconfig, venv
+lock = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''
+print('%d.%d%s' % (*sys.version_info[:2], lock), sys.implementation.name, sys.version.split()[0])
+";
+
+/// A program that runs Python.
+#[derive(Debug)]
+pub(crate) struct Interpreter {
+    pub(crate) program: String,
+    /// Without what fixes mistakes: `3.13`, or `3.13t`.
+    pub(crate) version: String,
+    /// All of its version.
+    release: String,
+}
+
+impl Interpreter {
+    /// Returns the one that `NOWAIT_PYTHON` names, else the system's.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be used.
+    pub(crate) fn chosen() -> Result<Interpreter> {
+        let program = env::var("NOWAIT_PYTHON").unwrap_or_else(|_| String::from("python3"));
+        Interpreter::ask(&program)
+    }
+
+    /// Returns those that are here, one of each version: by their names, those of pyenv, and what
+    /// `NOWAIT_PYTHONS` lists, paths as in PATH.
+    pub(crate) fn all() -> Vec<Interpreter> {
+        let given = env::var_os("NOWAIT_PYTHONS").unwrap_or_default();
+        let given = env::split_paths(&given).map(|path| path.display().to_string());
+        let named = VERSIONS.iter().map(|version| format!("python{version}"));
+        let named = [String::from("python3")].into_iter().chain(named);
+        let found = given.filter(|path| !path.is_empty()).chain(named).chain(of_pyenv());
+        one_of_each(found.filter_map(|program| Interpreter::ask(&program).ok()))
+    }
+
+    fn ask(program: &str) -> Result<Interpreter> {
+        let said = process::output(process::command(program, &["-c", ASK]))?;
+        let [version, name, release] = said.split_whitespace().collect::<Vec<_>>()[..] else {
+            return Err(format!("{program}: {said}"));
+        };
+        if name != "cpython" || !VERSIONS.contains(&version) {
+            return Err(format!("{program}: {name} {release}: the package is not for it"));
+        }
+        let [program, version, release] = [program, version, release].map(str::to_owned);
+        Ok(Interpreter { program, version, release })
+    }
+
+    pub(crate) fn is_free_threaded(&self) -> bool {
+        self.version.ends_with('t')
+    }
+
+    /// Tells whether it takes a module of the stable interface; else it needs its own.
+    fn has_stable_interface(&self) -> bool {
+        !self.is_free_threaded() && self.version != "3.10"
+    }
+
+    /// Tells whether a wheel is built for it: PyO3 supports free threading from 3.14 on.
+    pub(crate) fn has_wheel(&self) -> bool {
+        self.version != "3.13t"
+    }
+
+    /// Returns the file name of its extension module.
+    pub(crate) fn module(&self) -> &'static str {
+        if self.has_stable_interface() { ABI3 } else { "_nowait.so" }
+    }
+
+    /// Has a build of the extension module make one for it.
+    pub(crate) fn fit(&self, build: &mut Command) {
+        if !self.has_stable_interface() {
+            build.arg("--no-default-features").env("PYO3_PYTHON", &self.program);
+        }
+        if !self.has_wheel() {
+            build.env("UNSAFE_PYO3_SKIP_VERSION_CHECK", "1");
+        }
+    }
+}
+
+impl fmt::Display for Interpreter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_free_threaded() { ", free-threaded" } else { "" };
+        write!(f, "CPython {}{kind} ({})", self.release, self.program)
+    }
+}
+
+/// Returns the programs that pyenv has installed; those in PATH under its names run only the
+/// versions that it was told of.
+fn of_pyenv() -> Vec<String> {
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
+    let root = env::var_os("PYENV_ROOT").map(PathBuf::from).or(home).unwrap_or_default();
+    let mut found: Vec<String> = std::fs::read_dir(root.join("versions"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|version| version.path().join("bin/python3").display().to_string())
+        .collect();
+    found.sort();
+    found
+}
+
+/// Keeps the first of each version, in order of the versions.
+fn one_of_each(found: impl Iterator<Item = Interpreter>) -> Vec<Interpreter> {
+    let mut seen = BTreeSet::new();
+    let mut kept: Vec<_> = found.filter(|it| seen.insert(it.version.clone())).collect();
+    kept.sort_by_key(|it| VERSIONS.iter().position(|version| *version == it.version));
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interpreter(program: &str, version: &str) -> Interpreter {
+        let [program, version] = [program, version].map(str::to_owned);
+        Interpreter { program, release: version.clone(), version }
+    }
+
+    #[test]
+    fn the_first_of_each_version_is_taken_in_order_of_versions() {
+        let found = [("a", "3.13t"), ("b", "3.10"), ("c", "3.13"), ("d", "3.10")];
+        let found = found.map(|(program, version)| interpreter(program, version));
+        let kept = one_of_each(found.into_iter());
+        let programs: Vec<&str> = kept.iter().map(|it| it.program.as_str()).collect();
+        assert_eq!(programs, ["b", "c", "a"]);
+    }
+
+    #[test]
+    fn those_without_the_stable_interface_are_built_for_by_name() {
+        for (version, named) in [("3.10", true), ("3.11", false), ("3.14", false), ("3.14t", true)]
+        {
+            let mut build = Command::new("cargo");
+            interpreter("python", version).fit(&mut build);
+            let args: Vec<_> = build.get_args().collect();
+            assert_eq!(args == ["--no-default-features"], named, "{version}");
+            assert_eq!(build.get_envs().next().is_some(), named, "{version}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_interpreter_is_told_of() {
+        assert!(Interpreter::ask("true").is_err());
+        assert!(Interpreter::ask("/nonexistent/python").is_err());
+    }
+}
