@@ -1,6 +1,7 @@
 //! `nowait serve` of what an NBD server of another project has.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,8 +46,12 @@ impl Backing {
     }
 
     fn stop(self) {
+        self.end(libc::SIGTERM);
+    }
+
+    fn end(self, signal: i32) {
         // SAFETY: takes numbers; the process is a child that has not been waited for.
-        assert_eq!(unsafe { libc::kill(self.process.pid(), libc::SIGTERM) }, 0);
+        assert_eq!(unsafe { libc::kill(self.process.pid(), signal) }, 0);
         self.process.wait(PATIENCE);
     }
 }
@@ -98,6 +103,42 @@ fn an_ext4_on_a_server_keeps_what_fio_and_cp_put_into_it() {
     backing.stop();
     let output = Program::new("e2fsck").args(["-f", "-n", text(&disk)]).run();
     assert!(output.status.success(), "{output}");
+}
+
+/// It is started anew each time.
+#[test]
+fn fio_does_not_notice_that_the_server_is_killed() {
+    let needed = skip::missing_program(&["qemu-nbd", "fio"])
+        .and_then(|()| nowait_tests::fuse::missing_fuse());
+    let Some(()) = skip::unless(needed) else { return };
+    if tool().is_none() {
+        return;
+    }
+    let scratch = Scratch::new("nbd");
+    let disk = image(&scratch, 64 << 20);
+    let mut backing = Backing::start(&scratch, &disk);
+    let (file, arguments) = (scratch.file("disk"), [&backing.name(), "--threads", "2"]);
+    let Some(mut shown) = Shown::start(&scratch, &file, &arguments) else { return };
+    let fio = Program::new("fio")
+        .args(["--name=v", "--ioengine=libaio", "--direct=1", "--rw=randwrite", "--bs=4k"])
+        .args(["--iodepth=32", "--fsync=256", "--size=48m"])
+        .args(["--verify=crc32c", "--do_verify=1", "--verify_fatal=1"])
+        .arg(format!("--filename={}", file.display()));
+    let mut fio = fio.spawn();
+    for round in 1..=5 {
+        // The image is sparse: what was written is what it has.
+        while fs::metadata(&disk).expect("the image").blocks() * 512 < round * (8 << 20) {
+            assert!(!fio.ended(), "it failed, or writes too little\n{}", fio.stderr());
+            std::thread::yield_now();
+        }
+        backing.end(libc::SIGKILL);
+        backing = Backing::start(&scratch, &disk);
+    }
+    let output = fio.wait(Duration::from_mins(3));
+    assert!(output.status.success(), "{output}");
+    shown.server().wait_until_it_says("it is connected again");
+    shown.stop();
+    backing.stop();
 }
 
 #[test]

@@ -1,6 +1,13 @@
 //! Sockets that are asked without waiting, whatever mode they are in.
 
 use crate::{Errno, file::IoVec, sys};
+use std::{
+    os::{
+        fd::{FromRawFd, OwnedFd},
+        unix::{ffi::OsStrExt, net::UnixStream},
+    },
+    path::Path,
+};
 
 fn message(iov: &[IoVec]) -> libc::msghdr {
     // SAFETY: a message header is plain data; all zeroes name no address and no control data.
@@ -63,10 +70,61 @@ pub fn peer_user(socket: i32) -> Result<u32, Errno> {
     Ok(peer.uid)
 }
 
+/// Connects to the Unix socket at `path`, at once or not at all: connect(2) waits as long as the
+/// listener has no room for one more.
+///
+/// # Errors
+/// `EAGAIN`: it has none. `EINVAL`: the path is longer than an address. `ENOENT`,
+/// `ECONNREFUSED`, …
+/// Source: unix(7), connect(2).
+pub fn connect_now(path: &Path) -> Result<UnixStream, Errno> {
+    // SAFETY: an address is plain data.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    // The last one stays zero.
+    if bytes.len() >= address.sun_path.len() {
+        return Err(Errno::INVAL);
+    }
+    for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
+        *place = *byte as libc::c_char;
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no memory is involved.
+    let socket = unsafe { sys!(libc::SYS_socket, libc::AF_UNIX, kind, 0) }?;
+    // SAFETY: a new descriptor, owned here alone.
+    let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(socket as i32) });
+    let (pointer, len) = (core::ptr::from_ref(&address), size_of::<libc::sockaddr_un>());
+    // SAFETY: a live local of this length, which the call reads.
+    unsafe { sys!(libc::SYS_connect, socket, pointer, len) }?;
+    stream.set_nonblocking(false).map_err(|_| Errno::BADF)?;
+    Ok(stream)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_listener_without_room_is_not_waited_for() {
+        use std::io::{Read, Write};
+        let path = std::env::temp_dir().join(format!("nowait-connect-{}", std::process::id()));
+        assert_eq!(connect_now(&path).unwrap_err(), Errno::NOENT);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut near = connect_now(&path).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.write_all(b"abc").unwrap();
+        let mut heard = [0; 3];
+        far.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"abc");
+        let mut attempts = core::iter::repeat_with(|| connect_now(&path)).take(1 << 16);
+        let mut kept = Vec::new();
+        let refused = attempts.find_map(|outcome| outcome.map(|one| kept.push(one)).err());
+        assert_eq!(refused, Some(Errno::AGAIN));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(connect_now(Path::new(&"a".repeat(108))).unwrap_err(), Errno::INVAL);
+    }
 
     #[test]
     fn the_peer_of_a_socket_is_its_user() {

@@ -3,7 +3,7 @@
 use crate::{
     Backing, Source, Stats,
     claim::{self, Claim},
-    remote::Remote,
+    remote::{Patience, Remote},
     stripes::Stripes,
 };
 use core::{
@@ -46,6 +46,8 @@ pub struct ImageOptions {
     /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: what direct I/O
     /// on the file needs.
     pub sector_bytes: Option<u32>,
+    /// What becomes of it when its server cannot be reached.
+    pub patience: Patience,
 }
 
 /// What a front tells its clients.
@@ -286,7 +288,7 @@ fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<Source, ImageE
     if options.cache != Cache::None {
         return Err(ImageError(format!("{shown}: --cache is for files, not for an NBD server")));
     }
-    let remote = Remote::connect(nowait, &address, shown.to_string())
+    let remote = Remote::connect(nowait, &address, shown.to_string(), options.patience)
         .map_err(|error| ImageError(format!("{shown}: {error}")))?;
     if !(options.read_only || remote.is_read_only() || remote.flushes()) {
         let reason = "the server has no flush, nothing written would be safe: say read-only";

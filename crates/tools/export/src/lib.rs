@@ -46,5 +46,6 @@ pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
 pub use medium::{Loan, Medium, RequestEnd, Tag};
+pub use remote::{ConnectionCounts, Patience};
 pub use source::Source;
 pub use stats::{Kind, Stats};

@@ -1,14 +1,11 @@
 //! Images on NBD servers: those of QEMU and nbdkit against a model in memory, and servers that
 //! break the protocol.
 
+mod support;
+
 use nowait::{Errno, Nowait};
-use nowait_export::{
-    Chore, Chores, Disk, Image, ImageOptions, Mailbox, Medium, PIECE_BYTES, RequestEnd, Source, Tag,
-};
-use nowait_sys::{
-    epoll::{self, Epoll},
-    time::Deadline,
-};
+use nowait_export::{Chore, Disk, Image, ImageOptions, Medium, PIECE_BYTES, Patience, Tag};
+use nowait_sys::{epoll::Epoll, time::Deadline};
 use std::{
     fs::File,
     io::{Read, Write},
@@ -22,90 +19,9 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Arc,
     thread,
 };
-
-const SIZE: u64 = 1 << 20;
-const TAG: Tag = Tag { owner: 3, slot: 5, part: 7 };
-/// A server that takes longer hangs.
-const HANG_NS: u64 = 60_000_000_000;
-
-struct Rig {
-    disk: Disk,
-    epoll: Epoll,
-    image: Arc<Image<Source>>,
-}
-
-fn open(socket: &Path, read_only: bool) -> Result<(Nowait, Image<Source>), String> {
-    let path = PathBuf::from(format!("nbd+unix:///vm?socket={}", socket.display()));
-    let nowait = Nowait::new().unwrap();
-    let options = ImageOptions { path, read_only, ..ImageOptions::default() };
-    let image = Image::open(&nowait, &options).map_err(|error| error.to_string())?;
-    Ok((nowait, image))
-}
-
-fn next_end(disk: &mut Disk, epoll: &Epoll) -> RequestEnd {
-    let mut ready = Vec::with_capacity(4);
-    let limit = Deadline::after_ns(HANG_NS);
-    loop {
-        disk.start();
-        if let Some(ended) = disk.pop() {
-            return ended;
-        }
-        assert!(!limit.has_passed(), "nothing ends any more");
-        disk.sleep(|| epoll.wait(&mut ready, limit)).unwrap();
-    }
-}
-
-impl Rig {
-    fn new(socket: &Path) -> Rig {
-        let (nowait, image) = open(socket, false).unwrap();
-        let mailbox = Mailbox::new().unwrap();
-        let epoll = Epoll::new().unwrap();
-        epoll.add(mailbox.raw(), epoll::IN, 0).unwrap();
-        let disk = Disk::new(&nowait, &Chores::new(2), mailbox, 64 << 20).unwrap();
-        for fd in disk.descriptors().unwrap() {
-            epoll.add(fd.as_raw_fd(), epoll::IN, 0).unwrap();
-        }
-        Rig { disk, epoll, image: Arc::new(image) }
-    }
-
-    fn end(&mut self) -> RequestEnd {
-        let ended = next_end(&mut self.disk, &self.epoll);
-        assert_eq!(ended.tag, TAG);
-        ended
-    }
-
-    fn read(&mut self, range: Range<u64>) -> Result<Vec<u8>, Errno> {
-        let chunk = self.disk.pool().take((range.end - range.start) as usize);
-        self.disk.read(&self.image, chunk, range.start, TAG);
-        let ended = self.end();
-        let chunk = ended.chunk.expect("its memory comes back");
-        let bytes = chunk.data().to_vec();
-        self.disk.pool().give_back(chunk);
-        ended.result.map(|()| bytes)
-    }
-
-    fn write(&mut self, at: u64, bytes: &[u8], durable: bool) -> Result<(), Errno> {
-        let mut chunk = self.disk.pool().take(bytes.len());
-        chunk.data_mut().copy_from_slice(bytes);
-        self.disk.write(&self.image, chunk, at, durable, TAG);
-        let ended = self.end();
-        self.disk.pool().give_back(ended.chunk.expect("its memory comes back"));
-        ended.result
-    }
-
-    fn flush(&mut self) -> Result<(), Errno> {
-        self.disk.flush(&self.image, TAG);
-        self.end().result
-    }
-
-    fn run(&mut self, chore: Chore) -> Result<(), Errno> {
-        self.disk.run(&self.image, chore, TAG);
-        self.end().result
-    }
-}
+use support::{HANG_NS, Numbers, Rig, SIZE, TAG, answer, export, greeting, next_end, open};
 
 /// Says that a test was skipped, for want of `program`; `cargo x skips` counts these.
 fn note_skip(program: &str) {
@@ -181,24 +97,6 @@ fn nbdkit(filter: &str, parameters: &[&str]) -> Option<Server> {
     let filter = format!("--filter={filter}");
     let words = ["-f", "-e", "vm", &filter, "file", "{image}"];
     Server::start("nbdkit", &[&words[..], parameters].concat(), SIZE)
-}
-
-/// Numbers that follow from a seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) % bound
-    }
-
-    fn range(&mut self) -> Range<u64> {
-        let unit = [1, 512, 4096][self.below(3) as usize];
-        let start = self.below(SIZE / unit) * unit;
-        let most = [5000, PIECE_BYTES as u64][self.below(2) as usize];
-        let len = (1 + self.below(most)).next_multiple_of(unit).min(PIECE_BYTES as u64);
-        start..(start + len).min(SIZE)
-    }
 }
 
 fn agrees_with_a_model(server: &Server, seed: u64) {
@@ -337,7 +235,7 @@ fn a_server_that_dies_fails_what_follows_and_flushes_above_all() {
 fn the_server_says_that_nothing_may_be_changed() {
     let words = ["-f", "raw", "-x", "vm", "-t", "-r", "-e", "8", "{image}"];
     let Some(server) = Server::start("qemu-nbd", &words, SIZE) else { return };
-    let (_, image) = open(&server.socket(), false).unwrap();
+    let (_, image) = open(&server.socket(), Patience::default()).unwrap();
     assert!(image.properties().read_only);
     let error = image.resize().unwrap_err().to_string();
     assert!(error.contains("its size stays"), "{error}");
@@ -461,7 +359,7 @@ fn a_server_is_left_with_a_word() {
         client.read_to_end(&mut heard).unwrap();
         heard
     });
-    drop(open(&socket, false).unwrap());
+    drop(open(&socket, Patience::default()).unwrap());
     let heard = thread.join().unwrap();
     let (magic, command) = (0x2560_9513_u32.to_be_bytes(), [0, 0, 0, 2]);
     assert_eq!((heard.len(), &heard[..4], &heard[4..8]), (28, &magic[..], &command[..]));
@@ -479,22 +377,6 @@ fn stranger(answers: Vec<u8>) -> (tempfile::TempDir, PathBuf, thread::JoinHandle
         let _ = client.read_to_end(&mut Vec::new());
     });
     (folder, socket, thread)
-}
-
-fn greeting() -> Vec<u8> {
-    [&b"NBDMAGICIHAVEOPT"[..], &[0, 3]].concat()
-}
-
-fn answer(kind: u32, body: &[u8]) -> Vec<u8> {
-    let mut bytes = 0x0003_e889_0455_65a9_u64.to_be_bytes().to_vec();
-    bytes.extend([7, kind, body.len() as u32].map(u32::to_be_bytes).concat());
-    bytes.extend(body);
-    bytes
-}
-
-fn export(size: u64, flags: u16) -> Vec<u8> {
-    let body = [&[0, 0][..], &size.to_be_bytes(), &flags.to_be_bytes()].concat();
-    answer(3, &body)
 }
 
 #[test]
@@ -525,7 +407,7 @@ fn what_a_strange_server_says_ends_in_one_line() {
         (after(&[export(SIZE, 1), ack]), "no flush"),
     ] {
         let (_folder, socket, thread) = stranger(said);
-        let error = open(&socket, false).map(drop).unwrap_err();
+        let error = open(&socket, Patience::default()).map(drop).unwrap_err();
         assert!(error.contains(expected) && !error.contains('\n'), "{error}");
         thread.join().unwrap();
     }

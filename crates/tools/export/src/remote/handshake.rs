@@ -28,6 +28,19 @@ pub(super) mod flags {
     pub(crate) const FAST_ZERO: u16 = 1 << 11;
 }
 
+impl Export {
+    /// Tells what is not as it was `before`.
+    pub(super) fn differs(&self, before: &Export) -> Option<String> {
+        if self.size != before.size {
+            return Some(format!("it has {} bytes now, before {}", self.size, before.size));
+        }
+        if self.block_bytes != before.block_bytes || self.flags != before.flags {
+            return Some("it can other things now than before".to_owned());
+        }
+        None
+    }
+}
+
 const GREETING: [u8; 16] = *b"NBDMAGICIHAVEOPT";
 const FIXED_NEWSTYLE: u16 = 1;
 const NO_ZEROES: u16 = 2;

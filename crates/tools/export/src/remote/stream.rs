@@ -1,11 +1,13 @@
 //! The socket to a server.
 
+use crate::backing::NbdServer;
 use core::time::Duration;
+use nowait::Errno;
+use nowait_sys::socket;
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
-    path::Path,
 };
 
 /// A connection by TCP or a Unix socket.
@@ -16,48 +18,33 @@ pub(super) enum Stream {
 }
 
 /// How long a server may take to let us in, at each step.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stream {
-    /// Connects to the first address of `host` that answers.
-    pub(super) fn tcp(host: &str, port: u16) -> io::Result<Stream> {
-        let mut failure = io::Error::other("the name has no address");
-        for address in (host, port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    return Stream::Tcp(stream).hurried(Some(PATIENCE));
-                }
-                Err(error) => failure = error,
+    /// Connects to `server`, and lets it take [`PATIENCE`] for each step.
+    pub(super) fn to(server: &NbdServer) -> io::Result<Stream> {
+        let stream = match server {
+            NbdServer::Tcp(host, port) => Stream::Tcp(tcp(host, *port)?),
+            NbdServer::Unix(path) => {
+                let connected = socket::connect_now(path);
+                let failed = |errno: Errno| io::Error::from_raw_os_error(errno.raw());
+                Stream::Unix(connected.map_err(failed)?)
             }
-        }
-        Err(failure)
+        };
+        stream.limit(Some(PATIENCE), Some(PATIENCE))?;
+        Ok(stream)
     }
 
-    /// Connects to the socket at `path`.
-    pub(super) fn unix(path: &Path) -> io::Result<Stream> {
-        Stream::Unix(UnixStream::connect(path)?).hurried(Some(PATIENCE))
-    }
-
-    /// Lets a server take as long as it wants from now on.
-    pub(super) fn wait_without_limit(&self) -> io::Result<()> {
-        self.limit(None)
-    }
-
-    fn hurried(self, limit: Option<Duration>) -> io::Result<Stream> {
-        self.limit(limit)?;
-        Ok(self)
-    }
-
-    fn limit(&self, limit: Option<Duration>) -> io::Result<()> {
+    /// Has what reads and writes fail if it takes longer.
+    pub(super) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Tcp(tcp) => {
-                tcp.set_read_timeout(limit)?;
-                tcp.set_write_timeout(limit)
+                tcp.set_read_timeout(read)?;
+                tcp.set_write_timeout(write)
             }
             Stream::Unix(unix) => {
-                unix.set_read_timeout(limit)?;
-                unix.set_write_timeout(limit)
+                unix.set_read_timeout(read)?;
+                unix.set_write_timeout(write)
             }
         }
     }
@@ -99,4 +86,19 @@ impl Write for Stream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Connects to the first address of `host` that answers.
+fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut failure = io::Error::other("the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }

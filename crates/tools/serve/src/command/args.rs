@@ -1,10 +1,10 @@
 //! The command line of `nowait serve`.
 
-use crate::{access::Rule, server::Address, vhost::Socket};
+use crate::{access::Rule, say::say, server::Address, vhost::Socket};
 use clap::{Args, ValueEnum};
 use core::str::FromStr;
-use nowait_export::{Backing, Cache, ImageOptions};
-use std::path::PathBuf;
+use nowait_export::{Backing, Cache, ImageOptions, Patience};
+use std::{path::PathBuf, time::Duration};
 
 /// The options of `nowait serve`.
 #[derive(Args, Clone, Debug)]
@@ -103,6 +103,11 @@ pub struct ServeArgs {
     /// Memory for transfers, of all clients together; at least 64M.
     #[arg(long, value_name = "BYTES", value_parser = memory, default_value = "256M")]
     pub memory: u64,
+    /// How long requests wait for an NBD server of images to come back until they fail; 0: as soon
+    /// as the connection is lost.
+    #[arg(long, value_name = "SECONDS", default_value = "60",
+          value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub reconnect: u64,
     /// Size of nowait's own cache, with `--cache user`; 8M to 8T.
     #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
     pub cache_size: u64,
@@ -181,8 +186,15 @@ impl ServeArgs {
             offset: image.own.offset.unwrap_or(self.offset),
             length: image.own.length.or(self.length),
             sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
+            patience: self.patience(),
         };
         self.images.iter().map(options).collect()
+    }
+
+    /// A server has half of the time to answer, and a new connection to it the other half.
+    fn patience(&self) -> Patience {
+        let outage = Duration::from_secs(self.reconnect);
+        Patience { outage, silence: outage / 2, say: Some(|text| say(text)) }
     }
 }
 

@@ -1,0 +1,146 @@
+//! What a server has answered and not made durable yet: it may forget that when it starts again.
+
+use super::wire::{self, Command};
+use core::ops::Range;
+use nowait::Errno;
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+};
+
+/// A change that was answered, and the bytes that it wrote.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) command: Command,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Changes in the order in which they were answered. Those that overlap were never in flight at the
+/// same time, so it is the order in which they took effect, too.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    changes: VecDeque<Change>,
+    /// How many came before the oldest.
+    gone: u64,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+/// What a change costs beside its bytes.
+const CHANGE_BYTES: usize = 128;
+/// Most changes in flight while they are repeated.
+const BATCH: usize = 64;
+
+/// Returns what a change takes, in bytes.
+pub(super) fn cost(command: &Command) -> usize {
+    CHANGE_BYTES + if command.kind == wire::Kind::Write { command.len as usize } else { 0 }
+}
+
+impl Journal {
+    /// Makes an empty one, for so many bytes; for 0 it stays empty.
+    pub(super) fn new(bytes_max: usize) -> Journal {
+        Journal { bytes_max, ..Journal::default() }
+    }
+
+    /// Tells whether anything is kept at all.
+    pub(super) fn keeps(&self) -> bool {
+        self.bytes_max > 0
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Tells whether `more` bytes stay within the bound.
+    pub(super) fn has_room(&self, more: usize) -> bool {
+        self.bytes + more <= self.bytes_max
+    }
+
+    /// Tells whether it is time for a flush that no client has asked for.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.bytes > self.bytes_max / 2
+    }
+
+    pub(super) fn add(&mut self, change: Change) {
+        self.bytes += cost(&change.command);
+        self.changes.push_back(change);
+    }
+
+    /// Returns what a flush that is sent now covers.
+    pub(super) fn end(&self) -> u64 {
+        self.gone + self.changes.len() as u64
+    }
+
+    /// Forgets what a flush has covered.
+    pub(super) fn forget(&mut self, end: u64) {
+        while self.gone < end
+            && let Some(change) = self.changes.pop_front()
+        {
+            self.bytes -= cost(&change.command);
+            self.gone += 1;
+        }
+    }
+
+    /// Repeats all changes, those that overlap one after the other; returns how many there are.
+    ///
+    /// # Errors
+    /// The connection ends, or the server refuses one: the second is so said.
+    pub(super) fn repeat(&self, stream: &mut (impl Read + Write)) -> Result<u64, Failure> {
+        let mut batch: Vec<&Change> = Vec::new();
+        for change in &self.changes {
+            let range = change.command.range();
+            if batch.len() == BATCH || batch.iter().any(|other| overlap(other, &range)) {
+                repeat_batch(&batch, stream)?;
+                batch.clear();
+            }
+            batch.push(change);
+        }
+        repeat_batch(&batch, stream)?;
+        Ok(self.changes.len() as u64)
+    }
+}
+
+/// Why a connection could not be made anew.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It may be possible later.
+    Passing(io::Error),
+    /// What was acknowledged is lost, or the image is another one.
+    Final(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Passing(error)
+    }
+}
+
+fn overlap(change: &Change, range: &Range<u64>) -> bool {
+    let its = change.command.range();
+    its.start < range.end && range.start < its.end
+}
+
+fn repeat_batch(batch: &[&Change], stream: &mut (impl Read + Write)) -> Result<(), Failure> {
+    for (cookie, change) in batch.iter().enumerate() {
+        stream.write_all(&change.command.header(cookie as u64))?;
+        stream.write_all(&change.bytes)?;
+    }
+    let mut answered = vec![false; batch.len()];
+    for _ in batch {
+        let (cookie, result) = wire::reply(stream)?;
+        let place = usize::try_from(cookie).ok().and_then(|place| answered.get_mut(place));
+        match place {
+            Some(answered) if !*answered => *answered = true,
+            _ => return Err(wire::strange().into()),
+        }
+        match result {
+            Ok(()) => {}
+            Err(Errno::SHUTDOWN) => return Err(io::Error::other("it is shutting down").into()),
+            Err(errno) => {
+                let reason = format!("a write that it had acknowledged is refused now: {errno}");
+                return Err(Failure::Final(reason));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,460 @@
+//! What waits to be sent to a server, and what was sent and not answered.
+//!
+//! ```text
+//!  ask ──▶ unsent ──next──▶ sending ──sent──▶ in flight ──answer──▶ ended
+//!             ▲                                   │
+//!             └──────────── regroup ◀─────────────┘ the connection is lost
+//! ```
+//! Changes that overlap are never in flight at the same time: so the order of their answers is the
+//! order in which they took effect, and the journal has it.
+
+use super::{
+    journal::{self, Change, Journal},
+    request::{End, Memory, Request},
+    stream::Stream,
+    wire::{self, Command, Header, Kind},
+};
+use nowait::Errno;
+use nowait_sys::mutex::{Condvar, Mutex};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{self, Read},
+    time::{Duration, Instant},
+};
+
+type Done = Result<(), Errno>;
+
+/// The requests of one image.
+#[derive(Debug)]
+pub(super) struct Line {
+    state: Mutex<State>,
+    news: Condvar,
+    /// That of the journal.
+    keeps: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// To be sent, in this order.
+    unsent: VecDeque<u64>,
+    /// All of them, by their cookies, which ascend.
+    requests: BTreeMap<u64, Request>,
+    next_cookie: u64,
+    /// Where ranges begin that are being changed, and where they end: no two overlap.
+    changing: BTreeMap<u64, u64>,
+    /// What they will take in the journal.
+    changing_bytes: usize,
+    journal: Journal,
+    /// A flush that makes room in the journal is in flight.
+    makes_room: bool,
+    /// Since when the server has answered nothing, while it has requests.
+    silent_since: Option<Instant>,
+    /// Since when requests wait for another connection; until it has answered something.
+    waits_since: Option<Instant>,
+    /// Why no other connection is of use.
+    verdict: Option<String>,
+    /// The connection, to be shut by any thread.
+    stream: Option<Stream>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is no connection, but there may be again.
+    Down,
+    Up,
+    /// The image is not wanted any more.
+    Closing,
+    /// All requests fail.
+    Over,
+}
+
+/// A request to be sent.
+pub(super) struct Sending {
+    pub(super) cookie: u64,
+    pub(super) header: Header,
+    /// What it writes.
+    pub(super) memory: Option<Memory>,
+}
+
+impl Line {
+    /// Makes an empty one, whose journal has so many bytes.
+    pub(super) fn new(journal_bytes: usize) -> Line {
+        let journal = Journal::new(journal_bytes);
+        let keeps = journal.keeps();
+        let state = State {
+            phase: Phase::Down,
+            unsent: VecDeque::new(),
+            requests: BTreeMap::new(),
+            next_cookie: 0,
+            changing: BTreeMap::new(),
+            changing_bytes: 0,
+            journal,
+            makes_room: false,
+            silent_since: None,
+            waits_since: None,
+            verdict: None,
+            stream: None,
+        };
+        Line { state: Mutex::new(state), news: Condvar::new(), keeps }
+    }
+
+    /// Has a server asked for something. Does not wait.
+    pub(super) fn ask(&self, command: Command, memory: Memory, end: End) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Closing | Phase::Over) {
+            drop(state);
+            return end.tell(Err(Errno::IO), memory);
+        }
+        if state.phase == Phase::Down {
+            state.waits_since.get_or_insert_with(Instant::now);
+        }
+        let cookie = state.add(command, memory, end);
+        state.unsent.push_back(cookie);
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Waits for a request that may be sent. `None`: there is no connection any more.
+    pub(super) fn next(&self) -> Option<Sending> {
+        let mut state = self.state.lock();
+        loop {
+            if state.phase != Phase::Up {
+                return None;
+            }
+            if let Some(sending) = state.make_room().or_else(|| state.send_first()) {
+                return Some(sending);
+            }
+            self.news.wait(&mut state);
+        }
+    }
+
+    /// Takes what was sent back: a server may have answered it already.
+    ///
+    /// # Errors
+    /// As for [`Line::answer`].
+    pub(super) fn sent(&self, cookie: u64, memory: Memory) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let request = state.requests.get_mut(&cookie).ok_or_else(wire::strange)?;
+        match request.answer {
+            None => {
+                request.memory = Some(memory);
+                Ok(())
+            }
+            Some(result) => {
+                drop(state);
+                self.end(cookie, memory, result)
+            }
+        }
+    }
+
+    /// Takes the next answer of a server.
+    ///
+    /// # Errors
+    /// The connection ends or is of no use any more.
+    pub(super) fn answer(&self, stream: &mut impl Read) -> io::Result<()> {
+        let (cookie, result) = wire::reply(stream)?;
+        if self.keeps && result == Err(Errno::SHUTDOWN) {
+            // The next server will do it.
+            return Err(io::Error::other("it is shutting down"));
+        }
+        let Some((mut memory, reads)) = self.take_memory(cookie, result)? else { return Ok(()) };
+        if reads
+            && result.is_ok()
+            && let Err(error) = stream.read_exact(memory.bytes_mut())
+        {
+            self.put_back(cookie, memory);
+            return Err(error);
+        }
+        self.end(cookie, memory, result)
+    }
+
+    /// Returns the memory of a request that was answered, and whether it is a read. `None`: it is
+    /// being sent, and ends when that is over.
+    fn take_memory(&self, cookie: u64, result: Done) -> io::Result<Option<(Memory, bool)>> {
+        let mut state = self.state.lock();
+        let request = state.requests.get_mut(&cookie).filter(|request| request.is_sent);
+        let request = request.ok_or_else(wire::strange)?;
+        match request.memory.take() {
+            Some(memory) => Ok(Some((memory, request.command.reads()))),
+            None if request.answer.is_none() => {
+                request.answer = Some(result);
+                Ok(None)
+            }
+            // Twice is once too often.
+            None => Err(wire::strange()),
+        }
+    }
+
+    fn put_back(&self, cookie: u64, memory: Memory) {
+        if let Some(request) = self.state.lock().requests.get_mut(&cookie) {
+            request.memory = Some(memory);
+        }
+    }
+
+    fn end(&self, cookie: u64, memory: Memory, result: Done) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let command = state.requests.get(&cookie).ok_or_else(wire::strange)?.command;
+        let keeps = self.keeps && command.changes() && result.is_ok();
+        let change = if keeps {
+            // Until it is removed no other one of its range is sent.
+            drop(state);
+            let bytes = memory.bytes().to_vec();
+            state = self.state.lock();
+            Some(Change { command, bytes })
+        } else {
+            None
+        };
+        let request = state.requests.remove(&cookie).ok_or_else(wire::strange)?;
+        let outcome = state.note(&request, result, change);
+        let waits = !state.unsent.is_empty();
+        drop(state);
+        if waits && self.keeps {
+            self.news.notify_one();
+        }
+        request.end.tell(result, memory);
+        outcome
+    }
+
+    /// Tells whether a server that has requests has been silent for so long.
+    pub(super) fn is_silent(&self, limit: Duration) -> bool {
+        self.state.lock().silent_since.is_some_and(|since| since.elapsed() > limit)
+    }
+
+    /// Notes the connection that is used from now on, so that it can be shut; `false`: none is
+    /// wanted any more.
+    pub(super) fn hold(&self, stream: Stream) -> bool {
+        let mut state = self.state.lock();
+        state.stream = Some(stream);
+        state.phase == Phase::Down
+    }
+
+    /// Begins to send.
+    pub(super) fn open(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Down {
+            state.phase = Phase::Up;
+        }
+    }
+
+    /// Ends sending: the connection is lost.
+    pub(super) fn halt(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Up {
+            state.phase = Phase::Down;
+        }
+        drop(state);
+        self.news.notify_all();
+    }
+
+    /// Has all that was not answered asked again. No thread uses a connection meanwhile.
+    ///
+    /// # Errors
+    /// No other connection is of use, because of this.
+    pub(super) fn regroup(&self) -> Result<(), String> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.stream = None;
+        state.requests.retain(|_, request| !matches!(request.end, End::Room));
+        state.makes_room = false;
+        for request in state.requests.values_mut() {
+            request.is_sent = false;
+        }
+        state.unsent = state.requests.keys().copied().collect();
+        state.changing.clear();
+        state.changing_bytes = 0;
+        let began = state.silent_since.take();
+        if !state.requests.is_empty() {
+            state.waits_since.get_or_insert_with(|| began.unwrap_or_else(Instant::now));
+        }
+        state.verdict.take().map_or(Ok(()), Err)
+    }
+
+    /// Tells whether requests have waited for so long for a connection that answers.
+    pub(super) fn has_waited(&self, limit: Duration) -> bool {
+        self.state.lock().waits_since.is_some_and(|since| since.elapsed() >= limit)
+    }
+
+    /// Waits for a time; `false`: nothing is wanted any more.
+    pub(super) fn pause(&self, time: Duration) -> bool {
+        let ends = Instant::now() + time;
+        let mut state = self.state.lock();
+        while state.phase == Phase::Down && Instant::now() < ends {
+            self.news.wait_until(&mut state, ends);
+        }
+        state.phase == Phase::Down
+    }
+
+    /// Lends the journal, while there is no connection.
+    pub(super) fn with_journal<T>(&self, work: impl FnOnce(&Journal) -> T) -> T {
+        let journal = core::mem::take(&mut self.state.lock().journal);
+        let outcome = work(&journal);
+        self.state.lock().journal = journal;
+        outcome
+    }
+
+    /// Returns how many bytes are kept, and whether there is a connection.
+    pub(super) fn condition(&self) -> (usize, bool) {
+        let state = self.state.lock();
+        (state.journal.bytes(), state.phase == Phase::Up)
+    }
+
+    /// Says that the image is not wanted any more.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        // A server that still has requests may take no more bytes.
+        let idle = state.phase == Phase::Up && state.requests.is_empty();
+        state.phase = Phase::Closing;
+        if let Some(stream) = state.stream.as_ref().filter(|_| !idle) {
+            stream.shut();
+        }
+        drop(state);
+        self.news.notify_all();
+    }
+
+    /// Tells whether [`Line::close`] was called.
+    pub(super) fn is_closing(&self) -> bool {
+        self.state.lock().phase == Phase::Closing
+    }
+
+    /// Ends everything with `EIO`, from now on too. No thread uses a connection any more.
+    pub(super) fn give_up(&self) {
+        let mut state = self.state.lock();
+        state.phase = Phase::Over;
+        state.stream = None;
+        state.unsent.clear();
+        let requests = core::mem::take(&mut state.requests);
+        state.journal.forget(u64::MAX);
+        drop(state);
+        for request in requests.into_values() {
+            request.end.tell(Err(Errno::IO), request.memory.unwrap_or(Memory::Nothing));
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, command: Command, memory: Memory, end: End) -> u64 {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        self.requests.insert(cookie, Request::new(command, memory, end));
+        cookie
+    }
+
+    /// Begins a flush before the journal is full, so that no change has to wait for one.
+    fn make_room(&mut self) -> Option<Sending> {
+        if self.makes_room || !self.journal.is_half_full() {
+            return None;
+        }
+        self.makes_room = true;
+        let cookie = self.add(Command::plain(Kind::Flush), Memory::Nothing, End::Room);
+        self.send(cookie)
+    }
+
+    fn send_first(&mut self) -> Option<Sending> {
+        let cookie = *self.unsent.front()?;
+        let command = self.requests.get(&cookie)?.command;
+        if self.journal.keeps() && command.changes() {
+            let range = command.range();
+            let before = self.changing.range(..range.end).next_back();
+            if before.is_some_and(|(_, end)| *end > range.start)
+                || !self.journal.has_room(self.changing_bytes + journal::cost(&command))
+            {
+                return None;
+            }
+            self.changing.insert(range.start, range.end);
+            self.changing_bytes += journal::cost(&command);
+        }
+        self.unsent.pop_front();
+        self.send(cookie)
+    }
+
+    fn send(&mut self, cookie: u64) -> Option<Sending> {
+        self.silent_since.get_or_insert_with(Instant::now);
+        let covers = self.journal.end();
+        let request = self.requests.get_mut(&cookie)?;
+        request.is_sent = true;
+        request.covers = covers;
+        let header = request.command.header(cookie);
+        let memory = if request.command.reads() { None } else { request.memory.take() };
+        Some(Sending { cookie, header, memory })
+    }
+
+    /// Notes how a request has ended that was in flight.
+    ///
+    /// # Errors
+    /// No client waits for it, and it failed.
+    fn note(&mut self, request: &Request, result: Done, change: Option<Change>) -> io::Result<()> {
+        self.waits_since = None;
+        let in_flight = self.requests.len() > self.unsent.len();
+        self.silent_since = in_flight.then(Instant::now);
+        let command = &request.command;
+        if self.journal.keeps() && command.changes() {
+            self.changing.remove(&command.at);
+            self.changing_bytes -= journal::cost(command);
+        }
+        if let Some(change) = change {
+            self.journal.add(change);
+        }
+        if command.kind == Kind::Flush && result.is_ok() {
+            self.journal.forget(request.covers);
+        }
+        if let End::Room = request.end {
+            self.makes_room = false;
+            if let Err(errno) = result {
+                // No client would learn that what was acknowledged may be lost.
+                let reason = format!("it cannot make durable what was written: {errno}");
+                self.verdict = Some(reason.clone());
+                return Err(io::Error::other(reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const WRITE: u32 = 256 << 10;
+
+    fn write(line: &Line, at: u64) {
+        let command = Command { kind: Kind::Write, flags: 0, at, len: WRITE };
+        let end = End::Call(mpsc::sync_channel(1).0);
+        line.ask(command, Memory::Bytes(vec![0; WRITE as usize]), end);
+    }
+
+    fn send(line: &Line) -> Option<u64> {
+        let mut state = line.state.lock();
+        let sending = state.make_room().or_else(|| state.send_first())?;
+        let request = state.requests.get_mut(&sending.cookie).unwrap();
+        request.memory = Some(sending.memory.unwrap_or(Memory::Nothing));
+        Some(sending.cookie)
+    }
+
+    fn answer(line: &Line, cookie: u64) {
+        let header = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat();
+        line.answer(&mut &header[..]).unwrap();
+    }
+
+    #[test]
+    fn a_change_waits_for_room_and_for_those_it_overlaps() {
+        let line = Line::new(1 << 20);
+        line.open();
+        for place in [0, 1, 1, 2] {
+            write(&line, place * u64::from(WRITE));
+        }
+        write(&line, u64::from(WRITE) - 1);
+        assert_eq!([send(&line), send(&line), send(&line)], [Some(0), Some(1), None], "overlap");
+        answer(&line, 0);
+        assert_eq!(send(&line), None, "still");
+        answer(&line, 1);
+        assert_eq!(send(&line), Some(5), "more than half is used: a flush");
+        assert_eq!([send(&line), send(&line)], [Some(2), None], "what is in flight counts, too");
+        answer(&line, 5);
+        assert_eq!([send(&line), send(&line)], [Some(3), None], "room, but an overlap");
+        answer(&line, 2);
+        assert_eq!([send(&line), send(&line)], [Some(4), None], "no more");
+        assert_eq!(line.condition(), (WRITE as usize + 128, true));
+    }
+}

@@ -1,0 +1,206 @@
+//! The connection to a server: made, used by a thread that sends and one that receives, lost, and
+//! made anew.
+
+use super::{
+    Patience,
+    handshake::{self, Export},
+    journal::Failure,
+    line::Line,
+    stream::{PATIENCE, Stream},
+    wire::{Command, Kind},
+};
+use crate::backing::NbdAddress;
+use core::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+use nowait::Nowait;
+use std::{
+    io::{self, Read, Write},
+    sync::Arc,
+    thread,
+};
+
+/// What the thread of a connection needs.
+pub(super) struct Link {
+    pub(super) nowait: Nowait,
+    pub(super) line: Arc<Line>,
+    pub(super) address: NbdAddress,
+    pub(super) shown: String,
+    pub(super) export: Export,
+    pub(super) patience: Patience,
+    pub(super) reconnects: Arc<AtomicU64>,
+    pub(super) repeated: Arc<AtomicU64>,
+}
+
+/// Between two attempts to connect, at first and at most.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+impl Link {
+    /// Keeps the connection up as long as the image is wanted, or as it is possible. Then all
+    /// requests fail.
+    pub(super) fn run(self, stream: Stream) {
+        let ended = self.nowait.caught("on a connection", || self.keep_up(stream));
+        if let Some(Err(reason)) = ended {
+            self.say(&format!("{reason}; everything fails from now on, and flushes above all"));
+        }
+        self.line.give_up();
+    }
+
+    /// # Errors
+    /// Why there is no connection any more, though the image is wanted.
+    fn keep_up(&self, mut stream: Stream) -> Result<(), String> {
+        loop {
+            let reason = self.serve(stream)?;
+            if self.line.is_closing() {
+                return Ok(());
+            }
+            self.line.regroup()?;
+            if self.patience.outage.is_zero() {
+                return Err(format!("the connection is lost: {reason}"));
+            }
+            self.say(&format!("the connection is lost: {reason}; all waits for another one"));
+            let connected = self.connect_again();
+            if self.line.is_closing() {
+                return Ok(());
+            }
+            stream = connected.map_err(|reason| format!("no other connection: {reason}"))?;
+            self.reconnects.fetch_add(1, Relaxed);
+            self.say("it is connected again");
+        }
+    }
+
+    fn say(&self, what: &str) {
+        if let Some(say) = self.patience.say {
+            say(&format!("{}: {what}", self.shown));
+        }
+    }
+
+    /// Sends and receives until the connection is lost; returns how it was.
+    ///
+    /// # Errors
+    /// A thread has failed: what it had in its hands is lost.
+    fn serve(&self, mut stream: Stream) -> Result<String, String> {
+        let mut sends = match self.prepare(&stream) {
+            Ok(sends) => sends,
+            Err(error) => return Ok(error.to_string()),
+        };
+        self.line.open();
+        thread::scope(|scope| {
+            let named = thread::Builder::new().name("nowait-nbd-out".to_owned());
+            let sender = named.spawn_scoped(scope, move || {
+                let sent = self.nowait.caught("on a connection", || self.send(&mut sends));
+                // The other one ends with it.
+                sends.shut();
+                sent
+            });
+            let sender = match sender {
+                Ok(sender) => sender,
+                Err(error) => {
+                    self.line.halt();
+                    return Ok(format!("no thread: {error}"));
+                }
+            };
+            let received = self.nowait.caught("on a connection", || self.receive(&mut stream));
+            stream.shut();
+            self.line.halt();
+            let sent = sender.join().ok().flatten();
+            let reason = sent.and(received).map(|error| error.to_string());
+            reason.ok_or_else(|| "a thread of the connection has failed".to_owned())
+        })
+    }
+
+    /// Returns the stream once more, to send by.
+    fn prepare(&self, stream: &Stream) -> io::Result<Stream> {
+        // What a server that stands still is looked for.
+        let look = self.patience.silence.max(PAUSE) / 4;
+        stream.limit((!self.patience.outage.is_zero()).then_some(look), None)?;
+        self.line.hold(stream.try_clone()?);
+        stream.try_clone()
+    }
+
+    /// Sends what is asked, in turn, as long as there is the connection.
+    fn send(&self, stream: &mut Stream) {
+        while let Some(sending) = self.line.next() {
+            let bytes = sending.memory.as_ref().map_or(&[][..], |memory| memory.bytes());
+            let written = stream.write_all(&sending.header).and_then(|()| stream.write_all(bytes));
+            let noted =
+                sending.memory.map_or(Ok(()), |memory| self.line.sent(sending.cookie, memory));
+            if written.and(noted).is_err() {
+                break;
+            }
+        }
+        if self.line.is_closing() {
+            let _ = stream.write_all(&Command::plain(Kind::Disconnect).header(0));
+        }
+    }
+
+    /// Takes what the server answers, as long as there is the connection; returns why it ended.
+    fn receive(&self, stream: &mut Stream) -> io::Error {
+        let mut watched = Watched { stream, line: &self.line, silence: self.patience.silence };
+        loop {
+            if let Err(error) = self.line.answer(&mut watched) {
+                return error;
+            }
+        }
+    }
+
+    /// Connects until it is possible, or requests have waited for too long.
+    fn connect_again(&self) -> Result<Stream, String> {
+        let mut pause = PAUSE;
+        let mut reason = "no answer in time".to_owned();
+        // A server that lets us in and never answers comes here again and again.
+        while !self.line.has_waited(self.patience.outage) {
+            reason = match self.connect() {
+                Ok(stream) => return Ok(stream),
+                Err(Failure::Final(reason)) => return Err(reason),
+                Err(Failure::Passing(error)) => error.to_string(),
+            };
+            if !self.line.pause(pause) {
+                break;
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        Err(reason)
+    }
+
+    /// Connects, and has the server know again what it had answered.
+    fn connect(&self) -> Result<Stream, Failure> {
+        let mut stream = Stream::to(&self.address.server)?;
+        if !self.line.hold(stream.try_clone()?) {
+            return Err(io::Error::other("the image is not wanted any more").into());
+        }
+        let export = handshake::choose(&mut stream, &self.address.export)?;
+        if let Some(reason) = export.differs(&self.export) {
+            return Err(Failure::Final(reason));
+        }
+        let patience = PATIENCE.max(self.patience.silence);
+        stream.limit(Some(patience), Some(patience))?;
+        let repeated = self.line.with_journal(|journal| journal.repeat(&mut stream))?;
+        self.repeated.fetch_add(repeated, Relaxed);
+        Ok(stream)
+    }
+}
+
+/// A stream whose server must not be silent for too long while it has requests.
+struct Watched<'a> {
+    stream: &'a mut Stream,
+    line: &'a Line,
+    silence: Duration,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(bytes) {
+                Ok(0) => return Err(io::Error::other("the server has ended it")),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            if self.line.is_silent(self.silence) {
+                return Err(io::Error::other("the server does not answer"));
+            }
+        }
+    }
+}
