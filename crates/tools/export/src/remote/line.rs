@@ -457,4 +457,21 @@ mod tests {
         assert_eq!([send(&line), send(&line)], [Some(4), None], "no more");
         assert_eq!(line.condition(), (WRITE as usize + 128, true));
     }
+
+    /// What was answered after a flush was sent is not durable by it.
+    #[test]
+    fn a_flush_covers_what_was_answered_before_it_was_sent() {
+        let line = Line::new(8 << 20);
+        line.open();
+        write(&line, 0);
+        write(&line, u64::from(WRITE));
+        let end = End::Call(mpsc::sync_channel(1).0);
+        line.ask(Command::plain(Kind::Flush), Memory::Nothing, end);
+        assert_eq!([send(&line), send(&line)], [Some(0), Some(1)]);
+        answer(&line, 0);
+        assert_eq!(send(&line), Some(2));
+        answer(&line, 1);
+        answer(&line, 2);
+        assert_eq!(line.condition(), (WRITE as usize + 128, true), "the second is kept");
+    }
 }
