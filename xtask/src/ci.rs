@@ -421,6 +421,9 @@ fn soak(context: &Context) -> Result<End> {
     let mut machine = on_the_machine(context.cargo(&["test", "-p", "nowait-machine"]));
     machine.env("SEEDS", "10000").env("MISTAKE_SEEDS", "10000");
     context.tests(machine)?;
+    let mut objects = context.cargo(&["test", "-p", "nowait-objects"]);
+    objects.env("SEEDS", "200000");
+    context.tests(objects)?;
     let seed = env::var("SIM_SEED").ok().or_else(commit).unwrap_or_else(|| String::from("0"));
     let seeds = env::var("SOAK_SEEDS").unwrap_or_else(|_| String::from("20000"));
     let mut command = context.cargo(&["run", "--release", "-p", "nowait-simulator", "--"]);

@@ -26,6 +26,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-export", 6),
     ("nowait-serve", 6),
     ("nowait-simulator", 6),
+    ("nowait-objects", 6),
     ("nowait-machine", 8),
 ];
 

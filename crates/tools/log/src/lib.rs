@@ -1,4 +1,4 @@
-//! An image that is a log of objects on an object store: its format.
+//! An image that is a log of objects on an object store: its format, and its state machine.
 //!
 //! ```text
 //!   head                the writer's epoch, the newest checkpoint, snapshots; replaced as a whole
@@ -6,28 +6,52 @@
 //!   log/POSITION …      segments from there on: what was written since, in order
 //! ```
 //!
+//! * [`image`]: the machine. Requests and answers of the store go in, operations for the store and
+//!   ends of requests come out
+//!   * `recovery`: a writer makes an image, or takes it over
+//!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
+//!     and what is deleted after them
+//!   * `outbox`: what it has to say; `errands`: operations in flight, and those tried again
+//! * [`request`], [`store`]: its two sides
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
 //!   [`stamp`]
 //! * [`geometry`]: the blocks of an image
 //! * [`map`], of [`extents`]: which block is in which segment
 //! * `wire`: fields of objects, whose lengths are checked before anything is allocated
+//! * [`mistake`]: mistakes on purpose, for the simulation in `crates/verify/objects`
 //!
 //! Nothing here does I/O, has a thread, or knows the time.
 
 pub mod checkpoint;
+mod errands;
 pub mod extents;
 pub mod geometry;
 pub mod head;
+pub mod image;
 pub mod map;
+pub mod mistake;
+mod outbox;
+mod publication;
+mod recovery;
+pub mod request;
 pub mod segment;
+mod serving;
 pub mod stamp;
+pub mod store;
+mod tail;
 mod wire;
 
 pub use checkpoint::Part;
 pub use extents::{Extent, Piece};
 pub use geometry::Geometry;
 pub use head::{Checkpoint, Head, Snapshot, Writer};
+pub use image::{Image, Status};
 pub use map::Map;
+pub use outbox::Over;
+pub use recovery::Origin;
+pub use request::{Failure, Request, RequestEnd, RequestId};
 pub use segment::{Change, Content, Header, Record};
+pub use serving::{PROOF_NS, Settings};
 pub use stamp::{ImageId, Stamp};
+pub use store::{Answer, Costs, Key, Operation, Tag, Ticket};
 pub use wire::Damage;

@@ -34,6 +34,12 @@ impl Map {
         &self.segments
     }
 
+    /// Returns the segments without a live block.
+    pub fn dead(&self) -> Vec<u64> {
+        let dead = self.segments.iter().filter(|(_, segment)| segment.live == 0);
+        dead.map(|(sequence, _)| *sequence).collect()
+    }
+
     /// Notes a segment that gets data.
     pub fn add(&mut self, sequence: u64) {
         self.segments.entry(sequence).or_insert(SegmentUse { data_start: 0, blocks: 0, live: 0 });

@@ -1,0 +1,90 @@
+//! Operations of the store in flight, and those that wait to be tried again.
+
+use crate::store::{Costs, Operation, Ticket};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long the first try waits for the second; each further one twice as long as the one before.
+const BACK_OFF_NS: u64 = 50_000_000;
+
+/// No try waits longer.
+const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
+
+/// An operation, and what it is for.
+#[derive(Debug)]
+pub(crate) struct Errand<P> {
+    pub(crate) purpose: P,
+    operation: Operation,
+    /// How often it was tried before.
+    pub(crate) retries: u32,
+    pub(crate) sent_ns: u64,
+}
+
+/// All of an image.
+#[derive(Debug)]
+pub(crate) struct Errands<P> {
+    tickets: u64,
+    ready: VecDeque<(Ticket, Operation)>,
+    in_flight: BTreeMap<Ticket, Errand<P>>,
+    /// By the time at which they are tried again, and a number.
+    later: BTreeMap<(u64, u64), Errand<P>>,
+    pub(crate) costs: Costs,
+}
+
+impl<P> Errands<P> {
+    pub(crate) fn new() -> Errands<P> {
+        let (ready, in_flight, later) = (VecDeque::new(), BTreeMap::new(), BTreeMap::new());
+        Errands { tickets: 0, ready, in_flight, later, costs: Costs::default() }
+    }
+
+    pub(crate) fn send(&mut self, purpose: P, operation: Operation, now_ns: u64) {
+        self.start(Errand { purpose, operation, retries: 0, sent_ns: now_ns });
+    }
+
+    fn start(&mut self, errand: Errand<P>) {
+        self.tickets += 1;
+        self.costs.add(&errand.operation);
+        self.ready.push_back((Ticket(self.tickets), errand.operation.clone()));
+        self.in_flight.insert(Ticket(self.tickets), errand);
+    }
+
+    /// Returns an operation that is to be handed to the store.
+    pub(crate) fn pop(&mut self) -> Option<(Ticket, Operation)> {
+        self.ready.pop_front()
+    }
+
+    /// Returns the errand that an answer is for, if it is the first one.
+    pub(crate) fn answered(&mut self, ticket: Ticket) -> Option<Errand<P>> {
+        self.in_flight.remove(&ticket)
+    }
+
+    /// Has an errand tried again after a while, in which others of its kind come apart.
+    pub(crate) fn again(&mut self, errand: Errand<P>, now_ns: u64) {
+        self.tickets += 1;
+        let wait_ns = (BACK_OFF_NS << errand.retries.min(16)).min(BACK_OFF_NS_MAX);
+        let apart_ns = wait_ns / 4 * (self.tickets.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62);
+        let retries = errand.retries + 1;
+        let due = (now_ns + wait_ns + apart_ns, self.tickets);
+        self.later.insert(due, Errand { retries, ..errand });
+    }
+
+    /// Tries what is due.
+    pub(crate) fn turn(&mut self, now_ns: u64) {
+        while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now_ns) {
+            let errand = entry.remove();
+            self.start(Errand { sent_ns: now_ns, ..errand });
+        }
+    }
+
+    /// When [`Errands::turn`] has something to do.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.later.first_key_value().map(|(due, _)| due.0)
+    }
+
+    /// Forgets the errands whose purpose is among these: their answers mean nothing.
+    pub(crate) fn forget(&mut self, which: impl Fn(&P) -> bool) {
+        self.in_flight.retain(|_, errand| !which(&errand.purpose));
+        self.later.retain(|_, errand| !which(&errand.purpose));
+        let in_flight = &self.in_flight;
+        self.ready.retain(|(ticket, _)| in_flight.contains_key(ticket));
+    }
+}

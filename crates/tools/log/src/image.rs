@@ -1,0 +1,151 @@
+//! An image on a store, as a state machine: requests and answers go in, operations and ends come
+//! out. The time is an argument of each call, in nanoseconds, and never goes back.
+
+use crate::Geometry;
+use crate::outbox::{Outbox, Over};
+use crate::recovery::{Origin, Recovery};
+use crate::request::{Failure, Request, RequestEnd, RequestId};
+use crate::serving::{Serving, Settings};
+use crate::store::{Answer, Costs, Operation, Ticket};
+
+/// An image on a store.
+#[derive(Debug)]
+pub struct Image {
+    out: Outbox,
+    phase: Phase,
+    /// Requests that came before the image was this writer's.
+    early: Vec<(RequestId, Request)>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Opening(Box<Recovery>, Settings),
+    Serving(Box<Serving>),
+    Over(Over),
+}
+
+/// How an image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is on its way to be this writer's; requests wait.
+    Opening,
+    /// It is this writer's.
+    Serving {
+        /// The epoch of the writer.
+        epoch: u64,
+        /// Its blocks.
+        geometry: Geometry,
+    },
+    /// It is not any more: all requests fail.
+    Over(Over),
+}
+
+impl Image {
+    /// Begins to open an image.
+    pub fn open(settings: Settings, origin: Origin, now_ns: u64) -> Image {
+        let mut out = Outbox::new(now_ns);
+        let recovery = Recovery::begin(settings.writer.clone(), origin, &mut out);
+        let phase = Phase::Opening(Box::new(recovery), settings);
+        Image { out, phase, early: Vec::new() }
+    }
+
+    /// Returns how it is.
+    pub fn status(&self) -> Status {
+        match &self.phase {
+            Phase::Opening(..) => Status::Opening,
+            Phase::Serving(serving) => {
+                let head = serving.head();
+                Status::Serving { epoch: head.epoch, geometry: head.geometry }
+            }
+            Phase::Over(over) => Status::Over(over.clone()),
+        }
+    }
+
+    /// Returns what was asked of the store so far.
+    pub fn costs(&self) -> Costs {
+        self.out.errands.costs
+    }
+
+    /// Begins a request.
+    pub fn submit(&mut self, id: RequestId, request: Request, now_ns: u64) {
+        self.out.now_ns = now_ns;
+        match &mut self.phase {
+            Phase::Opening(..) => self.early.push((id, request)),
+            Phase::Serving(serving) => serving.submit(id, request, &mut self.out),
+            Phase::Over(_) => self.out.end(id, Err(Failure::Io)),
+        }
+    }
+
+    /// Takes an answer of the store. A second one to the same operation does nothing.
+    pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
+        self.out.now_ns = now_ns;
+        let Some(errand) = self.out.errands.answered(ticket) else { return };
+        let result = match &mut self.phase {
+            Phase::Opening(recovery, settings) => {
+                match recovery.answer(errand, answer, &mut self.out) {
+                    Ok(Some(found)) => {
+                        let serving = Serving::new(settings.clone(), found);
+                        self.serve(serving);
+                        Ok(())
+                    }
+                    Ok(None) => Ok(()),
+                    Err(over) => Err(over),
+                }
+            }
+            Phase::Serving(serving) => serving.answer(errand, answer, &mut self.out),
+            Phase::Over(_) => Ok(()),
+        };
+        if let Err(over) = result {
+            self.end(over);
+        }
+    }
+
+    /// Does what is due; see [`Image::next_ns`].
+    pub fn turn(&mut self, now_ns: u64) {
+        self.out.now_ns = now_ns;
+        self.out.errands.turn(now_ns);
+        if let Phase::Serving(serving) = &mut self.phase {
+            serving.go_on(&mut self.out);
+        }
+    }
+
+    /// When [`Image::turn`] is to be called, if nothing else happens before.
+    pub fn next_ns(&self) -> Option<u64> {
+        let serving = match &self.phase {
+            Phase::Serving(serving) => serving.next_ns(),
+            _ => None,
+        };
+        serving.into_iter().chain(self.out.errands.next_ns()).min()
+    }
+
+    /// Returns an operation that is to be handed to the store.
+    pub fn pop_operation(&mut self) -> Option<(Ticket, Operation)> {
+        self.out.errands.pop()
+    }
+
+    /// Returns a request that has ended.
+    pub fn pop_end(&mut self) -> Option<RequestEnd> {
+        self.out.ends.pop_front()
+    }
+
+    fn serve(&mut self, serving: Serving) {
+        // What recovery has asked for and does not need any more.
+        self.out.errands.forget(|_| true);
+        let mut serving = Box::new(serving);
+        for (id, request) in self.early.drain(..) {
+            serving.submit(id, request, &mut self.out);
+        }
+        self.phase = Phase::Serving(serving);
+    }
+
+    /// Fails all requests.
+    fn end(&mut self, over: Over) {
+        self.out.errands.forget(|_| true);
+        let mut ids: Vec<RequestId> = self.early.drain(..).map(|(id, _)| id).collect();
+        if let Phase::Serving(serving) = &mut self.phase {
+            ids.extend(serving.unfinished());
+        }
+        ids.into_iter().for_each(|id| self.out.end(id, Err(Failure::Io)));
+        self.phase = Phase::Over(over);
+    }
+}

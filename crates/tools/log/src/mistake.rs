@@ -1,0 +1,67 @@
+//! Mistakes that an image makes on purpose, for simulations that must find them.
+//!
+//! They exist with the feature `mistakes` only; what is shipped is built without, and asks nothing.
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// A flush ends when its own segment is put, whatever became of those before.
+    IgnoreGaps,
+    /// The next writer puts no fence.
+    NoFence,
+    /// A PUT that is refused is taken for one that was done before.
+    TrustRefusal,
+    /// The head names a checkpoint before the segments in it are durable.
+    HeadFirst,
+    /// A segment without live blocks is deleted before a checkpoint without it is durable.
+    DeleteAtOnce,
+    /// A writer reads on and never asks whether the image is still its own.
+    NeverAsk,
+    /// Where the log goes on behind a fence, places may be taken.
+    ResumeBehind,
+    /// A segment that overwrites some of its own blocks keeps the older ones.
+    KeepFirst,
+    /// A writer that has put its fence does not ask whether a later one has come meanwhile.
+    ServeAtOnce,
+    /// After a checkpoint, segments are deleted that lost their last live block only later.
+    DeleteByNewerMap,
+}
+
+impl Mistake {
+    /// All of them.
+    pub const ALL: [Mistake; 10] = [
+        Mistake::IgnoreGaps,
+        Mistake::NoFence,
+        Mistake::TrustRefusal,
+        Mistake::HeadFirst,
+        Mistake::DeleteAtOnce,
+        Mistake::NeverAsk,
+        Mistake::ResumeBehind,
+        Mistake::KeepFirst,
+        Mistake::ServeAtOnce,
+        Mistake::DeleteByNewerMap,
+    ];
+}
+
+#[cfg(feature = "mistakes")]
+std::thread_local! {
+    static MADE: core::cell::Cell<Option<Mistake>> = const { core::cell::Cell::new(None) };
+}
+
+/// Has images make a mistake, or none, on the calling thread from now on.
+#[cfg(feature = "mistakes")]
+pub fn make(mistake: Option<Mistake>) {
+    MADE.set(mistake);
+}
+
+/// Tells whether this mistake is to be made here.
+#[inline]
+pub(crate) fn makes(mistake: Mistake) -> bool {
+    #[cfg(feature = "mistakes")]
+    return MADE.get() == Some(mistake);
+    #[cfg(not(feature = "mistakes"))]
+    {
+        let _ = mistake;
+        false
+    }
+}

@@ -1,0 +1,361 @@
+//! An image that is this writer's: reads, writes, flushes, and what follows from them.
+
+use crate::errands::Errand;
+use crate::head::{HEAD_BYTES_MAX, Head, Writer};
+use crate::map::Map;
+use crate::mistake::{self, Mistake};
+use crate::outbox::{Outbox, Over, Purpose};
+use crate::publication::Publication;
+use crate::recovery::{DAMAGED_READS_MAX, Found, judge, verdict};
+use crate::request::{Failure, Request, RequestId};
+use crate::stamp::{STAMP_BYTES, Stamp};
+use crate::store::{Answer, Key, Tag};
+use crate::tail::Tail;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+mod reading;
+
+use reading::Read;
+
+/// How long a proof that the image is this writer's holds for reads.
+pub const PROOF_NS: u64 = 60_000_000_000;
+
+/// What is decided for an image.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its writer.
+    pub writer: Writer,
+    /// Most bytes of writes in memory that are not durable; one write may have more.
+    pub buffer_bytes: usize,
+    /// Most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
+    pub segment_blocks: u32,
+    /// How long a write stays in memory alone when no flush comes.
+    pub linger_ns: u64,
+    /// A checkpoint is made after so many bytes of segments, or eight times those of the map.
+    pub checkpoint_bytes: u64,
+    /// A checkpoint is made after so many segments.
+    pub checkpoint_segments: u64,
+}
+
+impl Settings {
+    /// Returns what fits most images.
+    pub fn new(writer: Writer) -> Settings {
+        Settings {
+            writer,
+            buffer_bytes: 64 << 20,
+            segment_blocks: u32::MAX,
+            linger_ns: 1_000_000_000,
+            checkpoint_bytes: 64 << 20,
+            checkpoint_segments: 4096,
+        }
+    }
+}
+
+/// An image that is this writer's.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    settings: Settings,
+    head: Head,
+    tag: Tag,
+    map: Map,
+    tail: Tail,
+    /// Flushes, each with the place before which all must be durable.
+    flushes: VecDeque<(u64, RequestId)>,
+    /// Changes that wait for room in memory, in their order.
+    parked: VecDeque<(RequestId, Request)>,
+    reads: BTreeMap<u64, Read>,
+    reads_begun: u64,
+    /// Reads that are over, but for a proof that the image is still this writer's.
+    unproven: Vec<(RequestId, Vec<u8>)>,
+    is_proving: bool,
+    proof_ns: u64,
+    publication: Publication,
+}
+
+impl Serving {
+    pub(crate) fn new(settings: Settings, found: Found) -> Serving {
+        let Found { head, tag, map, next, replayed, proof_ns } = found;
+        Serving {
+            tail: Tail::new(&head, settings.segment_blocks, next),
+            publication: Publication::new(replayed),
+            settings,
+            head,
+            tag,
+            map,
+            flushes: VecDeque::new(),
+            parked: VecDeque::new(),
+            reads: BTreeMap::new(),
+            reads_begun: 0,
+            unproven: Vec::new(),
+            is_proving: false,
+            proof_ns,
+        }
+    }
+
+    pub(crate) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Begins a request.
+    pub(crate) fn submit(&mut self, id: RequestId, request: Request, out: &mut Outbox) {
+        match self.judge_request(&request) {
+            None => out.end(id, Err(Failure::Invalid)),
+            Some(blocks) => match request {
+                Request::Read { .. } => self.read(id, blocks, out),
+                Request::Flush => self.flush(id, out),
+                _ if !self.parked.is_empty() || self.is_full(&request) => {
+                    self.parked.push_back((id, request));
+                }
+                _ => self.change(id, request, blocks, out),
+            },
+        }
+        self.go_on(out);
+    }
+
+    /// Returns the blocks that a request is for, if it can be carried out.
+    fn judge_request(&self, request: &Request) -> Option<Range<u64>> {
+        let (offset, len) = match request {
+            Request::Read { offset, len } | Request::Discard { offset, len } => (*offset, *len),
+            Request::Write { offset, data, .. } => (*offset, data.len() as u64),
+            Request::Flush => (0, 0),
+        };
+        let geometry = self.head.geometry;
+        let size = u64::from(geometry.block_bytes);
+        let end = offset.checked_add(len).filter(|end| *end <= geometry.size_bytes)?;
+        let whole = offset.is_multiple_of(size) && len.is_multiple_of(size);
+        whole.then_some(offset / size..end / size)
+    }
+
+    fn is_full(&self, request: &Request) -> bool {
+        let Request::Write { data, .. } = request else { return false };
+        let bytes = self.tail.bytes();
+        bytes > 0 && bytes + data.len() > self.settings.buffer_bytes
+    }
+
+    fn change(&mut self, id: RequestId, request: Request, blocks: Range<u64>, out: &mut Outbox) {
+        let size = self.head.geometry.block_bytes as usize;
+        let Request::Write { data, durable, .. } = request else {
+            self.discard(blocks, out);
+            return out.end(id, Ok(Vec::new()));
+        };
+        for (block, data) in blocks.zip(data.chunks_exact(size)) {
+            self.make_room();
+            self.tail.write(&mut self.map, block, data, out.now_ns);
+        }
+        match durable {
+            true => self.flush(id, out),
+            false => out.end(id, Ok(Vec::new())),
+        }
+    }
+
+    /// Notes that blocks are zeroes, where they are not.
+    fn discard(&mut self, mut blocks: Range<u64>, out: &mut Outbox) {
+        while !self.map.extents().is_empty_in(blocks.clone()) {
+            self.make_room();
+            let end = blocks.end.min(blocks.start + u64::from(u32::MAX));
+            self.tail.discard(&mut self.map, blocks.start..end, out.now_ns);
+            blocks.start = end;
+        }
+    }
+
+    /// Has the open segment take a further change.
+    fn make_room(&mut self) {
+        if self.tail.open_is_full() {
+            self.seal();
+        }
+    }
+
+    fn flush(&mut self, id: RequestId, out: &mut Outbox) {
+        let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
+        match self.tail.durable() >= end {
+            true => out.end(id, Ok(Vec::new())),
+            false => self.flushes.push_back((end, id)),
+        }
+    }
+
+    /// Ends the open segment. Between two segments is the time for a checkpoint.
+    fn seal(&mut self) {
+        let bytes = self.tail.seal(&mut self.map);
+        self.publication.count(bytes);
+        let position = self.tail.next();
+        self.publication.begin(&self.settings, &self.head, &self.map, position);
+    }
+
+    /// Does what can be done now.
+    pub(crate) fn go_on(&mut self, out: &mut Outbox) {
+        loop {
+            if self.is_seal_due(out.now_ns) {
+                self.seal();
+            }
+            while let Some((sequence, body)) = self.tail.take_unsent() {
+                let key = Key::Segment(sequence);
+                out.put_if_absent(Purpose::PutSegment(sequence), key, body);
+            }
+            match self.parked.front() {
+                Some((_, request)) if !self.is_full(request) => {}
+                _ => break,
+            }
+            if let Some((id, request)) = self.parked.pop_front()
+                && let Some(blocks) = self.judge_request(&request)
+            {
+                self.change(id, request, blocks, out);
+            }
+        }
+        let durable = self.tail.durable();
+        while let Some((_, id)) = self.flushes.pop_front_if(|(end, _)| *end <= durable) {
+            out.end(id, Ok(Vec::new()));
+        }
+        self.publication.go_on(&self.head, &self.tag, durable, out);
+    }
+
+    /// One PUT serves all flushes that came while the one before was in flight.
+    fn is_seal_due(&self, now_ns: u64) -> bool {
+        let is_wanted = !self.parked.is_empty()
+            || self.flushes.back().is_some_and(|(end, _)| *end > self.tail.next());
+        let is_old = self.seal_ns().is_some_and(|due_ns| due_ns <= now_ns);
+        let is_idle = self.tail.nothing_is_sealed();
+        !self.tail.open_is_empty() && ((is_wanted && is_idle) || is_old)
+    }
+
+    /// When the open segment is put though no flush has come.
+    fn seal_ns(&self) -> Option<u64> {
+        self.tail.open_since_ns().map(|since_ns| since_ns + self.settings.linger_ns)
+    }
+
+    /// When there is something to do.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.seal_ns()
+    }
+
+    /// Goes on with an answer of the store.
+    pub(crate) fn answer(
+        &mut self,
+        errand: Errand<Purpose>,
+        answer: Answer,
+        out: &mut Outbox,
+    ) -> Result<(), Over> {
+        match (errand.purpose, answer) {
+            (Purpose::ReadData { .. }, answer) => self.read_answered(errand, answer, out),
+            (Purpose::PutSegment(sequence), Answer::Put(_)) => {
+                self.segment_is_put(sequence, errand.sent_ns);
+            }
+            (Purpose::PutSegment(sequence), Answer::Refused) => {
+                // It was put before and the answer lost, or another writer's is there.
+                if mistake::makes(Mistake::TrustRefusal) {
+                    self.segment_is_put(sequence, errand.sent_ns);
+                } else {
+                    let purpose = Purpose::LookAtSegment(sequence);
+                    out.get(purpose, Key::Segment(sequence), STAMP_BYTES);
+                }
+            }
+            (Purpose::LookAtSegment(_) | Purpose::LookAtPart(_), Answer::Got { bytes, .. }) => {
+                self.look(errand, &bytes, out);
+            }
+            (Purpose::PutPart(number), Answer::Put(_)) => self.publication.part_is_put(number),
+            (Purpose::PutPart(number), Answer::Refused) => {
+                if let Some(position) = self.publication.position() {
+                    let key = Key::Part { position, number };
+                    out.get(Purpose::LookAtPart(number), key, STAMP_BYTES);
+                }
+            }
+            (Purpose::AdvanceHead, Answer::Put(tag)) => self.head_is_put(tag),
+            (Purpose::AdvanceHead, Answer::Refused) => {
+                out.get(Purpose::LookAtHead, Key::Head, HEAD_BYTES_MAX);
+            }
+            (
+                Purpose::LookAtHead | Purpose::ProveHead | Purpose::Judge(_),
+                Answer::Got { bytes, tag, .. },
+            ) => self.head_is_read(errand, &bytes, tag, out)?,
+            (
+                Purpose::DeleteSegment(_) | Purpose::DeletePart,
+                Answer::Deleted | Answer::Missing,
+            ) => {
+                self.publication.deleted(errand.purpose, &mut self.map);
+            }
+            (Purpose::LookAtHead | Purpose::ProveHead | Purpose::Judge(_), Answer::Missing) => {
+                return Err(Over::Failed("the head is missing"));
+            }
+            (Purpose::LookAtSegment(_) | Purpose::LookAtPart(_), Answer::Missing) => {
+                judge("an object that was there is missing", out);
+            }
+            _ => out.errands.again(errand, out.now_ns),
+        }
+        self.go_on(out);
+        Ok(())
+    }
+
+    /// Goes on with the front of an object that was in the way of a PUT.
+    fn look(&mut self, errand: Errand<Purpose>, bytes: &[u8], out: &mut Outbox) {
+        let number = match errand.purpose {
+            Purpose::LookAtSegment(sequence) => Some(sequence),
+            _ => self.publication.position(),
+        };
+        let own = number.map(|number| (self.head.image, self.head.epoch, number));
+        match (Stamp::parse(bytes), errand.purpose) {
+            (Err(_), _) if errand.retries < DAMAGED_READS_MAX => {
+                out.errands.again(errand, out.now_ns);
+            }
+            (Ok(it), purpose) if own == Some((it.image, it.epoch, it.number)) => match purpose {
+                Purpose::LookAtPart(number) => self.publication.part_is_put(number),
+                _ => self.segment_is_put(number.unwrap_or_default(), errand.sent_ns),
+            },
+            _ => judge("an object of another writer is in the way", out),
+        }
+    }
+
+    /// A segment that follows those before proves that there is no fence before it.
+    fn segment_is_put(&mut self, sequence: u64, sent_ns: u64) {
+        if self.tail.put(sequence) {
+            self.proof_ns = self.proof_ns.max(sent_ns);
+        }
+        if mistake::makes(Mistake::DeleteAtOnce) {
+            self.publication.delete(self.map.dead());
+        }
+    }
+
+    fn head_is_put(&mut self, tag: Tag) {
+        if let Some(head) = self.publication.head_is_put(&self.head) {
+            (self.head, self.tag) = (head, tag);
+            if mistake::makes(Mistake::DeleteByNewerMap) {
+                let mut dead = self.map.dead();
+                dead.retain(|sequence| *sequence < self.head.checkpoint.position);
+                self.publication.delete(dead);
+            }
+        }
+    }
+
+    /// Goes on with the head as it is in the store.
+    fn head_is_read(
+        &mut self,
+        errand: Errand<Purpose>,
+        bytes: &[u8],
+        tag: Tag,
+        out: &mut Outbox,
+    ) -> Result<(), Over> {
+        let Ok(head) = Head::parse(bytes) else {
+            if errand.retries >= DAMAGED_READS_MAX {
+                return Err(Over::Failed("the head is damaged"));
+            }
+            out.errands.again(errand, out.now_ns);
+            return Ok(());
+        };
+        let is_own = head.writer.nonce == self.settings.writer.nonce;
+        match errand.purpose {
+            Purpose::Judge(why) => return Err(verdict(is_own, head, why)),
+            _ if !is_own => return Err(verdict(false, head, "")),
+            Purpose::LookAtHead if head.revision > self.head.revision => {
+                self.head_is_put(tag);
+            }
+            Purpose::LookAtHead => {
+                self.tag = tag;
+                self.publication.head_is_not_put();
+            }
+            _ => {
+                self.is_proving = false;
+                self.prove(errand.sent_ns, out);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Reads: from memory what is not durable yet, the rest by one GET for each run of blocks.
+
+use super::{PROOF_NS, Serving};
+use crate::errands::Errand;
+use crate::extents::Extent;
+use crate::head::HEAD_BYTES_MAX;
+use crate::mistake::{self, Mistake};
+use crate::outbox::{Outbox, Purpose};
+use crate::recovery::{DAMAGED_READS_MAX, judge};
+use crate::request::{Failure, RequestId};
+use crate::segment::stored_block;
+use crate::store::{Answer, Key, Operation};
+use std::ops::Range;
+
+/// A read that waits for the store.
+#[derive(Debug)]
+pub(super) struct Read {
+    id: RequestId,
+    blocks: Range<u64>,
+    data: Vec<u8>,
+    /// GETs that are not answered.
+    gets: usize,
+}
+
+impl Serving {
+    pub(super) fn read(&mut self, id: RequestId, blocks: Range<u64>, out: &mut Outbox) {
+        let size = self.head.geometry.block_bytes as usize;
+        let mut data = vec![0; (blocks.end - blocks.start) as usize * size];
+        let number = self.reads_begun;
+        self.reads_begun += 1;
+        let mut gets = 0;
+        for piece in self.map.extents().pieces(blocks.clone()) {
+            let Some(extent) = piece.extent else { continue };
+            let at = (piece.block - blocks.start) as usize * size;
+            let to = &mut data[at..at + piece.blocks as usize * size];
+            if !self.copy(extent, to) {
+                gets += 1;
+                self.get(number, piece.block, extent, out);
+            }
+        }
+        match gets {
+            0 => self.end_read(id, data, out),
+            _ => drop(self.reads.insert(number, Read { id, blocks, data, gets })),
+        }
+    }
+
+    /// Copies an extent from memory, if it is there.
+    fn copy(&self, extent: Extent, to: &mut [u8]) -> bool {
+        let size = self.head.geometry.block_bytes as usize;
+        to.chunks_exact_mut(size).zip(extent.index..).all(|(to, index)| {
+            let block = self.tail.block(extent.sequence, index);
+            block.inspect(|block| to.copy_from_slice(block)).is_some()
+        })
+    }
+
+    fn get(&self, read: u64, block: u64, extent: Extent, out: &mut Outbox) {
+        let stored = self.head.geometry.stored_bytes() as u64;
+        let segment = self.map.segments().get(&extent.sequence);
+        let start =
+            segment.map_or(0, |it| u64::from(it.data_start)) + u64::from(extent.index) * stored;
+        let range = start..start + u64::from(extent.blocks) * stored;
+        let purpose = Purpose::ReadData { read, block, extent };
+        let operation = Operation::Get { key: Key::Segment(extent.sequence), range };
+        out.errands.send(purpose, operation, out.now_ns);
+    }
+
+    /// Goes on with an answer to a GET of data.
+    pub(super) fn read_answered(
+        &mut self,
+        errand: Errand<Purpose>,
+        answer: Answer,
+        out: &mut Outbox,
+    ) {
+        let Purpose::ReadData { read: number, block, extent } = errand.purpose else { return };
+        // Of a read that has failed by another of its GETs nothing is left.
+        let Some(read) = self.reads.get_mut(&number) else { return };
+        let stored = self.head.geometry.stored_bytes();
+        match answer {
+            Answer::Got { bytes, .. } if take(read, &bytes, block, extent, stored).is_some() => {
+                read.gets -= 1;
+                if read.gets == 0
+                    && let Some(read) = self.reads.remove(&number)
+                {
+                    self.end_read(read.id, read.data, out);
+                }
+            }
+            Answer::Got { .. } if errand.retries >= DAMAGED_READS_MAX => {
+                let id = self.reads.remove(&number).map(|read| read.id);
+                id.into_iter().for_each(|id| out.end(id, Err(Failure::Io)));
+            }
+            Answer::Missing => {
+                // It may have been written anew since, and the segment deleted.
+                let is_there = self.map.extents().place(block);
+                if is_there == Some((extent.sequence, extent.index)) {
+                    judge("a segment is missing", out);
+                } else if let Some(read) = self.reads.remove(&number) {
+                    self.read(read.id, read.blocks, out);
+                }
+            }
+            _ => out.errands.again(errand, out.now_ns),
+        }
+    }
+
+    /// Ends a read when the image was known to be this writer's a short time ago.
+    fn end_read(&mut self, id: RequestId, data: Vec<u8>, out: &mut Outbox) {
+        self.unproven.push((id, data));
+        self.prove(self.proof_ns, out);
+    }
+
+    /// Notes that the image was this writer's at a time, and ends the reads that this is enough
+    /// for; for the others it is asked again.
+    pub(super) fn prove(&mut self, proof_ns: u64, out: &mut Outbox) {
+        self.proof_ns = self.proof_ns.max(proof_ns);
+        if out.now_ns - self.proof_ns <= PROOF_NS || mistake::makes(Mistake::NeverAsk) {
+            self.unproven.drain(..).for_each(|(id, data)| out.end(id, Ok(data)));
+        } else if !self.unproven.is_empty() && !self.is_proving {
+            self.is_proving = true;
+            out.get(Purpose::ProveHead, Key::Head, HEAD_BYTES_MAX);
+        }
+    }
+
+    /// Returns the requests that have not ended.
+    pub(crate) fn unfinished(&mut self) -> Vec<RequestId> {
+        let reads = core::mem::take(&mut self.reads).into_values().map(|read| read.id);
+        let unproven = self.unproven.drain(..).map(|(id, _)| id);
+        let flushes = self.flushes.drain(..).map(|(_, id)| id);
+        reads
+            .chain(unproven)
+            .chain(flushes)
+            .chain(self.parked.drain(..).map(|(id, _)| id))
+            .collect()
+    }
+}
+
+/// Copies the blocks of an extent into the data of a read, if they are whole.
+fn take(read: &mut Read, bytes: &[u8], block: u64, extent: Extent, stored: usize) -> Option<()> {
+    if bytes.len() != extent.blocks as usize * stored {
+        return None;
+    }
+    for (bytes, block) in bytes.chunks_exact(stored).zip(block..) {
+        let data = stored_block(bytes, block, extent.sequence).ok()?;
+        let at = (block - read.blocks.start) as usize * data.len();
+        read.data[at..at + data.len()].copy_from_slice(data);
+    }
+    Some(())
+}

@@ -1,0 +1,127 @@
+//! What is asked of an object store, and what it answers.
+
+use core::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The name of an object, behind that of its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// The head.
+    Head,
+    /// The segment at a place of the log.
+    Segment(u64),
+    /// A part of a checkpoint.
+    Part {
+        /// Its position.
+        position: u64,
+        /// Which part.
+        number: u32,
+    },
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Head => f.write_str("head"),
+            Key::Segment(sequence) => write!(f, "log/{sequence:020}"),
+            Key::Part { position, number } => write!(f, "map/{position:020}/{number:05}"),
+        }
+    }
+}
+
+/// What the store calls the content of an object, an ETag say.
+pub type Tag = String;
+
+/// By which an answer finds what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub(crate) u64);
+
+/// What is asked of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Put an object if none is there.
+    PutIfAbsent {
+        /// Its name.
+        key: Key,
+        /// All of it.
+        body: Arc<Vec<u8>>,
+    },
+    /// Put an object if the one that is there has this tag.
+    PutIfMatch {
+        /// Its name.
+        key: Key,
+        /// All of it.
+        body: Arc<Vec<u8>>,
+        /// The tag of the one before.
+        tag: Tag,
+    },
+    /// Get bytes of an object, of a shorter one those that are there.
+    Get {
+        /// Its name.
+        key: Key,
+        /// Which.
+        range: Range<u64>,
+    },
+    /// Delete an object.
+    Delete {
+        /// Its name.
+        key: Key,
+    },
+}
+
+/// What the store answers. Each operation has one answer within a time that the caller limits:
+/// what has none then has [`Answer::Failed`], whatever may still happen to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The object is put, and has this tag.
+    Put(Tag),
+    /// The condition of the PUT is not met.
+    Refused,
+    /// Bytes of the object.
+    Got {
+        /// Those.
+        bytes: Vec<u8>,
+        /// How long the whole object is.
+        object_bytes: u64,
+        /// Its tag.
+        tag: Tag,
+    },
+    /// There is no such object.
+    Missing,
+    /// It is deleted, or was not there.
+    Deleted,
+    /// It was done, or not, or will be: a time-out, an error of the server, a connection lost.
+    Failed,
+}
+
+/// What was asked of the store so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// PUTs.
+    pub puts: u64,
+    /// Bytes of them.
+    pub bytes_put: u64,
+    /// GETs.
+    pub gets: u64,
+    /// Bytes asked for by them.
+    pub bytes_got: u64,
+    /// DELETEs.
+    pub deletes: u64,
+}
+
+impl Costs {
+    pub(crate) fn add(&mut self, operation: &Operation) {
+        match operation {
+            Operation::PutIfAbsent { body, .. } | Operation::PutIfMatch { body, .. } => {
+                self.puts += 1;
+                self.bytes_put += body.len() as u64;
+            }
+            Operation::Get { range, .. } => {
+                self.gets += 1;
+                self.bytes_got += range.end - range.start;
+            }
+            Operation::Delete { .. } => self.deletes += 1,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The segments that are not durable yet: the open one, which takes writes, and sealed ones.
+
+use crate::Extent;
+use crate::geometry::Geometry;
+use crate::head::Head;
+use crate::map::Map;
+use crate::mistake::{self, Mistake};
+use crate::segment::{Change, Content, Header, RECORDS_MAX, Record, WINDOW, put_block};
+use crate::stamp::ImageId;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The segment that takes writes.
+#[derive(Debug, Default)]
+struct Open {
+    records: Vec<Record>,
+    /// The block of the image that each block of data is.
+    blocks: Vec<u64>,
+    data: Vec<u8>,
+    /// When it took its first write.
+    since_ns: u64,
+}
+
+/// A segment that does not change any more.
+#[derive(Debug)]
+struct Sealed {
+    body: Arc<Vec<u8>>,
+    data_start: usize,
+    is_sent: bool,
+    is_put: bool,
+}
+
+/// All of an image.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    image: ImageId,
+    epoch: u64,
+    geometry: Geometry,
+    /// Most blocks of data in a segment.
+    blocks_max: usize,
+    /// The place of the open segment.
+    next: u64,
+    open: Open,
+    sealed: BTreeMap<u64, Sealed>,
+    sealed_bytes: usize,
+}
+
+impl Tail {
+    /// Begins a tail whose first segment gets the place `next`.
+    pub(crate) fn new(head: &Head, blocks_max: u32, next: u64) -> Tail {
+        let Head { image, epoch, geometry, .. } = *head;
+        let blocks_max = blocks_max.clamp(1, geometry.segment_blocks_max()) as usize;
+        let (open, sealed) = (Open::default(), BTreeMap::new());
+        Tail { image, epoch, geometry, blocks_max, next, open, sealed, sealed_bytes: 0 }
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The first place whose segment is not durable: all before are.
+    pub(crate) fn durable(&self) -> u64 {
+        self.sealed.first_key_value().map_or(self.next, |(sequence, _)| *sequence)
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.open.data.len() + self.sealed_bytes
+    }
+
+    pub(crate) fn open_is_empty(&self) -> bool {
+        self.open.records.is_empty()
+    }
+
+    /// Tells whether no further write fits into the open segment.
+    pub(crate) fn open_is_full(&self) -> bool {
+        self.open.blocks.len() >= self.blocks_max || self.open.records.len() >= RECORDS_MAX
+    }
+
+    /// When the open segment took its first write, if it has one and nothing is sealed.
+    pub(crate) fn open_since_ns(&self) -> Option<u64> {
+        (!self.open_is_empty() && self.sealed.is_empty()).then_some(self.open.since_ns)
+    }
+
+    pub(crate) fn nothing_is_sealed(&self) -> bool {
+        self.sealed.is_empty()
+    }
+
+    /// Writes a block into the open segment, which is not full.
+    pub(crate) fn write(&mut self, map: &mut Map, block: u64, data: &[u8], now_ns: u64) {
+        let size = self.geometry.block_bytes as usize;
+        // The segment is put as a whole: of two writes of a block the later one is enough.
+        if let Some((_, index)) = map.extents().place(block).filter(|it| it.0 == self.next) {
+            if !mistake::makes(Mistake::KeepFirst) {
+                let at = index as usize * size;
+                self.open.data[at..at + size].copy_from_slice(data);
+            }
+            return;
+        }
+        self.begin(map, now_ns);
+        let index = self.open.blocks.len() as u32;
+        self.open.blocks.push(block);
+        self.open.data.extend_from_slice(data);
+        map.write(block, Extent { blocks: 1, index, sequence: self.next });
+        match self.open.records.last_mut() {
+            Some(last)
+                if last.change == Change::Data && last.block + u64::from(last.blocks) == block =>
+            {
+                last.blocks += 1;
+            }
+            _ => self.open.records.push(Record { block, blocks: 1, change: Change::Data }),
+        }
+    }
+
+    /// Notes in the open segment, which is not full, that blocks are zeroes.
+    pub(crate) fn discard(&mut self, map: &mut Map, range: Range<u64>, now_ns: u64) {
+        self.begin(map, now_ns);
+        let blocks = (range.end - range.start) as u32;
+        self.open.records.push(Record { block: range.start, blocks, change: Change::Zero });
+        map.discard(range);
+    }
+
+    fn begin(&mut self, map: &mut Map, now_ns: u64) {
+        if self.open_is_empty() {
+            self.open.since_ns = now_ns;
+            map.add(self.next);
+        }
+    }
+
+    /// Ends the open segment, which is not empty, and opens the next one. Returns its bytes.
+    pub(crate) fn seal(&mut self, map: &mut Map) -> usize {
+        let Open { records, blocks, data, .. } = core::mem::take(&mut self.open);
+        let (image, epoch, sequence) = (self.image, self.epoch, self.next);
+        let header = Header { image, epoch, sequence, content: Content::Changes(records) };
+        let mut body = header.encode(self.geometry);
+        let data_start = body.len();
+        map.place_data(sequence, data_start as u32);
+        body.reserve_exact(blocks.len() * self.geometry.stored_bytes());
+        let size = self.geometry.block_bytes as usize;
+        for (block, data) in blocks.iter().zip(data.chunks_exact(size)) {
+            put_block(&mut body, data, *block, sequence);
+        }
+        let bytes = body.len();
+        let body = Arc::new(body);
+        self.sealed.insert(sequence, Sealed { body, data_start, is_sent: false, is_put: false });
+        self.sealed_bytes += bytes;
+        self.next += 1;
+        bytes
+    }
+
+    /// Returns a segment that is to be put now.
+    pub(crate) fn take_unsent(&mut self) -> Option<(u64, Arc<Vec<u8>>)> {
+        let end = self.durable() + WINDOW;
+        let mut unsent = self.sealed.range_mut(..end).filter(|(_, sealed)| !sealed.is_sent);
+        let (sequence, sealed) = unsent.next()?;
+        sealed.is_sent = true;
+        Some((*sequence, Arc::clone(&sealed.body)))
+    }
+
+    /// Notes that a segment is in the store. Tells whether more is durable now.
+    pub(crate) fn put(&mut self, sequence: u64) -> bool {
+        let before = self.durable();
+        if let Some(sealed) = self.sealed.get_mut(&sequence) {
+            sealed.is_put = true;
+        }
+        let skips = mistake::makes(Mistake::IgnoreGaps);
+        while let Some(entry) = self.sealed.first_entry()
+            && (entry.get().is_put || (skips && *entry.key() < sequence))
+        {
+            self.sealed_bytes -= entry.remove().body.len();
+        }
+        self.durable() > before
+    }
+
+    /// Returns block `index` of the data of a segment, if that is in memory.
+    pub(crate) fn block(&self, sequence: u64, index: u32) -> Option<&[u8]> {
+        let (size, index) = (self.geometry.block_bytes as usize, index as usize);
+        if sequence == self.next {
+            return self.open.data.get(index * size..(index + 1) * size);
+        }
+        let sealed = self.sealed.get(&sequence)?;
+        let at = sealed.data_start + index * self.geometry.stored_bytes();
+        sealed.body.get(at..at + size)
+    }
+}

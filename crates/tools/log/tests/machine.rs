@@ -1,0 +1,98 @@
+//! The machine, one call at a time: what it asks of the store, and when requests end.
+
+use nowait_log::{
+    Answer, Geometry, Image, Operation, Origin, PROOF_NS, Request, Settings, Ticket, Writer,
+};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Makes an image and serves it; returns its head, too.
+fn image(size_bytes: u64) -> (Image, Vec<u8>) {
+    let writer = Writer { nonce: [1; 16], name: String::from("a writer") };
+    let geometry = Geometry::checked(4096, size_bytes).expect("an image");
+    let origin = Origin::Create { image: [2; 16], geometry };
+    let mut image = Image::open(Settings::new(writer), origin, 0);
+    let (ticket, operation) = image.pop_operation().expect("the head is put");
+    let Operation::PutIfAbsent { body, .. } = operation else { panic!("{operation:?}") };
+    put(&mut image, ticket, 0);
+    (image, body.to_vec())
+}
+
+fn put(image: &mut Image, ticket: Ticket, now_ns: u64) {
+    image.answer(ticket, Answer::Put(String::from("a tag")), now_ns);
+}
+
+fn write(offset: u64, durable: bool) -> Request {
+    Request::Write { offset, data: vec![7; 4096], durable }
+}
+
+fn operations(image: &mut Image) -> Vec<(Ticket, Operation)> {
+    std::iter::from_fn(|| image.pop_operation()).collect()
+}
+
+fn ends(image: &mut Image) -> Vec<u64> {
+    let ends = std::iter::from_fn(|| image.pop_end());
+    ends.map(|end| (end.result.is_ok(), end.id)).map(|(ok, id)| if ok { id } else { 0 }).collect()
+}
+
+#[test]
+fn flushes_that_come_meanwhile_share_the_next_put() {
+    let (mut image, _) = image(1 << 30);
+    image.submit(1, write(0, true), 1);
+    let first = operations(&mut image);
+    assert_eq!(first.len(), 1);
+    for id in 2..18 {
+        image.submit(id, write(id * 4096, true), 2);
+    }
+    assert_eq!(operations(&mut image), []);
+    put(&mut image, first[0].0, 3);
+    assert_eq!(ends(&mut image), [1]);
+    let second = operations(&mut image);
+    assert_eq!(second.len(), 1);
+    put(&mut image, second[0].0, 4);
+    assert_eq!(ends(&mut image), (2..18).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_discard_of_a_tebibyte_is_one_put() {
+    let (mut image, _) = image(1 << 40);
+    let all = Request::Discard { offset: 0, len: 1 << 40 };
+    image.submit(1, all.clone(), 1);
+    image.submit(2, Request::Flush, 1);
+    assert_eq!((ends(&mut image), operations(&mut image)), (vec![1, 2], vec![]));
+    image.submit(3, write(1 << 39, false), 1);
+    image.submit(4, all, 1);
+    image.submit(5, Request::Flush, 1);
+    assert_eq!((ends(&mut image), operations(&mut image).len()), (vec![3, 4], 1));
+}
+
+#[test]
+fn an_image_that_is_not_used_asks_for_nothing() {
+    let (mut image, _) = image(1 << 30);
+    assert_eq!(image.next_ns(), None);
+    image.turn(1_000 * SECOND_NS);
+    assert_eq!(operations(&mut image), []);
+}
+
+#[test]
+fn each_minute_of_reads_asks_for_the_head_though_a_put_has_proved_the_same() {
+    let (mut image, head) = image(1 << 30);
+    let read = Request::Read { offset: 0, len: 4096 };
+    let mut now_ns = 0;
+    for round in 0..3 {
+        now_ns += PROOF_NS + 1;
+        image.submit(10 + round, read.clone(), now_ns);
+        assert_eq!(ends(&mut image), [], "round {round}");
+        let asked = operations(&mut image);
+        assert_eq!(asked.len(), 1, "round {round}");
+        // A segment that is sent at the same time, and put before the head is read.
+        image.submit(20 + round, write(8192, true), now_ns);
+        let (ticket, _) = image.pop_operation().expect("a segment is put");
+        put(&mut image, ticket, now_ns);
+        let (bytes, object_bytes) = (head.clone(), head.len() as u64);
+        image.answer(asked[0].0, Answer::Got { bytes, object_bytes, tag: String::new() }, now_ns);
+        let mut ended = ends(&mut image);
+        ended.sort_unstable();
+        assert_eq!(ended, [10 + round, 20 + round], "round {round}");
+    }
+}

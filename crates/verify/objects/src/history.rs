@@ -1,0 +1,94 @@
+//! What an image may look like: a disk with a volatile cache, whose changes become durable in their
+//! order.
+
+use std::ops::Range;
+
+/// What a block holds: the number of the write, 0 for zeroes.
+pub type Version = u64;
+
+/// A change of blocks.
+#[derive(Clone, Debug)]
+struct Change {
+    blocks: Range<usize>,
+    version: Version,
+}
+
+/// What one writer has found and done.
+#[derive(Clone, Debug)]
+pub struct History {
+    base: Vec<Version>,
+    changes: Vec<Change>,
+    /// So many changes have ended.
+    pub ended: usize,
+    /// So many are durable, as a flush has promised.
+    pub flushed: usize,
+}
+
+impl History {
+    /// Begins with what was found.
+    pub fn new(base: Vec<Version>) -> History {
+        History { base, changes: Vec::new(), ended: 0, flushed: 0 }
+    }
+
+    /// Adds a write, whose blocks may become durable one by one; returns how many changes there
+    /// are then.
+    pub fn write(&mut self, blocks: Range<usize>, version: Version) -> usize {
+        self.changes.extend(blocks.map(|block| Change { blocks: block..block + 1, version }));
+        self.changes.len()
+    }
+
+    /// Adds a discard; returns how many changes there are then.
+    pub fn discard(&mut self, blocks: Range<usize>) -> usize {
+        self.changes.push(Change { blocks, version: 0 });
+        self.changes.len()
+    }
+
+    /// How many changes were asked for.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Tells whether there was no change.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Returns the largest number of changes, from `from` on, after which the image looks so.
+    pub fn find(&self, image: &[Version], from: usize) -> Option<usize> {
+        let mut state = self.base.clone();
+        let mut found = (from == 0 && state == image).then_some(0);
+        for (index, change) in self.changes.iter().enumerate() {
+            state[change.blocks.clone()].fill(change.version);
+            if index + 1 >= from && state == image {
+                found = Some(index + 1);
+            }
+        }
+        found
+    }
+
+    /// Tells whether one of the changes between two counts of them has changed anything.
+    pub fn differs(&self, from: usize, to: usize) -> bool {
+        let mut state = self.base.clone();
+        let mut differs = false;
+        for (index, change) in self.changes.iter().enumerate().take(to) {
+            let blocks = &mut state[change.blocks.clone()];
+            differs |= index >= from && blocks.iter().any(|it| *it != change.version);
+            blocks.fill(change.version);
+        }
+        differs
+    }
+
+    /// Tells whether a block may have been read so by a read that began when `from` changes had
+    /// ended: as one of those changes and the later ones have left it.
+    pub fn may_read(&self, block: usize, version: Version, from: usize) -> bool {
+        let mut state = self.base[block];
+        let mut may = from == 0 && state == version;
+        for (index, change) in self.changes.iter().enumerate() {
+            if change.blocks.contains(&block) {
+                state = change.version;
+            }
+            may |= index + 1 >= from && state == version;
+        }
+        may
+    }
+}

@@ -1,0 +1,11 @@
+//! Images on a simulated object store, in virtual time and in one thread: a seed says how it goes.
+//!
+//! ```text
+//!   run      writers that come, write, and are killed or replaced; how their requests may end
+//!     store    objects in memory, answers late, lost, repeated or damaged
+//!     history  what an image may look like: a disk with a volatile cache
+//! ```
+
+pub mod history;
+pub mod run;
+pub mod store;

@@ -1,0 +1,450 @@
+//! Writers of one image: they come, write, are killed, and take over from each other.
+
+use crate::history::{History, Version};
+use crate::store::{Faults, Store};
+use nowait_log::mistake::{self, Mistake};
+use nowait_log::{
+    Answer, Geometry, Image, Operation, Origin, Over, PROOF_NS, Request, RequestEnd, Settings,
+    Status, Writer,
+};
+use nowait_sim::Prng;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+const BLOCK_BYTES: u32 = 512;
+const BLOCKS: usize = 24;
+
+/// Most events until all that was asked has ended.
+const EVENTS_MAX: usize = 200_000;
+
+/// What a run has done, so that a test can tell whether that was enough.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Flushes, and writes that are durable, that have succeeded.
+    pub flushes: u64,
+    /// Reads that have succeeded.
+    pub reads: u64,
+    /// Takeovers whose image was compared.
+    pub takeovers: u64,
+    /// Writers that were told of another.
+    pub fenced: u64,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+enum Claim {
+    /// The first read of the whole image.
+    All,
+    /// How many changes had ended then.
+    Read(Range<usize>, usize),
+    /// Which change it is, and whether it is durable when it ends.
+    Change(usize, bool),
+    /// How many changes had ended then.
+    Flush(usize),
+}
+
+/// A writer.
+struct Client {
+    image: Image,
+    origin: Origin,
+    is_alive: bool,
+    /// No image was found yet when it came.
+    is_early: bool,
+    epoch: u64,
+    /// Begins when the image was read for the first time.
+    history: Option<History>,
+    /// When another writer had the image, and how many changes that has found.
+    taken_over: Option<(u64, usize)>,
+    asked: BTreeMap<u64, Claim>,
+}
+
+/// A run.
+pub struct Run {
+    prng: Prng,
+    store: Store,
+    clients: Vec<Client>,
+    now_ns: u64,
+    versions: Version,
+    ids: u64,
+    weights: [u32; 8],
+    settings: Settings,
+    /// An image was found.
+    is_there: bool,
+    report: Report,
+    /// What happened, if that is wanted.
+    notes: Option<Vec<String>>,
+}
+
+/// How many of the last notes are shown.
+const NOTES_MAX: usize = 150;
+
+/// Runs a seed with so many actions, with a mistake or none.
+///
+/// # Errors
+/// What went wrong.
+pub fn run(seed: u64, actions: usize, mistake: Option<Mistake>) -> Result<Report, String> {
+    mistake::make(mistake);
+    let mut run = Run::new(seed);
+    let result = run.all(actions).map_err(|what| {
+        // Once more, with notes.
+        let mut again = Run { notes: Some(Vec::new()), ..Run::new(seed) };
+        drop(again.all(actions));
+        let notes = again.notes.unwrap_or_default();
+        let last = notes.len().saturating_sub(NOTES_MAX);
+        format!("seed {seed}: {what}\n{}", notes[last..].join("\n"))
+    });
+    mistake::make(None);
+    result.map(|()| run.report)
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let mut prng = Prng::new(seed);
+        let store = Store::new(Faults::swarm(&mut prng), prng.fork());
+        let mut weights = [6, 2, 2, 4, 5, 1, 1, 2];
+        prng.swarm(&mut weights);
+        let writer = Writer { nonce: [0; 16], name: String::new() };
+        let settings = Settings {
+            buffer_bytes: prng.range(1..=60) as usize * BLOCK_BYTES as usize,
+            segment_blocks: prng.range(1..=12) as u32,
+            linger_ns: prng.range(1..=2_000) * 1_000_000,
+            checkpoint_bytes: prng.range(1..=64) << 10,
+            checkpoint_segments: prng.range(1..=40),
+            ..Settings::new(writer)
+        };
+        let (clients, report) = (Vec::new(), Report::default());
+        let (now_ns, versions, ids, is_there) = (0, 0, 0, false);
+        Run {
+            prng,
+            store,
+            clients,
+            now_ns,
+            versions,
+            ids,
+            weights,
+            settings,
+            is_there,
+            report,
+            notes: None,
+        }
+    }
+
+    fn all(&mut self, actions: usize) -> Result<(), String> {
+        for _ in 0..actions {
+            self.act();
+            self.drain()?;
+            for _ in 0..self.prng.index(12) {
+                self.step()?;
+            }
+        }
+        self.store.faults = Faults::default();
+        self.settle()?;
+        // What is left is what the next writer finds.
+        self.clients.iter_mut().for_each(|client| client.is_alive = false);
+        for _ in 0..2 {
+            self.start();
+            self.settle()?;
+        }
+        let served = self.clients.last().is_some_and(|client| client.history.is_some());
+        if served { Ok(()) } else { Err(String::from("the last writer has no image")) }
+    }
+
+    /// Has one thing asked or done.
+    fn act(&mut self) {
+        let alive = self.clients.iter().filter(|client| client.is_alive).count();
+        if alive == 0 {
+            return self.start();
+        }
+        let nth = self.prng.index(alive);
+        let alive = self.clients.iter().enumerate().filter(|(_, client)| client.is_alive);
+        let Some((client, _)) = alive.into_iter().nth(nth) else { return };
+        match self.prng.weighted(&self.weights) {
+            0 => self.change(client, false),
+            1 => self.change(client, true),
+            2 => self.discard(client),
+            3 => self.ask(client, Request::Flush, |history| Claim::Flush(history.ended)),
+            4 => self.read(client),
+            5 => self.clients[client].is_alive = false,
+            6 if self.clients.iter().filter(|client| client.is_alive).count() < 3 => self.start(),
+            _ => self.now_ns += self.prng.range(0..=90_000_000_000) >> self.prng.index(12),
+        }
+    }
+
+    /// Has a writer come.
+    fn start(&mut self) {
+        let number = self.clients.len();
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
+        let writer = Writer { nonce, name: format!("writer {number}") };
+        let geometry = Geometry { block_bytes: BLOCK_BYTES, size_bytes: SIZE_BYTES };
+        let origin = match self.is_there || number % 2 == 1 {
+            true => Origin::TakeOver,
+            false => Origin::Create { image: [number as u8; 16], geometry },
+        };
+        let settings = Settings { writer, ..self.settings.clone() };
+        let image = Image::open(settings, origin.clone(), self.now_ns);
+        self.clients.push(Client {
+            image,
+            origin,
+            is_alive: true,
+            is_early: !self.is_there,
+            epoch: 0,
+            history: None,
+            taken_over: None,
+            asked: BTreeMap::new(),
+        });
+        let all = Request::Read { offset: 0, len: SIZE_BYTES };
+        self.submit(number, all, Claim::All);
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        if let Some(notes) = &mut self.notes {
+            notes.push(format!("{:>12.3} ms  {}", self.now_ns as f64 / 1e6, what()));
+        }
+    }
+
+    fn submit(&mut self, client: usize, request: Request, asked: Claim) {
+        let id = self.ids + 1;
+        self.note(|| format!("writer {client} is asked {id}: {asked:?}"));
+        self.ids += 1;
+        self.clients[client].asked.insert(self.ids, asked);
+        self.clients[client].image.submit(self.ids, request, self.now_ns);
+    }
+
+    /// Asks for something, if the writer has seen the image.
+    fn ask(&mut self, client: usize, request: Request, of: impl Fn(&History) -> Claim) {
+        if let Some(asked) = self.clients[client].history.as_ref().map(of) {
+            self.submit(client, request, asked);
+        }
+    }
+
+    fn blocks(&mut self) -> Range<usize> {
+        let start = self.prng.index(BLOCKS);
+        let len_max = [2, 8, BLOCKS][self.prng.index(3)];
+        let len = 1 + self.prng.index(len_max);
+        start..(start + len).min(BLOCKS)
+    }
+
+    fn change(&mut self, client: usize, durable: bool) {
+        let blocks = self.blocks();
+        let Some(history) = &mut self.clients[client].history else { return };
+        self.versions += 1;
+        let count = history.write(blocks.clone(), self.versions);
+        let data = self.versions.to_le_bytes().repeat(blocks.len() * BLOCK_BYTES as usize / 8);
+        let request = Request::Write { offset: offset(blocks.start), data, durable };
+        self.submit(client, request, Claim::Change(count, durable));
+    }
+
+    fn discard(&mut self, client: usize) {
+        let blocks = self.blocks();
+        let Some(history) = &mut self.clients[client].history else { return };
+        let count = history.discard(blocks.clone());
+        let (offset, len) = (offset(blocks.start), offset(blocks.len()));
+        self.submit(client, Request::Discard { offset, len }, Claim::Change(count, false));
+    }
+
+    fn read(&mut self, client: usize) {
+        let blocks = self.blocks();
+        let request = Request::Read { offset: offset(blocks.start), len: offset(blocks.len()) };
+        self.ask(client, request, |history| Claim::Read(blocks.clone(), history.ended));
+    }
+
+    /// Has the next event happen; tells whether there was one.
+    fn step(&mut self) -> Result<bool, String> {
+        let alive = self.clients.iter().filter(|client| client.is_alive);
+        let due_ns = alive.filter_map(|client| client.image.next_ns()).min();
+        let store_ns = self.store.next_ns();
+        let Some(at_ns) = due_ns.into_iter().chain(store_ns).min() else { return Ok(false) };
+        self.now_ns = self.now_ns.max(at_ns);
+        if store_ns == Some(at_ns) {
+            let answered = self.store.turn();
+            if let Some((client, ticket, answer)) = answered
+                && self.clients[client].is_alive
+            {
+                self.note(|| format!("writer {client} hears {ticket:?} {}", brief(&answer)));
+                self.clients[client].image.answer(ticket, answer, self.now_ns);
+            }
+        } else {
+            let alive = self.clients.iter_mut().filter(|client| client.is_alive);
+            alive.for_each(|client| client.image.turn(self.now_ns));
+        }
+        self.drain().map(|()| true)
+    }
+
+    /// Has all that was asked end.
+    fn settle(&mut self) -> Result<(), String> {
+        self.drain()?;
+        for _ in 0..EVENTS_MAX {
+            if !self.step()? {
+                let mut alive = self.clients.iter().filter(|client| client.is_alive);
+                return match alive.find(|client| !client.asked.is_empty()) {
+                    Some(client) => Err(format!("these do not end: {:?}", client.asked)),
+                    None => Ok(()),
+                };
+            }
+        }
+        Err(String::from("it runs in circles"))
+    }
+
+    /// Takes what images have to say.
+    fn drain(&mut self) -> Result<(), String> {
+        for client in 0..self.clients.len() {
+            if !self.clients[client].is_alive {
+                continue;
+            }
+            while let Some((ticket, operation)) = self.clients[client].image.pop_operation() {
+                self.note(|| format!("writer {client} sends {ticket:?} {}", name(&operation)));
+                self.store.submit(client, ticket, operation, self.now_ns);
+            }
+            if let Status::Serving { epoch, .. } = self.clients[client].image.status() {
+                (self.clients[client].epoch, self.is_there) = (epoch, true);
+            }
+            while let Some(end) = self.clients[client].image.pop_end() {
+                self.note(|| format!("writer {client} ends {} {}", end.id, end.result.is_ok()));
+                self.end(client, end)?;
+            }
+            if let Status::Over(over) = self.clients[client].image.status() {
+                self.over(client, &over)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges the end of a writer.
+    fn over(&mut self, client: usize, over: &Over) -> Result<(), String> {
+        let Client { is_alive, is_early, asked, origin, .. } = &mut self.clients[client];
+        *is_alive = false;
+        if !asked.is_empty() {
+            return Err(format!("these do not end with the image: {asked:?}"));
+        }
+        match over {
+            Over::Fenced { .. } => self.report.fenced += 1,
+            Over::Failed("there is no image") if *is_early => {}
+            Over::Failed("there is an image already") if *origin != Origin::TakeOver => {
+                self.is_there = true;
+            }
+            Over::Failed(why) => return Err(format!("writer {client} fails: {why}")),
+        }
+        Ok(())
+    }
+
+    /// Judges the end of a request.
+    fn end(&mut self, client: usize, end: RequestEnd) -> Result<(), String> {
+        let asked = self.clients[client].asked.remove(&end.id);
+        let Some(asked) = asked else { return Err(format!("an end too many: {end:?}")) };
+        let Ok(data) = end.result else {
+            // Whether the image is over is judged after its ends.
+            return match self.clients[client].image.status() {
+                Status::Over(_) => Ok(()),
+                _ => Err(format!("writer {client}: {asked:?} fails")),
+            };
+        };
+        match asked {
+            Claim::All => return self.found(client, &versions(&data)?),
+            Claim::Read(blocks, from) => self.read_ended(client, blocks, from, &data)?,
+            Claim::Change(count, durable) => {
+                let history = self.clients[client].history.as_mut();
+                history.into_iter().for_each(|it| it.ended = it.ended.max(count));
+                if durable {
+                    self.flushed(client, count)?;
+                }
+            }
+            Claim::Flush(count) => self.flushed(client, count)?,
+        }
+        Ok(())
+    }
+
+    fn flushed(&mut self, client: usize, count: usize) -> Result<(), String> {
+        self.report.flushes += 1;
+        let Client { history, taken_over, .. } = &mut self.clients[client];
+        let Some(history) = history else { return Ok(()) };
+        history.flushed = history.flushed.max(count);
+        match taken_over {
+            Some((_, found)) if history.differs(*found, count) => Err(format!(
+                "writer {client}: {count} changes are durable, its successor has found {found}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_ended(
+        &mut self,
+        client: usize,
+        blocks: Range<usize>,
+        from: usize,
+        data: &[u8],
+    ) -> Result<(), String> {
+        self.report.reads += 1;
+        let Client { history: Some(history), taken_over, .. } = &self.clients[client] else {
+            return Ok(());
+        };
+        for (block, version) in blocks.zip(versions(data)?) {
+            if !history.may_read(block, version, from) {
+                return Err(format!("writer {client} reads {version} in block {block}"));
+            }
+        }
+        match taken_over {
+            Some((at_ns, _)) if self.now_ns - at_ns > PROOF_NS => {
+                Err(format!("writer {client} still reads, though another has the image"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares what a writer has found with what those before have done.
+    fn found(&mut self, client: usize, image: &[Version]) -> Result<(), String> {
+        let epoch = self.clients[client].epoch;
+        let before = self.clients.iter_mut().filter(|it| it.epoch < epoch && it.history.is_some());
+        let before = before.max_by_key(|it| it.epoch);
+        match before.map(|it| (it.history.clone(), it)) {
+            Some((Some(history), before)) => {
+                self.report.takeovers += 1;
+                let Some(found) = history.find(image, history.flushed) else {
+                    return Err(format!("writer {client} finds {image:?} after {history:?}"));
+                };
+                before.taken_over.get_or_insert((self.now_ns, found));
+            }
+            _ if image.iter().any(|version| *version != 0) => {
+                return Err(format!("a new image is {image:?}"));
+            }
+            _ => {}
+        }
+        self.clients[client].history = Some(History::new(image.to_vec()));
+        Ok(())
+    }
+}
+
+const SIZE_BYTES: u64 = BLOCKS as u64 * BLOCK_BYTES as u64;
+
+fn offset(blocks: usize) -> u64 {
+    blocks as u64 * u64::from(BLOCK_BYTES)
+}
+
+/// Returns what each block holds.
+fn versions(data: &[u8]) -> Result<Vec<Version>, String> {
+    let mut versions = Vec::new();
+    for block in data.chunks_exact(BLOCK_BYTES as usize) {
+        let (words, _) = block.as_chunks::<8>();
+        if words.iter().any(|word| word != &words[0]) {
+            return Err(String::from("a block is of two writes"));
+        }
+        versions.push(u64::from_le_bytes(words[0]));
+    }
+    Ok(versions)
+}
+
+fn name(operation: &Operation) -> String {
+    match operation {
+        Operation::PutIfAbsent { key, .. } => format!("put {key}, if it is absent"),
+        Operation::PutIfMatch { key, tag, .. } => format!("put {key}, if it is {tag}"),
+        Operation::Get { key, range } => format!("get {key} {range:?}"),
+        Operation::Delete { key } => format!("delete {key}"),
+    }
+}
+
+fn brief(answer: &Answer) -> String {
+    match answer {
+        Answer::Got { bytes, .. } => format!("got {} bytes", bytes.len()),
+        other => format!("{other:?}"),
+    }
+}

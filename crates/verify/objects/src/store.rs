@@ -1,0 +1,189 @@
+//! An object store in memory, as it may be: slow, failing, forgetful.
+
+use nowait_log::{Answer, Key, Operation, Tag, Ticket};
+use nowait_sim::Prng;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// When a client takes an operation for failed that was not answered.
+const TIME_OUT_NS: u64 = 30_000_000_000;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How often what goes wrong, in parts of a million.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// The store does nothing and says so: 503.
+    pub refuse_ppm: u32,
+    /// It does what was asked, and the answer is lost.
+    pub forget_ppm: u32,
+    /// It does what was asked long after the client has taken it for failed.
+    pub late_ppm: u32,
+    /// It does what was asked twice.
+    pub repeat_ppm: u32,
+    /// What is read comes short.
+    pub cut_ppm: u32,
+    /// What is read has a wrong bit.
+    pub spoil_ppm: u32,
+    /// An operation takes seconds.
+    pub slow_ppm: u32,
+}
+
+impl Faults {
+    /// Draws some kinds, others are off.
+    pub fn swarm(prng: &mut Prng) -> Faults {
+        Faults {
+            refuse_ppm: prng.swarm_ppm(400_000),
+            forget_ppm: prng.swarm_ppm(300_000),
+            late_ppm: prng.swarm_ppm(200_000),
+            repeat_ppm: prng.swarm_ppm(200_000),
+            cut_ppm: prng.swarm_ppm(30_000),
+            spoil_ppm: prng.swarm_ppm(30_000),
+            slow_ppm: prng.swarm_ppm(300_000),
+        }
+    }
+}
+
+/// What happens at a time.
+#[derive(Debug)]
+enum Event {
+    /// The store does what was asked, and answers if the ticket says where.
+    Arrive(Operation, Option<(usize, Ticket)>),
+    /// A client is answered.
+    Answer(usize, Ticket, Answer),
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Store {
+    objects: BTreeMap<Key, (Arc<Vec<u8>>, Tag)>,
+    /// What comes, by its time and a number.
+    events: BTreeMap<(u64, u64), Event>,
+    numbers: u64,
+    /// Equal objects have equal tags.
+    tags_by_content: bool,
+    /// What goes wrong.
+    pub faults: Faults,
+    prng: Prng,
+}
+
+impl Store {
+    /// Makes an empty one.
+    pub fn new(faults: Faults, mut prng: Prng) -> Store {
+        let tags_by_content = prng.chance(500_000);
+        let (objects, events) = (BTreeMap::new(), BTreeMap::new());
+        Store { objects, events, numbers: 0, tags_by_content, faults, prng }
+    }
+
+    /// Takes an operation of a client.
+    pub fn submit(&mut self, client: usize, ticket: Ticket, operation: Operation, now_ns: u64) {
+        let faults = self.faults;
+        let slow = self.prng.chance(faults.slow_ppm);
+        let way_ns = self.prng.range(100_000..=if slow { 9 * SECOND_NS } else { 20_000_000 });
+        let back = Some((client, ticket));
+        let refused = self.prng.chance(faults.refuse_ppm);
+        let forgotten = self.prng.chance(faults.forget_ppm);
+        let late = self.prng.chance(faults.late_ppm);
+        if self.prng.chance(faults.repeat_ppm) {
+            let again_ns = self.prng.range(0..=100 * SECOND_NS);
+            self.at(now_ns + way_ns + again_ns, Event::Arrive(operation.clone(), None));
+        }
+        let failed = Event::Answer(client, ticket, Answer::Failed);
+        if refused {
+            self.at(now_ns + way_ns, failed);
+        } else if forgotten {
+            let lost_ns = self.prng.range(0..=TIME_OUT_NS);
+            self.at(now_ns + way_ns, Event::Arrive(operation, None));
+            self.at(now_ns + way_ns + lost_ns, failed);
+        } else if late {
+            let late_ns = self.prng.range(0..=200 * SECOND_NS);
+            self.at(now_ns + TIME_OUT_NS, failed);
+            self.at(now_ns + TIME_OUT_NS / 2 + late_ns, Event::Arrive(operation, None));
+        } else {
+            self.at(now_ns + way_ns, Event::Arrive(operation, back));
+        }
+    }
+
+    fn at(&mut self, at_ns: u64, event: Event) {
+        self.numbers += 1;
+        self.events.insert((at_ns, self.numbers), event);
+    }
+
+    /// When something happens next.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.events.first_key_value().map(|(at, _)| at.0)
+    }
+
+    /// Has the next thing happen; returns an answer to a client.
+    pub fn turn(&mut self) -> Option<(usize, Ticket, Answer)> {
+        let ((now_ns, _), event) = self.events.pop_first()?;
+        match event {
+            Event::Answer(client, ticket, answer) => Some((client, ticket, answer)),
+            Event::Arrive(operation, back) => {
+                let answer = self.perform(operation);
+                let answer = self.damage(answer);
+                let (client, ticket) = back?;
+                let way_ns = self.prng.range(100_000..=20_000_000);
+                self.at(now_ns + way_ns, Event::Answer(client, ticket, answer));
+                None
+            }
+        }
+    }
+
+    fn perform(&mut self, operation: Operation) -> Answer {
+        match operation {
+            Operation::PutIfAbsent { key, .. } if self.objects.contains_key(&key) => {
+                Answer::Refused
+            }
+            Operation::PutIfMatch { key, tag, .. }
+                if self.objects.get(&key).is_none_or(|object| object.1 != tag) =>
+            {
+                Answer::Refused
+            }
+            Operation::PutIfAbsent { key, body } | Operation::PutIfMatch { key, body, .. } => {
+                let tag = self.tag(&body);
+                self.objects.insert(key, (body, tag.clone()));
+                Answer::Put(tag)
+            }
+            Operation::Get { key, range } => match self.objects.get(&key) {
+                None => Answer::Missing,
+                Some((body, tag)) => {
+                    let end = (range.end as usize).min(body.len());
+                    let bytes = body[(range.start as usize).min(end)..end].to_vec();
+                    Answer::Got { bytes, object_bytes: body.len() as u64, tag: tag.clone() }
+                }
+            },
+            Operation::Delete { key } => {
+                self.objects.remove(&key);
+                Answer::Deleted
+            }
+        }
+    }
+
+    fn tag(&mut self, body: &[u8]) -> Tag {
+        self.numbers += 1;
+        let mut hasher = DefaultHasher::new();
+        body.hash(&mut hasher);
+        if !self.tags_by_content {
+            self.numbers.hash(&mut hasher);
+        }
+        format!("{:x}", hasher.finish())
+    }
+
+    fn damage(&mut self, mut answer: Answer) -> Answer {
+        let cut = self.prng.chance(self.faults.cut_ppm);
+        let spoiled = self.prng.chance(self.faults.spoil_ppm);
+        if let Answer::Got { bytes, .. } = &mut answer
+            && !bytes.is_empty()
+        {
+            let at = self.prng.index(bytes.len());
+            if cut {
+                bytes.truncate(at);
+            } else if spoiled {
+                bytes[at] ^= 1 << self.prng.index(8);
+            }
+        }
+        answer
+    }
+}
