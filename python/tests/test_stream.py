@@ -320,23 +320,25 @@ def test_a_write_that_waits_for_a_stream_that_is_closed_is_refused(
 def test_a_failure_is_told_after_a_wait_that_is_cancelled_with_it(run_asyncio: Run) -> None:
     async def fail(file: nowait.File) -> asyncio.Task[None]:
         """Return a flush that is cancelled in the step in which the write has failed."""
-        await file.write(b"x" * 100_000)
-        late, flushing = file._late, asyncio.ensure_future(file.flush())
-        assert late is not None
-        late.add_done_callback(lambda _: flushing.cancel())
+
+        async def flush() -> None:
+            # In the step of the write: the loop has no turn in which the write could fail before.
+            await file.write(b"x" * 100_000)
+            assert file._late is not None
+            file._late.add_done_callback(lambda _: flushing.cancel())
+            await file.flush()
+
+        flushing = asyncio.ensure_future(flush())
         await asyncio.wait([flushing])
         return flushing
 
     async def main() -> None:
         file = await nowait.open("/dev/full", "rb+")
-        cancelled = 0
         for _ in range(20):
             flushing = await fail(file)
-            cancelled += flushing.cancelled()
-            # Else the write had failed before the flush began.
+            assert flushing.cancelled()
             with pytest.raises(OSError, match="[Nn]o space"):
-                await (file.flush() if flushing.cancelled() else flushing)
-        assert cancelled
+                await file.flush()
         await file.close()
 
     run_asyncio(main())
