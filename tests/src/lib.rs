@@ -38,6 +38,7 @@ pub mod harness;
 pub mod mount;
 pub mod pairwise;
 pub mod passing;
+pub mod pki;
 pub mod posix;
 pub mod program;
 pub mod qemu;

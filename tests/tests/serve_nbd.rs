@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nowait_tests::fuse::{Shown, missing_tools};
+use nowait_tests::pki::Pki;
 use nowait_tests::program::{Program, Running};
 use nowait_tests::ready;
 use nowait_tests::scratch::Scratch;
@@ -32,8 +33,18 @@ struct Backing {
 
 impl Backing {
     fn start(scratch: &Scratch, image: &Path) -> Backing {
+        Backing::start_with(scratch, image, None)
+    }
+
+    /// With certificates it is for clients with TLS that have one, too.
+    fn start_with(scratch: &Scratch, image: &Path, pki: Option<&Pki>) -> Backing {
         let socket = scratch.file("backing");
-        let qemu = Program::new("qemu-nbd").args(["-f", "raw", "-x", "vm", "-t", "-e", "8"]);
+        let mut qemu = Program::new("qemu-nbd").args(["-f", "raw", "-x", "vm", "-t", "-e", "8"]);
+        if let Some(pki) = pki {
+            let folder = pki.folder.display();
+            let object = format!("tls-creds-x509,id=tls,endpoint=server,dir={folder}");
+            qemu = qemu.args(["--object", &object, "--tls-creds", "tls"]);
+        }
         let qemu = qemu.args(["--cache=none", "--discard=unmap", "-k", text(&socket)]).arg(image);
         let mut process = qemu.spawn();
         ready::wait_for_socket(&socket, &mut process);
@@ -43,6 +54,12 @@ impl Backing {
     /// What stands for the image on our command line.
     fn name(&self) -> String {
         format!("nbd+unix:///vm?socket={}", self.socket.display())
+    }
+
+    /// The same, by TLS with the certificates of a folder.
+    fn name_by_tls(&self, folder: &Path) -> String {
+        let socket = self.socket.display();
+        format!("nbds+unix:///vm?socket={socket}&tls-certificates={}", folder.display())
     }
 
     fn stop(self) {
@@ -105,10 +122,19 @@ fn an_ext4_on_a_server_keeps_what_fio_and_cp_put_into_it() {
     assert!(output.status.success(), "{output}");
 }
 
-/// It is started anew each time.
 #[test]
 fn fio_does_not_notice_that_the_server_is_killed() {
-    let needed = skip::missing_program(&["qemu-nbd", "fio"])
+    fio_goes_on_while_the_server_is_killed(false);
+}
+
+#[test]
+fn fio_does_not_notice_that_a_server_with_tls_is_killed() {
+    fio_goes_on_while_the_server_is_killed(true);
+}
+
+/// It is started anew each time.
+fn fio_goes_on_while_the_server_is_killed(tls: bool) {
+    let needed = skip::missing_program(&["qemu-nbd", "fio", "openssl"])
         .and_then(|()| nowait_tests::fuse::missing_fuse());
     let Some(()) = skip::unless(needed) else { return };
     if tool().is_none() {
@@ -116,8 +142,14 @@ fn fio_does_not_notice_that_the_server_is_killed() {
     }
     let scratch = Scratch::new("nbd");
     let disk = image(&scratch, 64 << 20);
-    let mut backing = Backing::start(&scratch, &disk);
-    let (file, arguments) = (scratch.file("disk"), [&backing.name(), "--threads", "2"]);
+    let pki = tls.then(|| Pki::new(&scratch));
+    let start = || Backing::start_with(&scratch, &disk, pki.as_ref());
+    let mut backing = start();
+    let name = match &pki {
+        Some(pki) => backing.name_by_tls(&pki.folder),
+        None => backing.name(),
+    };
+    let (file, arguments) = (scratch.file("disk"), [&name, "--threads", "2"]);
     let Some(mut shown) = Shown::start(&scratch, &file, &arguments) else { return };
     let fio = Program::new("fio")
         .args(["--name=v", "--ioengine=libaio", "--direct=1", "--rw=randwrite", "--bs=4k"])
@@ -132,7 +164,7 @@ fn fio_does_not_notice_that_the_server_is_killed() {
             std::thread::yield_now();
         }
         backing.end(libc::SIGKILL);
-        backing = Backing::start(&scratch, &disk);
+        backing = start();
     }
     let output = fio.wait(Duration::from_mins(3));
     assert!(output.status.success(), "{output}");
@@ -165,6 +197,51 @@ fn a_copy_goes_through_two_servers_and_the_status_names_the_far_one() {
     assert!(top.stdout.contains(&backing.name()), "{top}");
     server.signal(libc::SIGHUP);
     server.wait_until_it_says("its size stays");
+    server.stop();
+    backing.stop();
+}
+
+/// Starts `nowait serve NAME`, which must fail at once; returns what it says.
+fn refused(scratch: &Scratch, name: &str) -> String {
+    let address = format!("unix:{}", scratch.file("never").display());
+    let served = Program::new(nowait_tests::subject::built("bin/nowait"))
+        .args(["serve", name, "--nbd", &address])
+        .run();
+    assert_eq!(served.status.code(), Some(1), "{served}");
+    assert_eq!(served.stderr.trim_end().lines().count(), 1, "{served}");
+    served.stderr
+}
+
+#[test]
+fn a_server_with_tls_is_the_one_that_is_meant_and_knows_its_client() {
+    let needed = skip::missing_program(&["qemu-nbd", "nbdcopy", "openssl"]);
+    let Some(()) = skip::unless(needed) else { return };
+    if tool().is_none() {
+        return;
+    }
+    let scratch = Scratch::new("nbd");
+    let (disk, source, back) = (image(&scratch, 16 << 20), scratch.file("a"), scratch.file("b"));
+    let bytes: Vec<u8> = (0..16u64 << 20).map(|i| (i * 31 + (i >> 12)) as u8).collect();
+    fs::write(&source, &bytes).expect("a file");
+    let (pki, stranger) = (Pki::new(&scratch), Pki::new(&Scratch::new("stranger")));
+    let backing = Backing::start_with(&scratch, &disk, Some(&pki));
+    let name = backing.name_by_tls(&pki.folder);
+    let refused = |name: &str| refused(&scratch, name);
+    let plain = refused(&backing.name());
+    assert!(plain.contains("it wants TLS: its address begins with nbds"), "{plain}");
+    let unknown = refused(&backing.name_by_tls(&stranger.folder));
+    assert!(unknown.contains("certificate"), "of another authority: {unknown}");
+    let wrong = refused(&format!("{name}&tls-hostname=elsewhere"));
+    assert!(wrong.contains("elsewhere") || wrong.contains("certificate"), "{wrong}");
+    let nothing = refused(&backing.name_by_tls(Path::new("/nowhere")));
+    assert!(nothing.contains("/nowhere/ca-cert.pem"), "{nothing}");
+    refused(&backing.name_by_tls(&pki.anonymous));
+    let Some(server) = Server::start(&scratch, &[&name]) else { return };
+    let uri = server.uri("vm");
+    Program::new("nbdcopy").args(["--flush", text(&source), &uri]).succeed();
+    assert!(fs::read(&disk).expect("the image") == bytes, "what was flushed is in the file");
+    Program::new("nbdcopy").args([&uri, text(&back)]).succeed();
+    assert!(fs::read(&back).expect("a copy") == bytes);
     server.stop();
     backing.stop();
 }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nowait_tests::pki::Pki;
 use nowait_tests::program::Program;
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
@@ -21,41 +22,6 @@ fn image(scratch: &Scratch) -> PathBuf {
     let bytes: Vec<u8> = (0..SIZE).map(|i| (i * 31 + (i >> 12)) as u8).collect();
     fs::write(&path, bytes).expect("an image");
     path
-}
-
-/// An authority, a certificate for `localhost` and one for a client; and a folder with the
-/// certificate of the authority alone, for clients that have none of their own.
-struct Pki {
-    folder: PathBuf,
-    anonymous: PathBuf,
-}
-
-impl Pki {
-    fn new(scratch: &Scratch) -> Pki {
-        const SCRIPT: &str = "
-openssl req -x509 -newkey rsa:2048 -nodes -keyout ca-key.pem -out ca-cert.pem -subj /CN=ca -days 2
-for name in server client; do
-    openssl req -newkey rsa:2048 -nodes -keyout $name-key.pem -out $name.csr -subj /CN=localhost
-    printf 'subjectAltName=DNS:localhost\\nbasicConstraints=CA:FALSE\\n' > $name.ext
-    openssl x509 -req -in $name.csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial \
-        -out $name-cert.pem -days 2 -extfile $name.ext
-done";
-        let (folder, anonymous) = (scratch.folder("pki"), scratch.folder("anonymous"));
-        Program::new("sh").args(["-ec", SCRIPT]).dir(&folder).succeed();
-        fs::copy(folder.join("ca-cert.pem"), anonymous.join("ca-cert.pem")).expect("a copy");
-        Pki { folder, anonymous }
-    }
-
-    /// The options of the server.
-    fn server(&self) -> Vec<String> {
-        let file = |name: &str| self.folder.join(name).display().to_string();
-        let (certificate, key) = (file("server-cert.pem"), file("server-key.pem"));
-        ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key].into()
-    }
-
-    fn authority(&self) -> String {
-        self.folder.join("ca-cert.pem").display().to_string()
-    }
 }
 
 /// Starts a server by a Unix socket and TCP, which also tells other machines how it goes.

@@ -18,6 +18,18 @@ pub struct NbdAddress {
     pub server: NbdServer,
     /// What the server knows the image by; may be empty.
     pub export: String,
+    /// `None`: all that is sent can be read on its way.
+    pub tls: Option<TlsWish>,
+}
+
+/// How TLS is spoken to an NBD server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsWish {
+    /// The name that the server's certificate must be for.
+    pub host: String,
+    /// A folder as of libnbd and QEMU: `ca-cert.pem`, the authority of servers, and, if the server
+    /// asks for them, `client-cert.pem` and `client-key.pem`. `None`: the system's authorities.
+    pub certificates: Option<PathBuf>,
 }
 
 /// How an NBD server is reached.
@@ -35,8 +47,8 @@ const EXPORT_BYTES_MAX: usize = 4096;
 
 impl Backing {
     /// Reads what stands for an image: `nbd://HOST[:PORT]/EXPORT`,
-    /// `nbd+unix:///EXPORT?socket=PATH`, or else a path. A path that looks like one of the others
-    /// begins with `./`.
+    /// `nbd+unix:///EXPORT?socket=PATH`, the same with `nbds` for TLS, or else a path. A path that
+    /// looks like one of the others begins with `./`.
     ///
     /// # Errors
     /// What is wrong with an address, in one line.
@@ -47,9 +59,8 @@ impl Backing {
             return Ok(Backing::File(text.to_owned()));
         };
         let address = match scheme {
-            "nbd" => tcp(rest),
-            "nbd+unix" => unix(rest),
-            "nbds" | "nbds+unix" => Err("TLS to the server is not supported".to_owned()),
+            "nbd" | "nbds" => tcp(rest, scheme == "nbds"),
+            "nbd+unix" | "nbds+unix" => unix(rest, scheme == "nbds+unix"),
             _ => return Ok(Backing::File(text.to_owned())),
         };
         address.map(Backing::Nbd).map_err(|reason| format!("{}: {reason}", text.display()))
@@ -66,8 +77,9 @@ impl Backing {
     }
 }
 
-fn tcp(rest: &str) -> Result<NbdAddress, String> {
+fn tcp(rest: &str, secure: bool) -> Result<NbdAddress, String> {
     let (place, export) = rest.split_once('/').unwrap_or((rest, ""));
+    let (export, mut query) = Query::behind(export)?;
     let (host, port) = match place.rsplit_once(':') {
         // The colons of an address of IPv6 are inside brackets.
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -79,20 +91,58 @@ fn tcp(rest: &str) -> Result<NbdAddress, String> {
     }
     let port =
         port.map_or(Ok(NBD_PORT), |port| port.parse().map_err(|_| format!("{port} is no port")));
-    if export.contains('?') {
-        return Err("an address by TCP has no parameters".to_owned());
-    }
-    Ok(NbdAddress { server: NbdServer::Tcp(host.to_owned(), port?), export: name(export)? })
+    let server = NbdServer::Tcp(host.to_owned(), port?);
+    let tls = secure.then(|| query.tls(host));
+    query.end()?;
+    Ok(NbdAddress { server, export: name(export)?, tls })
 }
 
-fn unix(rest: &str) -> Result<NbdAddress, String> {
+fn unix(rest: &str, secure: bool) -> Result<NbdAddress, String> {
     let expected = || "expected nbd+unix:///EXPORT?socket=PATH".to_owned();
     let rest = rest.strip_prefix('/').ok_or_else(expected)?;
-    let (export, socket) = rest.split_once("?socket=").ok_or_else(expected)?;
-    if socket.is_empty() || socket.contains('&') {
-        return Err(expected());
+    let (export, mut query) = Query::behind(rest)?;
+    let socket = query.take("socket").filter(|path| !path.is_empty()).ok_or_else(expected)?;
+    let tls = secure.then(|| query.tls("localhost"));
+    query.end()?;
+    Ok(NbdAddress { server: NbdServer::Unix(socket.into()), export: name(export)?, tls })
+}
+
+/// The parameters of an address.
+struct Query<'a>(Vec<(&'a str, String)>);
+
+impl<'a> Query<'a> {
+    /// Parts the name of an export from the parameters behind it.
+    fn behind(text: &'a str) -> Result<(&'a str, Query<'a>), String> {
+        let Some((export, query)) = text.split_once('?') else {
+            return Ok((text, Query(Vec::new())));
+        };
+        let pair = |text: &'a str| {
+            let (key, value) = text.split_once('=').unwrap_or((text, ""));
+            Ok((key, decoded(value)?))
+        };
+        let pairs = query.split('&').map(pair).collect::<Result<_, String>>()?;
+        Ok((export, Query(pairs)))
     }
-    Ok(NbdAddress { server: NbdServer::Unix(decoded(socket)?.into()), export: name(export)? })
+
+    fn take(&mut self, key: &str) -> Option<String> {
+        let at = self.0.iter().position(|(it, _)| *it == key)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// Takes what is about TLS; the certificate is for `host` if nothing else is said.
+    fn tls(&mut self, host: &str) -> TlsWish {
+        let certificates = self.take("tls-certificates").map(PathBuf::from);
+        TlsWish { host: self.take("tls-hostname").unwrap_or_else(|| host.to_owned()), certificates }
+    }
+
+    /// # Errors
+    /// There is a parameter that was not taken.
+    fn end(self) -> Result<(), String> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((key, _)) => Err(format!("{key:?} is no parameter of such an address, or twice")),
+        }
+    }
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -135,7 +185,8 @@ mod tests {
     }
 
     fn by_tcp(host: &str, port: u16, export: &str) -> NbdAddress {
-        NbdAddress { server: NbdServer::Tcp(host.to_owned(), port), export: export.to_owned() }
+        let server = NbdServer::Tcp(host.to_owned(), port);
+        NbdAddress { server, export: export.to_owned(), tls: None }
     }
 
     #[test]
@@ -145,8 +196,22 @@ mod tests {
         assert_eq!(nbd("nbd://[::1]:99/a/b%20c"), by_tcp("::1", 99, "a/b c"));
         assert_eq!(nbd("nbd://[::1]/"), by_tcp("::1", 10_809, ""));
         let socket = NbdServer::Unix("/run/a b".into());
-        let expected = NbdAddress { server: socket, export: "vm".to_owned() };
+        let expected = NbdAddress { server: socket, export: "vm".to_owned(), tls: None };
         assert_eq!(nbd("nbd+unix:///vm?socket=/run/a%20b"), expected);
+    }
+
+    #[test]
+    fn tls_is_for_a_name_and_by_certificates_of_a_folder() {
+        let wish = |host: &str, folder: Option<&str>| {
+            Some(TlsWish { host: host.to_owned(), certificates: folder.map(PathBuf::from) })
+        };
+        let plain = by_tcp("there", 10_809, "vm");
+        assert_eq!(nbd("nbds://there/vm"), NbdAddress { tls: wish("there", None), ..plain });
+        let all = nbd("nbds://[::1]/vm?tls-hostname=a.b&tls-certificates=/etc/a%20b");
+        assert_eq!(all.tls, wish("a.b", Some("/etc/a b")));
+        let unix = nbd("nbds+unix:///vm?tls-certificates=/c&socket=/s");
+        assert_eq!(unix.tls, wish("localhost", Some("/c")));
+        assert_eq!(unix.server, NbdServer::Unix("/s".into()));
     }
 
     #[test]
@@ -166,9 +231,12 @@ mod tests {
             "nbd://a/%+1",
             "nbd://a/%00",
             "nbd://a/b?tls=1",
+            "nbd://a/b?",
             "nbd+unix:///x",
             "nbd+unix:///x?socket=",
-            "nbds://a/b",
+            "nbds://a/b?socket=c",
+            "nbd://a/b?tls-hostname=c",
+            "nbd+unix:///x?socket=a&socket=b",
         ] {
             let said = Backing::of(Path::new(wrong)).unwrap_err();
             assert!(said.starts_with(wrong) && !said.contains('\n'), "{said}");

@@ -2,6 +2,11 @@
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, fixed newstyle negotiation.
 
+use super::{
+    stream::Stream,
+    tls::{self, Tls},
+};
+use crate::backing::NbdAddress;
 use std::io::{self, Read, Write};
 
 /// What the server says of an export.
@@ -46,6 +51,7 @@ const FIXED_NEWSTYLE: u16 = 1;
 const NO_ZEROES: u16 = 2;
 const OPTION: &[u8; 8] = b"IHAVEOPT";
 const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+const STARTTLS: u32 = 5;
 const GO: u32 = 7;
 const INFO_EXPORT: u16 = 0;
 const INFO_BLOCK_SIZE: u16 = 3;
@@ -59,11 +65,23 @@ const REPLIES_MAX: usize = 64;
 /// What every server takes in one request, unless it says otherwise.
 const PAYLOAD_MAX: u32 = 32 << 20;
 
-/// Chooses `name`.
+/// Chooses an export by a connection that was just made; returns the stream to use from then on.
 ///
 /// # Errors
-/// The server refuses, the connection ends, or what it says is against the protocol.
-pub(super) fn choose(stream: &mut (impl Read + Write), name: &str) -> io::Result<Export> {
+/// The server refuses, the connection ends, what it says is against the protocol, or there is no
+/// TLS to it as wanted.
+pub(super) fn choose(mut stream: Stream, address: &NbdAddress) -> io::Result<(Stream, Export)> {
+    greet(&mut stream)?;
+    if let Some(wish) = &address.tls {
+        let tls = Tls::load(wish)?;
+        start_tls(&mut stream)?;
+        stream = Stream::Tls(tls::Channel::begin(stream, &tls)?.into());
+    }
+    let export = go(&mut stream, &address.export)?;
+    Ok((stream, export))
+}
+
+fn greet(stream: &mut Stream) -> io::Result<()> {
     let greeting: [u8; 16] = bytes(stream)?;
     if greeting != GREETING {
         return Err(against("it does not greet as an NBD server does"));
@@ -72,38 +90,60 @@ pub(super) fn choose(stream: &mut (impl Read + Write), name: &str) -> io::Result
     if offered & FIXED_NEWSTYLE == 0 {
         return Err(against("it speaks an old version of NBD only"));
     }
-    let mut said = u32::from(offered & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes().to_vec();
-    said.extend(OPTION);
-    said.extend(GO.to_be_bytes());
-    said.extend((4 + name.len() as u32 + 4).to_be_bytes());
-    said.extend((name.len() as u32).to_be_bytes());
+    stream.write_all(&u32::from(offered & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes())
+}
+
+fn start_tls(stream: &mut Stream) -> io::Result<()> {
+    ask(stream, STARTTLS, &[])?;
+    match answer(stream, STARTTLS)? {
+        (REPLY_ACK, _) => Ok(()),
+        (kind, body) if kind & REPLY_ERROR != 0 => {
+            Err(refusal(kind, &body, "it does not know TLS: nbd:// is without"))
+        }
+        _ => Err(against("its answer is of no known kind")),
+    }
+}
+
+fn go(stream: &mut Stream, name: &str) -> io::Result<Export> {
+    let mut said = (name.len() as u32).to_be_bytes().to_vec();
     said.extend(name.as_bytes());
     said.extend([0, 1]);
     said.extend(INFO_BLOCK_SIZE.to_be_bytes());
-    stream.write_all(&said)?;
-    answers(stream)
-}
-
-fn answers(stream: &mut impl Read) -> io::Result<Export> {
+    ask(stream, GO, &said)?;
     let mut export = Export { size: 0, flags: 0, block_bytes: 1, payload_max: PAYLOAD_MAX };
     for _ in 0..REPLIES_MAX {
-        let magic = u64::from_be_bytes(bytes(stream)?);
-        let option = u32::from_be_bytes(bytes(stream)?);
-        let kind = u32::from_be_bytes(bytes(stream)?);
-        let len = u32::from_be_bytes(bytes(stream)?);
-        if magic != OPTION_REPLY || option != GO || len > REPLY_BYTES_MAX {
-            return Err(against("its answer is not one of NBD"));
-        }
-        let mut body = vec![0; len as usize];
-        stream.read_exact(&mut body)?;
-        match kind {
-            REPLY_ACK => return checked(export),
-            REPLY_INFO => note(&mut export, &body)?,
-            kind if kind & REPLY_ERROR != 0 => return Err(refusal(kind, &body)),
+        match answer(stream, GO)? {
+            (REPLY_ACK, _) => return checked(export),
+            (REPLY_INFO, body) => note(&mut export, &body)?,
+            (kind, body) if kind & REPLY_ERROR != 0 => {
+                return Err(refusal(kind, &body, "it does not know the option NBD_OPT_GO"));
+            }
             _ => return Err(against("its answer is of no known kind")),
         }
     }
     Err(against("it has no end of answers"))
+}
+
+fn ask(stream: &mut Stream, option: u32, data: &[u8]) -> io::Result<()> {
+    let mut said = OPTION.to_vec();
+    said.extend(option.to_be_bytes());
+    said.extend((data.len() as u32).to_be_bytes());
+    said.extend(data);
+    stream.write_all(&said)
+}
+
+/// Returns the kind of the next answer to an option, and what is in it.
+fn answer(stream: &mut Stream, asked: u32) -> io::Result<(u32, Vec<u8>)> {
+    let magic = u64::from_be_bytes(bytes(stream)?);
+    let option = u32::from_be_bytes(bytes(stream)?);
+    let kind = u32::from_be_bytes(bytes(stream)?);
+    let len = u32::from_be_bytes(bytes(stream)?);
+    if magic != OPTION_REPLY || option != asked || len > REPLY_BYTES_MAX {
+        return Err(against("its answer is not one of NBD"));
+    }
+    let mut body = vec![0; len as usize];
+    stream.read_exact(&mut body)?;
+    Ok((kind, body))
 }
 
 fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
@@ -147,11 +187,11 @@ fn checked(export: Export) -> io::Result<Export> {
     Ok(export)
 }
 
-fn refusal(kind: u32, message: &[u8]) -> io::Error {
+fn refusal(kind: u32, message: &[u8], unknown: &'static str) -> io::Error {
     let reason = match kind & !REPLY_ERROR {
-        1 => "it does not know the option NBD_OPT_GO",
+        1 => unknown,
         2 => "it does not permit that",
-        5 => "it wants TLS, which is not supported",
+        5 => "it wants TLS: its address begins with nbds then",
         6 => "it has no such export",
         7 => "it is shutting down",
         _ => "it refuses",

@@ -132,7 +132,9 @@ impl Link {
             }
         }
         if self.line.is_closing() {
-            let _ = stream.write_all(&Command::plain(Kind::Disconnect).header(0));
+            // It may be gone already.
+            let goodbye = Command::plain(Kind::Disconnect).header(0);
+            let _ = stream.write_all(&goodbye).and_then(|()| stream.finish());
         }
     }
 
@@ -167,11 +169,11 @@ impl Link {
 
     /// Connects, and has the server know again what it had answered.
     fn connect(&self) -> Result<Stream, Failure> {
-        let mut stream = Stream::to(&self.address.server)?;
+        let stream = Stream::to(&self.address.server)?;
         if !self.line.hold(stream.try_clone()?) {
             return Err(io::Error::other("the image is not wanted any more").into());
         }
-        let export = handshake::choose(&mut stream, &self.address.export)?;
+        let (mut stream, export) = handshake::choose(stream, &self.address)?;
         if let Some(reason) = export.differs(&self.export) {
             return Err(Failure::Final(reason));
         }

@@ -2,9 +2,9 @@
 //!
 //! All serving threads use the one connection: so a flush covers the writes of all of them. What is
 //! asked is put in a line (`line`), and none of those that ask waits for the socket. Two threads
-//! send and receive (`link`). Those changes are kept (`journal`) that the server has answered and
-//! not made durable: to a server that was started again they are repeated first, and then all is
-//! asked again that was not answered.
+//! send and receive (`link`), by TLS if that is wanted (`tls`). Those changes are kept (`journal`)
+//! that the server has answered and not made durable: to a server that was started again they are
+//! repeated first, and then all is asked again that was not answered.
 
 mod handshake;
 mod journal;
@@ -12,6 +12,7 @@ mod line;
 mod link;
 mod request;
 mod stream;
+mod tls;
 mod wire;
 
 use crate::{Chunk, Mailbox, Tag, backing::NbdAddress, stripes::Shared as Blocks};
@@ -86,8 +87,7 @@ impl Remote {
         shown: String,
         patience: Patience,
     ) -> io::Result<Remote> {
-        let mut stream = Stream::to(&address.server)?;
-        let export = handshake::choose(&mut stream, &address.export)?;
+        let (stream, export) = handshake::choose(Stream::to(&address.server)?, address)?;
         let kept_bytes = if patience.outage.is_zero() { 0 } else { JOURNAL_BYTES };
         let line = Arc::new(Line::new(kept_bytes));
         let (reconnects, repeated) = (Arc::default(), Arc::default());

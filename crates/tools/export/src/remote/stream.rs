@@ -1,5 +1,6 @@
 //! The socket to a server.
 
+use super::tls::Channel;
 use crate::backing::NbdServer;
 use core::time::Duration;
 use nowait::Errno;
@@ -8,13 +9,15 @@ use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
+    sync::Arc,
 };
 
-/// A connection by TCP or a Unix socket.
+/// A connection by TCP or a Unix socket, or TLS through one of these.
 #[derive(Debug)]
 pub(super) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Arc<Channel>),
 }
 
 /// How long a server may take to let us in, at each step.
@@ -46,6 +49,7 @@ impl Stream {
                 unix.set_read_timeout(read)?;
                 unix.set_write_timeout(write)
             }
+            Stream::Tls(channel) => channel.socket().limit(read, write),
         }
     }
 
@@ -53,6 +57,7 @@ impl Stream {
         Ok(match self {
             Stream::Tcp(tcp) => Stream::Tcp(tcp.try_clone()?),
             Stream::Unix(unix) => Stream::Unix(unix.try_clone()?),
+            Stream::Tls(channel) => Stream::Tls(channel.clone()),
         })
     }
 
@@ -62,25 +67,55 @@ impl Stream {
         let _ = match self {
             Stream::Tcp(tcp) => tcp.shutdown(Shutdown::Both),
             Stream::Unix(unix) => unix.shutdown(Shutdown::Both),
+            Stream::Tls(channel) => {
+                channel.socket().shut();
+                Ok(())
+            }
         };
+    }
+
+    /// Says that nothing more will be sent, where that is said.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        match self {
+            Stream::Tls(channel) => channel.finish(),
+            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(tcp) => (&mut &*tcp).read(bytes),
+            Stream::Unix(unix) => (&mut &*unix).read(bytes),
+            Stream::Tls(channel) => channel.read(bytes),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(tcp) => (&mut &*tcp).write(bytes),
+            Stream::Unix(unix) => (&mut &*unix).write(bytes),
+            Stream::Tls(channel) => channel.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(tcp) => tcp.read(bytes),
-            Stream::Unix(unix) => unix.read(bytes),
-        }
+        (&mut &*self).read(bytes)
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(tcp) => tcp.write(bytes),
-            Stream::Unix(unix) => unix.write(bytes),
-        }
+        (&mut &*self).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

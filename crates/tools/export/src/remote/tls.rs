@@ -1,0 +1,211 @@
+//! TLS to a server, by rustls.
+
+use super::stream::Stream;
+use crate::backing::TlsWish;
+use nowait_sys::mutex::Mutex;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore,
+    crypto::ring,
+    pki_types::{
+        CertificateDer, PrivateKeyDer, ServerName,
+        pem::{self, PemObject},
+    },
+};
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    path::Path,
+    sync::Arc,
+};
+
+/// What TLS to a server is made of. It is read for each connection: certificates are renewed.
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// One cannot be read, or does not hold what it should; the name is none.
+    pub(super) fn load(wish: &TlsWish) -> io::Result<Tls> {
+        let name = ServerName::try_from(wish.host.clone());
+        let name = name.map_err(|error| wrong(&wish.host, &error))?;
+        let builder = ClientConfig::builder_with_provider(ring::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?;
+        let folder = wish.certificates.as_deref();
+        let builder = builder.with_root_certificates(match folder {
+            Some(folder) => authorities(&folder.join("ca-cert.pem"))?,
+            None => authorities_of_the_system()?,
+        });
+        let config = match folder.map(|folder| folder.join("client-cert.pem")) {
+            Some(certificate) if certificate.exists() => {
+                let key = certificate.with_file_name("client-key.pem");
+                let own = builder.with_client_auth_cert(chain(&certificate)?, private_key(&key)?);
+                own.map_err(|error| about(&certificate, &error))?
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        Ok(Tls { config: Arc::new(config), name })
+    }
+}
+
+fn authorities(path: &Path) -> io::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in chain(path)? {
+        roots.add(certificate).map_err(|error| about(path, &error))?;
+    }
+    Ok(roots)
+}
+
+fn authorities_of_the_system() -> io::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    // Some systems have certificates that are out of use.
+    let (good, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if good == 0 {
+        let missing = "this system has no authorities for TLS: name a folder, tls-certificates=DIR";
+        return Err(io::Error::other(missing));
+    }
+    Ok(roots)
+}
+
+fn chain(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| about(path, &error))?;
+    let all: Result<Vec<_>, _> = read.collect();
+    let all = all.map_err(|error| about(path, &error))?;
+    if all.is_empty() {
+        return Err(about(path, &"no certificate in it, in PEM"));
+    }
+    Ok(all)
+}
+
+fn private_key(path: &Path) -> io::Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+        pem::Error::NoItemsFound => about(path, &"no private key in it, in PEM"),
+        error => about(path, &error),
+    })
+}
+
+fn about(path: &Path, error: &dyn fmt::Display) -> io::Error {
+    wrong(&path.display().to_string(), error)
+}
+
+fn wrong(what: &str, error: &dyn fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{what}: {error}"))
+}
+
+/// A connection by TLS. One thread reads while another one writes.
+pub(super) struct Channel {
+    socket: Stream,
+    state: Mutex<State>,
+    /// Taken by a writer: records go out in the order in which they were encrypted.
+    turn: Mutex<()>,
+}
+
+struct State {
+    connection: ClientConnection,
+    /// What has come from the server and is not decrypted.
+    arrived: Vec<u8>,
+}
+
+/// How much is read from the socket, or encrypted, at once.
+const PIECE_BYTES: usize = 16 << 10;
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Channel({:?})", self.socket)
+    }
+}
+
+impl Channel {
+    /// Has the server prove who it is, and agrees on keys.
+    ///
+    /// # Errors
+    /// It is not the one that is wanted, or does not want this client; the connection ends.
+    pub(super) fn begin(mut socket: Stream, tls: &Tls) -> io::Result<Channel> {
+        let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
+        let mut connection = connection.map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut socket)?;
+        }
+        let state = Mutex::new(State { connection, arrived: Vec::new() });
+        Ok(Channel { socket, state, turn: Mutex::new(()) })
+    }
+
+    /// Returns what the records go through.
+    pub(super) fn socket(&self) -> &Stream {
+        &self.socket
+    }
+
+    /// Reads what the server has sent. `Ok(0)`: nothing more comes.
+    pub(super) fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(outcome) = self.state.lock().read(bytes) {
+                return outcome;
+            }
+            // Without the lock: the other thread goes on writing meanwhile.
+            let mut piece = [0; PIECE_BYTES];
+            let len = (&self.socket).read(&mut piece)?;
+            if len == 0 {
+                return Ok(0);
+            }
+            self.state.lock().arrived.extend(&piece[..len]);
+        }
+    }
+
+    /// Sends some of `bytes`.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = &bytes[..bytes.len().min(PIECE_BYTES)];
+        self.send(|connection| connection.writer().write(taken))
+    }
+
+    /// Says that nothing more is sent.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        self.send(|connection| {
+            connection.send_close_notify();
+            Ok(())
+        })
+    }
+
+    fn send<T>(&self, make: impl FnOnce(&mut ClientConnection) -> io::Result<T>) -> io::Result<T> {
+        let _turn = self.turn.lock();
+        let mut records = Vec::new();
+        let mut state = self.state.lock();
+        let made = make(&mut state.connection)?;
+        while state.connection.wants_write() {
+            state.connection.write_tls(&mut records)?;
+        }
+        drop(state);
+        (&self.socket).write_all(&records)?;
+        Ok(made)
+    }
+}
+
+impl State {
+    /// Reads what has arrived; `None`: more has to come first. What the protocol has to say to that
+    /// goes out with what is sent next.
+    fn read(&mut self, bytes: &mut [u8]) -> Option<io::Result<usize>> {
+        loop {
+            match self.connection.reader().read(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return Some(outcome),
+            }
+            if self.arrived.is_empty() {
+                return None;
+            }
+            if let Err(error) = self.decrypt() {
+                return Some(Err(error));
+            }
+        }
+    }
+
+    fn decrypt(&mut self) -> io::Result<()> {
+        let taken = self.connection.read_tls(&mut &self.arrived[..])?;
+        self.arrived.drain(..taken);
+        let processed = self.connection.process_new_packets();
+        processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(())
+    }
+}
