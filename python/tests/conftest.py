@@ -20,6 +20,9 @@ import trio
 
 FULL = os.environ.get("NOWAIT_FULL") == "1"
 
+# Seconds that a test, or a process of it, may take: a million reads of a debug build take minutes.
+LIMIT = 3600 if FULL else 120
+
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 # On a disk, and in memory. In the container of a build machine both may be the same.
@@ -44,7 +47,7 @@ def run_asyncio_loop(make: Callable[[], asyncio.AbstractEventLoop]) -> Run:
     def run_in(coroutine: Coroutine[Any, Any, Any]) -> Any:
         loop = make()
         try:
-            return loop.run_until_complete(asyncio.wait_for(coroutine, 120))
+            return loop.run_until_complete(asyncio.wait_for(coroutine, LIMIT))
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
@@ -54,7 +57,7 @@ def run_asyncio_loop(make: Callable[[], asyncio.AbstractEventLoop]) -> Run:
 
 def run_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
     async def limited() -> Any:
-        with trio.fail_after(120):
+        with trio.fail_after(LIMIT):
             return await coroutine
 
     return trio.run(limited)
@@ -106,7 +109,7 @@ def python(script: str, *words: str, **environment: str) -> subprocess.Completed
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT,
     )
 
 

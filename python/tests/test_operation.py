@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import pathlib
+import sys
 import threading
 import weakref
 from typing import Any
@@ -17,6 +18,9 @@ from conftest import FULL, Run, drop_cache, gather
 from nowait._nowait import turn
 
 MANY = 1_000_000 if FULL else 20_000
+
+# A task of CPython 3.10 keeps the message of a cancellation that ended its wait to itself.
+TELLS = sys.version_info >= (3, 11)
 
 
 @pytest.fixture
@@ -141,7 +145,7 @@ def test_a_task_of_asyncio_is_cancelled_with_its_message(
                 try:
                     await task
                 except asyncio.CancelledError as error:
-                    assert error.args == ("enough",)
+                    assert error.args == (("enough",) if TELLS else ())
                     told += operation.cancelled()
                 assert operation.done() and not operation.cancel()
             assert told

@@ -148,7 +148,9 @@ fn sources(python: &Path, name: &str, version: &str, line: impl Fn(&str)) -> Res
     }
     let (to, package) = (folders.display().to_string(), format!("{name}=={version}"));
     let pip = ["-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"];
-    let fetch = [&pip[..], &["--no-binary", name, "--dest", &to, &package]].concat();
+    // An interpreter that the package is no longer for runs its tests with an older one installed.
+    let any = ["--ignore-requires-python", "--no-binary", name, "--dest", &to, &package];
+    let fetch = [&pip[..], &any].concat();
     process::stream(process::command(&python.display().to_string(), &fetch), &line)?;
     let archive = format!("{to}/{name}-{version}.tar.gz");
     process::stream(process::command("tar", &["-xzf", &archive, "-C", &to]), line)?;
