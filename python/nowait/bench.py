@@ -1,12 +1,14 @@
 """Compare nowait with other ways to read files in an event loop: ``python -m nowait.bench``.
 
 Every engine does the same reads, in turn, again and again; the medians are reported, and beside
-each the longest time that the event loop was held up. Peers that are not installed are left out.
+each the longest time that the event loop was held up. Peers that are not installed are left out:
+those of ``python/requirements-bench.txt``. The C API is a program that ``--c-api`` names.
 """
 
 from __future__ import annotations
 
 import argparse
+import array
 import asyncio
 import base64
 import json
@@ -302,9 +304,7 @@ class Watch:
 
 
 async def run_case(case: str, engine: Engine, size: int, count: int, seed: int) -> None:
-    chosen = random.Random(seed)
-    length = LARGE if case == "uncached-64" else BLOCK
-    ranges = [(chosen.randrange(size // length) * length, length) for _ in range(count)]
+    ranges = choose_ranges(size, LARGE if case == "uncached-64" else BLOCK, count, seed)
     if case == "cached-one":
         for begin in range(0, count, 64):
             for offset, length in ranges[begin : begin + 64]:
@@ -322,6 +322,31 @@ async def run_case(case: str, engine: Engine, size: int, count: int, seed: int) 
                 await engine.read(length, offset)
 
         await asyncio.gather(*(worker() for _ in range(64)))
+
+
+# The C API reads without Python and without an event loop, in a process of its own.
+C_API = {"c-api-host": "host", "c-api-user": "user"}
+
+
+async def measure_c_api(program: str, cache: str, path: str, ranges: Reads) -> tuple[float, None]:
+    """Return reads a second of the program that python/bench/read_random.c is."""
+    forget(path)
+    process = await asyncio.create_subprocess_exec(
+        *(os.path.abspath(program), path, cache, str(LARGE), "64"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    offsets = array.array("Q", (offset for offset, _ in ranges)).tobytes()
+    said, _ = await process.communicate(offsets)
+    if process.returncode != 0:
+        raise OSError(f"{program}: exit status {process.returncode}")
+    return len(ranges) / float(said), None
+
+
+def choose_ranges(size: int, length: int, count: int, seed: int) -> Reads:
+    """Return as many ranges at random places; a seed stands for the same ones every time."""
+    chosen = random.Random(seed)
+    return [(chosen.randrange(size // length) * length, length) for _ in range(count)]
 
 
 def forget(path: str) -> None:
@@ -373,8 +398,18 @@ def main() -> int:
     parser.add_argument("--folder", default="/var/tmp", help="where the file is made")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller rounds")
     parser.add_argument("--json", help="a file for the figures")
+    parser.add_argument(
+        "--c-api",
+        metavar="PROGRAM",
+        help="what python/bench/read_random.c was compiled to: a peer in uncached-64",
+    )
     options = parser.parse_args()
     engines = options.engine or available()
+    if options.c_api:
+        if "uncached-64" not in (options.case or CASES):
+            parser.error("--c-api: only the case uncached-64 has it")
+        if not os.access(options.c_api, os.X_OK):
+            parser.error(f"--c-api: no program {options.c_api}: compile python/bench/read_random.c")
     rounds = 3 if options.quick else 9
     rows: list[dict[str, Any]] = []
     for case in options.case or CASES:
@@ -388,7 +423,9 @@ def main() -> int:
             size, count = 1 << 20, 1000
         able = {"lines": LINES, "files": FILES}.get(case, ENGINES)
         of = [name for name in engines if name in able]
-        rows += compare(case, of, options.folder, size, count, rounds)
+        if case == "uncached-64" and options.c_api:
+            of += C_API
+        rows += compare(case, of, options.folder, size, count, rounds, options.c_api)
     if options.json:
         result = {
             "schema": 1,
@@ -402,11 +439,14 @@ def main() -> int:
     return 0
 
 
+Figures = dict[str, list[tuple[float, float | None]]]
+
+
 def compare(
-    case: str, engines: list[str], folder: str, size: int, count: int, rounds: int
+    case: str, engines: list[str], folder: str, size: int, count: int, rounds: int, c_api: str
 ) -> list[dict[str, Any]]:
     """Measure a case with all engines in turn, and print it; return its rows."""
-    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
+    figures: Figures = {name: [] for name in engines}
     with tempfile.NamedTemporaryFile(dir=folder, prefix="nowait-bench-") as made:
         for _ in range(size >> 20):
             part = random.randbytes(1 << 20)
@@ -416,7 +456,10 @@ def compare(
         for seed in range(rounds):
             for name in engines:
                 try:
-                    if case == "lines":
+                    if name in C_API:
+                        ranges = choose_ranges(size, LARGE, count, seed)
+                        measured: Any = measure_c_api(c_api, C_API[name], made.name, ranges)
+                    elif case == "lines":
                         measured = measure_lines(name, made.name)
                     elif case == "files":
                         measured = measure_files(name, made.name, count)
@@ -426,6 +469,13 @@ def compare(
                     figures[name].append(got)
                 except Exception as error:
                     print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    return report(case, figures, size, count, rounds)
+
+
+def report(
+    case: str, figures: Figures, size: int, count: int, rounds: int
+) -> list[dict[str, Any]]:
+    """Print what was measured, and return it as rows."""
     what = case if case in ("lines", "files") else "reads"
     much = f"{size >> 20} MiB of text" if case == "lines" else f"{count} {what}"
     print(f"\n{case}: {much}, median of {rounds} rounds by turns")
@@ -434,26 +484,31 @@ def compare(
     for name, runs in figures.items():
         if not runs:
             continue
-        rates, delays = [run[0] for run in runs], [run[1] * 1e3 for run in runs]
-        rate, delay = statistics.median(rates), statistics.median(delays)
-        print(f"{name:14} {rate:12,.0f} {1e6 / rate:9.2f} {delay:17.2f}")
+        rates = [run[0] for run in runs]
+        delays = [run[1] * 1e3 for run in runs if run[1] is not None]
+        rate = statistics.median(rates)
+        delay = f"{statistics.median(delays):.2f}" if delays else "no loop"
+        print(f"{name:14} {rate:12,.0f} {1e6 / rate:9.2f} {delay:>17}")
         for metric, unit, values in (
             ("iops" if what == "reads" else f"{what}_per_s", "1/s", rates),
             ("loop_held_up_ms_max", "ms", delays),
         ):
-            rows.append(
-                {
-                    "engine": name,
-                    "case": case,
-                    "metric": metric,
-                    "unit": unit,
-                    "runs": values,
-                    "median": statistics.median(values),
-                    "min": min(values),
-                    "max": max(values),
-                }
-            )
+            if values:
+                rows.append(row(name, case, metric, unit, values))
     return rows
+
+
+def row(engine: str, case: str, metric: str, unit: str, values: list[float]) -> dict[str, Any]:
+    return {
+        "engine": engine,
+        "case": case,
+        "metric": metric,
+        "unit": unit,
+        "runs": values,
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+    }
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -86,3 +89,16 @@ def test_clients_are_served_side_by_side_and_may_leave(client: httpx.Client) -> 
     with ThreadPoolExecutor(8) as pool:
         fetched = list(pool.map(fetch, range(30)))
     assert fetched == [CONTENT[:1000] if at % 3 == 0 else CONTENT for at in range(30)]
+
+
+def test_it_is_measured_beside_starlettes_own(tmp_path: pathlib.Path) -> None:
+    script = EXAMPLE.with_name("measure_serving.py")
+    words = [sys.executable, str(script), "--quick", "--folder", str(tmp_path)]
+    # A script finds the one beside it, unless PYTHONSAFEPATH keeps it from that.
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONSAFEPATH"}
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    for server in ("nowait", "StaticFiles"):
+        rows = [line.split() for line in ended.stdout.splitlines() if line.startswith(server)]
+        assert len(rows) == 3 and all(int(row[1].replace(",", "")) > 0 for row in rows)
+    assert list(tmp_path.iterdir()) == []
