@@ -14,6 +14,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("nowait-paper", 4),
     ("nowait-log", 4),
     ("nowait", 5),
+    ("nowait-store", 5),
     ("nowait-process", 6),
     ("nowait-libaio", 7),
     ("nowait-posix", 7),

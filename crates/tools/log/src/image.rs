@@ -66,6 +66,14 @@ impl Image {
         self.out.errands.costs
     }
 
+    /// Returns how many bytes are in memory that are not durable.
+    pub fn unflushed_bytes(&self) -> usize {
+        match &self.phase {
+            Phase::Serving(serving) => serving.unflushed_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Begins a request.
     pub fn submit(&mut self, id: RequestId, request: Request, now_ns: u64) {
         self.out.now_ns = now_ns;

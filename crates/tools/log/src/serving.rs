@@ -97,6 +97,10 @@ impl Serving {
         &self.head
     }
 
+    pub(crate) fn unflushed_bytes(&self) -> usize {
+        self.tail.bytes()
+    }
+
     /// Begins a request.
     pub(crate) fn submit(&mut self, id: RequestId, request: Request, out: &mut Outbox) {
         match self.judge_request(&request) {

@@ -1,0 +1,233 @@
+//! What the machine asks for, asked of a store, and what that answers.
+
+use crate::place::{Place, one_line};
+use futures_util::{FutureExt, StreamExt};
+use nowait_log::{Answer, Key, Operation, Tag};
+use nowait_sys::mutex::Mutex;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetRange, GetResult, ObjectStoreExt, PutMode, PutPayload, PutResult,
+    UpdateVersion,
+};
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Asks a store for what the machine asks for.
+#[derive(Clone, Debug)]
+pub struct Client {
+    place: Place,
+    timeout: Duration,
+    last_error: Arc<Mutex<Option<LastError>>>,
+}
+
+/// Why an operation failed.
+#[derive(Debug)]
+struct LastError {
+    text: String,
+    /// Trying again will not help.
+    is_hopeless: bool,
+}
+
+impl Client {
+    /// Makes one for an image; each operation has an answer within `timeout`.
+    pub fn new(place: Place, timeout: Duration) -> Client {
+        Client { place, timeout, last_error: Arc::default() }
+    }
+
+    /// Returns where the image is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Returns why an operation failed, the last one that did.
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().as_ref().map(|error| error.text.clone())
+    }
+
+    /// Returns how long an operation may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Tells whether that was for good: credentials are missing, say.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.last_error.lock().as_ref().is_some_and(|error| error.is_hopeless)
+    }
+
+    /// Carries an operation out.
+    pub async fn run(&self, operation: Operation) -> Answer {
+        match operation {
+            Operation::PutIfAbsent { key, body } => {
+                self.put(&self.place.path(key), body_of(&body), PutMode::Create).await
+            }
+            Operation::PutIfMatch { key, body, tag } => {
+                let mode = PutMode::Update(version_of(&tag));
+                self.put(&self.place.path(key), body_of(&body), mode).await
+            }
+            Operation::Get { key, range } => self.get(key, range).await,
+            Operation::Delete { key } => self.delete(&self.place.path(key)).await,
+        }
+    }
+
+    /// Puts an object, if it may.
+    pub(crate) async fn put(&self, path: &Path, body: PutPayload, mode: PutMode) -> Answer {
+        let put = self.place.store.put_opts(path, body, mode.into());
+        match self.limited(put).await {
+            Some(Ok(PutResult { e_tag, version, .. })) => match tag_of(e_tag, version) {
+                Some(tag) => Answer::Put(tag),
+                // The object that is there will tell.
+                None => self.failed("the store gives no ETag"),
+            },
+            // Two requests for the same object at once: neither need have been done.
+            Some(Err(error)) if is_conflict(&error) => self.failed_with(&error),
+            Some(Err(Error::AlreadyExists { .. } | Error::Precondition { .. })) => Answer::Refused,
+            Some(Err(error)) => self.failed_with(&error),
+            None => Answer::Failed,
+        }
+    }
+
+    async fn get(&self, key: Key, range: Range<u64>) -> Answer {
+        let path = self.place.path(key);
+        let get = async {
+            let asked = GetRange::Bounded(range.clone());
+            let options = GetOptions { range: Some(asked), ..GetOptions::default() };
+            let got = match self.place.store.get_opts(&path, options).await {
+                Err(error) if is_behind_end(&error) => {
+                    let meta = self.place.store.head(&path).await?;
+                    // An error otherwise: there is something to be read.
+                    return match tag_of(meta.e_tag, meta.version) {
+                        Some(tag) if meta.size <= range.start => {
+                            Ok(Some((Vec::new(), meta.size, tag)))
+                        }
+                        _ => Err(error),
+                    };
+                }
+                other => other?,
+            };
+            read_body(got, &range).await
+        };
+        match self.limited(get).await {
+            Some(Ok(Some((bytes, object_bytes, tag)))) => Answer::Got { bytes, object_bytes, tag },
+            Some(Ok(None)) => self.failed("a GET has another length than it says"),
+            Some(Err(Error::NotFound { .. })) => Answer::Missing,
+            Some(Err(error)) => self.failed_with(&error),
+            None => Answer::Failed,
+        }
+    }
+
+    pub(crate) async fn delete(&self, path: &Path) -> Answer {
+        match self.limited(self.place.store.delete(path)).await {
+            Some(Ok(()) | Err(Error::NotFound { .. })) => Answer::Deleted,
+            Some(Err(error)) => self.failed_with(&error),
+            None => Answer::Failed,
+        }
+    }
+
+    /// Waits for an answer, for so long as one may take. What panics has failed: a store can say
+    /// things that its client did not think of.
+    async fn limited<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let caught = AssertUnwindSafe(work).catch_unwind();
+        let why = match tokio::time::timeout(self.timeout, caught).await {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(_)) => "its answer makes no sense".to_owned(),
+            Err(_) => format!("no answer within {:?}", self.timeout),
+        };
+        self.failed(&why);
+        None
+    }
+
+    fn failed(&self, why: &str) -> Answer {
+        let error = LastError { text: why.to_owned(), is_hopeless: false };
+        *self.last_error.lock() = Some(error);
+        Answer::Failed
+    }
+
+    fn failed_with(&self, error: &Error) -> Answer {
+        let is_hopeless = matches!(
+            error,
+            Error::Unauthenticated { .. }
+                | Error::PermissionDenied { .. }
+                | Error::NotFound { .. }
+                | Error::NotSupported { .. }
+                | Error::NotImplemented { .. }
+        );
+        *self.last_error.lock() = Some(LastError { text: one_line(error), is_hopeless });
+        Answer::Failed
+    }
+}
+
+/// An object's bytes, its whole length and its tag; nothing if the length is not as it was said.
+type Body = Option<(Vec<u8>, u64, Tag)>;
+
+/// Reads no more than was asked for, whatever comes.
+async fn read_body(got: GetResult, asked: &Range<u64>) -> Result<Body, Error> {
+    let (said, size) = (got.range.clone(), got.meta.size);
+    let expected = asked.start..asked.end.min(size);
+    let Some(tag) = tag_of(got.meta.e_tag.clone(), got.meta.version.clone()) else {
+        return Ok(None);
+    };
+    if said != expected {
+        return Ok(None);
+    }
+    let len = (said.end - said.start) as usize;
+    let (mut bytes, mut stream) = (Vec::new(), got.into_stream());
+    while let Some(piece) = stream.next().await {
+        let piece = piece?;
+        if piece.len() > len - bytes.len() {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((bytes.len() == len).then_some((bytes, size, tag)))
+}
+
+fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
+    /// Shares the memory with the machine, which may have to put it again.
+    struct Whole(Arc<Vec<u8>>);
+    impl AsRef<[u8]> for Whole {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    PutPayload::from_bytes(bytes::Bytes::from_owner(Whole(Arc::clone(body))))
+}
+
+/// A tag has both, because some stores compare the one and some the other.
+fn tag_of(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
+    if e_tag.is_none() && version.is_none() {
+        return None;
+    }
+    Some(format!("{}\n{}", e_tag.unwrap_or_default(), version.unwrap_or_default()))
+}
+
+fn version_of(tag: &Tag) -> UpdateVersion {
+    let (e_tag, version) = tag.split_once('\n').unwrap_or((tag, ""));
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    UpdateVersion { e_tag: some(e_tag), version: some(version) }
+}
+
+pub(crate) fn update(tag: &Tag) -> PutMode {
+    PutMode::Update(version_of(tag))
+}
+
+/// S3 says so when another request for the same object is being carried out.
+fn is_conflict(error: &Error) -> bool {
+    let Error::AlreadyExists { source, .. } = error else { return false };
+    source.to_string().contains("status code: 409")
+}
+
+/// Tells whether a range begins behind the end of its object.
+fn is_behind_end(error: &Error) -> bool {
+    let Error::Generic { source, .. } = error else { return false };
+    let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());
+    while let Some(error) = source {
+        let text = error.to_string();
+        if text.contains("status code: 416") || text.contains("object was only") {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}

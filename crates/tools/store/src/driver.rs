@@ -1,0 +1,236 @@
+//! The thread of an image: it has the machine, and asks the store for what that wants.
+//!
+//! ```text
+//!  callers ── Command ──▶ queue ──▶ machine ── Operation ──▶ client, 32 at a time ──▶ store
+//!     ▲                             │  ▲                        │
+//!     └──── callback ◀── end ◀──────┘  └──────── Answer ◀───────┘
+//! ```
+//! Callbacks are called on this thread, so they must not wait.
+
+use crate::client::Client;
+use crate::probe::{Verdict, probe};
+use crate::status::{Shared, Status};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use nowait_log::{Answer, Failure, Image, Origin, Over, Request, RequestId, Settings, Ticket};
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
+
+/// Operations in flight at a time.
+const OPERATIONS_MAX: usize = 32;
+
+/// Commands taken from the queue before the store is looked at again.
+const COMMANDS_MAX: usize = 256;
+
+/// How long a probe that failed waits for the next one.
+const PROBE_PAUSE: Duration = Duration::from_millis(200);
+
+/// What is called when a request has ended.
+pub(crate) type Callback = Box<dyn FnOnce(Result<Vec<u8>, Failure>) + Send>;
+
+/// What a caller wants of the thread.
+pub(crate) enum Command {
+    Request(Request, Callback),
+    End,
+}
+
+type Commands = UnboundedReceiver<Command>;
+type Running = Pin<Box<dyn Future<Output = (Ticket, Answer)>>>;
+
+/// What an image is opened with.
+pub(crate) struct Plan {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) origin: Origin,
+    pub(crate) nonce: String,
+    pub(crate) opens_until: Instant,
+}
+
+/// Serves an image until it is not wanted any more. Each request that is left then fails.
+pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>) {
+    let ended = match prepare(&plan).await {
+        Ok(()) => {
+            let mut driver = Driver::new(plan, shared.clone());
+            driver.serve(&mut commands).await;
+            driver.fail_all();
+            None
+        }
+        Err(why) => Some(why),
+    };
+    shared.end(ended);
+    commands.close();
+    while let Some(command) = commands.recv().await {
+        if let Command::Request(_, callback) = command {
+            callback(Err(Failure::Io));
+        }
+    }
+}
+
+/// Probes the store, until it answers or time is up.
+async fn prepare(plan: &Plan) -> Result<(), String> {
+    let mut number = 0;
+    loop {
+        number += 1;
+        match probe(&plan.client, &format!("{}-{number}", plan.nonce)).await {
+            Verdict::Good => return Ok(()),
+            Verdict::Bad(why) => return Err(format!("the store cannot be used: {why}")),
+            Verdict::Failed if Instant::now() >= plan.opens_until => {
+                let why = plan.client.last_error().unwrap_or_default();
+                return Err(format!("the store cannot be reached: {why}"));
+            }
+            Verdict::Failed if plan.client.is_hopeless() => {
+                let why = plan.client.last_error().unwrap_or_default();
+                return Err(format!("the store refuses: {why}"));
+            }
+            Verdict::Failed => tokio::time::sleep(PROBE_PAUSE).await,
+        }
+    }
+}
+
+struct Driver {
+    image: Image,
+    client: Client,
+    shared: Arc<Shared>,
+    running: FuturesUnordered<Running>,
+    callbacks: HashMap<RequestId, Callback>,
+    requests: RequestId,
+    begin: Instant,
+    opens_until: Instant,
+    failures: u64,
+}
+
+/// What has happened.
+enum News {
+    Command(Option<Command>),
+    Answer(Ticket, Answer),
+    Time,
+}
+
+impl Driver {
+    fn new(plan: Plan, shared: Arc<Shared>) -> Driver {
+        Driver {
+            image: Image::open(plan.settings, plan.origin, 0),
+            client: plan.client,
+            shared,
+            running: FuturesUnordered::new(),
+            callbacks: HashMap::new(),
+            requests: 0,
+            begin: Instant::now(),
+            opens_until: plan.opens_until,
+            failures: 0,
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+
+    /// Returns when the image is not wanted any more, or was not open in time.
+    async fn serve(&mut self, commands: &mut Commands) {
+        loop {
+            self.image.turn(self.now_ns());
+            self.start_operations();
+            // Before the ends: a caller whose request has failed asks for the reason.
+            self.publish();
+            self.tell_ends();
+            if self.is_late() {
+                let why = self.client.last_error().unwrap_or_else(|| "no time".to_owned());
+                return self.shared.end(Some(format!("it could not be opened in time: {why}")));
+            }
+            match self.wait(commands).await {
+                News::Command(Some(Command::Request(request, callback))) => {
+                    self.submit(request, callback);
+                    if self.submit_more(commands) {
+                        return;
+                    }
+                }
+                News::Command(Some(Command::End) | None) => return,
+                News::Answer(ticket, answer) => {
+                    self.failures += u64::from(answer == Answer::Failed);
+                    self.image.answer(ticket, answer, self.now_ns());
+                }
+                News::Time => {}
+            }
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.image.status() == nowait_log::Status::Opening && Instant::now() >= self.opens_until
+    }
+
+    async fn wait(&mut self, commands: &mut Commands) -> News {
+        let due = self.image.next_ns().map(|ns| self.begin + Duration::from_nanos(ns));
+        let opening = self.image.status() == nowait_log::Status::Opening;
+        let due = due.into_iter().chain(opening.then_some(self.opens_until)).min();
+        let time = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some((ticket, answer)) = self.running.next() => News::Answer(ticket, answer),
+            command = commands.recv() => News::Command(command),
+            () = time => News::Time,
+        }
+    }
+
+    fn submit(&mut self, request: Request, callback: Callback) {
+        self.requests += 1;
+        self.callbacks.insert(self.requests, callback);
+        self.image.submit(self.requests, request, self.now_ns());
+    }
+
+    /// Takes what else waits, so that it goes together. Tells whether the end is among it.
+    fn submit_more(&mut self, commands: &mut Commands) -> bool {
+        for _ in 1..COMMANDS_MAX {
+            match commands.try_recv() {
+                Ok(Command::Request(request, callback)) => self.submit(request, callback),
+                Ok(Command::End) | Err(TryRecvError::Disconnected) => return true,
+                Err(TryRecvError::Empty) => return false,
+            }
+        }
+        false
+    }
+
+    fn start_operations(&mut self) {
+        while self.running.len() < OPERATIONS_MAX
+            && let Some((ticket, operation)) = self.image.pop_operation()
+        {
+            let client = self.client.clone();
+            let run = async move { (ticket, client.run(operation).await) };
+            self.running.push(Box::pin(run));
+        }
+    }
+
+    fn tell_ends(&mut self) {
+        while let Some(end) = self.image.pop_end() {
+            if let Some(callback) = self.callbacks.remove(&end.id) {
+                callback(end.result);
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let status = match self.image.status() {
+            nowait_log::Status::Opening => Status::Opening,
+            nowait_log::Status::Serving { epoch, geometry } => Status::Serving { epoch, geometry },
+            nowait_log::Status::Over(Over::Fenced { epoch, writer }) => {
+                Status::Fenced { epoch, writer }
+            }
+            nowait_log::Status::Over(Over::Failed(why)) => Status::Failed(why.to_owned()),
+        };
+        let (costs, bytes) = (self.image.costs(), self.image.unflushed_bytes());
+        self.shared.set(status, costs, self.failures, bytes as u64);
+    }
+
+    fn fail_all(&mut self) {
+        for (_, callback) in self.callbacks.drain() {
+            callback(Err(Failure::Io));
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! An image on a store, for its callers.
+
+use crate::client::Client;
+use crate::driver::{Command, Plan, run};
+use crate::place::{Place, StoreOptions};
+use crate::status::{Figures, Shared, Status};
+use crate::url::StoreUrl;
+use nowait_log::{Failure, Geometry, ImageId, Origin, Request, Settings, Writer};
+use std::io::{self, Read};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// Beyond its time to open, which the thread itself watches.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// An image on a store, and its writer. Dropped, it loses what was not flushed.
+#[derive(Debug)]
+pub struct StoredImage {
+    url: StoreUrl,
+    client: Client,
+    geometry: Geometry,
+    shared: Arc<Shared>,
+    commands: UnboundedSender<Command>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Command")
+    }
+}
+
+impl StoredImage {
+    /// Makes an empty image, where none is. Blocks.
+    ///
+    /// # Errors
+    /// There is one already; the store cannot be used: in one line.
+    pub fn create(
+        url: &StoreUrl,
+        options: &StoreOptions,
+        size_bytes: u64,
+        block_bytes: u32,
+    ) -> io::Result<StoredImage> {
+        let geometry = Geometry::checked(block_bytes, size_bytes)
+            .map_err(|damage| io::Error::new(io::ErrorKind::InvalidInput, damage))?;
+        let image: ImageId = drawn()?;
+        let origin = Origin::Create { image, geometry };
+        StoredImage::begin(url, options, Settings::new(writer()?), origin)
+    }
+
+    /// Takes an image over, from whichever writer it has. Blocks.
+    ///
+    /// # Errors
+    /// There is none, it is damaged, or the store cannot be used: in one line.
+    pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
+        StoredImage::open_with(url, options, Settings::new(writer()?))
+    }
+
+    /// As [`StoredImage::open`], with settings of the caller's; [`writer`] names it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(
+        url: &StoreUrl,
+        options: &StoreOptions,
+        settings: Settings,
+    ) -> io::Result<StoredImage> {
+        StoredImage::begin(url, options, settings, Origin::TakeOver)
+    }
+
+    fn begin(
+        url: &StoreUrl,
+        options: &StoreOptions,
+        settings: Settings,
+        origin: Origin,
+    ) -> io::Result<StoredImage> {
+        if url.snapshot.is_some() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{url}: snapshots cannot be opened; leave out what stands behind @"),
+            ));
+        }
+        let place = Place::new(url, options).map_err(io::Error::other)?;
+        let client = Client::new(place, options.request_timeout);
+        StoredImage::begin_on(url, client, options.open_timeout, settings, origin)
+    }
+
+    pub(crate) fn begin_on(
+        url: &StoreUrl,
+        client: Client,
+        open_timeout: Duration,
+        settings: Settings,
+        origin: Origin,
+    ) -> io::Result<StoredImage> {
+        let nonce = format!("{:032x}", u128::from_be_bytes(settings.writer.nonce));
+        let opens_until = Instant::now() + open_timeout;
+        let plan = Plan { client: client.clone(), settings, origin, nonce, opens_until };
+        let (commands, queue) = unbounded_channel();
+        let shared = Arc::new(Shared::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let told = shared.clone();
+        let named = thread::Builder::new().name("nowait-store".to_owned());
+        let thread = named.spawn(move || {
+            runtime.block_on(run(plan, queue, told));
+            // A look-up of a name may hang; nothing waits for it.
+            runtime.shutdown_background();
+        })?;
+        let thread = Some(thread);
+        let status = shared.opened(opens_until + GRACE + client.timeout());
+        let geometry = match &status {
+            Status::Serving { geometry, .. } => *geometry,
+            other => {
+                let _ = commands.send(Command::End);
+                return Err(io::Error::other(format!("{url}: {other}")));
+            }
+        };
+        Ok(StoredImage { url: url.clone(), client, geometry, shared, commands, thread })
+    }
+
+    /// Returns where it is.
+    pub fn url(&self) -> &StoreUrl {
+        &self.url
+    }
+
+    /// Returns its blocks.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Returns how it is.
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Returns what it has cost, and what it has to do.
+    pub fn figures(&self) -> Figures {
+        self.shared.figures()
+    }
+
+    /// Returns why an operation of the store failed, the last one that did.
+    pub fn last_error(&self) -> Option<String> {
+        self.client.last_error()
+    }
+
+    /// Begins a request, which must be of whole blocks. `done` is called when it has ended, on a
+    /// thread that other requests wait for; or at once, on this one, if the image is closed.
+    pub fn submit(
+        &self,
+        request: Request,
+        done: impl FnOnce(Result<Vec<u8>, Failure>) + Send + 'static,
+    ) {
+        let sent = self.commands.send(Command::Request(request, Box::new(done)));
+        if let Err(error) = sent
+            && let Command::Request(_, done) = error.0
+        {
+            done(Err(Failure::Io));
+        }
+    }
+
+    /// Reads whole blocks. Blocks.
+    ///
+    /// # Errors
+    /// They are not, or the image is not this writer's any more.
+    pub fn read_at(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+        self.call(Request::Read { offset, len })
+    }
+
+    /// Writes whole blocks; they are durable after the next flush. Blocks.
+    ///
+    /// # Errors
+    /// As for [`StoredImage::read_at`].
+    pub fn write_at(&self, offset: u64, data: Vec<u8>) -> io::Result<()> {
+        self.call(Request::Write { offset, data, durable: false }).map(drop)
+    }
+
+    /// Makes whole blocks zeroes, which takes no place. Blocks.
+    ///
+    /// # Errors
+    /// As for [`StoredImage::read_at`].
+    pub fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.call(Request::Discard { offset, len }).map(drop)
+    }
+
+    /// Makes durable what ended before. Blocks.
+    ///
+    /// # Errors
+    /// The image is not this writer's any more.
+    pub fn flush(&self) -> io::Result<()> {
+        self.call(Request::Flush).map(drop)
+    }
+
+    /// Flushes and ends, within a time. Blocks.
+    ///
+    /// # Errors
+    /// Not all could be made durable.
+    pub fn close(self, limit: Duration) -> io::Result<()> {
+        let (sender, ended) = mpsc::sync_channel(1);
+        self.submit(Request::Flush, move |result| drop(sender.send(result)));
+        if let Ok(result) = ended.recv_timeout(limit) {
+            return result.map(drop).map_err(|failure| self.error(failure));
+        }
+        let why = self.last_error().unwrap_or_else(|| "the store is slow".to_owned());
+        let text = format!("{}: not flushed within {limit:?}: {why}", self.url);
+        Err(io::Error::new(io::ErrorKind::TimedOut, text))
+    }
+
+    fn call(&self, request: Request) -> io::Result<Vec<u8>> {
+        let (sender, ended) = mpsc::sync_channel(1);
+        self.submit(request, move |result| drop(sender.send(result)));
+        let result = ended.recv().unwrap_or(Err(Failure::Io));
+        result.map_err(|failure| self.error(failure))
+    }
+
+    fn error(&self, failure: Failure) -> io::Error {
+        match failure {
+            Failure::Invalid => io::Error::from(io::ErrorKind::InvalidInput),
+            Failure::Io => io::Error::other(format!("{}: {}", self.url, self.status())),
+        }
+    }
+}
+
+impl Drop for StoredImage {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns what this process is called as a writer, with a number that was drawn.
+///
+/// # Errors
+/// Nothing could be drawn.
+pub fn writer() -> io::Result<Writer> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "a host" } else { host.trim() };
+    let name = format!("{host}, process {}", std::process::id());
+    Ok(Writer { nonce: drawn()?, name })
+}
+
+fn drawn() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,30 @@
+//! An image on an object store: the machine of `nowait-log`, driven by real stores.
+//!
+//! * [`url`]: where an image is; `place`: the store itself, by the crate `object_store`; `folder`:
+//!   a folder as one, with the condition that it lacks
+//! * [`client`]: operations of the machine, asked of a store
+//! * [`mod@probe`]: whether the store keeps its conditions
+//! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
+//! * [`image`]: an image, for its callers
+//!
+//! All I/O of an image is on one thread, by a runtime of its own. A caller puts its request into a
+//! queue, and is called back.
+
+pub mod client;
+mod driver;
+mod folder;
+pub mod image;
+mod place;
+pub mod probe;
+pub mod status;
+pub mod url;
+
+#[cfg(test)]
+mod tests;
+
+pub use client::Client;
+pub use image::StoredImage;
+pub use place::{Place, StoreOptions};
+pub use probe::Verdict;
+pub use status::{Figures, Status};
+pub use url::{Scheme, StoreUrl};

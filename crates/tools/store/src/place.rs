@@ -1,0 +1,150 @@
+//! A store and where an image is in it, as a URL and the environment say.
+
+use crate::folder::Folder;
+use crate::url::{Scheme, StoreUrl};
+use nowait_log::Key;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ClientConfigKey, ObjectStore, RetryConfig};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+/// How a store is used.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Where the store is, if not where its kind usually is: `http://HOST:PORT`, say.
+    pub endpoint: Option<String>,
+    /// How long one request may take.
+    pub request_timeout: Duration,
+    /// How long it may take until an image is open.
+    pub open_timeout: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        StoreOptions {
+            endpoint: None,
+            request_timeout: Duration::from_secs(30),
+            open_timeout: Duration::from_mins(1),
+        }
+    }
+}
+
+/// A store, and where an image is in it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The bucket, container or folder.
+    pub store: Arc<dyn ObjectStore>,
+    /// Below which the objects of the image are.
+    pub prefix: Path,
+}
+
+/// The stores of `memory://NAME/…`, by their names.
+static MEMORIES: LazyLock<nowait_sys::mutex::Mutex<BTreeMap<String, Arc<InMemory>>>> =
+    LazyLock::new(Default::default);
+
+impl Place {
+    /// Makes what is needed to reach a store; asks it for nothing. Credentials come from the
+    /// environment: `AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`,
+    /// `AZURE_STORAGE_ACCOUNT_NAME` and their like.
+    ///
+    /// # Errors
+    /// What is missing or wrong, in one line.
+    pub fn new(url: &StoreUrl, options: &StoreOptions) -> Result<Place, String> {
+        let said = |error: object_store::Error| format!("{url}: {}", one_line(&error));
+        let store: Arc<dyn ObjectStore> = match url.scheme {
+            Scheme::S3 => Arc::new(s3(url, options).build().map_err(said)?),
+            Scheme::Gs => Arc::new(gs(url, options).build().map_err(said)?),
+            Scheme::Az => Arc::new(az(url, options).build().map_err(said)?),
+            Scheme::File => Arc::new(Folder::open(&url.bucket).map_err(said)?),
+            Scheme::Memory => MEMORIES.lock().entry(url.bucket.clone()).or_default().clone(),
+        };
+        let prefix = Path::parse(&url.image).map_err(|error| format!("{url}: {error}"))?;
+        Ok(Place { store, prefix })
+    }
+
+    /// Returns where an object of the image is.
+    pub fn path(&self, key: Key) -> Path {
+        Path::from(format!("{}/{key}", self.prefix))
+    }
+}
+
+/// Returns an error as it can be shown.
+pub(crate) fn one_line(error: &object_store::Error) -> String {
+    let text = error.to_string();
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(400).collect()
+}
+
+/// The machine tries again, and knows what that means: the store's client does not.
+fn retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// Returns the time-out as the clients read it: later than that of our own.
+fn timeout(options: &StoreOptions) -> String {
+    format!("{} seconds", options.request_timeout.as_secs() + 2)
+}
+
+/// Chooses what TLS takes its ciphers from, unless the program has.
+fn choose_ciphers() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn is_plain(endpoint: Option<&String>) -> bool {
+    endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
+}
+
+fn s3(url: &StoreUrl, options: &StoreOptions) -> AmazonS3Builder {
+    choose_ciphers();
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(&url.bucket)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_retry(retries())
+        .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout(options));
+    if let Some(endpoint) = &options.endpoint {
+        // What is said here goes before both variables for it.
+        builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+    }
+    let said = |key| builder.get_config_value(&key);
+    let endpoint = said(AmazonS3ConfigKey::S3Endpoint).or(said(AmazonS3ConfigKey::Endpoint));
+    if is_plain(endpoint.as_ref()) {
+        builder = builder.with_allow_http(true);
+    }
+    builder
+}
+
+fn gs(url: &StoreUrl, options: &StoreOptions) -> GoogleCloudStorageBuilder {
+    choose_ciphers();
+    let client = GoogleConfigKey::Client;
+    let mut builder = GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(&url.bucket)
+        .with_retry(retries())
+        .with_config(client(ClientConfigKey::Timeout), timeout(options));
+    if let Some(endpoint) = &options.endpoint {
+        builder = builder.with_base_url(endpoint);
+    }
+    if is_plain(options.endpoint.as_ref()) {
+        builder = builder.with_config(client(ClientConfigKey::AllowHttp), "true");
+    }
+    builder
+}
+
+fn az(url: &StoreUrl, options: &StoreOptions) -> MicrosoftAzureBuilder {
+    choose_ciphers();
+    let mut builder = MicrosoftAzureBuilder::from_env()
+        .with_container_name(&url.bucket)
+        .with_retry(retries())
+        .with_config(AzureConfigKey::Client(ClientConfigKey::Timeout), timeout(options));
+    if let Some(endpoint) = &options.endpoint {
+        builder = builder.with_endpoint(endpoint.clone());
+    }
+    if is_plain(builder.get_config_value(&AzureConfigKey::Endpoint).as_ref()) {
+        builder = builder.with_allow_http(true);
+    }
+    builder
+}

@@ -1,0 +1,112 @@
+//! How an image is, for all that want to know: its thread writes it down.
+
+use nowait_log::{Costs, Geometry};
+use nowait_sys::mutex::{Condvar, Mutex};
+use std::fmt;
+use std::time::Instant;
+
+/// How an image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is on its way to be this writer's; requests wait.
+    Opening,
+    /// It is this writer's.
+    Serving {
+        /// The epoch of the writer.
+        epoch: u64,
+        /// Its blocks.
+        geometry: Geometry,
+    },
+    /// Another writer has taken it over: all requests fail.
+    Fenced {
+        /// The epoch of that one.
+        epoch: u64,
+        /// Its host and process.
+        writer: String,
+    },
+    /// What is wrong: all requests fail.
+    Failed(String),
+    /// It was closed here.
+    Closed,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Status::Opening => f.write_str("opening"),
+            Status::Serving { epoch, .. } => write!(f, "serving, epoch {epoch}"),
+            Status::Fenced { epoch, writer } => {
+                write!(f, "taken over by {writer} (epoch {epoch})")
+            }
+            Status::Failed(why) => f.write_str(why),
+            Status::Closed => f.write_str("closed"),
+        }
+    }
+}
+
+/// What an image has cost, and what it has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// What was asked of the store.
+    pub costs: Costs,
+    /// How many operations had no answer in time, or an error; most are tried again.
+    pub failures: u64,
+    /// Bytes in memory that are not durable.
+    pub unflushed_bytes: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    status: Status,
+    figures: Figures,
+}
+
+/// What the thread of an image tells.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Shared {
+        let state = State { status: Status::Opening, figures: Figures::default() };
+        Shared { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(crate) fn set(&self, status: Status, costs: Costs, failures: u64, unflushed_bytes: u64) {
+        let mut state = self.state.lock();
+        state.figures = Figures { costs, failures, unflushed_bytes };
+        if state.status != status {
+            state.status = status;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Notes that the thread has ended, for a reason or because that was wanted. What was wrong
+    /// before stays.
+    pub(crate) fn end(&self, why: Option<String>) {
+        let mut state = self.state.lock();
+        if matches!(state.status, Status::Opening | Status::Serving { .. }) {
+            state.status = why.map_or(Status::Closed, Status::Failed);
+        }
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.state.lock().status.clone()
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        self.state.lock().figures
+    }
+
+    /// Waits until the image is not being opened any more, or time is up.
+    pub(crate) fn opened(&self, until: Instant) -> Status {
+        let mut state = self.state.lock();
+        while state.status == Status::Opening
+            && !self.changed.wait_until(&mut state, until).timed_out()
+        {}
+        state.status.clone()
+    }
+}

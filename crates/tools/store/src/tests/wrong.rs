@@ -1,0 +1,142 @@
+//! A store that does wrong, in ways that tests choose.
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
+};
+use std::sync::Mutex;
+
+/// What a store does wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wrong {
+    #[default]
+    Nothing,
+    /// It puts objects where some are.
+    IgnoresCreate,
+    /// It replaces objects that are not those meant.
+    IgnoresUpdate,
+    /// It never answers.
+    Silent,
+    /// It gives half of what it says.
+    Cut,
+    /// It gives more than it says, without an end.
+    Endless,
+    /// It says that it gives another range.
+    OtherRange,
+    /// Two requests at once: it does neither.
+    Conflict,
+    /// Its client panics.
+    Panics,
+    /// It does not know the caller.
+    Denies,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct WrongStore {
+    pub(super) inner: InMemory,
+    pub(super) wrong: Mutex<Wrong>,
+}
+
+impl WrongStore {
+    pub(super) fn new(wrong: Wrong) -> WrongStore {
+        WrongStore { inner: InMemory::new(), wrong: Mutex::new(wrong) }
+    }
+
+    pub(super) fn set(&self, wrong: Wrong) {
+        *self.wrong.lock().unwrap() = wrong;
+    }
+
+    async fn fail(&self) -> Result<Wrong> {
+        let wrong = *self.wrong.lock().unwrap();
+        match wrong {
+            Wrong::Silent => std::future::pending().await,
+            Wrong::Panics => panic!("injected"),
+            Wrong::Conflict => Err(Error::AlreadyExists {
+                path: "x".to_owned(),
+                source: "Server returned non-2xx status code: 409 Conflict".into(),
+            }),
+            Wrong::Denies => {
+                Err(Error::Unauthenticated { path: "x".to_owned(), source: "no\nkey".into() })
+            }
+            _ => Ok(wrong),
+        }
+    }
+}
+
+impl std::fmt::Display for WrongStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("wrong")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for WrongStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
+        match (self.fail().await?, &options.mode) {
+            (Wrong::IgnoresCreate, PutMode::Create)
+            | (Wrong::IgnoresUpdate, PutMode::Update(_)) => options.mode = PutMode::Overwrite,
+            _ => {}
+        }
+        self.inner.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let wrong = self.fail().await?;
+        let mut got = self.inner.get_opts(location, options).await?;
+        let range = got.range.clone();
+        match wrong {
+            Wrong::Cut => {
+                let half = got.bytes().await?.split_to((range.end - range.start) as usize / 2);
+                let inner = self.inner.get_opts(location, GetOptions::default()).await?;
+                let stream = futures_util::stream::iter([Ok(half)]).boxed();
+                got = GetResult { payload: GetResultPayload::Stream(stream), range, ..inner };
+            }
+            Wrong::Endless => {
+                let piece = bytes::Bytes::from(vec![7; 1 << 20]);
+                let stream = futures_util::stream::repeat_with(move || Ok(piece.clone())).boxed();
+                got.payload = GetResultPayload::Stream(stream);
+            }
+            Wrong::OtherRange => got.range = 0..u64::MAX,
+            _ => {}
+        }
+        Ok(got)
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}

@@ -1,0 +1,155 @@
+//! Where an image is: a store, a bucket or folder in it, and the name of the image there.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The kinds of stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Amazon S3 and what is compatible with it.
+    S3,
+    /// Google Cloud Storage.
+    Gs,
+    /// Azure Blob Storage.
+    Az,
+    /// A folder of this machine.
+    File,
+    /// The memory of this process, for tests.
+    Memory,
+}
+
+impl Scheme {
+    const ALL: [(&'static str, Scheme); 5] = [
+        ("s3", Scheme::S3),
+        ("gs", Scheme::Gs),
+        ("az", Scheme::Az),
+        ("file", Scheme::File),
+        ("memory", Scheme::Memory),
+    ];
+
+    fn name(self) -> &'static str {
+        Scheme::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
+    }
+}
+
+/// Where an image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreUrl {
+    /// The kind of the store.
+    pub scheme: Scheme,
+    /// The bucket, or the container; of a folder its path.
+    pub bucket: String,
+    /// The name of the image: its objects lie below it. It may have parts, with `/` in between.
+    pub image: String,
+    /// The snapshot, if not the image itself is meant.
+    pub snapshot: Option<String>,
+}
+
+impl StoreUrl {
+    /// Tells whether a text is meant as such a place: it begins with one of the schemes.
+    pub fn is_meant_by(text: &str) -> bool {
+        scheme(text).is_some()
+    }
+
+    /// Returns the last part of the name.
+    pub fn last_name(&self) -> &str {
+        self.image.rsplit('/').next().unwrap_or(&self.image)
+    }
+}
+
+fn scheme(text: &str) -> Option<(Scheme, &str)> {
+    let (name, rest) = text.split_once("://")?;
+    Scheme::ALL.iter().find(|it| it.0 == name).map(|it| (it.1, rest))
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StoreUrl, String> {
+        let expected = || format!("{text}: expected s3://BUCKET/IMAGE, or gs, az, file for s3");
+        let (scheme, rest) = scheme(text).ok_or_else(expected)?;
+        let (rest, snapshot) = match rest.rsplit_once('@') {
+            Some((_, name)) if name.is_empty() || name.contains('/') => {
+                return Err(format!("{text}: behind @ stands the name of a snapshot"));
+            }
+            Some((rest, name)) => (rest, Some(name.to_owned())),
+            None => (rest, None),
+        };
+        let (bucket, image) = match scheme {
+            // The folder is all but the last part.
+            Scheme::File => rest.rsplit_once('/').map(|(folder, image)| match folder {
+                "" => ("/", image),
+                _ => (folder, image),
+            }),
+            _ => rest.split_once('/'),
+        }
+        .ok_or_else(expected)?;
+        if scheme == Scheme::File && !bucket.starts_with('/') {
+            return Err(format!("{text}: expected file:///FOLDER/IMAGE"));
+        }
+        if bucket.is_empty() {
+            return Err(expected());
+        }
+        let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+        let is_name = image.split('/').all(plain) && !image.contains(|c: char| c.is_control());
+        if !is_name || image.len() > 512 {
+            return Err(format!("{text}: the name of the image is empty, or none of an object"));
+        }
+        let (bucket, image) = (bucket.to_owned(), image.to_owned());
+        Ok(StoreUrl { scheme, bucket, image, snapshot })
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bucket = self.bucket.trim_end_matches('/');
+        write!(f, "{}://{bucket}/{}", self.scheme.name(), self.image)?;
+        self.snapshot.iter().try_for_each(|name| write!(f, "@{name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (Scheme, String, String, Option<String>) {
+        let url: StoreUrl = text.parse().unwrap();
+        assert_eq!(url.to_string(), text);
+        (url.scheme, url.bucket, url.image, url.snapshot)
+    }
+
+    #[test]
+    fn a_place_is_read_and_shown_as_it_was_written() {
+        let name = |it: &str| it.to_owned();
+        let it = parts("s3://bucket/vm");
+        assert_eq!(it, (Scheme::S3, name("bucket"), name("vm"), None));
+        let it = parts("gs://b/a/vm@monday");
+        assert_eq!(it, (Scheme::Gs, name("b"), name("a/vm"), Some(name("monday"))));
+        let it = parts("file:///srv/images/vm");
+        assert_eq!(it, (Scheme::File, name("/srv/images"), name("vm"), None));
+        assert_eq!(parts("file:///vm").1, "/");
+        assert_eq!("az://c/a/vm".parse::<StoreUrl>().unwrap().last_name(), "vm");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_place_is_said_in_one_line() {
+        for wrong in [
+            "s3://",
+            "s3://b",
+            "s3://b/",
+            "s3:///vm",
+            "s3://b/a//c",
+            "s3://b/../c",
+            "s3://b/vm@",
+            "s3://b@x/vm",
+            "ftp://b/vm",
+            "vm.img",
+            "file://vm",
+            "file://host/vm",
+            "s3://b/a\nb",
+        ] {
+            let said = wrong.parse::<StoreUrl>().unwrap_err();
+            assert!(said.starts_with(wrong), "{said}");
+        }
+    }
+}
