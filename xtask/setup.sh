@@ -181,6 +181,30 @@ CONF
     ) >&2 || say "no kernel with ublk for guests: their test is skipped"
 }
 
+# S3 servers that others wrote, for the tests of images on an object store: one in Python, in
+# memory, and one in Go, in files, where there is a go command. Without one its tests are skipped.
+moto=("moto[s3]==5.2.1" flask==3.1.3 flask-cors==6.0.2)
+versitygw=github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
+setup_stores() {
+    local folder
+    folder=$(cd "$(dirname "$0")/.." && pwd)/.stamps/stores
+    if ! grep -qsxF "${moto[*]}" "$folder/moto/made-of"; then
+        say "installing ${moto[0]}"
+        rm -rf "$folder/moto"
+        {
+            python3 -m venv "$folder/moto" &&
+                "$folder/moto/bin/python" -m pip install -q --disable-pip-version-check \
+                    "${moto[@]}" &&
+                printf '%s\n' "${moto[*]}" >"$folder/moto/made-of"
+        } >&2 || say "no moto: the tests that need it are skipped"
+    fi
+    [ -x "$folder/versitygw" ] && return
+    command -v go >/dev/null || { say "no go: no versitygw, its tests are skipped"; return; }
+    say "installing $versitygw"
+    GOBIN=$folder go install "$versitygw" >&2 || say "no versitygw: its tests are skipped"
+}
+
 # The standard library of another machine; its C compiler is one of the packages.
 setup_target() {
     rustup target list --installed | grep -qx "$1" && return
@@ -211,4 +235,5 @@ fi
 setup_packages
 setup_kernel
 setup_kernel_with_ublk
+setup_stores
 setup_toolchain

@@ -158,6 +158,11 @@ impl Running {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
+    /// Whether it ends within this time.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        self.ended() || ends_within(self.pid(), time)
+    }
+
     /// Its process number.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
