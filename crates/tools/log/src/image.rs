@@ -40,6 +40,23 @@ pub enum Status {
     Over(Over),
 }
 
+/// What of the store an image takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of blocks that the image has: the others are zeroes.
+    pub live_bytes: u64,
+    /// Bytes of blocks in segments that have a live one: the others wait for their deletion only.
+    pub held_bytes: u64,
+}
+
+impl Usage {
+    /// Returns how many in a hundred of the bytes that are held were overwritten since.
+    pub fn garbage_percent(&self) -> u32 {
+        let garbage = u128::from(self.held_bytes - self.live_bytes) * 100;
+        (garbage / u128::from(self.held_bytes.max(1))) as u32
+    }
+}
+
 impl Image {
     /// Begins to open an image.
     pub fn open(settings: Settings, origin: Origin, now_ns: u64) -> Image {
@@ -71,6 +88,14 @@ impl Image {
         match &self.phase {
             Phase::Serving(serving) => serving.unflushed_bytes(),
             _ => 0,
+        }
+    }
+
+    /// Returns what of the store the image takes; `None` while it is not this writer's.
+    pub fn usage(&self) -> Option<Usage> {
+        match &self.phase {
+            Phase::Serving(serving) => Some(serving.usage()),
+            _ => None,
         }
     }
 

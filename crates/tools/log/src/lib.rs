@@ -10,7 +10,7 @@
 //!   ends of requests come out
 //!   * `recovery`: a writer makes an image, or takes it over
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
-//!     and what is deleted after them
+//!     and what is deleted after them; `collector`: segments that are mostly dead
 //!   * `outbox`: what it has to say; `errands`: operations in flight, and those tried again
 //! * [`request`], [`store`]: its two sides
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
@@ -23,6 +23,7 @@
 //! Nothing here does I/O, has a thread, or knows the time.
 
 pub mod checkpoint;
+mod collector;
 mod errands;
 pub mod extents;
 pub mod geometry;
@@ -45,7 +46,7 @@ pub use checkpoint::Part;
 pub use extents::{Extent, Piece};
 pub use geometry::Geometry;
 pub use head::{Checkpoint, Head, Snapshot, Writer};
-pub use image::{Image, Status};
+pub use image::{Image, Status, Usage};
 pub use map::Map;
 pub use outbox::Over;
 pub use recovery::Origin;

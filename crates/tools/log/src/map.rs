@@ -21,6 +21,11 @@ pub struct SegmentUse {
 pub struct Map {
     extents: Extents,
     segments: BTreeMap<u64, SegmentUse>,
+    /// Blocks of data in segments that have a live one, and how many of them are live.
+    held: u64,
+    live: u64,
+    /// Blocks of data in segments without a live one.
+    dead: u64,
 }
 
 impl Map {
@@ -40,6 +45,17 @@ impl Map {
         dead.map(|(sequence, _)| *sequence).collect()
     }
 
+    /// Returns how many blocks of data segments have that cannot be deleted, since one of theirs is
+    /// live, and how many of these the image still has.
+    pub fn held_and_live(&self) -> (u64, u64) {
+        (self.held, self.live)
+    }
+
+    /// Returns how many blocks of data the segments without a live one have.
+    pub fn dead_blocks(&self) -> u64 {
+        self.dead
+    }
+
     /// Notes a segment that gets data.
     pub fn add(&mut self, sequence: u64) {
         self.segments.entry(sequence).or_insert(SegmentUse { data_start: 0, blocks: 0, live: 0 });
@@ -52,25 +68,31 @@ impl Map {
         }
     }
 
-    /// Forgets a segment that is deleted.
+    /// Forgets a segment without live blocks, which is deleted.
     pub fn forget(&mut self, sequence: u64) {
-        self.segments.remove(&sequence);
+        if let Some(segment) = self.segments.remove(&sequence) {
+            self.dead -= u64::from(segment.blocks);
+        }
     }
 
     /// Notes that blocks are the next data of a segment, from `index` of them on.
     pub fn write(&mut self, block: u64, extent: Extent) {
-        let Map { extents, segments } = self;
-        extents.insert(block, extent, |gone| lose(segments, gone));
+        let Map { extents, segments, held, live, dead } = self;
+        extents.insert(block, extent, |gone| lose(segments, [held, live, dead], gone));
         if let Some(segment) = segments.get_mut(&extent.sequence) {
+            let before = if segment.live > 0 { segment.blocks } else { 0 };
+            *dead -= u64::from(segment.blocks - before);
             segment.blocks = segment.blocks.max(extent.index + extent.blocks);
             segment.live += extent.blocks;
+            *held += u64::from(segment.blocks - before);
+            *live += u64::from(extent.blocks);
         }
     }
 
     /// Notes that blocks are zeroes.
     pub fn discard(&mut self, range: Range<u64>) {
-        let Map { extents, segments } = self;
-        extents.remove(range, |gone| lose(segments, gone));
+        let Map { extents, segments, held, live, dead } = self;
+        extents.remove(range, |gone| lose(segments, [held, live, dead], gone));
     }
 
     /// Does what a segment of the log says.
@@ -92,11 +114,17 @@ impl Map {
     /// Adds what a checkpoint says of segments: `(place, where data begin, blocks)`.
     pub(crate) fn load_segment(&mut self, sequence: u64, data_start: u32, blocks: u32) {
         self.segments.insert(sequence, SegmentUse { data_start, blocks, live: 0 });
+        self.dead += u64::from(blocks);
     }
 }
 
-fn lose(segments: &mut BTreeMap<u64, SegmentUse>, gone: Extent) {
+fn lose(segments: &mut BTreeMap<u64, SegmentUse>, [held, live, dead]: [&mut u64; 3], gone: Extent) {
     if let Some(segment) = segments.get_mut(&gone.sequence) {
         segment.live -= gone.blocks;
+        *live -= u64::from(gone.blocks);
+        if segment.live == 0 {
+            *held -= u64::from(segment.blocks);
+            *dead += u64::from(segment.blocks);
+        }
     }
 }

@@ -25,11 +25,17 @@ pub enum Mistake {
     ServeAtOnce,
     /// After a checkpoint, segments are deleted that lost their last live block only later.
     DeleteByNewerMap,
+    /// What is moved out of a segment takes the place of what was written since it was asked for.
+    MoveOverNewer,
+    /// What is moved out of a segment is not checked.
+    MoveUnchecked,
+    /// A segment is deleted as soon as its blocks have been moved in memory.
+    DeleteMoved,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 10] = [
+    pub const ALL: [Mistake; 13] = [
         Mistake::IgnoreGaps,
         Mistake::NoFence,
         Mistake::TrustRefusal,
@@ -40,6 +46,9 @@ impl Mistake {
         Mistake::KeepFirst,
         Mistake::ServeAtOnce,
         Mistake::DeleteByNewerMap,
+        Mistake::MoveOverNewer,
+        Mistake::MoveUnchecked,
+        Mistake::DeleteMoved,
     ];
 }
 

@@ -31,6 +31,13 @@ pub(crate) enum Purpose {
         block: u64,
         extent: Extent,
     },
+    /// The header of a segment that is collected, and blocks of it, from an index on.
+    ReadVictim(u64),
+    ReadLive {
+        sequence: u64,
+        start: u32,
+        blocks: u32,
+    },
     DeleteSegment(u64),
     DeletePart,
     /// Something is not as this writer left it: is the image still its own?

@@ -22,6 +22,10 @@ const IN_FLIGHT_MAX: usize = 4;
 /// Bytes of memory and of a checkpoint that an extent takes.
 const EXTENT_BYTES: u64 = 24;
 
+/// So many bytes of segments come before a checkpoint for each of its own: they add a part of as
+/// much to all that is put.
+const MAP_SHARE: u64 = 24;
+
 /// A checkpoint on its way.
 #[derive(Debug)]
 struct Draft {
@@ -44,6 +48,8 @@ pub(crate) struct Publication {
     /// Segments since the checkpoint before, and bytes of them.
     segments: u64,
     bytes: u64,
+    /// Bytes of data in segments without live blocks that it knew of and that are still there.
+    dead_bytes: u64,
     deletions: VecDeque<(Purpose, Key)>,
     deletions_in_flight: usize,
     /// Segments that are deleted, or will be.
@@ -57,6 +63,7 @@ impl Publication {
             draft: None,
             segments,
             bytes: 0,
+            dead_bytes: 0,
             deletions: VecDeque::new(),
             deletions_in_flight: 0,
             doomed: BTreeSet::new(),
@@ -76,8 +83,13 @@ impl Publication {
     /// Begins a checkpoint of the map, which is that of all segments before `position`, if it is
     /// time for one.
     pub(crate) fn begin(&mut self, settings: &Settings, head: &Head, map: &Map, position: u64) {
-        let bytes = settings.checkpoint_bytes.max(8 * EXTENT_BYTES * map.extents().len() as u64);
-        let is_due = self.bytes >= bytes || self.segments >= settings.checkpoint_segments;
+        let map_bytes = EXTENT_BYTES * map.extents().len() as u64;
+        let bytes = settings.checkpoint_bytes.max(MAP_SHARE * map_bytes);
+        let dead_bytes = map.dead_blocks() * u64::from(head.geometry.block_bytes);
+        self.dead_bytes = self.dead_bytes.min(dead_bytes);
+        let is_due = self.bytes >= bytes
+            || dead_bytes - self.dead_bytes >= bytes
+            || self.segments >= settings.checkpoint_segments;
         if !is_due || self.draft.is_some() {
             return;
         }
@@ -90,7 +102,7 @@ impl Publication {
         let (parts, sent) = (parts.len() as u32, BTreeSet::new());
         let dead = map.dead();
         self.draft = Some(Draft { position, parts, unsent, sent, is_head_sent: false, dead });
-        (self.segments, self.bytes) = (0, 0);
+        (self.segments, self.bytes, self.dead_bytes) = (0, 0, dead_bytes);
     }
 
     /// Sends what can be sent now; all segments before `durable` are that.

@@ -1,7 +1,9 @@
 //! An image that is this writer's: reads, writes, flushes, and what follows from them.
 
+use crate::collector::Collector;
 use crate::errands::Errand;
 use crate::head::{HEAD_BYTES_MAX, Head, Writer};
+use crate::image::Usage;
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Over, Purpose};
@@ -14,6 +16,7 @@ use crate::tail::Tail;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+mod collecting;
 mod reading;
 
 use reading::Read;
@@ -36,6 +39,9 @@ pub struct Settings {
     pub checkpoint_bytes: u64,
     /// A checkpoint is made after so many segments.
     pub checkpoint_segments: u64,
+    /// When more in a hundred blocks that segments hold were overwritten since, the live ones of
+    /// the emptiest segments are written again. With 100, none are.
+    pub garbage_percent: u32,
 }
 
 impl Settings {
@@ -48,6 +54,7 @@ impl Settings {
             linger_ns: 1_000_000_000,
             checkpoint_bytes: 64 << 20,
             checkpoint_segments: 4096,
+            garbage_percent: 30,
         }
     }
 }
@@ -71,6 +78,7 @@ pub(crate) struct Serving {
     is_proving: bool,
     proof_ns: u64,
     publication: Publication,
+    collector: Collector,
 }
 
 impl Serving {
@@ -79,6 +87,7 @@ impl Serving {
         Serving {
             tail: Tail::new(&head, settings.segment_blocks, next),
             publication: Publication::new(replayed),
+            collector: Collector::new(settings.garbage_percent.min(100)),
             settings,
             head,
             tag,
@@ -99,6 +108,12 @@ impl Serving {
 
     pub(crate) fn unflushed_bytes(&self) -> usize {
         self.tail.bytes()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let bytes = u64::from(self.head.geometry.block_bytes);
+        let (held, live) = self.map.held_and_live();
+        Usage { live_bytes: live * bytes, held_bytes: held * bytes }
     }
 
     /// Begins a request.
@@ -182,6 +197,7 @@ impl Serving {
     fn seal(&mut self) {
         let bytes = self.tail.seal(&mut self.map);
         self.publication.count(bytes);
+        self.collector.count();
         let position = self.tail.next();
         self.publication.begin(&self.settings, &self.head, &self.map, position);
     }
@@ -210,6 +226,7 @@ impl Serving {
         while let Some((_, id)) = self.flushes.pop_front_if(|(end, _)| *end <= durable) {
             out.end(id, Ok(Vec::new()));
         }
+        self.collect(out);
         self.publication.go_on(&self.head, &self.tag, durable, out);
     }
 
@@ -241,6 +258,9 @@ impl Serving {
     ) -> Result<(), Over> {
         match (errand.purpose, answer) {
             (Purpose::ReadData { .. }, answer) => self.read_answered(errand, answer, out),
+            (Purpose::ReadVictim(_) | Purpose::ReadLive { .. }, answer) => {
+                self.victim_answered(errand, answer, out);
+            }
             (Purpose::PutSegment(sequence), Answer::Put(_)) => {
                 self.segment_is_put(sequence, errand.sent_ns);
             }

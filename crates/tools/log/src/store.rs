@@ -108,6 +108,10 @@ pub struct Costs {
     pub bytes_got: u64,
     /// DELETEs.
     pub deletes: u64,
+    /// Segments whose live blocks were all moved, so that they could be deleted.
+    pub segments_collected: u64,
+    /// Bytes of those blocks; they are among the bytes of PUTs.
+    pub bytes_moved: u64,
 }
 
 impl Costs {

@@ -78,6 +78,14 @@ impl Tail {
         self.open.blocks.len() >= self.blocks_max || self.open.records.len() >= RECORDS_MAX
     }
 
+    /// How many further blocks of data fit into the open segment.
+    pub(crate) fn room(&self) -> usize {
+        match self.open_is_full() {
+            true => 0,
+            false => self.blocks_max - self.open.blocks.len(),
+        }
+    }
+
     /// When the open segment took its first write, if it has one and nothing is sealed.
     pub(crate) fn open_since_ns(&self) -> Option<u64> {
         (!self.open_is_empty() && self.sealed.is_empty()).then_some(self.open.since_ns)

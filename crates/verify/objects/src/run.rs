@@ -110,6 +110,7 @@ impl Run {
             linger_ns: prng.range(1..=2_000) * 1_000_000,
             checkpoint_bytes: prng.range(1..=64) << 10,
             checkpoint_segments: prng.range(1..=40),
+            garbage_percent: prng.range(1..=100) as u32,
             ..Settings::new(writer)
         };
         let (clients, report) = (Vec::new(), Report::default());

@@ -1,0 +1,102 @@
+//! A store in memory that answers at once, and images on it.
+
+use nowait_log::{Answer, Geometry, Image, Key, Operation, Origin, Request, Settings, Writer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) const BLOCK_BYTES: u64 = 4096;
+
+/// The store, and the time.
+#[derive(Default)]
+pub(crate) struct Memory {
+    objects: BTreeMap<Key, (Arc<Vec<u8>>, u64)>,
+    revisions: u64,
+    requests: u64,
+    now_ns: u64,
+}
+
+/// The settings of a writer.
+pub(crate) fn settings() -> Settings {
+    Settings::new(Writer { nonce: [1; 16], name: String::from("a writer") })
+}
+
+/// Makes an image, and serves it.
+pub(crate) fn image(store: &mut Memory, settings: Settings, size_bytes: u64) -> Image {
+    let geometry = Geometry::checked(BLOCK_BYTES as u32, size_bytes).expect("an image");
+    let mut image = Image::open(settings, Origin::Create { image: [2; 16], geometry }, 0);
+    store.serve(&mut image);
+    image
+}
+
+impl Memory {
+    /// Bytes of all objects.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.objects.values().map(|(body, _)| body.len() as u64).sum()
+    }
+
+    /// Has a request begin; returns what it has read if it ends at once.
+    pub(crate) fn submit(&mut self, image: &mut Image, request: Request) -> Vec<u8> {
+        self.requests += 1;
+        image.submit(self.requests, request, self.now_ns);
+        self.serve(image);
+        let mut data = Vec::new();
+        while let Some(end) = image.pop_end() {
+            let read = end.result.unwrap_or_else(|why| panic!("{why:?}: {:?}", image.status()));
+            if end.id == self.requests {
+                data = read;
+            }
+        }
+        data
+    }
+
+    /// Does what is asked, now.
+    pub(crate) fn serve(&mut self, image: &mut Image) {
+        while let Some((ticket, operation)) = image.pop_operation() {
+            let answer = self.perform(operation);
+            image.answer(ticket, answer, self.now_ns);
+        }
+    }
+
+    /// Lets the time pass until nothing is due.
+    pub(crate) fn idle(&mut self, image: &mut Image) {
+        while let Some(next_ns) = image.next_ns() {
+            self.now_ns = self.now_ns.max(next_ns);
+            image.turn(self.now_ns);
+            self.serve(image);
+        }
+    }
+
+    fn perform(&mut self, operation: Operation) -> Answer {
+        match operation {
+            Operation::PutIfAbsent { key, body } => match self.objects.contains_key(&key) {
+                true => Answer::Refused,
+                false => self.put(key, body),
+            },
+            Operation::PutIfMatch { key, body, tag } => {
+                match self.objects.get(&key).is_some_and(|it| it.1.to_string() == tag) {
+                    true => self.put(key, body),
+                    false => Answer::Refused,
+                }
+            }
+            Operation::Get { key, range } => match self.objects.get(&key) {
+                None => Answer::Missing,
+                Some((body, revision)) => {
+                    let end = body.len().min(range.end as usize);
+                    let bytes = body[end.min(range.start as usize)..end].to_vec();
+                    let object_bytes = body.len() as u64;
+                    Answer::Got { bytes, object_bytes, tag: revision.to_string() }
+                }
+            },
+            Operation::Delete { key } => {
+                self.objects.remove(&key);
+                Answer::Deleted
+            }
+        }
+    }
+
+    fn put(&mut self, key: Key, body: Arc<Vec<u8>>) -> Answer {
+        self.revisions += 1;
+        self.objects.insert(key, (body, self.revisions));
+        Answer::Put(self.revisions.to_string())
+    }
+}
