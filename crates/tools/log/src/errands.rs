@@ -16,6 +16,8 @@ pub(crate) struct Errand<P> {
     operation: Operation,
     /// How often it was tried before.
     pub(crate) retries: u32,
+    /// How often what was read before looked damaged.
+    pub(crate) damaged: u32,
     pub(crate) sent_ns: u64,
 }
 
@@ -37,7 +39,7 @@ impl<P> Errands<P> {
     }
 
     pub(crate) fn send(&mut self, purpose: P, operation: Operation, now_ns: u64) {
-        self.start(Errand { purpose, operation, retries: 0, sent_ns: now_ns });
+        self.start(Errand { purpose, operation, retries: 0, damaged: 0, sent_ns: now_ns });
     }
 
     fn start(&mut self, errand: Errand<P>) {
@@ -65,6 +67,12 @@ impl<P> Errands<P> {
         let retries = errand.retries + 1;
         let due = (now_ns + wait_ns + apart_ns, self.tickets);
         self.later.insert(due, Errand { retries, ..errand });
+    }
+
+    /// Has something read once more that looks damaged.
+    pub(crate) fn reread(&mut self, errand: Errand<P>, now_ns: u64) {
+        let damaged = errand.damaged + 1;
+        self.again(Errand { damaged, ..errand }, now_ns);
     }
 
     /// Tries what is due.

@@ -4,6 +4,7 @@
 
 use crate::geometry::Geometry;
 use crate::stamp::{ImageId, Kind, Stamp};
+use crate::store::Key;
 use crate::wire::{Damage, Fields, checked, put_count, put_text, seal};
 
 /// Longest head: what is longer is none.
@@ -34,6 +35,22 @@ pub struct Checkpoint {
     pub position: u64,
     /// How many objects it has. An empty map has none.
     pub parts: u32,
+    /// The epoch of the writer that has made it.
+    pub epoch: u64,
+    /// Counts the checkpoints of that writer, from 1 on.
+    pub nth: u32,
+}
+
+impl Checkpoint {
+    /// Returns the name of a part of it.
+    pub fn key(&self, number: u32) -> Key {
+        Key::Part { epoch: self.epoch, nth: self.nth, number }
+    }
+
+    /// Returns which checkpoint the writer of an epoch makes next, if this is the newest.
+    pub fn next_nth(&self, epoch: u64) -> u32 {
+        if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
+    }
 }
 
 /// An image as it once was: its map, and the segments from that on to an end.
@@ -142,15 +159,18 @@ impl Head {
 }
 
 /// A snapshot whose name is empty.
-const SNAPSHOT_BYTES_MIN: usize = 2 + 12 + 8 + 8;
+const SNAPSHOT_BYTES_MIN: usize = 2 + 24 + 8 + 8;
 
 fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {
     bytes.extend(checkpoint.position.to_le_bytes());
     bytes.extend(checkpoint.parts.to_le_bytes());
+    bytes.extend(checkpoint.epoch.to_le_bytes());
+    bytes.extend(checkpoint.nth.to_le_bytes());
 }
 
 fn read_checkpoint(fields: &mut Fields<'_>) -> Result<Checkpoint, Damage> {
-    let checkpoint = Checkpoint { position: fields.u64()?, parts: fields.u32()? };
+    let (position, parts) = (fields.u64()?, fields.u32()?);
+    let checkpoint = Checkpoint { position, parts, epoch: fields.u64()?, nth: fields.u32()? };
     if checkpoint.position == 0 || checkpoint.parts > PARTS_MAX {
         return Err(Damage("no position, or too many parts"));
     }

@@ -10,7 +10,8 @@
 //!   ends of requests come out
 //!   * `recovery`: a writer makes an image, or takes it over
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
-//!     and what is deleted after them; `collector`: segments that are mostly dead
+//!     and what is deleted after them; `collector`: segments that are mostly dead;
+//!     `leftovers`: objects of writers that died
 //!   * `outbox`: what it has to say; `errands`: operations in flight, and those tried again
 //! * [`request`], [`store`]: its two sides
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
@@ -29,6 +30,7 @@ pub mod extents;
 pub mod geometry;
 pub mod head;
 pub mod image;
+pub mod leftovers;
 pub mod map;
 pub mod mistake;
 mod outbox;

@@ -68,10 +68,16 @@ impl Map {
         }
     }
 
-    /// Forgets a segment without live blocks, which is deleted.
+    /// Forgets a segment that is deleted.
     pub fn forget(&mut self, sequence: u64) {
         if let Some(segment) = self.segments.remove(&sequence) {
-            self.dead -= u64::from(segment.blocks);
+            match segment.live {
+                0 => self.dead -= u64::from(segment.blocks),
+                live => {
+                    self.held -= u64::from(segment.blocks);
+                    self.live -= u64::from(live);
+                }
+            }
         }
     }
 

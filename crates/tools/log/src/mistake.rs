@@ -31,11 +31,13 @@ pub enum Mistake {
     MoveUnchecked,
     /// A segment is deleted as soon as its blocks have been moved in memory.
     DeleteMoved,
+    /// What writers before have left is left.
+    LeaveBehind,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 13] = [
+    pub const ALL: [Mistake; 14] = [
         Mistake::IgnoreGaps,
         Mistake::NoFence,
         Mistake::TrustRefusal,
@@ -49,6 +51,7 @@ impl Mistake {
         Mistake::MoveOverNewer,
         Mistake::MoveUnchecked,
         Mistake::DeleteMoved,
+        Mistake::LeaveBehind,
     ];
 }
 

@@ -38,8 +38,14 @@ pub(crate) enum Purpose {
         start: u32,
         blocks: u32,
     },
+    /// A part of a checkpoint that a writer before may have left, by its epoch.
+    LookForPart {
+        epoch: u64,
+        number: u32,
+    },
     DeleteSegment(u64),
     DeletePart,
+    DeleteLeftover,
     /// Something is not as this writer left it: is the image still its own?
     Judge(&'static str),
 }

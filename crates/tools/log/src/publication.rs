@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How many parts are put, or objects deleted, at the same time.
-const IN_FLIGHT_MAX: usize = 4;
+pub(crate) const IN_FLIGHT_MAX: usize = 4;
 
 /// Bytes of memory and of a checkpoint that an extent takes.
 const EXTENT_BYTES: u64 = 24;
@@ -31,6 +31,8 @@ const MAP_SHARE: u64 = 24;
 struct Draft {
     position: u64,
     parts: u32,
+    epoch: u64,
+    nth: u32,
     /// Parts that were not sent.
     unsent: VecDeque<(u32, Arc<Vec<u8>>)>,
     /// Parts that were sent and are not known to be put.
@@ -76,8 +78,8 @@ impl Publication {
         self.bytes += bytes as u64;
     }
 
-    pub(crate) fn position(&self) -> Option<u64> {
-        self.draft.as_ref().map(|draft| draft.position)
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
+        self.draft.as_ref().map(Draft::checkpoint)
     }
 
     /// Begins a checkpoint of the map, which is that of all segments before `position`, if it is
@@ -101,7 +103,9 @@ impl Publication {
             parts.iter().map(|part| (part.number, Arc::new(part.encode()))).collect();
         let (parts, sent) = (parts.len() as u32, BTreeSet::new());
         let dead = map.dead();
-        self.draft = Some(Draft { position, parts, unsent, sent, is_head_sent: false, dead });
+        let (epoch, nth) = (head.epoch, head.checkpoint.next_nth(head.epoch));
+        self.draft =
+            Some(Draft { position, parts, epoch, nth, unsent, sent, is_head_sent: false, dead });
         (self.segments, self.bytes, self.dead_bytes) = (0, 0, dead_bytes);
     }
 
@@ -118,7 +122,7 @@ impl Publication {
             && let Some((number, body)) = draft.unsent.pop_front()
         {
             draft.sent.insert(number);
-            let key = Key::Part { position: draft.position, number };
+            let key = draft.checkpoint().key(number);
             out.put_if_absent(Purpose::PutPart(number), key, body);
         }
         let is_put = draft.unsent.is_empty() && draft.sent.is_empty();
@@ -148,14 +152,18 @@ impl Publication {
         let head = draft.advance(before);
         let pins = |it: &Snapshot| Some(it.checkpoint) == head.retired;
         if let Some(retired) = head.retired.filter(|_| !head.snapshots.iter().any(pins)) {
-            let position = retired.position;
-            let keys = (0..retired.parts).map(|number| Key::Part { position, number });
+            let keys = (0..retired.parts).map(|number| retired.key(number));
             self.deletions.extend(keys.map(|key| (Purpose::DeletePart, key)));
         }
         let pinned = head.snapshots.iter().map(|it| it.end).max().unwrap_or(0);
         draft.dead.retain(|sequence| *sequence >= pinned);
         self.delete(draft.dead);
         Some(head)
+    }
+
+    /// Deletes objects that a writer before has left.
+    pub(crate) fn clean(&mut self, keys: impl IntoIterator<Item = Key>) {
+        self.deletions.extend(keys.into_iter().map(|key| (Purpose::DeleteLeftover, key)));
     }
 
     /// Deletes segments that no map needs.
@@ -179,9 +187,14 @@ impl Publication {
 }
 
 impl Draft {
+    fn checkpoint(&self) -> Checkpoint {
+        let Draft { position, parts, epoch, nth, .. } = *self;
+        Checkpoint { position, parts, epoch, nth }
+    }
+
     /// Returns the head that names it.
     fn advance(&self, head: &Head) -> Head {
-        let checkpoint = Checkpoint { position: self.position, parts: self.parts };
+        let checkpoint = self.checkpoint();
         let retired = Some(head.checkpoint).filter(|it| it.parts > 0);
         Head { revision: head.revision + 1, checkpoint, retired, ..head.clone() }
     }

@@ -14,6 +14,7 @@ use crate::checkpoint::{PART_BYTES_MAX, assemble};
 use crate::errands::Errand;
 use crate::geometry::Geometry;
 use crate::head::{Checkpoint, HEAD_BYTES_MAX, Head, Writer};
+use crate::leftovers::Leftovers;
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Over, Purpose};
@@ -21,6 +22,7 @@ use crate::segment::{Content, HEADER_BYTES_MAX, Header, WINDOW};
 use crate::stamp::ImageId;
 use crate::store::{Answer, Key, Tag};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How many objects are read at the same time.
@@ -53,6 +55,8 @@ pub(crate) struct Found {
     pub(crate) next: u64,
     /// Segments that were read behind the checkpoint.
     pub(crate) replayed: u64,
+    /// What writers before may have left.
+    pub(crate) leftovers: Leftovers,
     /// When what proves that the image is this writer's was asked for.
     pub(crate) proof_ns: u64,
 }
@@ -78,6 +82,8 @@ pub(crate) struct Recovery {
     asked: u64,
     segments: BTreeMap<u64, Segment>,
     replayed: u64,
+    /// Fences, and where the log goes on behind each.
+    fences: Vec<Range<u64>>,
     is_fencing: bool,
 }
 
@@ -96,6 +102,7 @@ impl Recovery {
             asked: 1,
             segments: BTreeMap::new(),
             replayed: 0,
+            fences: Vec::new(),
             is_fencing: false,
         };
         match recovery.origin {
@@ -112,7 +119,7 @@ impl Recovery {
             epoch: 1,
             writer: self.writer.clone(),
             geometry,
-            checkpoint: Checkpoint { position: 1, parts: 0 },
+            checkpoint: Checkpoint { position: 1, parts: 0, epoch: 1, nth: 0 },
             retired: None,
             snapshots: Vec::new(),
         };
@@ -145,6 +152,7 @@ impl Recovery {
             }
             (Purpose::PutFence(at), Answer::Put(_)) => {
                 self.next = resume(at);
+                self.fences.push(at..self.next);
                 if mistake::makes(Mistake::ServeAtOnce) {
                     return Ok(self.found(errand.sent_ns));
                 }
@@ -201,8 +209,8 @@ impl Recovery {
             _ => false,
         };
         if !read {
-            if errand.retries < DAMAGED_READS_MAX {
-                out.errands.again(errand, out.now_ns);
+            if errand.damaged < DAMAGED_READS_MAX {
+                out.errands.reread(errand, out.now_ns);
                 return Ok(None);
             }
             return Err(Over::Failed("an object is damaged"));
@@ -258,11 +266,10 @@ impl Recovery {
 
     /// Asks for further parts of the map.
     fn read_parts(&mut self, out: &mut Outbox) {
-        let Checkpoint { position, parts } = self.head().checkpoint;
-        let end = parts.min(self.parts.len() as u32 + READS_MAX as u32);
+        let checkpoint = self.head().checkpoint;
+        let end = checkpoint.parts.min(self.parts.len() as u32 + READS_MAX as u32);
         for number in self.parts_asked..end {
-            let key = Key::Part { position, number };
-            out.get(Purpose::ReadPart(number), key, PART_BYTES_MAX);
+            out.get(Purpose::ReadPart(number), checkpoint.key(number), PART_BYTES_MAX);
         }
         self.parts_asked = self.parts_asked.max(end);
     }
@@ -280,7 +287,7 @@ impl Recovery {
 
     /// Asks for further segments, if the map is there.
     fn read_on(&mut self, out: &mut Outbox) -> Result<Option<Found>, Over> {
-        let Checkpoint { position, parts } = self.head().checkpoint;
+        let Checkpoint { position, parts, .. } = self.head().checkpoint;
         if !self.is_mapped {
             if self.parts.len() < parts as usize {
                 return Ok(None);
@@ -329,6 +336,7 @@ impl Recovery {
                     self.replayed += 1;
                 }
                 Content::Fence { resume, .. } => {
+                    self.fences.push(self.next..resume);
                     self.next = resume;
                     self.asked = self.asked.max(resume);
                     self.segments.retain(|sequence, _| *sequence >= resume);
@@ -358,7 +366,10 @@ impl Recovery {
     fn found(&mut self, proof_ns: u64) -> Option<Found> {
         let (map, tag) = (core::mem::take(&mut self.map), core::mem::take(&mut self.tag));
         let (next, replayed) = (self.next, self.replayed);
-        self.head.take().map(|head| Found { head, tag, map, next, replayed, proof_ns })
+        self.head.take().map(|head| {
+            let leftovers = Leftovers::new(&head, &self.fences);
+            Found { head, tag, map, next, replayed, leftovers, proof_ns }
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use crate::collector::Collector;
 use crate::errands::Errand;
 use crate::head::{HEAD_BYTES_MAX, Head, Writer};
 use crate::image::Usage;
+use crate::leftovers::Leftovers;
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Over, Purpose};
@@ -78,15 +79,17 @@ pub(crate) struct Serving {
     is_proving: bool,
     proof_ns: u64,
     publication: Publication,
+    leftovers: Leftovers,
     collector: Collector,
 }
 
 impl Serving {
     pub(crate) fn new(settings: Settings, found: Found) -> Serving {
-        let Found { head, tag, map, next, replayed, proof_ns } = found;
+        let Found { head, tag, map, next, replayed, leftovers, proof_ns } = found;
         Serving {
             tail: Tail::new(&head, settings.segment_blocks, next),
             publication: Publication::new(replayed),
+            leftovers,
             collector: Collector::new(settings.garbage_percent.min(100)),
             settings,
             head,
@@ -227,6 +230,7 @@ impl Serving {
             out.end(id, Ok(Vec::new()));
         }
         self.collect(out);
+        self.publication.clean(self.leftovers.go_on(out));
         self.publication.go_on(&self.head, &self.tag, durable, out);
     }
 
@@ -278,8 +282,8 @@ impl Serving {
             }
             (Purpose::PutPart(number), Answer::Put(_)) => self.publication.part_is_put(number),
             (Purpose::PutPart(number), Answer::Refused) => {
-                if let Some(position) = self.publication.position() {
-                    let key = Key::Part { position, number };
+                if let Some(checkpoint) = self.publication.checkpoint() {
+                    let key = checkpoint.key(number);
                     out.get(Purpose::LookAtPart(number), key, STAMP_BYTES);
                 }
             }
@@ -292,13 +296,19 @@ impl Serving {
                 Answer::Got { bytes, tag, .. },
             ) => self.head_is_read(errand, &bytes, tag, out)?,
             (
-                Purpose::DeleteSegment(_) | Purpose::DeletePart,
+                Purpose::DeleteSegment(_) | Purpose::DeletePart | Purpose::DeleteLeftover,
                 Answer::Deleted | Answer::Missing,
             ) => {
                 self.publication.deleted(errand.purpose, &mut self.map);
             }
             (Purpose::LookAtHead | Purpose::ProveHead | Purpose::Judge(_), Answer::Missing) => {
                 return Err(Over::Failed("the head is missing"));
+            }
+            (Purpose::LookForPart { epoch, number }, Answer::Got { .. }) => {
+                self.leftovers.looked(epoch, number, true);
+            }
+            (Purpose::LookForPart { epoch, number }, Answer::Missing) => {
+                self.leftovers.looked(epoch, number, false);
             }
             (Purpose::LookAtSegment(_) | Purpose::LookAtPart(_), Answer::Missing) => {
                 judge("an object that was there is missing", out);
@@ -313,16 +323,17 @@ impl Serving {
     fn look(&mut self, errand: Errand<Purpose>, bytes: &[u8], out: &mut Outbox) {
         let number = match errand.purpose {
             Purpose::LookAtSegment(sequence) => Some(sequence),
-            _ => self.publication.position(),
+            _ => self.publication.checkpoint().map(|it| it.position),
         };
         let own = number.map(|number| (self.head.image, self.head.epoch, number));
         match (Stamp::parse(bytes), errand.purpose) {
-            (Err(_), _) if errand.retries < DAMAGED_READS_MAX => {
-                out.errands.again(errand, out.now_ns);
+            (Err(_), _) if errand.damaged < DAMAGED_READS_MAX => {
+                out.errands.reread(errand, out.now_ns);
             }
             (Ok(it), purpose) if own == Some((it.image, it.epoch, it.number)) => match purpose {
                 Purpose::LookAtPart(number) => self.publication.part_is_put(number),
-                _ => self.segment_is_put(number.unwrap_or_default(), errand.sent_ns),
+                // It was put at some time before: that proves nothing of now.
+                _ => self.segment_is_put(number.unwrap_or_default(), 0),
             },
             _ => judge("an object of another writer is in the way", out),
         }
@@ -358,10 +369,10 @@ impl Serving {
         out: &mut Outbox,
     ) -> Result<(), Over> {
         let Ok(head) = Head::parse(bytes) else {
-            if errand.retries >= DAMAGED_READS_MAX {
+            if errand.damaged >= DAMAGED_READS_MAX {
                 return Err(Over::Failed("the head is damaged"));
             }
-            out.errands.again(errand, out.now_ns);
+            out.errands.reread(errand, out.now_ns);
             return Ok(());
         };
         let is_own = head.writer.nonce == self.settings.writer.nonce;

@@ -13,8 +13,10 @@ pub enum Key {
     Segment(u64),
     /// A part of a checkpoint.
     Part {
-        /// Its position.
-        position: u64,
+        /// The epoch of its writer.
+        epoch: u64,
+        /// Which of that writer's.
+        nth: u32,
         /// Which part.
         number: u32,
     },
@@ -25,7 +27,9 @@ impl fmt::Display for Key {
         match self {
             Key::Head => f.write_str("head"),
             Key::Segment(sequence) => write!(f, "log/{sequence:020}"),
-            Key::Part { position, number } => write!(f, "map/{position:020}/{number:05}"),
+            Key::Part { epoch, nth, number } => {
+                write!(f, "map/{epoch:020}-{nth:010}/{number:05}")
+            }
         }
     }
 }

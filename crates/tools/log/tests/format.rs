@@ -15,7 +15,8 @@ use proptest::prelude::*;
 use strangers::geometry;
 
 fn checkpoints() -> impl Strategy<Value = Checkpoint> {
-    (1..u64::MAX, 0..=PARTS_MAX).prop_map(|(position, parts)| Checkpoint { position, parts })
+    (1..u64::MAX, 0..=PARTS_MAX, any::<u64>(), any::<u32>())
+        .prop_map(|(position, parts, epoch, nth)| Checkpoint { position, parts, epoch, nth })
 }
 
 fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {

@@ -1,7 +1,8 @@
 //! The machine, one call at a time: what it asks of the store, and when requests end.
 
 use nowait_log::{
-    Answer, Geometry, Image, Operation, Origin, PROOF_NS, Request, Settings, Ticket, Writer,
+    Answer, Geometry, Image, Key, Operation, Origin, PROOF_NS, Request, Settings, Status, Ticket,
+    Writer,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -95,4 +96,94 @@ fn each_minute_of_reads_asks_for_the_head_though_a_put_has_proved_the_same() {
         ended.sort_unstable();
         assert_eq!(ended, [10 + round, 20 + round], "round {round}");
     }
+}
+
+fn take_over() -> Image {
+    let writer = Writer { nonce: [3; 16], name: String::from("the next writer") };
+    Image::open(Settings::new(writer), Origin::TakeOver, 0)
+}
+
+fn got(bytes: &[u8]) -> Answer {
+    let (bytes, object_bytes) = (bytes.to_vec(), bytes.len() as u64);
+    Answer::Got { bytes, object_bytes, tag: String::from("a tag") }
+}
+
+#[test]
+fn errors_of_the_store_are_not_taken_for_damage() {
+    let (_, head) = image(1 << 30);
+    let (damaged, whole) = (got(&head[..9]), got(&head));
+    for (errors, answers, is_over) in [(20, 8, false), (0, 9, true)] {
+        let mut image = take_over();
+        let failed = std::iter::repeat_n(&Answer::Failed, errors);
+        for answer in failed.chain(std::iter::repeat_n(&damaged, answers)).chain([&whole]) {
+            if let Some(next_ns) = image.next_ns() {
+                image.turn(next_ns);
+            }
+            let Some((ticket, _)) = image.pop_operation() else { break };
+            image.answer(ticket, answer.clone(), 0);
+        }
+        assert_eq!(matches!(image.status(), Status::Over(_)), is_over, "{errors} {answers}");
+        assert_eq!(image.pop_operation().is_none(), is_over, "the head is put anew");
+    }
+}
+
+/// Has the store be empty but for a head and the parts of the first checkpoint of epoch 1 among
+/// these; returns what is deleted.
+fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
+    let (_, mut head) = image(1 << 30);
+    let mut image = take_over();
+    let mut deleted = Vec::new();
+    while let Some((ticket, operation)) = image.pop_operation() {
+        let answer = match operation {
+            Operation::PutIfMatch { body, .. } => {
+                head = body.to_vec();
+                Answer::Put(String::from("a tag"))
+            }
+            Operation::PutIfAbsent { .. } => Answer::Put(String::from("a tag")),
+            Operation::Get { key: Key::Head, .. } => got(&head),
+            Operation::Get { key: Key::Part { epoch: 1, nth: 1, number }, .. }
+                if parts.contains(&number) =>
+            {
+                got(b"a part")
+            }
+            Operation::Get { .. } => Answer::Missing,
+            Operation::Delete { key } => {
+                deleted.push(key);
+                Answer::Deleted
+            }
+        };
+        image.answer(ticket, answer, 0);
+        // What is due after nothing, as is all that waits for a change only.
+        image.turn(0);
+    }
+    assert!(matches!(image.status(), Status::Serving { epoch: 2, .. }), "{:?}", image.status());
+    deleted
+}
+
+#[test]
+fn the_next_writer_deletes_what_one_that_died_has_left() {
+    // The fence is at 1, so the log goes on at 17.
+    let behind_the_fence = (2..17).map(Key::Segment);
+    for (there, found) in [(&[][..], &[][..]), (&[1], &[1]), (&[0, 3, 7, 12], &[7, 3, 0])] {
+        let parts = found.iter().map(|number| Key::Part { epoch: 1, nth: 1, number: *number });
+        let expected: Vec<Key> = behind_the_fence.clone().chain(parts).collect();
+        assert_eq!(deleted_by_the_next_writer(there), expected, "{there:?}");
+    }
+}
+
+#[test]
+fn an_own_segment_that_is_found_is_no_proof_of_now() {
+    let (mut image, _) = image(1 << 30);
+    image.submit(1, write(0, true), 1);
+    let (ticket, operation) = image.pop_operation().expect("a segment is put");
+    let Operation::PutIfAbsent { body, .. } = operation else { panic!("{operation:?}") };
+    // Its first PUT was done, the answer lost; it is found a minute later.
+    image.answer(ticket, Answer::Refused, PROOF_NS);
+    let (ticket, _) = image.pop_operation().expect("it is looked at");
+    image.answer(ticket, got(&body), PROOF_NS + 2);
+    assert_eq!(ends(&mut image), [1]);
+    image.submit(2, Request::Read { offset: 8192, len: 4096 }, PROOF_NS + 3);
+    assert_eq!(ends(&mut image), []);
+    let asked = operations(&mut image);
+    assert!(matches!(asked[..], [(_, Operation::Get { key: Key::Head, .. })]), "{asked:?}");
 }

@@ -1,6 +1,7 @@
 //! Writers of one image: they come, write, are killed, and take over from each other.
 
 use crate::history::{History, Version};
+use crate::leftovers;
 use crate::store::{Faults, Store};
 use nowait_log::mistake::{self, Mistake};
 use nowait_log::{
@@ -28,6 +29,8 @@ pub struct Report {
     pub takeovers: u64,
     /// Writers that were told of another.
     pub fenced: u64,
+    /// Segments whose live blocks were moved.
+    pub collected: u64,
 }
 
 /// A request in flight.
@@ -147,7 +150,12 @@ impl Run {
             self.settle()?;
         }
         let served = self.clients.last().is_some_and(|client| client.history.is_some());
-        if served { Ok(()) } else { Err(String::from("the last writer has no image")) }
+        if !served {
+            return Err(String::from("the last writer has no image"));
+        }
+        self.report.collected +=
+            self.clients.iter().map(|it| it.image.costs().segments_collected).sum::<u64>();
+        leftovers::judge(&self.store)
     }
 
     /// Has one thing asked or done.

@@ -161,6 +161,11 @@ impl Store {
         }
     }
 
+    /// Returns all objects.
+    pub fn objects(&self) -> impl Iterator<Item = (Key, &[u8])> {
+        self.objects.iter().map(|(key, (body, _))| (*key, body.as_slice()))
+    }
+
     fn tag(&mut self, body: &[u8]) -> Tag {
         self.numbers += 1;
         let mut hasher = DefaultHasher::new();

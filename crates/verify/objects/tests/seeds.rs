@@ -32,6 +32,7 @@ fn an_image_is_a_disk_whatever_its_store_does() {
         sum.reads += report.reads;
         sum.takeovers += report.takeovers;
         sum.fenced += report.fenced;
+        sum.collected += report.collected;
     }
     println!("{sum:?}");
     let runs = seeds().len() as u64;
@@ -39,7 +40,10 @@ fn an_image_is_a_disk_whatever_its_store_does() {
     assert!(sum.takeovers >= runs, "{sum:?}");
     if runs >= 1_000 {
         assert!(
-            sum.flushes > 10 * runs && sum.reads > 10 * runs && sum.fenced > runs / 4,
+            sum.flushes > 10 * runs
+                && sum.reads > 10 * runs
+                && sum.fenced > runs / 4
+                && sum.collected > runs,
             "{sum:?}"
         );
     }

@@ -100,8 +100,8 @@ impl Serving {
                 };
                 match taken {
                     Some(()) => {}
-                    None if errand.retries < DAMAGED_READS_MAX => {
-                        out.errands.again(errand, out.now_ns);
+                    None if errand.damaged < DAMAGED_READS_MAX => {
+                        out.errands.reread(errand, out.now_ns);
                     }
                     None => self.collector.give_up(),
                 }

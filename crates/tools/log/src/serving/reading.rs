@@ -84,10 +84,11 @@ impl Serving {
                     self.end_read(read.id, read.data, out);
                 }
             }
-            Answer::Got { .. } if errand.retries >= DAMAGED_READS_MAX => {
+            Answer::Got { .. } if errand.damaged >= DAMAGED_READS_MAX => {
                 let id = self.reads.remove(&number).map(|read| read.id);
                 id.into_iter().for_each(|id| out.end(id, Err(Failure::Io)));
             }
+            Answer::Got { .. } => out.errands.reread(errand, out.now_ns),
             Answer::Missing => {
                 // It may have been written anew since, and the segment deleted.
                 let is_there = self.map.extents().place(block);

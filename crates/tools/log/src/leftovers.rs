@@ -1,0 +1,96 @@
+//! What writers before may have left: segments behind a fence, parts of a checkpoint that no head
+//! names, and the checkpoint before the newest one.
+//!
+//! Their names are known, so nothing is listed. A writer's checkpoints are counted, so the one that
+//! it had begun has the next number; how many parts that has, is asked. As no more than
+//! [`IN_FLIGHT_MAX`] are put at the same time, behind as many that are missing there is none.
+
+use crate::head::{Head, Snapshot};
+use crate::mistake::{self, Mistake};
+use crate::outbox::{Outbox, Purpose};
+use crate::publication::IN_FLIGHT_MAX;
+use crate::segment::WINDOW;
+use crate::stamp::STAMP_BYTES;
+use crate::store::Key;
+use std::ops::Range;
+
+/// Of so many writers before, and so many fences, what is left is deleted.
+pub const WRITERS_MAX: u64 = 16;
+
+/// A checkpoint that a writer may have begun.
+#[derive(Debug)]
+struct Begun {
+    epoch: u64,
+    nth: u32,
+    /// The first part that was not asked for, and the end of those that are to be.
+    asked: u32,
+    end: u32,
+    unanswered: u32,
+    found: Vec<u32>,
+}
+
+/// What writers before may have left.
+#[derive(Debug)]
+pub(crate) struct Leftovers {
+    known: Vec<Key>,
+    begun: Vec<Begun>,
+}
+
+impl Leftovers {
+    pub(crate) fn new(head: &Head, fences: &[Range<u64>]) -> Leftovers {
+        let mut known = Vec::new();
+        if mistake::makes(Mistake::LeaveBehind) {
+            return Leftovers { known, begun: Vec::new() };
+        }
+        for fence in fences.iter().rev().take(WRITERS_MAX as usize) {
+            // What a fence leads to is what another has written: not every number is believed.
+            let end = fence.end.min(fence.start.saturating_add(WINDOW));
+            known.extend((fence.start.saturating_add(1)..end).map(Key::Segment));
+        }
+        let pins = |it: &Snapshot| Some(it.checkpoint) == head.retired;
+        if let Some(retired) = head.retired.filter(|_| !head.snapshots.iter().any(pins)) {
+            known.extend((0..retired.parts).map(|number| retired.key(number)));
+        }
+        let first = head.checkpoint.epoch.max(head.epoch.saturating_sub(WRITERS_MAX));
+        let begun = (first..head.epoch).map(|epoch| {
+            let nth = head.checkpoint.next_nth(epoch);
+            let end = IN_FLIGHT_MAX as u32;
+            Begun { epoch, nth, asked: 0, end, unanswered: 0, found: Vec::new() }
+        });
+        Leftovers { known, begun: begun.collect() }
+    }
+
+    /// Asks for what may be there; returns what can be deleted.
+    pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Vec<Key> {
+        let mut keys = core::mem::take(&mut self.known);
+        // One after the other: there is no hurry.
+        while let Some(begun) = self.begun.last_mut() {
+            while begun.asked < begun.end {
+                let (epoch, nth, number) = (begun.epoch, begun.nth, begun.asked);
+                let purpose = Purpose::LookForPart { epoch, number };
+                out.get(purpose, Key::Part { epoch, nth, number }, STAMP_BYTES);
+                begun.asked += 1;
+                begun.unanswered += 1;
+            }
+            if begun.unanswered > 0 {
+                break;
+            }
+            // The last one first: if this writer dies too, the next one finds the others.
+            begun.found.sort_unstable_by(|a, b| b.cmp(a));
+            let (epoch, nth) = (begun.epoch, begun.nth);
+            keys.extend(begun.found.iter().map(|number| Key::Part { epoch, nth, number: *number }));
+            self.begun.pop();
+        }
+        keys
+    }
+
+    /// Notes whether a part is there.
+    pub(crate) fn looked(&mut self, epoch: u64, number: u32, is_there: bool) {
+        let Some(begun) = self.begun.last_mut().filter(|it| it.epoch == epoch) else { return };
+        begun.unanswered -= 1;
+        if is_there {
+            begun.found.push(number);
+            begun.end = begun.end.max(number.saturating_add(1 + IN_FLIGHT_MAX as u32));
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What writers that died have left, and the last one, which lives, should have deleted: at the end
+//! of a run all that was on its way has arrived before that came.
+
+use crate::store::Store;
+use nowait_log::leftovers::WRITERS_MAX;
+use nowait_log::{Content, Head, Header, Key};
+
+/// Looks for objects that should not be there any more.
+///
+/// # Errors
+/// There is one.
+pub fn judge(store: &Store) -> Result<(), String> {
+    let head = store.objects().find(|(key, _)| *key == Key::Head).map(|(_, body)| body);
+    let head = head.and_then(|body| Head::parse(body).ok()).ok_or("there is no head")?;
+    let mut fences = Vec::new();
+    for (key, body) in store.objects() {
+        if let Key::Segment(sequence) = key
+            && sequence >= head.checkpoint.position
+            && let Ok((header, _)) = Header::parse(body, body.len() as u64, head.geometry)
+            && let Content::Fence { resume, .. } = header.content
+            // One of those that are followed: none lies behind another.
+            && fences.last().is_none_or(|(_, end)| sequence >= *end)
+        {
+            fences.push((sequence, resume));
+        }
+    }
+    fences.drain(..fences.len().saturating_sub(WRITERS_MAX as usize));
+    let first = head.checkpoint.epoch.max(head.epoch.saturating_sub(WRITERS_MAX));
+    for (key, _) in store.objects() {
+        let is_left = match key {
+            Key::Head => false,
+            Key::Segment(at) => fences.iter().any(|(fence, end)| (fence + 1..*end).contains(&at)),
+            Key::Part { epoch, nth, .. } => {
+                let is_named = |it: &nowait_log::Checkpoint| (it.epoch, it.nth) == (epoch, nth);
+                let is_retired = head.retired.iter().any(is_named);
+                let is_begun =
+                    (first..head.epoch).contains(&epoch) && nth == head.checkpoint.next_nth(epoch);
+                is_retired || is_begun
+            }
+        };
+        if is_left {
+            return Err(format!("{key} is left"));
+        }
+    }
+    Ok(())
+}
