@@ -54,6 +54,8 @@ enum Place {
     /// Device and inode.
     File(u64, u64),
     Export(NbdAddress),
+    /// Its address.
+    Object(String),
 }
 
 fn place_of(image: &Image<Source>, path: &Path) -> Result<Place, ImageError> {
@@ -63,6 +65,7 @@ fn place_of(image: &Image<Source>, path: &Path) -> Result<Place, ImageError> {
             Ok(Place::File(stat.dev, stat.ino))
         }
         Source::Remote(remote) => Ok(Place::Export(remote.address().clone())),
+        Source::Object(object) => Ok(Place::Object(object.shown().to_owned())),
     }
 }
 

@@ -238,6 +238,9 @@ impl Disk {
             Source::Remote(remote) => {
                 remote.write_chunk(chunk, (at, durable), blocks, tag, &self.mailbox);
             }
+            Source::Object(object) => {
+                object.write_chunk(chunk, (at, durable), blocks, tag, &self.mailbox);
+            }
         }
     }
 
@@ -298,6 +301,7 @@ impl Medium for Disk {
         match image.file() {
             Source::File(file) => self.add(file, (What::Read(chunk, first), needed), tag, None),
             Source::Remote(remote) => remote.read_chunk(chunk, first, tag, &self.mailbox),
+            Source::Object(object) => object.read_chunk(chunk, first, tag, &self.mailbox),
         }
     }
 
@@ -316,7 +320,7 @@ impl Medium for Disk {
         let whole = match image.file() {
             // Else a flush comes behind the write.
             Source::Remote(remote) => whole && (!durable || remote.writes_durably()),
-            Source::File(_) => whole,
+            Source::File(_) | Source::Object(_) => whole,
         };
         match image.stripes.try_share(&(at..at + len)).filter(|_| whole) {
             None if whole && mistake::makes(Mistake::ShareParts) => {
@@ -365,6 +369,7 @@ impl Medium for Disk {
         match image.file() {
             Source::File(file) => self.add(file, (What::Flush, 0), tag, None),
             Source::Remote(remote) => remote.flush(tag, &self.mailbox),
+            Source::Object(object) => object.flush(tag, &self.mailbox),
         }
     }
 

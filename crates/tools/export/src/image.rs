@@ -3,6 +3,7 @@
 use crate::{
     Backing, Source, Stats,
     claim::{self, Claim},
+    object::{Object, ObjectOptions},
     remote::{Patience, Remote},
     stripes::Stripes,
 };
@@ -12,6 +13,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 use nowait::{CacheMode, Error, Nowait, OpenOptions};
+use nowait_store::StoreUrl;
 use std::{path::PathBuf, sync::Arc};
 
 /// Which page cache stands between the clients and the device.
@@ -48,6 +50,8 @@ pub struct ImageOptions {
     pub sector_bytes: Option<u32>,
     /// What becomes of it when its server cannot be reached.
     pub patience: Patience,
+    /// How it is opened, if it lies on an object store.
+    pub object: ObjectOptions,
 }
 
 /// What a front tells its clients.
@@ -182,6 +186,7 @@ impl Image<Source> {
         nowait: &Nowait,
         all: &[ImageOptions],
     ) -> Result<Vec<Image<Source>>, ImageError> {
+        check_stores(all)?;
         let images = all.iter().map(|options| Image::open_one(nowait, options));
         let mut images = images.collect::<Result<Vec<_>, _>>()?;
         claim::take(&mut images, all)?;
@@ -237,6 +242,10 @@ impl Image<Source> {
                 let reason = "its size stays as it was when the server was connected";
                 return Err(ImageError(format!("{}: {reason}", remote.shown())));
             }
+            Source::Object(object) => {
+                let reason = "an image on an object store keeps its size";
+                return Err(ImageError(format!("{}: {reason}", object.shown())));
+            }
         }
         self.measure_size()
     }
@@ -260,6 +269,7 @@ impl Image<Source> {
         let end = match &self.file {
             Source::File(file) => file.extent()?,
             Source::Remote(remote) => remote.size(),
+            Source::Object(object) => object.size(),
         };
         Ok(self.start..end)
     }
@@ -282,6 +292,7 @@ fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<Source, ImageE
             let open = OpenOptions::new().read(true).write(!options.read_only).cache(mode);
             return Ok(Source::File(open.open(nowait, &path)?));
         }
+        Backing::Object(url) => return open_object(nowait, options, &url),
         Backing::Nbd(address) => address,
     };
     let shown = options.path.display();
@@ -295,6 +306,36 @@ fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<Source, ImageE
         return Err(ImageError(format!("{shown}: {reason}")));
     }
     Ok(Source::Remote(Arc::new(remote)))
+}
+
+/// An image on a store has one writer: the second one would take it from the first.
+fn check_stores(all: &[ImageOptions]) -> Result<(), ImageError> {
+    let mut urls: Vec<StoreUrl> = Vec::new();
+    for options in all {
+        match Backing::of(&options.path).map_err(ImageError)? {
+            Backing::Object(url) if urls.contains(&url) => {
+                return Err(ImageError(format!("{url}: it is served once; name it once")));
+            }
+            Backing::Object(url) => urls.push(url),
+            Backing::File(_) | Backing::Nbd(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Takes an image on a store over.
+fn open_object(
+    nowait: &Nowait,
+    options: &ImageOptions,
+    url: &StoreUrl,
+) -> Result<Source, ImageError> {
+    if options.cache != Cache::None {
+        return Err(ImageError(format!("{url}: --cache is for files, not for an object store")));
+    }
+    let later = (options.patience.say, options.object.store.open_timeout);
+    let object = Object::open(nowait, url, &options.object, later);
+    let object = object.map_err(|error| ImageError(error.to_string()))?;
+    Ok(Source::Object(Arc::new(object)))
 }
 
 /// Tells whether the other side lets nothing be changed.

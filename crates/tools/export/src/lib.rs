@@ -13,8 +13,8 @@
 //!   (`burst`)
 //! * [`chores`]: requests that only a blocking call can do, in `turns`; `stripes`: their order
 //!   with writes of whole blocks
-//! * [`backing`]: files and servers, as they are named; [`source`]: either, opened; [`remote`]: an
-//!   image on an NBD server
+//! * [`backing`]: files and servers, as they are named; [`source`]: any, opened; [`remote`]: an
+//!   image on an NBD server; [`object`]: on an object store
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
@@ -33,6 +33,7 @@ pub mod disk;
 pub mod image;
 pub mod lent;
 pub mod medium;
+pub mod object;
 pub mod remote;
 pub mod source;
 pub mod stats;
@@ -46,6 +47,8 @@ pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
 pub use medium::{Loan, Medium, RequestEnd, Tag};
+pub use nowait_store::StoreOptions;
+pub use object::{Durability, Object, ObjectOptions};
 pub use remote::{ConnectionCounts, Patience};
 pub use source::Source;
 pub use stats::{Kind, Stats};

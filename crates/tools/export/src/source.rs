@@ -1,17 +1,19 @@
-//! What the bytes of an image are read from and written to: a file, or a server.
+//! What the bytes of an image are read from and written to: a file, a server, or a store.
 
-use crate::remote::Remote;
+use crate::{object::Object, remote::Remote};
 use core::ops::Range;
 use nowait::{Errno, File, Nowait, Zeroing};
 use std::{fs, io, path::Path, sync::Arc};
 
-/// A file, or a connection to a server. Its functions block.
+/// A file, a connection to a server, or an image on a store. Its functions block.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A file or block device of this machine.
     File(File),
     /// An image on an NBD server.
     Remote(Arc<Remote>),
+    /// An image on an object store.
+    Object(Arc<Object>),
 }
 
 type Done = Result<(), Errno>;
@@ -22,6 +24,7 @@ impl Source {
         match self {
             Source::File(file) => file.nowait(),
             Source::Remote(remote) => remote.nowait(),
+            Source::Object(object) => object.nowait(),
         }
     }
 
@@ -30,6 +33,7 @@ impl Source {
         match self {
             Source::File(file) => file.path(),
             Source::Remote(remote) => Path::new(remote.shown()),
+            Source::Object(object) => Path::new(object.shown()),
         }
     }
 
@@ -40,7 +44,9 @@ impl Source {
     pub fn metadata(&self) -> io::Result<fs::Metadata> {
         match self {
             Source::File(file) => fs::metadata(file.path()),
-            Source::Remote(_) => Err(io::Error::from(io::ErrorKind::Unsupported)),
+            Source::Remote(_) | Source::Object(_) => {
+                Err(io::Error::from(io::ErrorKind::Unsupported))
+            }
         }
     }
 
@@ -55,6 +61,7 @@ impl Source {
                 let failed = |errno| format!("{}: flush: {errno}", remote.shown());
                 remote.sync().map_err(failed)
             }
+            Source::Object(object) => object.sync(),
         }
     }
 
@@ -62,6 +69,7 @@ impl Source {
         match self {
             Source::File(file) => file.sync_data().map_err(|error| error.errno()),
             Source::Remote(remote) => remote.sync(),
+            Source::Object(object) => object.sync_data(),
         }
     }
 
@@ -70,6 +78,7 @@ impl Source {
         match self {
             Source::File(file) => file.alignment().map_or(1, |alignment| alignment.offset as u64),
             Source::Remote(remote) => u64::from(remote.block_bytes()),
+            Source::Object(object) => u64::from(object.block_bytes()),
         }
     }
 
@@ -77,6 +86,7 @@ impl Source {
         match self {
             Source::File(file) => file.read_at(bytes, at).map_err(|error| error.errno()),
             Source::Remote(remote) => remote.read_at(bytes, at).map(|()| bytes.len()),
+            Source::Object(object) => object.read_at(bytes, at).map(|()| bytes.len()),
         }
     }
 
@@ -84,6 +94,7 @@ impl Source {
         match self {
             Source::File(file) => file.write_all_at(bytes, at).map_err(|error| error.errno()),
             Source::Remote(remote) => remote.write_at(bytes, at),
+            Source::Object(object) => object.write_at(bytes, at),
         }
     }
 
@@ -92,6 +103,7 @@ impl Source {
         match self {
             Source::File(file) => file.zero(range, Zeroing::Hole).map_err(|error| error.errno()),
             Source::Remote(remote) => remote.trim(&range),
+            Source::Object(object) => object.discard(&range),
         }
     }
 
@@ -102,6 +114,7 @@ impl Source {
             Source::Remote(remote) => {
                 remote.zero(&range, matches!(zeroing, Zeroing::Allocated), fast)
             }
+            Source::Object(object) => object.discard(&range),
         }
     }
 
@@ -112,6 +125,7 @@ impl Source {
             Source::File(file) => file.extent_at(at).map_err(|error| error.errno()),
             // The server is not asked: all of it may be data.
             Source::Remote(remote) => Ok(Some((remote.size(), true))),
+            Source::Object(object) => Ok(Some((object.size(), true))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::driver::{Command, Plan, run};
 use crate::place::{Place, StoreOptions};
-use crate::status::{Figures, Shared, Status};
+use crate::status::{Figures, Shared, Status, Watch};
 use crate::url::StoreUrl;
 use nowait_log::{Failure, Geometry, ImageId, Origin, Request, Settings, Writer};
 use std::io::{self, Read};
@@ -134,6 +134,11 @@ impl StoredImage {
         self.shared.status()
     }
 
+    /// Returns what tells that, for callbacks.
+    pub fn watch(&self) -> Watch {
+        Watch(self.shared.clone())
+    }
+
     /// Returns what it has cost, and what it has to do.
     pub fn figures(&self) -> Figures {
         self.shared.figures()
@@ -164,7 +169,7 @@ impl StoredImage {
     /// # Errors
     /// They are not, or the image is not this writer's any more.
     pub fn read_at(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
-        self.call(Request::Read { offset, len })
+        self.asked(Request::Read { offset, len })
     }
 
     /// Writes whole blocks; they are durable after the next flush. Blocks.
@@ -172,7 +177,7 @@ impl StoredImage {
     /// # Errors
     /// As for [`StoredImage::read_at`].
     pub fn write_at(&self, offset: u64, data: Vec<u8>) -> io::Result<()> {
-        self.call(Request::Write { offset, data, durable: false }).map(drop)
+        self.asked(Request::Write { offset, data, durable: false }).map(drop)
     }
 
     /// Makes whole blocks zeroes, which takes no place. Blocks.
@@ -180,7 +185,7 @@ impl StoredImage {
     /// # Errors
     /// As for [`StoredImage::read_at`].
     pub fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.call(Request::Discard { offset, len }).map(drop)
+        self.asked(Request::Discard { offset, len }).map(drop)
     }
 
     /// Makes durable what ended before. Blocks.
@@ -188,7 +193,7 @@ impl StoredImage {
     /// # Errors
     /// The image is not this writer's any more.
     pub fn flush(&self) -> io::Result<()> {
-        self.call(Request::Flush).map(drop)
+        self.asked(Request::Flush).map(drop)
     }
 
     /// Flushes and ends, within a time. Blocks.
@@ -196,6 +201,14 @@ impl StoredImage {
     /// # Errors
     /// Not all could be made durable.
     pub fn close(self, limit: Duration) -> io::Result<()> {
+        self.flush_within(limit)
+    }
+
+    /// As [`StoredImage::flush`], within a time. Blocks.
+    ///
+    /// # Errors
+    /// Not all could be made durable.
+    pub fn flush_within(&self, limit: Duration) -> io::Result<()> {
         let (sender, ended) = mpsc::sync_channel(1);
         self.submit(Request::Flush, move |result| drop(sender.send(result)));
         if let Ok(result) = ended.recv_timeout(limit) {
@@ -206,11 +219,18 @@ impl StoredImage {
         Err(io::Error::new(io::ErrorKind::TimedOut, text))
     }
 
-    fn call(&self, request: Request) -> io::Result<Vec<u8>> {
+    /// Carries a request out. Blocks.
+    ///
+    /// # Errors
+    /// As for [`StoredImage::read_at`].
+    pub fn call(&self, request: Request) -> Result<Vec<u8>, Failure> {
         let (sender, ended) = mpsc::sync_channel(1);
         self.submit(request, move |result| drop(sender.send(result)));
-        let result = ended.recv().unwrap_or(Err(Failure::Io));
-        result.map_err(|failure| self.error(failure))
+        ended.recv().unwrap_or(Err(Failure::Io))
+    }
+
+    fn asked(&self, request: Request) -> io::Result<Vec<u8>> {
+        self.call(request).map_err(|failure| self.error(failure))
     }
 
     fn error(&self, failure: Failure) -> io::Error {

@@ -24,7 +24,8 @@ mod tests;
 
 pub use client::Client;
 pub use image::StoredImage;
+pub use nowait_log::{Failure, Request, Settings};
 pub use place::{Place, StoreOptions};
 pub use probe::Verdict;
-pub use status::{Figures, Status};
+pub use status::{Figures, Status, Watch};
 pub use url::{Scheme, StoreUrl};

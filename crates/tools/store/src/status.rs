@@ -55,6 +55,17 @@ pub struct Figures {
     pub unflushed_bytes: u64,
 }
 
+/// Tells how an image is, also when the image itself is out of reach.
+#[derive(Clone, Debug)]
+pub struct Watch(pub(crate) std::sync::Arc<Shared>);
+
+impl Watch {
+    /// Returns how the image is.
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+}
+
 #[derive(Debug)]
 struct State {
     status: Status,

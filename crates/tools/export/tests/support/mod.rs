@@ -79,7 +79,7 @@ impl Rig {
     pub(crate) fn connection(&self) -> ConnectionCounts {
         match self.image.file() {
             Source::Remote(remote) => remote.counts(),
-            Source::File(_) => panic!("it is no server's"),
+            Source::File(_) | Source::Object(_) => panic!("it is no server's"),
         }
     }
 

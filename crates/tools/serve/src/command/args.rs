@@ -3,15 +3,18 @@
 use crate::{access::Rule, say::say, server::Address, vhost::Socket};
 use clap::{Args, ValueEnum};
 use core::str::FromStr;
-use nowait_export::{Backing, Cache, ImageOptions, Patience};
+use nowait_export::{
+    Backing, Cache, Durability, ImageOptions, ObjectOptions, Patience, StoreOptions,
+};
 use std::{path::PathBuf, time::Duration};
 
 /// The options of `nowait serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Image files or block devices, or nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, an
-    /// image on an NBD server (nbds: by TLS, its certificates with ?tls-certificates=FOLDER);
-    /// NAME=PATH gives one a name for clients other than its own.
+    /// image on an NBD server (nbds: by TLS, its certificates with ?tls-certificates=FOLDER), or
+    /// s3://BUCKET/IMAGE (gs, az, file:///FOLDER/IMAGE), one on an object store; NAME=PATH gives
+    /// one a name for clients other than its own.
     /// The first is also the default export. Behind each: `,read-only`, `,force-share`,
     /// `,offset=BYTES` and `,length=BYTES`, for it alone.
     #[arg(required = true, value_name = "[NAME=]IMAGE[,OPTION…]", value_parser = image)]
@@ -109,6 +112,18 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60",
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub reconnect: u64,
+    /// Where the object store of images is, if not where its kind usually is:
+    /// http://HOST:PORT, say. Credentials come from the environment: AWS_ACCESS_KEY_ID,
+    /// AWS_SECRET_ACCESS_KEY, AWS_REGION, GOOGLE_APPLICATION_CREDENTIALS,
+    /// AZURE_STORAGE_ACCOUNT_NAME and their like.
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// When writes to images on an object store are durable: flush, after a flush of the client,
+    /// and without one their PUT begins after a second; interval=SECONDS, the same after so long;
+    /// each, when they are answered.
+    #[arg(long, value_name = "flush|each|interval=SECONDS", value_parser = durability,
+          default_value = "flush")]
+    pub durability: Durability,
     /// Size of nowait's own cache, with `--cache user`; 8M to 8T.
     #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
     pub cache_size: u64,
@@ -188,6 +203,7 @@ impl ServeArgs {
             length: image.own.length.or(self.length),
             sector_bytes: self.sector_size.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX)),
             patience: self.patience(),
+            object: self.object(),
         };
         self.images.iter().map(options).collect()
     }
@@ -196,6 +212,24 @@ impl ServeArgs {
     fn patience(&self) -> Patience {
         let outage = Duration::from_secs(self.reconnect);
         Patience { outage, silence: outage / 2, say: Some(|text| say(text)) }
+    }
+
+    fn object(&self) -> ObjectOptions {
+        let store = StoreOptions { endpoint: self.endpoint.clone(), ..StoreOptions::default() };
+        ObjectOptions { store, durability: self.durability }
+    }
+}
+
+/// Reads `--durability`.
+fn durability(text: &str) -> Result<Durability, String> {
+    match (text, text.strip_prefix("interval=")) {
+        ("flush", _) => Ok(Durability::Flush),
+        ("each", _) => Ok(Durability::Each),
+        (_, Some(seconds)) => match seconds.parse() {
+            Ok(seconds @ 1..=3600) => Ok(Durability::Interval(Duration::from_secs(seconds))),
+            _ => Err("an interval is a number of seconds from 1 to 3600".to_owned()),
+        },
+        _ => Err("expected flush, each or interval=SECONDS".to_owned()),
     }
 }
 

@@ -350,8 +350,8 @@ fn mark_of(image: &Image<Source>) -> Result<u64, ServeError> {
     let path = image.file().path();
     let mut bytes = image.place(0).to_ne_bytes().to_vec();
     match image.file() {
-        // What it is called is all that is known of an image on a server.
-        Source::Remote(_) => bytes.extend(path.as_os_str().as_encoded_bytes()),
+        // What it is called is all that is known of an image on a server or a store.
+        Source::Remote(_) | Source::Object(_) => bytes.extend(path.as_os_str().as_encoded_bytes()),
         Source::File(_) => {
             let about = image.file().metadata();
             let about = about.map_err(|error| ServeError::io(path.display(), &error))?;

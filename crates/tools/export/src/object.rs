@@ -1,0 +1,197 @@
+//! An image on an object store, as a source: memory of requests goes to its thread and comes back.
+
+use crate::{Chunk, Mailbox, RequestEnd, Tag, stripes::Shared as Blocks};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
+use nowait::{Errno, Nowait};
+use nowait_store::{
+    Failure, Request, Settings, StoreOptions, StoreUrl, StoredImage, Watch, image::writer,
+};
+use std::{io, sync::Arc};
+
+type Done = Result<(), Errno>;
+
+/// When writes to an image on a store are durable, beside those that a client makes that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// After a flush, and without one as after [`Durability::Interval`] of a second.
+    #[default]
+    Flush,
+    /// Each is when it ends.
+    Each,
+    /// Without a flush their PUT begins after so long.
+    Interval(Duration),
+}
+
+/// How an image on a store is opened.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectOptions {
+    /// How the store is used.
+    pub store: StoreOptions,
+    /// When writes are durable.
+    pub durability: Durability,
+}
+
+/// An image on an object store.
+#[derive(Debug)]
+pub struct Object {
+    nowait: Nowait,
+    image: StoredImage,
+    shown: String,
+    durable: bool,
+    sync_limit: Duration,
+    notice: Arc<Notice>,
+}
+
+/// Says once why all requests fail.
+#[derive(Debug)]
+struct Notice {
+    watch: Watch,
+    shown: String,
+    say: Option<fn(&str)>,
+    is_said: AtomicBool,
+}
+
+impl Notice {
+    fn errno(&self, failure: Failure) -> Errno {
+        if failure == Failure::Invalid {
+            return Errno::INVAL;
+        }
+        if let Some(say) = self.say
+            && !self.is_said.swap(true, Relaxed)
+        {
+            say(&format!("{}: {}", self.shown, self.watch.status()));
+        }
+        Errno::IO
+    }
+}
+
+impl Object {
+    /// Takes an image over. Blocks, for as long as `options` say. What ends it later is told to
+    /// `say`; the flush at the end may take `sync_limit`.
+    pub(crate) fn open(
+        nowait: &Nowait,
+        url: &StoreUrl,
+        options: &ObjectOptions,
+        (say, sync_limit): (Option<fn(&str)>, Duration),
+    ) -> io::Result<Object> {
+        let mut settings = Settings::new(writer()?);
+        if let Durability::Interval(time) = options.durability {
+            settings.linger_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        }
+        let image = StoredImage::open_with(url, &options.store, settings)?;
+        let (shown, watch) = (url.to_string(), image.watch());
+        let notice = Notice { watch, shown: shown.clone(), say, is_said: AtomicBool::new(false) };
+        Ok(Object {
+            nowait: nowait.clone(),
+            image,
+            shown,
+            durable: options.durability == Durability::Each,
+            sync_limit,
+            notice: Arc::new(notice),
+        })
+    }
+
+    pub(crate) fn nowait(&self) -> &Nowait {
+        &self.nowait
+    }
+
+    /// Returns where it is.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Returns the image itself: how it is, and what it costs.
+    pub fn image(&self) -> &StoredImage {
+        &self.image
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.image.geometry().size_bytes
+    }
+
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.image.geometry().block_bytes
+    }
+
+    /// Reads into all of `chunk`; its end comes into `mailbox`.
+    pub(crate) fn read_chunk(&self, mut chunk: Chunk, offset: u64, tag: Tag, box_: &Arc<Mailbox>) {
+        let (mailbox, notice) = (box_.clone(), self.notice.clone());
+        let len = chunk.whole().len() as u64;
+        self.image.submit(Request::Read { offset, len }, move |result| {
+            let result = match result {
+                Ok(bytes) => {
+                    chunk.whole_mut().copy_from_slice(&bytes);
+                    Ok(())
+                }
+                Err(failure) => Err(notice.errno(failure)),
+            };
+            mailbox.put(RequestEnd { tag, result, chunk: Some(chunk), extents: Vec::new() });
+        });
+    }
+
+    /// Writes all of `chunk`, which holds `blocks`; its end comes into `mailbox`.
+    pub(crate) fn write_chunk(
+        &self,
+        chunk: Chunk,
+        (offset, durable): (u64, bool),
+        blocks: Option<Blocks>,
+        tag: Tag,
+        mailbox: &Arc<Mailbox>,
+    ) {
+        let (mailbox, notice) = (mailbox.clone(), self.notice.clone());
+        let data = chunk.whole().to_vec();
+        let request = Request::Write { offset, data, durable: durable || self.durable };
+        self.image.submit(request, move |result| {
+            drop(blocks);
+            let result = result.map(drop).map_err(|failure| notice.errno(failure));
+            mailbox.put(RequestEnd { tag, result, chunk: Some(chunk), extents: Vec::new() });
+        });
+    }
+
+    /// Makes durable what was answered before; the end comes into `mailbox`.
+    pub(crate) fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>) {
+        let (mailbox, notice) = (mailbox.clone(), self.notice.clone());
+        self.image.submit(Request::Flush, move |result| {
+            let result = result.map(drop).map_err(|failure| notice.errno(failure));
+            mailbox.put(RequestEnd::plain(tag, result));
+        });
+    }
+
+    /// As [`Object::flush`], within the time for the end of a server. Blocks.
+    pub(crate) fn sync(&self) -> Result<(), String> {
+        self.image.flush_within(self.sync_limit).map_err(|error| error.to_string())
+    }
+
+    /// Makes durable what was answered before. Blocks.
+    pub(crate) fn sync_data(&self) -> Done {
+        self.call(Request::Flush).map(drop)
+    }
+
+    /// Fills `bytes`. Blocks.
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Done {
+        let read = self.call(Request::Read { offset, len: bytes.len() as u64 })?;
+        bytes.copy_from_slice(&read);
+        Ok(())
+    }
+
+    /// Writes `bytes`. Blocks.
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Done {
+        let request = Request::Write { offset, data: bytes.to_vec(), durable: self.durable };
+        self.call(request).map(drop)
+    }
+
+    /// Makes a range zeroes, which takes no space: there is none to be kept. Blocks.
+    pub(crate) fn discard(&self, range: &Range<u64>) -> Done {
+        let (offset, len) = (range.start, range.end - range.start);
+        self.call(Request::Discard { offset, len })?;
+        if self.durable { self.sync_data() } else { Ok(()) }
+    }
+
+    fn call(&self, request: Request) -> Result<Vec<u8>, Errno> {
+        self.image.call(request).map_err(|failure| self.notice.errno(failure))
+    }
+}
