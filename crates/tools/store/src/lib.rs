@@ -6,10 +6,12 @@
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
+//! * [`mod@check`]: what is wrong with an image, found by reading it
 //!
 //! All I/O of an image is on one thread, by a runtime of its own. A caller puts its request into a
 //! queue, and is called back.
 
+pub mod check;
 pub mod client;
 mod driver;
 mod folder;

@@ -1,5 +1,6 @@
 //! Images on stores in memory and in folders, and on stores that do wrong.
 
 mod answers;
+mod checks;
 mod images;
 mod wrong;

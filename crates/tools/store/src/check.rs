@@ -1,0 +1,339 @@
+//! What is wrong with an image, found by reading it: nothing is put, and its writer is not
+//! replaced.
+//!
+//! ```text
+//!   list ─▶ head ─▶ parts of the map ─▶ headers behind it, to the end of the log
+//!     ─▶ each segment with live blocks, whole ─▶ head: if it is another now, all of it again
+//! ```
+
+use crate::client::Client;
+use crate::place::{Place, StoreOptions, one_line};
+use crate::url::StoreUrl;
+use futures_util::StreamExt;
+use nowait_log::checkpoint::{PART_BYTES_MAX, assemble};
+use nowait_log::geometry::DATA_BYTES_MAX;
+use nowait_log::head::HEAD_BYTES_MAX;
+use nowait_log::segment::{HEADER_BYTES_MAX, WINDOW, stored_block};
+use nowait_log::{Answer, Checkpoint, Content, Extent, Head, Header, Key, Map, Operation, Part};
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+
+/// How often an object is asked for that does not come, or looks damaged.
+const READS_MAX: u32 = 5;
+
+/// How long the first of them waits for the next; each further one twice as long.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How often the head may change while an image is read.
+const ROUNDS_MAX: u32 = 5;
+
+/// Objects that are read at the same time. Each may be as long as a segment.
+const READS_AT_ONCE: usize = 4;
+
+/// An object that is missing or damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Its name, behind that of the image.
+    pub key: Key,
+    /// What is wrong with it.
+    pub what: &'static str,
+    /// The bytes of the image that are hit, in ascending order.
+    pub ranges: Vec<Range<u64>>,
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The head of the image.
+    pub head: Head,
+    /// How many objects it has in the store.
+    pub objects: u64,
+    /// Bytes of them.
+    pub stored_bytes: u64,
+    /// Bytes of the image that are stored; the others are zeroes.
+    pub live_bytes: u64,
+    /// Segments with such bytes.
+    pub segments: u64,
+    /// What is wrong. Nothing: every byte that was flushed can be read.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads all of an image that is live. Blocks.
+///
+/// # Errors
+/// There is no image, its head is damaged, or the store cannot be used: in one line.
+pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
+    let place = Place::new(url, options).map_err(io::Error::other)?;
+    check_on(url, &Client::new(place, options.request_timeout))
+}
+
+/// The same of a store that is there.
+pub(crate) fn check_on(url: &StoreUrl, client: &Client) -> io::Result<Report> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let report = runtime.block_on(async {
+        for _ in 0..ROUNDS_MAX {
+            let report = Reader { client }.report().await?;
+            // A writer may have deleted what the head before still needed.
+            if report.findings.is_empty() || (Reader { client }.head().await?) == report.head {
+                return Ok(report);
+            }
+        }
+        Err("it changes too fast to be checked; stop its writer first".to_owned())
+    });
+    // A look-up of a name may hang; nothing waits for it.
+    runtime.shutdown_background();
+    report.map_err(|why| io::Error::other(format!("{url}: {why}")))
+}
+
+type Extents = Vec<(u64, Extent)>;
+
+struct Reader<'a> {
+    client: &'a Client,
+}
+
+impl Reader<'_> {
+    async fn report(&self) -> Result<Report, String> {
+        // Listed first: what is listed was put, so the log goes at least so far.
+        let listed = self.list().await?;
+        let head = self.head().await?;
+        let mut report = Report {
+            objects: listed.len() as u64,
+            stored_bytes: listed.values().sum(),
+            live_bytes: 0,
+            segments: 0,
+            findings: Vec::new(),
+            head,
+        };
+        let Some(mut map) = self.map(&mut report).await? else { return Ok(report) };
+        let last = listed.keys().filter_map(|name| name.strip_prefix("log/")?.parse().ok()).max();
+        self.replay(&mut map, last.unwrap_or(0), &mut report).await?;
+        self.read_segments(&map, &mut report).await?;
+        report.findings.sort_by_key(|finding| finding.key);
+        Ok(report)
+    }
+
+    /// The objects of the image, by their names behind its own, and their bytes.
+    async fn list(&self) -> Result<BTreeMap<String, u64>, String> {
+        let place = self.client.place();
+        let mut why = String::new();
+        for tried in 0..READS_MAX {
+            pause(tried).await;
+            let mut listed = BTreeMap::new();
+            let mut stream = place.store.list(Some(&place.prefix));
+            let ended = loop {
+                match tokio::time::timeout(self.client.timeout(), stream.next()).await {
+                    Err(_) => break Err(format!("no list within {:?}", self.client.timeout())),
+                    Ok(None) => break Ok(()),
+                    Ok(Some(Err(error))) => break Err(one_line(&error)),
+                    Ok(Some(Ok(meta))) => {
+                        if let Some(name) = meta.location.prefix_match(&place.prefix) {
+                            let parts: Vec<_> = name.map(|part| part.as_ref().to_owned()).collect();
+                            listed.insert(parts.join("/"), meta.size);
+                        }
+                    }
+                }
+            };
+            match ended {
+                Ok(()) => return Ok(listed),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    async fn head(&self) -> Result<Head, String> {
+        let read = self.read(Key::Head, HEAD_BYTES_MAX, |bytes, _| Head::parse(bytes).ok()).await?;
+        match read {
+            Read::Good(head) => Ok(head),
+            Read::Missing => Err("there is no image".to_owned()),
+            Read::Damaged => Err("its head is damaged: nothing of it can be read".to_owned()),
+        }
+    }
+
+    /// The map of the checkpoint; `None`: it cannot be read.
+    async fn map(&self, report: &mut Report) -> Result<Option<Map>, String> {
+        let checkpoint = report.head.checkpoint;
+        let Checkpoint { position, parts, .. } = checkpoint;
+        let (image, geometry) = (report.head.image, report.head.geometry);
+        let mut read = Vec::new();
+        for number in 0..parts {
+            let key = checkpoint.key(number);
+            let part = self.read(key, PART_BYTES_MAX, |bytes, _| {
+                let part = Part::parse(bytes).ok()?;
+                let is_it = (part.image, part.position, part.number) == (image, position, number);
+                is_it.then_some(part)
+            });
+            match part.await? {
+                Read::Good(part) => read.push(part),
+                other => report.all_is_hit(key, other.what()),
+            }
+        }
+        if read.len() < parts as usize {
+            return Ok(None);
+        }
+        let map = assemble(&read, position, geometry);
+        if map.is_err() {
+            report.all_is_hit(checkpoint.key(0), "the parts are no map");
+        }
+        Ok(map.ok())
+    }
+
+    /// Adds to a map what the log says behind it; `last` is the last segment that was listed.
+    async fn replay(&self, map: &mut Map, last: u64, report: &mut Report) -> Result<(), String> {
+        let (image, geometry) = (report.head.image, report.head.geometry);
+        let mut next = report.head.checkpoint.position;
+        loop {
+            let key = Key::Segment(next);
+            let header = self.read(key, HEADER_BYTES_MAX, |bytes, object_bytes| {
+                let (header, start) = Header::parse(bytes, object_bytes, geometry).ok()?;
+                ((header.image, header.sequence) == (image, next)).then_some((header, start))
+            });
+            match header.await? {
+                Read::Good((header, data_start)) => match header.content {
+                    Content::Fence { resume, .. } => next = resume,
+                    Content::Changes(records) => {
+                        map.replay(next, data_start, &records);
+                        next += 1;
+                    }
+                },
+                // What was in flight when a writer died may lie behind the end, but not farther.
+                Read::Missing if last < next.saturating_add(WINDOW) => return Ok(()),
+                other => {
+                    report.all_is_hit(key, other.what());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Reads each segment that has live blocks, and compares their checksums.
+    async fn read_segments(&self, map: &Map, report: &mut Report) -> Result<(), String> {
+        let mut segments: BTreeMap<u64, Extents> = BTreeMap::new();
+        let block_bytes = u64::from(report.head.geometry.block_bytes);
+        for (block, extent) in map.extents().iter() {
+            report.live_bytes += u64::from(extent.blocks) * block_bytes;
+            segments.entry(extent.sequence).or_default().push((block, extent));
+        }
+        report.segments = segments.len() as u64;
+        let known: Vec<Key> = report.findings.iter().map(|finding| finding.key).collect();
+        let wanted = segments.iter().filter(|(at, _)| !known.contains(&Key::Segment(**at)));
+        let stored_bytes = report.head.geometry.stored_bytes();
+        let reads = wanted.map(|(sequence, extents)| {
+            let data_start = map.segments().get(sequence).map_or(0, |it| it.data_start as usize);
+            self.read_segment(*sequence, extents, data_start, stored_bytes)
+        });
+        let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
+        while let Some(read) = reads.next().await {
+            let Some((key, what, blocks)) = read? else { continue };
+            let ranges = merged(blocks, block_bytes);
+            report.findings.push(Finding { key, what, ranges });
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a segment: the blocks of the image that cannot be read.
+    async fn read_segment(
+        &self,
+        sequence: u64,
+        extents: &Extents,
+        data_start: usize,
+        stored_bytes: usize,
+    ) -> Result<Option<(Key, &'static str, Vec<u64>)>, String> {
+        let mut bad = Vec::new();
+        let whole = HEADER_BYTES_MAX + DATA_BYTES_MAX + DATA_BYTES_MAX / 512 * 4;
+        let key = Key::Segment(sequence);
+        let read = self.read(key, whole, |bytes, _| {
+            bad.clear();
+            for (block, extent) in extents {
+                for at in 0..extent.blocks {
+                    let start = data_start + (extent.index + at) as usize * stored_bytes;
+                    let block = block + u64::from(at);
+                    let stored = bytes.get(start..start + stored_bytes);
+                    if stored.is_none_or(|it| stored_block(it, block, sequence).is_err()) {
+                        bad.push(block);
+                    }
+                }
+            }
+            bad.is_empty().then_some(())
+        });
+        let read = read.await?;
+        if matches!(read, Read::Missing) {
+            let blocks = |(block, it): &(u64, Extent)| *block..*block + u64::from(it.blocks);
+            bad = extents.iter().flat_map(blocks).collect();
+        }
+        let is_good = matches!(read, Read::Good(()));
+        Ok((!is_good).then(|| (key, read.what(), bad)))
+    }
+
+    /// Reads an object of at most `len` bytes, again if it does not come or makes no sense.
+    async fn read<T>(
+        &self,
+        key: Key,
+        len: usize,
+        mut parse: impl FnMut(&[u8], u64) -> Option<T>,
+    ) -> Result<Read<T>, String> {
+        let mut is_damaged = false;
+        for tried in 0..READS_MAX {
+            pause(tried).await;
+            match self.client.run(Operation::Get { key, range: 0..len as u64 }).await {
+                Answer::Missing => return Ok(Read::Missing),
+                Answer::Got { bytes, object_bytes, .. } => match parse(&bytes, object_bytes) {
+                    Some(it) => return Ok(Read::Good(it)),
+                    None => is_damaged = true,
+                },
+                _ => is_damaged = false,
+            }
+        }
+        match is_damaged {
+            true => Ok(Read::Damaged),
+            false => Err(self.client.last_error().unwrap_or_else(|| format!("no answer: {key}"))),
+        }
+    }
+}
+
+impl Report {
+    /// Notes that an object is wrong without which nothing is known of any block.
+    fn all_is_hit(&mut self, key: Key, what: &'static str) {
+        let ranges = std::iter::once(0..self.head.geometry.size_bytes).collect();
+        self.findings.push(Finding { key, what, ranges });
+    }
+}
+
+enum Read<T> {
+    Good(T),
+    Missing,
+    Damaged,
+}
+
+impl<T> Read<T> {
+    fn what(&self) -> &'static str {
+        match self {
+            Read::Good(_) => "good",
+            Read::Missing => "missing",
+            Read::Damaged => "damaged",
+        }
+    }
+}
+
+/// Waits before an operation that was tried so often.
+async fn pause(tried: u32) {
+    if tried > 0 {
+        tokio::time::sleep(PAUSE * (1 << (tried - 1))).await;
+    }
+}
+
+/// The bytes of blocks, those side by side as one range.
+fn merged(mut blocks: Vec<u64>, block_bytes: u64) -> Vec<Range<u64>> {
+    blocks.sort_unstable();
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for block in blocks {
+        let start = block * block_bytes;
+        match ranges.last_mut() {
+            Some(range) if range.end == start => range.end += block_bytes,
+            _ => ranges.push(start..start + block_bytes),
+        }
+    }
+    ranges
+}
