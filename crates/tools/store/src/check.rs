@@ -7,24 +7,17 @@
 //! ```
 
 use crate::client::Client;
-use crate::place::{Place, StoreOptions, one_line};
+use crate::place::StoreOptions;
+use crate::reader::{Read, Reader, blocking, client};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::checkpoint::{PART_BYTES_MAX, assemble};
 use nowait_log::geometry::DATA_BYTES_MAX;
-use nowait_log::head::HEAD_BYTES_MAX;
 use nowait_log::segment::{HEADER_BYTES_MAX, WINDOW, stored_block};
-use nowait_log::{Answer, Checkpoint, Content, Extent, Head, Header, Key, Map, Operation, Part};
+use nowait_log::{Checkpoint, Content, Extent, Head, Header, Key, Map, Part};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::time::Duration;
-
-/// How often an object is asked for that does not come, or looks damaged.
-const READS_MAX: u32 = 5;
-
-/// How long the first of them waits for the next; each further one twice as long.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// How often the head may change while an image is read.
 const ROUNDS_MAX: u32 = 5;
@@ -65,14 +58,12 @@ pub struct Report {
 /// # Errors
 /// There is no image, its head is damaged, or the store cannot be used: in one line.
 pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
-    let place = Place::new(url, options).map_err(io::Error::other)?;
-    check_on(url, &Client::new(place, options.request_timeout))
+    check_on(url, &client(url, options)?)
 }
 
 /// The same of a store that is there.
 pub(crate) fn check_on(url: &StoreUrl, client: &Client) -> io::Result<Report> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = runtime.block_on(async {
+    blocking(url, async {
         for _ in 0..ROUNDS_MAX {
             let report = Reader { client }.report().await?;
             // A writer may have deleted what the head before still needed.
@@ -81,17 +72,10 @@ pub(crate) fn check_on(url: &StoreUrl, client: &Client) -> io::Result<Report> {
             }
         }
         Err("it changes too fast to be checked; stop its writer first".to_owned())
-    });
-    // A look-up of a name may hang; nothing waits for it.
-    runtime.shutdown_background();
-    report.map_err(|why| io::Error::other(format!("{url}: {why}")))
+    })
 }
 
 type Extents = Vec<(u64, Extent)>;
-
-struct Reader<'a> {
-    client: &'a Client,
-}
 
 impl Reader<'_> {
     async fn report(&self) -> Result<Report, String> {
@@ -112,44 +96,6 @@ impl Reader<'_> {
         self.read_segments(&map, &mut report).await?;
         report.findings.sort_by_key(|finding| finding.key);
         Ok(report)
-    }
-
-    /// The objects of the image, by their names behind its own, and their bytes.
-    async fn list(&self) -> Result<BTreeMap<String, u64>, String> {
-        let place = self.client.place();
-        let mut why = String::new();
-        for tried in 0..READS_MAX {
-            pause(tried).await;
-            let mut listed = BTreeMap::new();
-            let mut stream = place.store.list(Some(&place.prefix));
-            let ended = loop {
-                match tokio::time::timeout(self.client.timeout(), stream.next()).await {
-                    Err(_) => break Err(format!("no list within {:?}", self.client.timeout())),
-                    Ok(None) => break Ok(()),
-                    Ok(Some(Err(error))) => break Err(one_line(&error)),
-                    Ok(Some(Ok(meta))) => {
-                        if let Some(name) = meta.location.prefix_match(&place.prefix) {
-                            let parts: Vec<_> = name.map(|part| part.as_ref().to_owned()).collect();
-                            listed.insert(parts.join("/"), meta.size);
-                        }
-                    }
-                }
-            };
-            match ended {
-                Ok(()) => return Ok(listed),
-                Err(error) => why = error,
-            }
-        }
-        Err(why)
-    }
-
-    async fn head(&self) -> Result<Head, String> {
-        let read = self.read(Key::Head, HEAD_BYTES_MAX, |bytes, _| Head::parse(bytes).ok()).await?;
-        match read {
-            Read::Good(head) => Ok(head),
-            Read::Missing => Err("there is no image".to_owned()),
-            Read::Damaged => Err("its head is damaged: nothing of it can be read".to_owned()),
-        }
     }
 
     /// The map of the checkpoint; `None`: it cannot be read.
@@ -267,30 +213,6 @@ impl Reader<'_> {
         Ok((!is_good).then(|| (key, read.what(), bad)))
     }
 
-    /// Reads an object of at most `len` bytes, again if it does not come or makes no sense.
-    async fn read<T>(
-        &self,
-        key: Key,
-        len: usize,
-        mut parse: impl FnMut(&[u8], u64) -> Option<T>,
-    ) -> Result<Read<T>, String> {
-        let mut is_damaged = false;
-        for tried in 0..READS_MAX {
-            pause(tried).await;
-            match self.client.run(Operation::Get { key, range: 0..len as u64 }).await {
-                Answer::Missing => return Ok(Read::Missing),
-                Answer::Got { bytes, object_bytes, .. } => match parse(&bytes, object_bytes) {
-                    Some(it) => return Ok(Read::Good(it)),
-                    None => is_damaged = true,
-                },
-                _ => is_damaged = false,
-            }
-        }
-        match is_damaged {
-            true => Ok(Read::Damaged),
-            false => Err(self.client.last_error().unwrap_or_else(|| format!("no answer: {key}"))),
-        }
-    }
 }
 
 impl Report {
@@ -298,29 +220,6 @@ impl Report {
     fn all_is_hit(&mut self, key: Key, what: &'static str) {
         let ranges = std::iter::once(0..self.head.geometry.size_bytes).collect();
         self.findings.push(Finding { key, what, ranges });
-    }
-}
-
-enum Read<T> {
-    Good(T),
-    Missing,
-    Damaged,
-}
-
-impl<T> Read<T> {
-    fn what(&self) -> &'static str {
-        match self {
-            Read::Good(_) => "good",
-            Read::Missing => "missing",
-            Read::Damaged => "damaged",
-        }
-    }
-}
-
-/// Waits before an operation that was tried so often.
-async fn pause(tried: u32) {
-    if tried > 0 {
-        tokio::time::sleep(PAUSE * (1 << (tried - 1))).await;
     }
 }
 

@@ -6,11 +6,13 @@
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
-//! * [`mod@check`]: what is wrong with an image, found by reading it
+//! * [`mod@check`]: what is wrong with an image, found by reading it; [`catalog`]: which images a
+//!   store has, and their removal; `reader`: what both read by
 //!
 //! All I/O of an image is on one thread, by a runtime of its own. A caller puts its request into a
 //! queue, and is called back.
 
+pub mod catalog;
 pub mod check;
 pub mod client;
 mod driver;
@@ -18,6 +20,7 @@ mod folder;
 pub mod image;
 mod place;
 pub mod probe;
+mod reader;
 pub mod status;
 pub mod url;
 

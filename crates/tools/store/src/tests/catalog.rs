@@ -1,0 +1,62 @@
+//! What a store has, and what is left after a removal.
+
+use crate::catalog::{list, look, remove};
+use crate::image::StoredImage;
+use crate::place::StoreOptions;
+use crate::url::StoreUrl;
+
+const SIZE: u64 = 4 << 20;
+
+fn url(text: &str) -> StoreUrl {
+    text.parse().unwrap()
+}
+
+fn make(url: &StoreUrl) -> StoredImage {
+    StoredImage::create(url, &StoreOptions::default(), SIZE, 4096).unwrap()
+}
+
+#[test]
+fn a_folder_has_its_images_and_folders_in_their_order() {
+    let options = StoreOptions::default();
+    let all = ["memory://catalog/b", "memory://catalog/a", "memory://catalog/c/d"].map(url);
+    all.iter().for_each(|url| drop(make(url)));
+    let names = |beside: &str| {
+        let entries = list(&url(beside), &options).unwrap();
+        entries.iter().map(|it| (it.name.clone(), it.head.is_some())).collect::<Vec<_>>()
+    };
+    let expected = [("a", true), ("b", true), ("c", false)];
+    assert_eq!(names("memory://catalog/x"), expected.map(|(name, is)| (name.to_owned(), is)));
+    assert_eq!(names("memory://catalog/c/x"), [("d".to_owned(), true)]);
+    assert_eq!(names("memory://catalog/nothing/x"), []);
+}
+
+#[test]
+fn a_look_at_an_image_leaves_its_writer() {
+    let url = url("memory://looked-at/vm");
+    let image = make(&url);
+    let head = look(&url, &StoreOptions::default()).unwrap();
+    assert_eq!((head.epoch, head.geometry), (1, image.geometry()));
+    image.write_at(0, vec![1; 4096]).unwrap();
+    image.flush().unwrap();
+}
+
+#[test]
+fn what_is_removed_is_gone_and_what_lies_beside_and_below_is_not() {
+    let options = StoreOptions::default();
+    let (gone, below) = (url("memory://removed/vm"), url("memory://removed/vm/log/other"));
+    let beside = url("memory://removed/vm2");
+    for url in [&gone, &below, &beside] {
+        let image = make(url);
+        image.write_at(0, vec![1; 4096]).unwrap();
+        image.flush().unwrap();
+    }
+    assert_eq!(remove(&gone, &options).unwrap(), 2, "a head and a segment");
+    let said = StoredImage::open(&gone, &options).unwrap_err().to_string();
+    assert!(said.contains("no image"), "{said}");
+    for url in [&below, &beside] {
+        let image = StoredImage::open(url, &options).unwrap();
+        assert_eq!(image.read_at(0, 4096).unwrap(), vec![1; 4096]);
+    }
+    let said = remove(&gone, &options).unwrap_err().to_string();
+    assert!(said.contains("no image"), "{said}");
+}
