@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::program::{Output, Program, Running};
 use crate::ready;
+use crate::s3::Store;
 use crate::scratch::Scratch;
 use crate::skip;
 use crate::subject::{self, Backend, Library, Subject};
@@ -31,7 +32,7 @@ impl Server {
     /// Serves what `arguments` say, on a socket in `scratch`; `None`: this run is not about it.
     pub fn start(scratch: &Scratch, arguments: &[&str]) -> Option<Server> {
         let socket = scratch.file("nbd");
-        let tool = tool()?.env("XDG_RUNTIME_DIR", scratch.path());
+        let tool = Store::credentials(tool()?).env("XDG_RUNTIME_DIR", scratch.path());
         let tool = tool.arg("serve").args(arguments).arg("--nbd");
         let mut running = tool.arg(format!("unix:{}", socket.display())).spawn();
         ready::wait_for_socket(&socket, &mut running);
@@ -71,6 +72,11 @@ impl Server {
             assert!(!self.running.ended(), "the server ended\n{}", self.running.stderr());
             std::thread::yield_now();
         }
+    }
+
+    /// What it has said on its standard error.
+    pub fn said(&self) -> String {
+        self.running.stderr()
     }
 
     /// The process.

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod enable;
+mod image;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use enable::{ContainerKind, DisableArgs, EnableArgs, Services, StatusArgs};
+pub(crate) use image::{ImageArgs, ImageCommand};
 
 /// Asynchronous file I/O whose submit never waits, for unmodified programs.
 #[derive(Debug, Parser)]
@@ -47,6 +49,9 @@ pub(crate) enum Command {
     /// Serve images as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(nowait_serve::ServeArgs),
+    /// Make, list, check and remove images on object stores.
+    #[command(subcommand, after_help = image::IMAGE_EXAMPLES)]
+    Image(ImageCommand),
     /// Show the activity of image servers and of programs under `nowait run`.
     #[command(after_help = TOP_EXAMPLES)]
     Top(nowait_serve::TopArgs),

@@ -10,6 +10,7 @@
 //!                 ├─ status     units that are enabled, processes that are served
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
 //!                 ├─ serve, top images as block devices, and their status; the crate nowait-serve
+//!                 ├─ image      images on object stores; the crate nowait-store
 //!                 ├─ bench      the measurements of the crate nowait-bench
 //!                 └─ man, completions
 //! ```
@@ -20,6 +21,7 @@ mod doctor;
 mod elf;
 mod enable;
 mod error;
+mod image;
 mod libraries;
 mod program;
 mod run;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::status(args),
         Command::Bench(which) => bench(which),
         Command::Serve(args) => served(nowait_serve::serve(args)),
+        Command::Image(command) => image::image(command),
         Command::Top(args) => served(nowait_serve::top(args)),
         Command::Completions { shell } => completions(*shell),
         Command::Man { dir } => man(dir.as_deref()),

@@ -33,5 +33,5 @@ pub mod status;
 pub mod ublk;
 pub mod vhost;
 
-pub use command::{ServeArgs, TopArgs, serve, top};
+pub use command::{ServeArgs, TopArgs, bytes, serve, top};
 pub use error::ServeError;

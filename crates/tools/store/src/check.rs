@@ -212,7 +212,6 @@ impl Reader<'_> {
         let is_good = matches!(read, Read::Good(()));
         Ok((!is_good).then(|| (key, read.what(), bad)))
     }
-
 }
 
 impl Report {

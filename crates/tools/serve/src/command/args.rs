@@ -308,7 +308,10 @@ fn named_path(text: &str) -> (Option<&str>, PathBuf) {
 }
 
 /// Reads a size in bytes with an optional K, M, G or T.
-fn bytes(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// It is none.
+pub fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" => Some(0),

@@ -7,6 +7,6 @@ mod pid_file;
 mod run;
 mod top;
 
-pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile, TlsArg, WantedDrive};
+pub use args::{CacheArg, NamedImage, ServeArgs, ShownFile, TlsArg, WantedDrive, bytes};
 pub use run::serve;
 pub use top::{TopArgs, top};

@@ -1,0 +1,140 @@
+//! The command line of `nowait image`.
+
+use clap::{Args, Subcommand};
+use nowait_serve::bytes;
+use nowait_store::{StoreOptions, StoreUrl};
+use std::time::Duration;
+
+pub(crate) const IMAGE_EXAMPLES: &str = "\
+URL: s3://BUCKET/IMAGE, gs://BUCKET/IMAGE, az://CONTAINER/IMAGE, file:///FOLDER/IMAGE. Credentials
+come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL,
+GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME, … Exit code 0; 1: failed, or a check
+that has found something; 2: wrong usage.
+
+Examples:
+  nowait image create s3://disks/vm --size 20G
+  nowait serve vm=s3://disks/vm --nbd unix:/run/nbd.sock
+  nbdcopy disk.raw 'nbd+unix:///vm?socket=/run/nbd.sock'      fills it
+  nowait image ls s3://disks
+  nowait image info s3://disks/vm --endpoint http://127.0.0.1:9000
+  nowait image check s3://disks/vm --json | jq .findings
+  nowait image rm s3://disks/vm --yes";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Make an image of zeroes, where none is.
+    Create {
+        /// Where.
+        url: StoreUrl,
+        /// Its size, with K, M, G or T: whole blocks.
+        #[arg(long, value_name = "BYTES", value_parser = bytes)]
+        size: u64,
+        /// Bytes of a block, a power of two from 512 to 64K: what is smaller is read and written
+        /// as one.
+        #[arg(long, value_name = "BYTES", value_parser = block_bytes, default_value = "4K")]
+        block_size: u32,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Show what an image is and which server has it; that one goes on.
+    Info(ImageArgs),
+    /// Read all that an image has, and find what is missing or damaged; its server goes on.
+    Check(ImageArgs),
+    /// List the images of a bucket or of a folder in it.
+    Ls {
+        /// s3://BUCKET or s3://BUCKET/FOLDER, say.
+        #[arg(value_name = "URL", value_parser = beside)]
+        folder: StoreUrl,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Remove an image for good; its server must have ended.
+    Rm {
+        /// Which.
+        url: StoreUrl,
+        /// Do it: without this it is only said what would go.
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        store: Store,
+    },
+}
+
+/// Which image is looked at, and how that is told.
+#[derive(Args, Debug)]
+pub(crate) struct ImageArgs {
+    /// Which.
+    pub(crate) url: StoreUrl,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+/// How a store is reached.
+#[derive(Args, Debug)]
+pub(crate) struct Store {
+    /// Where the store is, if not where its kind usually is: http://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// How long the store may take for one request.
+    #[arg(long, value_name = "SECONDS", default_value = "30",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+impl Store {
+    /// Returns the same for the store.
+    pub(crate) fn options(&self) -> StoreOptions {
+        StoreOptions {
+            endpoint: self.endpoint.clone(),
+            request_timeout: Duration::from_secs(self.timeout),
+            ..StoreOptions::default()
+        }
+    }
+}
+
+fn block_bytes(text: &str) -> Result<u32, String> {
+    let bytes = bytes(text)?;
+    let fits = bytes.is_power_of_two() && (512..=64 << 10).contains(&bytes);
+    let wrong = || "a power of two from 512 to 64K".to_owned();
+    u32::try_from(bytes).ok().filter(|_| fits).ok_or_else(wrong)
+}
+
+/// Returns the place of an image in a folder.
+fn beside(text: &str) -> Result<StoreUrl, String> {
+    let url: Result<StoreUrl, String> = format!("{}/image", text.trim_end_matches('/')).parse();
+    url.map_err(|_| format!("{text}: expected s3://BUCKET or s3://BUCKET/FOLDER, say"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_where_an_image_would_lie() {
+        for (text, image) in [
+            ("s3://b", "s3://b/image"),
+            ("s3://b/", "s3://b/image"),
+            ("s3://b/c/d", "s3://b/c/d/image"),
+            ("file:///srv", "file:///srv/image"),
+        ] {
+            assert_eq!(beside(text).unwrap().to_string(), image);
+        }
+        for wrong in ["", "b", "s3://", "ftp://b"] {
+            assert!(beside(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn blocks_have_a_size_that_is_possible() {
+        assert_eq!((block_bytes("4K"), block_bytes("65536")), (Ok(4096), Ok(65_536)));
+        for wrong in ["0", "256", "3K", "128K", "x"] {
+            assert!(block_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! `nowait image`: images on object stores.
+
+use crate::args::{ImageArgs, ImageCommand};
+use crate::error::{Failure, Result};
+use crate::print;
+use crate::table::table;
+use nowait_store::check::{Report, check};
+use nowait_store::{StoreOptions, StoreUrl, StoredImage, catalog};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a new image may take to be durable.
+const CLOSES_WITHIN: Duration = Duration::from_mins(1);
+
+/// Does what is wanted.
+pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
+    match command {
+        ImageCommand::Create { url, size, block_size, store } => {
+            create(url, &store.options(), *size, *block_size)
+        }
+        ImageCommand::Info(args) => info(args),
+        ImageCommand::Check(args) => checked(args),
+        ImageCommand::Ls { folder, json, store } => list(folder, &store.options(), *json),
+        ImageCommand::Rm { url, yes, store } => remove(url, &store.options(), *yes),
+    }
+}
+
+fn failed(error: &io::Error) -> Failure {
+    Failure::new(error.to_string())
+}
+
+/// Refuses what stands for a snapshot.
+fn whole(url: &StoreUrl) -> Result<()> {
+    match &url.snapshot {
+        None => Ok(()),
+        Some(name) => Err(Failure::usage(format!("{url}: leave out @{name}: an image is meant"))),
+    }
+}
+
+fn create(url: &StoreUrl, options: &StoreOptions, size: u64, block_size: u32) -> Result<ExitCode> {
+    whole(url)?;
+    if size == 0 || !size.is_multiple_of(u64::from(block_size)) {
+        let text = format!("--size {size}: expected whole blocks of {block_size} bytes");
+        return Err(Failure::usage(text));
+    }
+    let image =
+        StoredImage::create(url, options, size, block_size).map_err(|error| failed(&error))?;
+    image.close(CLOSES_WITHIN).map_err(|error| failed(&error))?;
+    print(format!("{url}: {}\n", shown(size)).as_bytes())
+}
+
+/// What an image is, as JSON.
+#[derive(Serialize)]
+struct Info {
+    url: String,
+    size_bytes: u64,
+    block_bytes: u32,
+    epoch: u64,
+    writer: String,
+    checkpoint: u64,
+    snapshots: Vec<String>,
+}
+
+fn info(args: &ImageArgs) -> Result<ExitCode> {
+    whole(&args.url)?;
+    let head = catalog::look(&args.url, &args.store.options()).map_err(|error| failed(&error))?;
+    let info = Info {
+        url: args.url.to_string(),
+        size_bytes: head.geometry.size_bytes,
+        block_bytes: head.geometry.block_bytes,
+        epoch: head.epoch,
+        writer: head.writer.name,
+        checkpoint: head.checkpoint.position,
+        snapshots: head.snapshots.into_iter().map(|snapshot| snapshot.name).collect(),
+    };
+    if args.json {
+        return json(&info);
+    }
+    let mut text = format!("{}\n", info.url);
+    let _ = writeln!(text, "  size        {}", shown(info.size_bytes));
+    let _ = writeln!(text, "  block       {}", shown(u64::from(info.block_bytes)));
+    let _ = writeln!(text, "  last writer {} (epoch {})", info.writer, info.epoch);
+    let _ = writeln!(text, "  checkpoint  before log/{}", info.checkpoint);
+    for name in &info.snapshots {
+        let _ = writeln!(text, "  snapshot    {name}");
+    }
+    print(text.as_bytes())
+}
+
+/// What a check has found, as JSON.
+#[derive(Serialize)]
+struct Checked {
+    url: String,
+    objects: u64,
+    stored_bytes: u64,
+    live_bytes: u64,
+    findings: Vec<Found>,
+}
+
+#[derive(Serialize)]
+struct Found {
+    object: String,
+    what: &'static str,
+    /// First byte, and the one behind the last.
+    ranges: Vec<[u64; 2]>,
+}
+
+fn checked(args: &ImageArgs) -> Result<ExitCode> {
+    whole(&args.url)?;
+    let report = check(&args.url, &args.store.options()).map_err(|error| failed(&error))?;
+    let code = ExitCode::from(u8::from(!report.findings.is_empty()));
+    let checked = said(&args.url, report);
+    if args.json {
+        json(&checked)?;
+    } else {
+        print(told(&checked).as_bytes())?;
+    }
+    Ok(code)
+}
+
+fn said(url: &StoreUrl, report: Report) -> Checked {
+    let found = |finding: nowait_store::check::Finding| Found {
+        object: finding.key.to_string(),
+        what: finding.what,
+        ranges: finding.ranges.iter().map(|range| [range.start, range.end]).collect(),
+    };
+    Checked {
+        url: url.to_string(),
+        objects: report.objects,
+        stored_bytes: report.stored_bytes,
+        live_bytes: report.live_bytes,
+        findings: report.findings.into_iter().map(found).collect(),
+    }
+}
+
+fn told(checked: &Checked) -> String {
+    let (objects, stored) = (checked.objects, shown(checked.stored_bytes));
+    let live = shown(checked.live_bytes);
+    let mut text = format!("{}: {objects} objects, {stored}, of the image {live}\n", checked.url);
+    for found in &checked.findings {
+        let _ = writeln!(text, "{} is {}: lost are the bytes", found.object, found.what);
+        for [start, end] in &found.ranges {
+            let _ = writeln!(text, "  {start} to {}", end - 1);
+        }
+    }
+    if checked.findings.is_empty() {
+        text.push_str("all of it can be read\n");
+    }
+    text
+}
+
+/// An image or a folder, as JSON.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    size_bytes: Option<u64>,
+    writer: Option<String>,
+}
+
+fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<ExitCode> {
+    let entries = catalog::list(folder, options).map_err(|error| failed(&error))?;
+    let listed = entries.into_iter().map(|entry| {
+        let (size_bytes, writer) = match entry.head {
+            Some(head) => (Some(head.geometry.size_bytes), Some(head.writer.name)),
+            None => (None, None),
+        };
+        Listed { name: entry.name, size_bytes, writer }
+    });
+    let listed: Vec<Listed> = listed.collect();
+    if as_json {
+        return json(&listed);
+    }
+    let mut shown_as = table();
+    shown_as.set_header(["image", "size", "last writer"]);
+    for it in listed {
+        let name = if it.size_bytes.is_some() { it.name } else { format!("{}/", it.name) };
+        let size = it.size_bytes.map(shown).unwrap_or_default();
+        shown_as.add_row([name, size, it.writer.unwrap_or_default()]);
+    }
+    print(format!("{shown_as}\n").as_bytes())
+}
+
+fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool) -> Result<ExitCode> {
+    whole(url)?;
+    if !yes {
+        let head = catalog::look(url, options).map_err(|error| failed(&error))?;
+        let size = shown(head.geometry.size_bytes);
+        let text = format!("{url}: an image of {size} would be gone for good: say --yes");
+        return Err(Failure::usage(text));
+    }
+    let objects = catalog::remove(url, options).map_err(|error| failed(&error))?;
+    print(format!("{url}: removed, {objects} objects\n").as_bytes())
+}
+
+fn json(it: &impl Serialize) -> Result<ExitCode> {
+    let text = serde_json::to_string_pretty(it).map_err(|error| Failure::new(error.to_string()))?;
+    print(format!("{text}\n").as_bytes())
+}
+
+/// Returns a size as people write it.
+fn shown(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut size = format!("{bytes} bytes");
+    for (power, unit) in UNITS.iter().enumerate() {
+        let one = 1_u64 << (10 * (power + 1));
+        if bytes >= one {
+            let tenths = bytes / (one / 1024) * 10 / 1024;
+            size = match tenths % 10 {
+                0 => format!("{} {unit}", tenths / 10),
+                rest => format!("{}.{rest} {unit}", tenths / 10),
+            };
+        }
+    }
+    size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_as_people_write_them() {
+        let sizes = [512, 4096, 1 << 20, 3 << 29, 1 << 60].map(shown);
+        assert_eq!(sizes, ["512 bytes", "4 KiB", "1 MiB", "1.5 GiB", "1024 PiB"]);
+    }
+}

@@ -1,0 +1,173 @@
+//! Images on object stores: `nowait image`, and `nowait serve` of them, with S3 servers of others.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use nowait_tests::fuse::{Shown, missing_tools};
+use nowait_tests::program::{Output, Program};
+use nowait_tests::s3::{Kind, Store};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::server::{Server, tool};
+use nowait_tests::skip;
+
+const SIZE: &str = "64M";
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+/// A store, and an empty image on it; `None`: something is missing, which is said.
+fn made(kind: Kind) -> Option<(Store, String)> {
+    skip::unless(skip::missing_program(&["curl", "qemu-io", "nbdcopy"]))?;
+    tool()?;
+    let store = skip::unless(Store::start(kind))?;
+    let endpoint = Store::endpoint(store.address());
+    let output = image(&endpoint, &["create", &Store::url("vm"), "--size", SIZE]);
+    assert!(output.status.success(), "{output}");
+    Some((store, endpoint))
+}
+
+/// Runs `nowait image`.
+fn image(endpoint: &str, words: &[&str]) -> Output {
+    let tool = Store::credentials(tool().expect("asked before")).arg("image");
+    tool.args(words).args(["--endpoint", endpoint]).run()
+}
+
+fn serve(scratch: &Scratch, endpoint: &str) -> Server {
+    let name = format!("vm={}", Store::url("vm"));
+    let mut server =
+        Server::start(scratch, &[&name, "--endpoint", endpoint]).expect("asked before");
+    // It listens before the image is its own.
+    server.wait_until_it_says("serving vm");
+    server
+}
+
+/// Runs commands of qemu-io's on the image, each of which must succeed.
+fn qemu_io(uri: &str, commands: &[String]) -> Output {
+    let words = commands.iter().flat_map(|command| ["-c", command.as_str()]);
+    Program::new("qemu-io").args(["-f", "raw"]).args(words).arg(uri).deadline(PATIENCE).run()
+}
+
+/// The pattern of a block, never that of what was not written.
+fn pattern(block: usize) -> usize {
+    block % 254 + 1
+}
+
+fn verified(uri: &str, blocks: usize) {
+    let reads = (0..blocks).map(|at| format!("read -P {} {}k 4k", pattern(at), at * 4));
+    let output = qemu_io(uri, &reads.collect::<Vec<_>>());
+    let failed = output.stdout.contains("verification failed");
+    assert!(output.status.success() && !failed, "{output}");
+}
+
+fn an_image_is_made_filled_checked_and_removed(kind: Kind) {
+    let Some((_store, endpoint)) = made(kind) else { return };
+    let url = Store::url("vm");
+    let again = image(&endpoint, &["create", &url, "--size", SIZE]);
+    assert!(again.stderr.contains("there is an image already"), "{again}");
+    let (scratch, bucket) = (Scratch::new("image"), url.trim_end_matches("/vm"));
+    let (source, back) = (scratch.file("a"), scratch.file("b"));
+    let bytes: Vec<u8> = (0..64u64 << 20).map(|i| (i * 31 + (i >> 12)) as u8).collect();
+    fs::write(&source, &bytes).expect("a file");
+    let server = serve(&scratch, &endpoint);
+    Program::new("nbdcopy").args(["--flush", text(&source), &server.uri("vm")]).succeed();
+    Program::new("nbdcopy").args([&server.uri("vm"), text(&back)]).succeed();
+    assert!(fs::read(&back).expect("a copy") == bytes);
+    let whole = image(&endpoint, &["check", &url]);
+    assert!(whole.status.success() && whole.stdout.contains("can be read"), "{whole}");
+    verified_listing(&endpoint, bucket);
+    server.stop();
+    let wrong = image(&endpoint, &["rm", &url]);
+    assert_eq!(wrong.status.code(), Some(2), "{wrong}");
+    let gone = image(&endpoint, &["rm", &url, "--yes"]);
+    assert!(gone.status.success(), "{gone}");
+    let nothing = image(&endpoint, &["info", &url]);
+    assert_eq!(nothing.status.code(), Some(1), "{nothing}");
+}
+
+fn verified_listing(endpoint: &str, bucket: &str) {
+    let listed = image(endpoint, &["ls", bucket, "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    assert_eq!((&listed[0]["name"], &listed[0]["size_bytes"]), (&"vm".into(), &(64 << 20).into()));
+    let info = image(endpoint, &["info", &format!("{bucket}/vm"), "--json"]);
+    let info: serde_json::Value = serde_json::from_str(&info.stdout).expect("JSON");
+    assert_eq!((&info["epoch"], &info["block_bytes"]), (&2.into(), &4096.into()), "one server");
+}
+
+#[test]
+fn an_image_is_made_filled_checked_and_removed_on_moto() {
+    an_image_is_made_filled_checked_and_removed(Kind::Moto);
+}
+
+#[test]
+fn an_image_is_made_filled_checked_and_removed_on_versitygw() {
+    an_image_is_made_filled_checked_and_removed(Kind::Versitygw);
+}
+
+#[test]
+fn a_server_that_is_killed_has_lost_none_of_500_flushed_blocks() {
+    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let scratch = Scratch::new("image");
+    let server = serve(&scratch, &endpoint);
+    let write = |at: usize| format!("write -P {} {}k 4k", pattern(at), at * 4);
+    let writes = (0..500).flat_map(|at| [write(at), "flush".to_owned()]);
+    let output = qemu_io(&server.uri("vm"), &writes.collect::<Vec<_>>());
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    server.kill();
+    let after = Scratch::new("after");
+    let server = serve(&after, &endpoint);
+    verified(&server.uri("vm"), 500);
+    server.stop();
+}
+
+#[test]
+fn a_server_whose_image_another_one_has_taken_fails_and_says_which() {
+    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let (first, second) = (Scratch::new("first"), Scratch::new("second"));
+    let mut replaced = serve(&first, &endpoint);
+    let server = serve(&second, &endpoint);
+    let first_write = ["write -P 7 0 4k".to_owned(), "flush".to_owned()];
+    let output = qemu_io(&replaced.uri("vm"), &first_write);
+    assert!(!output.status.success(), "{output}");
+    replaced.wait_until_it_says(&format!("process {}", server.pid()));
+    let output = qemu_io(&server.uri("vm"), &["read -P 0 0 4k".to_owned()]);
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    server.stop();
+    replaced.kill();
+}
+
+#[test]
+fn an_ext4_on_a_store_is_whole_on_the_next_server() {
+    let needed = missing_tools().and_then(|()| skip::missing_program(&["diff", "cp"]));
+    let Some(()) = skip::unless(needed) else { return };
+    let Some((_store, endpoint)) = made(Kind::Versitygw) else { return };
+    let scratch = Scratch::new("image");
+    let planted = scratch.folder("tree");
+    for number in 0..200usize {
+        let bytes: Vec<u8> = (0..number * 97).map(|i| (i * 31 + number + (i >> 9)) as u8).collect();
+        fs::write(planted.join(format!("file-{number}")), bytes).expect("a file");
+    }
+    let (file, point) = (scratch.file("disk"), scratch.folder("mnt"));
+    let name = format!("vm={}", Store::url("vm"));
+    let arguments = [name.as_str(), "--endpoint", &endpoint];
+    for round in 0..2 {
+        let Some(mut shown) = Shown::start(&scratch, &file, &arguments) else { return };
+        let device = shown.attach(&["--direct-io=on", "--sector-size=4096"]);
+        if round == 0 {
+            Program::new("mkfs.ext4").args(["-q", &device]).succeed();
+        } else {
+            let output = Program::new("e2fsck").args(["-f", "-n", &device]).run();
+            assert!(output.status.success(), "{output}");
+        }
+        shown.mount(&point);
+        let copied = point.join("tree");
+        if round == 0 {
+            Program::new("cp").args(["-r", text(&planted), text(&copied)]).succeed();
+        }
+        Program::new("diff").args(["-r", text(&planted), text(&copied)]).succeed();
+        shown.umount();
+        shown.stop();
+    }
+}
