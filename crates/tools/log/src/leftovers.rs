@@ -3,7 +3,7 @@
 //!
 //! Their names are known, so nothing is listed. A writer's checkpoints are counted, so the one that
 //! it had begun has the next number; how many parts that has, is asked. As no more than
-//! [`IN_FLIGHT_MAX`] are put at the same time, behind as many that are missing there is none.
+//! `IN_FLIGHT_MAX` are put at the same time, behind as many that are missing there is none.
 
 use crate::head::{Head, Snapshot};
 use crate::mistake::{self, Mistake};
