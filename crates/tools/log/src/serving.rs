@@ -36,7 +36,7 @@ pub struct Settings {
     pub segment_blocks: u32,
     /// How long a write stays in memory alone when no flush comes.
     pub linger_ns: u64,
-    /// A checkpoint is made after so many bytes of segments, or eight times those of the map.
+    /// A checkpoint is made after so many bytes of segments, or 24 times those of the map.
     pub checkpoint_bytes: u64,
     /// A checkpoint is made after so many segments.
     pub checkpoint_segments: u64,
