@@ -7,7 +7,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ._nowait import Operation, turn
 
@@ -37,7 +37,8 @@ async def end_of(operation: Operation[Any]) -> None:
     if operation.done():
         return
     if not is_trio():
-        await asyncio.wait([operation])  # type: ignore[type-var]
+        # It has all of a future that is asked for here.
+        await asyncio.wait([cast("asyncio.Future[Any]", operation)])
         return
     from . import _trio
 

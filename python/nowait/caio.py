@@ -72,7 +72,8 @@ class Operation(AbstractOperation):
             size = len(self._value) if isinstance(self._value, bytes) else self._value
             self._callback(size or 0)
 
-    def get_value(self) -> bytes | int | None:
+    # None before the end, which the types of caio 0.9 do not have.
+    def get_value(self) -> bytes | int | None:  # type: ignore[override,unused-ignore]
         return self._value
 
     @property

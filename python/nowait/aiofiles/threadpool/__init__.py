@@ -83,7 +83,8 @@ def _native(
 ) -> AsyncFile:
     if "b" not in mode:
         encoding, errors, newline = text
-        encoding = io.text_encoding(encoding)
+        # A checker knows it from 3.11 on only.
+        encoding = io.text_encoding(encoding)  # type: ignore[attr-defined,unused-ignore]
         return AsyncTextIOWrapper(path, mode, buffering, encoding, errors, newline, cache="host")
     if text != (None, None, None):
         raise ValueError("binary mode doesn't take an encoding, errors or newline argument")
