@@ -36,9 +36,13 @@ fn image(endpoint: &str, words: &[&str]) -> Output {
 }
 
 fn serve(scratch: &Scratch, endpoint: &str) -> Server {
+    serve_with(scratch, endpoint, &[])
+}
+
+fn serve_with(scratch: &Scratch, endpoint: &str, words: &[&str]) -> Server {
     let name = format!("vm={}", Store::url("vm"));
-    let mut server =
-        Server::start(scratch, &[&name, "--endpoint", endpoint]).expect("asked before");
+    let words = [&[&name, "--endpoint", endpoint], words].concat();
+    let mut server = Server::start(scratch, &words).expect("asked before");
     // It listens before the image is its own.
     server.wait_until_it_says("serving vm");
     server
@@ -104,6 +108,38 @@ fn an_image_is_made_filled_checked_and_removed_on_moto() {
 #[test]
 fn an_image_is_made_filled_checked_and_removed_on_versitygw() {
     an_image_is_made_filled_checked_and_removed(Kind::Versitygw);
+}
+
+#[test]
+fn what_a_store_was_asked_for_is_told() {
+    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let scratch = Scratch::new("image");
+    let status = scratch.file("status");
+    let address = format!("unix:{}", text(&status));
+    let server = serve_with(&scratch, &endpoint, &["--status", &address]);
+    let get = |path: &str| {
+        let url = format!("http://localhost{path}");
+        Program::new("curl").args(["-sS", "--unix-socket", text(&status), &url]).succeed().stdout
+    };
+    let puts = || -> (u64, u64) {
+        let json: serde_json::Value = serde_json::from_str(&get("/status")).expect("JSON");
+        let store = &json["exports"][0]["store"];
+        let number = |name: &str| store[name].as_u64().expect("a number");
+        assert_eq!((&store["state"], number("failures")), (&"serving, epoch 2".into(), 0));
+        (number("puts"), number("put_bytes"))
+    };
+    let before = puts();
+    // One PUT for all of it.
+    let writes = (0..64).map(|at| format!("aio_write -P 7 {}k 4k", at * 8));
+    let writes: Vec<_> = writes.chain(["aio_flush".to_owned(), "flush".to_owned()]).collect();
+    qemu_io(&server.uri("vm"), &writes);
+    let after = puts();
+    let (puts, bytes) = (after.0 - before.0, after.1 - before.1);
+    assert!((1..=8).contains(&puts) && (64 * 4096..128 * 4096).contains(&bytes), "{puts} {bytes}");
+    let metrics = get("/metrics");
+    let line = format!("nowait_serve_store_puts_total{{export=\"vm\"}} {}", after.0);
+    assert!(metrics.contains(&line), "{metrics}");
+    server.stop();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     ServeError,
-    status::{ExportStatus, KindStatus, Status, fetch, format, place, quantile_ns},
+    status::{ExportStatus, KindStatus, Status, StoreStatus, fetch, format, place, quantile_ns},
 };
 use clap::Args;
 use serde_json::Value;
@@ -178,11 +178,66 @@ fn show(before: &Look, now: &Look, elapsed: Duration) -> String {
         let name = format!("run: {}", program.name);
         let _ = writeln!(text, "{pid:>8}  {name:<20} {:>7} {read:>18} {write:>18}", "");
     }
+    text.push_str(&stores(before, now, ms));
     text.push_str(&figures(before, now, ms));
     if now.servers.is_empty() && now.programs.is_empty() {
         let _ = writeln!(text, "no server of this user, and nothing under nowait run");
     }
     text
+}
+
+/// Makes the table of the images that lie on object stores. What is put for each byte written, and
+/// what failed, is since the server started.
+fn stores(before: &Look, now: &Look, ms: u64) -> String {
+    let all = now.servers.iter().flat_map(|(pid, status)| {
+        status.exports.iter().filter_map(move |export| Some((*pid, export, export.store.as_ref()?)))
+    });
+    let mut text = String::new();
+    for (pid, export, store) in all {
+        if text.is_empty() {
+            let _ = writeln!(
+                text,
+                "\n{:>8}  {:<20} {:>8} {:>8} {:>8} {:>12} {:>9} {:>12} {:>7}  {}",
+                "PID",
+                "ON A STORE",
+                "PUT",
+                "GET",
+                "DELETE",
+                "PUT BYTES",
+                "/ WRITTEN",
+                "UNFLUSHED",
+                "FAILED",
+                "STATE"
+            );
+        }
+        let earlier =
+            before.servers.get(&pid).and_then(|status| same(status, export)?.store.clone());
+        let since = store.since(&earlier.unwrap_or_default());
+        let [puts, gets, deletes] = [since.puts, since.gets, since.deletes]
+            .map(|count| format!("{:.0}/s", count as f64 * 1000.0 / ms as f64));
+        let bytes = format!("{:.1} MB/s", since.put_bytes as f64 / 1000.0 / ms as f64);
+        let unflushed = format!("{:.1} MB", store.unflushed_bytes as f64 / 1e6);
+        let _ = writeln!(
+            text,
+            "{pid:>8}  {:<20} {puts:>8} {gets:>8} {deletes:>8} {bytes:>12} {:>9} {unflushed:>12} \
+             {:>7}  {}",
+            export.name,
+            put_for_each_byte(export, store),
+            store.failures,
+            store.state
+        );
+    }
+    text
+}
+
+/// Returns how many bytes were put for each that was written.
+fn put_for_each_byte(export: &ExportStatus, store: &StoreStatus) -> String {
+    let written = export.kinds.iter().find(|one| one.kind == "write").map_or(0, |one| one.bytes);
+    if written == 0 {
+        "-".to_owned()
+    } else {
+        format!("{:.2}", store.put_bytes as f64 / written as f64)
+    }
 }
 
 /// Makes the table of the programs that tell more of themselves.
@@ -272,6 +327,13 @@ mod tests {
                 connections: 2,
                 in_flight: 7,
                 kinds: vec![kind],
+                store: Some(StoreStatus {
+                    state: "serving, epoch 3".to_owned(),
+                    puts: requests / 100,
+                    put_bytes: requests * 4300,
+                    failures: 1,
+                    ..StoreStatus::default()
+                }),
                 ..ExportStatus::default()
             };
             let status = Status { pid: 42, exports: vec![export], ..Status::default() };
@@ -291,8 +353,9 @@ mod tests {
             text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         assert_eq!(rows[1], "42 vm 2 0/s 0.0 MB/s 1000/s 4.1 MB/s 7 80 µs 80 µs");
         assert_eq!(rows[2], "43 run: fio 2.0 MB/s 0.0 MB/s");
-        assert_eq!(rows[4], "PID PROGRAM BACKEND REQUESTS INLINE DEPTH SUBMIT P50 P99 MAX");
-        assert_eq!(rows[5], "43 fio uring 2000/s 25 % 16 2.0 µs 9.0 µs -");
+        assert_eq!(rows[5], "42 vm 10/s 0/s 0/s 4.3 MB/s 1.05 0.0 MB 1 serving, epoch 3");
+        assert_eq!(rows[7], "PID PROGRAM BACKEND REQUESTS INLINE DEPTH SUBMIT P50 P99 MAX");
+        assert_eq!(rows[8], "43 fio uring 2000/s 25 % 16 2.0 µs 9.0 µs -");
         assert!(show(&Look::default(), &Look::default(), Duration::ZERO).contains("no server"));
     }
 }

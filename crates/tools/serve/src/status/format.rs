@@ -1,11 +1,27 @@
 //! The format of figures on the terminal.
 
-use super::KindStatus;
+use super::{KindStatus, StoreStatus};
 
 /// Returns requests and megabytes a second.
 pub(crate) fn rate(kind: &KindStatus, ms: u64) -> String {
     let per_s = |count: u64| count as f64 * 1000.0 / ms as f64;
     format!("{:.0}/s {:.1} MB/s", per_s(kind.requests), per_s(kind.bytes) / 1e6)
+}
+
+/// Returns what was asked of stores in a second, and what they have not got yet.
+pub(crate) fn store(store: &StoreStatus, ms: u64) -> String {
+    let per_s = |count: u64| count as f64 * 1000.0 / ms as f64;
+    let mut text = format!(
+        "{:.0} PUT/s {:.1} MB/s  {:.0} GET/s  {:.1} MB unflushed",
+        per_s(store.puts),
+        per_s(store.put_bytes) / 1e6,
+        per_s(store.gets),
+        store.unflushed_bytes as f64 / 1e6,
+    );
+    if store.failures > 0 {
+        text.push_str(&format!("  {} failed", store.failures));
+    }
+    text
 }
 
 /// Returns a time with its unit.

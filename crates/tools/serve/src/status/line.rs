@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use super::{
     Status,
-    format::{rate, time},
+    format::{self, rate, time},
     quantile_ns,
 };
 
@@ -45,6 +45,10 @@ impl StatusLine {
                 None => write!(text, "  hits –"),
             };
         }
+        if let Some(stores) = status.stores() {
+            let since = stores.since(&self.before.stores().unwrap_or_default());
+            let _ = write!(text, "  store {}", format::store(&since, ms));
+        }
         self.before = status;
         text
     }
@@ -57,7 +61,7 @@ fn counted(count: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{CacheStatus, ExportStatus, KindStatus};
+    use crate::status::{CacheStatus, ExportStatus, KindStatus, StoreStatus};
 
     #[test]
     fn the_line_is_about_the_time_since_the_last_one() {
@@ -86,5 +90,10 @@ mod tests {
         shown.exports[0].files = vec!["/run/disk".to_owned()];
         let text = line.next(shown);
         assert!(text.starts_with("0 clients  1 file  ") && text.ends_with("hits –"), "{text}");
+        let mut stored = status(5000, 2500);
+        let puts = StoreStatus { puts: 30, put_bytes: 3_000_000, gets: 5, ..Default::default() };
+        stored.exports[0].store = Some(puts);
+        let text = line.next(stored);
+        assert!(text.ends_with("  store 30 PUT/s 3.0 MB/s  5 GET/s  0.0 MB unflushed"), "{text}");
     }
 }

@@ -5,8 +5,10 @@
 //!                                 ├─ prometheus    GET /metrics
 //!                                 └─ line          on the terminal, once a second
 //!  endpoint   answers on a socket        place   where such sockets are
+//!  backing    stores and NBD servers behind images: a part of Status
 //! ```
 
+mod backing;
 mod endpoint;
 pub(crate) mod format;
 mod line;
@@ -14,6 +16,7 @@ pub mod place;
 mod prometheus;
 mod snapshot;
 
+pub use backing::{ConnectionStatus, StoreStatus};
 pub use endpoint::{Endpoint, fetch};
 pub use line::StatusLine;
 pub use prometheus::metrics;

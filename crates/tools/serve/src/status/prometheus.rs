@@ -1,6 +1,6 @@
 //! The counters in the text format of Prometheus.
 
-use super::{ExportStatus, KindStatus, Status};
+use super::{ConnectionStatus, ExportStatus, KindStatus, Status, StoreStatus};
 use core::fmt::Write;
 
 /// Bounds of the buckets, in nanoseconds: powers of two from 4 µs to 8 s.
@@ -65,7 +65,58 @@ pub fn metrics(status: &Status) -> String {
         });
     }
     latencies(&mut text, status);
+    stores(&mut text, status);
+    connections(&mut text, status);
     text
+}
+
+/// A name, its type, what it means, and where it is.
+type Row<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
+
+fn stores(text: &mut String, status: &Status) {
+    let rows: [Row<StoreStatus>; 9] = [
+        ("store_puts_total", "counter", "PUTs to the store.", |it| it.puts),
+        ("store_put_bytes_total", "counter", "Bytes of the PUTs.", |it| it.put_bytes),
+        ("store_gets_total", "counter", "GETs from the store.", |it| it.gets),
+        ("store_got_bytes_total", "counter", "Bytes asked for by GETs.", |it| it.got_bytes),
+        ("store_deletes_total", "counter", "DELETEs of the store.", |it| it.deletes),
+        ("store_failures_total", "counter", "Requests without a good answer.", |it| it.failures),
+        ("store_moved_bytes_total", "counter", "Live bytes moved to free others.", |it| {
+            it.moved_bytes
+        }),
+        ("store_segments_collected_total", "counter", "Segments freed by moving.", |it| {
+            it.segments_collected
+        }),
+        ("store_unflushed_bytes", "gauge", "Bytes written, not durable.", |it| it.unflushed_bytes),
+    ];
+    each_export(text, status, &rows, |export| export.store.as_ref());
+}
+
+fn connections(text: &mut String, status: &Status) {
+    let rows: [Row<ConnectionStatus>; 4] = [
+        ("backing_up", "gauge", "There is a connection to the server.", |it| it.is_up.into()),
+        ("backing_reconnects_total", "counter", "Connections after the first.", |it| it.reconnects),
+        ("backing_repeated_total", "counter", "Requests asked again.", |it| it.repeated),
+        ("backing_kept_bytes", "gauge", "Bytes kept to be written again.", |it| it.kept_bytes),
+    ];
+    each_export(text, status, &rows, |export| export.connection.as_ref());
+}
+
+/// Writes rows of the exports that have such figures; none if no export has.
+fn each_export<T>(
+    text: &mut String,
+    status: &Status,
+    rows: &[Row<T>],
+    of: fn(&ExportStatus) -> Option<&T>,
+) {
+    let with = status.exports.iter().filter_map(|export| Some((escape(&export.name), of(export)?)));
+    let with: Vec<_> = with.collect();
+    for (name, kind, help, value) in rows.iter().filter(|_| !with.is_empty()) {
+        head(text, name, kind, help);
+        for (label, it) in &with {
+            let _ = writeln!(text, "nowait_serve_{name}{{export=\"{label}\"}} {}", value(it));
+        }
+    }
 }
 
 fn latencies(text: &mut String, status: &Status) {
@@ -128,10 +179,18 @@ mod tests {
             ..ExportStatus::default()
         };
         let cache = Some(CacheStatus { hits: 7, ..CacheStatus::default() });
-        let text = metrics(&Status { cache, exports: vec![export], ..Status::default() });
+        let store = Some(StoreStatus { puts: 5, ..StoreStatus::default() });
+        let stored = ExportStatus { name: "s".to_owned(), store, ..ExportStatus::default() };
+        let connection = Some(ConnectionStatus { is_up: true, ..ConnectionStatus::default() });
+        let remote = ExportStatus { name: "r".to_owned(), connection, ..ExportStatus::default() };
+        let exports = vec![export, stored, remote];
+        let text = metrics(&Status { cache, exports, ..Status::default() });
+        assert_eq!(text.matches("nowait_serve_store_puts_total{").count(), 1);
         let label = "export=\"a\\\"b\"";
         for line in [
             "nowait_serve_cache_hits_total 7".to_owned(),
+            "nowait_serve_store_puts_total{export=\"s\"} 5".to_owned(),
+            "nowait_serve_backing_up{export=\"r\"} 1".to_owned(),
             format!("nowait_serve_files{{{label}}} 0"),
             format!("nowait_serve_size_bytes{{{label}}} 512"),
             format!("nowait_serve_requests_total{{{label},kind=\"read\"}} 3"),

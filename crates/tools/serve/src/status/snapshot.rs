@@ -1,5 +1,6 @@
 //! A copy of all counters of a server.
 
+use super::{ConnectionStatus, StoreStatus};
 use crate::server::View;
 use nowait_export::{Image, Kind, Source};
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,12 @@ pub struct ExportStatus {
     pub in_flight: u64,
     /// Kinds of requests that there were.
     pub kinds: Vec<KindStatus>,
+    /// If it lies on an object store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreStatus>,
+    /// If it lies on an NBD server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ConnectionStatus>,
 }
 
 /// Requests of one kind.
@@ -127,6 +134,12 @@ impl Status {
             },
             exports: server.images().iter().map(|image| export(server, image)).collect(),
         }
+    }
+
+    /// Adds up what stores have been asked for; `None`: no image is on one.
+    pub fn stores(&self) -> Option<StoreStatus> {
+        let stores = self.exports.iter().filter_map(|export| export.store.as_ref());
+        stores.fold(None, |sum, store| Some(sum.unwrap_or_default().and(store)))
     }
 
     /// Adds up a kind of all exports.
@@ -204,6 +217,8 @@ fn export(server: &View, image: &Arc<Image<Source>>) -> ExportStatus {
         connections: image.stats().connections(),
         in_flight: image.stats().in_flight(),
         kinds: kinds.collect(),
+        store: StoreStatus::of(image.file()),
+        connection: ConnectionStatus::of(image.file()),
     }
 }
 

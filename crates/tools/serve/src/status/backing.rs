@@ -1,0 +1,115 @@
+//! What is counted of the other end of an image that does not lie on this machine.
+
+use nowait_export::Source;
+use serde::{Deserialize, Serialize};
+
+/// An image on an object store: what it costs, since the server started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// `serving, epoch 3`, or why all requests fail.
+    pub state: String,
+    /// Requests to the store.
+    pub puts: u64,
+    /// Bytes of the PUTs.
+    pub put_bytes: u64,
+    /// Requests to the store.
+    pub gets: u64,
+    /// Bytes that the GETs asked for.
+    pub got_bytes: u64,
+    /// Requests to the store.
+    pub deletes: u64,
+    /// Requests to the store that had no answer in time, or an error. Most are asked again.
+    pub failures: u64,
+    /// Why the last of those failed.
+    pub last_error: Option<String>,
+    /// Segments of the log that were given up after what was live in them had been moved.
+    pub segments_collected: u64,
+    /// Bytes that were moved so; they are among those of the PUTs.
+    pub moved_bytes: u64,
+    /// Bytes that were written and are not durable.
+    pub unflushed_bytes: u64,
+}
+
+/// The connection to an NBD server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionStatus {
+    /// There is one now.
+    pub is_up: bool,
+    /// Connections made after the first.
+    pub reconnects: u64,
+    /// Requests asked again on a later connection.
+    pub repeated: u64,
+    /// Bytes that are kept to be written again, because the server has not flushed them.
+    pub kept_bytes: u64,
+}
+
+impl StoreStatus {
+    /// Copies the counters of an image that is on a store.
+    pub(super) fn of(source: &Source) -> Option<StoreStatus> {
+        let Source::Object(object) = source else { return None };
+        let image = object.image();
+        let figures = image.figures();
+        Some(StoreStatus {
+            state: image.status().to_string(),
+            puts: figures.costs.puts,
+            put_bytes: figures.costs.bytes_put,
+            gets: figures.costs.gets,
+            got_bytes: figures.costs.bytes_got,
+            deletes: figures.costs.deletes,
+            failures: figures.failures,
+            last_error: image.last_error(),
+            segments_collected: figures.costs.segments_collected,
+            moved_bytes: figures.costs.bytes_moved,
+            unflushed_bytes: figures.unflushed_bytes,
+        })
+    }
+}
+
+impl StoreStatus {
+    /// Returns the sum of what is counted of two.
+    #[must_use]
+    pub(super) fn and(self, other: &StoreStatus) -> StoreStatus {
+        StoreStatus {
+            puts: self.puts + other.puts,
+            put_bytes: self.put_bytes + other.put_bytes,
+            gets: self.gets + other.gets,
+            got_bytes: self.got_bytes + other.got_bytes,
+            deletes: self.deletes + other.deletes,
+            failures: self.failures + other.failures,
+            segments_collected: self.segments_collected + other.segments_collected,
+            moved_bytes: self.moved_bytes + other.moved_bytes,
+            unflushed_bytes: self.unflushed_bytes + other.unflushed_bytes,
+            ..StoreStatus::default()
+        }
+    }
+
+    /// Returns what was asked for since `before`; what is there now is as it is.
+    #[must_use]
+    pub fn since(&self, before: &StoreStatus) -> StoreStatus {
+        StoreStatus {
+            puts: self.puts.saturating_sub(before.puts),
+            put_bytes: self.put_bytes.saturating_sub(before.put_bytes),
+            gets: self.gets.saturating_sub(before.gets),
+            got_bytes: self.got_bytes.saturating_sub(before.got_bytes),
+            deletes: self.deletes.saturating_sub(before.deletes),
+            failures: self.failures.saturating_sub(before.failures),
+            segments_collected: self.segments_collected.saturating_sub(before.segments_collected),
+            moved_bytes: self.moved_bytes.saturating_sub(before.moved_bytes),
+            ..self.clone()
+        }
+    }
+}
+
+impl ConnectionStatus {
+    /// Copies the counters of an image that is on an NBD server.
+    pub(super) fn of(source: &Source) -> Option<ConnectionStatus> {
+        let Source::Remote(remote) = source else { return None };
+        let counts = remote.counts();
+        Some(ConnectionStatus {
+            is_up: counts.is_up,
+            reconnects: counts.reconnects,
+            repeated: counts.repeated,
+            kept_bytes: counts.kept_bytes,
+        })
+    }
+}
