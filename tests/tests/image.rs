@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nowait_tests::fuse::{Shown, missing_tools};
 use nowait_tests::program::{Output, Program};
+use nowait_tests::ready;
 use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
@@ -108,6 +109,40 @@ fn an_image_is_made_filled_checked_and_removed_on_moto() {
 #[test]
 fn an_image_is_made_filled_checked_and_removed_on_versitygw() {
     an_image_is_made_filled_checked_and_removed(Kind::Versitygw);
+}
+
+#[test]
+fn an_image_comes_from_a_file_and_goes_to_a_server_and_back() {
+    let Some(()) = skip::unless(skip::missing_program(&["qemu-nbd"])) else { return };
+    let Some((_store, endpoint)) = made(Kind::Versitygw) else { return };
+    let scratch = Scratch::new("image");
+    let (source, disk) = (scratch.file("source"), scratch.file("disk"));
+    let mut bytes: Vec<u8> = (0..6u64 << 20).map(|i| (i * 31 + (i >> 12)) as u8).collect();
+    bytes[1 << 20..3 << 20].fill(0);
+    fs::write(&source, &bytes).expect("a file");
+    // It has another content, which must not be left where the image has none.
+    fs::write(&disk, vec![0xff; 6 << 20]).expect("a file");
+    let socket = scratch.file("socket");
+    let qemu = Program::new("qemu-nbd").args(["-f", "raw", "-x", "vm", "-t", "-e", "8", "-k"]);
+    let mut qemu = qemu.arg(&socket).arg(&disk).spawn();
+    ready::wait_for_socket(&socket, &mut qemu);
+    let server = format!("nbd+unix:///vm?socket={}", socket.display());
+    let copied = |words: &[&str]| {
+        let output = image(&endpoint, words);
+        assert!(output.status.success(), "{output}");
+        output.stdout
+    };
+    let (first, second) = (Store::url("first"), Store::url("second"));
+    let told = copied(&["import", &first, text(&source)]);
+    assert!(told.contains("6 MiB, of which 4 MiB were written"), "{told}");
+    copied(&["export", &first, &server]);
+    assert!(fs::read(&disk).expect("a file") == bytes);
+    copied(&["import", &second, &server, "--block-size", "512"]);
+    let back = scratch.file("back");
+    copied(&["export", &second, text(&back)]);
+    assert!(fs::read(&back).expect("a file") == bytes);
+    let there = image(&endpoint, &["export", &second, text(&back)]);
+    assert!(there.status.code() == Some(1) && there.stderr.lines().count() == 1, "{there}");
 }
 
 #[test]

@@ -37,9 +37,10 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("nowait-retry", "nowait-sys"),
     // The command is the front of the benchmark.
     ("nowait-cli", "nowait-bench"),
-    // The fronts of an image, and the command for them.
+    // The fronts of an image, and the commands for them and for it.
     ("nowait-serve", "nowait-export"),
     ("nowait-cli", "nowait-serve"),
+    ("nowait-cli", "nowait-export"),
 ];
 
 /// Packages that talk to the system.

@@ -4,6 +4,7 @@ use crate::args::{ImageArgs, ImageCommand};
 use crate::error::{Failure, Result};
 use crate::print;
 use crate::table::table;
+use crate::transfer::{export_from, import_into};
 use nowait_store::check::{Report, check};
 use nowait_store::{StoreOptions, StoreUrl, StoredImage, catalog};
 use serde::Serialize;
@@ -25,6 +26,14 @@ pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
         ImageCommand::Check(args) => checked(args),
         ImageCommand::Ls { folder, json, store } => list(folder, &store.options(), *json),
         ImageCommand::Rm { url, yes, store } => remove(url, &store.options(), *yes),
+        ImageCommand::Import { block_size, transfer } => {
+            whole(&transfer.url)?;
+            import_into(&transfer.wanted(), *block_size)
+        }
+        ImageCommand::Export(transfer) => {
+            whole(&transfer.url)?;
+            export_from(&transfer.wanted())
+        }
     }
 }
 
@@ -201,7 +210,7 @@ fn json(it: &impl Serialize) -> Result<ExitCode> {
 }
 
 /// Returns a size as people write it.
-fn shown(bytes: u64) -> String {
+pub(crate) fn shown(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut size = format!("{bytes} bytes");
     for (power, unit) in UNITS.iter().enumerate() {

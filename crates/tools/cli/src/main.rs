@@ -28,6 +28,7 @@ mod run;
 mod status;
 mod systemd;
 mod table;
+mod transfer;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};

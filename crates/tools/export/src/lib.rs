@@ -15,6 +15,7 @@
 //!   with writes of whole blocks
 //! * [`backing`]: files and servers, as they are named; [`source`]: any, opened; [`remote`]: an
 //!   image on an NBD server; [`object`]: on an object store
+//! * [`transfer`]: images on object stores, filled from others and copied to them
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
@@ -38,6 +39,7 @@ pub mod remote;
 pub mod source;
 pub mod stats;
 mod stripes;
+pub mod transfer;
 mod turns;
 
 pub use backing::Backing;

@@ -8,13 +8,12 @@
 
 use crate::client::Client;
 use crate::place::StoreOptions;
-use crate::reader::{Read, Reader, blocking, client};
+use crate::reader::{Hit, Read, Reader, blocking, client};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
-use nowait_log::checkpoint::{PART_BYTES_MAX, assemble};
 use nowait_log::geometry::DATA_BYTES_MAX;
-use nowait_log::segment::{HEADER_BYTES_MAX, WINDOW, stored_block};
-use nowait_log::{Checkpoint, Content, Extent, Head, Header, Key, Map, Part};
+use nowait_log::segment::{HEADER_BYTES_MAX, stored_block};
+use nowait_log::{Extent, Head, Key, Map};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -90,68 +89,14 @@ impl Reader<'_> {
             findings: Vec::new(),
             head,
         };
-        let Some(mut map) = self.map(&mut report).await? else { return Ok(report) };
         let last = listed.keys().filter_map(|name| name.strip_prefix("log/")?.parse().ok()).max();
-        self.replay(&mut map, last.unwrap_or(0), &mut report).await?;
-        self.read_segments(&map, &mut report).await?;
+        let (map, hits) = self.recovered(&report.head, last.unwrap_or(0)).await?;
+        hits.into_iter().for_each(|hit| report.all_is_hit(hit));
+        if let Some(map) = map {
+            self.read_segments(&map, &mut report).await?;
+        }
         report.findings.sort_by_key(|finding| finding.key);
         Ok(report)
-    }
-
-    /// The map of the checkpoint; `None`: it cannot be read.
-    async fn map(&self, report: &mut Report) -> Result<Option<Map>, String> {
-        let checkpoint = report.head.checkpoint;
-        let Checkpoint { position, parts, .. } = checkpoint;
-        let (image, geometry) = (report.head.image, report.head.geometry);
-        let mut read = Vec::new();
-        for number in 0..parts {
-            let key = checkpoint.key(number);
-            let part = self.read(key, PART_BYTES_MAX, |bytes, _| {
-                let part = Part::parse(bytes).ok()?;
-                let is_it = (part.image, part.position, part.number) == (image, position, number);
-                is_it.then_some(part)
-            });
-            match part.await? {
-                Read::Good(part) => read.push(part),
-                other => report.all_is_hit(key, other.what()),
-            }
-        }
-        if read.len() < parts as usize {
-            return Ok(None);
-        }
-        let map = assemble(&read, position, geometry);
-        if map.is_err() {
-            report.all_is_hit(checkpoint.key(0), "the parts are no map");
-        }
-        Ok(map.ok())
-    }
-
-    /// Adds to a map what the log says behind it; `last` is the last segment that was listed.
-    async fn replay(&self, map: &mut Map, last: u64, report: &mut Report) -> Result<(), String> {
-        let (image, geometry) = (report.head.image, report.head.geometry);
-        let mut next = report.head.checkpoint.position;
-        loop {
-            let key = Key::Segment(next);
-            let header = self.read(key, HEADER_BYTES_MAX, |bytes, object_bytes| {
-                let (header, start) = Header::parse(bytes, object_bytes, geometry).ok()?;
-                ((header.image, header.sequence) == (image, next)).then_some((header, start))
-            });
-            match header.await? {
-                Read::Good((header, data_start)) => match header.content {
-                    Content::Fence { resume, .. } => next = resume,
-                    Content::Changes(records) => {
-                        map.replay(next, data_start, &records);
-                        next += 1;
-                    }
-                },
-                // What was in flight when a writer died may lie behind the end, but not farther.
-                Read::Missing if last < next.saturating_add(WINDOW) => return Ok(()),
-                other => {
-                    report.all_is_hit(key, other.what());
-                    return Ok(());
-                }
-            }
-        }
     }
 
     /// Reads each segment that has live blocks, and compares their checksums.
@@ -216,7 +161,7 @@ impl Reader<'_> {
 
 impl Report {
     /// Notes that an object is wrong without which nothing is known of any block.
-    fn all_is_hit(&mut self, key: Key, what: &'static str) {
+    fn all_is_hit(&mut self, Hit { key, what }: Hit) {
         let ranges = std::iter::once(0..self.head.geometry.size_bytes).collect();
         self.findings.push(Finding { key, what, ranges });
     }

@@ -6,8 +6,9 @@
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
-//! * [`mod@check`]: what is wrong with an image, found by reading it; [`catalog`]: which images a
-//!   store has, and their removal; `reader`: what both read by
+//! * [`view`]: an image as it is at one moment; [`mod@check`]: what is wrong with one, found by
+//!   reading it; [`catalog`]: which images a store has, and their removal; `reader`: what these
+//!   read by
 //!
 //! All I/O of an image is on one thread, by a runtime of its own. A caller puts its request into a
 //! queue, and is called back.
@@ -23,6 +24,7 @@ pub mod probe;
 mod reader;
 pub mod status;
 pub mod url;
+pub mod view;
 
 #[cfg(test)]
 mod tests;
@@ -34,3 +36,4 @@ pub use place::{Place, StoreOptions};
 pub use probe::Verdict;
 pub use status::{Figures, Status, Watch};
 pub use url::{Scheme, StoreUrl};
+pub use view::View;

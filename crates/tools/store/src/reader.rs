@@ -4,10 +4,13 @@ use crate::client::Client;
 use crate::place::{Place, StoreOptions, one_line};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
+use nowait_log::checkpoint::{PART_BYTES_MAX, assemble};
 use nowait_log::head::HEAD_BYTES_MAX;
-use nowait_log::{Answer, Head, Key, Operation};
+use nowait_log::segment::{HEADER_BYTES_MAX, WINDOW};
+use nowait_log::{Answer, Checkpoint, Content, Head, Header, Key, Map, Operation, Part};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 /// How often an object is asked for that does not come, or looks damaged.
@@ -83,17 +86,92 @@ impl Reader<'_> {
         }
     }
 
+    /// Returns the map of an image, as the head and the log say, and what of that cannot be read.
+    /// `None`: not even the map of the checkpoint. `last` is a segment that is known to be there.
+    pub(crate) async fn recovered(
+        &self,
+        head: &Head,
+        last: u64,
+    ) -> Result<(Option<Map>, Vec<Hit>), String> {
+        let mut hits = Vec::new();
+        let mut map = self.map(head, &mut hits).await?;
+        if let Some(map) = &mut map {
+            hits.extend(self.replay(head, map, last).await?);
+        }
+        Ok((map, hits))
+    }
+
+    /// The map of the checkpoint; `None`: it cannot be read.
+    async fn map(&self, head: &Head, hits: &mut Vec<Hit>) -> Result<Option<Map>, String> {
+        let Checkpoint { position, parts, .. } = head.checkpoint;
+        let mut read = Vec::new();
+        for number in 0..parts {
+            let key = head.checkpoint.key(number);
+            let part = self.read(key, PART_BYTES_MAX, |bytes, _| {
+                let part = Part::parse(bytes).ok()?;
+                let expected = (head.image, position, number);
+                ((part.image, part.position, part.number) == expected).then_some(part)
+            });
+            match part.await? {
+                Read::Good(part) => read.push(part),
+                other => hits.push(Hit { key, what: other.what() }),
+            }
+        }
+        if read.len() < parts as usize {
+            return Ok(None);
+        }
+        let map = assemble(&read, position, head.geometry);
+        if map.is_err() {
+            hits.push(Hit { key: head.checkpoint.key(0), what: "the parts are no map" });
+        }
+        Ok(map.ok())
+    }
+
+    /// Adds to a map what the log says behind it; returns where that cannot be read.
+    async fn replay(&self, head: &Head, map: &mut Map, last: u64) -> Result<Option<Hit>, String> {
+        let mut next = head.checkpoint.position;
+        loop {
+            let key = Key::Segment(next);
+            let header = self.read(key, HEADER_BYTES_MAX, |bytes, object_bytes| {
+                let (header, start) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
+                ((header.image, header.sequence) == (head.image, next)).then_some((header, start))
+            });
+            match header.await? {
+                Read::Good((header, data_start)) => match header.content {
+                    Content::Fence { resume, .. } => next = resume,
+                    Content::Changes(records) => {
+                        map.replay(next, data_start, &records);
+                        next += 1;
+                    }
+                },
+                // What was in flight when a writer died may lie behind the end, but not farther.
+                Read::Missing if last < next.saturating_add(WINDOW) => return Ok(None),
+                other => return Ok(Some(Hit { key, what: other.what() })),
+            }
+        }
+    }
+
     /// Reads an object of at most `len` bytes, again if it does not come or makes no sense.
     pub(crate) async fn read<T>(
         &self,
         key: Key,
         len: usize,
+        parse: impl FnMut(&[u8], u64) -> Option<T>,
+    ) -> Result<Read<T>, String> {
+        self.read_range(key, 0..len as u64, parse).await
+    }
+
+    /// The same of a range of an object.
+    pub(crate) async fn read_range<T>(
+        &self,
+        key: Key,
+        range: Range<u64>,
         mut parse: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Read<T>, String> {
         let mut is_damaged = false;
         for tried in 0..READS_MAX {
             pause(tried).await;
-            match self.client.run(Operation::Get { key, range: 0..len as u64 }).await {
+            match self.client.run(Operation::Get { key, range: range.clone() }).await {
                 Answer::Missing => return Ok(Read::Missing),
                 Answer::Got { bytes, object_bytes, .. } => match parse(&bytes, object_bytes) {
                     Some(it) => return Ok(Read::Good(it)),
@@ -107,6 +185,12 @@ impl Reader<'_> {
             false => Err(self.client.last_error().unwrap_or_else(|| format!("no answer: {key}"))),
         }
     }
+}
+
+/// An object without which nothing is known of any block.
+pub(crate) struct Hit {
+    pub(crate) key: Key,
+    pub(crate) what: &'static str,
 }
 
 /// What came of reading an object.

@@ -1,8 +1,10 @@
 //! The command line of `nowait image`.
 
 use clap::{Args, Subcommand};
+use nowait_export::transfer::Transfer;
 use nowait_serve::bytes;
 use nowait_store::{StoreOptions, StoreUrl};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) const IMAGE_EXAMPLES: &str = "\
@@ -14,7 +16,8 @@ that has found something; 2: wrong usage.
 Examples:
   nowait image create s3://disks/vm --size 20G
   nowait serve vm=s3://disks/vm --nbd unix:/run/nbd.sock
-  nbdcopy disk.raw 'nbd+unix:///vm?socket=/run/nbd.sock'      fills it
+  nowait image import s3://disks/vm disk.raw
+  nowait image export s3://disks/vm copy.raw
   nowait image ls s3://disks
   nowait image info s3://disks/vm --endpoint http://127.0.0.1:9000
   nowait image check s3://disks/vm --json | jq .findings
@@ -51,6 +54,20 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
+    /// Make an image of the content of a file, a device or an export of an NBD server, which must
+    /// not change meanwhile.
+    Import {
+        /// Bytes of a block, a power of two from 512 to 64K; the end of the file is filled with
+        /// zeroes to a whole one.
+        #[arg(long, value_name = "BYTES", value_parser = block_bytes, default_value = "4K",
+              conflicts_with = "resume")]
+        block_size: u32,
+        #[command(flatten)]
+        transfer: TransferArgs,
+    },
+    /// Copy an image into a new file, onto a device or to an export of an NBD server; its server
+    /// may go on, but must not write meanwhile.
+    Export(TransferArgs),
     /// Remove an image for good; its server must have ended.
     Rm {
         /// Which.
@@ -73,6 +90,34 @@ pub(crate) struct ImageArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) store: Store,
+}
+
+/// What is copied.
+#[derive(Args, Debug)]
+pub(crate) struct TransferArgs {
+    /// The image.
+    pub(crate) url: StoreUrl,
+    /// The other end: PATH, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH.
+    #[arg(value_name = "OTHER", value_hint = clap::ValueHint::FilePath)]
+    other: PathBuf,
+    /// Go on with what was interrupted: an import with the blocks that the image has not, an export
+    /// with the file that it has left.
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    store: Store,
+}
+
+impl TransferArgs {
+    /// Returns the same for those that copy.
+    pub(crate) fn wanted(&self) -> Transfer {
+        Transfer {
+            url: self.url.clone(),
+            store: self.store.options(),
+            other: self.other.clone(),
+            resume: self.resume,
+        }
+    }
 }
 
 /// How a store is reached.

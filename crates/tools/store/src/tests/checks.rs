@@ -9,14 +9,14 @@ use object_store::ObjectStoreExt;
 use std::io;
 
 const SIZE: u64 = 4 << 20;
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 
 fn url(name: &str) -> StoreUrl {
     format!("memory://{name}/vm").parse().unwrap()
 }
 
 /// An image of which the blocks 1 to 3 are in its first segment, and 3 to 5 in its second.
-fn image(name: &str) -> StoreUrl {
+pub(super) fn image(name: &str) -> StoreUrl {
     let url = url(name);
     let image = StoredImage::create(&url, &StoreOptions::default(), SIZE, BLOCK as u32).unwrap();
     image.write_at(BLOCK, vec![1; 3 * BLOCK as usize]).unwrap();
@@ -31,7 +31,7 @@ fn checked(url: &StoreUrl) -> io::Result<Report> {
 }
 
 /// Replaces an object by what `change` makes of it; nothing: it is deleted.
-fn change(url: &StoreUrl, key: Key, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
+pub(super) fn change(url: &StoreUrl, key: Key, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
     let place = Place::new(url, &StoreOptions::default()).unwrap();
     let path = place.path(key);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -4,4 +4,5 @@ mod answers;
 mod catalog;
 mod checks;
 mod images;
+mod views;
 mod wrong;

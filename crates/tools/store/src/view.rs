@@ -1,0 +1,193 @@
+//! An image as it is at one moment, for readers: nothing is put, and its writer goes on.
+//!
+//! ```text
+//!   head ─▶ parts of the map ─▶ headers behind it, to the end of the log ─▶ head: still that one?
+//!     ─▶ data, by one GET for each run of blocks
+//! ```
+//! A writer deletes what it does not need any more, also if a view does: then reading fails, and
+//! says so. Nothing is read wrong: each block has a checksum with its place.
+
+use crate::client::Client;
+use crate::place::StoreOptions;
+use crate::reader::{Read, Reader, blocking, client};
+use crate::url::StoreUrl;
+use futures_util::StreamExt;
+use nowait_log::segment::stored_block;
+use nowait_log::{Extent, Geometry, Head, Key, Map, Piece};
+use std::io;
+use std::ops::Range;
+
+/// How often the head may change while the map is read.
+const ROUNDS_MAX: u32 = 5;
+
+/// Most bytes of data that [`View::read_from`] hands on at a time.
+pub const RUN_BYTES_MAX: u64 = 4 << 20;
+
+/// GETs at the same time.
+const READS_AT_ONCE: usize = 8;
+
+/// An image as it was when it was opened so.
+#[derive(Debug)]
+pub struct View {
+    url: StoreUrl,
+    client: Client,
+    head: Head,
+    map: Map,
+}
+
+/// A run of blocks in one segment.
+struct Run {
+    block: u64,
+    extent: Extent,
+}
+
+impl View {
+    /// Reads the map of an image. Blocks.
+    ///
+    /// # Errors
+    /// There is no image, its map is damaged, or the store cannot be used: in one line.
+    pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<View> {
+        View::open_on(url, client(url, options)?)
+    }
+
+    pub(crate) fn open_on(url: &StoreUrl, client: Client) -> io::Result<View> {
+        let (head, map) = blocking(url, recovered(&client))?;
+        Ok(View { url: url.clone(), client, head, map })
+    }
+
+    /// Returns its blocks.
+    pub fn geometry(&self) -> Geometry {
+        self.head.geometry
+    }
+
+    /// Returns a word for what the image has: another one if a writer has written since.
+    pub fn state(&self) -> String {
+        let mut sum = 0;
+        for (block, Extent { sequence, index, blocks }) in self.map.extents().iter() {
+            for number in [block, sequence, u64::from(index), u64::from(blocks)] {
+                sum = crc32c::crc32c_append(sum, &number.to_le_bytes());
+            }
+        }
+        let image = u128::from_be_bytes(self.head.image) as u32;
+        let last = self.map.segments().last_key_value().map_or(0, |(sequence, _)| *sequence);
+        format!("{image:08x}-{last}-{sum:08x}")
+    }
+
+    /// Tells whether a block is stored: the others are zeroes.
+    pub fn has(&self, block: u64) -> bool {
+        self.map.extents().place(block).is_some()
+    }
+
+    /// Returns how many bytes from `start` on are stored.
+    pub fn stored_bytes_from(&self, start: u64) -> u64 {
+        let bytes = u64::from(self.head.geometry.block_bytes);
+        let runs = self.map.extents().iter();
+        let behind = |(block, extent): (u64, Extent)| {
+            let end = (block + u64::from(extent.blocks)) * bytes;
+            end - end.min(start.max(block * bytes))
+        };
+        runs.map(behind).sum()
+    }
+
+    /// Hands all that is stored from a block on to `take`, with its place, in the order of the
+    /// image; what lies in between is zeroes. Blocks.
+    ///
+    /// # Errors
+    /// Those of `take`; a block is missing or damaged; the store cannot be used: in one line.
+    pub fn read_from(
+        &self,
+        start: u64,
+        mut take: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let geometry = self.head.geometry;
+        let bytes = u64::from(geometry.block_bytes);
+        let runs = self.runs(start / bytes..geometry.blocks());
+        // An error of the caller's stays as it is.
+        let mut refused = None;
+        let read = blocking(&self.url, async {
+            let reads = runs.into_iter().map(|run| self.read(run));
+            let mut reads = futures_util::stream::iter(reads).buffered(READS_AT_ONCE);
+            while let Some(read) = reads.next().await {
+                let (block, data) = read?;
+                if let Err(error) = take(block * bytes, &data) {
+                    refused = Some(error);
+                    return Ok(());
+                }
+            }
+            Ok(())
+        });
+        refused.map_or(read, Err)
+    }
+
+    /// Tells whether the image is as it was: no writer has written to it. Blocks.
+    ///
+    /// # Errors
+    /// As for [`View::open`].
+    pub fn is_current(&self) -> io::Result<bool> {
+        let (_, map) = blocking(&self.url, recovered(&self.client))?;
+        Ok(map == self.map)
+    }
+
+    fn runs(&self, blocks: Range<u64>) -> Vec<Run> {
+        let most = RUN_BYTES_MAX / u64::from(self.head.geometry.block_bytes);
+        let pieces = self.map.extents().pieces(blocks).into_iter();
+        let stored = pieces.filter_map(|Piece { block, extent, .. }| Some((block, extent?)));
+        let cut = |(block, extent): (u64, Extent)| {
+            let starts = (0..u64::from(extent.blocks)).step_by(most as usize);
+            starts.map(move |at| Run {
+                block: block + at,
+                extent: Extent {
+                    sequence: extent.sequence,
+                    index: extent.index + at as u32,
+                    blocks: (u64::from(extent.blocks) - at).min(most) as u32,
+                },
+            })
+        };
+        stored.flat_map(cut).collect()
+    }
+
+    async fn read(&self, Run { block, extent }: Run) -> Result<(u64, Vec<u8>), String> {
+        let stored = self.head.geometry.stored_bytes();
+        let segment = self.map.segments().get(&extent.sequence);
+        let data_start = segment.map_or(0, |it| u64::from(it.data_start));
+        let start = data_start + u64::from(extent.index) * stored as u64;
+        let range = start..start + u64::from(extent.blocks) * stored as u64;
+        let key = Key::Segment(extent.sequence);
+        let reader = Reader { client: &self.client };
+        let read = reader.read_range(key, range, |bytes, _| {
+            let mut data = Vec::with_capacity(bytes.len());
+            for (block, it) in (block..).zip(bytes.chunks(stored)) {
+                data.extend_from_slice(stored_block(it, block, extent.sequence).ok()?);
+            }
+            (bytes.len() == extent.blocks as usize * stored).then_some(data)
+        });
+        match read.await? {
+            Read::Good(data) => Ok((block, data)),
+            other => Err(format!(
+                "{key} is {}: its server has gone on meanwhile, or it is lost (nowait image check)",
+                other.what()
+            )),
+        }
+    }
+}
+
+/// Returns the head and the map of an image.
+async fn recovered(client: &Client) -> Result<(Head, Map), String> {
+    let reader = Reader { client };
+    let mut head = reader.head().await?;
+    for _ in 0..ROUNDS_MAX {
+        let recovered = reader.recovered(&head, 0).await?;
+        let now = reader.head().await?;
+        // A later writer may have deleted what an earlier head needs.
+        if now == head {
+            return match recovered {
+                (Some(map), hits) if hits.is_empty() => Ok((head, map)),
+                (_, hits) => Err(hits.first().map_or_else(String::new, |hit| {
+                    format!("{} is {}: see nowait image check", hit.key, hit.what)
+                })),
+            };
+        }
+        head = now;
+    }
+    Err("its head changes too fast to be read".to_owned())
+}
