@@ -1,7 +1,8 @@
 //! Runs the tutorials of `docs/tutorials` word for word, each as a reader would, in a fresh folder.
 //!
 //! The blocks of a page that are marked as `sh` are one script, which stops at the first command
-//! that fails. `NOWAIT` is the folder of the tree, and `dist/bin` is in PATH.
+//! that fails. `NOWAIT` is the folder of the tree; `dist/bin`, and a store that `make setup` has
+//! installed, are in PATH.
 
 use std::env;
 use std::fs;
@@ -39,7 +40,7 @@ pub(crate) fn run(line: impl Fn(&str)) -> Result {
 
 fn run_in(folder: &Path, name: &str, script: &str, line: impl Fn(&str)) -> Result {
     let (root, path) = (process::root(), env::var_os("PATH").unwrap_or_default());
-    let mut paths = vec![root.join("dist/bin")];
+    let mut paths = vec![root.join("dist/bin"), root.join(".stamps/stores/moto/bin")];
     paths.extend(env::split_paths(&path));
     let script = format!("{CLEANUP}\n{script}");
     let args = [MINUTES_MAX, "bash", "-euo", "pipefail", "-c", &script];
