@@ -8,6 +8,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::program::{Program, Running};
@@ -25,6 +26,8 @@ pub const REGION: &str = "us-east-1";
 
 /// How long a server may take to start on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(1);
+/// Ports of servers.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
 /// How soon it is noticed that it listens.
 const GLANCE: Duration = Duration::from_millis(20);
 
@@ -60,10 +63,7 @@ impl Store {
     /// Starts a server with an empty bucket.
     pub fn start(kind: Kind) -> Result<Self, Skip> {
         let program = kind.program()?;
-        // Free when asked, and no one else's for as long as the test needs to bind it.
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
+        let address = free_address();
         let scratch = Scratch::new("store");
         let mut store = Self { kind, program, address, running: None, scratch };
         store.start_again();
@@ -162,6 +162,17 @@ impl Store {
         let status = output.status.success().then_some(output.stdout.trim())?.parse().ok()?;
         Some(Answer { status, body: fs::read(&received).unwrap_or_default() })
     }
+}
+
+/// An address that stays free while the server is dead: below the ports that the system gives to
+/// those that ask for any.
+fn free_address() -> SocketAddr {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(31);
+    let numbers = std::iter::repeat_with(|| first.wrapping_add(ASKED.fetch_add(1, Relaxed)));
+    let ports = numbers.take(PORTS.len()).map(|number| PORTS.start + (number % 10_000) as u16);
+    let mut addresses = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    addresses.find(|address| TcpListener::bind(address).is_ok()).expect("a free port")
 }
 
 /// The sum of a body, which its signature covers: without it versitygw takes half a body for all.

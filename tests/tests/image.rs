@@ -11,6 +11,7 @@ use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
+use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
 
 const SIZE: &str = "64M";
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -51,8 +52,13 @@ fn serve_with(scratch: &Scratch, endpoint: &str, words: &[&str]) -> Server {
 
 /// Runs commands of qemu-io's on the image, each of which must succeed.
 fn qemu_io(uri: &str, commands: &[String]) -> Output {
+    qemu_io_with(&[], uri, commands)
+}
+
+fn qemu_io_with(options: &[&str], uri: &str, commands: &[String]) -> Output {
     let words = commands.iter().flat_map(|command| ["-c", command.as_str()]);
-    Program::new("qemu-io").args(["-f", "raw"]).args(words).arg(uri).deadline(PATIENCE).run()
+    let qemu_io = Program::new("qemu-io").args(["-f", "raw"]).args(options).args(words);
+    qemu_io.arg(uri).deadline(PATIENCE).run()
 }
 
 /// The pattern of a block, never that of what was not written.
@@ -109,6 +115,28 @@ fn an_image_is_made_filled_checked_and_removed_on_moto() {
 #[test]
 fn an_image_is_made_filled_checked_and_removed_on_versitygw() {
     an_image_is_made_filled_checked_and_removed(Kind::Versitygw);
+}
+
+#[test]
+fn servers_that_only_read_leave_the_writer_alone() {
+    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let [writing, one, two] = ["writing", "one", "two"].map(Scratch::new);
+    let server = serve(&writing, &endpoint);
+    let write = |pattern: usize| [format!("write -P {pattern} 0 64k"), "flush".to_owned()];
+    qemu_io(&server.uri("vm"), &write(7));
+    let readers = [&one, &two].map(|it| serve_with(it, &endpoint, &["--read-only"]));
+    let output = qemu_io(&server.uri("vm"), &write(8));
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    for reader in readers {
+        let output = qemu_io_with(&["-r"], &reader.uri("vm"), &["read -P 7 0 64k".to_owned()]);
+        assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+        let refused = qemu_io(&reader.uri("vm"), &write(9));
+        assert!(!refused.status.success(), "{refused}");
+        reader.stop();
+    }
+    let output = qemu_io(&server.uri("vm"), &["read -P 8 0 64k".to_owned()]);
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    server.stop();
 }
 
 #[test]
@@ -191,6 +219,58 @@ fn a_server_that_is_killed_has_lost_none_of_500_flushed_blocks() {
     let server = serve(&after, &endpoint);
     verified(&server.uri("vm"), 500);
     server.stop();
+}
+
+/// Writes blocks and flushes each of them, while `meanwhile` does what it does; then all of them
+/// are there, for this server and the next one.
+fn all_is_kept(proxy: &StoreProxy, blocks: usize, meanwhile: impl FnOnce()) {
+    let endpoint = Store::endpoint(proxy.address());
+    let scratch = Scratch::new("image");
+    let server = serve(&scratch, &endpoint);
+    let write = |at: usize| format!("write -P {} {}k 4k", pattern(at), at * 4);
+    let writes = (0..blocks)
+        .flat_map(|at| ["-c".to_owned(), write(at), "-c".to_owned(), "flush".to_owned()]);
+    let client = Program::new("qemu-io").args(["-f", "raw"]).args(writes).arg(server.uri("vm"));
+    let client = client.spawn();
+    meanwhile();
+    let output = client.wait(PATIENCE);
+    let said = server.said();
+    assert!(output.status.success() && !output.stdout.contains("failed"), "{output}\n{said}");
+    proxy.behave(Behaviour::default());
+    verified(&server.uri("vm"), blocks);
+    server.kill();
+    let after = Scratch::new("after");
+    let server = serve(&after, &endpoint);
+    verified(&server.uri("vm"), blocks);
+    server.stop();
+}
+
+#[test]
+fn a_store_that_is_killed_again_and_again_delays_and_loses_nothing() {
+    let Some((mut store, _)) = made(Kind::Versitygw) else { return };
+    let proxy = StoreProxy::start(store.address(), 1);
+    let puts = |count: u64| {
+        assert!(proxy.wait_for(PATIENCE, |counts| counts.of("PUT") >= count), "no load");
+    };
+    all_is_kept(&proxy, 200, || {
+        for round in 1..=3 {
+            puts(round * 40);
+            store.kill();
+            store.start_again();
+        }
+    });
+}
+
+#[test]
+fn a_store_at_its_worst_delays_and_loses_nothing() {
+    let Some((store, _)) = made(Kind::Moto) else { return };
+    let proxy = StoreProxy::start(store.address(), 7);
+    let faults = FAULTS.to_vec();
+    let delay = Duration::from_millis(2);
+    proxy.behave(Behaviour { faults, per_mille: 150, delay, is_constant: false });
+    all_is_kept(&proxy, 100, || ());
+    let faults: u64 = proxy.counts().faults.values().sum();
+    assert!(faults > 10, "{:?}", proxy.counts());
 }
 
 #[test]

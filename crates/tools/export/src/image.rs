@@ -159,6 +159,12 @@ impl fmt::Display for ImageError {
 
 impl std::error::Error for ImageError {}
 
+impl From<std::io::Error> for ImageError {
+    fn from(error: std::io::Error) -> ImageError {
+        ImageError(error.to_string())
+    }
+}
+
 impl From<Error> for ImageError {
     fn from(error: Error) -> ImageError {
         ImageError(error.to_string())
@@ -323,7 +329,7 @@ fn check_stores(all: &[ImageOptions]) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Takes an image on a store over.
+/// Takes an image on a store over, or reads it as it is.
 fn open_object(
     nowait: &Nowait,
     options: &ImageOptions,
@@ -333,7 +339,7 @@ fn open_object(
         return Err(ImageError(format!("{url}: --cache is for files, not for an object store")));
     }
     let later = (options.patience.say, options.object.store.open_timeout);
-    let object = Object::open(nowait, url, &options.object, later);
+    let object = Object::open(nowait, url, &options.object, options.read_only, later);
     let object = object.map_err(|error| ImageError(error.to_string()))?;
     Ok(Source::Object(Arc::new(object)))
 }

@@ -72,10 +72,10 @@ pub fn import(
     let (url, options) = (&transfer.url, &transfer.store);
     if !transfer.resume {
         let size = there.next_multiple_of(u64::from(block_bytes));
-        let image = StoredImage::create(url, options, size, block_bytes).map_err(failed)?;
+        let image = StoredImage::create(url, options, size, block_bytes)?;
         return fill(&image, source.file(), there, None, progress);
     }
-    let view = View::open(url, options).map_err(failed)?;
+    let view = View::open(url, options)?;
     let geometry = view.geometry();
     if there.next_multiple_of(u64::from(geometry.block_bytes)) != geometry.size_bytes {
         let text = format!(
@@ -85,7 +85,7 @@ pub fn import(
         );
         return Err(ImageError::new(text));
     }
-    let image = StoredImage::open(url, options).map_err(failed)?;
+    let image = StoredImage::open(url, options)?;
     fill(&image, source.file(), there, Some(&view), progress)
 }
 
@@ -103,7 +103,7 @@ fn fill(
     let mut writes = Writes::of(image);
     let mut at = 0;
     while at < geometry.size_bytes {
-        if let Some(end) = end_of_hole(source, at, there)? {
+        if let Some(end) = end_of_hole(source, at, there) {
             at = end - end % PIECE_BYTES;
             if at >= there {
                 break;
@@ -133,21 +133,21 @@ fn fill(
         progress(at, geometry.size_bytes);
     }
     writes.finish()?;
-    image.flush().map_err(failed)?;
+    image.flush()?;
     progress(geometry.size_bytes, geometry.size_bytes);
     Ok(copied)
 }
 
 /// Returns where the hole ends in which `at` lies, if it lies in one.
-fn end_of_hole(source: &Source, at: u64, there: u64) -> Result<Option<u64>, ImageError> {
+fn end_of_hole(source: &Source, at: u64, there: u64) -> Option<u64> {
     if at >= there {
-        return Ok(Some(there));
+        return Some(there);
     }
     match source.extent_at(at) {
-        Ok(None) => Ok(Some(there)),
-        Ok(Some((end, false))) if end - end % PIECE_BYTES > at => Ok(Some(end)),
+        Ok(None) => Some(there),
+        Ok(Some((end, false))) if end - end % PIECE_BYTES > at => Some(end),
         // A file system that cannot tell has data everywhere.
-        Ok(Some(_)) | Err(_) => Ok(None),
+        Ok(Some(_)) | Err(_) => None,
     }
 }
 
@@ -219,7 +219,7 @@ pub fn export(
     transfer: &Transfer,
     progress: Progress<'_>,
 ) -> Result<Copied, ImageError> {
-    let view = View::open(&transfer.url, &transfer.store).map_err(failed)?;
+    let view = View::open(&transfer.url, &transfer.store)?;
     let size_bytes = view.geometry().size_bytes;
     let (target, start) = target(nowait, transfer, &view)?;
     let all = view.stored_bytes_from(start);
@@ -237,17 +237,17 @@ pub fn export(
         progress(written_bytes, all);
         Ok(())
     });
-    copied.map_err(failed)?;
-    target.sync().map_err(failed)?;
-    target.zero(end, size_bytes).map_err(failed)?;
-    if !view.is_current().map_err(failed)? {
+    copied?;
+    target.sync()?;
+    target.zero(end, size_bytes)?;
+    if !view.is_current()? {
         let text = format!(
             "{}: it was written to meanwhile: the copy is of no one moment; end its server first",
             transfer.url
         );
         return Err(ImageError::new(text));
     }
-    target.finish().map_err(failed)?;
+    target.finish()?;
     Ok(Copied { size_bytes, written_bytes })
 }
 
@@ -301,8 +301,8 @@ fn file(path: PathBuf, resume: bool, view: &View) -> Result<(Target, u64), Image
         };
         ImageError::new(format!("{}: {error}{advice}", part.display()))
     })?;
-    let start = resumed_at(file.metadata().map_err(failed)?.len());
-    file.set_len(start).map_err(failed)?;
+    let start = resumed_at(file.metadata()?.len());
+    file.set_len(start)?;
     Ok((Target::File(file, part, path), start))
 }
 
@@ -391,10 +391,6 @@ fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image<Source>
 
 fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
-}
-
-fn failed(error: io::Error) -> ImageError {
-    ImageError::new(error.to_string())
 }
 
 fn named(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {

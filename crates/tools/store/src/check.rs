@@ -8,7 +8,7 @@
 
 use crate::client::Client;
 use crate::place::StoreOptions;
-use crate::reader::{Hit, Read, Reader, blocking, client};
+use crate::reader::{Hit, Read, Reader, blocking, client, last_segment};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::geometry::DATA_BYTES_MAX;
@@ -89,8 +89,7 @@ impl Reader<'_> {
             findings: Vec::new(),
             head,
         };
-        let last = listed.keys().filter_map(|name| name.strip_prefix("log/")?.parse().ok()).max();
-        let (map, hits) = self.recovered(&report.head, last.unwrap_or(0)).await?;
+        let (map, hits) = self.recovered(&report.head, last_segment(&listed)).await?;
         hits.into_iter().for_each(|hit| report.all_is_hit(hit));
         if let Some(map) = map {
             self.read_segments(&map, &mut report).await?;

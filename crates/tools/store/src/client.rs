@@ -12,6 +12,7 @@ use object_store::{
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Asks a store for what the machine asks for.
@@ -20,6 +21,8 @@ pub struct Client {
     place: Place,
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
+    /// GETs, and bytes that they asked for.
+    asked: Arc<[AtomicU64; 2]>,
 }
 
 /// Why an operation failed.
@@ -33,7 +36,7 @@ struct LastError {
 impl Client {
     /// Makes one for an image; each operation has an answer within `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
-        Client { place, timeout, last_error: Arc::default() }
+        Client { place, timeout, last_error: Arc::default(), asked: Arc::default() }
     }
 
     /// Returns where the image is.
@@ -49,6 +52,17 @@ impl Client {
     /// Returns how long an operation may take.
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Tells whether each operation so far had an answer that makes sense.
+    pub(crate) fn is_well(&self) -> bool {
+        self.last_error.lock().is_none()
+    }
+
+    /// Returns how many GETs there were, and for how many bytes.
+    pub(crate) fn asked(&self) -> (u64, u64) {
+        let [gets, bytes] = &*self.asked;
+        (gets.load(Relaxed), bytes.load(Relaxed))
     }
 
     /// Tells whether that was for good: credentials are missing, say.
@@ -90,6 +104,8 @@ impl Client {
 
     async fn get(&self, key: Key, range: Range<u64>) -> Answer {
         let path = self.place.path(key);
+        self.asked[0].fetch_add(1, Relaxed);
+        self.asked[1].fetch_add(range.end - range.start, Relaxed);
         let get = async {
             let asked = GetRange::Bounded(range.clone());
             let options = GetOptions { range: Some(asked), ..GetOptions::default() };

@@ -5,17 +5,18 @@ use crate::driver::{Command, Plan, run};
 use crate::place::{Place, StoreOptions};
 use crate::status::{Figures, Shared, Status, Watch};
 use crate::url::StoreUrl;
+use crate::viewing;
 use nowait_log::{Failure, Geometry, ImageId, Origin, Request, Settings, Writer};
 use std::io::{self, Read};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Beyond its time to open, which the thread itself watches.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// An image on a store, and its writer. Dropped, it loses what was not flushed.
+/// An image on a store, and its writer or a reader. Dropped, it loses what was not flushed.
 #[derive(Debug)]
 pub struct StoredImage {
     url: StoreUrl,
@@ -70,20 +71,25 @@ impl StoredImage {
         StoredImage::begin(url, options, settings, Origin::TakeOver)
     }
 
+    /// Opens an image to read it as it is now: nothing is put, and its writer goes on. What that
+    /// writes is not seen, and what it deletes cannot be read any more. Blocks.
+    ///
+    /// # Errors
+    /// As for [`StoredImage::open`].
+    pub fn open_read_only(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
+        let (client, opens_until) = prepared(url, options)?;
+        let plan = viewing::Plan { url: url.clone(), client: client.clone(), opens_until };
+        let run = |queue, shared| viewing::run(plan, queue, shared);
+        StoredImage::start(url, client, opens_until, run)
+    }
+
     fn begin(
         url: &StoreUrl,
         options: &StoreOptions,
         settings: Settings,
         origin: Origin,
     ) -> io::Result<StoredImage> {
-        if url.snapshot.is_some() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!("{url}: snapshots cannot be opened; leave out what stands behind @"),
-            ));
-        }
-        let place = Place::new(url, options).map_err(io::Error::other)?;
-        let client = Client::new(place, options.request_timeout);
+        let (client, _) = prepared(url, options)?;
         StoredImage::begin_on(url, client, options.open_timeout, settings, origin)
     }
 
@@ -97,20 +103,30 @@ impl StoredImage {
         let nonce = format!("{:032x}", u128::from_be_bytes(settings.writer.nonce));
         let opens_until = Instant::now() + open_timeout;
         let plan = Plan { client: client.clone(), settings, origin, nonce, opens_until };
+        StoredImage::start(url, client, opens_until, |queue, shared| run(plan, queue, shared))
+    }
+
+    /// Starts the thread of an image, and waits until it is open.
+    fn start<F: Future<Output = ()>>(
+        url: &StoreUrl,
+        client: Client,
+        opens_until: Instant,
+        run: impl FnOnce(UnboundedReceiver<Command>, Arc<Shared>) -> F + Send + 'static,
+    ) -> io::Result<StoredImage> {
         let (commands, queue) = unbounded_channel();
         let shared = Arc::new(Shared::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let told = shared.clone();
         let named = thread::Builder::new().name("nowait-store".to_owned());
         let thread = named.spawn(move || {
-            runtime.block_on(run(plan, queue, told));
+            runtime.block_on(run(queue, told));
             // A look-up of a name may hang; nothing waits for it.
             runtime.shutdown_background();
         })?;
         let thread = Some(thread);
         let status = shared.opened(opens_until + GRACE + client.timeout());
         let geometry = match &status {
-            Status::Serving { geometry, .. } => *geometry,
+            Status::Serving { geometry, .. } | Status::Reading { geometry, .. } => *geometry,
             other => {
                 let _ = commands.send(Command::End);
                 return Err(io::Error::other(format!("{url}: {other}")));
@@ -248,6 +264,18 @@ impl Drop for StoredImage {
             let _ = thread.join();
         }
     }
+}
+
+/// Returns a client for an image, and until when it is to be open.
+fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<(Client, Instant)> {
+    if url.snapshot.is_some() {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("{url}: snapshots cannot be opened; leave out what stands behind @"),
+        ));
+    }
+    let place = Place::new(url, options).map_err(io::Error::other)?;
+    Ok((Client::new(place, options.request_timeout), Instant::now() + options.open_timeout))
 }
 
 /// Returns what this process is called as a writer, with a number that was drawn.

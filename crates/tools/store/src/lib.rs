@@ -6,9 +6,9 @@
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
-//! * [`view`]: an image as it is at one moment; [`mod@check`]: what is wrong with one, found by
-//!   reading it; [`catalog`]: which images a store has, and their removal; `reader`: what these
-//!   read by
+//! * [`view`]: an image as it is at one moment; `viewing`: the thread of one that is only read
+//! * [`mod@check`]: what is wrong with an image, found by reading it; [`catalog`]: which images a
+//!   store has, and their removal; `reader`: what these and a view read by
 //!
 //! All I/O of an image is on one thread, by a runtime of its own. A caller puts its request into a
 //! queue, and is called back.
@@ -25,6 +25,7 @@ mod reader;
 pub mod status;
 pub mod url;
 pub mod view;
+mod viewing;
 
 #[cfg(test)]
 mod tests;

@@ -193,6 +193,12 @@ pub(crate) struct Hit {
     pub(crate) what: &'static str,
 }
 
+/// Returns the last segment of a list; 0: there is none.
+pub(crate) fn last_segment(listed: &BTreeMap<String, u64>) -> u64 {
+    let sequence = |name: &String| name.strip_prefix("log/")?.parse().ok();
+    listed.keys().filter_map(sequence).max().unwrap_or(0)
+}
+
 /// What came of reading an object.
 pub(crate) enum Read<T> {
     Good(T),

@@ -17,6 +17,13 @@ pub enum Status {
         /// Its blocks.
         geometry: Geometry,
     },
+    /// It is only read, as it was when it was opened.
+    Reading {
+        /// The epoch of the writer that had left it so.
+        epoch: u64,
+        /// Its blocks.
+        geometry: Geometry,
+    },
     /// Another writer has taken it over: all requests fail.
     Fenced {
         /// The epoch of that one.
@@ -24,7 +31,8 @@ pub enum Status {
         /// Its host and process.
         writer: String,
     },
-    /// What is wrong: all requests fail.
+    /// What is wrong: all requests fail; of an image that is only read, those that need what is
+    /// gone.
     Failed(String),
     /// It was closed here.
     Closed,
@@ -35,6 +43,7 @@ impl fmt::Display for Status {
         match self {
             Status::Opening => f.write_str("opening"),
             Status::Serving { epoch, .. } => write!(f, "serving, epoch {epoch}"),
+            Status::Reading { epoch, .. } => write!(f, "read only, as of epoch {epoch}"),
             Status::Fenced { epoch, writer } => {
                 write!(f, "taken over by {writer} (epoch {epoch})")
             }
@@ -98,7 +107,8 @@ impl Shared {
     /// before stays.
     pub(crate) fn end(&self, why: Option<String>) {
         let mut state = self.state.lock();
-        if matches!(state.status, Status::Opening | Status::Serving { .. }) {
+        if matches!(state.status, Status::Opening | Status::Serving { .. } | Status::Reading { .. })
+        {
             state.status = why.map_or(Status::Closed, Status::Failed);
         }
         self.changed.notify_all();

@@ -1,7 +1,8 @@
 //! An image as it is at one moment, for readers: nothing is put, and its writer goes on.
 //!
 //! ```text
-//!   head ─▶ parts of the map ─▶ headers behind it, to the end of the log ─▶ head: still that one?
+//!   list, head ─▶ parts of the map ─▶ headers behind it, to the end of the log
+//!     ─▶ head: still that one?
 //!     ─▶ data, by one GET for each run of blocks
 //! ```
 //! A writer deletes what it does not need any more, also if a view does: then reading fails, and
@@ -9,7 +10,7 @@
 
 use crate::client::Client;
 use crate::place::StoreOptions;
-use crate::reader::{Read, Reader, blocking, client};
+use crate::reader::{Read, Reader, blocking, client, last_segment};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::segment::stored_block;
@@ -35,6 +36,9 @@ pub struct View {
     map: Map,
 }
 
+/// Bytes of blocks, or why they cannot be read.
+type Stored = Result<Vec<u8>, String>;
+
 /// A run of blocks in one segment.
 struct Run {
     block: u64,
@@ -51,8 +55,22 @@ impl View {
     }
 
     pub(crate) fn open_on(url: &StoreUrl, client: Client) -> io::Result<View> {
-        let (head, map) = blocking(url, recovered(&client))?;
+        blocking(url, View::recovered(url, client))
+    }
+
+    pub(crate) async fn recovered(url: &StoreUrl, client: Client) -> Result<View, String> {
+        let (head, map) = recovered(&client).await?;
         Ok(View { url: url.clone(), client, head, map })
+    }
+
+    /// Returns the epoch of the writer that has left it so.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.head.epoch
+    }
+
+    /// Returns how many GETs the store was asked for, and for how many bytes.
+    pub(crate) fn asked(&self) -> (u64, u64) {
+        self.client.asked()
     }
 
     /// Returns its blocks.
@@ -105,10 +123,14 @@ impl View {
         // An error of the caller's stays as it is.
         let mut refused = None;
         let read = blocking(&self.url, async {
-            let reads = runs.into_iter().map(|run| self.read(run));
+            let reads = runs.into_iter().map(|run| async {
+                let block = run.block;
+                self.read(run).await.map(|data| (block, data))
+            });
             let mut reads = futures_util::stream::iter(reads).buffered(READS_AT_ONCE);
             while let Some(read) = reads.next().await {
                 let (block, data) = read?;
+                let data = data?;
                 if let Err(error) = take(block * bytes, &data) {
                     refused = Some(error);
                     return Ok(());
@@ -146,7 +168,34 @@ impl View {
         stored.flat_map(cut).collect()
     }
 
-    async fn read(&self, Run { block, extent }: Run) -> Result<(u64, Vec<u8>), String> {
+    /// Returns the blocks of a range of bytes, which must be whole ones of the image.
+    pub(crate) fn blocks_of(&self, offset: u64, len: u64) -> Option<Range<u64>> {
+        let Geometry { block_bytes, size_bytes } = self.head.geometry;
+        let bytes = u64::from(block_bytes);
+        let end = offset.checked_add(len).filter(|end| *end <= size_bytes)?;
+        (offset.is_multiple_of(bytes) && end.is_multiple_of(bytes))
+            .then(|| offset / bytes..end / bytes)
+    }
+
+    /// Reads blocks. An error is of the store; one inside is of what is stored.
+    pub(crate) async fn read_blocks(&self, blocks: Range<u64>) -> Result<Stored, String> {
+        let bytes = self.head.geometry.block_bytes as usize;
+        let mut all = vec![0; (blocks.end - blocks.start) as usize * bytes];
+        let reads = self.runs(blocks.clone()).into_iter().map(|run| async {
+            let at = (run.block - blocks.start) as usize * bytes;
+            self.read(run).await.map(|data| (at, data))
+        });
+        let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
+        while let Some(read) = reads.next().await {
+            match read? {
+                (at, Ok(data)) => all[at..at + data.len()].copy_from_slice(&data),
+                (_, Err(why)) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(all))
+    }
+
+    async fn read(&self, Run { block, extent }: Run) -> Result<Stored, String> {
         let stored = self.head.geometry.stored_bytes();
         let segment = self.map.segments().get(&extent.sequence);
         let data_start = segment.map_or(0, |it| u64::from(it.data_start));
@@ -162,11 +211,11 @@ impl View {
             (bytes.len() == extent.blocks as usize * stored).then_some(data)
         });
         match read.await? {
-            Read::Good(data) => Ok((block, data)),
-            other => Err(format!(
+            Read::Good(data) => Ok(Ok(data)),
+            other => Ok(Err(format!(
                 "{key} is {}: its server has gone on meanwhile, or it is lost (nowait image check)",
                 other.what()
-            )),
+            ))),
         }
     }
 }
@@ -176,7 +225,9 @@ async fn recovered(client: &Client) -> Result<(Head, Map), String> {
     let reader = Reader { client };
     let mut head = reader.head().await?;
     for _ in 0..ROUNDS_MAX {
-        let recovered = reader.recovered(&head, 0).await?;
+        // A segment that is missing before one that is there would look like the end of the log.
+        let last = last_segment(&reader.list().await?);
+        let recovered = reader.recovered(&head, last).await?;
         let now = reader.head().await?;
         // A later writer may have deleted what an earlier head needs.
         if now == head {

@@ -197,7 +197,7 @@ fn stores(before: &Look, now: &Look, ms: u64) -> String {
         if text.is_empty() {
             let _ = writeln!(
                 text,
-                "\n{:>8}  {:<20} {:>8} {:>8} {:>8} {:>12} {:>9} {:>12} {:>7}  {}",
+                "\n{:>8}  {:<20} {:>8} {:>8} {:>8} {:>12} {:>9} {:>12} {:>7}  STATE",
                 "PID",
                 "ON A STORE",
                 "PUT",
@@ -206,8 +206,7 @@ fn stores(before: &Look, now: &Look, ms: u64) -> String {
                 "PUT BYTES",
                 "/ WRITTEN",
                 "UNFLUSHED",
-                "FAILED",
-                "STATE"
+                "FAILED"
             );
         }
         let earlier =

@@ -11,17 +11,17 @@ pub(crate) fn rate(kind: &KindStatus, ms: u64) -> String {
 /// Returns what was asked of stores in a second, and what they have not got yet.
 pub(crate) fn store(store: &StoreStatus, ms: u64) -> String {
     let per_s = |count: u64| count as f64 * 1000.0 / ms as f64;
-    let mut text = format!(
-        "{:.0} PUT/s {:.1} MB/s  {:.0} GET/s  {:.1} MB unflushed",
+    let failed = match store.failures {
+        0 => String::new(),
+        failures => format!("  {failures} failed"),
+    };
+    format!(
+        "{:.0} PUT/s {:.1} MB/s  {:.0} GET/s  {:.1} MB unflushed{failed}",
         per_s(store.puts),
         per_s(store.put_bytes) / 1e6,
         per_s(store.gets),
         store.unflushed_bytes as f64 / 1e6,
-    );
-    if store.failures > 0 {
-        text.push_str(&format!("  {} failed", store.failures));
-    }
-    text
+    )
 }
 
 /// Returns a time with its unit.

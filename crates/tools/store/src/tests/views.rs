@@ -86,3 +86,37 @@ fn what_is_damaged_or_gone_is_an_error_and_so_is_one_of_the_caller() {
     let none = View::open(&"memory://hit/none".parse().unwrap(), &StoreOptions::default());
     assert!(none.unwrap_err().to_string().contains("there is no image"));
 }
+
+#[test]
+fn an_image_is_read_by_many_as_it_was_while_its_writer_goes_on() {
+    let url = image("readers");
+    let options = StoreOptions::default();
+    let serving = StoredImage::open(&url, &options).unwrap();
+    let open = || StoredImage::open_read_only(&url, &options).unwrap();
+    let readers = [open(), open()];
+    serving.write_at(BLOCK, vec![9; BLOCK as usize]).unwrap();
+    serving.flush().unwrap();
+    for reader in &readers {
+        let read = reader.read_at(0, 8 * BLOCK).unwrap();
+        let blocks: Vec<u8> = read.chunks(BLOCK as usize).map(|block| block[7]).collect();
+        assert_eq!(blocks, [0, 1, 1, 2, 2, 2, 0, 0]);
+        reader.flush().unwrap();
+        assert!(reader.write_at(0, vec![1; BLOCK as usize]).is_err());
+        assert!(reader.discard(0, BLOCK).is_err());
+        let outside = [(0, 100), (100, BLOCK), (4 << 20, BLOCK), (u64::MAX - 4095, 2 * BLOCK)];
+        for (offset, len) in outside {
+            let error = reader.read_at(offset, len).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{offset} {len}");
+        }
+        let figures = reader.figures();
+        assert!(figures.costs.gets > 3 && figures.costs.puts == 0, "{figures:?}");
+        assert_eq!(reader.status().to_string(), "read only, as of epoch 2");
+    }
+    // What the writer deletes is an error, and only where it is needed.
+    change(&url, Key::Segment(1), |_| None);
+    let error = readers[0].read_at(BLOCK, BLOCK).unwrap_err().to_string();
+    assert!(error.contains("its server has gone on"), "{error}");
+    assert_eq!(readers[0].read_at(4 * BLOCK, BLOCK).unwrap()[0], 2);
+    let none = StoredImage::open_read_only(&"memory://readers/none".parse().unwrap(), &options);
+    assert!(none.unwrap_err().to_string().contains("there is no image"));
+}
