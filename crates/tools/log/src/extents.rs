@@ -135,6 +135,13 @@ impl Extents {
         self.tree.iter().map(|(block, extent)| (*block, *extent))
     }
 
+    /// The same from the one on that has a block, or lies behind it.
+    pub fn iter_from(&self, block: u64) -> impl Iterator<Item = (u64, Extent)> + '_ {
+        let before = self.tree.range(..block).next_back();
+        let reaches = before.filter(|(at, it)| *at + u64::from(it.blocks) > block);
+        reaches.into_iter().chain(self.tree.range(block..)).map(|(at, it)| (*at, *it))
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.tree.len()
@@ -216,6 +223,8 @@ mod tests {
             for (block, place) in model.iter().enumerate() {
                 prop_assert_eq!(extents.place(block as u64), *place);
             }
+            let all = extents.iter().filter(|(at, it)| at + u64::from(it.blocks) > start);
+            prop_assert!(extents.iter_from(start).eq(all));
             let range = start..(start + len).min(BLOCKS);
             let mut at = range.start;
             for piece in extents.pieces(range.clone()) {

@@ -14,7 +14,7 @@ use crate::reader::{Read, Reader, blocking, client, last_segment};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::segment::stored_block;
-use nowait_log::{Extent, Geometry, Head, Key, Map, Piece};
+use nowait_log::{Extent, Geometry, Head, Key, Map};
 use std::io;
 use std::ops::Range;
 
@@ -123,7 +123,7 @@ impl View {
         // An error of the caller's stays as it is.
         let mut refused = None;
         let read = blocking(&self.url, async {
-            let reads = runs.into_iter().map(|run| async {
+            let reads = runs.map(|run| async {
                 let block = run.block;
                 self.read(run).await.map(|data| (block, data))
             });
@@ -150,22 +150,24 @@ impl View {
         Ok(map == self.map)
     }
 
-    fn runs(&self, blocks: Range<u64>) -> Vec<Run> {
+    /// Returns the runs of a range, one after the other: a large image has millions.
+    fn runs(&self, blocks: Range<u64>) -> impl Iterator<Item = Run> + '_ {
         let most = RUN_BYTES_MAX / u64::from(self.head.geometry.block_bytes);
-        let pieces = self.map.extents().pieces(blocks).into_iter();
-        let stored = pieces.filter_map(|Piece { block, extent, .. }| Some((block, extent?)));
-        let cut = |(block, extent): (u64, Extent)| {
-            let starts = (0..u64::from(extent.blocks)).step_by(most as usize);
-            starts.map(move |at| Run {
+        let all = self.map.extents().iter_from(blocks.start);
+        let inside = all.take_while(move |(block, _)| *block < blocks.end);
+        let cut = move |(block, extent): (u64, Extent)| {
+            let first = blocks.start.saturating_sub(block);
+            let end = u64::from(extent.blocks).min(blocks.end - block);
+            (first..end).step_by(most as usize).map(move |at| Run {
                 block: block + at,
                 extent: Extent {
                     sequence: extent.sequence,
                     index: extent.index + at as u32,
-                    blocks: (u64::from(extent.blocks) - at).min(most) as u32,
+                    blocks: (end - at).min(most) as u32,
                 },
             })
         };
-        stored.flat_map(cut).collect()
+        inside.flat_map(cut)
     }
 
     /// Returns the blocks of a range of bytes, which must be whole ones of the image.
@@ -181,7 +183,7 @@ impl View {
     pub(crate) async fn read_blocks(&self, blocks: Range<u64>) -> Result<Stored, String> {
         let bytes = self.head.geometry.block_bytes as usize;
         let mut all = vec![0; (blocks.end - blocks.start) as usize * bytes];
-        let reads = self.runs(blocks.clone()).into_iter().map(|run| async {
+        let reads = self.runs(blocks.clone()).map(|run| async {
             let at = (run.block - blocks.start) as usize * bytes;
             self.read(run).await.map(|data| (at, data))
         });
