@@ -19,6 +19,9 @@ pub(crate) const READS_MAX: u32 = 5;
 /// How long the first of them waits for the next; each further one twice as long.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Parts of the map, or headers of segments, that are read at the same time.
+const READS_AHEAD: usize = 16;
+
 /// Reads an image.
 pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
@@ -103,16 +106,12 @@ impl Reader<'_> {
 
     /// The map of the checkpoint; `None`: it cannot be read.
     async fn map(&self, head: &Head, hits: &mut Vec<Hit>) -> Result<Option<Map>, String> {
-        let Checkpoint { position, parts, .. } = head.checkpoint;
+        let Checkpoint { parts, .. } = head.checkpoint;
         let mut read = Vec::new();
-        for number in 0..parts {
-            let key = head.checkpoint.key(number);
-            let part = self.read(key, PART_BYTES_MAX, |bytes, _| {
-                let part = Part::parse(bytes).ok()?;
-                let expected = (head.image, position, number);
-                ((part.image, part.position, part.number) == expected).then_some(part)
-            });
-            match part.await? {
+        let reads = (0..parts).map(|number| self.part(head, number));
+        let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
+        while let Some((key, part)) = reads.next().await {
+            match part? {
                 Read::Good(part) => read.push(part),
                 other => hits.push(Hit { key, what: other.what() }),
             }
@@ -120,7 +119,7 @@ impl Reader<'_> {
         if read.len() < parts as usize {
             return Ok(None);
         }
-        let map = assemble(&read, position, head.geometry);
+        let map = assemble(&read, head.checkpoint.position, head.geometry);
         if map.is_err() {
             hits.push(Hit { key: head.checkpoint.key(0), what: "the parts are no map" });
         }
@@ -130,13 +129,14 @@ impl Reader<'_> {
     /// Adds to a map what the log says behind it; returns where that cannot be read.
     async fn replay(&self, head: &Head, map: &mut Map, last: u64) -> Result<Option<Hit>, String> {
         let mut next = head.checkpoint.position;
-        loop {
-            let key = Key::Segment(next);
-            let header = self.read(key, HEADER_BYTES_MAX, |bytes, object_bytes| {
-                let (header, start) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
-                ((header.image, header.sequence) == (head.image, next)).then_some((header, start))
-            });
-            match header.await? {
+        let reads = (next..).map(|sequence| self.header(head, sequence));
+        let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
+        while let Some((sequence, header)) = reads.next().await {
+            // Behind a fence the log goes on farther on.
+            if sequence < next {
+                continue;
+            }
+            match header? {
                 Read::Good((header, data_start)) => match header.content {
                     Content::Fence { resume, .. } => next = resume,
                     Content::Changes(records) => {
@@ -146,9 +146,34 @@ impl Reader<'_> {
                 },
                 // What was in flight when a writer died may lie behind the end, but not farther.
                 Read::Missing if last < next.saturating_add(WINDOW) => return Ok(None),
-                other => return Ok(Some(Hit { key, what: other.what() })),
+                other => return Ok(Some(Hit { key: Key::Segment(next), what: other.what() })),
             }
         }
+        Ok(None)
+    }
+
+    /// Reads a part of the map.
+    async fn part(&self, head: &Head, number: u32) -> (Key, Result<Read<Part>, String>) {
+        let key = head.checkpoint.key(number);
+        let read = self.read(key, PART_BYTES_MAX, |bytes, _| {
+            let part = Part::parse(bytes).ok()?;
+            let expected = (head.image, head.checkpoint.position, number);
+            ((part.image, part.position, part.number) == expected).then_some(part)
+        });
+        (key, read.await)
+    }
+
+    /// Reads the header of a segment, and where its data begin.
+    async fn header(
+        &self,
+        head: &Head,
+        sequence: u64,
+    ) -> (u64, Result<Read<(Header, u32)>, String>) {
+        let read = self.read(Key::Segment(sequence), HEADER_BYTES_MAX, |bytes, object_bytes| {
+            let (header, start) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
+            ((header.image, header.sequence) == (head.image, sequence)).then_some((header, start))
+        });
+        (sequence, read.await)
     }
 
     /// Reads an object of at most `len` bytes, again if it does not come or makes no sense.
