@@ -69,6 +69,15 @@ impl Notice {
     }
 }
 
+/// Returns what a writer decides, whose writes are to be durable so.
+fn settings(durability: Durability) -> io::Result<Settings> {
+    let mut settings = Settings::new(writer()?);
+    if let Durability::Interval(time) = durability {
+        settings.linger_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    }
+    Ok(settings)
+}
+
 impl Object {
     /// Takes an image over, or reads it as it is. Blocks, for as long as `options` say. What ends
     /// it later is told to `say`; the flush at the end may take `sync_limit`.
@@ -79,13 +88,9 @@ impl Object {
         read_only: bool,
         (say, sync_limit): (Option<fn(&str)>, Duration),
     ) -> io::Result<Object> {
-        let mut settings = Settings::new(writer()?);
-        if let Durability::Interval(time) = options.durability {
-            settings.linger_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        }
         let image = match read_only {
             true => StoredImage::open_read_only(url, &options.store)?,
-            false => StoredImage::open_with(url, &options.store, settings)?,
+            false => StoredImage::open_with(url, &options.store, settings(options.durability)?)?,
         };
         let (shown, watch) = (url.to_string(), image.watch());
         let notice = Notice { watch, shown: shown.clone(), say, is_said: AtomicBool::new(false) };

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     End,
 }
 
-type Commands = UnboundedReceiver<Command>;
+pub(crate) type Commands = UnboundedReceiver<Command>;
 type Running = Pin<Box<dyn Future<Output = (Ticket, Answer)>>>;
 
 /// What an image is opened with.
@@ -62,6 +62,11 @@ pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>)
         Err(why) => Some(why),
     };
     shared.end(ended);
+    refuse(commands).await;
+}
+
+/// Takes no further commands, and fails the requests that are in the queue.
+pub(crate) async fn refuse(mut commands: Commands) {
     commands.close();
     while let Some(command) = commands.recv().await {
         if let Command::Request(_, callback) = command {

@@ -1,8 +1,9 @@
 //! An image on a store, for its callers.
 
 use crate::client::Client;
-use crate::driver::{Command, Plan, run};
-use crate::place::{Place, StoreOptions};
+use crate::driver::{Command, Commands, Plan, run};
+use crate::place::StoreOptions;
+use crate::reader;
 use crate::status::{Figures, Shared, Status, Watch};
 use crate::url::StoreUrl;
 use crate::viewing;
@@ -11,7 +12,7 @@ use std::io::{self, Read};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Beyond its time to open, which the thread itself watches.
 const GRACE: Duration = Duration::from_secs(5);
@@ -77,7 +78,15 @@ impl StoredImage {
     /// # Errors
     /// As for [`StoredImage::open`].
     pub fn open_read_only(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
-        let (client, opens_until) = prepared(url, options)?;
+        StoredImage::read_on(url, prepared(url, options)?, options.open_timeout)
+    }
+
+    pub(crate) fn read_on(
+        url: &StoreUrl,
+        client: Client,
+        open_timeout: Duration,
+    ) -> io::Result<StoredImage> {
+        let opens_until = Instant::now() + open_timeout;
         let plan = viewing::Plan { url: url.clone(), client: client.clone(), opens_until };
         let run = |queue, shared| viewing::run(plan, queue, shared);
         StoredImage::start(url, client, opens_until, run)
@@ -89,7 +98,7 @@ impl StoredImage {
         settings: Settings,
         origin: Origin,
     ) -> io::Result<StoredImage> {
-        let (client, _) = prepared(url, options)?;
+        let client = prepared(url, options)?;
         StoredImage::begin_on(url, client, options.open_timeout, settings, origin)
     }
 
@@ -111,7 +120,7 @@ impl StoredImage {
         url: &StoreUrl,
         client: Client,
         opens_until: Instant,
-        run: impl FnOnce(UnboundedReceiver<Command>, Arc<Shared>) -> F + Send + 'static,
+        run: impl FnOnce(Commands, Arc<Shared>) -> F + Send + 'static,
     ) -> io::Result<StoredImage> {
         let (commands, queue) = unbounded_channel();
         let shared = Arc::new(Shared::new());
@@ -266,16 +275,15 @@ impl Drop for StoredImage {
     }
 }
 
-/// Returns a client for an image, and until when it is to be open.
-fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<(Client, Instant)> {
+/// Returns a client for an image, as long as that can be opened.
+fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     if url.snapshot.is_some() {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("{url}: snapshots cannot be opened; leave out what stands behind @"),
         ));
     }
-    let place = Place::new(url, options).map_err(io::Error::other)?;
-    Ok((Client::new(place, options.request_timeout), Instant::now() + options.open_timeout))
+    reader::client(url, options)
 }
 
 /// Returns what this process is called as a writer, with a number that was drawn.

@@ -51,11 +51,7 @@ impl View {
     /// # Errors
     /// There is no image, its map is damaged, or the store cannot be used: in one line.
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<View> {
-        View::open_on(url, client(url, options)?)
-    }
-
-    pub(crate) fn open_on(url: &StoreUrl, client: Client) -> io::Result<View> {
-        blocking(url, View::recovered(url, client))
+        blocking(url, View::recovered(url, client(url, options)?))
     }
 
     pub(crate) async fn recovered(url: &StoreUrl, client: Client) -> Result<View, String> {
@@ -99,7 +95,7 @@ impl View {
     /// Returns how many bytes from `start` on are stored.
     pub fn stored_bytes_from(&self, start: u64) -> u64 {
         let bytes = u64::from(self.head.geometry.block_bytes);
-        let runs = self.map.extents().iter();
+        let runs = self.map.extents().iter_from(start / bytes);
         let behind = |(block, extent): (u64, Extent)| {
             let end = (block + u64::from(extent.blocks)) * bytes;
             end - end.min(start.max(block * bytes))

@@ -4,19 +4,18 @@
 //! the view needs may be gone: its writer has gone on. Such reads fail, the others go on.
 
 use crate::client::Client;
-use crate::driver::{Callback, Command};
+use crate::driver::{Callback, Command, Commands, refuse};
 use crate::status::{Shared, Status};
 use crate::url::StoreUrl;
 use crate::view::View;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use nowait_log::{Costs, Failure, Request};
-use std::collections::VecDeque;
+use nowait_log::{Costs, Failure, Request, RequestId};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Reads in flight at a time.
 const READS_MAX: usize = 32;
@@ -24,7 +23,7 @@ const READS_MAX: usize = 32;
 /// How long a store that does not answer is left alone.
 const PAUSE: Duration = Duration::from_secs(1);
 
-type Running = Pin<Box<dyn Future<Output = (Callback, Result<Vec<u8>, String>)>>>;
+type Running = Pin<Box<dyn Future<Output = (RequestId, Result<Vec<u8>, String>)>>>;
 
 /// What is read.
 pub(crate) struct Plan {
@@ -34,22 +33,18 @@ pub(crate) struct Plan {
 }
 
 /// Serves an image until it is not wanted any more. Each request that is left then fails.
-pub(crate) async fn run(plan: Plan, mut commands: UnboundedReceiver<Command>, shared: Arc<Shared>) {
+pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>) {
     let ended = match opened(&plan).await {
         Ok(view) => {
             let mut viewing = Viewing::new(view, shared.clone());
             viewing.serve(&mut commands).await;
+            viewing.fail_all();
             None
         }
         Err(why) => Some(why),
     };
     shared.end(ended);
-    commands.close();
-    while let Some(command) = commands.recv().await {
-        if let Command::Request(_, callback) = command {
-            callback(Err(Failure::Io));
-        }
-    }
+    refuse(commands).await;
 }
 
 /// Reads the map, again and again while the store does not answer.
@@ -70,41 +65,55 @@ struct Viewing {
     shared: Arc<Shared>,
     status: Status,
     running: FuturesUnordered<Running>,
-    waiting: VecDeque<(Range<u64>, Callback)>,
+    waiting: VecDeque<(RequestId, Range<u64>)>,
+    /// Of the reads that run or wait.
+    callbacks: HashMap<RequestId, Callback>,
+    requests: RequestId,
     failures: u64,
 }
 
 impl Viewing {
     fn new(view: View, shared: Arc<Shared>) -> Viewing {
         let status = Status::Reading { epoch: view.epoch(), geometry: view.geometry() };
-        let (running, waiting) = (FuturesUnordered::new(), VecDeque::new());
-        Viewing { view: Arc::new(view), shared, status, running, waiting, failures: 0 }
+        Viewing {
+            view: Arc::new(view),
+            shared,
+            status,
+            running: FuturesUnordered::new(),
+            waiting: VecDeque::new(),
+            callbacks: HashMap::new(),
+            requests: 0,
+            failures: 0,
+        }
     }
 
-    async fn serve(&mut self, commands: &mut UnboundedReceiver<Command>) {
+    async fn serve(&mut self, commands: &mut Commands) {
         loop {
             self.publish();
             while self.running.len() < READS_MAX
-                && let Some((blocks, callback)) = self.waiting.pop_front()
+                && let Some((id, blocks)) = self.waiting.pop_front()
             {
                 let view = self.view.clone();
-                self.running.push(Box::pin(async move { (callback, read(&view, blocks).await) }));
+                self.running.push(Box::pin(async move { (id, read(&view, blocks).await) }));
             }
             tokio::select! {
-                Some((callback, read)) = self.running.next() => self.end(callback, read),
+                Some((id, read)) = self.running.next() => self.end(id, read),
                 command = commands.recv() => match command {
                     Some(Command::Request(request, callback)) => self.begin(&request, callback),
-                    Some(Command::End) | None => break,
+                    Some(Command::End) | None => return,
                 },
             }
         }
-        self.waiting.drain(..).for_each(|(_, callback)| callback(Err(Failure::Io)));
     }
 
     fn begin(&mut self, request: &Request, callback: Callback) {
         match request {
             Request::Read { offset, len } => match self.view.blocks_of(*offset, *len) {
-                Some(blocks) => self.waiting.push_back((blocks, callback)),
+                Some(blocks) => {
+                    self.requests += 1;
+                    self.callbacks.insert(self.requests, callback);
+                    self.waiting.push_back((self.requests, blocks));
+                }
                 None => callback(Err(Failure::Invalid)),
             },
             Request::Flush => callback(Ok(Vec::new())),
@@ -113,7 +122,7 @@ impl Viewing {
         }
     }
 
-    fn end(&mut self, callback: Callback, read: Result<Vec<u8>, String>) {
+    fn end(&mut self, id: RequestId, read: Result<Vec<u8>, String>) {
         let result = read.map_err(|why| {
             self.failures += 1;
             self.status = Status::Failed(why);
@@ -121,7 +130,13 @@ impl Viewing {
             self.publish();
             Failure::Io
         });
-        callback(result);
+        if let Some(callback) = self.callbacks.remove(&id) {
+            callback(result);
+        }
+    }
+
+    fn fail_all(&mut self) {
+        self.callbacks.drain().for_each(|(_, callback)| callback(Err(Failure::Io)));
     }
 
     fn publish(&self) {

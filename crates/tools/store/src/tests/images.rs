@@ -198,3 +198,28 @@ fn requests_of_many_threads_all_end() {
         }
     });
 }
+
+#[test]
+fn reads_of_one_that_is_only_read_end_with_it() {
+    let store = Arc::new(WrongStore::new(Wrong::Nothing));
+    let image = begin(&store, true, 500).unwrap();
+    image.write_at(0, block(1)).unwrap();
+    image.flush().unwrap();
+    let place = Place { store: store.clone(), prefix: Path::from("vm") };
+    let client = Client::new(place, Duration::from_hours(1));
+    let reading = StoredImage::read_on(&url("silent"), client, LIMIT).unwrap();
+    let gets = reading.figures().costs.gets;
+    store.set(Wrong::Silent);
+    let (sender, ended) = std::sync::mpsc::channel();
+    for _ in 0..100 {
+        let (sender, len) = (sender.clone(), u64::from(BLOCK));
+        let request = nowait_log::Request::Read { offset: 0, len };
+        reading.submit(request, move |result| sender.send(result).unwrap());
+    }
+    while reading.figures().costs.gets == gets {
+        std::thread::yield_now();
+    }
+    drop((reading, sender));
+    let ends: Vec<_> = ended.iter().collect();
+    assert_eq!(ends, vec![Err(nowait_log::Failure::Io); 100]);
+}
