@@ -1,10 +1,12 @@
 //! Checkpoints: the map of an image as objects, so that a reader need not read the whole log.
 //!
 //! ```text
-//!   part  stamp │ its number 4 │ segments: 4, then each: place 8, where data begin 4, blocks 4
+//!   part  stamp │ its number 4
+//!         │ segments: 4, then each: place 8, where data begin 4, blocks 4, dead since 8
 //!         │ extents: 4, then each: first block 8, blocks 4, index 4, segment 8 │ checksum 4
 //! ```
 //!
+//! A segment is dead since the one that has taken its last live block away; 0: it has some.
 //! Segments and extents are in ascending order from part to part.
 
 use crate::extents::Extent;
@@ -20,11 +22,11 @@ pub const PART_BYTES_MAX: usize = DATA_BYTES_MAX;
 /// Most entries of each kind in a part.
 const ENTRIES_MAX: usize = 200_000;
 
-const SEGMENT_BYTES: usize = 16;
+const SEGMENT_BYTES: usize = 24;
 const EXTENT_BYTES: usize = 24;
 
-/// A segment: its place in the log, where its data begin, blocks of data.
-type SegmentEntry = (u64, u32, u32);
+/// A segment, by its place in the log; how many live blocks it has follows from the extents.
+type SegmentEntry = (u64, SegmentUse);
 
 /// A part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +46,8 @@ pub struct Part {
 impl Part {
     /// Returns the parts of a map; an empty one has none.
     pub fn of(map: &Map, image: ImageId, epoch: u64, position: u64) -> Vec<Part> {
-        let segments: Vec<SegmentEntry> =
-            map.segments().iter().map(|(at, it)| (*at, it.data_start, it.blocks)).collect();
+        let loaded = |(at, it): (&u64, &SegmentUse)| (*at, SegmentUse { live: 0, ..*it });
+        let segments: Vec<SegmentEntry> = map.segments().iter().map(loaded).collect();
         let extents: Vec<(u64, Extent)> = map.extents().iter().collect();
         let (mut segments, mut extents) = (&segments[..], &extents[..]);
         let mut parts = Vec::new();
@@ -64,10 +66,11 @@ impl Part {
         Stamp { kind: Kind::Part, image, epoch, number }.put(&mut bytes);
         bytes.extend(self.number.to_le_bytes());
         put_count(&mut bytes, self.segments.len());
-        for (sequence, data_start, blocks) in &self.segments {
+        for (sequence, segment) in &self.segments {
             bytes.extend(sequence.to_le_bytes());
-            bytes.extend(data_start.to_le_bytes());
-            bytes.extend(blocks.to_le_bytes());
+            bytes.extend(segment.data_start.to_le_bytes());
+            bytes.extend(segment.blocks.to_le_bytes());
+            bytes.extend(segment.dead_since.to_le_bytes());
         }
         put_count(&mut bytes, self.extents.len());
         for (block, extent) in &self.extents {
@@ -92,7 +95,9 @@ impl Part {
         let number = fields.u32()?;
         let mut segments = Vec::with_capacity(fields.count(SEGMENT_BYTES)?);
         for _ in 0..segments.capacity() {
-            segments.push((fields.u64()?, fields.u32()?, fields.u32()?));
+            let (sequence, data_start, blocks) = (fields.u64()?, fields.u32()?, fields.u32()?);
+            let dead_since = fields.u64()?;
+            segments.push((sequence, SegmentUse { data_start, blocks, live: 0, dead_since }));
         }
         let mut extents = Vec::with_capacity(fields.count(EXTENT_BYTES)?);
         for _ in 0..extents.capacity() {
@@ -120,15 +125,15 @@ fn take<T: Copy>(entries: &mut &[T]) -> Vec<T> {
 pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map, Damage> {
     let mut map = Map::default();
     let mut next_segment = 1;
-    for (sequence, data_start, blocks) in parts.iter().flat_map(|part| &part.segments).copied() {
+    for (sequence, segment) in parts.iter().flat_map(|part| &part.segments).copied() {
         let ordered = sequence >= next_segment && sequence < position;
-        if !ordered || blocks > geometry.segment_blocks_max() {
+        if !ordered || segment.blocks > geometry.segment_blocks_max() {
             return Err(Damage("its segments are in no order"));
         }
-        if data_start as usize > HEADER_BYTES_MAX {
+        if segment.data_start as usize > HEADER_BYTES_MAX {
             return Err(Damage("a segment's data begin too late"));
         }
-        map.load_segment(sequence, data_start, blocks);
+        map.load_segment(sequence, segment);
         next_segment = sequence + 1;
     }
     let mut next_block = 0;
@@ -144,8 +149,17 @@ pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map
         if !segment.zip(data_end).is_some_and(|(of, end)| fits(end, *of)) {
             return Err(Damage("an extent beyond its segment, or two of the same data"));
         }
+        if segment.is_some_and(|it| it.dead_since > 0 && it.live == 0) {
+            return Err(Damage("a segment that is dead and has live blocks"));
+        }
         map.write(block, extent);
         next_block = block + u64::from(extent.blocks);
     }
-    Ok(map)
+    let died = |(sequence, it): (&u64, &SegmentUse)| {
+        it.live > 0 || (*sequence..position).contains(&it.dead_since)
+    };
+    match map.segments().iter().all(died) {
+        true => Ok(map),
+        false => Err(Damage("a segment without live blocks is dead since none of the log")),
+    }
 }

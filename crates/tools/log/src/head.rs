@@ -3,6 +3,7 @@
 //! It is replaced as a whole by a PUT with a condition, and no two revisions are the same bytes.
 
 use crate::geometry::Geometry;
+use crate::mistake::{self, Mistake};
 use crate::stamp::{ImageId, Kind, Stamp};
 use crate::store::Key;
 use crate::wire::{Damage, Fields, checked, put_count, put_text, seal};
@@ -18,6 +19,9 @@ pub const PARTS_MAX: u32 = 1 << 16;
 
 /// Most snapshots of an image.
 pub const SNAPSHOTS_MAX: usize = 1024;
+
+/// Most maps of an image that are to be deleted.
+pub const RETIRED_MAX: usize = 8192;
 
 /// The writer of an image: a number drawn when it opens it, and a name for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +70,19 @@ pub struct Snapshot {
     pub size_bytes: u64,
 }
 
+impl Snapshot {
+    /// Tells whether it needs a segment without live blocks, and since which one that has none:
+    /// for its data, or because it is one of those that follow its map.
+    pub fn needs(&self, sequence: u64, dead_since: u64) -> bool {
+        if mistake::makes(Mistake::ForgetSnapshots) {
+            return false;
+        }
+        let is_live = dead_since >= self.end;
+        let follows = sequence >= self.checkpoint.position && !mistake::makes(Mistake::ForgetLog);
+        sequence < self.end && (is_live || follows)
+    }
+}
+
 /// The head of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -81,13 +98,43 @@ pub struct Head {
     pub geometry: Geometry,
     /// Its map.
     pub checkpoint: Checkpoint,
-    /// The map before, whose objects may still be there.
-    pub retired: Option<Checkpoint>,
+    /// Maps that nothing needs any more, and whose objects may still be there.
+    pub retired: Vec<Checkpoint>,
     /// Its snapshots.
     pub snapshots: Vec<Snapshot>,
 }
 
 impl Head {
+    /// Returns the snapshot with a name.
+    pub fn snapshot(&self, name: &str) -> Option<&Snapshot> {
+        self.snapshots.iter().find(|snapshot| snapshot.name == name)
+    }
+
+    /// Returns the head of the image as it was at a snapshot.
+    #[must_use]
+    pub fn as_of(&self, snapshot: &Snapshot) -> Head {
+        let geometry = Geometry { size_bytes: snapshot.size_bytes, ..self.geometry };
+        let (checkpoint, retired, snapshots) = (snapshot.checkpoint, Vec::new(), Vec::new());
+        Head { geometry, checkpoint, retired, snapshots, ..self.clone() }
+    }
+
+    /// Behind the last segment that a snapshot may need.
+    pub(crate) fn snapshots_end(&self) -> u64 {
+        self.snapshots.iter().map(|snapshot| snapshot.end).max().unwrap_or(0)
+    }
+
+    /// Notes that the image does not need a map any more; a snapshot may.
+    pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
+        if checkpoint.parts > 0 && !self.needs(&checkpoint) {
+            self.retired.push(checkpoint);
+        }
+    }
+
+    fn needs(&self, checkpoint: &Checkpoint) -> bool {
+        let is_named = self.snapshots.iter().any(|snapshot| snapshot.checkpoint == *checkpoint);
+        is_named || self.checkpoint == *checkpoint
+    }
+
     /// Returns the object.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -98,7 +145,7 @@ impl Head {
         bytes.extend(self.geometry.block_bytes.to_le_bytes());
         bytes.extend(self.geometry.size_bytes.to_le_bytes());
         put_checkpoint(&mut bytes, self.checkpoint);
-        put_count(&mut bytes, self.retired.iter().len());
+        put_count(&mut bytes, self.retired.len());
         self.retired.iter().for_each(|retired| put_checkpoint(&mut bytes, *retired));
         put_count(&mut bytes, self.snapshots.len());
         for snapshot in &self.snapshots {
@@ -123,11 +170,10 @@ impl Head {
         let writer = Writer { nonce: fields.array()?, name: fields.text(NAME_BYTES_MAX)? };
         let geometry = Geometry::checked(fields.u32()?, fields.u64()?)?;
         let checkpoint = read_checkpoint(&mut fields)?;
-        let retired = match fields.u32()? {
-            0 => None,
-            1 => Some(read_checkpoint(&mut fields)?),
-            _ => return Err(Damage("more than one map before")),
-        };
+        let mut retired = Vec::new();
+        for _ in 0..fields.count(CHECKPOINT_BYTES)? {
+            retired.push(read_checkpoint(&mut fields)?);
+        }
         let mut snapshots = Vec::new();
         for _ in 0..fields.count(SNAPSHOT_BYTES_MIN)? {
             snapshots.push(read_snapshot(&mut fields, geometry)?);
@@ -151,15 +197,25 @@ impl Head {
         if self.snapshots.len() > SNAPSHOTS_MAX || names.len() < self.snapshots.len() {
             return Err(Damage("too many snapshots, or two of a name"));
         }
-        match self.snapshots.iter().all(ordered) {
-            true => Ok(self),
-            false => Err(Damage("a snapshot ends before its map")),
+        if !self.snapshots.iter().all(ordered) {
+            return Err(Damage("a snapshot ends before its map"));
+        }
+        let ids = |it: &Checkpoint| (it.epoch, it.nth);
+        let mut named: Vec<_> = self.snapshots.iter().map(|it| ids(&it.checkpoint)).collect();
+        named.push(ids(&self.checkpoint));
+        named.sort_unstable();
+        let is_needed = |it: &Checkpoint| named.binary_search(&ids(it)).is_ok();
+        match self.retired.len() > RETIRED_MAX || self.retired.iter().any(is_needed) {
+            false => Ok(self),
+            true => Err(Damage("too many maps to delete, or one that is needed")),
         }
     }
 }
 
+const CHECKPOINT_BYTES: usize = 24;
+
 /// A snapshot whose name is empty.
-const SNAPSHOT_BYTES_MIN: usize = 2 + 24 + 8 + 8;
+const SNAPSHOT_BYTES_MIN: usize = 2 + CHECKPOINT_BYTES + 8 + 8;
 
 fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {
     bytes.extend(checkpoint.position.to_le_bytes());

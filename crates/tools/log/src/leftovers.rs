@@ -1,15 +1,14 @@
-//! What writers before may have left: segments behind a fence, parts of a checkpoint that no head
-//! names, and the checkpoint before the newest one.
+//! What writers before may have left, though no head names it: segments behind a fence, and parts of
+//! a checkpoint.
 //!
 //! Their names are known, so nothing is listed. A writer's checkpoints are counted, so the one that
 //! it had begun has the next number; how many parts that has, is asked. As no more than
 //! `IN_FLIGHT_MAX` are put at the same time, behind as many that are missing there is none.
 
-use crate::head::{Head, Snapshot};
+use crate::head::Head;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Purpose};
 use crate::publication::IN_FLIGHT_MAX;
-use crate::segment::WINDOW;
 use crate::stamp::STAMP_BYTES;
 use crate::store::Key;
 use std::ops::Range;
@@ -43,13 +42,7 @@ impl Leftovers {
             return Leftovers { known, begun: Vec::new() };
         }
         for fence in fences.iter().rev().take(WRITERS_MAX as usize) {
-            // What a fence leads to is what another has written: not every number is believed.
-            let end = fence.end.min(fence.start.saturating_add(WINDOW));
-            known.extend((fence.start.saturating_add(1)..end).map(Key::Segment));
-        }
-        let pins = |it: &Snapshot| Some(it.checkpoint) == head.retired;
-        if let Some(retired) = head.retired.filter(|_| !head.snapshots.iter().any(pins)) {
-            known.extend((0..retired.parts).map(|number| retired.key(number)));
+            known.extend((fence.start + 1..fence.end).map(Key::Segment));
         }
         let first = head.checkpoint.epoch.max(head.epoch.saturating_sub(WRITERS_MAX));
         let begun = (first..head.epoch).map(|epoch| {

@@ -12,7 +12,9 @@
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
 //!     and what is deleted after them; `collector`: segments that are mostly dead;
 //!     `leftovers`: objects of writers that died
-//!   * `outbox`: what it has to say; `errands`: operations in flight, and those tried again
+//! * [`edit`]: another machine, for snapshots and sizes: it edits the head, and the writer goes on
+//! * `scan`: the log, read ahead; `outbox`: what a machine has to say; `errands`: operations in
+//!   flight, and those tried again
 //! * [`request`], [`store`]: its two sides
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
 //!   [`stamp`]
@@ -25,6 +27,7 @@
 
 pub mod checkpoint;
 mod collector;
+pub mod edit;
 mod errands;
 pub mod extents;
 pub mod geometry;
@@ -37,6 +40,7 @@ mod outbox;
 mod publication;
 mod recovery;
 pub mod request;
+mod scan;
 pub mod segment;
 mod serving;
 pub mod stamp;
@@ -45,6 +49,7 @@ mod tail;
 mod wire;
 
 pub use checkpoint::Part;
+pub use edit::{Edit, Editor};
 pub use extents::{Extent, Piece};
 pub use geometry::Geometry;
 pub use head::{Checkpoint, Head, Snapshot, Writer};

@@ -14,6 +14,8 @@ pub struct SegmentUse {
     pub blocks: u32,
     /// How many of them the image still has.
     pub live: u32,
+    /// The segment that has taken the last of these away, when there is none.
+    pub dead_since: u64,
 }
 
 /// The map of an image.
@@ -39,10 +41,10 @@ impl Map {
         &self.segments
     }
 
-    /// Returns the segments without a live block.
-    pub fn dead(&self) -> Vec<u64> {
+    /// Returns the segments without a live block, and since which one of the log each has none.
+    pub fn dead(&self) -> Vec<(u64, u64)> {
         let dead = self.segments.iter().filter(|(_, segment)| segment.live == 0);
-        dead.map(|(sequence, _)| *sequence).collect()
+        dead.map(|(sequence, segment)| (*sequence, segment.dead_since)).collect()
     }
 
     /// Returns how many blocks of data segments have that cannot be deleted, since one of theirs is
@@ -58,7 +60,8 @@ impl Map {
 
     /// Notes a segment that gets data.
     pub fn add(&mut self, sequence: u64) {
-        self.segments.entry(sequence).or_insert(SegmentUse { data_start: 0, blocks: 0, live: 0 });
+        let empty = SegmentUse { data_start: 0, blocks: 0, live: 0, dead_since: sequence };
+        self.segments.entry(sequence).or_insert(empty);
     }
 
     /// Notes where the data of a segment begin.
@@ -84,21 +87,23 @@ impl Map {
     /// Notes that blocks are the next data of a segment, from `index` of them on.
     pub fn write(&mut self, block: u64, extent: Extent) {
         let Map { extents, segments, held, live, dead } = self;
-        extents.insert(block, extent, |gone| lose(segments, [held, live, dead], gone));
+        let by = extent.sequence;
+        extents.insert(block, extent, |gone| lose(segments, [held, live, dead], gone, by));
         if let Some(segment) = segments.get_mut(&extent.sequence) {
             let before = if segment.live > 0 { segment.blocks } else { 0 };
             *dead -= u64::from(segment.blocks - before);
             segment.blocks = segment.blocks.max(extent.index + extent.blocks);
             segment.live += extent.blocks;
+            segment.dead_since = 0;
             *held += u64::from(segment.blocks - before);
             *live += u64::from(extent.blocks);
         }
     }
 
-    /// Notes that blocks are zeroes.
-    pub fn discard(&mut self, range: Range<u64>) {
+    /// Notes that blocks are zeroes, as a segment says.
+    pub fn discard(&mut self, range: Range<u64>, by: u64) {
         let Map { extents, segments, held, live, dead } = self;
-        extents.remove(range, |gone| lose(segments, [held, live, dead], gone));
+        extents.remove(range, |gone| lose(segments, [held, live, dead], gone, by));
     }
 
     /// Does what a segment of the log says.
@@ -108,7 +113,7 @@ impl Map {
         let mut index = 0;
         for &Record { block, blocks, change } in records {
             match change {
-                Change::Zero => self.discard(block..block + u64::from(blocks)),
+                Change::Zero => self.discard(block..block + u64::from(blocks), sequence),
                 Change::Data => {
                     self.write(block, Extent { blocks, index, sequence });
                     index += blocks;
@@ -117,18 +122,25 @@ impl Map {
         }
     }
 
-    /// Adds what a checkpoint says of segments: `(place, where data begin, blocks)`.
-    pub(crate) fn load_segment(&mut self, sequence: u64, data_start: u32, blocks: u32) {
-        self.segments.insert(sequence, SegmentUse { data_start, blocks, live: 0 });
-        self.dead += u64::from(blocks);
+    /// Adds a segment of a checkpoint, before its live blocks.
+    pub(crate) fn load_segment(&mut self, sequence: u64, segment: SegmentUse) {
+        self.segments.insert(sequence, SegmentUse { live: 0, ..segment });
+        self.dead += u64::from(segment.blocks);
     }
 }
 
-fn lose(segments: &mut BTreeMap<u64, SegmentUse>, [held, live, dead]: [&mut u64; 3], gone: Extent) {
+/// Takes blocks of a segment away, as segment `by` says.
+fn lose(
+    segments: &mut BTreeMap<u64, SegmentUse>,
+    [held, live, dead]: [&mut u64; 3],
+    gone: Extent,
+    by: u64,
+) {
     if let Some(segment) = segments.get_mut(&gone.sequence) {
         segment.live -= gone.blocks;
         *live -= u64::from(gone.blocks);
         if segment.live == 0 {
+            segment.dead_since = by;
             *held -= u64::from(segment.blocks);
             *dead += u64::from(segment.blocks);
         }

@@ -33,11 +33,17 @@ pub enum Mistake {
     DeleteMoved,
     /// What writers before have left is left.
     LeaveBehind,
+    /// Segments are deleted that a snapshot needs.
+    ForgetSnapshots,
+    /// Segments without live blocks are deleted between the map of a snapshot and its end.
+    ForgetLog,
+    /// A writer puts its head in place of one that was edited meanwhile.
+    OverwriteEdits,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 14] = [
+    pub const ALL: [Mistake; 17] = [
         Mistake::IgnoreGaps,
         Mistake::NoFence,
         Mistake::TrustRefusal,
@@ -52,6 +58,9 @@ impl Mistake {
         Mistake::MoveUnchecked,
         Mistake::DeleteMoved,
         Mistake::LeaveBehind,
+        Mistake::ForgetSnapshots,
+        Mistake::ForgetLog,
+        Mistake::OverwriteEdits,
     ];
 }
 

@@ -44,7 +44,11 @@ pub(crate) enum Purpose {
         number: u32,
     },
     DeleteSegment(u64),
-    DeletePart,
+    /// A part of a checkpoint that nothing needs any more.
+    DeletePart {
+        epoch: u64,
+        nth: u32,
+    },
     DeleteLeftover,
     /// Something is not as this writer left it: is the image still its own?
     Judge(&'static str),

@@ -5,9 +5,10 @@
 //!     ─▶ the head that names it is put ─▶ the checkpoint before, and segments without live blocks
 //!        as of this one, are deleted, unless a snapshot needs them
 //! ```
+//! A head may have been edited meanwhile (`edit`): the checkpoint then goes into what that has left.
 
 use crate::Part;
-use crate::head::{Checkpoint, Head, PARTS_MAX, Snapshot};
+use crate::head::{Checkpoint, Head, PARTS_MAX};
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Purpose};
@@ -37,10 +38,19 @@ struct Draft {
     unsent: VecDeque<(u32, Arc<Vec<u8>>)>,
     /// Parts that were sent and are not known to be put.
     sent: BTreeSet<u32>,
-    is_head_sent: bool,
-    /// Segments without live blocks as of this map. Later ones are needed as long as this is the
-    /// newest.
-    dead: Vec<u64>,
+    /// The head that names it, when that was sent.
+    head: Option<Head>,
+    /// Segments without live blocks as of this map, and since when. Later ones are needed as long
+    /// as this is the newest.
+    dead: Vec<(u64, u64)>,
+}
+
+/// A checkpoint whose parts are being deleted.
+#[derive(Debug)]
+struct Retirement {
+    checkpoint: Checkpoint,
+    /// Parts that are not known to be deleted.
+    left: u32,
 }
 
 /// The checkpoints of an image.
@@ -54,22 +64,28 @@ pub(crate) struct Publication {
     dead_bytes: u64,
     deletions: VecDeque<(Purpose, Key)>,
     deletions_in_flight: usize,
+    retirements: Vec<Retirement>,
     /// Segments that are deleted, or will be.
     doomed: BTreeSet<u64>,
 }
 
 impl Publication {
-    /// Begins behind a checkpoint and so many segments.
-    pub(crate) fn new(segments: u64) -> Publication {
-        Publication {
+    /// Begins with a head, and so many segments behind its checkpoint.
+    pub(crate) fn new(head: &Head, segments: u64) -> Publication {
+        let mut publication = Publication {
             draft: None,
             segments,
             bytes: 0,
             dead_bytes: 0,
             deletions: VecDeque::new(),
             deletions_in_flight: 0,
+            retirements: Vec::new(),
             doomed: BTreeSet::new(),
+        };
+        if !mistake::makes(Mistake::LeaveBehind) {
+            publication.retire(head);
         }
+        publication
     }
 
     /// Counts a segment.
@@ -104,8 +120,8 @@ impl Publication {
         let (parts, sent) = (parts.len() as u32, BTreeSet::new());
         let dead = map.dead();
         let (epoch, nth) = (head.epoch, head.checkpoint.next_nth(head.epoch));
-        self.draft =
-            Some(Draft { position, parts, epoch, nth, unsent, sent, is_head_sent: false, dead });
+        let head = None;
+        self.draft = Some(Draft { position, parts, epoch, nth, unsent, sent, head, dead });
         (self.segments, self.bytes, self.dead_bytes) = (0, 0, dead_bytes);
     }
 
@@ -127,9 +143,14 @@ impl Publication {
         }
         let is_put = draft.unsent.is_empty() && draft.sent.is_empty();
         let is_durable = durable >= draft.position || mistake::makes(Mistake::HeadFirst);
-        if is_put && is_durable && !draft.is_head_sent {
-            draft.is_head_sent = true;
-            out.put_head(Purpose::AdvanceHead, draft.advance(head).encode(), tag);
+        if is_put && is_durable && draft.head.is_none() {
+            let mut next = draft.advance(head);
+            let is_gone = |it: &Checkpoint| {
+                self.retirements.iter().any(|gone| gone.left == 0 && gone.checkpoint == *it)
+            };
+            next.retired.retain(|it| !is_gone(it));
+            out.put_head(Purpose::AdvanceHead, next.encode(), tag);
+            draft.head = Some(next);
         }
     }
 
@@ -139,26 +160,40 @@ impl Publication {
         }
     }
 
-    /// Notes that the head is still the one before.
+    /// Notes that the head that was sent was not put.
     pub(crate) fn head_is_not_put(&mut self) {
         if let Some(draft) = &mut self.draft {
-            draft.is_head_sent = false;
+            draft.head = None;
         }
     }
 
-    /// Notes that the head names the checkpoint now, and returns it.
-    pub(crate) fn head_is_put(&mut self, before: &Head) -> Option<Head> {
-        let mut draft = self.draft.take()?;
-        let head = draft.advance(before);
-        let pins = |it: &Snapshot| Some(it.checkpoint) == head.retired;
-        if let Some(retired) = head.retired.filter(|_| !head.snapshots.iter().any(pins)) {
-            let keys = (0..retired.parts).map(|number| retired.key(number));
-            self.deletions.extend(keys.map(|key| (Purpose::DeletePart, key)));
+    /// Returns the head that was sent, as it is now that it was put.
+    pub(crate) fn sent_head(&self) -> Option<Head> {
+        self.draft.as_ref().and_then(|draft| draft.head.clone())
+    }
+
+    /// Notes that a head names the checkpoint.
+    pub(crate) fn head_is_put(&mut self, head: &Head) {
+        let Some(draft) = self.draft.take() else { return };
+        self.retire(head);
+        let needed =
+            |sequence, dead_since| head.snapshots.iter().any(|it| it.needs(sequence, dead_since));
+        let dead = draft.dead.into_iter().filter(|(sequence, since)| !needed(*sequence, *since));
+        self.delete(dead.map(|(sequence, _)| sequence).collect());
+    }
+
+    /// Deletes the checkpoints that a head says nothing needs any more.
+    fn retire(&mut self, head: &Head) {
+        self.retirements.retain(|it| head.retired.contains(&it.checkpoint));
+        for checkpoint in &head.retired {
+            if self.retirements.iter().all(|it| it.checkpoint != *checkpoint) {
+                let keys = (0..checkpoint.parts).map(|number| checkpoint.key(number));
+                let purpose = Purpose::DeletePart { epoch: checkpoint.epoch, nth: checkpoint.nth };
+                self.deletions.extend(keys.map(|key| (purpose, key)));
+                let left = checkpoint.parts;
+                self.retirements.push(Retirement { checkpoint: *checkpoint, left });
+            }
         }
-        let pinned = head.snapshots.iter().map(|it| it.end).max().unwrap_or(0);
-        draft.dead.retain(|sequence| *sequence >= pinned);
-        self.delete(draft.dead);
-        Some(head)
     }
 
     /// Deletes objects that a writer before has left.
@@ -179,9 +214,17 @@ impl Publication {
     /// Notes that an object is deleted.
     pub(crate) fn deleted(&mut self, purpose: Purpose, map: &mut Map) {
         self.deletions_in_flight -= 1;
-        if let Purpose::DeleteSegment(sequence) = purpose {
-            map.forget(sequence);
-            self.doomed.remove(&sequence);
+        match purpose {
+            Purpose::DeleteSegment(sequence) => {
+                map.forget(sequence);
+                self.doomed.remove(&sequence);
+            }
+            Purpose::DeletePart { epoch, nth } => {
+                let is_of =
+                    |it: &&mut Retirement| (it.checkpoint.epoch, it.checkpoint.nth) == (epoch, nth);
+                self.retirements.iter_mut().filter(is_of).for_each(|it| it.left -= 1);
+            }
+            _ => {}
         }
     }
 }
@@ -192,10 +235,11 @@ impl Draft {
         Checkpoint { position, parts, epoch, nth }
     }
 
-    /// Returns the head that names it.
-    fn advance(&self, head: &Head) -> Head {
+    /// Returns the head that names it, and is otherwise as the one before.
+    fn advance(&self, before: &Head) -> Head {
         let checkpoint = self.checkpoint();
-        let retired = Some(head.checkpoint).filter(|it| it.parts > 0);
-        Head { revision: head.revision + 1, checkpoint, retired, ..head.clone() }
+        let mut head = Head { revision: before.revision + 1, checkpoint, ..before.clone() };
+        head.retire(before.checkpoint);
+        head
     }
 }

@@ -18,7 +18,8 @@ use crate::leftovers::Leftovers;
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Over, Purpose};
-use crate::segment::{Content, HEADER_BYTES_MAX, Header, WINDOW};
+use crate::scan::Scan;
+use crate::segment::{Content, Header, WINDOW};
 use crate::stamp::ImageId;
 use crate::store::{Answer, Key, Tag};
 use std::collections::BTreeMap;
@@ -61,9 +62,6 @@ pub(crate) struct Found {
     pub(crate) proof_ns: u64,
 }
 
-/// A segment, or none, as the store has answered.
-type Segment = Option<(Header, u32)>;
-
 /// The way to an image.
 #[derive(Debug)]
 pub(crate) struct Recovery {
@@ -76,11 +74,7 @@ pub(crate) struct Recovery {
     map: Map,
     /// The map is that of the checkpoint and what was replayed.
     is_mapped: bool,
-    /// The first segment that was not replayed.
-    next: u64,
-    /// The first that was not asked for.
-    asked: u64,
-    segments: BTreeMap<u64, Segment>,
+    scan: Scan,
     replayed: u64,
     /// Fences, and where the log goes on behind each.
     fences: Vec<Range<u64>>,
@@ -98,9 +92,7 @@ impl Recovery {
             parts_asked: 0,
             map: Map::default(),
             is_mapped: false,
-            next: 1,
-            asked: 1,
-            segments: BTreeMap::new(),
+            scan: Scan::new(1, READS_MAX),
             replayed: 0,
             fences: Vec::new(),
             is_fencing: false,
@@ -120,7 +112,7 @@ impl Recovery {
             writer: self.writer.clone(),
             geometry,
             checkpoint: Checkpoint { position: 1, parts: 0, epoch: 1, nth: 0 },
-            retired: None,
+            retired: Vec::new(),
             snapshots: Vec::new(),
         };
         let body = Arc::new(head.encode());
@@ -151,26 +143,25 @@ impl Recovery {
                 self.read_on(out)
             }
             (Purpose::PutFence(at), Answer::Put(_)) => {
-                self.next = resume(at);
-                self.fences.push(at..self.next);
+                self.scan.skip(resume(at));
+                self.fences.push(at..self.scan.next());
                 if mistake::makes(Mistake::ServeAtOnce) {
                     return Ok(self.found(errand.sent_ns));
                 }
                 confirm(out);
                 Ok(None)
             }
-            (Purpose::PutFence(at), Answer::Refused) => {
+            (Purpose::PutFence(_), Answer::Refused) => {
                 // What was read of later places may be older than what is here.
-                out.errands.forget(|purpose| matches!(purpose, Purpose::ReadSegment(_)));
-                self.segments.clear();
-                (self.asked, self.is_fencing) = (at, false);
+                self.scan.again(out);
+                self.is_fencing = false;
                 self.read_on(out)
             }
             (_, Answer::Got { bytes, object_bytes, tag }) => {
                 self.got(errand, &bytes, object_bytes, tag, out)
             }
             (Purpose::ReadSegment(sequence), Answer::Missing) => {
-                self.segments.insert(sequence, None);
+                self.scan.miss(sequence);
                 self.replay(out)
             }
             (Purpose::ReadHead | Purpose::ConfirmHead | Purpose::Judge(_), Answer::Missing) => {
@@ -198,7 +189,8 @@ impl Recovery {
         let read = match errand.purpose {
             Purpose::ReadPart(number) => self.take_part(number, bytes).is_some(),
             Purpose::ReadSegment(sequence) => {
-                self.take_segment(sequence, bytes, object_bytes).is_some()
+                let head = self.head.as_ref().expect("the head comes first");
+                self.scan.take(sequence, bytes, object_bytes, head).is_some()
             }
             Purpose::ReadHead | Purpose::ConfirmHead | Purpose::Judge(_) => {
                 match Head::parse(bytes) {
@@ -295,30 +287,16 @@ impl Recovery {
             let parts: Vec<Part> = core::mem::take(&mut self.parts).into_values().collect();
             let map = assemble(&parts, position, self.head().geometry);
             self.map = map.map_err(|damage| Over::Failed(damage.0))?;
-            (self.next, self.asked, self.is_mapped) = (position, position, true);
+            (self.scan, self.is_mapped) = (Scan::new(position, READS_MAX), true);
         }
-        while self.asked < self.next + READS_MAX {
-            let sequence = self.asked;
-            out.get(Purpose::ReadSegment(sequence), Key::Segment(sequence), HEADER_BYTES_MAX);
-            self.asked += 1;
-        }
+        self.scan.ask(out);
         Ok(None)
-    }
-
-    fn take_segment(&mut self, sequence: u64, bytes: &[u8], object_bytes: u64) -> Option<()> {
-        let head = self.head();
-        let (header, len) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
-        if (header.image, header.sequence) != (head.image, sequence) {
-            return None;
-        }
-        self.segments.insert(sequence, Some((header, len)));
-        Some(())
     }
 
     /// Does what the segments that were read say, in their order, up to the first that is missing.
     fn replay(&mut self, out: &mut Outbox) -> Result<Option<Found>, Over> {
         while !self.is_fencing
-            && let Some(segment) = self.segments.remove(&self.next)
+            && let Some(segment) = self.scan.pop()
         {
             let Some((header, data_start)) = segment else {
                 self.fence(out);
@@ -331,15 +309,12 @@ impl Recovery {
                     return Ok(None);
                 }
                 Content::Changes(records) => {
-                    self.map.replay(self.next, data_start, &records);
-                    self.next += 1;
+                    self.map.replay(header.sequence, data_start, &records);
                     self.replayed += 1;
                 }
                 Content::Fence { resume, .. } => {
-                    self.fences.push(self.next..resume);
-                    self.next = resume;
-                    self.asked = self.asked.max(resume);
-                    self.segments.retain(|sequence, _| *sequence >= resume);
+                    self.fences.push(header.sequence..resume);
+                    self.scan.skip(resume);
                     if header.epoch == own {
                         self.is_fencing = true;
                         confirm(out);
@@ -356,7 +331,7 @@ impl Recovery {
         if mistake::makes(Mistake::NoFence) {
             return confirm(out);
         }
-        let (at, head) = (self.next, self.head());
+        let (at, head) = (self.scan.next(), self.head());
         let content = Content::Fence { resume: resume(at), writer: self.writer.name.clone() };
         let header = Header { image: head.image, epoch: head.epoch, sequence: at, content };
         let body = Arc::new(header.encode(head.geometry));
@@ -365,7 +340,7 @@ impl Recovery {
 
     fn found(&mut self, proof_ns: u64) -> Option<Found> {
         let (map, tag) = (core::mem::take(&mut self.map), core::mem::take(&mut self.tag));
-        let (next, replayed) = (self.next, self.replayed);
+        let (next, replayed) = (self.scan.next(), self.replayed);
         self.head.take().map(|head| {
             let leftovers = Leftovers::new(&head, &self.fences);
             Found { head, tag, map, next, replayed, leftovers, proof_ns }

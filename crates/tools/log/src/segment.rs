@@ -140,6 +140,9 @@ impl Header {
             0 => Content::Changes(records),
             _ if !records.is_empty() => return Err(Damage("a fence with records")),
             resume if resume <= stamp.number => return Err(Damage("a fence that leads back")),
+            resume if resume - stamp.number > WINDOW => {
+                return Err(Damage("a fence that leads too far"));
+            }
             resume => Content::Fence { resume, writer },
         };
         let Stamp { image, epoch, number: sequence, .. } = stamp;

@@ -88,7 +88,7 @@ impl Serving {
         let Found { head, tag, map, next, replayed, leftovers, proof_ns } = found;
         Serving {
             tail: Tail::new(&head, settings.segment_blocks, next),
-            publication: Publication::new(replayed),
+            publication: Publication::new(&head, replayed),
             leftovers,
             collector: Collector::new(settings.garbage_percent.min(100)),
             settings,
@@ -287,7 +287,11 @@ impl Serving {
                     out.get(Purpose::LookAtPart(number), key, STAMP_BYTES);
                 }
             }
-            (Purpose::AdvanceHead, Answer::Put(tag)) => self.head_is_put(tag),
+            (Purpose::AdvanceHead, Answer::Put(tag)) => {
+                if let Some(head) = self.publication.sent_head() {
+                    self.head_is_put(head, tag);
+                }
+            }
             (Purpose::AdvanceHead, Answer::Refused) => {
                 out.get(Purpose::LookAtHead, Key::Head, HEAD_BYTES_MAX);
             }
@@ -296,7 +300,7 @@ impl Serving {
                 Answer::Got { bytes, tag, .. },
             ) => self.head_is_read(errand, &bytes, tag, out)?,
             (
-                Purpose::DeleteSegment(_) | Purpose::DeletePart | Purpose::DeleteLeftover,
+                Purpose::DeleteSegment(_) | Purpose::DeletePart { .. } | Purpose::DeleteLeftover,
                 Answer::Deleted | Answer::Missing,
             ) => {
                 self.publication.deleted(errand.purpose, &mut self.map);
@@ -345,18 +349,18 @@ impl Serving {
             self.proof_ns = self.proof_ns.max(sent_ns);
         }
         if mistake::makes(Mistake::DeleteAtOnce) {
-            self.publication.delete(self.map.dead());
+            self.publication.delete(sequences(self.map.dead()));
         }
     }
 
-    fn head_is_put(&mut self, tag: Tag) {
-        if let Some(head) = self.publication.head_is_put(&self.head) {
-            (self.head, self.tag) = (head, tag);
-            if mistake::makes(Mistake::DeleteByNewerMap) {
-                let mut dead = self.map.dead();
-                dead.retain(|sequence| *sequence < self.head.checkpoint.position);
-                self.publication.delete(dead);
-            }
+    /// Notes that this head is in the store, and names the checkpoint that was made.
+    fn head_is_put(&mut self, head: Head, tag: Tag) {
+        self.publication.head_is_put(&head);
+        (self.head, self.tag) = (head, tag);
+        if mistake::makes(Mistake::DeleteByNewerMap) {
+            let mut dead = sequences(self.map.dead());
+            dead.retain(|sequence| *sequence < self.head.checkpoint.position);
+            self.publication.delete(dead);
         }
     }
 
@@ -379,11 +383,16 @@ impl Serving {
         match errand.purpose {
             Purpose::Judge(why) => return Err(verdict(is_own, head, why)),
             _ if !is_own => return Err(verdict(false, head, "")),
-            Purpose::LookAtHead if head.revision > self.head.revision => {
-                self.head_is_put(tag);
+            // It was put before and the answer lost; it may have been edited since.
+            Purpose::LookAtHead if self.publication.checkpoint() == Some(head.checkpoint) => {
+                self.head_is_put(head, tag);
             }
+            // It was edited: the checkpoint goes into what that has left.
             Purpose::LookAtHead => {
                 self.tag = tag;
+                if !mistake::makes(Mistake::OverwriteEdits) {
+                    self.head = head;
+                }
                 self.publication.head_is_not_put();
             }
             _ => {
@@ -393,4 +402,8 @@ impl Serving {
         }
         Ok(())
     }
+}
+
+fn sequences(dead: Vec<(u64, u64)>) -> Vec<u64> {
+    dead.into_iter().map(|(sequence, _)| sequence).collect()
 }

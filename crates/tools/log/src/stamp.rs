@@ -13,7 +13,7 @@ use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, seal};
 pub const STAMP_BYTES: usize = 48 + CHECKSUM_BYTES;
 
 const MAGIC: &[u8; 8] = b"nowaitim";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// The number of an image: drawn when it is made, so that objects of another are noticed.
 pub type ImageId = [u8; 16];

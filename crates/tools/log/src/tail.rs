@@ -126,7 +126,7 @@ impl Tail {
         self.begin(map, now_ns);
         let blocks = (range.end - range.start) as u32;
         self.open.records.push(Record { block: range.start, blocks, change: Change::Zero });
-        map.discard(range);
+        map.discard(range, self.next);
     }
 
     fn begin(&mut self, map: &mut Map, now_ns: u64) {

@@ -33,7 +33,7 @@ fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
 fn heads() -> impl Strategy<Value = Head> {
     let writer = (any::<[u8; 16]>(), "\\PC{0,30}").prop_map(|(nonce, name)| Writer { nonce, name });
     let counts = (any::<u64>(), 1..u64::MAX);
-    let maps = (checkpoints(), prop::option::of(checkpoints()));
+    let maps = (checkpoints(), prop::collection::vec(checkpoints(), 0..3));
     (any::<[u8; 16]>(), counts, writer, maps, snapshots()).prop_map(
         |(image, (revision, epoch), writer, (checkpoint, retired), snapshots)| Head {
             image,
@@ -63,7 +63,7 @@ fn headers() -> impl Strategy<Value = Header> {
     (any::<[u8; 16]>(), any::<u64>(), any::<u64>(), contents()).prop_map(
         |(image, epoch, number, content)| {
             let sequence = match content {
-                Content::Fence { resume, .. } => number % resume,
+                Content::Fence { resume, .. } => resume.saturating_sub(1 + number % WINDOW),
                 Content::Changes(_) => number,
             };
             Header { image, epoch, sequence, content }
@@ -181,8 +181,8 @@ fn hostile_lengths_are_refused_before_they_are_believed() {
     map.replay(1, 300, &[Record { block: 0, blocks: 1, change: Change::Data }]);
     let part = Part::of(&map, [1; 16], 2, 9).remove(0).encode();
     assert!(Part::parse(&with(&part, STAMP_BYTES, 0)).is_ok());
-    for (at, what) in [(4, "segments"), (4 + 4 + 16, "extents")] {
-        for count in [2, 1 << 20, u32::MAX] {
+    for (at, what) in [(4, "segments"), (4 + 4 + 24, "extents")] {
+        for count in [3, 1 << 20, u32::MAX] {
             let damaged = Part::parse(&with(&part, STAMP_BYTES + at, count));
             assert!(damaged.is_err(), "{count} {what}");
         }
@@ -205,10 +205,10 @@ fn hostile_lengths_are_refused_before_they_are_believed() {
 fn two_extents_of_the_same_data_are_damage() {
     let mut map = Map::default();
     map.replay(1, 300, &[Record { block: 0, blocks: 2, change: Change::Data }]);
-    map.discard(1..2);
+    map.discard(1..2, 1);
     map.write(7, Extent { blocks: 1, index: 1, sequence: 1 });
     let part = Part::of(&map, [1; 16], 2, 9).remove(0).encode();
-    let second_index = STAMP_BYTES + 4 + 4 + 16 + 4 + 24 + 12;
+    let second_index = STAMP_BYTES + 4 + 4 + 24 + 4 + 24 + 12;
     let read =
         |bytes: &[u8]| Part::parse(bytes).and_then(|it| checkpoint::assemble(&[it], 9, geometry()));
     assert_eq!(read(&part), Ok(map));
@@ -217,6 +217,65 @@ fn two_extents_of_the_same_data_are_damage() {
     // Two blocks of a segment that has one.
     let blocks_at = STAMP_BYTES + 4 + 4 + 12;
     assert!(read(&with(&part, blocks_at, 1)).is_err());
+}
+
+#[test]
+fn a_segment_is_dead_since_one_of_the_log_or_alive() {
+    let mut map = Map::default();
+    map.replay(1, 300, &[Record { block: 0, blocks: 2, change: Change::Data }]);
+    map.replay(2, 300, &[Record { block: 0, blocks: 2, change: Change::Data }]);
+    assert_eq!(map.dead(), [(1, 2)]);
+    let part = Part::of(&map, [1; 16], 2, 9).remove(0).encode();
+    let read = |bytes: &[u8]| {
+        let parts = [Part::parse(bytes).expect("a part")];
+        checkpoint::assemble(&parts, 9, geometry())
+    };
+    assert_eq!(read(&part), Ok(map));
+    let dead_since = |nth: usize| STAMP_BYTES + 4 + 4 + nth * 24 + 16;
+    for (nth, since) in [(0, 0), (0, 9), (1, 2)] {
+        assert!(read(&with(&part, dead_since(nth), since)).is_err(), "{nth} since {since}");
+    }
+}
+
+#[test]
+fn a_snapshot_needs_what_was_live_at_its_end_and_what_follows_its_map() {
+    let checkpoint = Checkpoint { position: 10, parts: 1, epoch: 1, nth: 1 };
+    let snapshot = Snapshot { name: String::from("s"), checkpoint, end: 20, size_bytes: 4096 };
+    for (sequence, dead_since, needs) in [
+        (5, 9, false),
+        (5, 15, false),
+        (5, 19, false),
+        (5, 20, true),
+        (12, 15, true),
+        (19, 19, true),
+        (20, 25, false),
+    ] {
+        assert_eq!(snapshot.needs(sequence, dead_since), needs, "{sequence} {dead_since}");
+    }
+}
+
+#[test]
+fn a_map_that_is_needed_is_not_to_be_deleted() {
+    let checkpoint = Checkpoint { position: 9, parts: 1, epoch: 2, nth: 1 };
+    let named = Checkpoint { position: 5, parts: 1, epoch: 1, nth: 3 };
+    let snapshot =
+        Snapshot { name: String::from("s"), checkpoint: named, end: 7, size_bytes: 4096 };
+    let writer = Writer { nonce: [3; 16], name: String::new() };
+    let mut head = Head {
+        image: [1; 16],
+        revision: 4,
+        epoch: 2,
+        writer,
+        geometry: geometry(),
+        checkpoint,
+        retired: Vec::new(),
+        snapshots: vec![snapshot],
+    };
+    assert_eq!(Head::parse(&head.encode()), Ok(head.clone()));
+    for needed in [checkpoint, named] {
+        head.retired = vec![needed];
+        assert!(Head::parse(&head.encode()).is_err());
+    }
 }
 
 #[test]

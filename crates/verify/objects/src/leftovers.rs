@@ -3,15 +3,14 @@
 
 use crate::store::Store;
 use nowait_log::leftovers::WRITERS_MAX;
-use nowait_log::{Content, Head, Header, Key};
+use nowait_log::{Content, Header, Key};
 
 /// Looks for objects that should not be there any more.
 ///
 /// # Errors
 /// There is one.
 pub fn judge(store: &Store) -> Result<(), String> {
-    let head = store.objects().find(|(key, _)| *key == Key::Head).map(|(_, body)| body);
-    let head = head.and_then(|body| Head::parse(body).ok()).ok_or("there is no head")?;
+    let head = store.head()?;
     let mut fences = Vec::new();
     for (key, body) in store.objects() {
         if let Key::Segment(sequence) = key

@@ -1,19 +1,21 @@
 //! Writers of one image: they come, write, are killed, and take over from each other.
 
+use crate::edits::{EDITORS, Edits, Histories};
 use crate::history::{History, Version};
 use crate::leftovers;
 use crate::store::{Faults, Store};
 use nowait_log::mistake::{self, Mistake};
 use nowait_log::{
     Answer, Geometry, Image, Operation, Origin, Over, PROOF_NS, Request, RequestEnd, Settings,
-    Status, Writer,
+    Status, Ticket, Writer,
 };
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 const BLOCK_BYTES: u32 = 512;
-const BLOCKS: usize = 24;
+/// How many blocks the image has, before it grows.
+pub const BLOCKS: usize = 24;
 
 /// Most events until all that was asked has ended.
 const EVENTS_MAX: usize = 200_000;
@@ -31,6 +33,10 @@ pub struct Report {
     pub fenced: u64,
     /// Segments whose live blocks were moved.
     pub collected: u64,
+    /// Snapshots that were made.
+    pub snapshots: u64,
+    /// Snapshots that were removed.
+    pub removed: u64,
 }
 
 /// A request in flight.
@@ -66,10 +72,11 @@ pub struct Run {
     prng: Prng,
     store: Store,
     clients: Vec<Client>,
+    edits: Edits,
     now_ns: u64,
     versions: Version,
     ids: u64,
-    weights: [u32; 8],
+    weights: [u32; 10],
     settings: Settings,
     /// An image was found.
     is_there: bool,
@@ -104,7 +111,7 @@ impl Run {
     fn new(seed: u64) -> Run {
         let mut prng = Prng::new(seed);
         let store = Store::new(Faults::swarm(&mut prng), prng.fork());
-        let mut weights = [6, 2, 2, 4, 5, 1, 1, 2];
+        let mut weights = [6, 2, 2, 4, 5, 1, 1, 2, 1, 1];
         prng.swarm(&mut weights);
         let writer = Writer { nonce: [0; 16], name: String::new() };
         let settings = Settings {
@@ -122,6 +129,7 @@ impl Run {
             prng,
             store,
             clients,
+            edits: Edits::default(),
             now_ns,
             versions,
             ids,
@@ -135,7 +143,7 @@ impl Run {
 
     fn all(&mut self, actions: usize) -> Result<(), String> {
         for _ in 0..actions {
-            self.act();
+            self.act()?;
             self.drain()?;
             for _ in 0..self.prng.index(12) {
                 self.step()?;
@@ -153,20 +161,23 @@ impl Run {
         if !served {
             return Err(String::from("the last writer has no image"));
         }
+        self.edits.judge(&self.store)?;
+        (self.report.snapshots, self.report.removed) = (self.edits.made, self.edits.removed);
         self.report.collected +=
             self.clients.iter().map(|it| it.image.costs().segments_collected).sum::<u64>();
         leftovers::judge(&self.store)
     }
 
     /// Has one thing asked or done.
-    fn act(&mut self) {
+    fn act(&mut self) -> Result<(), String> {
         let alive = self.clients.iter().filter(|client| client.is_alive).count();
         if alive == 0 {
-            return self.start();
+            self.start();
+            return Ok(());
         }
         let nth = self.prng.index(alive);
         let alive = self.clients.iter().enumerate().filter(|(_, client)| client.is_alive);
-        let Some((client, _)) = alive.into_iter().nth(nth) else { return };
+        let Some((client, _)) = alive.into_iter().nth(nth) else { return Ok(()) };
         match self.prng.weighted(&self.weights) {
             0 => self.change(client, false),
             1 => self.change(client, true),
@@ -174,9 +185,23 @@ impl Run {
             3 => self.ask(client, Request::Flush, |history| Claim::Flush(history.ended)),
             4 => self.read(client),
             5 => self.clients[client].is_alive = false,
+            8 => self.edits.snapshot(&histories(&self.clients), self.now_ns),
+            9 => self.edit()?,
             6 if self.clients.iter().filter(|client| client.is_alive).count() < 3 => self.start(),
             _ => self.now_ns += self.prng.range(0..=90_000_000_000) >> self.prng.index(12),
         }
+        Ok(())
+    }
+
+    /// Has a snapshot removed, the image grow, or one of those who edit killed.
+    fn edit(&mut self) -> Result<(), String> {
+        let nth = self.prng.index(100);
+        match self.prng.index(6) {
+            0 => self.edits.kill(nth),
+            1 => self.edits.grow(SIZE_BYTES + offset(nth), self.now_ns),
+            _ => return self.edits.remove(nth, &self.store, self.now_ns),
+        }
+        Ok(())
     }
 
     /// Has a writer come.
@@ -261,23 +286,31 @@ impl Run {
     /// Has the next event happen; tells whether there was one.
     fn step(&mut self) -> Result<bool, String> {
         let alive = self.clients.iter().filter(|client| client.is_alive);
-        let due_ns = alive.filter_map(|client| client.image.next_ns()).min();
+        let due_ns =
+            alive.filter_map(|client| client.image.next_ns()).chain(self.edits.next_ns()).min();
         let store_ns = self.store.next_ns();
         let Some(at_ns) = due_ns.into_iter().chain(store_ns).min() else { return Ok(false) };
         self.now_ns = self.now_ns.max(at_ns);
         if store_ns == Some(at_ns) {
-            let answered = self.store.turn();
-            if let Some((client, ticket, answer)) = answered
-                && self.clients[client].is_alive
-            {
-                self.note(|| format!("writer {client} hears {ticket:?} {}", brief(&answer)));
-                self.clients[client].image.answer(ticket, answer, self.now_ns);
+            if let Some((client, ticket, answer)) = self.store.turn() {
+                self.hear(client, ticket, answer);
             }
         } else {
             let alive = self.clients.iter_mut().filter(|client| client.is_alive);
             alive.for_each(|client| client.image.turn(self.now_ns));
+            self.edits.turn(self.now_ns);
         }
         self.drain().map(|()| true)
+    }
+
+    fn hear(&mut self, client: usize, ticket: Ticket, answer: Answer) {
+        if client >= EDITORS {
+            self.note(|| format!("editor {client} hears {ticket:?} {}", brief(&answer)));
+            self.edits.answer(client, ticket, answer, self.now_ns);
+        } else if self.clients[client].is_alive {
+            self.note(|| format!("writer {client} hears {ticket:?} {}", brief(&answer)));
+            self.clients[client].image.answer(ticket, answer, self.now_ns);
+        }
     }
 
     /// Has all that was asked end.
@@ -288,7 +321,7 @@ impl Run {
                 let mut alive = self.clients.iter().filter(|client| client.is_alive);
                 return match alive.find(|client| !client.asked.is_empty()) {
                     Some(client) => Err(format!("these do not end: {:?}", client.asked)),
-                    None => Ok(()),
+                    None => self.edits.unfinished().map_or(Ok(()), Err),
                 };
             }
         }
@@ -316,7 +349,11 @@ impl Run {
                 self.over(client, &over)?;
             }
         }
-        Ok(())
+        while let Some((editor, ticket, operation)) = self.edits.pop_operation() {
+            self.note(|| format!("editor {editor} sends {ticket:?} {}", name(&operation)));
+            self.store.submit(editor, ticket, operation, self.now_ns);
+        }
+        self.edits.end(&histories(&self.clients), &self.store)
     }
 
     /// Judges the end of a writer.
@@ -424,6 +461,11 @@ impl Run {
 }
 
 const SIZE_BYTES: u64 = BLOCKS as u64 * BLOCK_BYTES as u64;
+
+/// What the writers have done that have found the image.
+fn histories(clients: &[Client]) -> Histories<'_> {
+    clients.iter().filter_map(|it| it.history.as_ref().map(|done| (it.epoch, done))).collect()
+}
 
 fn offset(blocks: usize) -> u64 {
     blocks as u64 * u64::from(BLOCK_BYTES)

@@ -1,6 +1,6 @@
 //! An object store in memory, as it may be: slow, failing, forgetful.
 
-use nowait_log::{Answer, Key, Operation, Tag, Ticket};
+use nowait_log::{Answer, Head, Key, Operation, Tag, Ticket};
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -159,6 +159,20 @@ impl Store {
                 Answer::Deleted
             }
         }
+    }
+
+    /// Returns an object.
+    pub fn object(&self, key: Key) -> Option<&[u8]> {
+        self.objects.get(&key).map(|(body, _)| body.as_slice())
+    }
+
+    /// Returns the head.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn head(&self) -> Result<Head, String> {
+        let head = self.object(Key::Head).and_then(|body| Head::parse(body).ok());
+        head.ok_or_else(|| String::from("there is no head"))
     }
 
     /// Returns all objects.

@@ -33,6 +33,8 @@ fn an_image_is_a_disk_whatever_its_store_does() {
         sum.takeovers += report.takeovers;
         sum.fenced += report.fenced;
         sum.collected += report.collected;
+        sum.snapshots += report.snapshots;
+        sum.removed += report.removed;
     }
     println!("{sum:?}");
     let runs = seeds().len() as u64;
@@ -43,7 +45,9 @@ fn an_image_is_a_disk_whatever_its_store_does() {
             sum.flushes > 10 * runs
                 && sum.reads > 10 * runs
                 && sum.fenced > runs / 4
-                && sum.collected > runs,
+                && sum.collected > runs
+                && sum.snapshots > runs
+                && sum.removed > runs / 5,
             "{sum:?}"
         );
     }

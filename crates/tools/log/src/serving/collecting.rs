@@ -13,7 +13,8 @@ impl Serving {
     /// Has collection go on as far as it can now.
     pub(super) fn collect(&mut self, out: &mut Outbox) {
         loop {
-            let pinned = self.head.snapshots.iter().map(|it| it.end).max().unwrap_or(0);
+            // What is live in a segment before, the snapshot needs too: nothing would be won.
+            let pinned = self.head.snapshots_end();
             let part = pinned..self.tail.durable().max(pinned);
             if let Some((sequence, data_start)) = self.collector.begin(&self.map, part) {
                 let key = Key::Segment(sequence);

@@ -1,6 +1,8 @@
 //! A store in memory that answers at once, and images on it.
 
-use nowait_log::{Answer, Geometry, Image, Key, Operation, Origin, Request, Settings, Writer};
+use nowait_log::{
+    Answer, Costs, Edit, Editor, Geometry, Image, Key, Operation, Origin, Request, Settings, Writer,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,6 +66,24 @@ impl Memory {
             image.turn(self.now_ns);
             self.serve(image);
         }
+    }
+
+    /// How many parts of checkpoints there are.
+    #[allow(dead_code, reason = "not every test looks")]
+    pub(crate) fn parts(&self) -> usize {
+        self.objects.keys().filter(|key| matches!(key, Key::Part { .. })).count()
+    }
+
+    /// Edits the head; returns what that has cost.
+    #[allow(dead_code, reason = "not every test edits")]
+    pub(crate) fn edit(&mut self, edit: Edit) -> Result<Costs, &'static str> {
+        let mut editor = Editor::new(edit, self.now_ns);
+        while let Some((ticket, operation)) = editor.pop_operation() {
+            let answer = self.perform(operation);
+            editor.answer(ticket, answer, self.now_ns);
+        }
+        let outcome = editor.outcome().expect("it ends").clone();
+        outcome.map(|_| editor.costs())
     }
 
     fn perform(&mut self, operation: Operation) -> Answer {

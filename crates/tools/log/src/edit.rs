@@ -1,0 +1,224 @@
+//! Edits of a head, by others than the writer: that goes on, and finds them when it puts its next
+//! head.
+//!
+//! ```text
+//!   head is read ─▶ of a snapshot: headers behind the map, to the end of the log
+//!     ─▶ head is put, if it is still that one ─▶ else all of it again
+//! ```
+//!
+//! As long as the head is the same, nothing behind its map was deleted. So what was read, up to the
+//! first segment that is missing, is the image as it was at one moment.
+
+use crate::errands::Errand;
+use crate::geometry::Geometry;
+use crate::head::{HEAD_BYTES_MAX, Head, NAME_BYTES_MAX, RETIRED_MAX, SNAPSHOTS_MAX, Snapshot};
+use crate::outbox::{Outbox, Purpose};
+use crate::recovery::DAMAGED_READS_MAX;
+use crate::scan::Scan;
+use crate::segment::Content;
+use crate::store::{Answer, Costs, Key, Operation, Tag, Ticket};
+
+/// Most headers that are read at the same time.
+const READS_MAX: u64 = 64;
+
+/// What is edited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// The image as it is gets a name. All that is durable now is in it.
+    Snapshot(String),
+    /// A snapshot goes.
+    Remove(String),
+    /// The image becomes larger, for the writers that open it from now on.
+    Grow(u64),
+}
+
+/// An edit on its way.
+#[derive(Debug)]
+pub struct Editor {
+    edit: Edit,
+    out: Outbox,
+    head: Option<(Head, Tag)>,
+    scan: Scan,
+    /// Heads that were put, for all that is known: one that is there says so.
+    sent: Vec<Head>,
+    outcome: Option<Result<Head, &'static str>>,
+}
+
+impl Editor {
+    /// Begins an edit.
+    pub fn new(edit: Edit, now_ns: u64) -> Editor {
+        let mut out = Outbox::new(now_ns);
+        out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
+        let scan = Scan::new(1, READS_MAX);
+        Editor { edit, out, head: None, scan, sent: Vec::new(), outcome: None }
+    }
+
+    /// Returns how it has ended: the head with the edit, or why there is none.
+    pub fn outcome(&self) -> Option<&Result<Head, &'static str>> {
+        self.outcome.as_ref()
+    }
+
+    /// Returns what was asked of the store so far.
+    pub fn costs(&self) -> Costs {
+        self.out.errands.costs
+    }
+
+    /// Does what is due; see [`Editor::next_ns`].
+    pub fn turn(&mut self, now_ns: u64) {
+        self.out.now_ns = now_ns;
+        self.out.errands.turn(now_ns);
+    }
+
+    /// When [`Editor::turn`] is to be called, if nothing else happens before.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.out.errands.next_ns()
+    }
+
+    /// Returns an operation that is to be handed to the store.
+    pub fn pop_operation(&mut self) -> Option<(Ticket, Operation)> {
+        self.out.errands.pop()
+    }
+
+    /// Takes an answer of the store. A second one to the same operation does nothing.
+    pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
+        self.out.now_ns = now_ns;
+        let Some(errand) = self.out.errands.answered(ticket) else { return };
+        match (errand.purpose, answer) {
+            (Purpose::ReadHead, Answer::Missing) => self.end(Err("there is no image")),
+            (Purpose::ReadHead, Answer::Got { bytes, tag, .. }) => match Head::parse(&bytes) {
+                Ok(head) => self.take_head(head, tag),
+                Err(_) => self.reread(errand),
+            },
+            (Purpose::ReadSegment(sequence), Answer::Missing) => {
+                self.scan.miss(sequence);
+                self.go_on();
+            }
+            (Purpose::ReadSegment(sequence), Answer::Got { bytes, object_bytes, .. }) => {
+                let head = self.head.as_ref().map(|it| &it.0);
+                let taken =
+                    head.and_then(|head| self.scan.take(sequence, &bytes, object_bytes, head));
+                match taken {
+                    Some(()) => self.go_on(),
+                    None => self.reread(errand),
+                }
+            }
+            (Purpose::AdvanceHead, Answer::Put(_)) => {
+                let head = self.sent.pop().ok_or("it was not sent");
+                self.end(head);
+            }
+            // It was put before and the answer lost, or the head is another.
+            (Purpose::AdvanceHead, Answer::Refused) => {
+                self.out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
+            }
+            _ => self.out.errands.again(errand, now_ns),
+        }
+    }
+
+    fn reread(&mut self, errand: Errand<Purpose>) {
+        match errand.damaged < DAMAGED_READS_MAX {
+            true => self.out.errands.reread(errand, self.out.now_ns),
+            false => self.end(Err("an object is damaged: see nowait image check")),
+        }
+    }
+
+    fn end(&mut self, outcome: Result<Head, &'static str>) {
+        self.out.errands.forget(|_| true);
+        self.outcome = Some(outcome);
+    }
+
+    fn take_head(&mut self, head: Head, tag: Tag) {
+        if self.is_done(&head) {
+            return self.end(Ok(head));
+        }
+        if let Err(why) = judge(&self.edit, &head) {
+            return self.end(Err(why));
+        }
+        self.scan = Scan::new(head.checkpoint.position, READS_MAX);
+        self.head = Some((head, tag));
+        match self.edit {
+            Edit::Snapshot(_) => self.scan.ask(&mut self.out),
+            Edit::Remove(_) | Edit::Grow(_) => self.put(),
+        }
+    }
+
+    /// Tells whether one of the heads that were sent has been put.
+    fn is_done(&self, head: &Head) -> bool {
+        match &self.edit {
+            Edit::Snapshot(name) => head
+                .snapshot(name)
+                .is_some_and(|it| self.sent.iter().any(|sent| sent.snapshot(name) == Some(it))),
+            Edit::Remove(name) => !self.sent.is_empty() && head.snapshot(name).is_none(),
+            Edit::Grow(size) => !self.sent.is_empty() && head.geometry.size_bytes == *size,
+        }
+    }
+
+    /// Follows the log to its end.
+    fn go_on(&mut self) {
+        while let Some(segment) = self.scan.pop() {
+            match segment {
+                None => return self.put(),
+                Some((header, _)) => {
+                    if let Content::Fence { resume, .. } = header.content {
+                        self.scan.skip(resume);
+                    }
+                }
+            }
+        }
+        self.scan.ask(&mut self.out);
+    }
+
+    fn put(&mut self) {
+        self.out.errands.forget(|purpose| matches!(purpose, Purpose::ReadSegment(_)));
+        let Some((head, tag)) = self.head.take() else { return };
+        let edited = apply(&self.edit, head, self.scan.next());
+        let body = edited.encode();
+        if body.len() > HEAD_BYTES_MAX {
+            return self.end(Err("it has too many snapshots"));
+        }
+        self.out.put_head(Purpose::AdvanceHead, body, &tag);
+        self.sent.push(edited);
+    }
+}
+
+/// Tells why an edit cannot be made.
+fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
+    match edit {
+        Edit::Snapshot(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
+            Err("a name has 1 to 255 bytes")
+        }
+        Edit::Snapshot(name) if head.snapshot(name).is_some() => Err("there is one of this name"),
+        Edit::Snapshot(_) if head.snapshots.len() >= SNAPSHOTS_MAX => {
+            Err("it has as many snapshots as an image may have")
+        }
+        Edit::Remove(name) if head.snapshot(name).is_none() => Err("there is no such snapshot"),
+        Edit::Remove(_) if head.retired.len() >= RETIRED_MAX => {
+            Err("serve the image first, so that what earlier ones needed is deleted")
+        }
+        Edit::Grow(size) if *size < head.geometry.size_bytes => Err("it is larger than that"),
+        Edit::Grow(size) => match Geometry::checked(head.geometry.block_bytes, *size) {
+            Ok(_) => Ok(()),
+            Err(damage) => Err(damage.0),
+        },
+        Edit::Snapshot(_) | Edit::Remove(_) => Ok(()),
+    }
+}
+
+/// Returns the next head, with an edit that can be made; `end` is that of the log.
+fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
+    head.revision += 1;
+    match edit {
+        Edit::Snapshot(name) => {
+            let (checkpoint, size_bytes) = (head.checkpoint, head.geometry.size_bytes);
+            let name = name.clone();
+            head.snapshots.push(Snapshot { name, checkpoint, end, size_bytes });
+        }
+        Edit::Remove(name) => {
+            let at = head.snapshots.iter().position(|it| it.name == *name);
+            if let Some(gone) = at.map(|at| head.snapshots.remove(at)) {
+                head.retire(gone.checkpoint);
+            }
+        }
+        Edit::Grow(size) => head.geometry.size_bytes = *size,
+    }
+    head
+}

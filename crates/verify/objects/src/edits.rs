@@ -1,0 +1,237 @@
+//! Edits of the head beside the writers: snapshots that come and go, and an image that grows.
+//!
+//! A snapshot is read from the objects themselves when it is there, and must stay as it was until
+//! it is removed.
+
+use crate::history::{History, Version};
+use crate::store::Store;
+use nowait_log::segment::stored_block;
+use nowait_log::{
+    Answer, Content, Edit, Editor, Head, Header, Key, Map, Operation, Part, Snapshot, Ticket,
+    checkpoint,
+};
+use std::collections::BTreeMap;
+
+/// Editors are numbered from here on, so that they are no writers.
+pub const EDITORS: usize = 1 << 20;
+
+/// Most edits at the same time.
+const EDITORS_MAX: usize = 4;
+
+/// An edit that was begun.
+struct Editing {
+    editor: Editor,
+    edit: Edit,
+    /// The newest writer that had found the image then: its epoch, and how many changes of its
+    /// were flushed.
+    newest: Option<(u64, usize)>,
+    is_alive: bool,
+}
+
+/// All edits of a run.
+#[derive(Default)]
+pub struct Edits {
+    all: Vec<Editing>,
+    /// The snapshots that were made and not removed, and what each block is in them.
+    kept: BTreeMap<String, (Snapshot, Vec<Version>)>,
+    /// The largest size that an edit has made.
+    size_bytes: u64,
+    /// Snapshots that were made.
+    pub made: u64,
+    /// Snapshots that were removed.
+    pub removed: u64,
+}
+
+/// Writers as edits see them: their epochs, and what they have done.
+pub type Histories<'a> = Vec<(u64, &'a History)>;
+
+impl Edits {
+    /// Begins to make a snapshot.
+    pub fn snapshot(&mut self, histories: &Histories<'_>, now_ns: u64) {
+        let name = format!("snapshot {}", self.all.len());
+        self.begin(Edit::Snapshot(name), histories, now_ns);
+    }
+
+    /// Begins to remove one, the `nth` of them.
+    pub fn remove(&mut self, nth: usize, store: &Store, now_ns: u64) -> Result<(), String> {
+        let nth = nth % self.kept.len().max(1);
+        self.judge(store)?;
+        let Some(name) = self.kept.keys().nth(nth).cloned() else { return Ok(()) };
+        if self.alive().count() < EDITORS_MAX {
+            self.kept.remove(&name);
+        }
+        self.begin(Edit::Remove(name), &Vec::new(), now_ns);
+        Ok(())
+    }
+
+    /// Begins to make the image larger.
+    pub fn grow(&mut self, size_bytes: u64, now_ns: u64) {
+        self.begin(Edit::Grow(size_bytes), &Vec::new(), now_ns);
+    }
+
+    fn begin(&mut self, edit: Edit, histories: &Histories<'_>, now_ns: u64) {
+        // Of many, all but one begin again with each that is made.
+        if self.alive().count() >= EDITORS_MAX {
+            return;
+        }
+        let newest = histories.iter().max_by_key(|(epoch, _)| *epoch);
+        let newest = newest.map(|(epoch, history)| (*epoch, history.flushed));
+        let editor = Editor::new(edit.clone(), now_ns);
+        self.all.push(Editing { editor, edit, newest, is_alive: true });
+    }
+
+    /// Kills the `nth` of those that are not over: it may have been made, or will be.
+    pub fn kill(&mut self, nth: usize) {
+        let mut alive: Vec<&mut Editing> = self.all.iter_mut().filter(|it| it.is_alive).collect();
+        let count = alive.len().max(1);
+        if let Some(editing) = alive.get_mut(nth % count) {
+            editing.is_alive = false;
+        }
+    }
+
+    /// When one of them has something to do.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.alive().filter_map(|it| it.editor.next_ns()).min()
+    }
+
+    fn alive(&self) -> impl Iterator<Item = &Editing> {
+        self.all.iter().filter(|it| it.is_alive)
+    }
+
+    /// Has them do what is due.
+    pub fn turn(&mut self, now_ns: u64) {
+        let alive = self.all.iter_mut().filter(|it| it.is_alive);
+        alive.for_each(|it| it.editor.turn(now_ns));
+    }
+
+    /// Hands an answer on.
+    pub fn answer(&mut self, client: usize, ticket: Ticket, answer: Answer, now_ns: u64) {
+        let editing = &mut self.all[client - EDITORS];
+        if editing.is_alive {
+            editing.editor.answer(ticket, answer, now_ns);
+        }
+    }
+
+    /// Returns an operation, and the number of its editor.
+    pub fn pop_operation(&mut self) -> Option<(usize, Ticket, Operation)> {
+        let alive = self.all.iter_mut().enumerate().filter(|(_, it)| it.is_alive);
+        let pop = |(nth, it): (usize, &mut Editing)| {
+            it.editor.pop_operation().map(|(ticket, operation)| (nth + EDITORS, ticket, operation))
+        };
+        alive.into_iter().find_map(pop)
+    }
+
+    /// Judges the edits that have ended.
+    pub fn end(&mut self, histories: &Histories<'_>, store: &Store) -> Result<(), String> {
+        for editing in self.all.iter_mut().filter(|it| it.is_alive) {
+            let Some(outcome) = editing.editor.outcome() else { continue };
+            editing.is_alive = false;
+            match (&editing.edit, outcome) {
+                // None was there when it was begun.
+                (_, Err("there is no image")) if editing.newest.is_none() => {}
+                (Edit::Grow(_), Err("it is larger than that")) => {}
+                (edit, Err(why)) => return Err(format!("{edit:?}: {why}")),
+                (Edit::Grow(size_bytes), Ok(_)) => {
+                    self.size_bytes = self.size_bytes.max(*size_bytes);
+                }
+                (Edit::Remove(_), Ok(_)) => self.removed += 1,
+                (Edit::Snapshot(name), Ok(head)) => {
+                    let snapshot = head.snapshot(name).ok_or("it is not in its head")?.clone();
+                    let image = read(store, head, &snapshot)?;
+                    may_be(&image, editing.newest, histories)
+                        .map_err(|why| format!("{name}: {why}"))?;
+                    self.kept.insert(name.clone(), (snapshot, image));
+                    self.made += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells what is in flight.
+    pub fn unfinished(&self) -> Option<String> {
+        self.alive().next().map(|it| format!("{:?} does not end", it.edit))
+    }
+
+    /// Compares what was edited with what is there.
+    ///
+    /// # Errors
+    /// It is gone, or another.
+    pub fn judge(&self, store: &Store) -> Result<(), String> {
+        if self.kept.is_empty() && self.size_bytes == 0 {
+            return Ok(());
+        }
+        let head = store.head()?;
+        if head.geometry.size_bytes < self.size_bytes {
+            return Err(format!("the image has shrunk from {} bytes", self.size_bytes));
+        }
+        for (name, (snapshot, image)) in &self.kept {
+            if head.snapshot(name) != Some(snapshot) {
+                return Err(format!("{name} is gone"));
+            }
+            let now = read(store, &head, snapshot)?;
+            if now != *image {
+                return Err(format!("{name} was {image:?} and is {now:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Judges what is in a snapshot: the image as one of its writers has left it, no earlier than it
+/// was durable when the snapshot was asked for.
+fn may_be(
+    image: &[Version],
+    newest: Option<(u64, usize)>,
+    histories: &Histories<'_>,
+) -> Result<(), String> {
+    let (epoch, flushed) = newest.unwrap_or((0, 0));
+    let from = |it: u64| if it == epoch { flushed } else { 0 };
+    let mut since = histories.iter().filter(|(it, _)| *it >= epoch);
+    let is_new = newest.is_none() && image.iter().all(|version| *version == 0);
+    if is_new || since.any(|(it, history)| history.find(image, from(*it)).is_some()) {
+        return Ok(());
+    }
+    Err(format!("{image:?} with {flushed} changes flushed of {histories:?}"))
+}
+
+/// Reads the first blocks of a snapshot from its objects.
+fn read(store: &Store, head: &Head, snapshot: &Snapshot) -> Result<Vec<Version>, String> {
+    let Head { geometry, .. } = head.as_of(snapshot);
+    let object = |key: Key| store.object(key).ok_or(format!("{} lacks {key}", snapshot.name));
+    let damage = |it: nowait_log::Damage| format!("{} is damaged: {}", snapshot.name, it);
+    let mut parts = Vec::new();
+    for number in 0..snapshot.checkpoint.parts {
+        let part = object(snapshot.checkpoint.key(number))?;
+        parts.push(Part::parse(part).map_err(damage)?);
+    }
+    let position = snapshot.checkpoint.position;
+    let mut map: Map = checkpoint::assemble(&parts, position, geometry).map_err(damage)?;
+    let mut next = position;
+    while next < snapshot.end {
+        let segment = object(Key::Segment(next))?;
+        let (header, data_start) =
+            Header::parse(segment, segment.len() as u64, geometry).map_err(damage)?;
+        next = match header.content {
+            Content::Fence { resume, .. } => resume,
+            Content::Changes(records) => {
+                map.replay(next, data_start, &records);
+                next + 1
+            }
+        };
+    }
+    let mut image = Vec::new();
+    for block in 0..crate::run::BLOCKS as u64 {
+        let Some((sequence, index)) = map.extents().place(block) else {
+            image.push(0);
+            continue;
+        };
+        let segment = object(Key::Segment(sequence))?;
+        let data_start = map.segments().get(&sequence).map_or(0, |it| it.data_start as usize);
+        let at = data_start + index as usize * geometry.stored_bytes();
+        let stored = segment.get(at..at + geometry.stored_bytes()).unwrap_or_default();
+        let data = stored_block(stored, block, sequence).map_err(damage)?;
+        image.push(data.first_chunk().map_or(0, |word| Version::from_le_bytes(*word)));
+    }
+    Ok(image)
+}
