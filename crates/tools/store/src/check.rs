@@ -2,18 +2,18 @@
 //! replaced.
 //!
 //! ```text
-//!   list ─▶ head ─▶ parts of the map ─▶ headers behind it, to the end of the log
-//!     ─▶ each segment with live blocks, whole ─▶ head: if it is another now, all of it again
+//!   list ─▶ head ─▶ of the image and of each snapshot: parts of the map ─▶ headers behind it
+//!     ─▶ each segment with blocks of one of them, whole ─▶ head: if it is another now, all again
 //! ```
 
 use crate::client::Client;
 use crate::place::StoreOptions;
-use crate::reader::{Hit, Read, Reader, blocking, client, last_segment};
+use crate::reader::{Hit, LogEnd, Read, Reader, blocking, client, last_segment};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::geometry::DATA_BYTES_MAX;
 use nowait_log::segment::{HEADER_BYTES_MAX, stored_block};
-use nowait_log::{Extent, Head, Key, Map};
+use nowait_log::{Extent, Head, Key, Map, Snapshot};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -31,8 +31,12 @@ pub struct Finding {
     pub key: Key,
     /// What is wrong with it.
     pub what: &'static str,
-    /// The bytes of the image that are hit, in ascending order.
+    /// The bytes that are hit, in ascending order.
     pub ranges: Vec<Range<u64>>,
+    /// The image has such bytes.
+    pub is_of_image: bool,
+    /// Snapshots have such bytes.
+    pub snapshots: Vec<String>,
 }
 
 /// What a check has found.
@@ -46,13 +50,13 @@ pub struct Report {
     pub stored_bytes: u64,
     /// Bytes of the image that are stored; the others are zeroes.
     pub live_bytes: u64,
-    /// Segments with such bytes.
+    /// Segments with bytes of the image or of snapshots.
     pub segments: u64,
     /// What is wrong. Nothing: every byte that was flushed can be read.
     pub findings: Vec<Finding>,
 }
 
-/// Reads all of an image that is live. Blocks.
+/// Reads all that is live of an image and its snapshots. Blocks.
 ///
 /// # Errors
 /// There is no image, its head is damaged, or the store cannot be used: in one line.
@@ -76,6 +80,9 @@ pub(crate) fn check_on(url: &StoreUrl, client: &Client) -> io::Result<Report> {
 
 type Extents = Vec<(u64, Extent)>;
 
+/// The map of the image, or of the snapshot with a name.
+type Moment = (Option<String>, Map);
+
 impl Reader<'_> {
     async fn report(&self) -> Result<Report, String> {
         // Listed first: what is listed was put, so the log goes at least so far.
@@ -89,36 +96,63 @@ impl Reader<'_> {
             findings: Vec::new(),
             head,
         };
-        let (map, hits) = self.recovered(&report.head, last_segment(&listed)).await?;
-        hits.into_iter().for_each(|hit| report.all_is_hit(hit));
-        if let Some(map) = map {
-            self.read_segments(&map, &mut report).await?;
+        let mut moments = Vec::new();
+        let end = LogEnd::Behind(last_segment(&listed));
+        let (map, hits) = self.recovered(&report.head, end).await?;
+        hits.into_iter().for_each(|hit| report.all_is_hit(hit, None));
+        moments.extend(map.map(|map| (None, map)));
+        for snapshot in report.head.snapshots.clone() {
+            let (head, end) = (report.head.as_of(&snapshot), LogEnd::At(snapshot.end));
+            let (map, hits) = self.recovered(&head, end).await?;
+            hits.into_iter().for_each(|hit| report.all_is_hit(hit, Some(&snapshot)));
+            moments.extend(map.map(|map| (Some(snapshot.name), map)));
         }
+        self.read_segments(&moments, &mut report).await?;
         report.findings.sort_by_key(|finding| finding.key);
         Ok(report)
     }
 
     /// Reads each segment that has live blocks, and compares their checksums.
-    async fn read_segments(&self, map: &Map, report: &mut Report) -> Result<(), String> {
+    async fn read_segments(&self, moments: &[Moment], report: &mut Report) -> Result<(), String> {
         let mut segments: BTreeMap<u64, Extents> = BTreeMap::new();
+        let mut data_starts = BTreeMap::new();
         let block_bytes = u64::from(report.head.geometry.block_bytes);
-        for (block, extent) in map.extents().iter() {
-            report.live_bytes += u64::from(extent.blocks) * block_bytes;
-            segments.entry(extent.sequence).or_default().push((block, extent));
+        for (name, map) in moments {
+            for (block, extent) in map.extents().iter() {
+                if name.is_none() {
+                    report.live_bytes += u64::from(extent.blocks) * block_bytes;
+                }
+                segments.entry(extent.sequence).or_default().push((block, extent));
+            }
+            let starts = map.segments().iter().map(|(at, it)| (*at, it.data_start as usize));
+            data_starts.extend(starts);
+        }
+        // What several of them have of a segment is looked at once.
+        for extents in segments.values_mut() {
+            extents.sort_unstable_by_key(|(block, it)| (*block, it.blocks));
+            extents.dedup();
         }
         report.segments = segments.len() as u64;
         let known: Vec<Key> = report.findings.iter().map(|finding| finding.key).collect();
         let wanted = segments.iter().filter(|(at, _)| !known.contains(&Key::Segment(**at)));
         let stored_bytes = report.head.geometry.stored_bytes();
         let reads = wanted.map(|(sequence, extents)| {
-            let data_start = map.segments().get(sequence).map_or(0, |it| it.data_start as usize);
+            let data_start = data_starts.get(sequence).copied().unwrap_or_default();
             self.read_segment(*sequence, extents, data_start, stored_bytes)
         });
         let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
         while let Some(read) = reads.next().await {
-            let Some((key, what, blocks)) = read? else { continue };
-            let ranges = merged(blocks, block_bytes);
-            report.findings.push(Finding { key, what, ranges });
+            let Some((sequence, what, blocks)) = read? else { continue };
+            let has = |map: &Map| {
+                let of_it =
+                    |block: &u64| map.extents().place(*block).is_some_and(|it| it.0 == sequence);
+                blocks.iter().any(of_it)
+            };
+            let hit = moments.iter().filter(|(_, map)| has(map));
+            let snapshots = hit.filter_map(|(name, _)| name.clone()).collect();
+            let is_of_image = moments.iter().any(|(name, map)| name.is_none() && has(map));
+            let (key, ranges) = (Key::Segment(sequence), merged(blocks, block_bytes));
+            report.findings.push(Finding { key, what, ranges, is_of_image, snapshots });
         }
         Ok(())
     }
@@ -130,7 +164,7 @@ impl Reader<'_> {
         extents: &Extents,
         data_start: usize,
         stored_bytes: usize,
-    ) -> Result<Option<(Key, &'static str, Vec<u64>)>, String> {
+    ) -> Result<Option<(u64, &'static str, Vec<u64>)>, String> {
         let mut bad = Vec::new();
         let whole = HEADER_BYTES_MAX + DATA_BYTES_MAX + DATA_BYTES_MAX / 512 * 4;
         let key = Key::Segment(sequence);
@@ -154,15 +188,24 @@ impl Reader<'_> {
             bad = extents.iter().flat_map(blocks).collect();
         }
         let is_good = matches!(read, Read::Good(()));
-        Ok((!is_good).then(|| (key, read.what(), bad)))
+        Ok((!is_good).then(|| (sequence, read.what(), bad)))
     }
 }
 
 impl Report {
-    /// Notes that an object is wrong without which nothing is known of any block.
-    fn all_is_hit(&mut self, Hit { key, what }: Hit) {
-        let ranges = std::iter::once(0..self.head.geometry.size_bytes).collect();
-        self.findings.push(Finding { key, what, ranges });
+    /// Notes that an object is wrong without which nothing is known of any block of the image, or
+    /// of a snapshot.
+    fn all_is_hit(&mut self, Hit { key, what }: Hit, snapshot: Option<&Snapshot>) {
+        let size_bytes = snapshot.map_or(self.head.geometry.size_bytes, |it| it.size_bytes);
+        let name = snapshot.map(|it| it.name.clone());
+        if let Some(finding) = self.findings.iter_mut().find(|it| it.key == key) {
+            finding.snapshots.extend(name);
+            return;
+        }
+        let ranges = std::iter::once(0..size_bytes).collect();
+        let is_of_image = name.is_none();
+        let snapshots = name.into_iter().collect();
+        self.findings.push(Finding { key, what, ranges, is_of_image, snapshots });
     }
 }
 

@@ -73,12 +73,13 @@ impl StoredImage {
     }
 
     /// Opens an image to read it as it is now: nothing is put, and its writer goes on. What that
-    /// writes is not seen, and what it deletes cannot be read any more. Blocks.
+    /// writes is not seen, and what it deletes cannot be read any more. Of a snapshot nothing is
+    /// deleted. Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::open`].
     pub fn open_read_only(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
-        StoredImage::read_on(url, prepared(url, options)?, options.open_timeout)
+        StoredImage::read_on(url, reader::client(url, options)?, options.open_timeout)
     }
 
     pub(crate) fn read_on(
@@ -275,12 +276,12 @@ impl Drop for StoredImage {
     }
 }
 
-/// Returns a client for an image, as long as that can be opened.
+/// Returns a client for an image that can be written.
 fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     if url.snapshot.is_some() {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("{url}: snapshots cannot be opened; leave out what stands behind @"),
+            format!("{url}: a snapshot is only read: say --read-only"),
         ));
     }
     reader::client(url, options)

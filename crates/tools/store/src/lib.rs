@@ -6,6 +6,7 @@
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
+//! * [`mod@edit`]: snapshots and sizes, beside the writer
 //! * [`view`]: an image as it is at one moment; `viewing`: the thread of one that is only read
 //! * [`mod@check`]: what is wrong with an image, found by reading it; [`catalog`]: which images a
 //!   store has, and their removal; `reader`: what these and a view read by
@@ -17,6 +18,7 @@ pub mod catalog;
 pub mod check;
 pub mod client;
 mod driver;
+pub mod edit;
 mod folder;
 pub mod image;
 mod place;
@@ -32,7 +34,7 @@ mod tests;
 
 pub use client::Client;
 pub use image::StoredImage;
-pub use nowait_log::{Failure, Request, Settings};
+pub use nowait_log::{Edit, Failure, Head, Request, Settings, Snapshot};
 pub use place::{Place, StoreOptions};
 pub use probe::Verdict;
 pub use status::{Figures, Status, Watch};

@@ -22,6 +22,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Parts of the map, or headers of segments, that are read at the same time.
 const READS_AHEAD: usize = 16;
 
+/// Where a log ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LogEnd {
+    /// Where nothing follows; this segment is known to be there.
+    Behind(u64),
+    /// Where a snapshot ends.
+    At(u64),
+}
+
 /// Reads an image.
 pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
@@ -90,16 +99,16 @@ impl Reader<'_> {
     }
 
     /// Returns the map of an image, as the head and the log say, and what of that cannot be read.
-    /// `None`: not even the map of the checkpoint. `last` is a segment that is known to be there.
+    /// `None`: not even the map of the checkpoint.
     pub(crate) async fn recovered(
         &self,
         head: &Head,
-        last: u64,
+        end: LogEnd,
     ) -> Result<(Option<Map>, Vec<Hit>), String> {
         let mut hits = Vec::new();
         let mut map = self.map(head, &mut hits).await?;
         if let Some(map) = &mut map {
-            hits.extend(self.replay(head, map, last).await?);
+            hits.extend(self.replay(head, map, end).await?);
         }
         Ok((map, hits))
     }
@@ -127,9 +136,13 @@ impl Reader<'_> {
     }
 
     /// Adds to a map what the log says behind it; returns where that cannot be read.
-    async fn replay(&self, head: &Head, map: &mut Map, last: u64) -> Result<Option<Hit>, String> {
+    async fn replay(&self, head: &Head, map: &mut Map, end: LogEnd) -> Result<Option<Hit>, String> {
         let mut next = head.checkpoint.position;
-        let reads = (next..).map(|sequence| self.header(head, sequence));
+        let (last, end) = match end {
+            LogEnd::Behind(last) => (last, u64::MAX),
+            LogEnd::At(end) => (u64::MAX, end),
+        };
+        let reads = (next..end).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
         while let Some((sequence, header)) = reads.next().await {
             // Behind a fence the log goes on farther on.

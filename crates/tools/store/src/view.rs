@@ -5,12 +5,12 @@
 //!     ─▶ head: still that one?
 //!     ─▶ data, by one GET for each run of blocks
 //! ```
-//! A writer deletes what it does not need any more, also if a view does: then reading fails, and
-//! says so. Nothing is read wrong: each block has a checksum with its place.
+//! A writer deletes what neither it nor a snapshot needs any more, also if a view does: then reading
+//! fails, and says so. Nothing is read wrong: each block has a checksum with its place.
 
 use crate::client::Client;
 use crate::place::StoreOptions;
-use crate::reader::{Read, Reader, blocking, client, last_segment};
+use crate::reader::{LogEnd, Read, Reader, blocking, client, last_segment};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::segment::stored_block;
@@ -27,7 +27,7 @@ pub const RUN_BYTES_MAX: u64 = 4 << 20;
 /// GETs at the same time.
 const READS_AT_ONCE: usize = 8;
 
-/// An image as it was when it was opened so.
+/// An image as it was when it was opened so, or a snapshot of it.
 #[derive(Debug)]
 pub struct View {
     url: StoreUrl,
@@ -55,7 +55,7 @@ impl View {
     }
 
     pub(crate) async fn recovered(url: &StoreUrl, client: Client) -> Result<View, String> {
-        let (head, map) = recovered(&client).await?;
+        let (head, map) = recovered(url, &client).await?;
         Ok(View { url: url.clone(), client, head, map })
     }
 
@@ -142,7 +142,7 @@ impl View {
     /// # Errors
     /// As for [`View::open`].
     pub fn is_current(&self) -> io::Result<bool> {
-        let (_, map) = blocking(&self.url, recovered(&self.client))?;
+        let (_, map) = blocking(&self.url, recovered(&self.url, &self.client))?;
         Ok(map == self.map)
     }
 
@@ -211,32 +211,46 @@ impl View {
         match read.await? {
             Read::Good(data) => Ok(Ok(data)),
             other => Ok(Err(format!(
-                "{key} is {}: its server has gone on meanwhile, or it is lost (nowait image check)",
-                other.what()
+                "{key} is {}: {}, or it is lost (nowait image check)",
+                other.what(),
+                match self.url.snapshot {
+                    None => "its server has gone on meanwhile",
+                    Some(_) => "the snapshot was removed meanwhile",
+                }
             ))),
         }
     }
 }
 
-/// Returns the head and the map of an image.
-async fn recovered(client: &Client) -> Result<(Head, Map), String> {
+/// Returns the head and the map of an image or a snapshot.
+async fn recovered(url: &StoreUrl, client: &Client) -> Result<(Head, Map), String> {
     let reader = Reader { client };
-    let mut head = reader.head().await?;
+    let mut now = reader.head().await?;
     for _ in 0..ROUNDS_MAX {
-        // A segment that is missing before one that is there would look like the end of the log.
-        let last = last_segment(&reader.list().await?);
-        let recovered = reader.recovered(&head, last).await?;
-        let now = reader.head().await?;
-        // A later writer may have deleted what an earlier head needs.
-        if now == head {
+        let head = now;
+        let (meant, end) = match &url.snapshot {
+            Some(name) => {
+                let snapshot = head.snapshot(name).ok_or("there is no such snapshot")?;
+                (head.as_of(snapshot), LogEnd::At(snapshot.end))
+            }
+            // A segment that is missing before one that is there would look like the end.
+            None => (head.clone(), LogEnd::Behind(last_segment(&reader.list().await?))),
+        };
+        let recovered = reader.recovered(&meant, end).await?;
+        now = reader.head().await?;
+        // A later writer may have deleted what an earlier head needs, but no snapshot that it has.
+        let is_same = match &url.snapshot {
+            Some(name) => now.snapshot(name) == head.snapshot(name),
+            None => now == head,
+        };
+        if is_same {
             return match recovered {
-                (Some(map), hits) if hits.is_empty() => Ok((head, map)),
+                (Some(map), hits) if hits.is_empty() => Ok((meant, map)),
                 (_, hits) => Err(hits.first().map_or_else(String::new, |hit| {
                     format!("{} is {}: see nowait image check", hit.key, hit.what)
                 })),
             };
         }
-        head = now;
     }
     Err("its head changes too fast to be read".to_owned())
 }

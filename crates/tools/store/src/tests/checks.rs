@@ -7,6 +7,7 @@ use crate::url::StoreUrl;
 use nowait_log::Key;
 use object_store::ObjectStoreExt;
 use std::io;
+use std::ops::Range;
 
 const SIZE: u64 = 4 << 20;
 pub(super) const BLOCK: u64 = 4096;
@@ -26,8 +27,14 @@ pub(super) fn image(name: &str) -> StoreUrl {
     url
 }
 
-fn checked(url: &StoreUrl) -> io::Result<Report> {
+pub(super) fn checked(url: &StoreUrl) -> io::Result<Report> {
     check(url, &StoreOptions::default())
+}
+
+/// What is wrong with a segment of the image.
+fn found(sequence: u64, what: &'static str, ranges: Vec<Range<u64>>) -> Finding {
+    let (key, snapshots) = (Key::Segment(sequence), Vec::new());
+    Finding { key, what, ranges, is_of_image: true, snapshots }
 }
 
 /// Replaces an object by what `change` makes of it; nothing: it is deleted.
@@ -67,7 +74,7 @@ fn a_changed_bit_is_found_with_the_bytes_of_the_image_that_it_hits() {
         Some(bytes)
     });
     let bytes = 5 * BLOCK..6 * BLOCK;
-    let expected = Finding { key: Key::Segment(2), what: "damaged", ranges: vec![bytes] };
+    let expected = found(2, "damaged", vec![bytes]);
     assert_eq!(checked(&url).unwrap().findings, [expected]);
     // The third block of the first segment is not live: it may be as it likes.
     let url = image("dead");
@@ -84,7 +91,7 @@ fn a_segment_that_is_cut_or_deleted_is_found() {
     let all: Vec<_> = std::iter::once(0..SIZE).collect();
     let url = image("cut");
     change(&url, Key::Segment(1), |bytes| Some(bytes[..bytes.len() / 2].to_vec()));
-    let expected = Finding { key: Key::Segment(1), what: "damaged", ranges: all.clone() };
+    let expected = found(1, "damaged", all.clone());
     assert_eq!(checked(&url).unwrap().findings, [expected], "the log cannot be read on");
     let url = image("deleted");
     // The fence of the next writer, and what that writes, lie a window behind.
@@ -92,7 +99,7 @@ fn a_segment_that_is_cut_or_deleted_is_found() {
     next.write_at(0, vec![3; BLOCK as usize]).unwrap();
     next.flush().unwrap();
     change(&url, Key::Segment(2), |_| None);
-    let expected = Finding { key: Key::Segment(2), what: "missing", ranges: all };
+    let expected = found(2, "missing", all);
     assert_eq!(checked(&url).unwrap().findings, [expected]);
 }
 

@@ -4,5 +4,6 @@ mod answers;
 mod catalog;
 mod checks;
 mod images;
+mod snapshots;
 mod views;
 mod wrong;

@@ -1,0 +1,119 @@
+//! Snapshots: made beside the writer, read by many, removed.
+
+use super::checks::{BLOCK, change, checked, image};
+use super::wrong::{Wrong, WrongStore};
+use crate::client::Client;
+use crate::edit::{edit, edit_on};
+use crate::image::StoredImage;
+use crate::place::{Place, StoreOptions};
+use crate::url::StoreUrl;
+use crate::view::View;
+use nowait_log::{Edit, Key};
+use object_store::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn options() -> StoreOptions {
+    StoreOptions::default()
+}
+
+fn snapshot(url: &StoreUrl, name: &str) -> StoreUrl {
+    edit(url, &options(), Edit::Snapshot(name.to_owned())).unwrap();
+    StoreUrl { snapshot: Some(name.to_owned()), ..url.clone() }
+}
+
+fn data(byte: u8) -> Vec<u8> {
+    vec![byte; BLOCK as usize]
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was_while_the_writer_goes_on() {
+    let url = image("kept");
+    let serving = StoredImage::open(&url, &options()).unwrap();
+    serving.write_at(0, data(3)).unwrap();
+    serving.flush().unwrap();
+    let monday = snapshot(&url, "monday");
+    serving.write_at(0, data(4)).unwrap();
+    serving.discard(BLOCK, 5 * BLOCK).unwrap();
+    serving.flush().unwrap();
+    let tuesday = snapshot(&url, "tuesday");
+    let readers: Vec<_> =
+        (0..3).map(|_| StoredImage::open_read_only(&monday, &options()).unwrap()).collect();
+    for reader in &readers {
+        assert_eq!(reader.read_at(0, BLOCK).unwrap(), data(3));
+        assert_eq!(reader.read_at(3 * BLOCK, BLOCK).unwrap(), data(2));
+    }
+    let view = View::open(&monday, &options()).unwrap();
+    assert_eq!(view.stored_bytes_from(0), 6 * BLOCK);
+    assert!(view.is_current().unwrap());
+    let view = View::open(&tuesday, &options()).unwrap();
+    assert_eq!(view.stored_bytes_from(0), BLOCK);
+    serving.write_at(0, data(5)).unwrap();
+    serving.flush().unwrap();
+    assert!(view.is_current().unwrap(), "what is written later is not in it");
+    assert_eq!(serving.read_at(0, BLOCK).unwrap(), data(5));
+}
+
+#[test]
+fn a_check_finds_what_only_a_snapshot_has() {
+    let url = image("only");
+    snapshot(&url, "a");
+    let serving = StoredImage::open(&url, &options()).unwrap();
+    serving.discard(0, 4 << 20).unwrap();
+    serving.flush().unwrap();
+    snapshot(&url, "b");
+    let report = checked(&url).unwrap();
+    assert_eq!((report.live_bytes, report.segments, &report.findings[..]), (0, 2, &[][..]));
+    change(&url, Key::Segment(2), |mut bytes| {
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        Some(bytes)
+    });
+    let findings = checked(&url).unwrap().findings;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let found = &findings[0];
+    let expected = (Key::Segment(2), false, vec!["a".to_owned()]);
+    assert_eq!((found.key, found.is_of_image, found.snapshots.clone()), expected);
+    assert!(found.ranges.iter().eq([&(5 * BLOCK..6 * BLOCK)]));
+}
+
+#[test]
+fn one_that_was_removed_is_gone_and_the_other_stays() {
+    let url = image("removed");
+    let (one, other) = (snapshot(&url, "one"), snapshot(&url, "other"));
+    edit(&url, &options(), Edit::Remove("one".to_owned())).unwrap();
+    let said = View::open(&one, &options()).unwrap_err().to_string();
+    assert_eq!(said, "memory://removed/vm@one: there is no such snapshot");
+    let said = StoredImage::open_read_only(&one, &options()).unwrap_err().to_string();
+    assert_eq!(said, "memory://removed/vm@one: there is no such snapshot");
+    assert_eq!(View::open(&other, &options()).unwrap().stored_bytes_from(0), 5 * BLOCK);
+    let twice = edit(&url, &options(), Edit::Snapshot("other".to_owned())).unwrap_err();
+    assert_eq!(twice.to_string(), "memory://removed/vm: there is one of this name");
+}
+
+#[test]
+fn an_image_that_grew_is_larger_for_the_next_writer_and_in_no_older_snapshot() {
+    let url = image("grown");
+    let serving = StoredImage::open(&url, &options()).unwrap();
+    let before = snapshot(&url, "before");
+    edit(&url, &options(), Edit::Grow(8 << 20)).unwrap();
+    serving.write_at(0, data(7)).unwrap();
+    serving.flush().unwrap();
+    assert!(serving.write_at(4 << 20, data(7)).is_err(), "it was opened as it was");
+    let next = StoredImage::open(&url, &options()).unwrap();
+    assert_eq!(next.geometry().size_bytes, 8 << 20);
+    next.write_at((8 << 20) - BLOCK, data(8)).unwrap();
+    next.flush().unwrap();
+    assert_eq!(View::open(&before, &options()).unwrap().geometry().size_bytes, 4 << 20);
+    assert_eq!(checked(&url).unwrap().findings, []);
+}
+
+#[test]
+fn a_store_that_never_answers_is_given_up_and_that_is_said() {
+    let place = Place { store: Arc::new(WrongStore::new(Wrong::Silent)), prefix: Path::from("vm") };
+    let client = Client::new(place, Duration::from_millis(20));
+    let url: StoreUrl = "memory://silent/vm".parse().unwrap();
+    let edit = Edit::Snapshot("s".to_owned());
+    let said = edit_on(&url, &client, Duration::from_millis(100), edit).unwrap_err().to_string();
+    assert!(said.contains("not known to be done within 100ms: no answer within 20ms"), "{said}");
+}
