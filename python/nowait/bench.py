@@ -34,9 +34,20 @@ Read = Callable[[int, int], Awaitable[Any]]
 class Engine:
     """A way to read: one range, or many at a time."""
 
-    def __init__(self, read: Read, many: Callable[[Reads], Awaitable[Any]] | None = None) -> None:
+    def __init__(
+        self,
+        read: Read,
+        many: Callable[[Reads], Awaitable[Any]] | None = None,
+        forget: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.read = read
         self._many = many
+        self._forget = forget
+
+    async def forget(self) -> None:
+        """Drop what the engine itself has cached of the file."""
+        if self._forget is not None:
+            await self._forget()
 
     async def many(self, ranges: Reads) -> None:
         """Read ranges, offset and length each, all in flight together."""
@@ -62,7 +73,12 @@ async def pread_engine(path: str, stack: AsyncExitStack) -> Engine:
 def nowait_engine(cache: nowait.CacheMode) -> Callable[[str, AsyncExitStack], Awaitable[Engine]]:
     async def make(path: str, stack: AsyncExitStack) -> Engine:
         file = await stack.enter_async_context(nowait.open(path, cache=cache))
-        return Engine(file.read_at, file.read_many)
+
+        async def forget() -> None:
+            # A cache of the process's own outlives the file that is open.
+            await file.advise("dontneed")
+
+        return Engine(file.read_at, file.read_many, forget)
 
     return make
 
@@ -360,6 +376,7 @@ async def measure(case: str, name: str, path: str, size: int, count: int, seed: 
     async with AsyncExitStack() as stack:
         engine = await ENGINES[name](path, stack)
         if case == "uncached-64":
+            await engine.forget()
             forget(path)
         else:
             for offset in range(0, size, 1 << 20):
