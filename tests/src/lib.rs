@@ -53,6 +53,7 @@ pub mod seccomp;
 pub mod server;
 pub mod skip;
 pub mod store_proxy;
+pub mod stored;
 pub mod subject;
 pub mod thread_state;
 

@@ -1,77 +1,18 @@
 //! Images on object stores: `nowait image`, and `nowait serve` of them, with S3 servers of others.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use nowait_tests::fuse::{Shown, missing_tools};
-use nowait_tests::program::{Output, Program};
+use nowait_tests::program::Program;
 use nowait_tests::ready;
 use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
-use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
-
-const SIZE: &str = "64M";
-const PATIENCE: Duration = Duration::from_mins(1);
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a path of text")
-}
-
-/// A store, and an empty image on it; `None`: something is missing, which is said.
-fn made(kind: Kind) -> Option<(Store, String)> {
-    skip::unless(skip::missing_program(&["curl", "qemu-io", "nbdcopy"]))?;
-    tool()?;
-    let store = skip::unless(Store::start(kind))?;
-    let endpoint = Store::endpoint(store.address());
-    let output = image(&endpoint, &["create", &Store::url("vm"), "--size", SIZE]);
-    assert!(output.status.success(), "{output}");
-    Some((store, endpoint))
-}
-
-/// Runs `nowait image`.
-fn image(endpoint: &str, words: &[&str]) -> Output {
-    let tool = Store::credentials(tool().expect("asked before")).arg("image");
-    tool.args(words).args(["--endpoint", endpoint]).run()
-}
-
-fn serve(scratch: &Scratch, endpoint: &str) -> Server {
-    serve_with(scratch, endpoint, &[])
-}
-
-fn serve_with(scratch: &Scratch, endpoint: &str, words: &[&str]) -> Server {
-    let name = format!("vm={}", Store::url("vm"));
-    let words = [&[&name, "--endpoint", endpoint], words].concat();
-    let mut server = Server::start(scratch, &words).expect("asked before");
-    // It listens before the image is its own.
-    server.wait_until_it_says("serving vm");
-    server
-}
-
-/// Runs commands of qemu-io's on the image, each of which must succeed.
-fn qemu_io(uri: &str, commands: &[String]) -> Output {
-    qemu_io_with(&[], uri, commands)
-}
-
-fn qemu_io_with(options: &[&str], uri: &str, commands: &[String]) -> Output {
-    let words = commands.iter().flat_map(|command| ["-c", command.as_str()]);
-    let qemu_io = Program::new("qemu-io").args(["-f", "raw"]).args(options).args(words);
-    qemu_io.arg(uri).deadline(PATIENCE).run()
-}
-
-/// The pattern of a block, never that of what was not written.
-fn pattern(block: usize) -> usize {
-    block % 254 + 1
-}
-
-fn verified(uri: &str, blocks: usize) {
-    let reads = (0..blocks).map(|at| format!("read -P {} {}k 4k", pattern(at), at * 4));
-    let output = qemu_io(uri, &reads.collect::<Vec<_>>());
-    let failed = output.stdout.contains("verification failed");
-    assert!(output.status.success() && !failed, "{output}");
-}
+use nowait_tests::stored::{
+    PATIENCE, SIZE, image, made, pattern, qemu_io, qemu_io_with, serve, serve_with, text, verified,
+};
 
 fn an_image_is_made_filled_checked_and_removed(kind: Kind) {
     let Some((_store, endpoint)) = made(kind) else { return };

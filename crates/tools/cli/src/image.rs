@@ -6,7 +6,8 @@ use crate::print;
 use crate::table::table;
 use crate::transfer::{export_from, import_into};
 use nowait_store::check::{Report, check};
-use nowait_store::{StoreOptions, StoreUrl, StoredImage, catalog};
+use nowait_store::edit::{self, clone, edit};
+use nowait_store::{Edit, Snapshot, StoreOptions, StoreUrl, StoredImage, catalog};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io;
@@ -30,10 +31,14 @@ pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
             whole(&transfer.url)?;
             import_into(&transfer.wanted(), *block_size)
         }
-        ImageCommand::Export(transfer) => {
-            whole(&transfer.url)?;
-            export_from(&transfer.wanted())
+        ImageCommand::Export(transfer) => export_from(&transfer.wanted()),
+        ImageCommand::Snapshot { url, store } => keep(url, &store.options()),
+        ImageCommand::Clone { url, to, store } => {
+            let head = clone(url, to, &store.options()).map_err(|error| failed(&error))?;
+            let size = shown(head.geometry.size_bytes);
+            print(format!("{to}: {size}, a clone of {url}\n").as_bytes())
         }
+        ImageCommand::Resize { url, size, store } => resize(url, &store.options(), *size),
     }
 }
 
@@ -70,7 +75,16 @@ struct Info {
     epoch: u64,
     writer: String,
     checkpoint: u64,
-    snapshots: Vec<String>,
+    clone_of: Option<String>,
+    snapshots: Vec<Kept>,
+}
+
+/// A snapshot, as JSON.
+#[derive(Serialize)]
+struct Kept {
+    name: String,
+    size_bytes: u64,
+    clones: Vec<String>,
 }
 
 fn info(args: &ImageArgs) -> Result<ExitCode> {
@@ -83,7 +97,8 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
         epoch: head.epoch,
         writer: head.writer.name,
         checkpoint: head.checkpoint.position,
-        snapshots: head.snapshots.into_iter().map(|snapshot| snapshot.name).collect(),
+        clone_of: head.bases.last().map(|base| format!("{}@{}", base.path, base.snapshot)),
+        snapshots: head.snapshots.into_iter().map(kept).collect(),
     };
     if args.json {
         return json(&info);
@@ -93,10 +108,37 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
     let _ = writeln!(text, "  block       {}", shown(u64::from(info.block_bytes)));
     let _ = writeln!(text, "  last writer {} (epoch {})", info.writer, info.epoch);
     let _ = writeln!(text, "  checkpoint  before log/{}", info.checkpoint);
-    for name in &info.snapshots {
-        let _ = writeln!(text, "  snapshot    {name}");
+    if let Some(base) = &info.clone_of {
+        let _ = writeln!(text, "  clone of    {base}");
+    }
+    for Kept { name, size_bytes, clones } in &info.snapshots {
+        let _ = writeln!(text, "  snapshot    {name} ({})", shown(*size_bytes));
+        for path in clones {
+            let _ = writeln!(text, "    clone     {path}");
+        }
     }
     print(text.as_bytes())
+}
+
+fn kept(snapshot: Snapshot) -> Kept {
+    let Snapshot { name, size_bytes, clones, .. } = snapshot;
+    Kept { name, size_bytes, clones: clones.into_iter().map(|it| it.path).collect() }
+}
+
+/// Makes a snapshot.
+fn keep(url: &StoreUrl, options: &StoreOptions) -> Result<ExitCode> {
+    let Some(name) = &url.snapshot else {
+        return Err(Failure::usage(format!("{url}: expected @NAME behind it")));
+    };
+    let head = edit(url, options, Edit::Snapshot(name.clone())).map_err(|error| failed(&error))?;
+    let size = head.snapshot(name).map_or(0, |it| it.size_bytes);
+    print(format!("{url}: {}, as it was flushed\n", shown(size)).as_bytes())
+}
+
+fn resize(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode> {
+    whole(url)?;
+    let head = edit(url, options, Edit::Grow(size)).map_err(|error| failed(&error))?;
+    print(format!("{url}: {}\n", shown(head.geometry.size_bytes)).as_bytes())
 }
 
 /// What a check has found, as JSON.
@@ -115,6 +157,9 @@ struct Found {
     what: &'static str,
     /// First byte, and the one behind the last.
     ranges: Vec<[u64; 2]>,
+    /// Whether the image has such bytes, and which snapshots.
+    is_of_image: bool,
+    snapshots: Vec<String>,
 }
 
 fn checked(args: &ImageArgs) -> Result<ExitCode> {
@@ -135,6 +180,8 @@ fn said(url: &StoreUrl, report: Report) -> Checked {
         object: finding.key.to_string(),
         what: finding.what,
         ranges: finding.ranges.iter().map(|range| [range.start, range.end]).collect(),
+        is_of_image: finding.is_of_image,
+        snapshots: finding.snapshots,
     };
     Checked {
         url: url.to_string(),
@@ -150,7 +197,10 @@ fn told(checked: &Checked) -> String {
     let live = shown(checked.live_bytes);
     let mut text = format!("{}: {objects} objects, {stored}, of the image {live}\n", checked.url);
     for found in &checked.findings {
-        let _ = writeln!(text, "{} is {}: lost are the bytes", found.object, found.what);
+        let of = found.is_of_image.then_some("the image".to_owned());
+        let of = of.into_iter().chain(found.snapshots.iter().map(|name| format!("@{name}")));
+        let of = of.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "{} is {}: lost of {of} are the bytes", found.object, found.what);
         for [start, end] in &found.ranges {
             let _ = writeln!(text, "  {start} to {}", end - 1);
         }
@@ -193,15 +243,24 @@ fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<Exit
 }
 
 fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool) -> Result<ExitCode> {
-    whole(url)?;
     if !yes {
         let head = catalog::look(url, options).map_err(|error| failed(&error))?;
-        let size = shown(head.geometry.size_bytes);
-        let text = format!("{url}: an image of {size} would be gone for good: say --yes");
-        return Err(Failure::usage(text));
+        let what = match (&url.snapshot, head.snapshots.len()) {
+            (Some(_), _) => "a snapshot".to_owned(),
+            (None, 0) => format!("an image of {}", shown(head.geometry.size_bytes)),
+            (None, 1) => format!("an image of {} and a snapshot", shown(head.geometry.size_bytes)),
+            (None, count) => {
+                format!("an image of {} and {count} snapshots", shown(head.geometry.size_bytes))
+            }
+        };
+        return Err(Failure::usage(format!("{url}: {what} would be gone for good: say --yes")));
     }
-    let objects = catalog::remove(url, options).map_err(|error| failed(&error))?;
-    print(format!("{url}: removed, {objects} objects\n").as_bytes())
+    let removed = match &url.snapshot {
+        Some(_) => edit::remove(url, options).map(|_| String::new()),
+        None => catalog::remove(url, options).map(|objects| format!(", {objects} objects")),
+    };
+    let objects = removed.map_err(|error| failed(&error))?;
+    print(format!("{url}: removed{objects}\n").as_bytes())
 }
 
 fn json(it: &impl Serialize) -> Result<ExitCode> {

@@ -11,11 +11,14 @@
 
 use crate::errands::Errand;
 use crate::geometry::Geometry;
-use crate::head::{HEAD_BYTES_MAX, Head, NAME_BYTES_MAX, RETIRED_MAX, SNAPSHOTS_MAX, Snapshot};
+use crate::head::{
+    CloneOf, HEAD_BYTES_MAX, Head, NAME_BYTES_MAX, RETIRED_MAX, SNAPSHOTS_MAX, Snapshot,
+};
 use crate::outbox::{Outbox, Purpose};
 use crate::recovery::DAMAGED_READS_MAX;
 use crate::scan::Scan;
 use crate::segment::Content;
+use crate::stamp::ImageId;
 use crate::store::{Answer, Costs, Key, Operation, Tag, Ticket};
 
 /// Most headers that are read at the same time.
@@ -30,6 +33,15 @@ pub enum Edit {
     Remove(String),
     /// The image becomes larger, for the writers that open it from now on.
     Grow(u64),
+    /// A snapshot gets a clone, which is made when that is noted.
+    Clone {
+        /// The snapshot.
+        snapshot: String,
+        /// The clone.
+        clone: CloneOf,
+    },
+    /// A clone is gone.
+    Release(ImageId),
 }
 
 /// An edit on its way.
@@ -133,22 +145,30 @@ impl Editor {
         if let Err(why) = judge(&self.edit, &head) {
             return self.end(Err(why));
         }
+        self.out.bases = head.bases.clone();
         self.scan = Scan::new(head.checkpoint.position, READS_MAX);
         self.head = Some((head, tag));
         match self.edit {
             Edit::Snapshot(_) => self.scan.ask(&mut self.out),
-            Edit::Remove(_) | Edit::Grow(_) => self.put(),
+            _ => self.put(),
         }
     }
 
     /// Tells whether one of the heads that were sent has been put.
     fn is_done(&self, head: &Head) -> bool {
         match &self.edit {
-            Edit::Snapshot(name) => head
-                .snapshot(name)
-                .is_some_and(|it| self.sent.iter().any(|sent| sent.snapshot(name) == Some(it))),
+            Edit::Snapshot(name) => head.snapshot(name).is_some_and(|it| {
+                self.sent.iter().filter_map(|sent| sent.snapshot(name)).any(|sent| sent.is(it))
+            }),
             Edit::Remove(name) => !self.sent.is_empty() && head.snapshot(name).is_none(),
             Edit::Grow(size) => !self.sent.is_empty() && head.geometry.size_bytes == *size,
+            Edit::Clone { snapshot, clone } => {
+                head.snapshot(snapshot).is_some_and(|it| it.clones.contains(clone))
+            }
+            Edit::Release(image) => {
+                let mut clones = head.snapshots.iter().flat_map(|it| &it.clones);
+                clones.all(|it| it.image != *image)
+            }
         }
     }
 
@@ -190,7 +210,14 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
         Edit::Snapshot(_) if head.snapshots.len() >= SNAPSHOTS_MAX => {
             Err("it has as many snapshots as an image may have")
         }
-        Edit::Remove(name) if head.snapshot(name).is_none() => Err("there is no such snapshot"),
+        Edit::Remove(name) | Edit::Clone { snapshot: name, .. }
+            if head.snapshot(name).is_none() =>
+        {
+            Err("there is no such snapshot")
+        }
+        Edit::Remove(name) if head.snapshot(name).is_some_and(|it| !it.clones.is_empty()) => {
+            Err("it has clones, which go first: see nowait image info")
+        }
         Edit::Remove(_) if head.retired.len() >= RETIRED_MAX => {
             Err("serve the image first, so that what earlier ones needed is deleted")
         }
@@ -199,7 +226,7 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
             Ok(_) => Ok(()),
             Err(damage) => Err(damage.0),
         },
-        Edit::Snapshot(_) | Edit::Remove(_) => Ok(()),
+        _ => Ok(()),
     }
 }
 
@@ -210,7 +237,8 @@ fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
         Edit::Snapshot(name) => {
             let (checkpoint, size_bytes) = (head.checkpoint, head.geometry.size_bytes);
             let name = name.clone();
-            head.snapshots.push(Snapshot { name, checkpoint, end, size_bytes });
+            let clones = Vec::new();
+            head.snapshots.push(Snapshot { name, checkpoint, end, size_bytes, clones });
         }
         Edit::Remove(name) => {
             let at = head.snapshots.iter().position(|it| it.name == *name);
@@ -219,6 +247,13 @@ fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
             }
         }
         Edit::Grow(size) => head.geometry.size_bytes = *size,
+        Edit::Clone { snapshot, clone } => {
+            let of = head.snapshots.iter_mut().find(|it| it.name == *snapshot);
+            of.into_iter().for_each(|it| it.clones.push(clone.clone()));
+        }
+        Edit::Release(image) => {
+            head.snapshots.iter_mut().for_each(|it| it.clones.retain(|it| it.image != *image));
+        }
     }
     head
 }

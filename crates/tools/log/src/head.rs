@@ -2,6 +2,7 @@
 //!
 //! It is replaced as a whole by a PUT with a condition, and no two revisions are the same bytes.
 
+use crate::base::{BASES_MAX, Base, Bases, PATH_BYTES_MAX};
 use crate::geometry::Geometry;
 use crate::mistake::{self, Mistake};
 use crate::stamp::{ImageId, Kind, Stamp};
@@ -68,9 +69,26 @@ pub struct Snapshot {
     pub end: u64,
     /// The size of the image then.
     pub size_bytes: u64,
+    /// The images that are clones of it, or are about to be: as long as there is one, it stays.
+    pub clones: Vec<CloneOf>,
+}
+
+/// An image that is a clone of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneOf {
+    /// The clone.
+    pub image: ImageId,
+    /// Where it is in the store.
+    pub path: String,
 }
 
 impl Snapshot {
+    /// Tells whether it is the same, though it may have got clones or lost them since.
+    pub fn is(&self, other: &Snapshot) -> bool {
+        let what = |it: &Snapshot| (it.checkpoint, it.end, it.size_bytes);
+        self.name == other.name && what(self) == what(other)
+    }
+
     /// Tells whether it needs a segment without live blocks, and since which one that has none:
     /// for its data, or because it is one of those that follow its map.
     pub fn needs(&self, sequence: u64, dead_since: u64) -> bool {
@@ -102,6 +120,8 @@ pub struct Head {
     pub retired: Vec<Checkpoint>,
     /// Its snapshots.
     pub snapshots: Vec<Snapshot>,
+    /// What it has of others.
+    pub bases: Bases,
 }
 
 impl Head {
@@ -123,9 +143,38 @@ impl Head {
         self.snapshots.iter().map(|snapshot| snapshot.end).max().unwrap_or(0)
     }
 
+    /// Returns the head of a new image that is a clone of a snapshot of this one, which is at
+    /// `path`.
+    ///
+    /// # Errors
+    /// It would be a clone of too many clones.
+    pub fn clone_of(
+        &self,
+        snapshot: &Snapshot,
+        path: &str,
+        image: ImageId,
+        writer: Writer,
+    ) -> Result<Head, &'static str> {
+        let Head { bases: Bases(mut bases), .. } = self.clone();
+        if bases.len() == BASES_MAX {
+            return Err("a clone of too many clones: export and import it");
+        }
+        let (image_of_base, name) = (self.image, snapshot.name.clone());
+        let (path, end, epoch) = (path.into(), snapshot.end, self.epoch);
+        bases.push(Base { image: image_of_base, path, snapshot: name, end, epoch });
+        let bases = Bases(bases);
+        Ok(Head { image, revision: 1, writer, bases, ..self.as_of(snapshot) })
+    }
+
+    /// Returns the image that an object is of, by its name.
+    pub fn image_of(&self, key: Key) -> ImageId {
+        self.bases.of(key).map_or(self.image, |base| base.image)
+    }
+
     /// Notes that the image does not need a map any more; a snapshot may.
     pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
-        if checkpoint.parts > 0 && !self.needs(&checkpoint) {
+        let is_own = checkpoint.epoch > self.bases.epoch();
+        if checkpoint.parts > 0 && is_own && !self.needs(&checkpoint) {
             self.retired.push(checkpoint);
         }
     }
@@ -153,7 +202,13 @@ impl Head {
             put_checkpoint(&mut bytes, snapshot.checkpoint);
             bytes.extend(snapshot.end.to_le_bytes());
             bytes.extend(snapshot.size_bytes.to_le_bytes());
+            put_count(&mut bytes, snapshot.clones.len());
+            for clone in &snapshot.clones {
+                bytes.extend(clone.image);
+                put_text(&mut bytes, &clone.path, PATH_BYTES_MAX);
+            }
         }
+        self.bases.put(&mut bytes);
         seal(&mut bytes);
         bytes
     }
@@ -178,10 +233,20 @@ impl Head {
         for _ in 0..fields.count(SNAPSHOT_BYTES_MIN)? {
             snapshots.push(read_snapshot(&mut fields, geometry)?);
         }
+        let bases = Bases::read(&mut fields)?;
         fields.end()?;
         let Stamp { image, epoch, number: revision, .. } = stamp;
-        let head =
-            Head { image, revision, epoch, writer, geometry, checkpoint, retired, snapshots };
+        let head = Head {
+            image,
+            revision,
+            epoch,
+            writer,
+            geometry,
+            checkpoint,
+            retired,
+            snapshots,
+            bases,
+        };
         head.judge()
     }
 
@@ -215,7 +280,10 @@ impl Head {
 const CHECKPOINT_BYTES: usize = 24;
 
 /// A snapshot whose name is empty.
-const SNAPSHOT_BYTES_MIN: usize = 2 + CHECKPOINT_BYTES + 8 + 8;
+const SNAPSHOT_BYTES_MIN: usize = 2 + CHECKPOINT_BYTES + 8 + 8 + 4;
+
+/// A clone whose path is empty.
+const CLONE_BYTES_MIN: usize = 16 + 2;
 
 fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {
     bytes.extend(checkpoint.position.to_le_bytes());
@@ -238,5 +306,9 @@ fn read_snapshot(fields: &mut Fields<'_>, geometry: Geometry) -> Result<Snapshot
     let checkpoint = read_checkpoint(fields)?;
     let (end, size_bytes) = (fields.u64()?, fields.u64()?);
     Geometry::checked(geometry.block_bytes, size_bytes)?;
-    Ok(Snapshot { name, checkpoint, end, size_bytes })
+    let mut clones = Vec::new();
+    for _ in 0..fields.count(CLONE_BYTES_MIN)? {
+        clones.push(CloneOf { image: fields.array()?, path: fields.text(PATH_BYTES_MAX)? });
+    }
+    Ok(Snapshot { name, checkpoint, end, size_bytes, clones })
 }

@@ -42,9 +42,12 @@ impl Leftovers {
             return Leftovers { known, begun: Vec::new() };
         }
         for fence in fences.iter().rev().take(WRITERS_MAX as usize) {
-            known.extend((fence.start + 1..fence.end).map(Key::Segment));
+            // Behind a fence of a base is what writers of that have left.
+            let first = head.bases.end().max(fence.start + 1);
+            known.extend((first..fence.end).map(Key::Segment));
         }
         let first = head.checkpoint.epoch.max(head.epoch.saturating_sub(WRITERS_MAX));
+        let first = first.max(head.bases.epoch() + 1);
         let begun = (first..head.epoch).map(|epoch| {
             let nth = head.checkpoint.next_nth(epoch);
             let end = IN_FLIGHT_MAX as u32;

@@ -18,6 +18,7 @@
 //! * [`request`], [`store`]: its two sides
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
 //!   [`stamp`]
+//! * [`base`]: what a clone has of other images
 //! * [`geometry`]: the blocks of an image
 //! * [`map`], of [`extents`]: which block is in which segment
 //! * `wire`: fields of objects, whose lengths are checked before anything is allocated
@@ -25,6 +26,7 @@
 //!
 //! Nothing here does I/O, has a thread, or knows the time.
 
+pub mod base;
 pub mod checkpoint;
 mod collector;
 pub mod edit;
@@ -48,11 +50,12 @@ pub mod store;
 mod tail;
 mod wire;
 
+pub use base::{Base, Bases};
 pub use checkpoint::Part;
 pub use edit::{Edit, Editor};
 pub use extents::{Extent, Piece};
 pub use geometry::Geometry;
-pub use head::{Checkpoint, Head, Snapshot, Writer};
+pub use head::{Checkpoint, CloneOf, Head, Snapshot, Writer};
 pub use image::{Image, Status, Usage};
 pub use map::Map;
 pub use outbox::Over;

@@ -1,10 +1,12 @@
 //! What an image has to say: operations for the store, ends of requests; and what ends it.
 
+use crate::base::Bases;
 use crate::errands::Errands;
 use crate::extents::Extent;
 use crate::request::{Failure, RequestEnd, RequestId};
 use crate::store::{Key, Operation, Tag};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What an operation of the store is for.
@@ -73,13 +75,16 @@ pub enum Over {
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,
     pub(crate) ends: VecDeque<RequestEnd>,
+    /// Of which images objects are read.
+    pub(crate) bases: Bases,
     /// The time of the call that is carried out.
     pub(crate) now_ns: u64,
 }
 
 impl Outbox {
     pub(crate) fn new(now_ns: u64) -> Outbox {
-        Outbox { errands: Errands::new(), ends: VecDeque::new(), now_ns }
+        let (errands, ends) = (Errands::new(), VecDeque::new());
+        Outbox { errands, ends, bases: Bases::default(), now_ns }
     }
 
     pub(crate) fn end(&mut self, id: RequestId, result: Result<Vec<u8>, Failure>) {
@@ -87,8 +92,12 @@ impl Outbox {
     }
 
     pub(crate) fn get(&mut self, purpose: Purpose, key: Key, bytes_max: usize) {
-        let range = 0..bytes_max as u64;
-        self.errands.send(purpose, Operation::Get { key, range }, self.now_ns);
+        self.get_range(purpose, key, 0..bytes_max as u64);
+    }
+
+    pub(crate) fn get_range(&mut self, purpose: Purpose, key: Key, range: Range<u64>) {
+        let of = self.bases.of(key).map(|base| Arc::clone(&base.path));
+        self.errands.send(purpose, Operation::Get { of, key, range }, self.now_ns);
     }
 
     pub(crate) fn put_if_absent(&mut self, purpose: Purpose, key: Key, body: Arc<Vec<u8>>) {

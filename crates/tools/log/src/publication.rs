@@ -65,6 +65,8 @@ pub(crate) struct Publication {
     deletions: VecDeque<(Purpose, Key)>,
     deletions_in_flight: usize,
     retirements: Vec<Retirement>,
+    /// The first segment that is not of a base.
+    own_from: u64,
     /// Segments that are deleted, or will be.
     doomed: BTreeSet<u64>,
 }
@@ -80,6 +82,7 @@ impl Publication {
             deletions: VecDeque::new(),
             deletions_in_flight: 0,
             retirements: Vec::new(),
+            own_from: head.bases.end(),
             doomed: BTreeSet::new(),
         };
         if !mistake::makes(Mistake::LeaveBehind) {
@@ -201,10 +204,10 @@ impl Publication {
         self.deletions.extend(keys.into_iter().map(|key| (Purpose::DeleteLeftover, key)));
     }
 
-    /// Deletes segments that no map needs.
+    /// Deletes segments that no map needs; those of a base are the base's.
     pub(crate) fn delete(&mut self, dead: Vec<u64>) {
         for sequence in dead {
-            if self.doomed.insert(sequence) {
+            if sequence >= self.own_from && self.doomed.insert(sequence) {
                 self.deletions
                     .push_back((Purpose::DeleteSegment(sequence), Key::Segment(sequence)));
             }

@@ -10,6 +10,7 @@
 //! fence goes behind it; once it is there, no segment can become durable before it.
 
 use crate::Part;
+use crate::base::Bases;
 use crate::checkpoint::{PART_BYTES_MAX, assemble};
 use crate::errands::Errand;
 use crate::geometry::Geometry;
@@ -114,6 +115,7 @@ impl Recovery {
             checkpoint: Checkpoint { position: 1, parts: 0, epoch: 1, nth: 0 },
             retired: Vec::new(),
             snapshots: Vec::new(),
+            bases: Bases::default(),
         };
         let body = Arc::new(head.encode());
         self.head = Some(head);
@@ -223,6 +225,7 @@ impl Recovery {
         out: &mut Outbox,
     ) -> Result<Option<Found>, Over> {
         let is_own = head.writer.nonce == self.writer.nonce;
+        out.bases = head.bases.clone();
         if let Purpose::Judge(why) = errand.purpose {
             return Err(verdict(is_own, head, why));
         }
@@ -269,7 +272,8 @@ impl Recovery {
     fn take_part(&mut self, number: u32, bytes: &[u8]) -> Option<()> {
         let part = Part::parse(bytes).ok()?;
         let head = self.head();
-        let expected = (head.image, head.checkpoint.position, number);
+        let image = head.image_of(head.checkpoint.key(number));
+        let expected = (image, head.checkpoint.position, number);
         if (part.image, part.position, part.number) != expected {
             return None;
         }

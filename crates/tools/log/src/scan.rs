@@ -51,7 +51,7 @@ impl Scan {
         head: &Head,
     ) -> Option<()> {
         let (header, len) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
-        if (header.image, header.sequence) != (head.image, sequence) {
+        if (header.image, header.sequence) != (head.image_of(Key::Segment(sequence)), sequence) {
             return None;
         }
         self.segments.insert(sequence, Some((header, len)));

@@ -62,6 +62,8 @@ pub enum Operation {
     },
     /// Get bytes of an object, of a shorter one those that are there.
     Get {
+        /// The image that it is of, if not this one: its path in the store.
+        of: Option<Arc<str>>,
         /// Its name.
         key: Key,
         /// Which.

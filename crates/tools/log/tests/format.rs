@@ -8,8 +8,8 @@ use nowait_log::head::PARTS_MAX;
 use nowait_log::segment::{RECORDS_MAX, WINDOW, put_block, stored_block};
 use nowait_log::stamp::STAMP_BYTES;
 use nowait_log::{
-    Change, Checkpoint, Content, Geometry, Head, Header, Map, Part, Record, Snapshot, Writer,
-    checkpoint,
+    Base, Bases, Change, Checkpoint, CloneOf, Content, Geometry, Head, Header, Key, Map, Part,
+    Record, Snapshot, Writer, checkpoint,
 };
 use proptest::prelude::*;
 use strangers::geometry;
@@ -24,10 +24,23 @@ fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
     prop::collection::vec(one, 0..5).prop_map(|all| {
         let named = |(number, (checkpoint, after, blocks)): (usize, (Checkpoint, u64, u64))| {
             let end = checkpoint.position.saturating_add(after);
-            Snapshot { name: format!("é {number}"), checkpoint, end, size_bytes: blocks * 4096 }
+            let clone = CloneOf { image: [number as u8; 16], path: String::from("a/b") };
+            let (name, clones) = (format!("é {number}"), vec![clone; number]);
+            Snapshot { name, checkpoint, end, size_bytes: blocks * 4096, clones }
         };
         all.into_iter().enumerate().map(named).collect()
     })
+}
+
+/// A clone of a clone of an image.
+fn clone_of(head: &Head, depth: usize) -> Head {
+    let Some(snapshot) = head.snapshots.first().filter(|_| depth > 0) else { return head.clone() };
+    let image = [depth as u8; 16];
+    let mut clone = head
+        .clone_of(snapshot, &format!("at/{depth}"), image, head.writer.clone())
+        .expect("not too many");
+    clone.snapshots = vec![Snapshot { clones: Vec::new(), ..snapshot.clone() }];
+    clone_of(&clone, depth - 1)
 }
 
 fn heads() -> impl Strategy<Value = Head> {
@@ -44,6 +57,7 @@ fn heads() -> impl Strategy<Value = Head> {
             checkpoint,
             retired,
             snapshots,
+            bases: Bases::default(),
         },
     )
 }
@@ -80,7 +94,8 @@ fn data_bytes(header: &Header) -> u64 {
 /// A map that some segments have made.
 fn maps() -> impl Strategy<Value = Map> {
     let extent = (0..10_000u64, 1..20u32, 1..9u64);
-    prop::collection::vec(extent, 0..40).prop_map(|writes| {
+    prop::collection::vec(extent, 0..40).prop_map(|mut writes| {
+        writes.sort_by_key(|write| write.2);
         let mut map = Map::default();
         let mut used = [0; 9];
         for (block, blocks, sequence) in writes {
@@ -96,7 +111,8 @@ fn maps() -> impl Strategy<Value = Map> {
 
 proptest! {
     #[test]
-    fn a_head_is_read_as_it_was_written(head in heads()) {
+    fn a_head_is_read_as_it_was_written(head in heads(), depth in 0..4usize) {
+        let head = clone_of(&head, depth);
         prop_assert_eq!(Head::parse(&head.encode()), Ok(head));
     }
 
@@ -237,10 +253,14 @@ fn a_segment_is_dead_since_one_of_the_log_or_alive() {
     }
 }
 
+fn snapshot(checkpoint: Checkpoint, end: u64) -> Snapshot {
+    Snapshot { name: String::from("s"), checkpoint, end, size_bytes: 4096, clones: Vec::new() }
+}
+
 #[test]
 fn a_snapshot_needs_what_was_live_at_its_end_and_what_follows_its_map() {
     let checkpoint = Checkpoint { position: 10, parts: 1, epoch: 1, nth: 1 };
-    let snapshot = Snapshot { name: String::from("s"), checkpoint, end: 20, size_bytes: 4096 };
+    let snapshot = snapshot(checkpoint, 20);
     for (sequence, dead_since, needs) in [
         (5, 9, false),
         (5, 15, false),
@@ -255,11 +275,37 @@ fn a_snapshot_needs_what_was_live_at_its_end_and_what_follows_its_map() {
 }
 
 #[test]
+fn the_number_of_an_object_says_whose_it_is() {
+    let at = |path: &str, image: u8, end, epoch| Base {
+        image: [image; 16],
+        path: path.into(),
+        snapshot: String::from("s"),
+        end,
+        epoch,
+    };
+    let bases = Bases::from(vec![at("oldest", 1, 10, 3), at("older", 2, 25, 3)]);
+    let path = |key| bases.of(key).map(|base| base.path.to_string());
+    for (sequence, expected) in [
+        (1, Some("oldest")),
+        (9, Some("oldest")),
+        (10, Some("older")),
+        (24, Some("older")),
+        (25, None),
+    ] {
+        assert_eq!(path(Key::Segment(sequence)).as_deref(), expected, "{sequence}");
+    }
+    for (epoch, expected) in [(1, Some("oldest")), (3, Some("oldest")), (4, None)] {
+        let key = Key::Part { epoch, nth: 1, number: 0 };
+        assert_eq!(path(key).as_deref(), expected, "{epoch}");
+    }
+    assert_eq!(path(Key::Head), None);
+}
+
+#[test]
 fn a_map_that_is_needed_is_not_to_be_deleted() {
     let checkpoint = Checkpoint { position: 9, parts: 1, epoch: 2, nth: 1 };
     let named = Checkpoint { position: 5, parts: 1, epoch: 1, nth: 3 };
-    let snapshot =
-        Snapshot { name: String::from("s"), checkpoint: named, end: 7, size_bytes: 4096 };
+    let snapshot = snapshot(named, 7);
     let writer = Writer { nonce: [3; 16], name: String::new() };
     let mut head = Head {
         image: [1; 16],
@@ -270,6 +316,7 @@ fn a_map_that_is_needed_is_not_to_be_deleted() {
         checkpoint,
         retired: Vec::new(),
         snapshots: vec![snapshot],
+        bases: Bases::default(),
     };
     assert_eq!(Head::parse(&head.encode()), Ok(head.clone()));
     for needed in [checkpoint, named] {

@@ -52,7 +52,7 @@ fn a_snapshot_costs_what_was_overwritten_since_and_gives_it_back_when_it_goes() 
 }
 
 #[test]
-fn a_snapshot_of_an_image_at_rest_is_two_gets_of_what_is_there_and_one_put() {
+fn a_snapshot_of_an_image_at_rest_is_a_few_gets_and_one_put() {
     let mut store = Memory::default();
     let mut image = small(&mut store);
     write_all(&mut store, &mut image, 1);

@@ -1,11 +1,12 @@
 //! The images of a store: what they are, which there are, and their removal.
 
 use crate::client::Client;
+use crate::edit::{edit_on, is_there};
 use crate::place::{Place, StoreOptions, one_line};
 use crate::reader::{READS_MAX, Read, Reader, blocking, client, pause};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
-use nowait_log::{Answer, Head, Key};
+use nowait_log::{Answer, Edit, Head, Key};
 use object_store::path::Path;
 use std::io;
 
@@ -70,32 +71,56 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
 
 /// Removes an image; returns how many objects that were. The head goes first: what is left if this
 /// is interrupted opens no more, and is removed by the next call. Its writer must have ended: one
-/// that goes on puts further objects. Blocks.
+/// that goes on puts further objects. The image that it is a clone of is told. Blocks.
 ///
 /// # Errors
-/// There is nothing, or not all could be deleted: in one line.
+/// There is nothing, it has clones, or not all could be deleted: in one line.
 pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<u64> {
     let client = client(url, options)?;
-    blocking(url, async {
-        let mut gone = 0;
-        for _ in 0..ROUNDS_MAX {
-            let mut listed = Reader { client: &client }.list().await?;
-            listed.retain(|name, _| is_own(name));
-            if listed.is_empty() {
-                return if gone > 0 { Ok(gone) } else { Err("there is no image".to_owned()) };
+    let head = blocking(url, without_clones(&client))?;
+    let gone = blocking(url, delete_all(&client))?;
+    if let Some((head, base)) = head.as_ref().and_then(|head| Some((head, head.bases.last()?))) {
+        let at = StoreUrl { image: base.path.to_string(), ..url.clone() };
+        let client = client.beside(&base.path).map_err(io::Error::other)?;
+        let release = Edit::Release(head.image);
+        edit_on(&at, &client, options.open_timeout, release)?;
+    }
+    Ok(gone)
+}
+
+/// Returns the head of an image, if it has one that can be read.
+async fn without_clones(client: &Client) -> Result<Option<Head>, String> {
+    let Read::Good(head) = (Reader { client }).look().await? else { return Ok(None) };
+    for snapshot in &head.snapshots {
+        for clone in &snapshot.clones {
+            if is_there(client, clone).await? {
+                return Err(format!("{} is a clone of its @{}", clone.path, snapshot.name));
             }
-            delete(&client, client.place().path(Key::Head)).await?;
-            let prefix = &client.place().prefix;
-            let paths = listed.keys().map(|name| Path::from(format!("{prefix}/{name}")));
-            let deletes = paths.map(|path| delete(&client, path));
-            let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_AT_ONCE);
-            while let Some(deleted) = deletes.next().await {
-                deleted?;
-            }
-            gone += listed.len() as u64;
         }
-        Err("its writer goes on: stop that first".to_owned())
-    })
+    }
+    Ok(Some(head))
+}
+
+/// Deletes all objects of an image.
+async fn delete_all(client: &Client) -> Result<u64, String> {
+    let mut gone = 0;
+    for _ in 0..ROUNDS_MAX {
+        let mut listed = Reader { client }.list().await?;
+        listed.retain(|name, _| is_own(name));
+        if listed.is_empty() {
+            return if gone > 0 { Ok(gone) } else { Err("there is no image".to_owned()) };
+        }
+        delete(client, client.place().path(Key::Head)).await?;
+        let prefix = &client.place().prefix;
+        let paths = listed.keys().map(|name| Path::from(format!("{prefix}/{name}")));
+        let deletes = paths.map(|path| delete(client, path));
+        let mut deletes = futures_util::stream::iter(deletes).buffer_unordered(DELETES_AT_ONCE);
+        while let Some(deleted) = deletes.next().await {
+            deleted?;
+        }
+        gone += listed.len() as u64;
+    }
+    Err("its writer goes on: stop that first".to_owned())
 }
 
 /// Tells whether an object below an image is of that image; another image may be there, too.

@@ -13,7 +13,7 @@ use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::geometry::DATA_BYTES_MAX;
 use nowait_log::segment::{HEADER_BYTES_MAX, stored_block};
-use nowait_log::{Extent, Head, Key, Map, Snapshot};
+use nowait_log::{Bases, Extent, Head, Key, Map, Snapshot};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -136,9 +136,10 @@ impl Reader<'_> {
         let known: Vec<Key> = report.findings.iter().map(|finding| finding.key).collect();
         let wanted = segments.iter().filter(|(at, _)| !known.contains(&Key::Segment(**at)));
         let stored_bytes = report.head.geometry.stored_bytes();
+        let bases = report.head.bases.clone();
         let reads = wanted.map(|(sequence, extents)| {
             let data_start = data_starts.get(sequence).copied().unwrap_or_default();
-            self.read_segment(*sequence, extents, data_start, stored_bytes)
+            self.read_segment(&bases, *sequence, extents, (data_start, stored_bytes))
         });
         let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
         while let Some(read) = reads.next().await {
@@ -160,15 +161,15 @@ impl Reader<'_> {
     /// What is wrong with a segment: the blocks of the image that cannot be read.
     async fn read_segment(
         &self,
+        bases: &Bases,
         sequence: u64,
         extents: &Extents,
-        data_start: usize,
-        stored_bytes: usize,
+        (data_start, stored_bytes): (usize, usize),
     ) -> Result<Option<(u64, &'static str, Vec<u64>)>, String> {
         let mut bad = Vec::new();
         let whole = HEADER_BYTES_MAX + DATA_BYTES_MAX + DATA_BYTES_MAX / 512 * 4;
         let key = Key::Segment(sequence);
-        let read = self.read(key, whole, |bytes, _| {
+        let read = self.read(bases, key, whole, |bytes, _| {
             bad.clear();
             for (block, extent) in extents {
                 for at in 0..extent.blocks {

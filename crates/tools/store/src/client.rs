@@ -2,7 +2,7 @@
 
 use crate::place::{Place, one_line};
 use futures_util::{FutureExt, StreamExt};
-use nowait_log::{Answer, Key, Operation, Tag};
+use nowait_log::{Answer, Operation, Tag};
 use nowait_sys::mutex::Mutex;
 use object_store::path::Path;
 use object_store::{
@@ -37,6 +37,11 @@ impl Client {
     /// Makes one for an image; each operation has an answer within `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
         Client { place, timeout, last_error: Arc::default(), asked: Arc::default() }
+    }
+
+    /// Makes one for another image of the store.
+    pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
+        Ok(Client::new(self.place.beside(path)?, self.timeout))
     }
 
     /// Returns where the image is.
@@ -80,7 +85,11 @@ impl Client {
                 let mode = PutMode::Update(version_of(&tag));
                 self.put(&self.place.path(key), body_of(&body), mode).await
             }
-            Operation::Get { key, range } => self.get(key, range).await,
+            Operation::Get { of, key, range } => match of.map(|path| self.place.beside(&path)) {
+                None => self.get(&self.place.path(key), range).await,
+                Some(Ok(place)) => self.get(&place.path(key), range).await,
+                Some(Err(why)) => self.failed(&why),
+            },
             Operation::Delete { key } => self.delete(&self.place.path(key)).await,
         }
     }
@@ -102,16 +111,15 @@ impl Client {
         }
     }
 
-    async fn get(&self, key: Key, range: Range<u64>) -> Answer {
-        let path = self.place.path(key);
+    async fn get(&self, path: &Path, range: Range<u64>) -> Answer {
         self.asked[0].fetch_add(1, Relaxed);
         self.asked[1].fetch_add(range.end - range.start, Relaxed);
         let get = async {
             let asked = GetRange::Bounded(range.clone());
             let options = GetOptions { range: Some(asked), ..GetOptions::default() };
-            let got = match self.place.store.get_opts(&path, options).await {
+            let got = match self.place.store.get_opts(path, options).await {
                 Err(error) if is_behind_end(&error) => {
-                    let meta = self.place.store.head(&path).await?;
+                    let meta = self.place.store.head(path).await?;
                     // An error otherwise: there is something to be read.
                     return match tag_of(meta.e_tag, meta.version) {
                         Some(tag) if meta.size <= range.start => {

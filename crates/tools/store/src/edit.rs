@@ -1,14 +1,17 @@
-//! Edits of an image beside its writer: snapshots, and a larger size. The machine for them, driven
-//! by a real store.
+//! Edits of an image beside its writer: snapshots and their clones, and a larger size. The machine
+//! for them, driven by a real store.
 
+use crate::catalog;
 use crate::client::Client;
+use crate::image::{drawn, writer};
 use crate::place::StoreOptions;
-use crate::reader::{blocking, client};
+use crate::reader::{READS_MAX, Read, Reader, blocking, client, pause};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use nowait_log::{Answer, Edit, Editor, Head};
+use nowait_log::{Answer, CloneOf, Edit, Editor, Head, Key, Operation};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Edits an image; whichever writer it has goes on, and need not be asked. Blocks, for no longer
@@ -29,6 +32,101 @@ pub(crate) fn edit_on(
     edit: Edit,
 ) -> io::Result<Head> {
     blocking(url, edited(client, limit, edit))
+}
+
+/// Makes a new image that is a clone of a snapshot, in the same bucket: it takes no place, and reads
+/// what the snapshot has. Blocks.
+///
+/// # Errors
+/// There is no such snapshot, or an image already; the store cannot be used: in one line.
+pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
+    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let Some(name) = &url.snapshot else {
+        return Err(wrong(format!("{url}: expected @NAME behind it: a snapshot is cloned")));
+    };
+    if to.snapshot.is_some() || (to.scheme, &to.bucket) != (url.scheme, &url.bucket) {
+        return Err(wrong(format!("{to}: a clone is an image in the bucket of its snapshot")));
+    }
+    let (client, writer) = (client(url, options)?, writer()?);
+    let clone = CloneOf { image: drawn()?, path: to.image.clone() };
+    let noted = Edit::Clone { snapshot: name.clone(), clone: clone.clone() };
+    let head = edit_on(url, &client, options.open_timeout, noted)?;
+    let snapshot = head.snapshot(name).ok_or_else(|| wrong(format!("{url} is gone")))?;
+    let made = head.clone_of(snapshot, &url.image, clone.image, writer);
+    let put = match &made {
+        Ok(head) => blocking(to, async { put_head(&client.beside(&clone.path)?, head).await })?,
+        Err(_) => false,
+    };
+    if !put {
+        edit_on(url, &client, options.open_timeout, Edit::Release(clone.image))?;
+        let why = made.err().unwrap_or("there is an image already");
+        return Err(io::Error::other(format!("{to}: {why}")));
+    }
+    // The snapshot may have been removed by one that has not seen the clone.
+    let base = match blocking(url, (Reader { client: &client }).look())? {
+        Read::Good(head) => head.snapshot(name).cloned(),
+        Read::Missing => None,
+        Read::Damaged => return made.map_err(io::Error::other),
+    };
+    if base.is_some_and(|it| it.clones.contains(&clone)) {
+        return made.map_err(io::Error::other);
+    }
+    catalog::remove(to, options)?;
+    Err(io::Error::other(format!("{url}: it was removed meanwhile")))
+}
+
+/// Puts the head of an image where none is; tells whether it is there now. If that is not known,
+/// it is an error.
+async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
+    let body = Arc::new(head.encode());
+    for tried in 0..READS_MAX {
+        pause(tried).await;
+        let (key, body) = (Key::Head, Arc::clone(&body));
+        match client.run(Operation::PutIfAbsent { key, body }).await {
+            Answer::Put(_) => return Ok(true),
+            // It may have been put before, and the answer lost.
+            Answer::Refused => {
+                return Ok((Reader { client }).head().await?.image == head.image);
+            }
+            _ => {}
+        }
+    }
+    let why = client.last_error().unwrap_or_else(|| "no answer".to_owned());
+    Err(format!("not known to be done: {why}"))
+}
+
+/// Removes a snapshot that has no clone. Blocks.
+///
+/// # Errors
+/// There is none, or it has one; the store cannot be used: in one line.
+pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
+    let client = client(url, options)?;
+    let edited = |edit| edit_on(url, &client, options.open_timeout, edit);
+    let name = url.snapshot.clone().unwrap_or_default();
+    let head = blocking(url, Reader { client: &client }.head())?;
+    for clone in head.snapshot(&name).map_or(&[][..], |it| &it.clones) {
+        let refused = || io::Error::other(format!("{url}: {} is a clone of it", clone.path));
+        if blocking(url, is_there(&client, clone))? {
+            return Err(refused());
+        }
+        // It was begun and never made, or is being made: then it is there now, or will find out.
+        edited(Edit::Release(clone.image))?;
+        if blocking(url, is_there(&client, clone))? {
+            edited(Edit::Clone { snapshot: name, clone: clone.clone() })?;
+            return Err(refused());
+        }
+    }
+    edited(Edit::Remove(name))
+}
+
+/// Tells whether a clone was made, and not removed.
+pub(crate) async fn is_there(client: &Client, clone: &CloneOf) -> Result<bool, String> {
+    let client = client.beside(&clone.path)?;
+    match (Reader { client: &client }).look().await? {
+        Read::Missing => Ok(false),
+        Read::Good(head) => Ok(head.image == clone.image),
+        Read::Damaged => Ok(true),
+    }
 }
 
 async fn edited(client: &Client, limit: Duration, edit: Edit) -> Result<Head, String> {

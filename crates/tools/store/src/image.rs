@@ -298,7 +298,8 @@ pub fn writer() -> io::Result<Writer> {
     Ok(Writer { nonce: drawn()?, name })
 }
 
-fn drawn() -> io::Result<[u8; 16]> {
+/// Draws a number that no other has.
+pub(crate) fn drawn() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)

@@ -6,7 +6,7 @@
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
-//! * [`mod@edit`]: snapshots and sizes, beside the writer
+//! * [`mod@edit`]: snapshots, clones and sizes, beside the writer
 //! * [`view`]: an image as it is at one moment; `viewing`: the thread of one that is only read
 //! * [`mod@check`]: what is wrong with an image, found by reading it; [`catalog`]: which images a
 //!   store has, and their removal; `reader`: what these and a view read by

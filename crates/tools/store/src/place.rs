@@ -71,6 +71,15 @@ impl Place {
     pub fn path(&self, key: Key) -> Path {
         Path::from(format!("{}/{key}", self.prefix))
     }
+
+    /// Returns where another image of the store is.
+    ///
+    /// # Errors
+    /// The path is none.
+    pub(crate) fn beside(&self, path: &str) -> Result<Place, String> {
+        let prefix = Path::parse(path).map_err(|error| error.to_string())?;
+        Ok(Place { store: self.store.clone(), prefix })
+    }
 }
 
 /// Returns an error as it can be shown.

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use nowait_log::checkpoint::{PART_BYTES_MAX, assemble};
 use nowait_log::head::HEAD_BYTES_MAX;
 use nowait_log::segment::{HEADER_BYTES_MAX, WINDOW};
-use nowait_log::{Answer, Checkpoint, Content, Head, Header, Key, Map, Operation, Part};
+use nowait_log::{Answer, Bases, Checkpoint, Content, Head, Header, Key, Map, Operation, Part};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -86,7 +86,8 @@ impl Reader<'_> {
 
     /// Returns the head, if there is one that can be read.
     pub(crate) async fn look(&self) -> Result<Read<Head>, String> {
-        self.read(Key::Head, HEAD_BYTES_MAX, |bytes, _| Head::parse(bytes).ok()).await
+        let parse = |bytes: &[u8], _| Head::parse(bytes).ok();
+        self.read(&Bases::default(), Key::Head, HEAD_BYTES_MAX, parse).await
     }
 
     /// Returns the head of the image.
@@ -168,9 +169,9 @@ impl Reader<'_> {
     /// Reads a part of the map.
     async fn part(&self, head: &Head, number: u32) -> (Key, Result<Read<Part>, String>) {
         let key = head.checkpoint.key(number);
-        let read = self.read(key, PART_BYTES_MAX, |bytes, _| {
+        let read = self.read(&head.bases, key, PART_BYTES_MAX, |bytes, _| {
             let part = Part::parse(bytes).ok()?;
-            let expected = (head.image, head.checkpoint.position, number);
+            let expected = (head.image_of(key), head.checkpoint.position, number);
             ((part.image, part.position, part.number) == expected).then_some(part)
         });
         (key, read.await)
@@ -182,26 +183,31 @@ impl Reader<'_> {
         head: &Head,
         sequence: u64,
     ) -> (u64, Result<Read<(Header, u32)>, String>) {
-        let read = self.read(Key::Segment(sequence), HEADER_BYTES_MAX, |bytes, object_bytes| {
+        let key = Key::Segment(sequence);
+        let read = self.read(&head.bases, key, HEADER_BYTES_MAX, |bytes, object_bytes| {
             let (header, start) = Header::parse(bytes, object_bytes, head.geometry).ok()?;
-            ((header.image, header.sequence) == (head.image, sequence)).then_some((header, start))
+            let expected = (head.image_of(key), sequence);
+            ((header.image, header.sequence) == expected).then_some((header, start))
         });
         (sequence, read.await)
     }
 
-    /// Reads an object of at most `len` bytes, again if it does not come or makes no sense.
+    /// Reads an object of at most `len` bytes, again if it does not come or makes no sense; where it
+    /// is, the bases of the image say.
     pub(crate) async fn read<T>(
         &self,
+        bases: &Bases,
         key: Key,
         len: usize,
         parse: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Read<T>, String> {
-        self.read_range(key, 0..len as u64, parse).await
+        self.read_range(bases, key, 0..len as u64, parse).await
     }
 
     /// The same of a range of an object.
     pub(crate) async fn read_range<T>(
         &self,
+        bases: &Bases,
         key: Key,
         range: Range<u64>,
         mut parse: impl FnMut(&[u8], u64) -> Option<T>,
@@ -209,7 +215,8 @@ impl Reader<'_> {
         let mut is_damaged = false;
         for tried in 0..READS_MAX {
             pause(tried).await;
-            match self.client.run(Operation::Get { key, range: range.clone() }).await {
+            let of = bases.of(key).map(|base| base.path.clone());
+            match self.client.run(Operation::Get { of, key, range: range.clone() }).await {
                 Answer::Missing => return Ok(Read::Missing),
                 Answer::Got { bytes, object_bytes, .. } => match parse(&bytes, object_bytes) {
                     Some(it) => return Ok(Read::Good(it)),

@@ -201,7 +201,7 @@ impl View {
         let range = start..start + u64::from(extent.blocks) * stored as u64;
         let key = Key::Segment(extent.sequence);
         let reader = Reader { client: &self.client };
-        let read = reader.read_range(key, range, |bytes, _| {
+        let read = reader.read_range(&self.head.bases, key, range, |bytes, _| {
             let mut data = Vec::with_capacity(bytes.len());
             for (block, it) in (block..).zip(bytes.chunks(stored)) {
                 data.extend_from_slice(stored_block(it, block, extent.sequence).ok()?);
@@ -240,7 +240,9 @@ async fn recovered(url: &StoreUrl, client: &Client) -> Result<(Head, Map), Strin
         now = reader.head().await?;
         // A later writer may have deleted what an earlier head needs, but no snapshot that it has.
         let is_same = match &url.snapshot {
-            Some(name) => now.snapshot(name) == head.snapshot(name),
+            Some(name) => head
+                .snapshot(name)
+                .is_some_and(|it| now.snapshot(name).is_some_and(|now| now.is(it))),
             None => now == head,
         };
         if is_same {

@@ -129,7 +129,8 @@ impl Edits {
             match (&editing.edit, outcome) {
                 // None was there when it was begun.
                 (_, Err("there is no image")) if editing.newest.is_none() => {}
-                (Edit::Grow(_), Err("it is larger than that")) => {}
+                (Edit::Grow(_), Err("it is larger than that"))
+                | (Edit::Clone { .. } | Edit::Release(_), Ok(_)) => {}
                 (edit, Err(why)) => return Err(format!("{edit:?}: {why}")),
                 (Edit::Grow(size_bytes), Ok(_)) => {
                     self.size_bytes = self.size_bytes.max(*size_bytes);
@@ -146,6 +147,11 @@ impl Edits {
             }
         }
         Ok(())
+    }
+
+    /// Returns a snapshot, and what is in it.
+    pub fn any(&self) -> Option<(Snapshot, Vec<Version>)> {
+        self.kept.values().next().cloned()
     }
 
     /// Tells what is in flight.

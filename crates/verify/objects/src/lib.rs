@@ -3,11 +3,13 @@
 //! ```text
 //!   run      writers that come, write, and are killed or replaced; how their requests may end
 //!     edits      snapshots beside them, read from the objects themselves
+//!     clones     what becomes of a snapshot
 //!     leftovers  what may be in the store at the end of a run
 //!     store    objects in memory, answers late, lost, repeated or damaged
 //!     history  what an image may look like: a disk with a volatile cache
 //! ```
 
+pub mod clones;
 pub mod edits;
 pub mod history;
 pub mod leftovers;

@@ -1,9 +1,10 @@
 //! Writers of one image: they come, write, are killed, and take over from each other.
 
+use crate::clones;
 use crate::edits::{EDITORS, Edits, Histories};
 use crate::history::{History, Version};
 use crate::leftovers;
-use crate::store::{Faults, Store};
+use crate::store::{Faults, IMAGE, Store};
 use nowait_log::mistake::{self, Mistake};
 use nowait_log::{
     Answer, Geometry, Image, Operation, Origin, Over, PROOF_NS, Request, RequestEnd, Settings,
@@ -13,7 +14,7 @@ use nowait_sim::Prng;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const BLOCK_BYTES: u32 = 512;
+pub(crate) const BLOCK_BYTES: u32 = 512;
 /// How many blocks the image has, before it grows.
 pub const BLOCKS: usize = 24;
 
@@ -37,6 +38,8 @@ pub struct Report {
     pub snapshots: u64,
     /// Snapshots that were removed.
     pub removed: u64,
+    /// Clones that were made.
+    pub clones: u64,
 }
 
 /// A request in flight.
@@ -165,7 +168,18 @@ impl Run {
         (self.report.snapshots, self.report.removed) = (self.edits.made, self.edits.removed);
         self.report.collected +=
             self.clients.iter().map(|it| it.image.costs().segments_collected).sum::<u64>();
-        leftovers::judge(&self.store)
+        leftovers::judge(&self.store)?;
+        self.clone()
+    }
+
+    /// Makes a clone of a snapshot, and has two writers serve it.
+    fn clone(&mut self) -> Result<(), String> {
+        let Some((snapshot, image)) = self.edits.any() else { return Ok(()) };
+        self.store.faults = Faults::swarm(&mut self.prng);
+        let settings = self.settings.clone();
+        clones::serve(&mut self.store, &mut self.prng, &settings, &snapshot, image, self.now_ns)?;
+        self.report.clones += 1;
+        self.edits.judge(&self.store)
     }
 
     /// Has one thing asked or done.
@@ -336,7 +350,7 @@ impl Run {
             }
             while let Some((ticket, operation)) = self.clients[client].image.pop_operation() {
                 self.note(|| format!("writer {client} sends {ticket:?} {}", name(&operation)));
-                self.store.submit(client, ticket, operation, self.now_ns);
+                self.store.submit((client, IMAGE), ticket, operation, self.now_ns);
             }
             if let Status::Serving { epoch, .. } = self.clients[client].image.status() {
                 (self.clients[client].epoch, self.is_there) = (epoch, true);
@@ -351,7 +365,7 @@ impl Run {
         }
         while let Some((editor, ticket, operation)) = self.edits.pop_operation() {
             self.note(|| format!("editor {editor} sends {ticket:?} {}", name(&operation)));
-            self.store.submit(editor, ticket, operation, self.now_ns);
+            self.store.submit((editor, IMAGE), ticket, operation, self.now_ns);
         }
         self.edits.end(&histories(&self.clients), &self.store)
     }
@@ -460,19 +474,19 @@ impl Run {
     }
 }
 
-const SIZE_BYTES: u64 = BLOCKS as u64 * BLOCK_BYTES as u64;
+pub(crate) const SIZE_BYTES: u64 = BLOCKS as u64 * BLOCK_BYTES as u64;
 
 /// What the writers have done that have found the image.
 fn histories(clients: &[Client]) -> Histories<'_> {
     clients.iter().filter_map(|it| it.history.as_ref().map(|done| (it.epoch, done))).collect()
 }
 
-fn offset(blocks: usize) -> u64 {
+pub(crate) fn offset(blocks: usize) -> u64 {
     blocks as u64 * u64::from(BLOCK_BYTES)
 }
 
 /// Returns what each block holds.
-fn versions(data: &[u8]) -> Result<Vec<Version>, String> {
+pub(crate) fn versions(data: &[u8]) -> Result<Vec<Version>, String> {
     let mut versions = Vec::new();
     for block in data.chunks_exact(BLOCK_BYTES as usize) {
         let (words, _) = block.as_chunks::<8>();
@@ -488,7 +502,7 @@ fn name(operation: &Operation) -> String {
     match operation {
         Operation::PutIfAbsent { key, .. } => format!("put {key}, if it is absent"),
         Operation::PutIfMatch { key, tag, .. } => format!("put {key}, if it is {tag}"),
-        Operation::Get { key, range } => format!("get {key} {range:?}"),
+        Operation::Get { key, range, .. } => format!("get {key} {range:?}"),
         Operation::Delete { key } => format!("delete {key}"),
     }
 }

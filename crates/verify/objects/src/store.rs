@@ -45,19 +45,34 @@ impl Faults {
     }
 }
 
+/// Where images are in the store. The first one has writers; the other becomes a clone of it.
+pub const HOMES: [&str; 2] = ["image", "clone"];
+
+/// Which of them.
+pub type Home = usize;
+
+/// The image that all is about.
+pub const IMAGE: Home = 0;
+
+/// A clone of it.
+pub const CLONE: Home = 1;
+
 /// What happens at a time.
 #[derive(Debug)]
 enum Event {
-    /// The store does what was asked, and answers if the ticket says where.
-    Arrive(Operation, Option<(usize, Ticket)>),
+    /// The store does what was asked by a client of an image, and answers if the ticket says where.
+    Arrive(Home, Operation, Option<(usize, Ticket)>),
     /// A client is answered.
     Answer(usize, Ticket, Answer),
 }
 
+/// The bytes of an object, and its tag.
+type Object = (Arc<Vec<u8>>, Tag);
+
 /// The store.
 #[derive(Debug)]
 pub struct Store {
-    objects: BTreeMap<Key, (Arc<Vec<u8>>, Tag)>,
+    objects: BTreeMap<(Home, Key), Object>,
     /// What comes, by its time and a number.
     events: BTreeMap<(u64, u64), Event>,
     numbers: u64,
@@ -76,8 +91,14 @@ impl Store {
         Store { objects, events, numbers: 0, tags_by_content, faults, prng }
     }
 
-    /// Takes an operation of a client.
-    pub fn submit(&mut self, client: usize, ticket: Ticket, operation: Operation, now_ns: u64) {
+    /// Takes an operation of a client of an image.
+    pub fn submit(
+        &mut self,
+        (client, home): (usize, Home),
+        ticket: Ticket,
+        operation: Operation,
+        now_ns: u64,
+    ) {
         let faults = self.faults;
         let slow = self.prng.chance(faults.slow_ppm);
         let way_ns = self.prng.range(100_000..=if slow { 9 * SECOND_NS } else { 20_000_000 });
@@ -87,21 +108,21 @@ impl Store {
         let late = self.prng.chance(faults.late_ppm);
         if self.prng.chance(faults.repeat_ppm) {
             let again_ns = self.prng.range(0..=100 * SECOND_NS);
-            self.at(now_ns + way_ns + again_ns, Event::Arrive(operation.clone(), None));
+            self.at(now_ns + way_ns + again_ns, Event::Arrive(home, operation.clone(), None));
         }
         let failed = Event::Answer(client, ticket, Answer::Failed);
         if refused {
             self.at(now_ns + way_ns, failed);
         } else if forgotten {
             let lost_ns = self.prng.range(0..=TIME_OUT_NS);
-            self.at(now_ns + way_ns, Event::Arrive(operation, None));
+            self.at(now_ns + way_ns, Event::Arrive(home, operation, None));
             self.at(now_ns + way_ns + lost_ns, failed);
         } else if late {
             let late_ns = self.prng.range(0..=200 * SECOND_NS);
             self.at(now_ns + TIME_OUT_NS, failed);
-            self.at(now_ns + TIME_OUT_NS / 2 + late_ns, Event::Arrive(operation, None));
+            self.at(now_ns + TIME_OUT_NS / 2 + late_ns, Event::Arrive(home, operation, None));
         } else {
-            self.at(now_ns + way_ns, Event::Arrive(operation, back));
+            self.at(now_ns + way_ns, Event::Arrive(home, operation, back));
         }
     }
 
@@ -120,8 +141,8 @@ impl Store {
         let ((now_ns, _), event) = self.events.pop_first()?;
         match event {
             Event::Answer(client, ticket, answer) => Some((client, ticket, answer)),
-            Event::Arrive(operation, back) => {
-                let answer = self.perform(operation);
+            Event::Arrive(home, operation, back) => {
+                let answer = self.perform(home, operation);
                 let answer = self.damage(answer);
                 let (client, ticket) = back?;
                 let way_ns = self.prng.range(100_000..=20_000_000);
@@ -131,42 +152,51 @@ impl Store {
         }
     }
 
-    fn perform(&mut self, operation: Operation) -> Answer {
+    fn perform(&mut self, home: Home, operation: Operation) -> Answer {
         match operation {
-            Operation::PutIfAbsent { key, .. } if self.objects.contains_key(&key) => {
+            Operation::PutIfAbsent { key, .. } if self.objects.contains_key(&(home, key)) => {
                 Answer::Refused
             }
             Operation::PutIfMatch { key, tag, .. }
-                if self.objects.get(&key).is_none_or(|object| object.1 != tag) =>
+                if self.objects.get(&(home, key)).is_none_or(|object| object.1 != tag) =>
             {
                 Answer::Refused
             }
             Operation::PutIfAbsent { key, body } | Operation::PutIfMatch { key, body, .. } => {
                 let tag = self.tag(&body);
-                self.objects.insert(key, (body, tag.clone()));
+                self.objects.insert((home, key), (body, tag.clone()));
                 Answer::Put(tag)
             }
-            Operation::Get { key, range } => match self.objects.get(&key) {
-                None => Answer::Missing,
-                Some((body, tag)) => {
-                    let end = (range.end as usize).min(body.len());
-                    let bytes = body[(range.start as usize).min(end)..end].to_vec();
-                    Answer::Got { bytes, object_bytes: body.len() as u64, tag: tag.clone() }
+            Operation::Get { of, key, range } => {
+                let of = of.and_then(|path| HOMES.iter().position(|home| **home == *path));
+                match self.objects.get(&(of.unwrap_or(home), key)) {
+                    None => Answer::Missing,
+                    Some((body, tag)) => {
+                        let end = (range.end as usize).min(body.len());
+                        let bytes = body[(range.start as usize).min(end)..end].to_vec();
+                        Answer::Got { bytes, object_bytes: body.len() as u64, tag: tag.clone() }
+                    }
                 }
-            },
+            }
             Operation::Delete { key } => {
-                self.objects.remove(&key);
+                self.objects.remove(&(home, key));
                 Answer::Deleted
             }
         }
     }
 
-    /// Returns an object.
-    pub fn object(&self, key: Key) -> Option<&[u8]> {
-        self.objects.get(&key).map(|(body, _)| body.as_slice())
+    /// Has an object be there.
+    pub fn plant(&mut self, home: Home, key: Key, body: Vec<u8>) {
+        let tag = self.tag(&body);
+        self.objects.insert((home, key), (Arc::new(body), tag));
     }
 
-    /// Returns the head.
+    /// Returns an object of the image.
+    pub fn object(&self, key: Key) -> Option<&[u8]> {
+        self.objects.get(&(IMAGE, key)).map(|(body, _)| body.as_slice())
+    }
+
+    /// Returns the head of the image.
     ///
     /// # Errors
     /// There is none.
@@ -175,9 +205,10 @@ impl Store {
         head.ok_or_else(|| String::from("there is no head"))
     }
 
-    /// Returns all objects.
+    /// Returns all objects of the image.
     pub fn objects(&self) -> impl Iterator<Item = (Key, &[u8])> {
-        self.objects.iter().map(|(key, (body, _))| (*key, body.as_slice()))
+        let own = self.objects.iter().filter(|((home, _), _)| *home == IMAGE);
+        own.map(|((_, key), (body, _))| (*key, body.as_slice()))
     }
 
     fn tag(&mut self, body: &[u8]) -> Tag {

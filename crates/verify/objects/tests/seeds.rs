@@ -35,6 +35,7 @@ fn an_image_is_a_disk_whatever_its_store_does() {
         sum.collected += report.collected;
         sum.snapshots += report.snapshots;
         sum.removed += report.removed;
+        sum.clones += report.clones;
     }
     println!("{sum:?}");
     let runs = seeds().len() as u64;
@@ -47,7 +48,8 @@ fn an_image_is_a_disk_whatever_its_store_does() {
                 && sum.fenced > runs / 4
                 && sum.collected > runs
                 && sum.snapshots > runs
-                && sum.removed > runs / 5,
+                && sum.removed > runs / 5
+                && sum.clones > runs / 5,
             "{sum:?}"
         );
     }

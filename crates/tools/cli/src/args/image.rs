@@ -18,9 +18,15 @@ Examples:
   nowait serve vm=s3://disks/vm --nbd unix:/run/nbd.sock
   nowait image import s3://disks/vm disk.raw
   nowait image export s3://disks/vm copy.raw
+  nowait image snapshot s3://disks/vm@monday
+  nowait serve monday=s3://disks/vm@monday --read-only --nbd unix:/run/monday.sock
+  nowait image export s3://disks/vm@monday backup.raw
+  nowait image clone s3://disks/vm@monday s3://disks/vm2
+  nowait image resize s3://disks/vm --size 40G
   nowait image ls s3://disks
   nowait image info s3://disks/vm --endpoint http://127.0.0.1:9000
   nowait image check s3://disks/vm --json | jq .findings
+  nowait image rm s3://disks/vm@monday --yes
   nowait image rm s3://disks/vm --yes";
 
 #[derive(Debug, Subcommand)]
@@ -41,7 +47,39 @@ pub(crate) enum ImageCommand {
     },
     /// Show what an image is and which server has it; that one goes on.
     Info(ImageArgs),
-    /// Read all that an image has, and find what is missing or damaged; its server goes on.
+    /// Keep an image as it is now under a name; its server goes on. All is in it that was flushed
+    /// before.
+    Snapshot {
+        /// The image, and the name behind @.
+        #[arg(value_name = "URL@NAME")]
+        url: StoreUrl,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Make an image of a snapshot, in the same bucket, that goes its own way from there: at once, at
+    /// any size, and without a copy.
+    Clone {
+        /// The snapshot.
+        #[arg(value_name = "URL@NAME")]
+        url: StoreUrl,
+        /// The new image.
+        #[arg(value_name = "NEW")]
+        to: StoreUrl,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Make an image larger; its server goes on, and has the new size when it is started again.
+    Resize {
+        /// Which.
+        url: StoreUrl,
+        /// Its new size, with K, M, G or T: whole blocks.
+        #[arg(long, value_name = "BYTES", value_parser = bytes)]
+        size: u64,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Read all that an image and its snapshots have, and find what is missing or damaged; its
+    /// server goes on.
     Check(ImageArgs),
     /// List the images of a bucket or of a folder in it.
     Ls {
@@ -65,10 +103,11 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         transfer: TransferArgs,
     },
-    /// Copy an image into a new file, onto a device or to an export of an NBD server; its server
-    /// may go on, but must not write meanwhile.
+    /// Copy an image or a snapshot into a new file, onto a device or to an export of an NBD server;
+    /// its server may go on, but must not write meanwhile to what is no snapshot.
     Export(TransferArgs),
-    /// Remove an image for good; its server must have ended.
+    /// Remove an image with its snapshots for good, when its server has ended; or, with @NAME, a
+    /// snapshot, while its server goes on.
     Rm {
         /// Which.
         url: StoreUrl,
@@ -95,7 +134,7 @@ pub(crate) struct ImageArgs {
 /// What is copied.
 #[derive(Args, Debug)]
 pub(crate) struct TransferArgs {
-    /// The image.
+    /// The image, for an export perhaps with @SNAPSHOT.
     pub(crate) url: StoreUrl,
     /// The other end: PATH, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH.
     #[arg(value_name = "OTHER", value_hint = clap::ValueHint::FilePath)]

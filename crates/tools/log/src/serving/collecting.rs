@@ -7,14 +7,14 @@ use crate::mistake::{self, Mistake};
 use crate::outbox::{Outbox, Purpose};
 use crate::recovery::{DAMAGED_READS_MAX, judge};
 use crate::segment::stored_block;
-use crate::store::{Answer, Key, Operation};
+use crate::store::{Answer, Key};
 
 impl Serving {
     /// Has collection go on as far as it can now.
     pub(super) fn collect(&mut self, out: &mut Outbox) {
         loop {
-            // What is live in a segment before, the snapshot needs too: nothing would be won.
-            let pinned = self.head.snapshots_end();
+            // What is live in a segment before, a snapshot needs too: nothing would be won.
+            let pinned = self.head.snapshots_end().max(self.head.bases.end());
             let part = pinned..self.tail.durable().max(pinned);
             if let Some((sequence, data_start)) = self.collector.begin(&self.map, part) {
                 let key = Key::Segment(sequence);
@@ -31,8 +31,7 @@ impl Serving {
                 let purpose =
                     Purpose::ReadLive { sequence, start: run.start, blocks: run.end - run.start };
                 let range = at(run.start)..at(run.end);
-                let operation = Operation::Get { key: Key::Segment(sequence), range };
-                out.errands.send(purpose, operation, out.now_ns);
+                out.get_range(purpose, Key::Segment(sequence), range);
             }
             if !victim.is_over() {
                 return;

@@ -9,7 +9,7 @@ use crate::outbox::{Outbox, Purpose};
 use crate::recovery::{DAMAGED_READS_MAX, judge};
 use crate::request::{Failure, RequestId};
 use crate::segment::stored_block;
-use crate::store::{Answer, Key, Operation};
+use crate::store::{Answer, Key};
 use std::ops::Range;
 
 /// A read that waits for the store.
@@ -60,8 +60,7 @@ impl Serving {
             segment.map_or(0, |it| u64::from(it.data_start)) + u64::from(extent.index) * stored;
         let range = start..start + u64::from(extent.blocks) * stored;
         let purpose = Purpose::ReadData { read, block, extent };
-        let operation = Operation::Get { key: Key::Segment(extent.sequence), range };
-        out.errands.send(purpose, operation, out.now_ns);
+        out.get_range(purpose, Key::Segment(extent.sequence), range);
     }
 
     /// Goes on with an answer to a GET of data.

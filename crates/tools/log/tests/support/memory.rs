@@ -98,7 +98,7 @@ impl Memory {
                     false => Answer::Refused,
                 }
             }
-            Operation::Get { key, range } => match self.objects.get(&key) {
+            Operation::Get { key, range, .. } => match self.objects.get(&key) {
                 None => Answer::Missing,
                 Some((body, revision)) => {
                     let end = body.len().min(range.end as usize);

@@ -2,13 +2,14 @@
 
 use super::checks::{BLOCK, change, checked, image};
 use super::wrong::{Wrong, WrongStore};
+use crate::catalog;
 use crate::client::Client;
-use crate::edit::{edit, edit_on};
+use crate::edit::{clone, edit, edit_on, remove};
 use crate::image::StoredImage;
 use crate::place::{Place, StoreOptions};
 use crate::url::StoreUrl;
 use crate::view::View;
-use nowait_log::{Edit, Key};
+use nowait_log::{CloneOf, Edit, Key};
 use object_store::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,4 +117,83 @@ fn a_store_that_never_answers_is_given_up_and_that_is_said() {
     let edit = Edit::Snapshot("s".to_owned());
     let said = edit_on(&url, &client, Duration::from_millis(100), edit).unwrap_err().to_string();
     assert!(said.contains("not known to be done within 100ms: no answer within 20ms"), "{said}");
+}
+
+fn at(text: &str) -> StoreUrl {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_clone_begins_as_its_snapshot_and_goes_its_own_way() {
+    let url = image("cloned");
+    let serving = StoredImage::open(&url, &options()).unwrap();
+    let golden = snapshot(&url, "golden");
+    serving.write_at(BLOCK, data(9)).unwrap();
+    serving.flush().unwrap();
+    let (one, two) = (at("memory://cloned/one"), at("memory://cloned/two"));
+    let head = clone(&golden, &one, &options()).unwrap();
+    assert_eq!(head.geometry.size_bytes, 4 << 20);
+    let mut first = StoredImage::open(&one, &options()).unwrap();
+    assert_eq!(first.read_at(BLOCK, BLOCK).unwrap(), data(1));
+    first.write_at(BLOCK, data(4)).unwrap();
+    first.flush().unwrap();
+    // A clone of a clone: blocks of three images.
+    clone(&snapshot(&one, "s"), &two, &options()).unwrap();
+    let second = StoredImage::open(&two, &options()).unwrap();
+    second.write_at(2 * BLOCK, data(5)).unwrap();
+    second.flush().unwrap();
+    first = StoredImage::open(&one, &options()).unwrap();
+    for (image, expected) in [(&serving, [9, 1, 2]), (&first, [4, 1, 2]), (&second, [4, 5, 2])] {
+        for (block, byte) in (1..).zip(expected) {
+            assert_eq!(image.read_at(block * BLOCK, BLOCK).unwrap(), data(byte), "{block}");
+        }
+    }
+    for url in [&url, &one, &two] {
+        let report = checked(url).unwrap();
+        assert_eq!((report.live_bytes, &report.findings[..]), (5 * BLOCK, &[][..]));
+    }
+    assert_eq!(View::open(&two, &options()).unwrap().stored_bytes_from(0), 5 * BLOCK);
+}
+
+#[test]
+fn what_has_a_clone_is_removed_after_it() {
+    let url = image("family");
+    let golden = snapshot(&url, "golden");
+    let child = at("memory://family/a/child");
+    clone(&golden, &child, &options()).unwrap();
+    let said = |result: std::io::Result<u64>| result.unwrap_err().to_string();
+    let refused = said(catalog::remove(&url, &options()));
+    assert_eq!(refused, "memory://family/vm: a/child is a clone of its @golden");
+    let refused = remove(&golden, &options()).unwrap_err().to_string();
+    assert_eq!(refused, "memory://family/vm@golden: a/child is a clone of it");
+    assert_eq!(catalog::remove(&child, &options()).unwrap(), 1);
+    remove(&golden, &options()).unwrap();
+    catalog::remove(&url, &options()).unwrap();
+}
+
+#[test]
+fn a_clone_is_made_only_beside_its_snapshot_and_where_no_image_is() {
+    let url = image("place");
+    let golden = snapshot(&url, "golden");
+    let said = |to: &str| clone(&golden, &at(to), &options()).unwrap_err().to_string();
+    assert_eq!(said("memory://place/vm"), "memory://place/vm: there is an image already");
+    let elsewhere = "a clone is an image in the bucket of its snapshot";
+    assert_eq!(said("memory://other/vm"), format!("memory://other/vm: {elsewhere}"));
+    assert_eq!(said("memory://place/vm@x"), format!("memory://place/vm@x: {elsewhere}"));
+    let none = clone(&at("memory://place/vm@none"), &at("memory://place/b"), &options());
+    let none = none.unwrap_err().to_string();
+    assert_eq!(none, "memory://place/vm@none: there is no such snapshot");
+    // What was refused is not in the way.
+    remove(&golden, &options()).unwrap();
+}
+
+#[test]
+fn a_clone_that_was_begun_and_never_made_does_not_keep_its_snapshot() {
+    let url = image("begun");
+    let golden = snapshot(&url, "golden");
+    let clone = CloneOf { image: [7; 16], path: "never".to_owned() };
+    edit(&url, &options(), Edit::Clone { snapshot: "golden".to_owned(), clone }).unwrap();
+    let kept = edit(&url, &options(), Edit::Remove("golden".to_owned())).unwrap_err().to_string();
+    assert!(kept.contains("it has clones, which go first"), "{kept}");
+    remove(&golden, &options()).unwrap();
 }

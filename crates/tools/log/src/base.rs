@@ -1,0 +1,103 @@
+//! What an image has of others: a clone begins as a snapshot of another image, and reads that
+//! one's objects.
+//!
+//! ```text
+//!   segments   of the oldest base │ of the next one │ … │ its own
+//!              ───────────────── end ────────────── end ─────────▶
+//! ```
+//! The log and the epochs are counted on, so each number says whose the object is. Objects of a
+//! base are read, never put or deleted: a snapshot in the head of the base keeps them.
+
+use crate::stamp::ImageId;
+use crate::store::Key;
+use crate::wire::{Damage, Fields, put_count, put_text};
+use std::sync::Arc;
+
+/// Longest path of an image in its store.
+pub const PATH_BYTES_MAX: usize = 1024;
+
+/// Most bases of an image.
+pub const BASES_MAX: usize = 64;
+
+/// An image of whose snapshot another is a clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// The image.
+    pub image: ImageId,
+    /// Where it is in the store.
+    pub path: Arc<str>,
+    /// The name of the snapshot.
+    pub snapshot: String,
+    /// The first segment that is not of it.
+    pub end: u64,
+    /// The last epoch of its writers that may have made one of its maps.
+    pub epoch: u64,
+}
+
+/// The bases of an image, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bases(pub(crate) Vec<Base>);
+
+impl From<Vec<Base>> for Bases {
+    fn from(bases: Vec<Base>) -> Bases {
+        Bases(bases)
+    }
+}
+
+impl Bases {
+    /// Returns the image that this one is a clone of.
+    pub fn last(&self) -> Option<&Base> {
+        self.0.last()
+    }
+
+    /// Returns the base that an object is of; `None`: it is the image's own.
+    pub fn of(&self, key: Key) -> Option<&Base> {
+        match key {
+            Key::Head => None,
+            Key::Segment(sequence) => self.0.iter().find(|base| sequence < base.end),
+            Key::Part { epoch, .. } => self.0.iter().find(|base| epoch <= base.epoch),
+        }
+    }
+
+    /// Behind the last segment of a base.
+    pub(crate) fn end(&self) -> u64 {
+        self.last().map_or(0, |base| base.end)
+    }
+
+    /// The last epoch of a base.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.last().map_or(0, |base| base.epoch)
+    }
+
+    pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
+        put_count(bytes, self.0.len());
+        for Base { image, path, snapshot, end, epoch } in &self.0 {
+            bytes.extend(image);
+            put_text(bytes, path, PATH_BYTES_MAX);
+            put_text(bytes, snapshot, crate::head::NAME_BYTES_MAX);
+            bytes.extend(end.to_le_bytes());
+            bytes.extend(epoch.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Bases, Damage> {
+        let mut bases: Vec<Base> = Vec::new();
+        for _ in 0..fields.count(BASE_BYTES_MIN)? {
+            let (image, path) = (fields.array()?, fields.text(PATH_BYTES_MAX)?.into());
+            let snapshot = fields.text(crate::head::NAME_BYTES_MAX)?;
+            let base = Base { image, path, snapshot, end: fields.u64()?, epoch: fields.u64()? };
+            let follows = |before: &Base| before.end <= base.end && before.epoch <= base.epoch;
+            if base.end == 0 || base.path.is_empty() || !bases.last().is_none_or(follows) {
+                return Err(Damage("its bases are in no order"));
+            }
+            bases.push(base);
+        }
+        match bases.len() <= BASES_MAX {
+            true => Ok(Bases(bases)),
+            false => Err(Damage("a clone of too many clones")),
+        }
+    }
+}
+
+/// A base whose names are empty.
+const BASE_BYTES_MIN: usize = 16 + 2 + 2 + 8 + 8;

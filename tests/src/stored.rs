@@ -1,0 +1,81 @@
+//! An image on an object store: made, served, written and read by the tools of users.
+
+use crate::program::{Output, Program};
+use crate::s3::{Kind, Store};
+use crate::scratch::Scratch;
+use crate::server::{Server, tool};
+use crate::skip;
+use std::path::Path;
+use std::time::Duration;
+
+/// The size of the image.
+pub const SIZE: &str = "64M";
+/// How long a client may take.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Returns a path as an argument.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+/// A store, and an empty image on it; `None`: something is missing, which is said.
+pub fn made(kind: Kind) -> Option<(Store, String)> {
+    skip::unless(skip::missing_program(&["curl", "qemu-io", "nbdcopy"]))?;
+    tool()?;
+    let store = skip::unless(Store::start(kind))?;
+    let endpoint = Store::endpoint(store.address());
+    let output = image(&endpoint, &["create", &Store::url("vm"), "--size", SIZE]);
+    assert!(output.status.success(), "{output}");
+    Some((store, endpoint))
+}
+
+/// Runs `nowait image`.
+pub fn image(endpoint: &str, words: &[&str]) -> Output {
+    let tool = Store::credentials(tool().expect("asked before")).arg("image");
+    tool.args(words).args(["--endpoint", endpoint]).run()
+}
+
+/// Serves the image.
+pub fn serve(scratch: &Scratch, endpoint: &str) -> Server {
+    serve_with(scratch, endpoint, &[])
+}
+
+/// Serves it with further options.
+pub fn serve_with(scratch: &Scratch, endpoint: &str, words: &[&str]) -> Server {
+    serve_of(scratch, endpoint, "vm", words)
+}
+
+/// Serves an image, or a snapshot of it, as `vm`.
+pub fn serve_of(scratch: &Scratch, endpoint: &str, image: &str, words: &[&str]) -> Server {
+    let name = format!("vm={}", Store::url(image));
+    let words = [&[&name, "--endpoint", endpoint], words].concat();
+    let mut server = Server::start(scratch, &words).expect("asked before");
+    // It listens before the image is its own.
+    server.wait_until_it_says("serving vm");
+    server
+}
+
+/// Runs commands of qemu-io's on the image, each of which must succeed.
+pub fn qemu_io(uri: &str, commands: &[String]) -> Output {
+    qemu_io_with(&[], uri, commands)
+}
+
+/// The same with options of qemu-io's.
+pub fn qemu_io_with(options: &[&str], uri: &str, commands: &[String]) -> Output {
+    let words = commands.iter().flat_map(|command| ["-c", command.as_str()]);
+    let qemu_io = Program::new("qemu-io").args(["-f", "raw"]).args(options).args(words);
+    qemu_io.arg(uri).deadline(PATIENCE).run()
+}
+
+/// The pattern of a block, never that of what was not written.
+pub fn pattern(block: usize) -> usize {
+    block % 254 + 1
+}
+
+/// Reads the first blocks, each of which must have its pattern.
+pub fn verified(uri: &str, blocks: usize) {
+    let reads = (0..blocks).map(|at| format!("read -P {} {}k 4k", pattern(at), at * 4));
+    let output = qemu_io(uri, &reads.collect::<Vec<_>>());
+    let failed = output.stdout.contains("verification failed");
+    assert!(output.status.success() && !failed, "{output}");
+}
