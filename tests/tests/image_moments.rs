@@ -147,7 +147,7 @@ fn a_clone_is_a_disk_of_its_own_and_keeps_what_it_is_of() {
     assert!(info.contains("clone of    vm@golden"), "{info}");
     for kept in [&url, &golden] {
         let refused = image(&endpoint, &["rm", kept, "--yes"]);
-        assert!(refused.stderr.contains("a/clone is a clone of it"), "{refused}");
+        assert!(refused.stderr.contains("a/clone is a clone of @golden"), "{refused}");
     }
     for gone in [&clone, &golden, &url] {
         done(&endpoint, &["rm", gone, "--yes"]);

@@ -177,7 +177,10 @@ fn checked(args: &ImageArgs) -> Result<ExitCode> {
 
 fn said(url: &StoreUrl, report: Report) -> Checked {
     let found = |finding: nowait_store::check::Finding| Found {
-        object: finding.key.to_string(),
+        object: match &finding.of {
+            None => finding.key.to_string(),
+            Some(path) => format!("{path}/{}", finding.key),
+        },
         what: finding.what,
         ranges: finding.ranges.iter().map(|range| [range.start, range.end]).collect(),
         is_of_image: finding.is_of_image,

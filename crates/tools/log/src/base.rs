@@ -8,6 +8,7 @@
 //! The log and the epochs are counted on, so each number says whose the object is. Objects of a
 //! base are read, never put or deleted: a snapshot in the head of the base keeps them.
 
+use crate::head::{COUNT_MAX, NAME_BYTES_MAX};
 use crate::stamp::ImageId;
 use crate::store::Key;
 use crate::wire::{Damage, Fields, put_count, put_text};
@@ -74,7 +75,7 @@ impl Bases {
         for Base { image, path, snapshot, end, epoch } in &self.0 {
             bytes.extend(image);
             put_text(bytes, path, PATH_BYTES_MAX);
-            put_text(bytes, snapshot, crate::head::NAME_BYTES_MAX);
+            put_text(bytes, snapshot, NAME_BYTES_MAX);
             bytes.extend(end.to_le_bytes());
             bytes.extend(epoch.to_le_bytes());
         }
@@ -84,10 +85,11 @@ impl Bases {
         let mut bases: Vec<Base> = Vec::new();
         for _ in 0..fields.count(BASE_BYTES_MIN)? {
             let (image, path) = (fields.array()?, fields.text(PATH_BYTES_MAX)?.into());
-            let snapshot = fields.text(crate::head::NAME_BYTES_MAX)?;
+            let snapshot = fields.text(NAME_BYTES_MAX)?;
             let base = Base { image, path, snapshot, end: fields.u64()?, epoch: fields.u64()? };
             let follows = |before: &Base| before.end <= base.end && before.epoch <= base.epoch;
-            if base.end == 0 || base.path.is_empty() || !bases.last().is_none_or(follows) {
+            let is_counted = (1..=COUNT_MAX).contains(&base.end) && base.epoch <= COUNT_MAX;
+            if !is_counted || base.path.is_empty() || !bases.last().is_none_or(follows) {
                 return Err(Damage("its bases are in no order"));
             }
             bases.push(base);

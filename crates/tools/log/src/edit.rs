@@ -12,7 +12,8 @@
 use crate::errands::Errand;
 use crate::geometry::Geometry;
 use crate::head::{
-    CloneOf, HEAD_BYTES_MAX, Head, NAME_BYTES_MAX, RETIRED_MAX, SNAPSHOTS_MAX, Snapshot,
+    CloneOf, EDITED_BYTES_MAX, HEAD_BYTES_MAX, Head, NAME_BYTES_MAX, RETIRED_MAX, SNAPSHOTS_MAX,
+    Snapshot,
 };
 use crate::outbox::{Outbox, Purpose};
 use crate::recovery::DAMAGED_READS_MAX;
@@ -29,8 +30,9 @@ const READS_MAX: u64 = 64;
 pub enum Edit {
     /// The image as it is gets a name. All that is durable now is in it.
     Snapshot(String),
-    /// A snapshot goes.
-    Remove(String),
+    /// Snapshots go, which must have no other clones than these here, for which was looked: none of
+    /// them is there.
+    Remove(Vec<Snapshot>),
     /// The image becomes larger, for the writers that open it from now on.
     Grow(u64),
     /// A snapshot gets a clone, which is made when that is noted.
@@ -40,6 +42,8 @@ pub enum Edit {
         /// The clone.
         clone: CloneOf,
     },
+    /// A clone that was noted is made: from now on its snapshot stays.
+    Made(ImageId),
     /// A clone is gone.
     Release(ImageId),
 }
@@ -96,7 +100,17 @@ impl Editor {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
         match (errand.purpose, answer) {
-            (Purpose::ReadHead, Answer::Missing) => self.end(Err("there is no image")),
+            (Purpose::ReadHead | Purpose::Judge(_), Answer::Missing) => {
+                self.end(Err("there is no image"));
+            }
+            (Purpose::Judge(why), Answer::Got { bytes, tag, .. }) => match Head::parse(&bytes) {
+                // What was read behind an older head may have been deleted since.
+                Ok(head) if self.head.as_ref().is_none_or(|it| it.0.revision != head.revision) => {
+                    self.take_head(head, tag);
+                }
+                Ok(_) => self.end(Err(why)),
+                Err(_) => self.reread(errand),
+            },
             (Purpose::ReadHead, Answer::Got { bytes, tag, .. }) => match Head::parse(&bytes) {
                 Ok(head) => self.take_head(head, tag),
                 Err(_) => self.reread(errand),
@@ -129,8 +143,17 @@ impl Editor {
     fn reread(&mut self, errand: Errand<Purpose>) {
         match errand.damaged < DAMAGED_READS_MAX {
             true => self.out.errands.reread(errand, self.out.now_ns),
-            false => self.end(Err("an object is damaged: see nowait image check")),
+            false if matches!(errand.purpose, Purpose::ReadSegment(_)) => {
+                self.doubt("an object is damaged: see nowait image check");
+            }
+            false => self.end(Err("the head is damaged: see nowait image check")),
         }
+    }
+
+    /// Looks whether the head is still the one that was read: something is not as it says.
+    fn doubt(&mut self, why: &'static str) {
+        self.out.errands.forget(|_| true);
+        self.out.get(Purpose::Judge(why), Key::Head, HEAD_BYTES_MAX);
     }
 
     fn end(&mut self, outcome: Result<Head, &'static str>) {
@@ -160,22 +183,23 @@ impl Editor {
             Edit::Snapshot(name) => head.snapshot(name).is_some_and(|it| {
                 self.sent.iter().filter_map(|sent| sent.snapshot(name)).any(|sent| sent.is(it))
             }),
-            Edit::Remove(name) => !self.sent.is_empty() && head.snapshot(name).is_none(),
+            // Another one of its name may have been made since.
+            Edit::Remove(gone) => !self.sent.is_empty() && left(gone, head).is_empty(),
             Edit::Grow(size) => !self.sent.is_empty() && head.geometry.size_bytes == *size,
-            Edit::Clone { snapshot, clone } => {
-                head.snapshot(snapshot).is_some_and(|it| it.clones.contains(clone))
-            }
-            Edit::Release(image) => {
-                let mut clones = head.snapshots.iter().flat_map(|it| &it.clones);
-                clones.all(|it| it.image != *image)
-            }
+            Edit::Clone { clone, .. } => clones(head).any(|it| it.image == clone.image),
+            Edit::Made(image) => clones(head).any(|it| it.image == *image && it.is_made),
+            Edit::Release(image) => clones(head).all(|it| it.image != *image),
         }
     }
 
     /// Follows the log to its end.
     fn go_on(&mut self) {
+        let known_end = self.head.as_ref().map_or(0, |it| it.0.known_end());
         while let Some(segment) = self.scan.pop() {
             match segment {
+                None if self.scan.next() < known_end => {
+                    return self.doubt("a segment is missing: see nowait image check");
+                }
                 None => return self.put(),
                 Some((header, _)) => {
                     if let Content::Fence { resume, .. } = header.content {
@@ -192,12 +216,24 @@ impl Editor {
         let Some((head, tag)) = self.head.take() else { return };
         let edited = apply(&self.edit, head, self.scan.next());
         let body = edited.encode();
-        if body.len() > HEAD_BYTES_MAX {
-            return self.end(Err("it has too many snapshots"));
+        let is_more = matches!(self.edit, Edit::Snapshot(_) | Edit::Clone { .. });
+        if is_more && body.len() > EDITED_BYTES_MAX {
+            return self.end(Err("it has too many snapshots or clones"));
         }
         self.out.put_head(Purpose::AdvanceHead, body, &tag);
         self.sent.push(edited);
     }
+}
+
+/// All clones of an image.
+fn clones(head: &Head) -> impl Iterator<Item = &CloneOf> {
+    head.snapshots.iter().flat_map(|it| &it.clones)
+}
+
+/// Returns those of some snapshots that are in a head, as they are there.
+fn left(snapshots: &[Snapshot], head: &Head) -> Vec<Snapshot> {
+    let is_one = |there: &&Snapshot| snapshots.iter().any(|it| it.is(there));
+    head.snapshots.iter().filter(is_one).cloned().collect()
 }
 
 /// Tells why an edit cannot be made.
@@ -210,15 +246,18 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
         Edit::Snapshot(_) if head.snapshots.len() >= SNAPSHOTS_MAX => {
             Err("it has as many snapshots as an image may have")
         }
-        Edit::Remove(name) | Edit::Clone { snapshot: name, .. }
-            if head.snapshot(name).is_none() =>
-        {
+        Edit::Clone { snapshot, .. } if head.snapshot(snapshot).is_none() => {
             Err("there is no such snapshot")
         }
-        Edit::Remove(name) if head.snapshot(name).is_some_and(|it| !it.clones.is_empty()) => {
-            Err("it has clones, which go first: see nowait image info")
+        Edit::Made(image) if clones(head).all(|it| it.image != *image) => {
+            Err("its snapshot was removed meanwhile")
         }
-        Edit::Remove(_) if head.retired.len() >= RETIRED_MAX => {
+        Edit::Remove(gone) if left(gone, head).is_empty() => Err("there is no such snapshot"),
+        Edit::Remove(gone) if left(gone, head).iter().any(|it| !gone.contains(it)) => {
+            Err("it has got a clone: see nowait image info")
+        }
+        // Room for what a writer has begun.
+        Edit::Remove(gone) if head.retired.len() + gone.len() > RETIRED_MAX - 64 => {
             Err("serve the image first, so that what earlier ones needed is deleted")
         }
         Edit::Grow(size) if *size < head.geometry.size_bytes => Err("it is larger than that"),
@@ -240,16 +279,23 @@ fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
             let clones = Vec::new();
             head.snapshots.push(Snapshot { name, checkpoint, end, size_bytes, clones });
         }
-        Edit::Remove(name) => {
-            let at = head.snapshots.iter().position(|it| it.name == *name);
-            if let Some(gone) = at.map(|at| head.snapshots.remove(at)) {
-                head.retire(gone.checkpoint);
+        Edit::Remove(gone) => {
+            let is_gone = |it: &mut Snapshot| gone.contains(it);
+            let gone: Vec<Snapshot> = head.snapshots.extract_if(.., is_gone).collect();
+            for Snapshot { checkpoint, .. } in gone {
+                if !head.retired.contains(&checkpoint) {
+                    head.retire(checkpoint);
+                }
             }
         }
         Edit::Grow(size) => head.geometry.size_bytes = *size,
         Edit::Clone { snapshot, clone } => {
             let of = head.snapshots.iter_mut().find(|it| it.name == *snapshot);
             of.into_iter().for_each(|it| it.clones.push(clone.clone()));
+        }
+        Edit::Made(image) => {
+            let clones = head.snapshots.iter_mut().flat_map(|it| &mut it.clones);
+            clones.filter(|it| it.image == *image).for_each(|it| it.is_made = true);
         }
         Edit::Release(image) => {
             head.snapshots.iter_mut().for_each(|it| it.clones.retain(|it| it.image != *image));

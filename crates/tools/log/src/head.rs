@@ -4,7 +4,6 @@
 
 use crate::base::{BASES_MAX, Base, Bases, PATH_BYTES_MAX};
 use crate::geometry::Geometry;
-use crate::mistake::{self, Mistake};
 use crate::stamp::{ImageId, Kind, Stamp};
 use crate::store::Key;
 use crate::wire::{Damage, Fields, checked, put_count, put_text, seal};
@@ -22,7 +21,15 @@ pub const PARTS_MAX: u32 = 1 << 16;
 pub const SNAPSHOTS_MAX: usize = 1024;
 
 /// Most maps of an image that are to be deleted.
-pub const RETIRED_MAX: usize = 8192;
+pub const RETIRED_MAX: usize = 4096;
+
+/// A head with further snapshots or clones is no longer: there is room for another writer's name,
+/// and for maps that are to be deleted.
+pub const EDITED_BYTES_MAX: usize =
+    HEAD_BYTES_MAX - NAME_BYTES_MAX - RETIRED_MAX * CHECKPOINT_BYTES;
+
+/// No position, epoch or revision is larger: each of them is counted.
+pub const COUNT_MAX: u64 = 1 << 62;
 
 /// The writer of an image: a number drawn when it opens it, and a name for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +57,11 @@ impl Checkpoint {
     /// Returns the name of a part of it.
     pub fn key(&self, number: u32) -> Key {
         Key::Part { epoch: self.epoch, nth: self.nth, number }
+    }
+
+    /// By which its objects are named.
+    pub(crate) fn id(&self) -> (u64, u32) {
+        (self.epoch, self.nth)
     }
 
     /// Returns which checkpoint the writer of an epoch makes next, if this is the newest.
@@ -80,6 +92,8 @@ pub struct CloneOf {
     pub image: ImageId,
     /// Where it is in the store.
     pub path: String,
+    /// It was made. Before, the snapshot may be removed, and it is not made then.
+    pub is_made: bool,
 }
 
 impl Snapshot {
@@ -92,12 +106,8 @@ impl Snapshot {
     /// Tells whether it needs a segment without live blocks, and since which one that has none:
     /// for its data, or because it is one of those that follow its map.
     pub fn needs(&self, sequence: u64, dead_since: u64) -> bool {
-        if mistake::makes(Mistake::ForgetSnapshots) {
-            return false;
-        }
         let is_live = dead_since >= self.end;
-        let follows = sequence >= self.checkpoint.position && !mistake::makes(Mistake::ForgetLog);
-        sequence < self.end && (is_live || follows)
+        sequence < self.end && (is_live || sequence >= self.checkpoint.position)
     }
 }
 
@@ -136,6 +146,11 @@ impl Head {
         let geometry = Geometry { size_bytes: snapshot.size_bytes, ..self.geometry };
         let (checkpoint, retired, snapshots) = (snapshot.checkpoint, Vec::new(), Vec::new());
         Head { geometry, checkpoint, retired, snapshots, ..self.clone() }
+    }
+
+    /// The log reaches so far: a snapshot or a base has all before.
+    pub fn known_end(&self) -> u64 {
+        self.snapshots_end().max(self.bases.end())
     }
 
     /// Behind the last segment that a snapshot may need.
@@ -180,8 +195,8 @@ impl Head {
     }
 
     fn needs(&self, checkpoint: &Checkpoint) -> bool {
-        let is_named = self.snapshots.iter().any(|snapshot| snapshot.checkpoint == *checkpoint);
-        is_named || self.checkpoint == *checkpoint
+        let mut named = self.snapshots.iter().map(|snapshot| &snapshot.checkpoint);
+        named.any(|it| it.id() == checkpoint.id()) || self.checkpoint.id() == checkpoint.id()
     }
 
     /// Returns the object.
@@ -205,6 +220,7 @@ impl Head {
             put_count(&mut bytes, snapshot.clones.len());
             for clone in &snapshot.clones {
                 bytes.extend(clone.image);
+                bytes.push(u8::from(clone.is_made));
                 put_text(&mut bytes, &clone.path, PATH_BYTES_MAX);
             }
         }
@@ -252,12 +268,14 @@ impl Head {
 
     /// Returns the head if its numbers go together.
     fn judge(self) -> Result<Head, Damage> {
-        let ordered = |snapshot: &Snapshot| snapshot.checkpoint.position <= snapshot.end;
+        let ordered = |snapshot: &Snapshot| {
+            (snapshot.checkpoint.position..=COUNT_MAX).contains(&snapshot.end)
+        };
         let mut names: Vec<&str> = self.snapshots.iter().map(|it| it.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        if self.epoch == 0 {
-            return Err(Damage("the first epoch is 1"));
+        if self.epoch == 0 || self.epoch.max(self.revision) > COUNT_MAX {
+            return Err(Damage("the first epoch is 1, and none is so large"));
         }
         if self.snapshots.len() > SNAPSHOTS_MAX || names.len() < self.snapshots.len() {
             return Err(Damage("too many snapshots, or two of a name"));
@@ -265,14 +283,16 @@ impl Head {
         if !self.snapshots.iter().all(ordered) {
             return Err(Damage("a snapshot ends before its map"));
         }
-        let ids = |it: &Checkpoint| (it.epoch, it.nth);
-        let mut named: Vec<_> = self.snapshots.iter().map(|it| ids(&it.checkpoint)).collect();
-        named.push(ids(&self.checkpoint));
-        named.sort_unstable();
-        let is_needed = |it: &Checkpoint| named.binary_search(&ids(it)).is_ok();
-        match self.retired.len() > RETIRED_MAX || self.retired.iter().any(is_needed) {
+        let mut needed: Vec<_> = self.snapshots.iter().map(|it| it.checkpoint.id()).collect();
+        needed.push(self.checkpoint.id());
+        needed.sort_unstable();
+        let mut gone: Vec<_> = self.retired.iter().map(Checkpoint::id).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        let is_needed = gone.iter().any(|it| needed.binary_search(it).is_ok());
+        match self.retired.len() > RETIRED_MAX.min(gone.len()) || is_needed {
             false => Ok(self),
-            true => Err(Damage("too many maps to delete, or one that is needed")),
+            true => Err(Damage("too many maps to delete, or one that is needed, or one twice")),
         }
     }
 }
@@ -283,7 +303,7 @@ const CHECKPOINT_BYTES: usize = 24;
 const SNAPSHOT_BYTES_MIN: usize = 2 + CHECKPOINT_BYTES + 8 + 8 + 4;
 
 /// A clone whose path is empty.
-const CLONE_BYTES_MIN: usize = 16 + 2;
+const CLONE_BYTES_MIN: usize = 16 + 1 + 2;
 
 fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {
     bytes.extend(checkpoint.position.to_le_bytes());
@@ -295,7 +315,8 @@ fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {
 fn read_checkpoint(fields: &mut Fields<'_>) -> Result<Checkpoint, Damage> {
     let (position, parts) = (fields.u64()?, fields.u32()?);
     let checkpoint = Checkpoint { position, parts, epoch: fields.u64()?, nth: fields.u32()? };
-    if checkpoint.position == 0 || checkpoint.parts > PARTS_MAX {
+    let is_count = (1..=COUNT_MAX).contains(&checkpoint.position) && checkpoint.epoch <= COUNT_MAX;
+    if !is_count || checkpoint.parts > PARTS_MAX {
         return Err(Damage("no position, or too many parts"));
     }
     Ok(checkpoint)
@@ -308,7 +329,14 @@ fn read_snapshot(fields: &mut Fields<'_>, geometry: Geometry) -> Result<Snapshot
     Geometry::checked(geometry.block_bytes, size_bytes)?;
     let mut clones = Vec::new();
     for _ in 0..fields.count(CLONE_BYTES_MIN)? {
-        clones.push(CloneOf { image: fields.array()?, path: fields.text(PATH_BYTES_MAX)? });
+        let (image, [state]) = (fields.array()?, fields.array()?);
+        let path = fields.text(PATH_BYTES_MAX)?;
+        let is_made = match state {
+            0 => false,
+            1 => true,
+            _ => return Err(Damage("a clone is made or not")),
+        };
+        clones.push(CloneOf { image, path, is_made });
     }
     Ok(Snapshot { name, checkpoint, end, size_bytes, clones })
 }

@@ -11,7 +11,7 @@
 //!   * `recovery`: a writer makes an image, or takes it over
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
 //!     and what is deleted after them; `collector`: segments that are mostly dead;
-//!     `leftovers`: objects of writers that died
+//!     `leftovers`: objects of writers that died; [`needs`]: what snapshots keep
 //! * [`edit`]: another machine, for snapshots and sizes: it edits the head, and the writer goes on
 //! * `scan`: the log, read ahead; `outbox`: what a machine has to say; `errands`: operations in
 //!   flight, and those tried again
@@ -38,6 +38,7 @@ pub mod image;
 pub mod leftovers;
 pub mod map;
 pub mod mistake;
+pub mod needs;
 mod outbox;
 mod publication;
 mod recovery;

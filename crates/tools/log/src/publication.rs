@@ -8,9 +8,10 @@
 //! A head may have been edited meanwhile (`edit`): the checkpoint then goes into what that has left.
 
 use crate::Part;
-use crate::head::{Checkpoint, Head, PARTS_MAX};
+use crate::head::{Checkpoint, Head, PARTS_MAX, RETIRED_MAX};
 use crate::map::Map;
 use crate::mistake::{self, Mistake};
+use crate::needs::Needs;
 use crate::outbox::{Outbox, Purpose};
 use crate::serving::Settings;
 use crate::store::{Key, Operation, Tag};
@@ -49,6 +50,8 @@ struct Draft {
 #[derive(Debug)]
 struct Retirement {
     checkpoint: Checkpoint,
+    /// The first part whose deletion was not asked for.
+    next: u32,
     /// Parts that are not known to be deleted.
     left: u32,
 }
@@ -115,7 +118,8 @@ impl Publication {
             return;
         }
         let parts = Part::of(map, head.image, head.epoch, position);
-        if parts.len() > PARTS_MAX as usize {
+        // Without deletions the log grows, and the head stays one that can be read.
+        if parts.len() > PARTS_MAX as usize || head.retired.len() >= RETIRED_MAX / 2 {
             return;
         }
         let unsent: VecDeque<(u32, Arc<Vec<u8>>)> =
@@ -131,7 +135,7 @@ impl Publication {
     /// Sends what can be sent now; all segments before `durable` are that.
     pub(crate) fn go_on(&mut self, head: &Head, tag: &Tag, durable: u64, out: &mut Outbox) {
         while self.deletions_in_flight < IN_FLIGHT_MAX
-            && let Some((purpose, key)) = self.deletions.pop_front()
+            && let Some((purpose, key)) = self.next_deletion()
         {
             self.deletions_in_flight += 1;
             out.errands.send(purpose, Operation::Delete { key }, out.now_ns);
@@ -157,6 +161,18 @@ impl Publication {
         }
     }
 
+    fn next_deletion(&mut self) -> Option<(Purpose, Key)> {
+        let mut retirements = self.retirements.iter_mut();
+        let part = || {
+            let retirement = retirements.find(|it| it.next < it.checkpoint.parts)?;
+            retirement.next += 1;
+            let Checkpoint { epoch, nth, .. } = retirement.checkpoint;
+            let key = retirement.checkpoint.key(retirement.next - 1);
+            Some((Purpose::DeletePart { epoch, nth }, key))
+        };
+        self.deletions.pop_front().or_else(part)
+    }
+
     pub(crate) fn part_is_put(&mut self, number: u32) {
         if let Some(draft) = &mut self.draft {
             draft.sent.remove(&number);
@@ -179,9 +195,8 @@ impl Publication {
     pub(crate) fn head_is_put(&mut self, head: &Head) {
         let Some(draft) = self.draft.take() else { return };
         self.retire(head);
-        let needed =
-            |sequence, dead_since| head.snapshots.iter().any(|it| it.needs(sequence, dead_since));
-        let dead = draft.dead.into_iter().filter(|(sequence, since)| !needed(*sequence, *since));
+        let needs = Needs::of(&head.snapshots);
+        let dead = draft.dead.into_iter().filter(|(sequence, since)| !needs.has(*sequence, *since));
         self.delete(dead.map(|(sequence, _)| sequence).collect());
     }
 
@@ -190,11 +205,8 @@ impl Publication {
         self.retirements.retain(|it| head.retired.contains(&it.checkpoint));
         for checkpoint in &head.retired {
             if self.retirements.iter().all(|it| it.checkpoint != *checkpoint) {
-                let keys = (0..checkpoint.parts).map(|number| checkpoint.key(number));
-                let purpose = Purpose::DeletePart { epoch: checkpoint.epoch, nth: checkpoint.nth };
-                self.deletions.extend(keys.map(|key| (purpose, key)));
                 let left = checkpoint.parts;
-                self.retirements.push(Retirement { checkpoint: *checkpoint, left });
+                self.retirements.push(Retirement { checkpoint: *checkpoint, next: 0, left });
             }
         }
     }
@@ -223,9 +235,9 @@ impl Publication {
                 self.doomed.remove(&sequence);
             }
             Purpose::DeletePart { epoch, nth } => {
-                let is_of =
-                    |it: &&mut Retirement| (it.checkpoint.epoch, it.checkpoint.nth) == (epoch, nth);
-                self.retirements.iter_mut().filter(is_of).for_each(|it| it.left -= 1);
+                let mut retirements = self.retirements.iter_mut();
+                let of = retirements.find(|it| it.checkpoint.id() == (epoch, nth));
+                of.into_iter().for_each(|it| it.left -= 1);
             }
             _ => {}
         }

@@ -302,8 +302,12 @@ impl Recovery {
         while !self.is_fencing
             && let Some(segment) = self.scan.pop()
         {
+            let known_end = self.head().known_end();
             let Some((header, data_start)) = segment else {
-                self.fence(out);
+                match self.scan.next() < known_end {
+                    true => judge("a segment is missing", out),
+                    false => self.fence(out),
+                }
                 return Ok(None);
             };
             let own = self.head().epoch;
@@ -315,6 +319,12 @@ impl Recovery {
                 Content::Changes(records) => {
                     self.map.replay(header.sequence, data_start, &records);
                     self.replayed += 1;
+                }
+                Content::Fence { resume, .. }
+                    if header.sequence < known_end && resume > known_end =>
+                {
+                    judge("the log ends before a snapshot does", out);
+                    return Ok(None);
                 }
                 Content::Fence { resume, .. } => {
                     self.fences.push(header.sequence..resume);

@@ -4,7 +4,8 @@
 mod strangers;
 
 use nowait_log::extents::Extent;
-use nowait_log::head::PARTS_MAX;
+use nowait_log::head::{COUNT_MAX, PARTS_MAX};
+use nowait_log::needs::Needs;
 use nowait_log::segment::{RECORDS_MAX, WINDOW, put_block, stored_block};
 use nowait_log::stamp::STAMP_BYTES;
 use nowait_log::{
@@ -15,16 +16,20 @@ use proptest::prelude::*;
 use strangers::geometry;
 
 fn checkpoints() -> impl Strategy<Value = Checkpoint> {
-    (1..u64::MAX, 0..=PARTS_MAX, any::<u64>(), any::<u32>())
+    (1..=COUNT_MAX, 0..=PARTS_MAX, 0..=COUNT_MAX, any::<u32>())
         .prop_map(|(position, parts, epoch, nth)| Checkpoint { position, parts, epoch, nth })
 }
 
 fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
-    let one = (checkpoints(), any::<u64>(), 1..1u64 << 40);
+    let one = (checkpoints(), 0..=COUNT_MAX, 1..1u64 << 40);
     prop::collection::vec(one, 0..5).prop_map(|all| {
         let named = |(number, (checkpoint, after, blocks)): (usize, (Checkpoint, u64, u64))| {
-            let end = checkpoint.position.saturating_add(after);
-            let clone = CloneOf { image: [number as u8; 16], path: String::from("a/b") };
+            let end = (checkpoint.position + after).min(COUNT_MAX);
+            let clone = CloneOf {
+                image: [number as u8; 16],
+                path: String::from("a/b"),
+                is_made: number > 2,
+            };
             let (name, clones) = (format!("é {number}"), vec![clone; number]);
             Snapshot { name, checkpoint, end, size_bytes: blocks * 4096, clones }
         };
@@ -45,7 +50,7 @@ fn clone_of(head: &Head, depth: usize) -> Head {
 
 fn heads() -> impl Strategy<Value = Head> {
     let writer = (any::<[u8; 16]>(), "\\PC{0,30}").prop_map(|(nonce, name)| Writer { nonce, name });
-    let counts = (any::<u64>(), 1..u64::MAX);
+    let counts = (0..=COUNT_MAX, 1..=COUNT_MAX);
     let maps = (checkpoints(), prop::collection::vec(checkpoints(), 0..3));
     (any::<[u8; 16]>(), counts, writer, maps, snapshots()).prop_map(
         |(image, (revision, epoch), writer, (checkpoint, retired), snapshots)| Head {
@@ -114,6 +119,21 @@ proptest! {
     fn a_head_is_read_as_it_was_written(head in heads(), depth in 0..4usize) {
         let head = clone_of(&head, depth);
         prop_assert_eq!(Head::parse(&head.encode()), Ok(head));
+    }
+
+    #[test]
+    fn the_table_of_needs_is_that_of_each_snapshot(
+        all in prop::collection::vec((1..60u64, 0..30u64), 0..8),
+        sequence in 1..80u64,
+        after in 0..40u64,
+    ) {
+        let one = |(position, after)| {
+            let checkpoint = Checkpoint { position, parts: 1, epoch: 1, nth: 1 };
+            snapshot(checkpoint, position + after)
+        };
+        let snapshots: Vec<Snapshot> = all.into_iter().map(one).collect();
+        let expected = snapshots.iter().any(|it| it.needs(sequence, sequence + after));
+        prop_assert_eq!(Needs::of(&snapshots).has(sequence, sequence + after), expected);
     }
 
     #[test]
@@ -319,9 +339,21 @@ fn a_map_that_is_needed_is_not_to_be_deleted() {
         bases: Bases::default(),
     };
     assert_eq!(Head::parse(&head.encode()), Ok(head.clone()));
-    for needed in [checkpoint, named] {
-        head.retired = vec![needed];
+    let gone = Checkpoint { nth: 9, ..named };
+    for retired in [vec![checkpoint], vec![named], vec![gone, Checkpoint { parts: 7, ..gone }]] {
+        head.retired = retired;
         assert!(Head::parse(&head.encode()).is_err());
+    }
+    head.retired = vec![gone];
+    assert_eq!(Head::parse(&head.encode()), Ok(head.clone()));
+    for number in [COUNT_MAX + 1, u64::MAX] {
+        for wrong in [
+            Head { revision: number, ..head.clone() },
+            Head { epoch: number, ..head.clone() },
+            Head { checkpoint: Checkpoint { position: number, ..checkpoint }, ..head.clone() },
+        ] {
+            assert!(Head::parse(&wrong.encode()).is_err(), "{number}");
+        }
     }
 }
 

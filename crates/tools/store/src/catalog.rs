@@ -1,12 +1,12 @@
 //! The images of a store: what they are, which there are, and their removal.
 
 use crate::client::Client;
-use crate::edit::{edit_on, is_there};
+use crate::edit::{edit_on, without_clones};
 use crate::place::{Place, StoreOptions, one_line};
 use crate::reader::{READS_MAX, Read, Reader, blocking, client, pause};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
-use nowait_log::{Answer, Edit, Head, Key};
+use nowait_log::{Answer, Base, Edit, Head, Key};
 use object_store::path::Path;
 use std::io;
 
@@ -77,28 +77,41 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
 /// There is nothing, it has clones, or not all could be deleted: in one line.
 pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<u64> {
     let client = client(url, options)?;
-    let head = blocking(url, without_clones(&client))?;
+    let head = match blocking(url, (Reader { client: &client }).look())? {
+        Read::Good(head) => Some(head),
+        Read::Missing => None,
+        Read::Damaged => {
+            let why = "its head is damaged: whether it has clones cannot be known";
+            return Err(io::Error::other(format!("{url}: {why}")));
+        }
+    };
+    if let Some(head) = head.as_ref().filter(|head| !head.snapshots.is_empty()) {
+        blocking(url, without_clones(&client, &head.snapshots))?;
+        // From here on none can be made of them.
+        let gone = Edit::Remove(head.snapshots.clone());
+        edit_on(url, &client, options.open_timeout, gone)?;
+    }
     let gone = blocking(url, delete_all(&client))?;
     if let Some((head, base)) = head.as_ref().and_then(|head| Some((head, head.bases.last()?))) {
-        let at = StoreUrl { image: base.path.to_string(), ..url.clone() };
-        let client = client.beside(&base.path).map_err(io::Error::other)?;
-        let release = Edit::Release(head.image);
-        edit_on(&at, &client, options.open_timeout, release)?;
+        release(url, &client, options, head, base)?;
     }
     Ok(gone)
 }
 
-/// Returns the head of an image, if it has one that can be read.
-async fn without_clones(client: &Client) -> Result<Option<Head>, String> {
-    let Read::Good(head) = (Reader { client }).look().await? else { return Ok(None) };
-    for snapshot in &head.snapshots {
-        for clone in &snapshot.clones {
-            if is_there(client, clone).await? {
-                return Err(format!("{} is a clone of its @{}", clone.path, snapshot.name));
-            }
-        }
+/// Tells the image that this one was a clone of; that may be gone.
+fn release(
+    url: &StoreUrl,
+    client: &Client,
+    options: &StoreOptions,
+    head: &Head,
+    base: &Base,
+) -> io::Result<()> {
+    let at = StoreUrl { image: base.path.to_string(), ..url.clone() };
+    let client = client.beside(&base.path).map_err(io::Error::other)?;
+    match blocking(&at, (Reader { client: &client }).look())? {
+        Read::Missing => Ok(()),
+        _ => edit_on(&at, &client, options.open_timeout, Edit::Release(head.image)).map(drop),
     }
-    Ok(Some(head))
 }
 
 /// Deletes all objects of an image.

@@ -17,6 +17,7 @@ use nowait_log::{Bases, Extent, Head, Key, Map, Snapshot};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// How often the head may change while an image is read.
 const ROUNDS_MAX: u32 = 5;
@@ -27,8 +28,10 @@ const READS_AT_ONCE: usize = 4;
 /// An object that is missing or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its name, behind that of the image.
+    /// Its name, behind that of its image.
     pub key: Key,
+    /// Its image, if it is one that this one is a clone of.
+    pub of: Option<Arc<str>>,
     /// What is wrong with it.
     pub what: &'static str,
     /// The bytes that are hit, in ascending order.
@@ -37,6 +40,13 @@ pub struct Finding {
     pub is_of_image: bool,
     /// Snapshots have such bytes.
     pub snapshots: Vec<String>,
+}
+
+impl Finding {
+    fn of(bases: &Bases, key: Key, what: &'static str, ranges: Vec<Range<u64>>) -> Finding {
+        let of = bases.of(key).map(|base| base.path.clone());
+        Finding { key, of, what, ranges, is_of_image: false, snapshots: Vec::new() }
+    }
 }
 
 /// What a check has found.
@@ -80,8 +90,41 @@ pub(crate) fn check_on(url: &StoreUrl, client: &Client) -> io::Result<Report> {
 
 type Extents = Vec<(u64, Extent)>;
 
-/// The map of the image, or of the snapshot with a name.
-type Moment = (Option<String>, Map);
+/// Segments: where the data of each begin, and which of them are wanted.
+type Wanted = BTreeMap<u64, (usize, Extents)>;
+
+/// The image, or what it was at a snapshot.
+struct Moment {
+    snapshot: Option<Snapshot>,
+    head: Head,
+    end: LogEnd,
+}
+
+fn moments(head: &Head, last: u64) -> Vec<Moment> {
+    let end = LogEnd::Behind { last, known: head.known_end() };
+    let image = Moment { snapshot: None, head: head.clone(), end };
+    let then = |snapshot: &Snapshot| Moment {
+        snapshot: Some(snapshot.clone()),
+        head: head.as_of(snapshot),
+        end: LogEnd::At(snapshot.end),
+    };
+    std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
+}
+
+/// Adds what a map has of each segment; what others have too is looked at once.
+fn add(wanted: &mut Wanted, map: &Map) {
+    let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
+    for (block, extent) in map.extents().iter() {
+        own.entry(extent.sequence).or_default().push((block, extent));
+    }
+    for (sequence, extents) in own {
+        let data_start = map.segments().get(&sequence).map_or(0, |it| it.data_start as usize);
+        let (_, all) = wanted.entry(sequence).or_insert((data_start, Vec::new()));
+        all.extend(extents);
+        all.sort_unstable_by_key(|(block, it)| (*block, it.blocks));
+        all.dedup();
+    }
+}
 
 impl Reader<'_> {
     async fn report(&self) -> Result<Report, String> {
@@ -96,64 +139,66 @@ impl Reader<'_> {
             findings: Vec::new(),
             head,
         };
-        let mut moments = Vec::new();
-        let end = LogEnd::Behind(last_segment(&listed));
-        let (map, hits) = self.recovered(&report.head, end).await?;
-        hits.into_iter().for_each(|hit| report.all_is_hit(hit, None));
-        moments.extend(map.map(|map| (None, map)));
-        for snapshot in report.head.snapshots.clone() {
-            let (head, end) = (report.head.as_of(&snapshot), LogEnd::At(snapshot.end));
-            let (map, hits) = self.recovered(&head, end).await?;
-            hits.into_iter().for_each(|hit| report.all_is_hit(hit, Some(&snapshot)));
-            moments.extend(map.map(|map| (Some(snapshot.name), map)));
+        let moments = moments(&report.head, last_segment(&listed));
+        let mut wanted = BTreeMap::new();
+        // One map at a time is in memory.
+        for Moment { snapshot, head, end } in &moments {
+            let (map, hits) = self.recovered(head, *end).await?;
+            hits.into_iter().for_each(|hit| report.all_is_hit(hit, snapshot.as_ref()));
+            let Some(map) = map else { continue };
+            if snapshot.is_none() {
+                let (_, live) = map.held_and_live();
+                report.live_bytes = live * u64::from(head.geometry.block_bytes);
+            }
+            add(&mut wanted, &map);
         }
-        self.read_segments(&moments, &mut report).await?;
+        report.segments = wanted.len() as u64;
+        let known: Vec<Key> = report.findings.iter().map(|finding| finding.key).collect();
+        wanted.retain(|sequence, _| !known.contains(&Key::Segment(*sequence)));
+        let first = report.findings.len();
+        self.read_segments(&wanted, &mut report).await?;
+        if report.findings.len() > first {
+            for moment in &moments {
+                self.say_which(moment, &mut report.findings[first..]).await?;
+            }
+        }
         report.findings.sort_by_key(|finding| finding.key);
         Ok(report)
     }
 
-    /// Reads each segment that has live blocks, and compares their checksums.
-    async fn read_segments(&self, moments: &[Moment], report: &mut Report) -> Result<(), String> {
-        let mut segments: BTreeMap<u64, Extents> = BTreeMap::new();
-        let mut data_starts = BTreeMap::new();
+    /// Reads segments, and compares the checksums of the blocks that are wanted.
+    async fn read_segments(&self, all: &Wanted, report: &mut Report) -> Result<(), String> {
         let block_bytes = u64::from(report.head.geometry.block_bytes);
-        for (name, map) in moments {
-            for (block, extent) in map.extents().iter() {
-                if name.is_none() {
-                    report.live_bytes += u64::from(extent.blocks) * block_bytes;
-                }
-                segments.entry(extent.sequence).or_default().push((block, extent));
-            }
-            let starts = map.segments().iter().map(|(at, it)| (*at, it.data_start as usize));
-            data_starts.extend(starts);
-        }
-        // What several of them have of a segment is looked at once.
-        for extents in segments.values_mut() {
-            extents.sort_unstable_by_key(|(block, it)| (*block, it.blocks));
-            extents.dedup();
-        }
-        report.segments = segments.len() as u64;
-        let known: Vec<Key> = report.findings.iter().map(|finding| finding.key).collect();
-        let wanted = segments.iter().filter(|(at, _)| !known.contains(&Key::Segment(**at)));
         let stored_bytes = report.head.geometry.stored_bytes();
         let bases = report.head.bases.clone();
-        let reads = wanted.map(|(sequence, extents)| {
-            let data_start = data_starts.get(sequence).copied().unwrap_or_default();
-            self.read_segment(&bases, *sequence, extents, (data_start, stored_bytes))
+        let reads = all.iter().map(|(sequence, (data_start, extents))| {
+            self.read_segment(&bases, *sequence, extents, (*data_start, stored_bytes))
         });
         let mut reads = futures_util::stream::iter(reads).buffer_unordered(READS_AT_ONCE);
         while let Some(read) = reads.next().await {
             let Some((sequence, what, blocks)) = read? else { continue };
-            let has = |map: &Map| {
-                let of_it =
-                    |block: &u64| map.extents().place(*block).is_some_and(|it| it.0 == sequence);
-                blocks.iter().any(of_it)
-            };
-            let hit = moments.iter().filter(|(_, map)| has(map));
-            let snapshots = hit.filter_map(|(name, _)| name.clone()).collect();
-            let is_of_image = moments.iter().any(|(name, map)| name.is_none() && has(map));
             let (key, ranges) = (Key::Segment(sequence), merged(blocks, block_bytes));
-            report.findings.push(Finding { key, what, ranges, is_of_image, snapshots });
+            report.findings.push(Finding::of(&bases, key, what, ranges));
+        }
+        Ok(())
+    }
+
+    /// Adds to findings whether they are of the image, or of which snapshot.
+    async fn say_which(
+        &self,
+        Moment { snapshot, head, end }: &Moment,
+        findings: &mut [Finding],
+    ) -> Result<(), String> {
+        let (Some(map), _) = self.recovered(head, *end).await? else { return Ok(()) };
+        let bytes = u64::from(head.geometry.block_bytes);
+        for finding in findings {
+            let blocks = |range: &Range<u64>| range.start / bytes..range.end / bytes;
+            let mut blocks = finding.ranges.iter().flat_map(blocks);
+            let place = |block| map.extents().place(block).map(|it| Key::Segment(it.0));
+            if blocks.any(|block| place(block) == Some(finding.key)) {
+                finding.is_of_image |= snapshot.is_none();
+                finding.snapshots.extend(snapshot.iter().map(|it| it.name.clone()));
+            }
         }
         Ok(())
     }
@@ -206,7 +251,8 @@ impl Report {
         let ranges = std::iter::once(0..size_bytes).collect();
         let is_of_image = name.is_none();
         let snapshots = name.into_iter().collect();
-        self.findings.push(Finding { key, what, ranges, is_of_image, snapshots });
+        let finding = Finding::of(&self.head.bases, key, what, ranges);
+        self.findings.push(Finding { is_of_image, snapshots, ..finding });
     }
 }
 

@@ -88,7 +88,8 @@ impl Client {
             Operation::Get { of, key, range } => match of.map(|path| self.place.beside(&path)) {
                 None => self.get(&self.place.path(key), range).await,
                 Some(Ok(place)) => self.get(&place.path(key), range).await,
-                Some(Err(why)) => self.failed(&why),
+                // A store has no object of such a name.
+                Some(Err(_)) => Answer::Missing,
             },
             Operation::Delete { key } => self.delete(&self.place.path(key)).await,
         }

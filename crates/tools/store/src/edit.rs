@@ -9,7 +9,7 @@ use crate::reader::{READS_MAX, Read, Reader, blocking, client, pause};
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use nowait_log::{Answer, CloneOf, Edit, Editor, Head, Key, Operation};
+use nowait_log::{Answer, CloneOf, Edit, Editor, Head, Key, Operation, Snapshot};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
         return Err(wrong(format!("{to}: a clone is an image in the bucket of its snapshot")));
     }
     let (client, writer) = (client(url, options)?, writer()?);
-    let clone = CloneOf { image: drawn()?, path: to.image.clone() };
+    let clone = CloneOf { image: drawn()?, path: to.image.clone(), is_made: false };
     let noted = Edit::Clone { snapshot: name.clone(), clone: clone.clone() };
     let head = edit_on(url, &client, options.open_timeout, noted)?;
     let snapshot = head.snapshot(name).ok_or_else(|| wrong(format!("{url} is gone")))?;
@@ -63,16 +63,11 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
         return Err(io::Error::other(format!("{to}: {why}")));
     }
     // The snapshot may have been removed by one that has not seen the clone.
-    let base = match blocking(url, (Reader { client: &client }).look())? {
-        Read::Good(head) => head.snapshot(name).cloned(),
-        Read::Missing => None,
-        Read::Damaged => return made.map_err(io::Error::other),
-    };
-    if base.is_some_and(|it| it.clones.contains(&clone)) {
-        return made.map_err(io::Error::other);
+    if let Err(error) = edit_on(url, &client, options.open_timeout, Edit::Made(clone.image)) {
+        catalog::remove(to, options)?;
+        return Err(error);
     }
-    catalog::remove(to, options)?;
-    Err(io::Error::other(format!("{url}: it was removed meanwhile")))
+    made.map_err(io::Error::other)
 }
 
 /// Puts the head of an image where none is; tells whether it is there now. If that is not known,
@@ -101,26 +96,27 @@ async fn put_head(client: &Client, head: &Head) -> Result<bool, String> {
 /// There is none, or it has one; the store cannot be used: in one line.
 pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     let client = client(url, options)?;
-    let edited = |edit| edit_on(url, &client, options.open_timeout, edit);
     let name = url.snapshot.clone().unwrap_or_default();
     let head = blocking(url, Reader { client: &client }.head())?;
-    for clone in head.snapshot(&name).map_or(&[][..], |it| &it.clones) {
-        let refused = || io::Error::other(format!("{url}: {} is a clone of it", clone.path));
-        if blocking(url, is_there(&client, clone))? {
-            return Err(refused());
-        }
-        // It was begun and never made, or is being made: then it is there now, or will find out.
-        edited(Edit::Release(clone.image))?;
-        if blocking(url, is_there(&client, clone))? {
-            edited(Edit::Clone { snapshot: name, clone: clone.clone() })?;
-            return Err(refused());
+    let gone: Vec<Snapshot> = head.snapshot(&name).into_iter().cloned().collect();
+    blocking(url, without_clones(&client, &gone))?;
+    edit_on(url, &client, options.open_timeout, Edit::Remove(gone))
+}
+
+/// Looks whether snapshots have clones that are there.
+pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> Result<(), String> {
+    for snapshot in snapshots {
+        for clone in &snapshot.clones {
+            if is_there(client, clone).await? {
+                return Err(format!("{} is a clone of @{}", clone.path, snapshot.name));
+            }
         }
     }
-    edited(Edit::Remove(name))
+    Ok(())
 }
 
 /// Tells whether a clone was made, and not removed.
-pub(crate) async fn is_there(client: &Client, clone: &CloneOf) -> Result<bool, String> {
+async fn is_there(client: &Client, clone: &CloneOf) -> Result<bool, String> {
     let client = client.beside(&clone.path)?;
     match (Reader { client: &client }).look().await? {
         Read::Missing => Ok(false),

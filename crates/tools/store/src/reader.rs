@@ -25,8 +25,13 @@ const READS_AHEAD: usize = 16;
 /// Where a log ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogEnd {
-    /// Where nothing follows; this segment is known to be there.
-    Behind(u64),
+    /// Where nothing follows.
+    Behind {
+        /// A segment that is there, though perhaps not of the log.
+        last: u64,
+        /// The log reaches at least so far.
+        known: u64,
+    },
     /// Where a snapshot ends.
     At(u64),
 }
@@ -139,9 +144,9 @@ impl Reader<'_> {
     /// Adds to a map what the log says behind it; returns where that cannot be read.
     async fn replay(&self, head: &Head, map: &mut Map, end: LogEnd) -> Result<Option<Hit>, String> {
         let mut next = head.checkpoint.position;
-        let (last, end) = match end {
-            LogEnd::Behind(last) => (last, u64::MAX),
-            LogEnd::At(end) => (u64::MAX, end),
+        let (last, known, end) = match end {
+            LogEnd::Behind { last, known } => (last, known, u64::MAX),
+            LogEnd::At(end) => (0, end, end),
         };
         let reads = (next..end).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
@@ -152,6 +157,9 @@ impl Reader<'_> {
             }
             match header? {
                 Read::Good((header, data_start)) => match header.content {
+                    Content::Fence { resume, .. } if next < known && resume > known => {
+                        return Ok(Some(Hit { key: Key::Segment(next), what: "another's" }));
+                    }
                     Content::Fence { resume, .. } => next = resume,
                     Content::Changes(records) => {
                         map.replay(next, data_start, &records);
@@ -159,7 +167,9 @@ impl Reader<'_> {
                     }
                 },
                 // What was in flight when a writer died may lie behind the end, but not farther.
-                Read::Missing if last < next.saturating_add(WINDOW) => return Ok(None),
+                Read::Missing if next >= known && last < next.saturating_add(WINDOW) => {
+                    return Ok(None);
+                }
                 other => return Ok(Some(Hit { key: Key::Segment(next), what: other.what() })),
             }
         }

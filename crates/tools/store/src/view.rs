@@ -210,14 +210,17 @@ impl View {
         });
         match read.await? {
             Read::Good(data) => Ok(Ok(data)),
-            other => Ok(Err(format!(
-                "{key} is {}: {}, or it is lost (nowait image check)",
-                other.what(),
-                match self.url.snapshot {
-                    None => "its server has gone on meanwhile",
-                    Some(_) => "the snapshot was removed meanwhile",
-                }
-            ))),
+            other => {
+                let base = self.head.bases.of(key).map(|base| format!("{}/", base.path));
+                let base = base.unwrap_or_default();
+                let why = match (&self.url.snapshot, base.is_empty()) {
+                    (None, true) => "its server has gone on meanwhile, or it",
+                    (Some(_), true) => "the snapshot was removed meanwhile, or it",
+                    (_, false) => "it",
+                };
+                let what = other.what();
+                Ok(Err(format!("{base}{key} is {what}: {why} is lost (nowait image check)")))
+            }
         }
     }
 }
@@ -228,13 +231,13 @@ async fn recovered(url: &StoreUrl, client: &Client) -> Result<(Head, Map), Strin
     let mut now = reader.head().await?;
     for _ in 0..ROUNDS_MAX {
         let head = now;
-        let (meant, end) = match &url.snapshot {
-            Some(name) => {
-                let snapshot = head.snapshot(name).ok_or("there is no such snapshot")?;
-                (head.as_of(snapshot), LogEnd::At(snapshot.end))
-            }
+        let (meant, end) = if let Some(name) = &url.snapshot {
+            let snapshot = head.snapshot(name).ok_or("there is no such snapshot")?;
+            (head.as_of(snapshot), LogEnd::At(snapshot.end))
+        } else {
             // A segment that is missing before one that is there would look like the end.
-            None => (head.clone(), LogEnd::Behind(last_segment(&reader.list().await?))),
+            let last = last_segment(&reader.list().await?);
+            (head.clone(), LogEnd::Behind { last, known: head.known_end() })
         };
         let recovered = reader.recovered(&meant, end).await?;
         now = reader.head().await?;

@@ -58,9 +58,9 @@ impl Edits {
         self.judge(store)?;
         let Some(name) = self.kept.keys().nth(nth).cloned() else { return Ok(()) };
         if self.alive().count() < EDITORS_MAX {
-            self.kept.remove(&name);
+            let gone = self.kept.remove(&name).map(|(snapshot, _)| snapshot);
+            self.begin(Edit::Remove(gone.into_iter().collect()), &Vec::new(), now_ns);
         }
-        self.begin(Edit::Remove(name), &Vec::new(), now_ns);
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Edits {
                 // None was there when it was begun.
                 (_, Err("there is no image")) if editing.newest.is_none() => {}
                 (Edit::Grow(_), Err("it is larger than that"))
-                | (Edit::Clone { .. } | Edit::Release(_), Ok(_)) => {}
+                | (Edit::Clone { .. } | Edit::Made(_) | Edit::Release(_), Ok(_)) => {}
                 (edit, Err(why)) => return Err(format!("{edit:?}: {why}")),
                 (Edit::Grow(size_bytes), Ok(_)) => {
                     self.size_bytes = self.size_bytes.max(*size_bytes);

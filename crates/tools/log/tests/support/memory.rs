@@ -1,7 +1,8 @@
 //! A store in memory that answers at once, and images on it.
 
 use nowait_log::{
-    Answer, Costs, Edit, Editor, Geometry, Image, Key, Operation, Origin, Request, Settings, Writer,
+    Answer, Costs, Edit, Editor, Geometry, Head, Image, Key, Operation, Origin, Request, Settings,
+    Writer,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub(crate) struct Memory {
     revisions: u64,
     requests: u64,
     now_ns: u64,
+    /// Nothing can be deleted.
+    pub(crate) keeps_all: bool,
 }
 
 /// The settings of a writer.
@@ -54,7 +57,10 @@ impl Memory {
     /// Does what is asked, now.
     pub(crate) fn serve(&mut self, image: &mut Image) {
         while let Some((ticket, operation)) = image.pop_operation() {
-            let answer = self.perform(operation);
+            let answer = match operation {
+                Operation::Delete { .. } if self.keeps_all => Answer::Failed,
+                operation => self.perform(operation),
+            };
             image.answer(ticket, answer, self.now_ns);
         }
     }
@@ -74,6 +80,12 @@ impl Memory {
         self.objects.keys().filter(|key| matches!(key, Key::Part { .. })).count()
     }
 
+    /// The head of the image.
+    #[allow(dead_code, reason = "not every test looks")]
+    pub(crate) fn head(&self) -> Head {
+        Head::parse(&self.objects[&Key::Head].0).expect("a head")
+    }
+
     /// Edits the head; returns what that has cost.
     #[allow(dead_code, reason = "not every test edits")]
     pub(crate) fn edit(&mut self, edit: Edit) -> Result<Costs, &'static str> {
@@ -86,7 +98,7 @@ impl Memory {
         outcome.map(|_| editor.costs())
     }
 
-    fn perform(&mut self, operation: Operation) -> Answer {
+    pub(crate) fn perform(&mut self, operation: Operation) -> Answer {
         match operation {
             Operation::PutIfAbsent { key, body } => match self.objects.contains_key(&key) {
                 true => Answer::Refused,

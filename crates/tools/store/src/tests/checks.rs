@@ -34,7 +34,7 @@ pub(super) fn checked(url: &StoreUrl) -> io::Result<Report> {
 /// What is wrong with a segment of the image.
 fn found(sequence: u64, what: &'static str, ranges: Vec<Range<u64>>) -> Finding {
     let (key, snapshots) = (Key::Segment(sequence), Vec::new());
-    Finding { key, what, ranges, is_of_image: true, snapshots }
+    Finding { key, of: None, what, ranges, is_of_image: true, snapshots }
 }
 
 /// Replaces an object by what `change` makes of it; nothing: it is deleted.

@@ -82,7 +82,7 @@ fn a_check_finds_what_only_a_snapshot_has() {
 fn one_that_was_removed_is_gone_and_the_other_stays() {
     let url = image("removed");
     let (one, other) = (snapshot(&url, "one"), snapshot(&url, "other"));
-    edit(&url, &options(), Edit::Remove("one".to_owned())).unwrap();
+    remove(&one, &options()).unwrap();
     let said = View::open(&one, &options()).unwrap_err().to_string();
     assert_eq!(said, "memory://removed/vm@one: there is no such snapshot");
     let said = StoredImage::open_read_only(&one, &options()).unwrap_err().to_string();
@@ -163,9 +163,9 @@ fn what_has_a_clone_is_removed_after_it() {
     clone(&golden, &child, &options()).unwrap();
     let said = |result: std::io::Result<u64>| result.unwrap_err().to_string();
     let refused = said(catalog::remove(&url, &options()));
-    assert_eq!(refused, "memory://family/vm: a/child is a clone of its @golden");
+    assert_eq!(refused, "memory://family/vm: a/child is a clone of @golden");
     let refused = remove(&golden, &options()).unwrap_err().to_string();
-    assert_eq!(refused, "memory://family/vm@golden: a/child is a clone of it");
+    assert_eq!(refused, "memory://family/vm@golden: a/child is a clone of @golden");
     assert_eq!(catalog::remove(&child, &options()).unwrap(), 1);
     remove(&golden, &options()).unwrap();
     catalog::remove(&url, &options()).unwrap();
@@ -191,9 +191,46 @@ fn a_clone_is_made_only_beside_its_snapshot_and_where_no_image_is() {
 fn a_clone_that_was_begun_and_never_made_does_not_keep_its_snapshot() {
     let url = image("begun");
     let golden = snapshot(&url, "golden");
-    let clone = CloneOf { image: [7; 16], path: "never".to_owned() };
+    let clone = CloneOf { image: [7; 16], path: "never".to_owned(), is_made: false };
     edit(&url, &options(), Edit::Clone { snapshot: "golden".to_owned(), clone }).unwrap();
-    let kept = edit(&url, &options(), Edit::Remove("golden".to_owned())).unwrap_err().to_string();
-    assert!(kept.contains("it has clones, which go first"), "{kept}");
     remove(&golden, &options()).unwrap();
+    // The one that makes it is told, and takes it back.
+    let late = edit(&url, &options(), Edit::Made([7; 16])).unwrap_err().to_string();
+    assert_eq!(late, "memory://begun/vm: its snapshot was removed meanwhile");
+}
+
+#[test]
+fn a_clone_that_is_made_after_it_was_looked_for_keeps_its_snapshot() {
+    let url = image("looked");
+    let golden = snapshot(&url, "golden");
+    let note = CloneOf { image: [7; 16], path: "late".to_owned(), is_made: false };
+    let noted = Edit::Clone { snapshot: "golden".to_owned(), clone: note };
+    let looked = edit(&url, &options(), noted).unwrap().snapshots;
+    edit(&url, &options(), Edit::Made([7; 16])).unwrap();
+    let kept = edit(&url, &options(), Edit::Remove(looked)).unwrap_err().to_string();
+    assert_eq!(kept, "memory://looked/vm: it has got a clone: see nowait image info");
+    assert!(View::open(&golden, &options()).is_ok());
+}
+
+#[test]
+fn an_object_that_a_clone_needs_and_that_is_gone_is_missed() {
+    let url = image("gone");
+    let golden = snapshot(&url, "golden");
+    let child = at("memory://gone/child");
+    clone(&golden, &child, &options()).unwrap();
+    let serving = StoredImage::open(&child, &options()).unwrap();
+    serving.write_at(0, data(9)).unwrap();
+    serving.flush().unwrap();
+    drop(serving);
+    change(&url, Key::Segment(1), |_| None);
+    // It is not taken for the end of the log, by nothing that reads or writes.
+    let missing = checked(&child).unwrap().findings;
+    let found: Vec<_> = missing.iter().map(|it| (it.key, it.of.as_deref(), it.what)).collect();
+    assert_eq!(found, [(Key::Segment(1), Some("vm"), "missing")]);
+    assert!(View::open(&child, &options()).is_err());
+    let said = StoredImage::open(&child, &options()).unwrap_err().to_string();
+    assert_eq!(said, "memory://gone/child: a segment is missing");
+    let said = edit(&child, &options(), Edit::Snapshot("s".to_owned())).unwrap_err().to_string();
+    assert!(said.ends_with("a segment is missing: see nowait image check"), "{said}");
+    assert_eq!(checked(&url).unwrap().findings[0].key, Key::Segment(1));
 }

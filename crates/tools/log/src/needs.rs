@@ -1,0 +1,44 @@
+//! What snapshots need of the segments without live blocks.
+
+use crate::head::Snapshot;
+use crate::mistake::{self, Mistake};
+
+/// What some snapshots need, as a table: there may be a thousand of them, and a million segments.
+#[derive(Debug)]
+pub struct Needs {
+    /// Where they end.
+    ends: Vec<u64>,
+    /// The parts of the log that follow their maps, apart from each other.
+    logs: Vec<(u64, u64)>,
+}
+
+impl Needs {
+    /// Makes the table.
+    pub fn of(snapshots: &[Snapshot]) -> Needs {
+        let snapshots = if mistake::makes(Mistake::ForgetSnapshots) { &[] } else { snapshots };
+        let mut ends: Vec<u64> = snapshots.iter().map(|it| it.end).collect();
+        ends.sort_unstable();
+        let mut all: Vec<(u64, u64)> =
+            snapshots.iter().map(|it| (it.checkpoint.position, it.end)).collect();
+        all.sort_unstable();
+        let mut logs: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in all {
+            match logs.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => logs.push((start, end)),
+            }
+        }
+        if mistake::makes(Mistake::ForgetLog) {
+            logs.clear();
+        }
+        Needs { ends, logs }
+    }
+
+    /// Tells whether one of them needs a segment, as [`Snapshot::needs`] does.
+    pub fn has(&self, sequence: u64, dead_since: u64) -> bool {
+        let next = self.ends.partition_point(|end| *end <= sequence);
+        let is_live = self.ends.get(next).is_some_and(|end| *end <= dead_since);
+        let before = self.logs.partition_point(|(start, _)| *start <= sequence);
+        is_live || before > 0 && sequence < self.logs[before - 1].1
+    }
+}
