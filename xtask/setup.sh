@@ -203,7 +203,8 @@ setup_stores() {
     command -v go >/dev/null || { say "no go: no versitygw, its tests are skipped"; return; }
     say "installing $versitygw"
     # Not optimized: it takes a third less to build.
-    GOBIN=$folder go install -gcflags='all=-N -l' "$versitygw" >&2 || say "no versitygw: its tests are skipped"
+    GOBIN=$folder go install -gcflags='all=-N -l' "$versitygw" >&2 ||
+        say "no versitygw: its tests are skipped"
 }
 
 # The standard library of another machine; its C compiler is one of the packages.

@@ -76,12 +76,12 @@ struct Info {
     writer: String,
     checkpoint: u64,
     clone_of: Option<String>,
-    snapshots: Vec<Kept>,
+    snapshots: Vec<SnapshotInfo>,
 }
 
 /// A snapshot, as JSON.
 #[derive(Serialize)]
-struct Kept {
+struct SnapshotInfo {
     name: String,
     size_bytes: u64,
     clones: Vec<String>,
@@ -98,7 +98,7 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
         writer: head.writer.name,
         checkpoint: head.checkpoint.position,
         clone_of: head.bases.last().map(|base| format!("{}@{}", base.path, base.snapshot)),
-        snapshots: head.snapshots.into_iter().map(kept).collect(),
+        snapshots: head.snapshots.into_iter().map(described).collect(),
     };
     if args.json {
         return json(&info);
@@ -111,7 +111,7 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
     if let Some(base) = &info.clone_of {
         let _ = writeln!(text, "  clone of    {base}");
     }
-    for Kept { name, size_bytes, clones } in &info.snapshots {
+    for SnapshotInfo { name, size_bytes, clones } in &info.snapshots {
         let _ = writeln!(text, "  snapshot    {name} ({})", shown(*size_bytes));
         for path in clones {
             let _ = writeln!(text, "    clone     {path}");
@@ -120,9 +120,9 @@ fn info(args: &ImageArgs) -> Result<ExitCode> {
     print(text.as_bytes())
 }
 
-fn kept(snapshot: Snapshot) -> Kept {
+fn described(snapshot: Snapshot) -> SnapshotInfo {
     let Snapshot { name, size_bytes, clones, .. } = snapshot;
-    Kept { name, size_bytes, clones: clones.into_iter().map(|it| it.path).collect() }
+    SnapshotInfo { name, size_bytes, clones: clones.into_iter().map(|it| it.path).collect() }
 }
 
 /// Makes a snapshot.

@@ -1,5 +1,5 @@
-//! What writers before may have left, though no head names it: segments behind a fence, and parts of
-//! a checkpoint.
+//! What writers before may have left, though no head names it: segments behind a fence, and parts
+//! of a checkpoint.
 //!
 //! Their names are known, so nothing is listed. A writer's checkpoints are counted, so the one that
 //! it had begun has the next number; how many parts that has, is asked. As no more than

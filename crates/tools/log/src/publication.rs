@@ -5,7 +5,7 @@
 //!     ─▶ the head that names it is put ─▶ the checkpoint before, and segments without live blocks
 //!        as of this one, are deleted, unless a snapshot needs them
 //! ```
-//! A head may have been edited meanwhile (`edit`): the checkpoint then goes into what that has left.
+//! A head may have been edited meanwhile (`edit`): then the checkpoint goes into the edited one.
 
 use crate::Part;
 use crate::head::{Checkpoint, Head, PARTS_MAX, RETIRED_MAX};

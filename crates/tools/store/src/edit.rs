@@ -34,8 +34,8 @@ pub(crate) fn edit_on(
     blocking(url, edited(client, limit, edit))
 }
 
-/// Makes a new image that is a clone of a snapshot, in the same bucket: it takes no place, and reads
-/// what the snapshot has. Blocks.
+/// Makes a new image that is a clone of a snapshot, in the same bucket: it takes no place, and
+/// reads what the snapshot has. Blocks.
 ///
 /// # Errors
 /// There is no such snapshot, or an image already; the store cannot be used: in one line.

@@ -202,8 +202,8 @@ impl Reader<'_> {
         (sequence, read.await)
     }
 
-    /// Reads an object of at most `len` bytes, again if it does not come or makes no sense; where it
-    /// is, the bases of the image say.
+    /// Reads an object of at most `len` bytes, again if it does not come or makes no sense; where
+    /// it is, the bases of the image say.
     pub(crate) async fn read<T>(
         &self,
         bases: &Bases,

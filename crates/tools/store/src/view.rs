@@ -5,8 +5,8 @@
 //!     ─▶ head: still that one?
 //!     ─▶ data, by one GET for each run of blocks
 //! ```
-//! A writer deletes what neither it nor a snapshot needs any more, also if a view does: then reading
-//! fails, and says so. Nothing is read wrong: each block has a checksum with its place.
+//! A writer deletes what neither it nor a snapshot needs any more, also if a view does: then
+//! reading fails, and says so. Nothing is read wrong: each block has a checksum with its place.
 
 use crate::client::Client;
 use crate::place::StoreOptions;

@@ -56,8 +56,8 @@ pub(crate) enum ImageCommand {
         #[command(flatten)]
         store: Store,
     },
-    /// Make an image of a snapshot, in the same bucket, that goes its own way from there: at once, at
-    /// any size, and without a copy.
+    /// Make an image of a snapshot, in the same bucket, that goes its own way from there: at once,
+    /// at any size, and without a copy.
     Clone {
         /// The snapshot.
         #[arg(value_name = "URL@NAME")]
