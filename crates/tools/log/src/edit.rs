@@ -260,7 +260,9 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
         Edit::Remove(gone) if head.retired.len() + gone.len() > RETIRED_MAX - 64 => {
             Err("serve the image first, so that what earlier ones needed is deleted")
         }
-        Edit::Grow(size) if *size < head.geometry.size_bytes => Err("it is larger than that"),
+        Edit::Grow(size) if *size < head.geometry.size_bytes => {
+            Err("it is larger, and does not become smaller")
+        }
         Edit::Grow(size) => match Geometry::checked(head.geometry.block_bytes, *size) {
             Ok(_) => Ok(()),
             Err(damage) => Err(damage.0),

@@ -83,7 +83,7 @@ fn what_cannot_be_edited_is_refused_and_nothing_is_put() {
         (Edit::Snapshot("x".repeat(256)), "a name has 1 to 255 bytes"),
         (Edit::Remove(Vec::new()), "there is no such snapshot"),
         (Edit::Made([9; 16]), "its snapshot was removed meanwhile"),
-        (Edit::Grow(BLOCK_BYTES), "it is larger than that"),
+        (Edit::Grow(BLOCK_BYTES), "it is larger, and does not become smaller"),
         (Edit::Grow(BLOCKS * BLOCK_BYTES + 1), "the size is not in whole blocks"),
         (Edit::Grow(u64::MAX - BLOCK_BYTES + 1), "larger than any image"),
     ] {

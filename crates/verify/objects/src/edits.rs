@@ -129,7 +129,7 @@ impl Edits {
             match (&editing.edit, outcome) {
                 // None was there when it was begun.
                 (_, Err("there is no image")) if editing.newest.is_none() => {}
-                (Edit::Grow(_), Err("it is larger than that"))
+                (Edit::Grow(_), Err("it is larger, and does not become smaller"))
                 | (Edit::Clone { .. } | Edit::Made(_) | Edit::Release(_), Ok(_)) => {}
                 (edit, Err(why)) => return Err(format!("{edit:?}: {why}")),
                 (Edit::Grow(size_bytes), Ok(_)) => {
