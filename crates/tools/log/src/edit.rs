@@ -201,6 +201,9 @@ impl Editor {
                     return self.doubt("a segment is missing: see nowait image check");
                 }
                 None => return self.put(),
+                Some((header, _)) if header.leads_over(known_end) => {
+                    return self.doubt("the log ends before a snapshot: see nowait image check");
+                }
                 Some((header, _)) => {
                     if let Content::Fence { resume, .. } = header.content {
                         self.scan.skip(resume);
@@ -284,11 +287,7 @@ fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
         Edit::Remove(gone) => {
             let is_gone = |it: &mut Snapshot| gone.contains(it);
             let gone: Vec<Snapshot> = head.snapshots.extract_if(.., is_gone).collect();
-            for Snapshot { checkpoint, .. } in gone {
-                if !head.retired.contains(&checkpoint) {
-                    head.retire(checkpoint);
-                }
-            }
+            gone.into_iter().for_each(|it| head.retire(it.checkpoint));
         }
         Edit::Grow(size) => head.geometry.size_bytes = *size,
         Edit::Clone { snapshot, clone } => {

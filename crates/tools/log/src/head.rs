@@ -102,13 +102,6 @@ impl Snapshot {
         let what = |it: &Snapshot| (it.checkpoint, it.end, it.size_bytes);
         self.name == other.name && what(self) == what(other)
     }
-
-    /// Tells whether it needs a segment without live blocks, and since which one that has none:
-    /// for its data, or because it is one of those that follow its map.
-    pub fn needs(&self, sequence: u64, dead_since: u64) -> bool {
-        let is_live = dead_since >= self.end;
-        sequence < self.end && (is_live || sequence >= self.checkpoint.position)
-    }
 }
 
 /// The head of an image.
@@ -189,7 +182,8 @@ impl Head {
     /// Notes that the image does not need a map any more; a snapshot may.
     pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
         let is_own = checkpoint.epoch > self.bases.epoch();
-        if checkpoint.parts > 0 && is_own && !self.needs(&checkpoint) {
+        let is_known = self.needs(&checkpoint) || self.retired.contains(&checkpoint);
+        if checkpoint.parts > 0 && is_own && !is_known {
             self.retired.push(checkpoint);
         }
     }

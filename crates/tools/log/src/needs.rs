@@ -34,7 +34,8 @@ impl Needs {
         Needs { ends, logs }
     }
 
-    /// Tells whether one of them needs a segment, as [`Snapshot::needs`] does.
+    /// Tells whether one of them needs a segment without live blocks, and since which one that has
+    /// none: one that ends behind it, when it had a live block then, or follows the map.
     pub fn has(&self, sequence: u64, dead_since: u64) -> bool {
         let next = self.ends.partition_point(|end| *end <= sequence);
         let is_live = self.ends.get(next).is_some_and(|end| *end <= dead_since);

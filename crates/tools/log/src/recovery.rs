@@ -191,8 +191,8 @@ impl Recovery {
         let read = match errand.purpose {
             Purpose::ReadPart(number) => self.take_part(number, bytes).is_some(),
             Purpose::ReadSegment(sequence) => {
-                let head = self.head.as_ref().expect("the head comes first");
-                self.scan.take(sequence, bytes, object_bytes, head).is_some()
+                let head = self.head.as_ref();
+                head.and_then(|it| self.scan.take(sequence, bytes, object_bytes, it)).is_some()
             }
             Purpose::ReadHead | Purpose::ConfirmHead | Purpose::Judge(_) => {
                 match Head::parse(bytes) {
@@ -320,9 +320,7 @@ impl Recovery {
                     self.map.replay(header.sequence, data_start, &records);
                     self.replayed += 1;
                 }
-                Content::Fence { resume, .. }
-                    if header.sequence < known_end && resume > known_end =>
-                {
+                _ if header.leads_over(known_end) => {
                     judge("the log ends before a snapshot does", out);
                     return Ok(None);
                 }

@@ -105,6 +105,16 @@ impl Header {
         bytes
     }
 
+    /// Tells whether it is a fence that leads over a place: what is known to reach up to that place
+    /// is no log with such a fence.
+    pub fn leads_over(&self, end: u64) -> bool {
+        let resume = match self.content {
+            Content::Fence { resume, .. } => resume,
+            Content::Changes(_) => 0,
+        };
+        self.sequence < end && end < resume
+    }
+
     /// Reads the header of an object of `object_bytes`, of which `front` is the front. Returns its
     /// length, too: there its data begin.
     ///

@@ -132,7 +132,7 @@ proptest! {
             snapshot(checkpoint, position + after)
         };
         let snapshots: Vec<Snapshot> = all.into_iter().map(one).collect();
-        let expected = snapshots.iter().any(|it| it.needs(sequence, sequence + after));
+        let expected = snapshots.iter().any(|it| needs(it, sequence, sequence + after));
         prop_assert_eq!(Needs::of(&snapshots).has(sequence, sequence + after), expected);
     }
 
@@ -277,11 +277,26 @@ fn snapshot(checkpoint: Checkpoint, end: u64) -> Snapshot {
     Snapshot { name: String::from("s"), checkpoint, end, size_bytes: 4096, clones: Vec::new() }
 }
 
+/// Whether a snapshot needs a segment that has no live block since another one.
+fn needs(snapshot: &Snapshot, sequence: u64, dead_since: u64) -> bool {
+    let follows = sequence >= snapshot.checkpoint.position;
+    sequence < snapshot.end && (dead_since >= snapshot.end || follows)
+}
+
+#[test]
+fn a_fence_that_leads_over_a_place_is_told_from_one_that_leads_there() {
+    let content = Content::Fence { resume: 20, writer: String::new() };
+    let fence = Header { image: [1; 16], epoch: 1, sequence: 10, content };
+    for (end, leads_over) in [(10, false), (11, true), (19, true), (20, false), (21, false)] {
+        assert_eq!(fence.leads_over(end), leads_over, "{end}");
+    }
+}
+
 #[test]
 fn a_snapshot_needs_what_was_live_at_its_end_and_what_follows_its_map() {
     let checkpoint = Checkpoint { position: 10, parts: 1, epoch: 1, nth: 1 };
     let snapshot = snapshot(checkpoint, 20);
-    for (sequence, dead_since, needs) in [
+    for (sequence, dead_since, needed) in [
         (5, 9, false),
         (5, 15, false),
         (5, 19, false),
@@ -290,7 +305,8 @@ fn a_snapshot_needs_what_was_live_at_its_end_and_what_follows_its_map() {
         (19, 19, true),
         (20, 25, false),
     ] {
-        assert_eq!(snapshot.needs(sequence, dead_since), needs, "{sequence} {dead_since}");
+        let table = Needs::of(core::slice::from_ref(&snapshot));
+        assert_eq!(table.has(sequence, dead_since), needed, "{sequence} {dead_since}");
     }
 }
 

@@ -156,10 +156,10 @@ impl Reader<'_> {
                 continue;
             }
             match header? {
+                Read::Good((header, _)) if header.leads_over(known) => {
+                    return Ok(Some(Hit { key: Key::Segment(next), what: "another's" }));
+                }
                 Read::Good((header, data_start)) => match header.content {
-                    Content::Fence { resume, .. } if next < known && resume > known => {
-                        return Ok(Some(Hit { key: Key::Segment(next), what: "another's" }));
-                    }
                     Content::Fence { resume, .. } => next = resume,
                     Content::Changes(records) => {
                         map.replay(next, data_start, &records);
