@@ -98,6 +98,11 @@ fn terminal() -> (File, OwnedFd, String) {
     // SAFETY: two live integers that are filled; the rest is left out.
     let opened = unsafe { libc::openpty(&raw mut master, &raw mut slave, name, mode, size) };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+    // Or the servers of other tests have it too, and its end does not come.
+    for fd in [master, slave] {
+        // SAFETY: takes numbers.
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
+    }
     let mut name = [0; 64];
     // SAFETY: a live array of that length.
     assert_eq!(unsafe { libc::ttyname_r(slave, name.as_mut_ptr(), name.len()) }, 0);

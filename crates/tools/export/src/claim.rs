@@ -8,7 +8,9 @@
 //!
 //! n is 0 for reading, 1 for writing, 3 for changing its size. Each has its bytes locked first and
 //! looks for those of others then: of two at once, both may be refused, but never none. All locks
-//! are shared and belong to the open file, and go when that is closed, also by a kill.
+//! are shared and belong to the open file, and go when that is closed, also by a kill: but a moment
+//! after the process, when the kernel is done with the requests that were in flight. So a claim is
+//! tried again for a while before it is refused, or a server that is started again could not begin.
 //!
 //! Source: QEMU, block/file-posix.c, raw_check_lock_bytes.
 
@@ -23,6 +25,8 @@ use std::{
     os::fd::{AsFd, AsRawFd},
     path::Path,
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 const USED: u64 = 100;
@@ -30,6 +34,11 @@ const REFUSED: u64 = 200;
 const READ: u64 = 0;
 const WRITE: u64 = 1;
 const RESIZE: u64 = 3;
+
+/// How long the kernel may take to let go of what an ended process had.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The right to use a file, as long as it lives.
 #[derive(Debug)]
@@ -91,7 +100,13 @@ pub(crate) fn take(
             let mut all = (number..places.len()).filter(same).map(|other| &options[other]);
             let writes = all.clone().any(|options| !options.read_only);
             let wish = Wish { writes, shares: all.all(|options| options.force_share) };
-            Some(Arc::new(Claim::new(&file, &options[number].path, wish)?))
+            let start = Instant::now();
+            let again = || {
+                thread::sleep(PAUSE);
+                start.elapsed() < PATIENCE
+            };
+            let claim = Claim::new(&file, wish, again);
+            Some(Arc::new(claim.map_err(|errno| failed(&options[number].path, errno))?))
         };
         images[number].claim = claim;
     }
@@ -120,17 +135,26 @@ fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
 }
 
 impl Claim {
-    fn new(file: &File, path: &Path, wish: Wish) -> Result<Claim, ImageError> {
+    /// Claims a file; while it is in use, again for as long as `again` waits and says so.
+    fn new(file: &File, wish: Wish, mut again: impl FnMut() -> bool) -> Result<Claim, Errno> {
+        loop {
+            match Claim::try_new(file, wish) {
+                Err(Errno::AGAIN | Errno::ACCES | Errno::BUSY) if again() => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn try_new(file: &File, wish: Wish) -> Result<Claim, Errno> {
         let fd = file.as_fd().as_raw_fd();
         if let Err(errno) = lock_bytes(fd, wish)
             && !(wish.shares && errno != Errno::AGAIN)
         {
-            return Err(failed(path, errno));
+            return Err(errno);
         }
-        let stat = file::stat(fd).map_err(|errno| failed(path, errno))?;
-        let device = match stat.is_block_device() && !wish.shares {
+        let device = match file::stat(fd)?.is_block_device() && !wish.shares {
             // Neither mounted, nor part of another device, nor claimed by another process.
-            true => Some(file::reopen(fd, O_RDONLY | O_EXCL).map_err(|errno| failed(path, errno))?),
+            true => Some(file::reopen(fd, O_RDONLY | O_EXCL)?),
             false => None,
         };
         // Readers share it, and so do not keep it.
@@ -168,6 +192,45 @@ fn failed(path: &Path, errno: Errno) -> ImageError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nowait::{Nowait, OpenOptions};
+
+    /// A file, opened twice: as two processes have it.
+    fn opened_twice() -> [File; 2] {
+        let nowait = Nowait::builder().build().expect("an engine");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let options = OpenOptions::new().read(true).write(true);
+        [(); 2].map(|()| options.open(&nowait, file.path()).expect("an open file"))
+    }
+
+    const WRITER: Wish = Wish { writes: true, shares: false };
+
+    #[test]
+    fn what_an_ended_process_had_is_waited_for() {
+        let [ended, file] = opened_twice();
+        let claim = Claim::new(&ended, WRITER, || false).expect("no other has it");
+        let mut ended = Some((ended, claim));
+        let mut tries = 0;
+        let claim = Claim::new(&file, WRITER, || {
+            tries += 1;
+            drop((tries == 3).then(|| ended.take()));
+            true
+        });
+        claim.expect("a claim, once the other is gone");
+        assert_eq!(tries, 3);
+    }
+
+    #[test]
+    fn what_a_process_keeps_is_refused_in_the_end() {
+        let [kept, file] = opened_twice();
+        let _claim = Claim::new(&kept, WRITER, || false).expect("no other has it");
+        let mut left = 3;
+        let again = || {
+            left -= 1;
+            left > 0
+        };
+        assert_eq!(Claim::new(&file, WRITER, again).map(drop), Err(Errno::AGAIN));
+        assert_eq!(left, 0);
+    }
 
     #[test]
     fn windows_of_a_file_get_into_each_others_way_where_they_overlap_and_one_is_written() {
