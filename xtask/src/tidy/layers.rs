@@ -37,6 +37,8 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("nowait-retry", "nowait-sys"),
     // The command is the front of the benchmark.
     ("nowait-cli", "nowait-bench"),
+    // The cache of an image on a store is a file of the engine's.
+    ("nowait-store", "nowait"),
     // The fronts of an image, and the commands for them and for it.
     ("nowait-serve", "nowait-export"),
     ("nowait-cli", "nowait-serve"),

@@ -335,8 +335,9 @@ fn open_object(
     options: &ImageOptions,
     url: &StoreUrl,
 ) -> Result<Source, ImageError> {
-    if options.cache != Cache::None {
-        return Err(ImageError(format!("{url}: --cache is for files, not for an object store")));
+    if options.cache == Cache::Host && options.object.store.cache.is_none() {
+        let reason = "--cache host is for files: say user, or --cache-dir";
+        return Err(ImageError(format!("{url}: {reason}")));
     }
     let later = (options.patience.say, options.object.store.open_timeout);
     let object = Object::open(nowait, url, &options.object, options.read_only, later);

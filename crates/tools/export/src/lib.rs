@@ -49,7 +49,7 @@ pub use disk::Disk;
 pub use image::{Cache, Image, ImageOptions, Properties};
 pub use lent::LentMemory;
 pub use medium::{Loan, Medium, RequestEnd, Tag};
-pub use nowait_store::StoreOptions;
+pub use nowait_store::{Cache as StoreCache, StoreOptions};
 pub use object::{Durability, Object, ObjectOptions};
 pub use remote::{ConnectionCounts, Patience};
 pub use source::Source;

@@ -97,5 +97,5 @@ fn what_cannot_be_opened_is_said_in_one_line() {
     let both = [vm.clone(), vm.clone()];
     assert_eq!(said(&both), "memory://opens/vm: it is served once; name it once");
     let cached = ImageOptions { cache: nowait_export::Cache::Host, ..vm };
-    assert!(said(&[cached]).contains("--cache is for files"));
+    assert!(said(&[cached]).contains("--cache host is for files"));
 }

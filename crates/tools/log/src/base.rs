@@ -60,6 +60,12 @@ impl Bases {
         }
     }
 
+    /// Returns the path of the image that an object is of, if that is not `image`, and its name.
+    pub fn owner(&self, key: Key, image: ImageId) -> (Option<Arc<str>>, ImageId) {
+        let base = self.of(key);
+        (base.map(|base| Arc::clone(&base.path)), base.map_or(image, |base| base.image))
+    }
+
     /// Behind the last segment of a base.
     pub(crate) fn end(&self) -> u64 {
         self.last().map_or(0, |base| base.end)

@@ -71,8 +71,11 @@ impl<P> Errands<P> {
 
     /// Has something read once more that looks damaged.
     pub(crate) fn reread(&mut self, errand: Errand<P>, now_ns: u64) {
-        let damaged = errand.damaged + 1;
-        self.again(Errand { damaged, ..errand }, now_ns);
+        let (damaged, mut operation) = (errand.damaged + 1, errand.operation);
+        if let Operation::Get { data: Some(data), .. } = &mut operation {
+            data.anew = true;
+        }
+        self.again(Errand { operation, damaged, ..errand }, now_ns);
     }
 
     /// Tries what is due.

@@ -65,5 +65,5 @@ pub use request::{Failure, Request, RequestEnd, RequestId};
 pub use segment::{Change, Content, Header, Record};
 pub use serving::{PROOF_NS, Settings};
 pub use stamp::{ImageId, Stamp};
-pub use store::{Answer, Costs, Key, Operation, Tag, Ticket};
+pub use store::{Answer, Costs, Data, Key, Operation, Tag, Ticket};
 pub use wire::Damage;

@@ -4,7 +4,8 @@ use crate::base::Bases;
 use crate::errands::Errands;
 use crate::extents::Extent;
 use crate::request::{Failure, RequestEnd, RequestId};
-use crate::store::{Key, Operation, Tag};
+use crate::stamp::ImageId;
+use crate::store::{Data, Key, Operation, Tag};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,7 +98,20 @@ impl Outbox {
 
     pub(crate) fn get_range(&mut self, purpose: Purpose, key: Key, range: Range<u64>) {
         let of = self.bases.of(key).map(|base| Arc::clone(&base.path));
-        self.errands.send(purpose, Operation::Get { of, key, range }, self.now_ns);
+        self.errands.send(purpose, Operation::Get { of, key, range, data: None }, self.now_ns);
+    }
+
+    /// As [`Outbox::get_range`], of data; `image` is this one.
+    pub(crate) fn get_data(
+        &mut self,
+        purpose: Purpose,
+        image: ImageId,
+        key: Key,
+        range: Range<u64>,
+    ) {
+        let (of, image) = self.bases.owner(key, image);
+        let data = Some(Data { image, anew: false });
+        self.errands.send(purpose, Operation::Get { of, key, range, data }, self.now_ns);
     }
 
     pub(crate) fn put_if_absent(&mut self, purpose: Purpose, key: Key, body: Arc<Vec<u8>>) {

@@ -1,5 +1,6 @@
 //! What is asked of an object store, and what it answers.
 
+use crate::stamp::ImageId;
 use core::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,12 +69,23 @@ pub enum Operation {
         key: Key,
         /// Which.
         range: Range<u64>,
+        /// They are data of a segment.
+        data: Option<Data>,
     },
     /// Delete an object.
     Delete {
         /// Its name.
         key: Key,
     },
+}
+
+/// Data of a segment never change, so a cache may answer. Of such an answer only the bytes count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// The image that has the segment: another one may be at its path later.
+    pub image: ImageId,
+    /// What came before looked damaged: the store itself is to be asked.
+    pub anew: bool,
 }
 
 /// What the store answers. Each operation has one answer within a time that the caller limits:

@@ -1,8 +1,10 @@
 //! What the machine asks for, asked of a store, and what that answers.
 
+use crate::cache::{Cache, Segment, pages_of};
 use crate::place::{Place, one_line};
+use crate::status::CacheFigures;
 use futures_util::{FutureExt, StreamExt};
-use nowait_log::{Answer, Operation, Tag};
+use nowait_log::{Answer, Data, Key, Operation, Stamp, Tag};
 use nowait_sys::mutex::Mutex;
 use object_store::path::Path;
 use object_store::{
@@ -21,8 +23,9 @@ pub struct Client {
     place: Place,
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
-    /// GETs, and bytes that they asked for.
-    asked: Arc<[AtomicU64; 2]>,
+    /// GETs, bytes that they asked for; reads of data that the cache had, and had not.
+    asked: Arc<[AtomicU64; 4]>,
+    cache: Option<Arc<Cache>>,
 }
 
 /// Why an operation failed.
@@ -36,7 +39,14 @@ struct LastError {
 impl Client {
     /// Makes one for an image; each operation has an answer within `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
-        Client { place, timeout, last_error: Arc::default(), asked: Arc::default() }
+        let (last_error, asked) = (Arc::default(), Arc::default());
+        Client { place, timeout, last_error, asked, cache: None }
+    }
+
+    /// Has it look for data in a cache first.
+    #[must_use]
+    pub fn with(self, cache: Option<Arc<Cache>>) -> Client {
+        Client { cache, ..self }
     }
 
     /// Makes one for another image of the store.
@@ -66,8 +76,14 @@ impl Client {
 
     /// Returns how many GETs there were, and for how many bytes.
     pub(crate) fn asked(&self) -> (u64, u64) {
-        let [gets, bytes] = &*self.asked;
+        let [gets, bytes, ..] = &*self.asked;
         (gets.load(Relaxed), bytes.load(Relaxed))
+    }
+
+    /// Returns how often the cache was asked.
+    pub(crate) fn cache_figures(&self) -> CacheFigures {
+        let [.., hits, misses] = &*self.asked;
+        CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }
     }
 
     /// Tells whether that was for good: credentials are missing, say.
@@ -79,18 +95,31 @@ impl Client {
     pub async fn run(&self, operation: Operation) -> Answer {
         match operation {
             Operation::PutIfAbsent { key, body } => {
-                self.put(&self.place.path(key), body_of(&body), PutMode::Create).await
+                let answer = self.put(&self.place.path(key), body_of(&body), PutMode::Create).await;
+                if let (Answer::Put(_), Key::Segment(sequence)) = (&answer, key) {
+                    self.keep(sequence, &body);
+                }
+                answer
             }
             Operation::PutIfMatch { key, body, tag } => {
                 let mode = PutMode::Update(version_of(&tag));
                 self.put(&self.place.path(key), body_of(&body), mode).await
             }
-            Operation::Get { of, key, range } => match of.map(|path| self.place.beside(&path)) {
-                None => self.get(&self.place.path(key), range).await,
-                Some(Ok(place)) => self.get(&place.path(key), range).await,
-                // A store has no object of such a name.
-                Some(Err(_)) => Answer::Missing,
-            },
+            Operation::Get { of, key, range, data } => {
+                let path = match of.map(|path| self.place.beside(&path)) {
+                    None => self.place.path(key),
+                    Some(Ok(place)) => place.path(key),
+                    // A store has no object of such a name.
+                    Some(Err(_)) => return Answer::Missing,
+                };
+                match (&self.cache, key, data) {
+                    (Some(cache), Key::Segment(sequence), Some(Data { image, anew })) => {
+                        let segment = Segment { image, sequence };
+                        self.get_data(cache, &path, (segment, anew), range).await
+                    }
+                    _ => self.get(&path, range).await,
+                }
+            }
             Operation::Delete { key } => self.delete(&self.place.path(key)).await,
         }
     }
@@ -109,6 +138,52 @@ impl Client {
             Some(Err(Error::AlreadyExists { .. } | Error::Precondition { .. })) => Answer::Refused,
             Some(Err(error)) => self.failed_with(&error),
             None => Answer::Failed,
+        }
+    }
+
+    /// Gets data from the cache, or from the store with all of the pages that they are part of.
+    async fn get_data(
+        &self,
+        cache: &Arc<Cache>,
+        path: &Path,
+        (segment, anew): (Segment, bool),
+        range: Range<u64>,
+    ) -> Answer {
+        let cached = async || match anew {
+            true => None,
+            false => cache.read(segment, &range).await,
+        };
+        let got = |bytes| Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() };
+        let hit = |bytes| {
+            self.asked[2].fetch_add(1, Relaxed);
+            got(bytes)
+        };
+        if let Some(bytes) = cached().await {
+            return hit(bytes);
+        }
+        let _turn = cache.turn(segment, &range).await;
+        // Another one may have asked meanwhile.
+        if let Some(bytes) = cached().await {
+            return hit(bytes);
+        }
+        self.asked[3].fetch_add(1, Relaxed);
+        let pages = pages_of(&range);
+        match self.get(path, pages.clone()).await {
+            Answer::Got { bytes, object_bytes, .. } => {
+                cache.insert(segment, pages.start, &bytes, (object_bytes, anew));
+                let end = bytes.len().min((range.end - pages.start) as usize);
+                let start = end.min((range.start - pages.start) as usize);
+                got(bytes[start..end].to_vec())
+            }
+            other => other,
+        }
+    }
+
+    /// Has the cache take a segment in that was put.
+    fn keep(&self, sequence: u64, body: &[u8]) {
+        if let (Some(cache), Ok(stamp)) = (&self.cache, Stamp::parse(body)) {
+            let segment = Segment { image: stamp.image, sequence };
+            cache.insert(segment, 0, body, (body.len() as u64, false));
         }
     }
 

@@ -9,10 +9,12 @@
 
 use crate::client::Client;
 use crate::probe::{Verdict, probe};
-use crate::status::{Shared, Status};
+use crate::status::{Figures, Shared, Status};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use nowait_log::{Answer, Failure, Image, Origin, Over, Request, RequestId, Settings, Ticket};
+use nowait_log::{
+    Answer, Costs, Failure, Image, Origin, Over, Request, RequestId, Settings, Ticket,
+};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -106,6 +108,8 @@ struct Driver {
     begin: Instant,
     opens_until: Instant,
     failures: u64,
+    /// GETs, and their bytes, before there was a machine.
+    asked_before: (u64, u64),
 }
 
 /// What has happened.
@@ -119,6 +123,7 @@ impl Driver {
     fn new(plan: Plan, shared: Arc<Shared>) -> Driver {
         Driver {
             image: Image::open(plan.settings, plan.origin, 0),
+            asked_before: plan.client.asked(),
             client: plan.client,
             shared,
             running: FuturesUnordered::new(),
@@ -229,8 +234,17 @@ impl Driver {
             }
             nowait_log::Status::Over(Over::Failed(why)) => Status::Failed(why.to_owned()),
         };
-        let (costs, bytes) = (self.image.costs(), self.image.unflushed_bytes());
-        self.shared.set(status, costs, self.failures, bytes as u64);
+        // The machine does not know what a cache has answered, and with how much around it.
+        let (asked, before) = (self.client.asked(), self.asked_before);
+        let (gets, bytes_got) = (asked.0 - before.0, asked.1 - before.1);
+        let costs = Costs { gets, bytes_got, ..self.image.costs() };
+        let figures = Figures {
+            costs,
+            cache: self.client.cache_figures(),
+            failures: self.failures,
+            unflushed_bytes: self.image.unflushed_bytes() as u64,
+        };
+        self.shared.set(status, figures);
     }
 
     fn fail_all(&mut self) {

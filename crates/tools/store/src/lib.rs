@@ -3,6 +3,7 @@
 //! * [`url`]: where an image is; `place`: the store itself, by the crate `object_store`; `folder`:
 //!   a folder as one, with the condition that it lacks
 //! * [`client`]: operations of the machine, asked of a store
+//! * [`mod@cache`]: data that need not be asked for again, in memory or in a folder
 //! * [`mod@probe`]: whether the store keeps its conditions
 //! * `driver`: the thread of an image, which has the machine; [`status`]: what it tells
 //! * [`image`]: an image, for its callers
@@ -14,6 +15,7 @@
 //! All I/O of an image is on one thread, by a runtime of its own. A caller puts its request into a
 //! queue, and is called back.
 
+pub mod cache;
 pub mod catalog;
 pub mod check;
 pub mod client;
@@ -32,11 +34,12 @@ mod viewing;
 #[cfg(test)]
 mod tests;
 
+pub use cache::Cache;
 pub use client::Client;
 pub use image::StoredImage;
 pub use nowait_log::{Edit, Failure, Head, Request, Settings, Snapshot};
 pub use place::{Place, StoreOptions};
 pub use probe::Verdict;
-pub use status::{Figures, Status, Watch};
+pub use status::{CacheFigures, Figures, Status, Watch};
 pub use url::{Scheme, StoreUrl};
 pub use view::View;

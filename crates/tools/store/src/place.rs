@@ -1,5 +1,6 @@
 //! A store and where an image is in it, as a URL and the environment say.
 
+use crate::cache::Cache;
 use crate::folder::Folder;
 use crate::url::{Scheme, StoreUrl};
 use nowait_log::Key;
@@ -22,6 +23,8 @@ pub struct StoreOptions {
     pub request_timeout: Duration,
     /// How long it may take until an image is open.
     pub open_timeout: Duration,
+    /// Has data that need not be asked for again, of all images that have it.
+    pub cache: Option<Arc<Cache>>,
 }
 
 impl Default for StoreOptions {
@@ -30,6 +33,7 @@ impl Default for StoreOptions {
             endpoint: None,
             request_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_mins(1),
+            cache: None,
         }
     }
 }

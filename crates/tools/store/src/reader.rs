@@ -7,7 +7,9 @@ use futures_util::StreamExt;
 use nowait_log::checkpoint::{PART_BYTES_MAX, assemble};
 use nowait_log::head::HEAD_BYTES_MAX;
 use nowait_log::segment::{HEADER_BYTES_MAX, WINDOW};
-use nowait_log::{Answer, Bases, Checkpoint, Content, Head, Header, Key, Map, Operation, Part};
+use nowait_log::{
+    Answer, Bases, Checkpoint, Content, Data, Head, Header, ImageId, Key, Map, Operation, Part,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -44,7 +46,7 @@ pub(crate) struct Reader<'a> {
 /// Makes a client for an image.
 pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     let place = Place::new(url, options).map_err(io::Error::other)?;
-    Ok(Client::new(place, options.request_timeout))
+    Ok(Client::new(place, options.request_timeout).with(options.cache.clone()))
 }
 
 /// Waits for work with a store; its error is one of the image.
@@ -211,22 +213,30 @@ impl Reader<'_> {
         len: usize,
         parse: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Read<T>, String> {
-        self.read_range(bases, key, 0..len as u64, parse).await
+        self.read_range(bases, (key, None), 0..len as u64, parse).await
     }
 
-    /// The same of a range of an object.
+    /// The same of a range of an object; of data, if the image whose they may be is named.
     pub(crate) async fn read_range<T>(
         &self,
         bases: &Bases,
-        key: Key,
+        (key, image): (Key, Option<ImageId>),
         range: Range<u64>,
         mut parse: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Read<T>, String> {
         let mut is_damaged = false;
         for tried in 0..READS_MAX {
             pause(tried).await;
-            let of = bases.of(key).map(|base| base.path.clone());
-            match self.client.run(Operation::Get { of, key, range: range.clone() }).await {
+            let (of, image) = match image {
+                None => (bases.of(key).map(|base| base.path.clone()), None),
+                Some(image) => {
+                    let (of, image) = bases.owner(key, image);
+                    (of, Some(image))
+                }
+            };
+            let data = image.map(|image| Data { image, anew: is_damaged });
+            let range = range.clone();
+            match self.client.run(Operation::Get { of, key, range, data }).await {
                 Answer::Missing => return Ok(Read::Missing),
                 Answer::Got { bytes, object_bytes, .. } => match parse(&bytes, object_bytes) {
                     Some(it) => return Ok(Read::Good(it)),

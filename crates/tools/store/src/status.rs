@@ -53,11 +53,22 @@ impl fmt::Display for Status {
     }
 }
 
+/// How often data were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheFigures {
+    /// Reads that the cache has answered.
+    pub hits: u64,
+    /// Those that the store was asked for.
+    pub misses: u64,
+}
+
 /// What an image has cost, and what it has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// What was asked of the store.
     pub costs: Costs,
+    /// If it has a cache.
+    pub cache: CacheFigures,
     /// How many operations had no answer in time, or an error; most are tried again.
     pub failures: u64,
     /// Bytes in memory that are not durable.
@@ -94,9 +105,9 @@ impl Shared {
         Shared { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    pub(crate) fn set(&self, status: Status, costs: Costs, failures: u64, unflushed_bytes: u64) {
+    pub(crate) fn set(&self, status: Status, figures: Figures) {
         let mut state = self.state.lock();
-        state.figures = Figures { costs, failures, unflushed_bytes };
+        state.figures = figures;
         if state.status != status {
             state.status = status;
             self.changed.notify_all();

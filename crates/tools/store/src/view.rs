@@ -11,6 +11,7 @@
 use crate::client::Client;
 use crate::place::StoreOptions;
 use crate::reader::{LogEnd, Read, Reader, blocking, client, last_segment};
+use crate::status::CacheFigures;
 use crate::url::StoreUrl;
 use futures_util::StreamExt;
 use nowait_log::segment::stored_block;
@@ -67,6 +68,11 @@ impl View {
     /// Returns how many GETs the store was asked for, and for how many bytes.
     pub(crate) fn asked(&self) -> (u64, u64) {
         self.client.asked()
+    }
+
+    /// Returns how often its cache was asked.
+    pub(crate) fn cache_figures(&self) -> CacheFigures {
+        self.client.cache_figures()
     }
 
     /// Returns its blocks.
@@ -201,13 +207,14 @@ impl View {
         let range = start..start + u64::from(extent.blocks) * stored as u64;
         let key = Key::Segment(extent.sequence);
         let reader = Reader { client: &self.client };
-        let read = reader.read_range(&self.head.bases, key, range, |bytes, _| {
-            let mut data = Vec::with_capacity(bytes.len());
-            for (block, it) in (block..).zip(bytes.chunks(stored)) {
-                data.extend_from_slice(stored_block(it, block, extent.sequence).ok()?);
-            }
-            (bytes.len() == extent.blocks as usize * stored).then_some(data)
-        });
+        let read =
+            reader.read_range(&self.head.bases, (key, Some(self.head.image)), range, |bytes, _| {
+                let mut data = Vec::with_capacity(bytes.len());
+                for (block, it) in (block..).zip(bytes.chunks(stored)) {
+                    data.extend_from_slice(stored_block(it, block, extent.sequence).ok()?);
+                }
+                (bytes.len() == extent.blocks as usize * stored).then_some(data)
+            });
         match read.await? {
             Read::Good(data) => Ok(Ok(data)),
             other => {

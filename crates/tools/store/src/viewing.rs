@@ -5,7 +5,7 @@
 
 use crate::client::Client;
 use crate::driver::{Callback, Command, Commands, refuse};
-use crate::status::{Shared, Status};
+use crate::status::{Figures, Shared, Status};
 use crate::url::StoreUrl;
 use crate::view::View;
 use futures_util::StreamExt;
@@ -126,10 +126,10 @@ impl Viewing {
         let result = read.map_err(|why| {
             self.failures += 1;
             self.status = Status::Failed(why);
-            // Before the end: a caller whose request has failed asks for the reason.
-            self.publish();
             Failure::Io
         });
+        // Before the end: a caller whose request has failed asks for the reason.
+        self.publish();
         if let Some(callback) = self.callbacks.remove(&id) {
             callback(result);
         }
@@ -141,8 +141,13 @@ impl Viewing {
 
     fn publish(&self) {
         let (gets, bytes_got) = self.view.asked();
-        let costs = Costs { gets, bytes_got, ..Costs::default() };
-        self.shared.set(self.status.clone(), costs, self.failures, 0);
+        let figures = Figures {
+            costs: Costs { gets, bytes_got, ..Costs::default() },
+            cache: self.view.cache_figures(),
+            failures: self.failures,
+            unflushed_bytes: 0,
+        };
+        self.shared.set(self.status.clone(), figures);
     }
 }
 

@@ -167,7 +167,7 @@ impl Store {
                 self.objects.insert((home, key), (body, tag.clone()));
                 Answer::Put(tag)
             }
-            Operation::Get { of, key, range } => {
+            Operation::Get { of, key, range, .. } => {
                 let of = of.and_then(|path| HOMES.iter().position(|home| **home == *path));
                 match self.objects.get(&(of.unwrap_or(home), key)) {
                     None => Answer::Missing,

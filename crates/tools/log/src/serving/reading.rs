@@ -60,7 +60,7 @@ impl Serving {
             segment.map_or(0, |it| u64::from(it.data_start)) + u64::from(extent.index) * stored;
         let range = start..start + u64::from(extent.blocks) * stored;
         let purpose = Purpose::ReadData { read, block, extent };
-        out.get_range(purpose, Key::Segment(extent.sequence), range);
+        out.get_data(purpose, self.head.image, Key::Segment(extent.sequence), range);
     }
 
     /// Goes on with an answer to a GET of data.

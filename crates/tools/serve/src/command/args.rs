@@ -127,6 +127,14 @@ pub struct ServeArgs {
     /// Size of nowait's own cache, with `--cache user`; 8M to 8T.
     #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
     pub cache_size: u64,
+    /// Keep data of images on object stores in a file in this folder, for this server and the next
+    /// one; with `--cache` as the page cache before it.
+    #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
+    pub cache_dir: Option<PathBuf>,
+    /// Size of that file; 64M to 16T. It grows as it is needed.
+    #[arg(long, value_name = "BYTES", value_parser = cache_dir_size, default_value = "10G",
+          requires = "cache_dir")]
+    pub cache_dir_size: u64,
 }
 
 /// An image on the command line.
@@ -336,6 +344,14 @@ fn memory(text: &str) -> Result<u64, String> {
 fn cache_size(text: &str) -> Result<u64, String> {
     let bytes = bytes(text)?;
     if (8 << 20..=8 << 40).contains(&bytes) { Ok(bytes) } else { Err("from 8M to 8T".to_owned()) }
+}
+
+fn cache_dir_size(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
+    match (64 << 20..=16 << 40).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("from 64M to 16T".to_owned()),
+    }
 }
 
 #[cfg(test)]

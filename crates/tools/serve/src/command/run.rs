@@ -1,6 +1,6 @@
 //! The main thread: opens images and listeners, takes clients and signals.
 
-use super::{ServeArgs, TlsArg, drives, files, pid_file::PidFile};
+use super::{ServeArgs, TlsArg, args::CacheArg, drives, files, pid_file::PidFile};
 use crate::{
     ServeError,
     access::Access,
@@ -12,8 +12,8 @@ use crate::{
     ublk::Drive,
     vhost::Front,
 };
-use nowait::Nowait;
-use nowait_export::{Image, Source};
+use nowait::{CacheMode, Nowait};
+use nowait_export::{Backing, Image, Source, StoreCache};
 use nowait_sys::{
     epoll::{self, Epoll},
     eventfd::EventFd,
@@ -52,7 +52,8 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
         args.status.as_ref().map(|address| listen_for_status(address, args)).transpose()?;
     drives::prepare(args);
     let nowait = Nowait::builder().cache_bytes(args.cache_size).build()?;
-    let images = open_images(&nowait, args)?;
+    let cache = store_cache(&nowait, args)?;
+    let images = open_images(&nowait, args, cache.as_ref())?;
     let names: Vec<&str> = images.iter().map(|image| image.name()).collect();
     let access = Access::new(&args.allow, &names, args.tls_client_ca.is_some())?;
     let config = Config { access, ..config(args)? };
@@ -74,7 +75,9 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     // Its thread keeps it, and ends with the process.
     told.iter().for_each(|listener| listener.unlink());
     served?;
-    main.end()
+    let ended = main.end();
+    cache.iter().for_each(|cache| cache.end());
+    ended
 }
 
 /// Begins to serve virtual machines, if that is wanted.
@@ -116,8 +119,36 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
     Some(TlsFiles { certificate, key, client_authority: args.tls_client_ca.clone() })
 }
 
-fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<Source>>>, ServeError> {
-    let options = args.images();
+/// Returns what images on stores have as a cache.
+fn store_cache(nowait: &Nowait, args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
+    let stored = |path| matches!(Backing::of(path), Ok(Backing::Object(_)));
+    if !args.images().iter().any(|image| stored(&image.path)) {
+        return match args.cache_dir {
+            Some(_) => Err(ServeError::new("--cache-dir is for images on object stores, none is")),
+            None => Ok(None),
+        };
+    }
+    let mode = match args.cache {
+        CacheArg::None => CacheMode::Direct,
+        CacheArg::User => CacheMode::User,
+        CacheArg::Host => CacheMode::Host,
+    };
+    let say: Option<fn(&str)> = Some(|text| say(text));
+    match (&args.cache_dir, args.cache) {
+        (Some(folder), _) => StoreCache::in_folder(nowait, folder, args.cache_dir_size, mode, say)
+            .map(Some)
+            .map_err(|error| ServeError::new(error.to_string())),
+        (None, CacheArg::User) => Ok(Some(StoreCache::in_memory(args.cache_size))),
+        (None, _) => Ok(None),
+    }
+}
+
+fn open_images(
+    nowait: &Nowait,
+    args: &ServeArgs,
+    cache: Option<&Arc<StoreCache>>,
+) -> Result<Vec<Arc<Image<Source>>>, ServeError> {
+    let mut options = args.images();
     for (place, image) in options.iter().enumerate() {
         if options[..place].iter().any(|other| other.name == image.name) {
             return Err(ServeError::new(format!(
@@ -126,6 +157,7 @@ fn open_images(nowait: &Nowait, args: &ServeArgs) -> Result<Vec<Arc<Image<Source
             )));
         }
     }
+    options.iter_mut().for_each(|image| image.object.store.cache = cache.cloned());
     let images = Image::open_all(nowait, &options)?;
     for (image, options) in images.iter().zip(&options) {
         let (shown, lost) = (options.path.display(), image.cut_off());

@@ -28,6 +28,12 @@ pub struct StoreStatus {
     pub moved_bytes: u64,
     /// Bytes that were written and are not durable.
     pub unflushed_bytes: u64,
+    /// Reads of data that the cache has answered, if there is one.
+    #[serde(default)]
+    pub cache_hits: u64,
+    /// Those that the store was asked for.
+    #[serde(default)]
+    pub cache_misses: u64,
 }
 
 /// The connection to an NBD server.
@@ -61,6 +67,8 @@ impl StoreStatus {
             segments_collected: figures.costs.segments_collected,
             moved_bytes: figures.costs.bytes_moved,
             unflushed_bytes: figures.unflushed_bytes,
+            cache_hits: figures.cache.hits,
+            cache_misses: figures.cache.misses,
         })
     }
 }
@@ -79,6 +87,8 @@ impl StoreStatus {
             segments_collected: self.segments_collected + other.segments_collected,
             moved_bytes: self.moved_bytes + other.moved_bytes,
             unflushed_bytes: self.unflushed_bytes + other.unflushed_bytes,
+            cache_hits: self.cache_hits + other.cache_hits,
+            cache_misses: self.cache_misses + other.cache_misses,
             ..StoreStatus::default()
         }
     }
@@ -95,6 +105,8 @@ impl StoreStatus {
             failures: self.failures.saturating_sub(before.failures),
             segments_collected: self.segments_collected.saturating_sub(before.segments_collected),
             moved_bytes: self.moved_bytes.saturating_sub(before.moved_bytes),
+            cache_hits: self.cache_hits.saturating_sub(before.cache_hits),
+            cache_misses: self.cache_misses.saturating_sub(before.cache_misses),
             ..self.clone()
         }
     }

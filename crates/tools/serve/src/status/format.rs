@@ -15,8 +15,12 @@ pub(crate) fn store(store: &StoreStatus, ms: u64) -> String {
         0 => String::new(),
         failures => format!("  {failures} failed"),
     };
+    let hits = match (store.cache_hits * 100).checked_div(store.cache_hits + store.cache_misses) {
+        None => String::new(),
+        Some(percent) => format!("  hits {percent} %"),
+    };
     format!(
-        "{:.0} PUT/s {:.1} MB/s  {:.0} GET/s  {:.1} MB unflushed{failed}",
+        "{:.0} PUT/s {:.1} MB/s  {:.0} GET/s{hits}  {:.1} MB unflushed{failed}",
         per_s(store.puts),
         per_s(store.put_bytes) / 1e6,
         per_s(store.gets),

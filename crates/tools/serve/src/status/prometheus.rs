@@ -74,7 +74,7 @@ pub fn metrics(status: &Status) -> String {
 type Row<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
 fn stores(text: &mut String, status: &Status) {
-    let rows: [Row<StoreStatus>; 9] = [
+    let rows: [Row<StoreStatus>; 11] = [
         ("store_puts_total", "counter", "PUTs to the store.", |it| it.puts),
         ("store_put_bytes_total", "counter", "Bytes of the PUTs.", |it| it.put_bytes),
         ("store_gets_total", "counter", "GETs from the store.", |it| it.gets),
@@ -87,6 +87,8 @@ fn stores(text: &mut String, status: &Status) {
         ("store_segments_collected_total", "counter", "Segments freed by moving.", |it| {
             it.segments_collected
         }),
+        ("store_cache_hits_total", "counter", "Reads the cache has answered.", |it| it.cache_hits),
+        ("store_cache_misses_total", "counter", "Reads it has not.", |it| it.cache_misses),
         ("store_unflushed_bytes", "gauge", "Bytes written, not durable.", |it| it.unflushed_bytes),
     ];
     each_export(text, status, &rows, |export| export.store.as_ref());

@@ -37,7 +37,7 @@ fn replace(body: &[u8], tag: &Tag) -> Operation {
 }
 
 fn get(range: Range<u64>) -> Operation {
-    Operation::Get { of: None, key: KEY, range }
+    Operation::Get { of: None, key: KEY, range, data: None }
 }
 
 fn tag_of(answer: Answer) -> Tag {

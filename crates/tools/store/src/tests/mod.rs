@@ -1,6 +1,7 @@
 //! Images on stores in memory and in folders, and on stores that do wrong.
 
 mod answers;
+mod cache;
 mod catalog;
 mod checks;
 mod images;

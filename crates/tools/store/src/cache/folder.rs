@@ -1,0 +1,197 @@
+//! The file of a cache in a folder.
+//!
+//! ```text
+//!   block 0   magic 8 │ page size 4 │ slots 4 │ checksum 4
+//!   table     a row for each slot, 64 bytes: image 16 │ segment 8 │ page 4 │ length 4
+//!             │ checksum of the page 4 │ checksum of the row 4 │ zeroes
+//!   pages     a slot each
+//! ```
+//! Nothing is made durable. A page is written before its row, but a crash may leave either: the
+//! checksum of a page, with its name in it, tells what is there. No page is believed without it.
+
+use super::pages::{Page, PageKey, Pages};
+use super::{PAGE_BYTES, sum};
+use bytes::Bytes;
+use nowait::{AlignedBuffer, AsyncFile, CacheMode, Nowait, OpenOptions};
+use std::fmt::Display;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+
+const NAME: &str = "nowait-cache";
+const MAGIC: &[u8; 8] = b"nwcache1";
+const BLOCK_BYTES: usize = 4096;
+const ROW_BYTES: usize = 64;
+/// Rows of a block.
+pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
+/// Blocks of the table that are read at a time.
+const BLOCKS_AT_ONCE: u32 = 256;
+
+/// The file of a cache.
+#[derive(Debug)]
+pub(super) struct Folder {
+    file: AsyncFile,
+    shown: String,
+    slots_max: u32,
+    /// Keeps other processes away.
+    _lock: File,
+}
+
+impl Folder {
+    /// Opens the file, or makes it; returns the pages that it has. Blocks.
+    pub(super) fn open(
+        nowait: &Nowait,
+        folder: &Path,
+        bytes: u64,
+        mode: CacheMode,
+    ) -> io::Result<(Folder, Pages)> {
+        let path = folder.join(NAME);
+        let shown = format!("--cache-dir {}", folder.display());
+        let failed = |error: &dyn Display| io::Error::other(format!("{shown}: {error}"));
+        let lock = {
+            use std::os::unix::fs::OpenOptionsExt;
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            options.open(&path).map_err(|error| failed(&error))?
+        };
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => failed(&"another process uses it"),
+            TryLockError::Error(error) => failed(&error),
+        })?;
+        let options = OpenOptions::new().read(true).write(true).cache(mode);
+        let file = options.open(nowait, &path).map_err(|error| failed(&error))?;
+        let slots_max = bytes / (PAGE_BYTES + ROW_BYTES as u64);
+        let slots_max = u32::try_from(slots_max).unwrap_or(u32::MAX).max(1);
+        let folder =
+            Folder { file: AsyncFile::from(file), shown: shown.clone(), slots_max, _lock: lock };
+        let pages = folder.restore().map_err(|error| failed(&error))?;
+        Ok((folder, pages))
+    }
+
+    /// Returns what the user has called it.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn head(&self) -> AlignedBuffer {
+        let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
+        block[..8].copy_from_slice(MAGIC);
+        block[8..12].copy_from_slice(&(PAGE_BYTES as u32).to_le_bytes());
+        block[12..16].copy_from_slice(&self.slots_max.to_le_bytes());
+        let sum = crc32c::crc32c(&block[..16]);
+        block[16..20].copy_from_slice(&sum.to_le_bytes());
+        block
+    }
+
+    /// Reads the table, or begins a new one. Blocks.
+    fn restore(&self) -> Result<Pages, nowait::Error> {
+        let file = self.file.file();
+        let mut pages = Pages::new(self.slots_max);
+        let (head, mut found) = (self.head(), AlignedBuffer::zeroed(BLOCK_BYTES));
+        let count = file.read_at(&mut found, 0)?;
+        if count < BLOCK_BYTES || found[..] != head[..] {
+            file.set_len(0)?;
+            file.set_len(self.pages_start())?;
+            file.write_all_at(&head, 0)?;
+            return Ok(pages);
+        }
+        let mut blocks = AlignedBuffer::zeroed(BLOCKS_AT_ONCE as usize * BLOCK_BYTES);
+        let mut slot = 0;
+        for first in (0..self.slots_max.div_ceil(ROWS)).step_by(BLOCKS_AT_ONCE as usize) {
+            let count = file.read_at(&mut blocks, table_block(first))?;
+            for row in blocks[..count].as_chunks::<ROW_BYTES>().0 {
+                let page = page_of(row);
+                // Slots behind the last page were never used.
+                if page.is_some() {
+                    while pages.len() < slot {
+                        pages.restore(None);
+                    }
+                    pages.restore(page);
+                }
+                slot += 1;
+                if slot >= self.slots_max {
+                    return Ok(pages);
+                }
+            }
+        }
+        Ok(pages)
+    }
+
+    fn pages_start(&self) -> u64 {
+        table_block(self.slots_max.div_ceil(ROWS)).next_multiple_of(PAGE_BYTES)
+    }
+
+    fn place(&self, slot: u32) -> u64 {
+        self.pages_start() + u64::from(slot) * PAGE_BYTES
+    }
+
+    /// Returns the bytes of a page, if they are whole and there.
+    pub(super) async fn read(&self, slot: u32, page: Page) -> Option<Bytes> {
+        let buffer = AlignedBuffer::zeroed(PAGE_BYTES as usize);
+        let (result, buffer) = self.file.read_at(buffer, self.place(slot)).await;
+        let whole = result.is_ok_and(|count| count >= page.len as usize);
+        let bytes = Bytes::from_owner(Whole(buffer)).slice(..page.len as usize);
+        (whole && sum(&page.key, &bytes) == page.sum).then_some(bytes)
+    }
+
+    /// Writes the bytes of a page.
+    pub(super) async fn write(&self, slot: u32, bytes: &[u8]) -> Result<(), nowait::Error> {
+        let mut buffer = AlignedBuffer::zeroed(PAGE_BYTES as usize);
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        self.file.write_all_at(buffer, self.place(slot)).await.0
+    }
+
+    /// Has the disk get what is in a page cache.
+    pub(super) async fn sync(&self) {
+        let _ = self.file.sync_data().await;
+    }
+
+    /// Returns a block of the table, as the pages are.
+    pub(super) fn block(number: u32, pages: &Pages) -> AlignedBuffer {
+        let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
+        let rows = block.as_chunks_mut::<ROW_BYTES>().0;
+        for (row, slot) in rows.iter_mut().zip(number * ROWS..) {
+            pages.page(slot).into_iter().for_each(|page| put_row(row, &page));
+        }
+        block
+    }
+
+    /// Writes a block of the table. If it cannot be, its pages are forgotten in the end.
+    pub(super) async fn write_block(&self, number: u32, block: AlignedBuffer) {
+        let _ = self.file.write_all_at(block, table_block(number)).await;
+    }
+}
+
+/// Lends the memory of a buffer.
+struct Whole(AlignedBuffer);
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn table_block(number: u32) -> u64 {
+    (1 + u64::from(number)) * BLOCK_BYTES as u64
+}
+
+fn put_row(row: &mut [u8; ROW_BYTES], Page { key, len, sum }: &Page) {
+    row[..16].copy_from_slice(&key.image);
+    row[16..24].copy_from_slice(&key.sequence.to_le_bytes());
+    for (at, number) in [(24, key.number), (28, *len), (32, *sum)] {
+        row[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    }
+    let sum = crc32c::crc32c(&row[..36]);
+    row[36..40].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Returns the page of a row, if the row is whole.
+fn page_of(row: &[u8; ROW_BYTES]) -> Option<Page> {
+    let number = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
+    let (image, rest) = row.split_first_chunk()?;
+    let sequence = u64::from_le_bytes(*rest.first_chunk()?);
+    let key = PageKey { image: *image, sequence, number: number(24) };
+    let page = Page { key, len: number(28), sum: number(32) };
+    let is_whole = crc32c::crc32c(&row[..36]) == number(36);
+    (is_whole && (1..=PAGE_BYTES).contains(&u64::from(page.len))).then_some(page)
+}

@@ -1,0 +1,136 @@
+//! The thread that writes pages into the folder of a cache, and then the rows of the table.
+
+use super::State;
+use super::folder::{Folder, ROWS};
+use super::pages::Page;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use nowait_sys::mutex::Mutex;
+use std::collections::BTreeSet;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use std::{io, thread};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Pages that are written at the same time.
+const WRITES_AT_ONCE: usize = 32;
+
+/// Blocks of the table that may wait while there are pages to be written.
+const CHANGED_MAX: usize = 256;
+
+/// A page for a slot that was taken for it.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) slot: u32,
+    pub(super) page: Page,
+    pub(super) bytes: Bytes,
+}
+
+/// The thread. Dropped, it writes what it was given, and ends.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: UnboundedSender<Order>,
+    ended: Mutex<mpsc::Receiver<()>>,
+}
+
+/// What the thread is to do.
+#[derive(Debug)]
+enum Order {
+    Write(Write),
+    End,
+}
+
+/// How long the disk may take at the end.
+const END: Duration = Duration::from_secs(5);
+
+impl Writer {
+    pub(super) fn start(
+        folder: Arc<Folder>,
+        state: Arc<Mutex<State>>,
+        say: Option<fn(&str)>,
+    ) -> io::Result<Writer> {
+        let (queue, orders) = unbounded_channel();
+        let (end, ended) = mpsc::sync_channel(1);
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let named = thread::Builder::new().name("nowait-cache".to_owned());
+        named.spawn(move || {
+            let tasks = Tasks { folder, state, say, changed: BTreeSet::new() };
+            runtime.block_on(tasks.run(orders));
+            drop(end);
+        })?;
+        Ok(Writer { queue, ended: Mutex::new(ended) })
+    }
+
+    pub(super) fn put(&self, write: Write) {
+        // After the end, nothing is stored any more.
+        let _ = self.queue.send(Order::Write(write));
+    }
+
+    /// Has the disk get what was put, if it does not take too long. Blocks.
+    pub(super) fn end(&self) {
+        let _ = self.queue.send(Order::End);
+        let _ = self.ended.lock().recv_timeout(END);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Tasks {
+    folder: Arc<Folder>,
+    state: Arc<Mutex<State>>,
+    say: Option<fn(&str)>,
+    /// Blocks of the table that are not as the pages are.
+    changed: BTreeSet<u32>,
+}
+
+impl Tasks {
+    async fn run(mut self, mut queue: UnboundedReceiver<Order>) {
+        let mut running = FuturesUnordered::new();
+        let mut is_open = true;
+        loop {
+            if running.is_empty() && queue.is_empty() || self.changed.len() > CHANGED_MAX {
+                self.write_rows().await;
+            }
+            tokio::select! {
+                Some((slot, page, written)) = running.next() => self.end(slot, page, &written),
+                order = queue.recv(), if is_open && running.len() < WRITES_AT_ONCE => match order {
+                    Some(Order::Write(Write { slot, page, bytes })) => {
+                        let folder = self.folder.clone();
+                        running.push(async move { (slot, page, folder.write(slot, &bytes).await) });
+                    }
+                    Some(Order::End) | None => is_open = false,
+                },
+                // With a page cache of our own, what is in that would be gone.
+                else => return self.folder.sync().await,
+            }
+        }
+    }
+
+    fn end(&mut self, slot: u32, page: Page, written: &Result<(), nowait::Error>) {
+        let mut state = self.state.lock();
+        state.writes.remove(&page.key);
+        let Err(error) = written else {
+            state.pages.put(slot, page);
+            self.changed.insert(slot / ROWS);
+            return;
+        };
+        state.pages.give_up(slot);
+        // The disk may be full: what is there is enough.
+        state.pages.stop_growing();
+        if let Some(say) = self.say.take() {
+            say(&format!("{}: it does not grow any more: {error}", self.folder.shown()));
+        }
+    }
+
+    async fn write_rows(&mut self) {
+        while let Some(number) = self.changed.pop_first() {
+            let block = Folder::block(number, &self.state.lock().pages);
+            self.folder.write_block(number, block).await;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Images on object stores with a cache before them: in memory, and in a folder that the next
+//! server finds again.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use nowait_tests::program::Program;
+use nowait_tests::s3::{Kind, Store};
+use nowait_tests::scratch::Scratch;
+use nowait_tests::server::{Server, tool};
+use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
+use nowait_tests::stored::{made, pattern, qemu_io_with, serve_with, text, verified};
+
+const BLOCKS: usize = 64;
+
+/// A server that can be asked for its figures.
+struct Watched {
+    server: Server,
+    status: std::path::PathBuf,
+}
+
+impl Watched {
+    fn start(scratch: &Scratch, endpoint: &str, words: &[&str]) -> Watched {
+        let status = scratch.file("status");
+        let address = format!("unix:{}", text(&status));
+        let words = [words, &["--status", &address]].concat();
+        Watched { server: serve_with(scratch, endpoint, &words), status }
+    }
+
+    fn write(&self) {
+        let write = |at: usize| format!("write -P {} {}k 4k", pattern(at), at * 4);
+        let writes = (0..BLOCKS).map(write).chain(["flush".to_owned()]);
+        // In few segments: not each write by itself.
+        let (together, writes) = (["-t", "writeback"], writes.collect::<Vec<_>>());
+        let output = qemu_io_with(&together, &self.server.uri("vm"), &writes);
+        assert!(output.status.success() && !output.stdout.contains("failed"), "{output}");
+    }
+
+    /// Reads all that was written; returns how often the cache had it, and had it not.
+    fn read(&self) -> (u64, u64) {
+        let before = self.asked();
+        verified(&self.server.uri("vm"), BLOCKS);
+        let after = self.asked();
+        (after.0 - before.0, after.1 - before.1)
+    }
+
+    fn asked(&self) -> (u64, u64) {
+        let curl = Program::new("curl").args(["-sS", "--unix-socket", text(&self.status)]);
+        let json = curl.arg("http://localhost/status").succeed().stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let store = &json["exports"][0]["store"];
+        let number = |name: &str| store[name].as_u64().expect("a number");
+        (number("cache_hits"), number("cache_misses"))
+    }
+}
+
+#[test]
+fn the_next_server_finds_what_is_in_the_folder() {
+    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let [written, read] = ["written", "read"].map(Scratch::new);
+    for mode in ["none", "user", "host"] {
+        let scratch = Scratch::new("cache");
+        let options = |folder: &Scratch| {
+            ["--cache-dir", text(folder.path()), "--cache-dir-size", "64M", "--cache", mode]
+                .map(str::to_owned)
+        };
+        let start = |folder: &Scratch| {
+            let options = options(folder);
+            Watched::start(&scratch, &endpoint, &options.each_ref().map(String::as_str))
+        };
+        let first = start(&written);
+        first.write();
+        assert_eq!(first.read().1, 0, "{mode}: it was written here");
+        first.server.stop();
+        // Another server, as it was.
+        let second = start(&written);
+        assert_eq!(second.read().1, 0, "{mode}: it is in the folder");
+        second.server.stop();
+        // Another host: all of it is in few pages.
+        let other = start(&read);
+        let (hits, misses) = other.read();
+        assert!((1..=32).contains(&misses) && hits >= 32, "{mode}: {hits} {misses}");
+        assert_eq!(other.read().1, 0, "{mode}");
+        other.server.kill();
+        let other = start(&read);
+        other.read();
+        other.server.stop();
+    }
+}
+
+#[test]
+fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
+    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let [scratch, folder] = ["server", "folder"].map(Scratch::new);
+    let options = ["--cache-dir", text(folder.path()), "--cache-dir-size", "64M"];
+    let first = Watched::start(&scratch, &endpoint, &options);
+    first.write();
+    first.server.stop();
+    let file = File::options().write(true).open(folder.file("nowait-cache")).expect("the cache");
+    let bytes = file.metadata().expect("a file").len();
+    // One byte of each block, the table among them.
+    for block in 1..bytes / 4096 {
+        file.write_all_at(b"?", block * 4096 + 7).expect("a byte");
+    }
+    let second = Watched::start(&scratch, &endpoint, &options);
+    assert!(second.read().1 > 0);
+    assert_eq!(second.read().1, 0, "it is there again");
+    second.server.stop();
+}
+
+#[test]
+fn what_was_read_is_in_memory() {
+    let Some((_store, endpoint)) = made(Kind::Versitygw) else { return };
+    let scratch = Scratch::new("cache");
+    let first = Watched::start(&scratch, &endpoint, &[]);
+    first.write();
+    assert_eq!(first.asked(), (0, 0), "there is no cache");
+    first.server.stop();
+    let second = Watched::start(&scratch, &endpoint, &["--cache", "user", "--cache-size", "8M"]);
+    let (hits, misses) = second.read();
+    assert!(hits > 0 && misses > 0, "{hits} {misses}");
+    assert_eq!(second.read(), (BLOCKS as u64, 0));
+    second.server.stop();
+}
+
+#[test]
+fn a_store_at_its_worst_leaves_nothing_wrong_in_the_folder() {
+    let Some((store, _)) = made(Kind::Moto) else { return };
+    let folder = Scratch::new("folder");
+    let options = ["--cache-dir", text(folder.path()), "--cache-dir-size", "64M"];
+    let proxy = StoreProxy::start(store.address(), 11);
+    let (faults, delay) = (FAULTS.to_vec(), Duration::from_millis(2));
+    proxy.behave(Behaviour { faults, per_mille: 150, delay, is_constant: false });
+    for round in 0..6 {
+        let scratch = Scratch::new("server");
+        let server = Watched::start(&scratch, &Store::endpoint(proxy.address()), &options);
+        if round % 3 == 0 {
+            server.write();
+        }
+        server.read();
+        server.server.kill();
+    }
+    let faults: u64 = proxy.counts().faults.values().sum();
+    assert!(faults > 5, "{:?}", proxy.counts());
+}
+
+#[test]
+fn a_cache_that_cannot_be_is_said_in_one_line() {
+    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let [scratch, folder] = ["server", "folder"].map(Scratch::new);
+    let place = text(folder.path());
+    let server = Watched::start(&scratch, &endpoint, &["--cache-dir", place]);
+    let vm = Store::url("vm");
+    let file = scratch.file("raw");
+    File::create(&file).and_then(|file| file.set_len(1 << 20)).expect("an image");
+    let cases: [(&str, &[&str], &str); 6] = [
+        (&vm, &["--cache-dir", place, "--read-only"], "another process uses it"),
+        (&vm, &["--cache-dir", "/none/such"], "--cache-dir /none/such: No such file"),
+        (&vm, &["--cache-dir", place, "--cache-dir-size", "1M"], "from 64M to 16T"),
+        (&vm, &["--cache-dir-size", "1G"], "--cache-dir"),
+        (&vm, &["--cache", "host", "--read-only"], "say user, or --cache-dir"),
+        (text(Path::new(&file)), &["--cache-dir", place], "images on object stores, none is"),
+    ];
+    for (image, words, said) in cases {
+        let nbd = format!("unix:{}", text(&scratch.file("refused")));
+        let tool = Store::credentials(tool().expect("asked before")).args(["serve", image]);
+        let tool = tool.env("XDG_RUNTIME_DIR", scratch.path()).args(["--nbd", &nbd]);
+        let output = tool.args(["--endpoint", &endpoint]).args(words).run();
+        assert!(!output.status.success() && output.stderr.contains(said), "{output}");
+    }
+    server.server.stop();
+}
