@@ -22,6 +22,8 @@ pub(crate) enum Against {
     Own(Metric),
     /// So many bytes.
     Bytes(f64),
+    /// So many.
+    Count(f64),
     /// So many microseconds.
     Microseconds(f64),
 }
@@ -113,6 +115,7 @@ impl Target {
         let against = match self.against {
             Against::Subject(name) => name.to_owned(),
             Against::Own(metric) => metric.label().to_owned(),
+            Against::Count(count) => units::digits(count),
             Against::Bytes(bytes) => format!("{} MB", units::digits(bytes / 1e6)),
             Against::Microseconds(us) => units::time_us(us),
         };
@@ -125,7 +128,7 @@ impl Target {
         let ratio = match self.against {
             Against::Subject(against) => runs.ratio((against, metric), (subject, metric)),
             Against::Own(against) => runs.ratio((subject, against), (subject, metric)),
-            Against::Bytes(whole) | Against::Microseconds(whole) => {
+            Against::Bytes(whole) | Against::Count(whole) | Against::Microseconds(whole) => {
                 runs.share(metric, whole, subject)
             }
         };
@@ -150,7 +153,10 @@ impl<J> Case<J> {
         targets.retain(|target| {
             let against = match target.against {
                 Against::Subject(name) => self.has(name),
-                Against::Own(_) | Against::Bytes(_) | Against::Microseconds(_) => true,
+                Against::Own(_)
+                | Against::Bytes(_)
+                | Against::Count(_)
+                | Against::Microseconds(_) => true,
             };
             against && self.has(target.subject)
         });

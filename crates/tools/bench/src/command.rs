@@ -10,6 +10,7 @@ use crate::futures::{FuturesArgs, run_futures};
 use crate::mixed::{MixedArgs, run_mixed};
 use crate::paper::{PaperArgs, run_paper};
 use crate::programs::{ProgramsArgs, run_programs};
+use crate::remote::{RemoteArgs, run_remote};
 use crate::serve::{ServeBenchArgs, run_serve};
 use crate::submit::{run_demo, run_posix, run_submit};
 use crate::vector::{VectorArgs, run_vector};
@@ -38,6 +39,8 @@ pub enum Bench {
     Mixed(MixedArgs),
     /// Measure servers on the same image, by NBD and as a file, and check ours against the targets.
     Serve(ServeBenchArgs),
+    /// Measure images on an object store, with a network of a chosen delay before it.
+    Remote(RemoteArgs),
     /// Measure real programs, unmodified, with and without nowait: QEMU and others as installed.
     Programs(ProgramsArgs),
     /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
@@ -74,6 +77,7 @@ impl Bench {
             Self::Futures(args) => run_futures(args).map(drop),
             Self::Mixed(args) => run_mixed(args).map(drop),
             Self::Serve(args) => run_serve(args).map(drop),
+            Self::Remote(args) => run_remote(args).map(drop),
             Self::Programs(args) => run_programs(args).map(drop),
             Self::AioStress(args) => run_aio_stress(args).map(drop),
             Self::Rawio(args) => run_rawio(args).map(drop),

@@ -10,6 +10,7 @@
 //!    submit     fio (submit, posix, demo)         fio, launch, seccomp
 //!    workload   every engine, one process a run   peers
 //!    serve      servers of images, asked by fio   server
+//!    remote     images on an object store         server
 //!    programs   programs as they are installed    server, seccomp, drivers of their own
 //!    vector, fairness, mixed                      an engine in this process (rig)
 //!    paper      the sources' experiments, simulated; on a device: workload
@@ -48,6 +49,7 @@ mod pattern;
 mod peers;
 mod programs;
 mod progress;
+mod remote;
 mod report;
 mod rig;
 mod runner;

@@ -60,6 +60,12 @@ pub(crate) enum Metric {
     CpuUsPerOperation,
     /// Voluntary and involuntary switches of the whole process.
     ContextSwitchesPerIo,
+    /// PUTs to an object store for each request of the client.
+    PutsPerIo,
+    /// GETs from an object store for each request of the client.
+    GetsPerIo,
+    /// Bytes sent to an object store for each that the client has written.
+    BytesSentPerByte,
     /// Memory of the process at its largest, what it shares with others included.
     RssBytesMax,
     /// By how much the kernel's page cache was larger after the run than before it.
@@ -88,7 +94,7 @@ type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 /// Every metric, in the order of the report, which is that of the enum.
 #[rustfmt::skip]
-const ROWS: [Row; 28] = [
+const ROWS: [Row; 31] = [
     (Metric::Iops, "iops", "1/s", "IOPS", More),
     (Metric::IopsPerCore, "iops_per_core", "1/s", "IOPS a core", More),
     (Metric::BytesPerS, "bytes_per_s", "B/s", "throughput", More),
@@ -114,6 +120,9 @@ const ROWS: [Row; 28] = [
     (Metric::CpuUsPerIo, "cpu_us_per_io", "us", "CPU per I/O", Less),
     (Metric::CpuUsPerOperation, "cpu_us_per_operation", "us", "CPU per operation", Less),
     (Metric::ContextSwitchesPerIo, "context_switches_per_io", "1", "switches per I/O", Less),
+    (Metric::PutsPerIo, "puts_per_io", "1", "PUTs per I/O", Less),
+    (Metric::GetsPerIo, "gets_per_io", "1", "GETs per I/O", Less),
+    (Metric::BytesSentPerByte, "bytes_sent_per_byte", "1", "bytes sent per byte", Less),
     (Metric::RssBytesMax, "rss_bytes_max", "B", "peak memory", Less),
     (Metric::PageCacheGrowthBytes, "page_cache_growth_bytes", "B", "cache growth", Less),
     (Metric::OtherBusyCores, "other_busy_cores", "cores", "other work", Neither),

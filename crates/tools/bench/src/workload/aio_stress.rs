@@ -202,7 +202,9 @@ mod tests {
         assert!(cases[5].targets.iter().all(|target| target.metric == Metric::BytesPerSSynced));
         let is_ours = |target: &Target| match target.against {
             Against::Subject(name) => name.contains("nowait"),
-            Against::Own(_) | Against::Bytes(_) | Against::Microseconds(_) => true,
+            Against::Own(_) | Against::Bytes(_) | Against::Count(_) | Against::Microseconds(_) => {
+                true
+            }
         };
         assert!(!cases[0].targets.iter().any(is_ours));
     }

@@ -1,0 +1,70 @@
+//! The command line of `bench remote`, for the `nowait` tool to embed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::cases::cases;
+use super::suite;
+use crate::args::{Defaults, FOLDER, MeasureArgs};
+use crate::error::Result;
+use crate::measurement::Measurement;
+
+const EXAMPLES: &str = "\
+Five rounds of 5 s on images of 64M, with 10 ms added to each request to the store; with --quick 1 s.
+The store is versitygw, started here on files; s3backer is left out where it is not installed.
+
+Examples:
+  nowait bench remote --store ./versitygw
+  nowait bench remote --delay 0 --case flush,flush-16
+  nowait bench remote --list";
+
+const DEFAULTS: Defaults = Defaults {
+    rounds: 5,
+    runtime_ms: [5000, 1000],
+    size_bytes: [64 << 20; 2],
+    least_bytes: 8 << 20,
+};
+
+/// Measures images on an object store, and checks ours against the targets.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RemoteArgs {
+    /// What to measure
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+
+    /// The program of the store, versitygw
+    #[arg(long, value_name = "FILE", default_value = "versitygw")]
+    pub store: PathBuf,
+
+    /// Milliseconds that each request to the store takes more, for the way there and back
+    #[arg(long, value_name = "MS", default_value = "10",
+          value_parser = clap::value_parser!(u64).range(..=10_000))]
+    pub delay: u64,
+
+    /// Folder of the store's files, and of caches
+    #[arg(long, value_name = "FOLDER", default_value = FOLDER)]
+    pub dir: PathBuf,
+}
+
+/// Runs the cases, prints a table for each and the targets, and writes the JSON asked for.
+///
+/// # Errors
+/// Something is missing, a run failed, or a report cannot be written.
+pub(crate) fn run_remote(args: &RemoteArgs) -> Result<Option<Measurement>> {
+    let extent = args.measure.extent(&DEFAULTS)?;
+    let cases = args.measure.select_subjects(cases())?;
+    args.measure.run(cases, |cases| suite::measure(cases, &extent, args))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
+
+    #[test]
+    fn the_cases_are_well_formed() {
+        case::tests::check(&cases());
+    }
+}

@@ -1,0 +1,168 @@
+//! The cases: what the client does, the server, and the target.
+
+use crate::case::{Against, Case, Comparison, Subject, Target};
+use crate::metric::Metric::{
+    self, BytesSentPerByte, CpuUsPerIo, GetsPerIo, Iops, LatencyUsP50, LatencyUsP99, PutsPerIo,
+};
+
+/// A server of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    /// `nowait serve` of an image on the store.
+    Nowait(Before),
+    /// `s3backer`, without a cache: each write waits for the store, as one that is durable has to.
+    S3backer,
+    /// `nowait serve --cache user` of a file of this machine: what a cache is held against.
+    Local,
+}
+
+/// What stands before the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Nothing.
+    Nothing,
+    /// `--cache user`, which has room for all.
+    Memory,
+    /// `--cache-dir`, by direct I/O.
+    Folder,
+}
+
+/// What is done with an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Blocks are written at random, with a flush after so many.
+    Write {
+        /// Writes for each flush.
+        flush: u32,
+        /// Clients at the same time, each of which waits for its flush.
+        clients: u32,
+    },
+    /// Blocks are read at random; with a cache, each was read before.
+    Read {
+        /// Requests in flight.
+        depth: u32,
+    },
+    /// A snapshot of an image with content is made.
+    Snapshot,
+    /// A clone of a snapshot is made.
+    Clone,
+}
+
+/// A job of a client, with one of the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) server: Server,
+    pub(crate) work: Work,
+}
+
+const NOWAIT: &str = "nowait";
+const S3BACKER: &str = "s3backer";
+const MEMORY: &str = "nowait-memory";
+const FOLDER: &str = "nowait-folder";
+const LOCAL: &str = "local-file";
+
+fn subject(name: &'static str, server: Server, work: Work) -> Subject<Job> {
+    let about = match server {
+        Server::Nowait(Before::Nothing) => "nowait serve, without a cache",
+        Server::Nowait(Before::Memory) => "nowait serve --cache user",
+        Server::Nowait(Before::Folder) => "nowait serve --cache-dir",
+        Server::S3backer => "s3backer without a cache; its fsync does nothing, its writes wait",
+        Server::Local => "nowait serve --cache user of a file of this machine",
+    };
+    Subject { name, engine: (name, about), job: Job { server, work } }
+}
+
+/// Of nothing but a count a share is the count itself.
+const fn at_most(metric: Metric, count: f64) -> Target {
+    let (comparison, against) = (Comparison::AtMost, Against::Count(1.0));
+    Target { metric, subject: NOWAIT, comparison, ratio: count, against }
+}
+
+const WRITES: &[Metric] =
+    &[Iops, LatencyUsP50, LatencyUsP99, PutsPerIo, BytesSentPerByte, CpuUsPerIo];
+const READS: &[Metric] = &[Iops, LatencyUsP50, LatencyUsP99, GetsPerIo, CpuUsPerIo];
+const TIMES: &[Metric] = &[LatencyUsP50];
+
+fn own(work: Work) -> Vec<Subject<Job>> {
+    vec![subject(NOWAIT, Server::Nowait(Before::Nothing), work)]
+}
+
+fn both(work: Work) -> Vec<Subject<Job>> {
+    [own(work), vec![subject(S3BACKER, Server::S3backer, work)]].concat()
+}
+
+fn caches(work: Work) -> Vec<Subject<Job>> {
+    vec![
+        subject(MEMORY, Server::Nowait(Before::Memory), work),
+        subject(FOLDER, Server::Nowait(Before::Folder), work),
+        subject(LOCAL, Server::Local, work),
+    ]
+}
+
+/// Makes the cases.
+pub(crate) fn cases() -> Vec<Case<Job>> {
+    let case = |name, title: &str, about, columns, subjects, targets| Case {
+        name,
+        title: title.to_owned(),
+        about,
+        source: String::new(),
+        columns,
+        subjects,
+        targets,
+    };
+    let write =
+        |name, title, about, subjects, targets| case(name, title, about, WRITES, subjects, targets);
+    let read = |name, title, subjects, targets| case(name, title, "", READS, subjects, targets);
+    let time = |name, title, about, subjects| case(name, title, about, TIMES, subjects, Vec::new());
+    vec![
+        write(
+            "flush",
+            "a random write of 4 KiB and a flush, one after another",
+            "The times are those of the writes; the rate has the flushes in it.",
+            both(Work::Write { flush: 1, clients: 1 }),
+            vec![at_most(PutsPerIo, 1.05), Target::at_least(Iops, NOWAIT, 0.87, S3BACKER)],
+        ),
+        write(
+            "flush-16",
+            "the same by 16 clients at once",
+            "",
+            both(Work::Write { flush: 1, clients: 16 }),
+            vec![Target::at_least(Iops, NOWAIT, 12.0, S3BACKER)],
+        ),
+        write(
+            "flush-64",
+            "random writes of 4 KiB, a flush after 64",
+            "What the store got, headers of requests included.",
+            own(Work::Write { flush: 64, clients: 1 }),
+            vec![at_most(BytesSentPerByte, 1.15)],
+        ),
+        read(
+            "read",
+            "random reads of 4 KiB without a cache, one after another",
+            both(Work::Read { depth: 1 }),
+            vec![at_most(GetsPerIo, 1.05), Target::at_most(LatencyUsP50, NOWAIT, 1.08, S3BACKER)],
+        ),
+        read(
+            "read-16",
+            "the same, 16 in flight",
+            both(Work::Read { depth: 16 }),
+            vec![Target::at_least(Iops, NOWAIT, 1.0, S3BACKER)],
+        ),
+        read(
+            "cached",
+            "random reads of 4 KiB of what a cache has, 32 in flight",
+            caches(Work::Read { depth: 32 }),
+            vec![
+                Target::at_least(Iops, MEMORY, 0.95, LOCAL),
+                Target::at_least(Iops, FOLDER, 0.7, LOCAL),
+            ],
+        ),
+        time(
+            "snapshot",
+            "nowait image snapshot, the whole command",
+            "The image is as it was filled: the last PUTs of that follow its checkpoint.",
+            own(Work::Snapshot),
+        ),
+        time("clone", "nowait image clone, the whole command", "", own(Work::Clone)),
+    ]
+}

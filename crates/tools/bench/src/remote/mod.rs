@@ -1,0 +1,18 @@
+//! `bench remote`: images on an object store, with a network of a chosen delay before it.
+//!
+//! ```text
+//!  RemoteArgs ─► suite ─► cases      what the client does, with which server, the targets
+//!                  ├─ subject        servers of an image, started with the store's address
+//!                  ├─ store          the store: one that is started here
+//!                  └─ relay          between them: delays, and counts what is asked for
+//! ```
+
+mod args;
+mod cases;
+mod client;
+mod relay;
+mod store;
+mod subject;
+mod suite;
+
+pub(crate) use args::{RemoteArgs, run_remote};

@@ -1,0 +1,195 @@
+//! Runs the cases: every server on the same store, interleaved.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::args::RemoteArgs;
+use super::cases::{Before, Job, Server, Work};
+use super::client::{self, Span};
+use super::relay::Relay;
+use super::store::Store;
+use super::subject::{Place, lacks};
+use crate::args::Extent;
+use crate::case::{Case, Subject};
+use crate::error::{BenchError, Context, Result};
+use crate::host::Host;
+use crate::measurement::{CaseResults, Measurement, Pairs};
+use crate::metric::{Metric, Sample};
+use crate::progress::Progress;
+use crate::runner;
+
+/// What figures that are published are of, at least.
+const PUBLISHED_S: f64 = 5.0;
+
+/// Measures.
+///
+/// # Errors
+/// A program is missing, or a run failed.
+pub(crate) fn measure(
+    mut cases: Vec<Case<Job>>,
+    extent: &Extent,
+    args: &RemoteArgs,
+) -> Result<Measurement> {
+    let fio = Command::new("fio").arg("--version").output();
+    let fio = fio.context(|| "cannot start fio; install it".to_owned())?;
+    let version = String::from_utf8_lossy(&fio.stdout).trim().to_owned();
+    let nowait = std::env::current_exe().context(|| "find this program".to_owned())?;
+    std::fs::create_dir_all(&args.dir).context(|| args.dir.display().to_string())?;
+    let scratch = tempfile::tempdir_in(&args.dir).context(|| "temporary folder".to_owned())?;
+    let store = Store::start(&args.store, &scratch.path().join("store"))?;
+    let relay = Relay::start(store.address())?;
+    let place = Place { nowait, endpoint: relay.address(), folder: scratch.path().to_owned() };
+    let mut notes = leave_possible(&mut cases);
+    let progress = Progress::new();
+    runner::expect(&progress, &cases, extent.rounds, |_| extent.runtime.as_secs_f64());
+    progress.start_runs();
+    let mut runs = Runs {
+        place,
+        relay,
+        delay: Duration::from_millis(args.delay),
+        extent: *extent,
+        filled: BTreeSet::new(),
+    };
+    let run = |case: &Case<Job>, subject: &Subject<Job>, round| {
+        let sample = runs.one(subject.job, subject.name, round).map_err(|error| {
+            BenchError::failed(format!("{}, {}: {error}", subject.name, case.name))
+        });
+        sample.map(Some)
+    };
+    let measured = runner::measure(&progress, &cases, extent.rounds, run)?;
+    let quick = extent.runtime.as_secs_f64() < PUBLISHED_S;
+    if quick {
+        notes.push("quick, not to be published".to_owned());
+    }
+    let params = json!({
+        "rounds": extent.rounds,
+        "runtime_s": extent.runtime.as_secs_f64(),
+        "quick": quick,
+        "size_bytes": extent.size_bytes,
+        "delay_ms": args.delay,
+        "store": "versitygw",
+    });
+    let results = cases.iter().zip(measured).filter(|(_, runs)| !runs.is_empty());
+    let results = results.map(|(case, runs)| CaseResults::new(case, runs, json!({})));
+    let words = format!("{} ms are added to each request to the store. ", args.delay);
+    Ok(Measurement {
+        pairs: Pairs::FirstWith,
+        notes,
+        words: (words, "CPU is that of the server, from its start to its end. "),
+        ..Measurement::new("remote", Host::describe(&args.dir, &version), params, results.collect())
+    })
+}
+
+/// Leaves the servers that can be had; returns why others cannot.
+fn leave_possible(cases: &mut Vec<Case<Job>>) -> Vec<String> {
+    let mut notes = BTreeSet::new();
+    for case in cases.iter_mut() {
+        case.subjects.retain(|subject| match lacks(subject.job.server) {
+            Some(why) => {
+                notes.insert(format!("{} was not measured: {why}", subject.name));
+                false
+            }
+            None => true,
+        });
+        case.targets.retain(|target| {
+            let is_there = |name| case.subjects.iter().any(|subject| subject.name == name);
+            !matches!(target.against, crate::case::Against::Subject(name) if !is_there(name))
+        });
+    }
+    cases.retain(|case| !case.subjects.is_empty());
+    notes.into_iter().collect()
+}
+
+/// What the runs have in common.
+struct Runs {
+    place: Place,
+    relay: Relay,
+    delay: Duration,
+    extent: Extent,
+    /// Images that have content.
+    filled: BTreeSet<String>,
+}
+
+impl Runs {
+    fn one(&mut self, job: Job, subject: &str, round: usize) -> Result<Sample> {
+        let Extent { runtime, size_bytes, .. } = self.extent;
+        let span = Span { size_bytes, runtime, seed: round as u64 + 1 };
+        let reads = !matches!(job.work, Work::Write { .. });
+        // What is read only is filled once; what is written is new each time.
+        let image = match (reads, job.server) {
+            (true, Server::S3backer) => "filled-s3backer".to_owned(),
+            (true, Server::Local) => "filled-local".to_owned(),
+            (true, Server::Nowait(_)) => "filled".to_owned(),
+            (false, _) => format!("written-{subject}-{job:?}-{round}").replace([' ', ':'], ""),
+        };
+        let image: String =
+            image.chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').collect();
+        if self.filled.insert(image.clone()) {
+            self.relay.delay(Duration::ZERO);
+            self.make(job.server, &image, reads, span)?;
+        }
+        self.relay.delay(self.delay);
+        match job.work {
+            Work::Snapshot => {
+                let name = format!("{image}@s{round}");
+                let us = self.place.image("snapshot", &[&name], &[])?;
+                return Ok(Sample::from([(Metric::LatencyUsP50, us)]));
+            }
+            Work::Clone => {
+                let name = format!("{image}@c{round}");
+                self.place.image("snapshot", &[&name], &[])?;
+                let us = self.place.image("clone", &[&name, &format!("clone-{round}")], &[])?;
+                return Ok(Sample::from([(Metric::LatencyUsP50, us)]));
+            }
+            Work::Write { .. } | Work::Read { .. } => {}
+        }
+        let served = self.place.serve(job.server, &image, size_bytes)?;
+        client::touch(served.target(), span)?;
+        // A cache gets all of it.
+        if matches!(job.server, Server::Nowait(Before::Memory | Before::Folder) | Server::Local) {
+            client::warm(served.target(), span)?;
+        }
+        let before = self.relay.passed();
+        let parsed = client::run(served.target(), job.work, span)?;
+        let read = self.relay.passed().since(before);
+        let used = served.stop()?;
+        let written = self.relay.passed().since(before);
+        let mut sample = parsed.sample;
+        sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
+        sample.insert(Metric::GetsPerIo, read.gets as f64 / parsed.ios);
+        // The end has to put what waits.
+        sample.insert(Metric::PutsPerIo, written.puts as f64 / parsed.ios);
+        if !reads {
+            sample.insert(Metric::BytesSentPerByte, written.sent as f64 / parsed.bytes);
+        }
+        Ok(sample)
+    }
+
+    /// Makes an image, and fills it if it is to be read.
+    fn make(&self, server: Server, image: &str, fills: bool, span: Span) -> Result<()> {
+        let size = span.size_bytes.to_string();
+        match server {
+            Server::Nowait(_) => drop(self.place.image("create", &[image], &["--size", &size])?),
+            Server::Local => {
+                let path = self.place.file(image);
+                let file = File::create(&path).and_then(|file| file.set_len(span.size_bytes));
+                file.context(|| path.display().to_string())?;
+            }
+            Server::S3backer => {}
+        }
+        if fills {
+            let plain = match server {
+                Server::Nowait(_) => Server::Nowait(Before::Nothing),
+                other => other,
+            };
+            let served = self.place.serve(plain, image, span.size_bytes)?;
+            client::fill(served.target(), span)?;
+            served.stop()?;
+        }
+        Ok(())
+    }
+}
