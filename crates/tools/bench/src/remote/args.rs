@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::measurement::Measurement;
 
 const EXAMPLES: &str = "\
-Five rounds of 5 s on images of 64M, with 10 ms added to each request to the store; with --quick 1 s.
-The store is versitygw, started here on files; s3backer is left out where it is not installed.
+Five rounds of 5 s on images of 64M, with 10 ms added to each request to the store; with --quick
+1 s. The store is versitygw, started here on files; s3backer is left out where it is not installed.
 
 Examples:
   nowait bench remote --store ./versitygw
