@@ -114,19 +114,33 @@ impl Cache {
         self.folder.iter().for_each(|(_, writer)| writer.end());
     }
 
-    /// Returns bytes of a segment, if all of them are here.
-    pub(crate) async fn read(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
-        let numbers = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
-        // Most often all are here, or none is.
-        if !self.has(&segment.page(numbers.start)) {
+    /// Returns bytes of a segment, if all of them are in memory.
+    pub(crate) fn read_now(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
+        if self.folder.is_some() {
             return None;
         }
-        let pages = numbers.map(|number| async move {
-            let start = number * PAGE_BYTES;
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        let mut state = self.state.lock();
+        let State { pages, memory, .. } = &mut *state;
+        for (number, within) in parts(range) {
+            let (slot, _) = pages.find(&segment.page(number))?;
+            bytes.extend_from_slice(memory[slot as usize].get(within)?);
+        }
+        Some(bytes)
+    }
+
+    /// Returns bytes of a segment, if all of them are here.
+    pub(crate) async fn read(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
+        if self.folder.is_none() {
+            return self.read_now(segment, range);
+        }
+        // Most often all are here, or none is.
+        if !self.has(&segment.page(range.start / PAGE_BYTES)) {
+            return None;
+        }
+        let pages = parts(range).map(|(number, within)| async move {
             let page = self.page(segment.page(number)).await?;
-            let within = range.start.saturating_sub(start)..(range.end - start).min(PAGE_BYTES);
-            (within.end <= page.len() as u64)
-                .then(|| page.slice(within.start as usize..within.end as usize))
+            (within.end <= page.len()).then(|| page.slice(within))
         });
         let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
         let mut pages = futures_util::stream::iter(pages).buffered(READS_AT_ONCE);
@@ -147,11 +161,7 @@ impl Cache {
             if let Some(bytes) = state.writes.get(&key) {
                 return Some(bytes.clone());
             }
-            let found = state.pages.find(&key)?;
-            if self.folder.is_none() {
-                return Some(state.memory[found.0 as usize].clone());
-            }
-            found
+            state.pages.find(&key)?
         };
         let bytes = self.folder.as_ref()?.0.read(slot, page).await;
         if bytes.is_none() {
@@ -242,6 +252,16 @@ impl Drop for Turn<'_> {
         self.cache.state.lock().fetches.remove(&self.key);
         self.cache.fetched.notify_waiters();
     }
+}
+
+/// Returns the pages of a range, and which of their bytes are in it.
+fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let (first, end) = (range.start, range.end);
+    (first / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |number| {
+        let start = number * PAGE_BYTES;
+        let within = first.saturating_sub(start)..(end - start).min(PAGE_BYTES);
+        (number, within.start as usize..within.end as usize)
+    })
 }
 
 /// Returns the pages that a range is part of.

@@ -105,21 +105,13 @@ impl Client {
                 let mode = PutMode::Update(version_of(&tag));
                 self.put(&self.place.path(key), body_of(&body), mode).await
             }
-            Operation::Get { of, key, range, data } => {
-                let path = match of.map(|path| self.place.beside(&path)) {
-                    None => self.place.path(key),
-                    Some(Ok(place)) => place.path(key),
-                    // A store has no object of such a name.
-                    Some(Err(_)) => return Answer::Missing,
-                };
-                match (&self.cache, key, data) {
-                    (Some(cache), Key::Segment(sequence), Some(Data { image, anew })) => {
-                        let segment = Segment { image, sequence };
-                        self.get_data(cache, &path, (segment, anew), range).await
-                    }
-                    _ => self.get(&path, range).await,
+            Operation::Get { of, key, range, data } => match (&self.cache, key, data) {
+                (Some(cache), Key::Segment(sequence), Some(Data { image, anew })) => {
+                    let segment = Segment { image, sequence };
+                    self.get_data(cache, of.as_deref(), (segment, anew), range).await
                 }
-            }
+                _ => self.get(of.as_deref(), key, range).await,
+            },
             Operation::Delete { key } => self.delete(&self.place.path(key)).await,
         }
     }
@@ -141,11 +133,24 @@ impl Client {
         }
     }
 
+    /// Answers from memory, if that can be.
+    pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
+        let Operation::Get { key, range, data, .. } = operation else { return None };
+        let (cache, Key::Segment(sequence), Some(Data { image, anew: false })) =
+            (self.cache.as_ref()?, *key, *data)
+        else {
+            return None;
+        };
+        let bytes = cache.read_now(Segment { image, sequence }, range)?;
+        self.asked[2].fetch_add(1, Relaxed);
+        Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
+    }
+
     /// Gets data from the cache, or from the store with all of the pages that they are part of.
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
-        path: &Path,
+        of: Option<&str>,
         (segment, anew): (Segment, bool),
         range: Range<u64>,
     ) -> Answer {
@@ -168,7 +173,7 @@ impl Client {
         }
         self.asked[3].fetch_add(1, Relaxed);
         let pages = pages_of(&range);
-        match self.get(path, pages.clone()).await {
+        match self.get(of, Key::Segment(segment.sequence), pages.clone()).await {
             Answer::Got { bytes, object_bytes, .. } => {
                 cache.insert(segment, pages.start, &bytes, (object_bytes, anew));
                 let end = bytes.len().min((range.end - pages.start) as usize);
@@ -187,7 +192,13 @@ impl Client {
         }
     }
 
-    async fn get(&self, path: &Path, range: Range<u64>) -> Answer {
+    async fn get(&self, of: Option<&str>, key: Key, range: Range<u64>) -> Answer {
+        let path = &match of.map(|path| self.place.beside(path)) {
+            None => self.place.path(key),
+            Some(Ok(place)) => place.path(key),
+            // A store has no object of such a name.
+            Some(Err(_)) => return Answer::Missing,
+        };
         self.asked[0].fetch_add(1, Relaxed);
         self.asked[1].fetch_add(range.end - range.start, Relaxed);
         let get = async {
