@@ -94,6 +94,12 @@ boot_from() {
     echo "guest: $1 is the root"
 }
 
+# Does what is to be done after a guest was killed, as init systems do it.
+recover() {
+    e2fsck -f -p "$(device "$1")" >/tmp/fsck 2>&1 || [ $? = 1 ] || { cat /tmp/fsck; return 1; }
+    echo "guest: $1 is recovered"
+}
+
 # Writes to a disk without a file system while the test kills the server.
 endure() {
     device=$(device "$1")
@@ -116,6 +122,7 @@ case $1 in
     write) write_all ;;
     check) check_all "" ;;
     boot) if [ -e /sums ]; then check_all "$2"; else boot_from "$2"; fi ;;
+    recover) recover "$2" ;;
     endure) endure "$2" ;;
     ublk) . /ublk.sh ;;
 esac

@@ -5,9 +5,10 @@ use std::fs::File;
 use std::path::Path;
 
 use nowait_tests::guest::{Disk, Guest, Parts};
+use nowait_tests::s3::{Kind, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
-use nowait_tests::skip;
+use nowait_tests::{skip, stored};
 
 /// As small as XFS can be.
 const SIZE: u64 = 320 << 20;
@@ -123,6 +124,44 @@ fn a_guest_does_not_notice_that_its_server_was_killed() {
         server = next;
     }
     guest.finish("endure");
+    server.stop();
+}
+
+#[test]
+fn a_guest_on_an_object_store_boots_on_another_server_when_it_and_its_own_were_killed() {
+    const DISK: &str = "nbd-ext4";
+    let [scratch, first, second] = ["guest", "first", "second"].map(Scratch::new);
+    let Some(parts) = skip::unless(Parts::collect(&scratch)) else { return };
+    let Some(_) = tool() else { return };
+    let Some(store) = skip::unless(Store::start(Kind::Versitygw)) else { return };
+    let (endpoint, size) = (Store::endpoint(store.address()), SIZE.to_string());
+    let output = stored::image(&endpoint, &["create", &Store::url("disk"), "--size", &size]);
+    assert!(output.status.success(), "{output}");
+    let image = format!("{DISK}={}", Store::url("disk"));
+    let serve = |cache: &Scratch| {
+        let cache = stored::text(cache.path());
+        let words = [image.as_str(), "--endpoint", &endpoint, "--cache-dir", cache];
+        let mut server = Server::start(&scratch, &words).expect("asked before");
+        server.wait_until_it_says("serving");
+        let disks = [Disk::Nbd(server.uri(DISK), DISK.to_owned())];
+        (server, disks)
+    };
+    let (server, disks) = serve(&first);
+    let told = Guest::start(&parts, &scratch, "task=write", &disks).finish("write");
+    assert!(told.contains(&format!("{DISK} is filled")), "{told:?}");
+    let boot = format!("task=boot disk={DISK}");
+    let mut guest = Guest::start(&parts, &scratch, &boot, &disks);
+    guest.wait_for(&format!("guest: {DISK} is the root"));
+    drop(guest);
+    server.kill();
+    // As on another host.
+    let (server, disks) = serve(&second);
+    let recover = format!("task=recover disk={DISK}");
+    let told = Guest::start(&parts, &scratch, &recover, &disks).finish("recover");
+    assert!(told.contains(&format!("{DISK} is recovered")), "{told:?}");
+    let told = Guest::start(&parts, &scratch, &boot, &disks).finish("boot");
+    assert!(told.contains(&format!("{DISK} is clean")), "{told:?}");
+    compare(&told, &[DISK], Some(DISK));
     server.stop();
 }
 
