@@ -40,7 +40,9 @@ impl Store {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr());
         let address = free.context(|| "a free port".to_owned())?;
         let mut command = Command::new(program);
-        command.args(["--access", KEY, "--secret", SECRET, "--region", REGION, "--quiet"]);
+        command.args(["--access", KEY, "--secret", SECRET, "--region", REGION]);
+        // As stores do that are meant to be fast.
+        command.args(["--quiet", "--keep-alive"]);
         command.args(["--port", &address.to_string(), "posix", "--sidecar"]);
         command.arg(meta).arg(objects);
         let listens = || TcpStream::connect(address).is_ok();
