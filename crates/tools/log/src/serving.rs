@@ -25,6 +25,10 @@ use reading::Read;
 /// How long a proof that the image is this writer's holds for reads.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
+/// PUTs for flushes at a time. Of clients that each wait for their flush, the first one that comes
+/// back would have a PUT of its own, and the others wait for two: so there may be two.
+const FLUSHES_AT_ONCE: usize = 2;
+
 /// What is decided for an image.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -234,12 +238,12 @@ impl Serving {
         self.publication.go_on(&self.head, &self.tag, durable, out);
     }
 
-    /// One PUT serves all flushes that came while the one before was in flight.
+    /// One PUT serves all flushes that came while as many as there may be were in flight.
     fn is_seal_due(&self, now_ns: u64) -> bool {
         let is_wanted = !self.parked.is_empty()
             || self.flushes.back().is_some_and(|(end, _)| *end > self.tail.next());
         let is_old = self.seal_ns().is_some_and(|due_ns| due_ns <= now_ns);
-        let is_idle = self.tail.nothing_is_sealed();
+        let is_idle = self.tail.sealed() < FLUSHES_AT_ONCE;
         !self.tail.open_is_empty() && ((is_wanted && is_idle) || is_old)
     }
 
