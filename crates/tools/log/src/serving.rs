@@ -25,9 +25,10 @@ use reading::Read;
 /// How long a proof that the image is this writer's holds for reads.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
-/// PUTs for flushes at a time. Of clients that each wait for their flush, the first one that comes
-/// back would have a PUT of its own, and the others wait for two: so there may be two.
-const FLUSHES_AT_ONCE: usize = 2;
+/// How long a flush waits for as many as the last PUT has served, and for those that waited then.
+/// Of clients that each wait for their flush, the first one that comes back would have a PUT of its
+/// own otherwise, and the others wait for two.
+const GATHER_NS: u64 = 500_000;
 
 /// What is decided for an image.
 #[derive(Clone, Debug)]
@@ -72,8 +73,11 @@ pub(crate) struct Serving {
     tag: Tag,
     map: Map,
     tail: Tail,
-    /// Flushes, each with the place before which all must be durable.
-    flushes: VecDeque<(u64, RequestId)>,
+    /// Flushes, each with the place before which all must be durable, and when it came.
+    flushes: VecDeque<(u64, u64, RequestId)>,
+    /// How many flushes ended at last, and waited then; and when that was.
+    crowd: usize,
+    served_ns: u64,
     /// Changes that wait for room in memory, in their order.
     parked: VecDeque<(RequestId, Request)>,
     reads: BTreeMap<u64, Read>,
@@ -100,6 +104,8 @@ impl Serving {
             tag,
             map,
             flushes: VecDeque::new(),
+            crowd: 0,
+            served_ns: 0,
             parked: VecDeque::new(),
             reads: BTreeMap::new(),
             reads_begun: 0,
@@ -196,7 +202,7 @@ impl Serving {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
         match self.tail.durable() >= end {
             true => out.end(id, Ok(Vec::new())),
-            false => self.flushes.push_back((end, id)),
+            false => self.flushes.push_back((end, out.now_ns, id)),
         }
     }
 
@@ -211,6 +217,7 @@ impl Serving {
 
     /// Does what can be done now.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) {
+        self.end_flushes(out);
         loop {
             if self.is_seal_due(out.now_ns) {
                 self.seal();
@@ -230,21 +237,39 @@ impl Serving {
             }
         }
         let durable = self.tail.durable();
-        while let Some((_, id)) = self.flushes.pop_front_if(|(end, _)| *end <= durable) {
-            out.end(id, Ok(Vec::new()));
-        }
         self.collect(out);
         self.publication.clean(self.leftovers.go_on(out));
         self.publication.go_on(&self.head, &self.tag, durable, out);
     }
 
-    /// One PUT serves all flushes that came while as many as there may be were in flight.
+    fn end_flushes(&mut self, out: &mut Outbox) {
+        let durable = self.tail.durable();
+        let mut served = 0;
+        while let Some((.., id)) = self.flushes.pop_front_if(|(end, ..)| *end <= durable) {
+            out.end(id, Ok(Vec::new()));
+            served += 1;
+        }
+        if served > 0 {
+            (self.crowd, self.served_ns) = (served + self.flushes.len(), out.now_ns);
+        }
+    }
+
+    /// One PUT serves all flushes that came while the one before was in flight, and soon after.
     fn is_seal_due(&self, now_ns: u64) -> bool {
-        let is_wanted = !self.parked.is_empty()
-            || self.flushes.back().is_some_and(|(end, _)| *end > self.tail.next());
+        let is_wanted =
+            !self.parked.is_empty() || self.gathered_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let is_old = self.seal_ns().is_some_and(|due_ns| due_ns <= now_ns);
-        let is_idle = self.tail.sealed() < FLUSHES_AT_ONCE;
+        let is_idle = self.tail.nothing_is_sealed();
         !self.tail.open_is_empty() && ((is_wanted && is_idle) || is_old)
+    }
+
+    /// When the open segment is put because a flush has come, if the one before is durable.
+    fn gathered_ns(&self) -> Option<u64> {
+        let next = self.tail.next();
+        let first = self.flushes.partition_point(|(end, ..)| *end <= next);
+        let (_, came_ns, _) = self.flushes.get(first)?;
+        let wait_ns = if self.flushes.len() - first < self.crowd { GATHER_NS } else { 0 };
+        Some(came_ns.max(&self.served_ns) + wait_ns)
     }
 
     /// When the open segment is put though no flush has come.
@@ -254,7 +279,8 @@ impl Serving {
 
     /// When there is something to do.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.seal_ns()
+        let gathered_ns = self.gathered_ns().filter(|_| self.tail.nothing_is_sealed());
+        self.seal_ns().into_iter().chain(gathered_ns).min()
     }
 
     /// Goes on with an answer of the store.

@@ -91,9 +91,8 @@ impl Tail {
         (!self.open_is_empty() && self.sealed.is_empty()).then_some(self.open.since_ns)
     }
 
-    /// How many segments are sealed, and not durable yet.
-    pub(crate) fn sealed(&self) -> usize {
-        self.sealed.len()
+    pub(crate) fn nothing_is_sealed(&self) -> bool {
+        self.sealed.is_empty()
     }
 
     /// Writes a block into the open segment, which is not full.

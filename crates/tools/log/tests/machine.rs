@@ -45,17 +45,27 @@ fn flushes_that_come_meanwhile_share_the_next_put() {
     for id in 2..18 {
         image.submit(id, write(id * 4096, true), 2);
     }
-    let second = operations(&mut image);
-    assert_eq!(second.len(), 1, "two at a time");
+    assert_eq!(operations(&mut image), []);
     put(&mut image, first[0].0, 3);
     assert_eq!(ends(&mut image), [1]);
+    // The client of the first one may come back.
+    assert_eq!(operations(&mut image), []);
+    image.submit(18, write(18 * 4096, true), 4);
+    let second = operations(&mut image);
+    assert_eq!(second.len(), 1);
+    put(&mut image, second[0].0, 5);
+    assert_eq!(ends(&mut image), (2..19).collect::<Vec<_>>());
+    // One comes back, the others do not.
+    image.submit(19, write(19 * 4096, true), 6);
+    assert_eq!((operations(&mut image), image.next_ns()), (vec![], Some(500_006)));
+    image.turn(500_006);
     let third = operations(&mut image);
     assert_eq!(third.len(), 1);
-    // What came before it is not durable yet.
-    put(&mut image, third[0].0, 4);
-    assert_eq!(ends(&mut image), []);
-    put(&mut image, second[0].0, 5);
-    assert_eq!(ends(&mut image), (2..18).collect::<Vec<_>>());
+    put(&mut image, third[0].0, 600_000);
+    assert_eq!(ends(&mut image), [19]);
+    // It is alone now, and waits for no one.
+    image.submit(20, write(20 * 4096, true), 600_001);
+    assert_eq!(operations(&mut image).len(), 1);
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Serving {
     pub(crate) fn unfinished(&mut self) -> Vec<RequestId> {
         let reads = core::mem::take(&mut self.reads).into_values().map(|read| read.id);
         let unproven = self.unproven.drain(..).map(|(id, _)| id);
-        let flushes = self.flushes.drain(..).map(|(_, id)| id);
+        let flushes = self.flushes.drain(..).map(|(.., id)| id);
         reads
             .chain(unproven)
             .chain(flushes)
