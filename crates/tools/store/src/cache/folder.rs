@@ -99,6 +99,10 @@ impl Folder {
         let mut slot = 0;
         for first in (0..self.slots_max.div_ceil(ROWS)).step_by(BLOCKS_AT_ONCE as usize) {
             let count = file.read_at(&mut blocks, table_block(first))?;
+            // Slots are taken one after the other: behind so many that were not, none was.
+            if blocks[..count].iter().all(|byte| *byte == 0) {
+                break;
+            }
             for row in blocks[..count].as_chunks::<ROW_BYTES>().0 {
                 let page = page_of(row);
                 // Slots behind the last page were never used.

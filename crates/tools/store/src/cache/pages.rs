@@ -4,6 +4,10 @@
 use nowait_log::ImageId;
 use std::collections::HashMap;
 
+/// Pages that the clock comes by at in vain; then the next one goes. A round of a large cache would
+/// take long.
+const STEPS_MAX: usize = 1024;
+
 /// Names a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PageKey {
@@ -82,14 +86,13 @@ impl Pages {
             self.slots.push(Slot { is_busy: true, ..Slot::default() });
             return Some(self.len() - 1);
         }
-        // Once round, the clock has come by at each.
-        for _ in 0..2 * self.slots.len() {
+        for step in 0..2 * self.slots.len() {
             let number = self.hand;
             self.hand = (self.hand + 1) % self.len();
             let slot = &mut self.slots[number as usize];
             match slot {
                 Slot { is_busy: true, .. } => {}
-                Slot { is_used: true, .. } => slot.is_used = false,
+                Slot { is_used: true, .. } if step < STEPS_MAX => slot.is_used = false,
                 _ => {
                     slot.is_busy = true;
                     if let Some(page) = slot.page.take() {
