@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::cases::{Before, Server as Kind};
+use super::cases::{Before, Local, Server as Kind};
 use super::client::Target;
 use super::store::{BUCKET, KEY, REGION, SECRET};
 use crate::error::{BenchError, Context, Result};
@@ -77,8 +77,11 @@ impl Place {
     pub(crate) fn serve(&self, kind: Kind, image: &str, size_bytes: u64) -> Result<Served> {
         let (mut command, target) = match kind {
             Kind::S3backer => self.s3backer(image, size_bytes)?,
-            Kind::Local => self.nowait(self.folder.join(image).display(), |command| {
-                command.args(["--cache", "user", "--cache-size"]).arg((2 * size_bytes).to_string());
+            Kind::Local(cache) => self.nowait(self.folder.join(image).display(), |command| {
+                if cache == Local::Memory {
+                    command.args(["--cache", "user", "--cache-size"]);
+                    command.arg((2 * size_bytes).to_string());
+                }
             }),
             Kind::Nowait(before) => {
                 let cache = self.folder.join("cache");

@@ -122,7 +122,7 @@ impl Runs {
         // What is read only is filled once; what is written is new each time.
         let image = match (reads, job.server) {
             (true, Server::S3backer) => "filled-s3backer".to_owned(),
-            (true, Server::Local) => "filled-local".to_owned(),
+            (true, Server::Local(_)) => "filled-local".to_owned(),
             (true, Server::Nowait(_)) => "filled".to_owned(),
             (false, _) => format!("written-{subject}-{job:?}-{round}").replace([' ', ':'], ""),
         };
@@ -150,7 +150,8 @@ impl Runs {
         let served = self.place.serve(job.server, &image, size_bytes)?;
         client::touch(served.target(), span)?;
         // A cache gets all of it.
-        if matches!(job.server, Server::Nowait(Before::Memory | Before::Folder) | Server::Local) {
+        if matches!(job.server, Server::Nowait(Before::Memory | Before::Folder) | Server::Local(_))
+        {
             client::warm(served.target(), span)?;
         }
         let before = self.relay.passed();
@@ -174,7 +175,7 @@ impl Runs {
         let size = span.size_bytes.to_string();
         match server {
             Server::Nowait(_) => drop(self.place.image("create", &[image], &["--size", &size])?),
-            Server::Local => {
+            Server::Local(_) => {
                 let path = self.place.file(image);
                 let file = File::create(&path).and_then(|file| file.set_len(span.size_bytes));
                 file.context(|| path.display().to_string())?;
