@@ -158,7 +158,7 @@ fn a_cache_that_cannot_be_is_said_in_one_line() {
     let cases: [(&str, &[&str], &str); 6] = [
         (&vm, &["--cache-dir", place, "--read-only"], "another process uses it"),
         (&vm, &["--cache-dir", "/none/such"], "--cache-dir /none/such: No such file"),
-        (&vm, &["--cache-dir", place, "--cache-dir-size", "1M"], "from 64M to 16T"),
+        (&vm, &["--cache-dir", place, "--cache-dir-size", "1M"], "from 64M to 1T"),
         (&vm, &["--cache-dir-size", "1G"], "--cache-dir"),
         (&vm, &["--cache", "host", "--read-only"], "say user, or --cache-dir"),
         (text(Path::new(&file)), &["--cache-dir", place], "images on object stores, none is"),

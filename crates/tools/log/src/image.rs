@@ -6,6 +6,7 @@ use crate::outbox::{Outbox, Over};
 use crate::recovery::{Origin, Recovery};
 use crate::request::{Failure, Request, RequestEnd, RequestId};
 use crate::serving::{Serving, Settings};
+use crate::stamp::ImageId;
 use crate::store::{Answer, Costs, Operation, Ticket};
 
 /// An image on a store.
@@ -88,6 +89,23 @@ impl Image {
         match &self.phase {
             Phase::Serving(serving) => serving.unflushed_bytes(),
             _ => 0,
+        }
+    }
+
+    /// Returns the image; `None` while it is not this writer's.
+    pub fn id(&self) -> Option<ImageId> {
+        match &self.phase {
+            Phase::Serving(serving) => Some(serving.head().image),
+            _ => None,
+        }
+    }
+
+    /// Returns the place in the log that this writer puts its next segment at; `None` while the image
+    /// is not its own.
+    pub fn next_sequence(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Serving(serving) => Some(serving.next_sequence()),
+            _ => None,
         }
     }
 

@@ -119,6 +119,10 @@ impl Serving {
         &self.head
     }
 
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.tail.next()
+    }
+
     pub(crate) fn unflushed_bytes(&self) -> usize {
         self.tail.bytes()
     }

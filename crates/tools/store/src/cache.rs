@@ -6,9 +6,12 @@
 //!                     └ no ─▶ one GET of all its pages, one for all who ask ─▶ here
 //!   a segment is put ──▶ its pages here
 //! ```
-//! A segment never changes, and its name is that of its image with a number that is not used
-//! twice, so nothing here is ever stale, and clones share what they have in common. A page whose
-//! checksum is wrong is as good as none. What the machine finds damaged is asked of the store anew.
+//! A segment never changes, and its name, that of the image and its place in a store with a number
+//! that its log does not use twice, has no other, so nothing here is stale, and clones share what
+//! they have in common. Only objects that are put back as they were at another time have the same
+//! names as others: a writer forgets what is here behind the end of its log, and what it puts takes
+//! the place of what is here. A page whose checksum is wrong is as good as none. What the machine
+//! finds damaged is asked of the store anew.
 
 mod folder;
 mod pages;
@@ -26,8 +29,10 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use writer::{Write, Writer};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 16 << 10;
@@ -35,21 +40,40 @@ pub const PAGE_BYTES: u64 = 16 << 10;
 /// Pages that are read from a folder at the same time for one request.
 const READS_AT_ONCE: usize = 8;
 
+/// How long a page may take to come from a folder: the store has it, too.
+const READ_MAX: Duration = Duration::from_secs(1);
+
+/// How long a folder is left alone then.
+const AWAY: Duration = Duration::from_secs(10);
+
 /// Pages on their way into a folder; more are not stored.
 const WRITES_MAX: usize = 2048;
 
-/// A segment of an image.
+/// A log: a checksum of the image, and of where it is.
+pub(crate) type Origin = [u8; 16];
+
+/// Returns the name of the log of an image at a path of a store.
+pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
+    let mut name = Xxh3::new();
+    for part in [&image[..], store.as_bytes(), path.as_bytes()] {
+        name.update(&(part.len() as u64).to_le_bytes());
+        name.update(part);
+    }
+    name.digest128().to_le_bytes()
+}
+
+/// A segment of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Segment {
-    /// The image that has put it.
-    pub image: ImageId,
+pub(crate) struct Segment {
+    /// The log of the image that has put it.
+    pub(crate) origin: Origin,
     /// Its place in the log.
-    pub sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 impl Segment {
     fn page(self, number: u64) -> PageKey {
-        PageKey { image: self.image, sequence: self.sequence, number: number as u32 }
+        PageKey { segment: self, number: number as u32 }
     }
 }
 
@@ -68,10 +92,12 @@ struct State {
     pages: Pages,
     /// The bytes of the slots, if they are in memory.
     memory: Vec<Bytes>,
-    /// Pages on their way into the folder.
+    /// Pages on their way into the folder: those that are read.
     writes: HashMap<PageKey, Bytes>,
     /// First pages of what the store is being asked for.
     fetches: HashSet<PageKey>,
+    /// Till when the folder is not asked: its disk did not answer.
+    away_until: Option<Instant>,
 }
 
 impl Cache {
@@ -97,14 +123,15 @@ impl Cache {
         let (folder, pages) = Folder::open(nowait, folder, bytes, mode)?;
         let mut cache = Cache::new(pages);
         let folder = Arc::new(folder);
-        let writer = Writer::start(folder.clone(), cache.state.clone(), say)?;
+        let writer = Writer::start(folder.clone(), cache.state.clone(), say)
+            .map_err(|error| io::Error::other(format!("{}: {error}", folder.shown())))?;
         cache.folder = Some((folder, writer));
         Ok(Arc::new(cache))
     }
 
     fn new(pages: Pages) -> Cache {
         let (writes, fetches) = (HashMap::new(), HashSet::new());
-        let state = State { pages, memory: Vec::new(), writes, fetches };
+        let state = State { pages, memory: Vec::new(), writes, fetches, away_until: None };
         Cache { state: Arc::new(Mutex::new(state)), folder: None, fetched: Notify::new() }
     }
 
@@ -134,8 +161,7 @@ impl Cache {
         if self.folder.is_none() {
             return self.read_now(segment, range);
         }
-        // Most often all are here, or none is.
-        if !self.has(&segment.page(range.start / PAGE_BYTES)) {
+        if !self.has_all(segment, range) {
             return None;
         }
         let pages = parts(range).map(|(number, within)| async move {
@@ -150,9 +176,15 @@ impl Cache {
         Some(bytes)
     }
 
-    fn has(&self, key: &PageKey) -> bool {
+    fn has_all(&self, segment: Segment, range: &Range<u64>) -> bool {
         let state = self.state.lock();
-        state.pages.contains(key) || state.writes.contains_key(key)
+        let is_away = state.away_until.is_some_and(|until| Instant::now() < until);
+        !is_away && parts(range).all(|(number, _)| state.has(&segment.page(number)))
+    }
+
+    /// Forgets what is here of a log from a segment on, which none of its writers has put.
+    pub(crate) fn forget(&self, from: Segment) {
+        self.state.lock().pages.forget(from);
     }
 
     async fn page(&self, key: PageKey) -> Option<Bytes> {
@@ -163,15 +195,18 @@ impl Cache {
             }
             state.pages.find(&key)?
         };
-        let bytes = self.folder.as_ref()?.0.read(slot, page).await;
-        if bytes.is_none() {
-            let mut state = self.state.lock();
-            // Another page may be there by now.
-            if state.pages.page(slot) == Some(page) {
-                state.pages.remove(&key);
-            }
+        let read = tokio::time::timeout(READ_MAX, self.folder.as_ref()?.0.read(slot, page)).await;
+        let mut state = self.state.lock();
+        let Ok(bytes) = read else {
+            state.away_until = Some(Instant::now() + AWAY);
+            return None;
+        };
+        // Another page may be there by now.
+        let is_there = state.pages.page(slot) == Some(page);
+        if bytes.is_none() && is_there {
+            state.pages.remove(&key);
         }
-        bytes
+        bytes.filter(|_| is_there)
     }
 
     /// Returns the segments of which it has something.
@@ -179,7 +214,7 @@ impl Cache {
     pub(crate) fn segments(&self) -> HashSet<Segment> {
         let state = self.state.lock();
         let pages = (0..state.pages.len()).filter_map(|slot| state.pages.page(slot));
-        pages.map(|Page { key, .. }| Segment { image: key.image, sequence: key.sequence }).collect()
+        pages.map(|page| page.key.segment).collect()
     }
 
     /// Waits until no other one asks the store for a page, and lets others wait meanwhile.
@@ -205,28 +240,27 @@ impl Cache {
         bytes: &[u8],
         (segment_bytes, anew): (u64, bool),
     ) {
-        for (at, bytes) in
-            (start..).step_by(PAGE_BYTES as usize).zip(bytes.chunks(PAGE_BYTES as usize))
-        {
-            let is_whole =
-                bytes.len() as u64 == PAGE_BYTES || at + bytes.len() as u64 == segment_bytes;
-            let key = segment.page(at / PAGE_BYTES);
-            if is_whole && (anew || !self.has(&key)) {
-                self.store(key, bytes);
+        let pages = (start..).step_by(PAGE_BYTES as usize).zip(bytes.chunks(PAGE_BYTES as usize));
+        for (at, bytes) in pages {
+            let is_last = at + bytes.len() as u64 == segment_bytes;
+            if bytes.len() as u64 == PAGE_BYTES || is_last {
+                self.store(segment.page(at / PAGE_BYTES), bytes, anew);
             }
         }
     }
 
-    fn store(&self, key: PageKey, bytes: &[u8]) {
-        let mut state = self.state.lock();
-        let page = Page { key, len: bytes.len() as u32, sum: sum(&key, bytes) };
-        let (bytes, is_busy) = (Bytes::copy_from_slice(bytes), state.writes.len() >= WRITES_MAX);
-        // A page that is on its way has the bytes of the same segment.
-        if self.folder.is_some() && (is_busy || state.writes.contains_key(&key)) {
+    fn store(&self, key: PageKey, bytes: &[u8], anew: bool) {
+        if !self.wants(&key, anew) {
             return;
         }
+        // Not while the others wait.
+        let len = bytes.len() as u32;
+        let sum = if self.folder.is_some() { sum(&key, bytes) } else { 0 };
+        let (page, bytes) = (Page { key, len, sum }, Bytes::copy_from_slice(bytes));
+        let mut state = self.state.lock();
         let Some(slot) = state.pages.take() else { return };
         if let Some((_, writer)) = &self.folder {
+            // What is on its way is read, and not what was here.
             state.writes.insert(key, bytes.clone());
             return writer.put(Write { slot, page, bytes });
         }
@@ -237,6 +271,22 @@ impl Cache {
             state.memory[place] = bytes;
         }
         state.pages.put(slot, page);
+    }
+
+    fn wants(&self, key: &PageKey, anew: bool) -> bool {
+        let mut state = self.state.lock();
+        if anew {
+            // Whatever becomes of the new one.
+            state.pages.remove(key);
+        }
+        let is_full = self.folder.is_some() && state.writes.len() >= WRITES_MAX;
+        !is_full && (anew || !state.has(key))
+    }
+}
+
+impl State {
+    fn has(&self, key: &PageKey) -> bool {
+        self.pages.contains(key) || self.writes.contains_key(key)
     }
 }
 
@@ -269,8 +319,11 @@ pub(crate) fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES * PAGE_BYTES..range.end.next_multiple_of(PAGE_BYTES)
 }
 
-fn sum(key: &PageKey, bytes: &[u8]) -> u32 {
-    let name = crc32c::crc32c(&key.image);
-    let name = crc32c::crc32c_append(name, &key.sequence.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c_append(name, &key.number.to_le_bytes()), bytes)
+fn sum(PageKey { segment: Segment { origin, sequence }, number }: &PageKey, bytes: &[u8]) -> u64 {
+    let mut sum = Xxh3::new();
+    sum.update(origin);
+    sum.update(&sequence.to_le_bytes());
+    sum.update(&number.to_le_bytes());
+    sum.update(bytes);
+    sum.digest()
 }

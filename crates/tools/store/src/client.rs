@@ -1,10 +1,10 @@
 //! What the machine asks for, asked of a store, and what that answers.
 
-use crate::cache::{Cache, Segment, pages_of};
+use crate::cache::{Cache, Segment, origin, pages_of};
 use crate::place::{Place, one_line};
 use crate::status::CacheFigures;
 use futures_util::{FutureExt, StreamExt};
-use nowait_log::{Answer, Data, Key, Operation, Stamp, Tag};
+use nowait_log::{Answer, Data, ImageId, Key, Operation, Stamp, Tag};
 use nowait_sys::mutex::Mutex;
 use object_store::path::Path;
 use object_store::{
@@ -26,6 +26,8 @@ pub struct Client {
     /// GETs, bytes that they asked for; reads of data that the cache had, and had not.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
+    /// What tells the store from others.
+    store: Arc<str>,
 }
 
 /// Why an operation failed.
@@ -40,13 +42,26 @@ impl Client {
     /// Makes one for an image; each operation has an answer within `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
         let (last_error, asked) = (Arc::default(), Arc::default());
-        Client { place, timeout, last_error, asked, cache: None }
+        Client { place, timeout, last_error, asked, cache: None, store: Arc::from("") }
     }
 
-    /// Has it look for data in a cache first.
+    /// Has it look for data in a cache first, in which the store is called so.
     #[must_use]
-    pub fn with(self, cache: Option<Arc<Cache>>) -> Client {
-        Client { cache, ..self }
+    pub fn with(self, cache: Option<Arc<Cache>>, store: &str) -> Client {
+        Client { cache, store: Arc::from(store), ..self }
+    }
+
+    /// Returns what a segment is called in the cache, of this image or of the one at a path.
+    fn segment(&self, image: ImageId, of: Option<&str>, sequence: u64) -> Segment {
+        let path = of.unwrap_or(self.place.prefix.as_ref());
+        Segment { origin: origin(image, &self.store, path), sequence }
+    }
+
+    /// Has the cache forget what it has of this image from a segment on.
+    pub(crate) fn forget(&self, image: ImageId, sequence: u64) {
+        if let Some(cache) = &self.cache {
+            cache.forget(self.segment(image, None, sequence));
+        }
     }
 
     /// Makes one for another image of the store.
@@ -107,7 +122,7 @@ impl Client {
             }
             Operation::Get { of, key, range, data } => match (&self.cache, key, data) {
                 (Some(cache), Key::Segment(sequence), Some(Data { image, anew })) => {
-                    let segment = Segment { image, sequence };
+                    let segment = self.segment(image, of.as_deref(), sequence);
                     self.get_data(cache, of.as_deref(), (segment, anew), range).await
                 }
                 _ => self.get(of.as_deref(), key, range).await,
@@ -135,13 +150,14 @@ impl Client {
 
     /// Answers from memory, if that can be.
     pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
-        let Operation::Get { key, range, data, .. } = operation else { return None };
+        let Operation::Get { of, key, range, data } = operation else { return None };
         let (cache, Key::Segment(sequence), Some(Data { image, anew: false })) =
             (self.cache.as_ref()?, *key, *data)
         else {
             return None;
         };
-        let bytes = cache.read_now(Segment { image, sequence }, range)?;
+        let segment = self.segment(image, of.as_deref(), sequence);
+        let bytes = cache.read_now(segment, range)?;
         self.asked[2].fetch_add(1, Relaxed);
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
     }
@@ -187,8 +203,8 @@ impl Client {
     /// Has the cache take a segment in that was put.
     fn keep(&self, sequence: u64, body: &[u8]) {
         if let (Some(cache), Ok(stamp)) = (&self.cache, Stamp::parse(body)) {
-            let segment = Segment { image: stamp.image, sequence };
-            cache.insert(segment, 0, body, (body.len() as u64, false));
+            let segment = self.segment(stamp.image, None, sequence);
+            cache.insert(segment, 0, body, (body.len() as u64, true));
         }
     }
 

@@ -13,9 +13,9 @@ use crate::status::{Figures, Shared, Status};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use nowait_log::{
-    Answer, Costs, Failure, Image, Origin, Over, Request, RequestId, Settings, Ticket,
+    Answer, Costs, Failure, Image, Operation, Origin, Over, Request, RequestId, Settings, Ticket,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -103,6 +103,9 @@ struct Driver {
     client: Client,
     shared: Arc<Shared>,
     running: FuturesUnordered<Running>,
+    /// Operations that have not begun.
+    waiting: VecDeque<(Ticket, Operation)>,
+    has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
     begin: Instant,
@@ -127,6 +130,8 @@ impl Driver {
             client: plan.client,
             shared,
             running: FuturesUnordered::new(),
+            waiting: VecDeque::new(),
+            has_forgotten: false,
             callbacks: HashMap::new(),
             requests: 0,
             begin: Instant::now(),
@@ -143,6 +148,7 @@ impl Driver {
     async fn serve(&mut self, commands: &mut Commands) {
         loop {
             self.image.turn(self.now_ns());
+            self.forget_others();
             self.start_operations();
             // Before the ends: a caller whose request has failed asks for the reason.
             self.publish();
@@ -208,16 +214,29 @@ impl Driver {
     }
 
     fn start_operations(&mut self) {
-        while self.running.len() < OPERATIONS_MAX
-            && let Some((ticket, operation)) = self.image.pop_operation()
-        {
-            if let Some(answer) = self.client.run_now(&operation) {
-                self.image.answer(ticket, answer, self.now_ns());
-                continue;
+        while let Some((ticket, operation)) = self.image.pop_operation() {
+            match self.client.run_now(&operation) {
+                Some(answer) => self.image.answer(ticket, answer, self.now_ns()),
+                None => self.waiting.push_back((ticket, operation)),
             }
+        }
+        while self.running.len() < OPERATIONS_MAX
+            && let Some((ticket, operation)) = self.waiting.pop_front()
+        {
             let client = self.client.clone();
             let run = async move { (ticket, client.run(operation).await) };
             self.running.push(Box::pin(run));
+        }
+    }
+
+    /// Has the cache forget what no log of this image has had: objects may have been put back as
+    /// they were.
+    fn forget_others(&mut self) {
+        if !self.has_forgotten
+            && let Some((image, next)) = self.image.id().zip(self.image.next_sequence())
+        {
+            self.client.forget(image, next);
+            self.has_forgotten = true;
         }
     }
 

@@ -46,7 +46,9 @@ pub(crate) struct Reader<'a> {
 /// Makes a client for an image.
 pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     let place = Place::new(url, options).map_err(io::Error::other)?;
-    Ok(Client::new(place, options.request_timeout).with(options.cache.clone()))
+    let endpoint = options.endpoint.as_deref().unwrap_or("");
+    let store = format!("{:?} {endpoint} {}", url.scheme, url.bucket);
+    Ok(Client::new(place, options.request_timeout).with(options.cache.clone(), &store))
 }
 
 /// Waits for work with a store; its error is one of the image.
@@ -224,7 +226,7 @@ impl Reader<'_> {
         range: Range<u64>,
         mut parse: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Read<T>, String> {
-        let mut is_damaged = false;
+        let (mut is_damaged, mut anew) = (false, false);
         for tried in 0..READS_MAX {
             pause(tried).await;
             let (of, image) = match image {
@@ -234,14 +236,16 @@ impl Reader<'_> {
                     (of, Some(image))
                 }
             };
-            let data = image.map(|image| Data { image, anew: is_damaged });
+            let data = image.map(|image| Data { image, anew });
             let range = range.clone();
             match self.client.run(Operation::Get { of, key, range, data }).await {
                 Answer::Missing => return Ok(Read::Missing),
-                Answer::Got { bytes, object_bytes, .. } => match parse(&bytes, object_bytes) {
-                    Some(it) => return Ok(Read::Good(it)),
-                    None => is_damaged = true,
-                },
+                Answer::Got { bytes, object_bytes, .. } => {
+                    if let Some(it) = parse(&bytes, object_bytes) {
+                        return Ok(Read::Good(it));
+                    }
+                    (is_damaged, anew) = (true, true);
+                }
                 _ => is_damaged = false,
             }
         }

@@ -131,7 +131,7 @@ pub struct ServeArgs {
     /// one; with `--cache` as the page cache before it.
     #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     pub cache_dir: Option<PathBuf>,
-    /// Size of that file; 64M to 16T. It grows as it is needed.
+    /// Size of that file; 64M to 1T. It grows as it is needed.
     #[arg(long, value_name = "BYTES", value_parser = cache_dir_size, default_value = "10G",
           requires = "cache_dir")]
     pub cache_dir_size: u64,
@@ -348,9 +348,9 @@ fn cache_size(text: &str) -> Result<u64, String> {
 
 fn cache_dir_size(text: &str) -> Result<u64, String> {
     let bytes = bytes(text)?;
-    match (64 << 20..=16 << 40).contains(&bytes) {
+    match (64 << 20..=1 << 40).contains(&bytes) {
         true => Ok(bytes),
-        false => Err("from 64M to 16T".to_owned()),
+        false => Err("from 64M to 1T".to_owned()),
     }
 }
 

@@ -2,24 +2,28 @@
 //!
 //! ```text
 //!   block 0   magic 8 │ page size 4 │ slots 4 │ checksum 4
-//!   table     a row for each slot, 64 bytes: image 16 │ segment 8 │ page 4 │ length 4
-//!             │ checksum of the page 4 │ checksum of the row 4 │ zeroes
+//!   table     a row for each slot, 64 bytes: log 16 │ segment 8 │ page 4 │ length 4
+//!             │ checksum of the page 8 │ checksum of the row 4 │ zeroes
 //!   pages     a slot each
 //! ```
 //! Nothing is made durable. A page is written before its row, but a crash may leave either: the
-//! checksum of a page, with its name in it, tells what is there. No page is believed without it.
+//! checksum of a page, with its name in it, tells what is there. No page is believed without it. It
+//! is no CRC32C: that of what ends with its own, as segments do, depends on the length only.
 
 use super::pages::{Page, PageKey, Pages};
-use super::{PAGE_BYTES, sum};
+use super::{PAGE_BYTES, Segment, sum};
 use bytes::Bytes;
 use nowait::{AlignedBuffer, AsyncFile, CacheMode, Nowait, OpenOptions};
+use nowait_sys::file::{O_NOFOLLOW, O_NONBLOCK};
+use nowait_sys::inspect::user_ids;
 use std::fmt::Display;
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 const NAME: &str = "nowait-cache";
-const MAGIC: &[u8; 8] = b"nwcache1";
+const MAGIC: &[u8; 8] = b"nwcache2";
 const BLOCK_BYTES: usize = 4096;
 const ROW_BYTES: usize = 64;
 /// Rows of a block.
@@ -48,17 +52,12 @@ impl Folder {
         let path = folder.join(NAME);
         let shown = format!("--cache-dir {}", folder.display());
         let failed = |error: &dyn Display| io::Error::other(format!("{shown}: {error}"));
-        let lock = {
-            use std::os::unix::fs::OpenOptionsExt;
-            let mut options = File::options();
-            options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            options.open(&path).map_err(|error| failed(&error))?
-        };
+        let lock = opened(&path).map_err(|error| failed(&error))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed(&"another process uses it"),
             TryLockError::Error(error) => failed(&error),
         })?;
-        let options = OpenOptions::new().read(true).write(true).cache(mode);
+        let options = OpenOptions::new().read(true).write(true).flags(O_NOFOLLOW).cache(mode);
         let file = options.open(nowait, &path).map_err(|error| failed(&error))?;
         let slots_max = bytes / (PAGE_BYTES + ROW_BYTES as u64);
         let slots_max = u32::try_from(slots_max).unwrap_or(u32::MAX).max(1);
@@ -166,6 +165,29 @@ impl Folder {
     }
 }
 
+/// Opens the file, or makes it, if it is this user's alone and a cache.
+fn opened(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.mode(0o600).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
+    let about = file.metadata()?;
+    let mut magic = [0; MAGIC.len()];
+    let is_empty = about.len() == 0;
+    let is_cache = is_empty || (file.read_exact_at(&mut magic, 0).is_ok() && is_magic(magic));
+    if !about.is_file() || about.uid() != user_ids().1 || about.mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!("{NAME} is no file of this user's alone: remove it")));
+    }
+    match is_cache {
+        true => Ok(file),
+        false => Err(io::Error::other(format!("{NAME} in it is no cache: remove it"))),
+    }
+}
+
+/// Tells whether it is that of this version, or of another.
+fn is_magic(magic: [u8; 8]) -> bool {
+    magic[..7] == MAGIC[..7]
+}
+
 /// Lends the memory of a buffer.
 struct Whole(AlignedBuffer);
 
@@ -180,22 +202,22 @@ fn table_block(number: u32) -> u64 {
 }
 
 fn put_row(row: &mut [u8; ROW_BYTES], Page { key, len, sum }: &Page) {
-    row[..16].copy_from_slice(&key.image);
-    row[16..24].copy_from_slice(&key.sequence.to_le_bytes());
-    for (at, number) in [(24, key.number), (28, *len), (32, *sum)] {
-        row[at..at + 4].copy_from_slice(&number.to_le_bytes());
-    }
-    let sum = crc32c::crc32c(&row[..36]);
-    row[36..40].copy_from_slice(&sum.to_le_bytes());
+    row[..16].copy_from_slice(&key.segment.origin);
+    row[16..24].copy_from_slice(&key.segment.sequence.to_le_bytes());
+    row[24..28].copy_from_slice(&key.number.to_le_bytes());
+    row[28..32].copy_from_slice(&len.to_le_bytes());
+    row[32..40].copy_from_slice(&sum.to_le_bytes());
+    let sum = crc32c::crc32c(&row[..40]);
+    row[40..44].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Returns the page of a row, if the row is whole.
 fn page_of(row: &[u8; ROW_BYTES]) -> Option<Page> {
-    let number = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
-    let (image, rest) = row.split_first_chunk()?;
-    let sequence = u64::from_le_bytes(*rest.first_chunk()?);
-    let key = PageKey { image: *image, sequence, number: number(24) };
-    let page = Page { key, len: number(28), sum: number(32) };
-    let is_whole = crc32c::crc32c(&row[..36]) == number(36);
+    let number = |at: usize| row[at..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    let long = |at: usize| row[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let segment = Segment { origin: *row.first_chunk()?, sequence: long(16)? };
+    let key = PageKey { segment, number: number(24)? };
+    let page = Page { key, len: number(28)?, sum: long(32)? };
+    let is_whole = crc32c::crc32c(&row[..40]) == number(40)?;
     (is_whole && (1..=PAGE_BYTES).contains(&u64::from(page.len))).then_some(page)
 }

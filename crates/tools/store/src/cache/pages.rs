@@ -1,8 +1,11 @@
 //! Which page of which segment is in which slot, and which one goes when room is needed: a clock
 //! goes round, and takes the first page that was not asked for since it came by.
 
-use nowait_log::ImageId;
+use super::Segment;
 use std::collections::HashMap;
+
+/// Most pages for which there is room in the index from the beginning: 512 GiB.
+const ROOM_MAX: u32 = 32 << 20;
 
 /// Pages that the clock comes by at in vain; then the next one goes. A round of a large cache would
 /// take long.
@@ -11,8 +14,7 @@ const STEPS_MAX: usize = 1024;
 /// Names a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PageKey {
-    pub(super) image: ImageId,
-    pub(super) sequence: u64,
+    pub(super) segment: Segment,
     /// Its place in the segment, in pages.
     pub(super) number: u32,
 }
@@ -24,7 +26,7 @@ pub(super) struct Page {
     /// In bytes; the last one of a segment is shorter.
     pub(super) len: u32,
     /// A checksum of its name and its bytes.
-    pub(super) sum: u32,
+    pub(super) sum: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +48,10 @@ pub(super) struct Pages {
 
 impl Pages {
     pub(super) fn new(slots_max: u32) -> Pages {
-        Pages { slots: Vec::new(), slots_max, index: HashMap::new(), hand: 0 }
+        // Tables that grow stop all images while they do; memory that is not touched is not used.
+        let room = slots_max.min(ROOM_MAX) as usize;
+        let (slots, index) = (Vec::with_capacity(room), HashMap::with_capacity(room));
+        Pages { slots, slots_max, index, hand: 0 }
     }
 
     /// Adds a slot behind the others, with the page that it had before the program began.
@@ -65,6 +70,15 @@ impl Pages {
     /// Returns the page of a slot.
     pub(super) fn page(&self, slot: u32) -> Option<Page> {
         self.slots.get(slot as usize)?.page
+    }
+
+    /// Forgets the pages of a log from a segment on.
+    pub(super) fn forget(&mut self, from: Segment) {
+        let is_behind = |key: &PageKey| {
+            key.segment.origin == from.origin && key.segment.sequence >= from.sequence
+        };
+        let behind: Vec<PageKey> = self.index.keys().copied().filter(is_behind).collect();
+        behind.iter().for_each(|key| self.remove(key));
     }
 
     pub(super) fn contains(&self, key: &PageKey) -> bool {

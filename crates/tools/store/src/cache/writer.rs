@@ -6,8 +6,10 @@ use super::pages::Page;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use nowait_sys::Errno;
 use nowait_sys::mutex::Mutex;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{io, thread};
@@ -32,6 +34,7 @@ pub(super) struct Write {
 pub(super) struct Writer {
     queue: UnboundedSender<Order>,
     ended: Mutex<mpsc::Receiver<()>>,
+    has_ended: AtomicBool,
 }
 
 /// What the thread is to do.
@@ -59,7 +62,7 @@ impl Writer {
             runtime.block_on(tasks.run(orders));
             drop(end);
         })?;
-        Ok(Writer { queue, ended: Mutex::new(ended) })
+        Ok(Writer { queue, ended: Mutex::new(ended), has_ended: AtomicBool::new(false) })
     }
 
     pub(super) fn put(&self, write: Write) {
@@ -69,8 +72,10 @@ impl Writer {
 
     /// Has the disk get what was put, if it does not take too long. Blocks.
     pub(super) fn end(&self) {
-        let _ = self.queue.send(Order::End);
-        let _ = self.ended.lock().recv_timeout(END);
+        if !self.has_ended.swap(true, Relaxed) {
+            let _ = self.queue.send(Order::End);
+            let _ = self.ended.lock().recv_timeout(END);
+        }
     }
 }
 
@@ -97,33 +102,56 @@ impl Tasks {
                 self.write_rows().await;
             }
             tokio::select! {
-                Some((slot, page, written)) = running.next() => self.end(slot, page, &written),
+                Some((slot, page, bytes, written)) = running.next() => {
+                    self.end((slot, page, &bytes), &written);
+                }
                 order = queue.recv(), if is_open && running.len() < WRITES_AT_ONCE => match order {
                     Some(Order::Write(Write { slot, page, bytes })) => {
                         let folder = self.folder.clone();
-                        running.push(async move { (slot, page, folder.write(slot, &bytes).await) });
+                        running.push(async move {
+                            let written = folder.write(slot, &bytes).await;
+                            (slot, page, bytes, written)
+                        });
                     }
-                    Some(Order::End) | None => is_open = false,
+                    Some(Order::End) | None => {
+                        is_open = false;
+                        queue.close();
+                    }
                 },
-                // With a page cache of our own, what is in that would be gone.
-                else => return self.folder.sync().await,
+                else => {
+                    self.write_rows().await;
+                    // With a page cache of our own, what is in that would be gone.
+                    return self.folder.sync().await;
+                }
             }
         }
     }
 
-    fn end(&mut self, slot: u32, page: Page, written: &Result<(), nowait::Error>) {
+    fn end(
+        &mut self,
+        (slot, page, bytes): (u32, Page, &Bytes),
+        written: &Result<(), nowait::Error>,
+    ) {
         let mut state = self.state.lock();
-        state.writes.remove(&page.key);
+        // Another one may have come meanwhile, which is read instead.
+        if state.writes.get(&page.key).is_some_and(|now| now.as_ptr() == bytes.as_ptr()) {
+            state.writes.remove(&page.key);
+        }
         let Err(error) = written else {
             state.pages.put(slot, page);
             self.changed.insert(slot / ROWS);
             return;
         };
         state.pages.give_up(slot);
-        // The disk may be full: what is there is enough.
-        state.pages.stop_growing();
+        let is_full = matches!(error.errno(), Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
+        if is_full {
+            state.pages.stop_growing();
+        }
+        // What it says may have to wait for a reader.
+        drop(state);
         if let Some(say) = self.say.take() {
-            say(&format!("{}: it does not grow any more: {error}", self.folder.shown()));
+            let so = if is_full { "it does not grow any more" } else { "a page is not stored" };
+            say(&format!("{}: {so}: {error}", self.folder.shown()));
         }
     }
 

@@ -6,9 +6,11 @@ use crate::image::StoredImage;
 use crate::place::StoreOptions;
 use crate::url::StoreUrl;
 use nowait::{CacheMode, Nowait};
+use nowait_log::segment::put_block;
+use nowait_log::{Change, Content, Geometry, Header, Record};
 use proptest::prelude::*;
-use std::fs;
-use std::os::unix::fs::FileExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -27,17 +29,17 @@ fn opened(place: &TempDir) -> Arc<Cache> {
 }
 
 fn segment(image: u8, sequence: u64) -> Segment {
-    Segment { image: [image; 16], sequence }
+    Segment { origin: [image; 16], sequence }
 }
 
 /// What a segment has: other bytes in each place and in each segment.
-fn bytes_of(Segment { image, sequence }: Segment, len: u64) -> Vec<u8> {
-    let byte = |at: u64| (at / 7 + sequence * 31 + u64::from(image[0]) * 101) as u8;
+fn bytes_of(Segment { origin, sequence }: Segment, len: u64) -> Vec<u8> {
+    let byte = |at: u64| (at / 7 + sequence * 31 + u64::from(origin[0]) * 101) as u8;
     (0..len).map(byte).collect()
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
 }
 
 fn read(cache: &Cache, segment: Segment, range: std::ops::Range<u64>) -> Option<Vec<u8>> {
@@ -157,15 +159,74 @@ fn what_is_damaged_in_a_folder_is_not_there() {
     assert_eq!(read(&cache, hit, 0..9), Some(bytes_of(hit, 9)));
 }
 
+/// A segment of one block, as an image puts it.
+fn put_by(image: u8, data: u8) -> Vec<u8> {
+    let geometry = Geometry::checked(4096, 1 << 20).unwrap();
+    let record = Record { block: 3, blocks: 1, change: Change::Data };
+    let content = Content::Changes(vec![record]);
+    let header = Header { image: [image; 16], epoch: 1, sequence: 5, content };
+    let mut bytes = header.encode(geometry);
+    put_block(&mut bytes, &[data; 4096], 3, 5);
+    bytes
+}
+
 #[test]
-fn rows_that_strangers_wrote_are_no_pages() {
+fn a_page_of_another_image_in_its_slot_is_not_there() {
     let place = TempDir::new().unwrap();
-    drop(opened(&place));
+    let (bytes, other) = (put_by(1, 1), put_by(2, 2));
+    let len = bytes.len() as u64;
+    let cache = opened(&place);
+    cache.insert(segment(1, 5), 0, &bytes, (len, false));
+    assert_eq!(read(&cache, segment(1, 5), 0..len), Some(bytes));
+    drop(cache);
+    // As a server leaves it that is killed before it has written the row of the next page.
     let file = fs::File::options().write(true).open(place.path().join("nowait-cache")).unwrap();
+    file.write_all_at(&other, PAGE_BYTES).unwrap();
+    assert_eq!(read(&opened(&place), segment(1, 5), 0..len), None);
+}
+
+#[test]
+fn rows_that_strangers_wrote_are_no_pages_and_their_files_no_caches() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("nowait-cache");
+    drop(opened(&place));
+    let file = fs::File::options().write(true).open(&path).unwrap();
     file.write_all_at(&[0xff; 4096], 4096).unwrap();
     assert_eq!(read(&opened(&place), segment(0xff, u64::MAX), 0..9), None);
-    fs::write(place.path().join("nowait-cache"), b"something else").unwrap();
-    assert_eq!(read(&opened(&place), segment(1, 1), 0..9), None);
+    let said = || folder(place.path(), FOLDER_BYTES).unwrap_err().to_string();
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    assert!(said().ends_with(": nowait-cache is no file of this user's alone: remove it"));
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    fs::write(&path, b"something else").unwrap();
+    assert!(said().ends_with(": nowait-cache in it is no cache: remove it"), "{}", said());
+    assert_eq!(fs::read(&path).unwrap(), b"something else");
+    fs::remove_file(&path).unwrap();
+    symlink(place.path().join("victim"), &path).unwrap();
+    assert!(said().contains("Too many levels of symbolic links"), "{}", said());
+}
+
+#[test]
+fn what_comes_behind_the_end_leaves_what_was_before_it() {
+    let place = TempDir::new().unwrap();
+    let cache = Cache::in_folder(
+        &Nowait::new().unwrap(),
+        place.path(),
+        600 * (PAGE_BYTES + 64),
+        CacheMode::Host,
+        None,
+    )
+    .unwrap();
+    let insert = |sequence| {
+        let segment = segment(1, sequence);
+        cache.insert(segment, 0, &bytes_of(segment, 4100), (4100, false));
+    };
+    (0..500).for_each(insert);
+    cache.end();
+    insert(500);
+    drop(cache);
+    let cache = folder(place.path(), 600 * (PAGE_BYTES + 64)).unwrap();
+    let has = |sequence: &u64| read(&cache, segment(1, *sequence), 0..9).is_some();
+    assert_eq!((0..500).filter(has).count(), 500);
 }
 
 #[test]
@@ -242,4 +303,50 @@ fn what_the_machine_finds_damaged_is_asked_anew() {
     let read = || assert_eq!(image.read_at(0, BLOCK).unwrap(), vec![7; BLOCK as usize]);
     assert_eq!(gets(&image, read), 1);
     assert_eq!(gets(&image, read), 0, "it is mended");
+}
+
+/// Copies the objects of an image.
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// Writes a block of such bytes, and expects them, from the store or from the cache.
+fn write_and_read(image: &StoredImage, byte: u8) {
+    image.write_at(0, vec![byte; BLOCK as usize]).unwrap();
+    image.flush().unwrap();
+    assert_eq!(image.read_at(0, BLOCK).unwrap(), vec![byte; BLOCK as usize]);
+}
+
+#[test]
+fn copies_of_an_image_and_images_put_back_have_their_own_data() {
+    let store = TempDir::new().unwrap();
+    let [vm, twin, backup] = ["vm", "twin", "backup"].map(|name| store.path().join(name));
+    let url = |name: &str| -> StoreUrl {
+        format!("file://{}/{name}", store.path().display()).parse().unwrap()
+    };
+    let options =
+        StoreOptions { cache: Some(Cache::in_memory(1 << 20)), ..StoreOptions::default() };
+    let size = 64 * BLOCK;
+    drop(StoredImage::create(&url("vm"), &options, size, BLOCK as u32).unwrap());
+    copy(&vm, &twin);
+    copy(&vm, &backup);
+    // The same image, and the same numbers.
+    let both = ["vm", "twin"].map(|name| StoredImage::open(&url(name), &options).unwrap());
+    both[0].write_at(0, vec![1; BLOCK as usize]).unwrap();
+    both[0].flush().unwrap();
+    write_and_read(&both[1], 2);
+    assert_eq!(both[0].read_at(0, BLOCK).unwrap(), vec![1; BLOCK as usize]);
+    drop(both);
+    copy(&backup, &vm);
+    let image = StoredImage::open(&url("vm"), &options).unwrap();
+    assert_eq!(image.read_at(0, BLOCK).unwrap(), vec![0; BLOCK as usize]);
+    write_and_read(&image, 3);
 }
