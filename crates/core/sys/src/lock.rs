@@ -26,6 +26,16 @@ pub fn share(fd: i32, byte: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, core::ptr::from_ref(&lock)) }.map(drop)
 }
 
+/// Unlocks `byte`, if it is locked.
+///
+/// # Errors
+/// As for [`share`], but for those of another's lock.
+pub fn release(fd: i32, byte: u64) -> Result<(), Errno> {
+    let lock = of_byte(libc::F_UNLCK, byte);
+    // SAFETY: `lock` is a live local of the type the call reads.
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, core::ptr::from_ref(&lock)) }.map(drop)
+}
+
 /// Tells whether another open file, or a process, has a lock on `byte`, of whichever kind.
 ///
 /// # Errors

@@ -139,7 +139,13 @@ impl Claim {
     fn new(file: &File, wish: Wish, mut again: impl FnMut() -> bool) -> Result<Claim, Errno> {
         loop {
             match Claim::try_new(file, wish) {
-                Err(Errno::AGAIN | Errno::ACCES | Errno::BUSY) if again() => {}
+                Err(errno @ (Errno::AGAIN | Errno::ACCES | Errno::BUSY)) => {
+                    // Not in the way of others meanwhile.
+                    unlock_bytes(file.as_fd().as_raw_fd());
+                    if !again() {
+                        return Err(errno);
+                    }
+                }
                 result => return result,
             }
         }
@@ -172,6 +178,13 @@ fn lock_bytes(fd: i32, Wish { writes, shares }: Wish) -> Result<(), Errno> {
         true => Err(Errno::AGAIN),
         false => Ok(()),
     })
+}
+
+fn unlock_bytes(fd: i32) {
+    let kinds = [READ, WRITE, RESIZE];
+    // What cannot be unlocked goes with the open file.
+    let _ = kinds.iter().try_for_each(|n| lock::release(fd, USED + n));
+    let _ = kinds.iter().try_for_each(|n| lock::release(fd, REFUSED + n));
 }
 
 fn failed(path: &Path, errno: Errno) -> ImageError {
@@ -225,6 +238,9 @@ mod tests {
         let _claim = Claim::new(&kept, WRITER, || false).expect("no other has it");
         let mut left = 3;
         let again = || {
+            // What it wants is in the way of no other one while it waits.
+            let mine = |byte| lock::is_locked_by_others(kept.as_fd().as_raw_fd(), byte);
+            assert_eq!((mine(USED + WRITE), mine(REFUSED + WRITE)), (Ok(false), Ok(false)));
             left -= 1;
             left > 0
         };

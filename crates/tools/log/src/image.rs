@@ -100,11 +100,11 @@ impl Image {
         }
     }
 
-    /// Returns the place in the log that this writer puts its next segment at; `None` while the image
-    /// is not its own.
-    pub fn next_sequence(&self) -> Option<u64> {
+    /// Returns the place of this writer's first segment in the log; `None` while the image is not its
+    /// own.
+    pub fn first_sequence(&self) -> Option<u64> {
         match &self.phase {
-            Phase::Serving(serving) => Some(serving.next_sequence()),
+            Phase::Serving(serving) => Some(serving.first_sequence()),
             _ => None,
         }
     }

@@ -25,7 +25,7 @@ use reading::Read;
 /// How long a proof that the image is this writer's holds for reads.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
-/// How long a flush waits for as many as the last PUT has served, and for those that waited then.
+/// How long a flush waits, as exactly as the clock that wakes its thread is, for as many as the last PUT has served, and for those that waited then.
 /// Of clients that each wait for their flush, the first one that comes back would have a PUT of its
 /// own otherwise, and the others wait for two.
 const GATHER_NS: u64 = 500_000;
@@ -72,6 +72,8 @@ pub(crate) struct Serving {
     head: Head,
     tag: Tag,
     map: Map,
+    /// The place of this writer's first segment in the log.
+    first: u64,
     tail: Tail,
     /// Flushes, each with the place before which all must be durable, and when it came.
     flushes: VecDeque<(u64, u64, RequestId)>,
@@ -95,6 +97,7 @@ impl Serving {
     pub(crate) fn new(settings: Settings, found: Found) -> Serving {
         let Found { head, tag, map, next, replayed, leftovers, proof_ns } = found;
         Serving {
+            first: next,
             tail: Tail::new(&head, settings.segment_blocks, next),
             publication: Publication::new(&head, replayed),
             leftovers,
@@ -119,8 +122,8 @@ impl Serving {
         &self.head
     }
 
-    pub(crate) fn next_sequence(&self) -> u64 {
-        self.tail.next()
+    pub(crate) fn first_sequence(&self) -> u64 {
+        self.first
     }
 
     pub(crate) fn unflushed_bytes(&self) -> usize {

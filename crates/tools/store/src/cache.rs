@@ -217,15 +217,18 @@ impl Cache {
         pages.map(|page| page.key.segment).collect()
     }
 
-    /// Waits until no other one asks the store for a page, and lets others wait meanwhile.
-    pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Turn<'_> {
+    /// Lets others wait while a page is asked for; `None`: another one did that, and has its answer.
+    pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
         let key = segment.page(range.start / PAGE_BYTES);
+        if self.state.lock().fetches.insert(key) {
+            return Some(Turn { cache: self, key });
+        }
         loop {
             let mut fetched = std::pin::pin!(self.fetched.notified());
             // From here on no end of another is missed.
             fetched.as_mut().enable();
-            if self.state.lock().fetches.insert(key) {
-                return Turn { cache: self, key };
+            if !self.state.lock().fetches.contains(&key) {
+                return None;
             }
             fetched.await;
         }

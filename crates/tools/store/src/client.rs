@@ -182,7 +182,10 @@ impl Client {
         if let Some(bytes) = cached().await {
             return hit(bytes);
         }
-        let _turn = cache.turn(segment, &range).await;
+        let Ok(_turn) = tokio::time::timeout(self.timeout, cache.turn(segment, &range)).await
+        else {
+            return self.failed(&format!("no answer within {:?}", self.timeout));
+        };
         // Another one may have asked meanwhile.
         if let Some(bytes) = cached().await {
             return hit(bytes);

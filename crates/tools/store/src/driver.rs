@@ -150,6 +150,9 @@ impl Driver {
             self.image.turn(self.now_ns());
             self.forget_others();
             self.start_operations();
+            if matches!(self.image.status(), nowait_log::Status::Over(_)) {
+                self.waiting.clear();
+            }
             // Before the ends: a caller whose request has failed asks for the reason.
             self.publish();
             self.tell_ends();
@@ -233,9 +236,9 @@ impl Driver {
     /// they were.
     fn forget_others(&mut self) {
         if !self.has_forgotten
-            && let Some((image, next)) = self.image.id().zip(self.image.next_sequence())
+            && let Some((image, first)) = self.image.id().zip(self.image.first_sequence())
         {
-            self.client.forget(image, next);
+            self.client.forget(image, first);
             self.has_forgotten = true;
         }
     }

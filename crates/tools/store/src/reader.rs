@@ -43,11 +43,20 @@ pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
 }
 
+/// What else says which store it is.
+const ENDPOINTS: [&str; 5] = [
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT",
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_ENDPOINT",
+];
+
 /// Makes a client for an image.
 pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     let place = Place::new(url, options).map_err(io::Error::other)?;
-    let endpoint = options.endpoint.as_deref().unwrap_or("");
-    let store = format!("{:?} {endpoint} {}", url.scheme, url.bucket);
+    let said = ENDPOINTS.map(|name| std::env::var(name).unwrap_or_default());
+    let store = format!("{:?} {:?} {said:?} {}", url.scheme, options.endpoint, url.bucket);
     Ok(Client::new(place, options.request_timeout).with(options.cache.clone(), &store))
 }
 

@@ -124,7 +124,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "flush|each|interval=SECONDS", value_parser = durability,
           default_value = "flush")]
     pub durability: Durability,
-    /// Size of nowait's own cache, with `--cache user`; 8M to 8T.
+    /// Size of nowait's own cache, with `--cache user`; 8M to 8T. Images on object stores have one
+    /// for themselves.
     #[arg(long, value_name = "BYTES", value_parser = cache_size, default_value = "256M")]
     pub cache_size: u64,
     /// Keep data of images on object stores in a file in this folder, for this server and the next

@@ -13,7 +13,7 @@
 use super::pages::{Page, PageKey, Pages};
 use super::{PAGE_BYTES, Segment, sum};
 use bytes::Bytes;
-use nowait::{AlignedBuffer, AsyncFile, CacheMode, Nowait, OpenOptions};
+use nowait::{AlignedBuffer, AsyncFile, CacheMode, Nowait, OpenOptions, Zeroing};
 use nowait_sys::file::{O_NOFOLLOW, O_NONBLOCK};
 use nowait_sys::inspect::user_ids;
 use std::fmt::Display;
@@ -37,8 +37,8 @@ pub(super) struct Folder {
     file: AsyncFile,
     shown: String,
     slots_max: u32,
-    /// Keeps other processes away.
-    _lock: File,
+    /// The same file, which keeps other processes away.
+    lock: File,
 }
 
 impl Folder {
@@ -61,9 +61,8 @@ impl Folder {
         let file = options.open(nowait, &path).map_err(|error| failed(&error))?;
         let slots_max = bytes / (PAGE_BYTES + ROW_BYTES as u64);
         let slots_max = u32::try_from(slots_max).unwrap_or(u32::MAX).max(1);
-        let folder =
-            Folder { file: AsyncFile::from(file), shown: shown.clone(), slots_max, _lock: lock };
-        let pages = folder.restore().map_err(|error| failed(&error))?;
+        let folder = Folder { file: AsyncFile::from(file), shown: shown.clone(), slots_max, lock };
+        let pages = folder.restore(mode).map_err(|error| failed(&error))?;
         Ok((folder, pages))
     }
 
@@ -83,14 +82,22 @@ impl Folder {
     }
 
     /// Reads the table, or begins a new one. Blocks.
-    fn restore(&self) -> Result<Pages, nowait::Error> {
+    ///
+    /// With a page cache of our own the file takes all of its space at once: later, no page of that
+    /// must find the disk full.
+    fn restore(&self, mode: CacheMode) -> Result<Pages, nowait::Error> {
         let file = self.file.file();
         let mut pages = Pages::new(self.slots_max);
         let (head, mut found) = (self.head(), AlignedBuffer::zeroed(BLOCK_BYTES));
         let count = file.read_at(&mut found, 0)?;
-        if count < BLOCK_BYTES || found[..] != head[..] {
+        let takes_all = mode == CacheMode::User;
+        let lacks = takes_all && !self.has_all_space();
+        if count < BLOCK_BYTES || found[..] != head[..] || lacks {
             file.set_len(0)?;
             file.set_len(self.pages_start())?;
+            if takes_all {
+                file.zero(0..self.place(self.slots_max), Zeroing::Allocated)?;
+            }
             file.write_all_at(&head, 0)?;
             return Ok(pages);
         }
@@ -118,6 +125,11 @@ impl Folder {
             }
         }
         Ok(pages)
+    }
+
+    fn has_all_space(&self) -> bool {
+        let held = self.lock.metadata().map_or(0, |about| about.blocks() * 512);
+        held >= self.place(self.slots_max)
     }
 
     fn pages_start(&self) -> u64 {
@@ -183,9 +195,10 @@ fn opened(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Tells whether it is that of this version, or of another.
+/// Tells whether it is that of this version, or of another; a server that was killed may not have
+/// come to write it.
 fn is_magic(magic: [u8; 8]) -> bool {
-    magic[..7] == MAGIC[..7]
+    magic[..7] == MAGIC[..7] || magic == [0; 8]
 }
 
 /// Lends the memory of a buffer.

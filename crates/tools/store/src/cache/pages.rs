@@ -4,8 +4,8 @@
 use super::Segment;
 use std::collections::HashMap;
 
-/// Most pages for which there is room in the index from the beginning: 512 GiB.
-const ROOM_MAX: u32 = 32 << 20;
+/// Most pages for which there is room in the index from the beginning: 128 GiB.
+const ROOM_MAX: u32 = 8 << 20;
 
 /// Pages that the clock comes by at in vain; then the next one goes. A round of a large cache would
 /// take long.

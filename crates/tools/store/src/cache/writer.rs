@@ -58,7 +58,7 @@ impl Writer {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let named = thread::Builder::new().name("nowait-cache".to_owned());
         named.spawn(move || {
-            let tasks = Tasks { folder, state, say, changed: BTreeSet::new() };
+            let tasks = Tasks { folder, state, say, is_said: [false; 2], changed: BTreeSet::new() };
             runtime.block_on(tasks.run(orders));
             drop(end);
         })?;
@@ -89,6 +89,8 @@ struct Tasks {
     folder: Arc<Folder>,
     state: Arc<Mutex<State>>,
     say: Option<fn(&str)>,
+    /// That a page could not be stored, and that the disk is full.
+    is_said: [bool; 2],
     /// Blocks of the table that are not as the pages are.
     changed: BTreeSet<u32>,
 }
@@ -134,9 +136,11 @@ impl Tasks {
     ) {
         let mut state = self.state.lock();
         // Another one may have come meanwhile, which is read instead.
-        if state.writes.get(&page.key).is_some_and(|now| now.as_ptr() == bytes.as_ptr()) {
-            state.writes.remove(&page.key);
+        let is_latest = |now: &Bytes| now.as_ptr() == bytes.as_ptr();
+        if !state.writes.get(&page.key).is_some_and(is_latest) {
+            return state.pages.give_up(slot);
         }
+        state.writes.remove(&page.key);
         let Err(error) = written else {
             state.pages.put(slot, page);
             self.changed.insert(slot / ROWS);
@@ -149,7 +153,8 @@ impl Tasks {
         }
         // What it says may have to wait for a reader.
         drop(state);
-        if let Some(say) = self.say.take() {
+        let is_said = std::mem::replace(&mut self.is_said[usize::from(is_full)], true);
+        if let (false, Some(say)) = (is_said, self.say) {
             let so = if is_full { "it does not grow any more" } else { "a page is not stored" };
             say(&format!("{}: {so}: {error}", self.folder.shown()));
         }
