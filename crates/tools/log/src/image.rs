@@ -100,8 +100,8 @@ impl Image {
         }
     }
 
-    /// Returns the place of this writer's first segment in the log; `None` while the image is not its
-    /// own.
+    /// Returns the place of this writer's first segment in the log; `None` while the image is not
+    /// its own.
     pub fn first_sequence(&self) -> Option<u64> {
         match &self.phase {
             Phase::Serving(serving) => Some(serving.first_sequence()),

@@ -217,7 +217,7 @@ impl Cache {
         pages.map(|page| page.key.segment).collect()
     }
 
-    /// Lets others wait while a page is asked for; `None`: another one did that, and has its answer.
+    /// Lets others wait while a page is asked for; `None`: another one did that, and it has ended.
     pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
         let key = segment.page(range.start / PAGE_BYTES);
         if self.state.lock().fetches.insert(key) {
