@@ -25,9 +25,9 @@ use reading::Read;
 /// How long a proof that the image is this writer's holds for reads.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
-/// How long a flush waits, as exactly as the clock that wakes its thread is, for as many as the last
-/// PUT has served, and for those that waited then. Of clients that each wait for their flush, the
-/// first one that comes back would have a PUT of its own otherwise, and the others wait for two.
+/// How long a flush waits, as exactly as the clock that wakes its thread is, for as many as the
+/// last PUT has served, and for those that waited then. Of clients that each wait for their flush,
+/// the first that comes back would have a PUT of its own otherwise, and the others wait for two.
 const GATHER_NS: u64 = 500_000;
 
 /// What is decided for an image.
