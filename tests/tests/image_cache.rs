@@ -2,14 +2,17 @@
 //! server finds again.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use nowait_tests::mount::{Kind, Mount};
 use nowait_tests::program::Program;
-use nowait_tests::s3::{Kind, Store};
+use nowait_tests::s3::{self, Store};
 use nowait_tests::scratch::Scratch;
 use nowait_tests::server::{Server, tool};
+use nowait_tests::skip;
 use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
 use nowait_tests::stored::{made, pattern, qemu_io_with, serve_with, text, verified};
 
@@ -58,7 +61,7 @@ impl Watched {
 
 #[test]
 fn the_next_server_finds_what_is_in_the_folder() {
-    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let Some((_store, endpoint)) = made(s3::Kind::Moto) else { return };
     let [written, read] = ["written", "read"].map(Scratch::new);
     for mode in ["none", "user", "host"] {
         let scratch = Scratch::new("cache");
@@ -92,7 +95,7 @@ fn the_next_server_finds_what_is_in_the_folder() {
 
 #[test]
 fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
-    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let Some((_store, endpoint)) = made(s3::Kind::Moto) else { return };
     let [scratch, folder] = ["server", "folder"].map(Scratch::new);
     let options = ["--cache-dir", text(folder.path()), "--cache-dir-size", "64M"];
     let first = Watched::start(&scratch, &endpoint, &options);
@@ -112,7 +115,7 @@ fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
 
 #[test]
 fn what_was_read_is_in_memory() {
-    let Some((_store, endpoint)) = made(Kind::Versitygw) else { return };
+    let Some((_store, endpoint)) = made(s3::Kind::Versitygw) else { return };
     let scratch = Scratch::new("cache");
     let first = Watched::start(&scratch, &endpoint, &[]);
     first.write();
@@ -127,7 +130,7 @@ fn what_was_read_is_in_memory() {
 
 #[test]
 fn a_store_at_its_worst_leaves_nothing_wrong_in_the_folder() {
-    let Some((store, _)) = made(Kind::Moto) else { return };
+    let Some((store, _)) = made(s3::Kind::Moto) else { return };
     let folder = Scratch::new("folder");
     let options = ["--cache-dir", text(folder.path()), "--cache-dir-size", "64M"];
     let proxy = StoreProxy::start(store.address(), 11);
@@ -147,8 +150,28 @@ fn a_store_at_its_worst_leaves_nothing_wrong_in_the_folder() {
 }
 
 #[test]
+fn a_full_disk_is_said_and_ends_nothing() {
+    let Some(disk) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };
+    let Some((_store, endpoint)) = made(s3::Kind::Moto) else { return };
+    let scratch = Scratch::new("server");
+    let words = ["--cache-dir", text(disk.path()), "--cache-dir-size", "64M", "--cache", "host"];
+    let mut server = Watched::start(&scratch, &endpoint, &words);
+    // Room for some pages, and not for all.
+    let mut filler = File::create(disk.file("filler")).expect("a file");
+    let zeroes = vec![0; 1 << 20];
+    while filler.write_all(&zeroes).is_ok() {}
+    let bytes = filler.metadata().expect("a file").len();
+    filler.set_len(bytes - (96 << 10)).expect("a shorter file");
+    server.write();
+    server.read();
+    server.server.wait_until_it_says("it does not grow any more: ");
+    assert!(server.read().0 > 0, "what has come there is there");
+    server.server.stop();
+}
+
+#[test]
 fn a_cache_that_cannot_be_is_said_in_one_line() {
-    let Some((_store, endpoint)) = made(Kind::Moto) else { return };
+    let Some((_store, endpoint)) = made(s3::Kind::Moto) else { return };
     let [scratch, folder] = ["server", "folder"].map(Scratch::new);
     let place = text(folder.path());
     let server = Watched::start(&scratch, &endpoint, &["--cache-dir", place]);
