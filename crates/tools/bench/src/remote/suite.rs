@@ -21,6 +21,7 @@ use crate::measurement::{CaseResults, Measurement, Pairs};
 use crate::metric::{Metric, Sample};
 use crate::progress::Progress;
 use crate::runner;
+use crate::verdict;
 
 /// What figures that are published are of, at least.
 const PUBLISHED_S: f64 = 5.0;
@@ -61,7 +62,7 @@ pub(crate) fn measure(
         sample.map(Some)
     };
     let measured = runner::measure(&progress, &cases, extent.rounds, run)?;
-    let quick = extent.runtime.as_secs_f64() < PUBLISHED_S;
+    let quick = extent.runtime.as_secs_f64() < PUBLISHED_S || extent.rounds < verdict::ROUNDS_MIN;
     if quick {
         notes.push("quick, not to be published".to_owned());
     }
@@ -95,12 +96,9 @@ fn leave_possible(cases: &mut Vec<Case<Job>>) -> Vec<String> {
             }
             None => true,
         });
-        case.targets.retain(|target| {
-            let is_there = |name| case.subjects.iter().any(|subject| subject.name == name);
-            !matches!(target.against, crate::case::Against::Subject(name) if !is_there(name))
-        });
     }
     cases.retain(|case| !case.subjects.is_empty());
+    *cases = cases.drain(..).map(Case::with_possible_targets).collect();
     notes.into_iter().collect()
 }
 
@@ -124,8 +122,9 @@ impl Runs {
             (true, Server::S3backer) => "filled-s3backer".to_owned(),
             (true, Server::Local(_)) => "filled-local".to_owned(),
             (true, Server::Nowait(_)) => "filled".to_owned(),
-            (false, _) => format!("written-{subject}-{job:?}-{round}").replace([' ', ':'], ""),
+            (false, _) => format!("written-{subject}-{job:?}-{round}"),
         };
+        // As names of objects are.
         let image: String =
             image.chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').collect();
         if self.filled.insert(image.clone()) {
