@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   a GET of data ──▶ its pages here? ──▶ answered
-//!                     └ no ─▶ one GET of all its pages, one for all who ask ─▶ here
+//!                     └ no ─▶ one GET of all its pages, for all that want one ─▶ here
 //!   a segment is put ──▶ its pages here
 //! ```
 //! A segment never changes, and its name, that of the image and its place in a store with a number
@@ -72,6 +72,11 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// Tells whether it is in the same log, there or later.
+    fn follows(self, from: Segment) -> bool {
+        self.origin == from.origin && self.sequence >= from.sequence
+    }
+
     fn page(self, number: u64) -> PageKey {
         PageKey { segment: self, number: number as u32 }
     }
@@ -83,7 +88,7 @@ pub struct Cache {
     state: Arc<Mutex<State>>,
     /// `None`: the pages are in memory.
     folder: Option<(Arc<Folder>, Writer)>,
-    /// Wakes those who wait for a GET of another.
+    /// Wakes reads that wait for the GET of another.
     fetched: Notify,
 }
 
@@ -184,7 +189,9 @@ impl Cache {
 
     /// Forgets what is here of a log from a segment on, which none of its writers has put.
     pub(crate) fn forget(&self, from: Segment) {
-        self.state.lock().pages.forget(from);
+        let mut state = self.state.lock();
+        state.pages.forget(from);
+        state.writes.retain(|key, _| !key.segment.follows(from));
     }
 
     async fn page(&self, key: PageKey) -> Option<Bytes> {

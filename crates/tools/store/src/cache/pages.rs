@@ -1,5 +1,6 @@
 //! Which page of which segment is in which slot, and which one goes when room is needed: a clock
-//! goes round, and takes the first page that was not asked for since it came by.
+//! goes round, and takes the first page that was not asked for since it came by; after a while, the
+//! next one.
 
 use super::Segment;
 use std::collections::HashMap;
@@ -74,10 +75,8 @@ impl Pages {
 
     /// Forgets the pages of a log from a segment on.
     pub(super) fn forget(&mut self, from: Segment) {
-        let is_behind = |key: &PageKey| {
-            key.segment.origin == from.origin && key.segment.sequence >= from.sequence
-        };
-        let behind: Vec<PageKey> = self.index.keys().copied().filter(is_behind).collect();
+        let all = self.index.keys().copied();
+        let behind: Vec<PageKey> = all.filter(|key| key.segment.follows(from)).collect();
         behind.iter().for_each(|key| self.remove(key));
     }
 
