@@ -268,9 +268,12 @@ fn loom(context: &Context) -> Result<End> {
     context.tests(command)
 }
 
-/// The whole engine on a simulated machine.
+/// The whole engine on a simulated machine. Of the workspace, so that dependencies have the
+/// features with which the other tests have built them.
 fn simulated(context: &Context) -> Result<End> {
-    let mut test = on_the_machine(context.cargo(&["test", "-p", "nowait-machine"]));
+    let tests = ["--test", "simulation", "--test", "machine"];
+    let args = [&["test", "--workspace", "--features", examples::FEATURES], &tests[..]].concat();
+    let mut test = on_the_machine(context.cargo(&args));
     if let Some(commit) = commit() {
         test.env("SIM_COMMIT", commit);
     }
@@ -278,15 +281,14 @@ fn simulated(context: &Context) -> Result<End> {
 }
 
 /// Has a command build for the simulated machine, as its profile says. Clippy is the compiler: to
-/// lint apart, cargo would check all crates once more, which takes as long as to build them.
+/// lint apart, cargo would check all crates once more, which takes as long as to build them. It
+/// compiles the crates of the workspace only; the others are those of all tests.
 fn on_the_machine(mut command: Command) -> Command {
     command
         .args(["--config", "crates/verify/machine/profile.toml"])
-        .env("RUSTFLAGS", "--cfg simulated")
-        .env("CARGO_TARGET_DIR", own_target("simulated"))
         .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
-        // What `cargo clippy -- -D warnings` hands on to it.
-        .env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+        // As `cargo clippy -- ARGUMENTS` hands them on to it.
+        .env("CLIPPY_ARGS", ["-Dwarnings", "--cfg", "simulated"].join("__CLIPPY_HACKERY__"));
     command
 }
 

@@ -14,9 +14,7 @@ const SOURCES: [&str; 5] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     SOURCES.iter().for_each(|source| println!("cargo::rerun-if-changed={source}"));
-    if env::var_os("CARGO_CFG_SIMULATED").is_none() {
-        return;
-    }
+    // Also where nothing is simulated: cargo does not tell, and nothing refers to it there.
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let object = folder.join("faces.o");
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
